@@ -1,0 +1,35 @@
+# From a fresh clone each target does all the set-up it needs: Python 3.11 or newer, make and git are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+UV_VERSION := 0.13.9
+
+.PHONY: demo test check slow lock clean
+
+demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
+	@$(BIN)/python -m local demo $(if $(ONCE),--once)
+
+test: .venv/ready  ## the fast tests, under three minutes
+	$(BIN)/pytest -q -n 2 -m "not slow"
+
+slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
+	$(BIN)/pytest -q -m slow -rs
+
+check: .venv/ready  ## style, types, the shape of the imports, the locks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python requirements/check.py
+
+lock: .venv/ready  ## resolve pyproject.toml again into requirements/
+	$(BIN)/python requirements/check.py --write
+
+.venv/ready: requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Sweepbot needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.11" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.txt
+	@touch $@
+
+clean:
+	rm -rf .venv .demo
