@@ -1,0 +1,248 @@
+"""The words of this bot: what a sweep is, from request to record.
+
+Everything is frozen; a change makes the next value (`record.to(...)`). `dump` and `load` are the one way into
+Redis and into the durable ConfigMap.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import TypeAdapter
+
+from k8s.objects import Manifest, Ref, ref_of
+
+SCHEMA = 1  # of a stored SweepRecord; a reader refuses what is newer than itself
+
+
+class UserError(Exception):
+    """Something the person can mend; the text is a sentence for them: what is wrong, where, what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest:
+    """What was asked for. None: not said, so the space file or the configuration decides."""
+
+    branch: str
+    space: str
+    gpus: int = 1  # per trial
+    repo: str | None = None  # a name from the configuration, or an allowed URL
+    parallel: int | None = None
+    trials: int | None = None
+    name: str | None = None
+    cmd: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asker:
+    """Who asked, and where to answer."""
+
+    user: str  # Slack user id
+    user_name: str
+    channel: str  # Slack channel id
+    response_url: str = ""  # for private answers; Slack keeps it 30 minutes and 5 uses
+
+
+class Goal(StrEnum):
+    MINIMIZE = "minimize"
+    MAXIMIZE = "maximize"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One dimension of the search. `values` for categories, otherwise a range of numbers."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    min: float | int | None = None
+    max: float | int | None = None
+    step: float | int | None = None
+    log: bool = False
+    integer: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """A space file that passed every check."""
+
+    name: str
+    command: str
+    metric: str
+    goal: Goal
+    target: float | None = None
+    algorithm: str = "random"
+    max_trials: int
+    parallel: int
+    max_failed: int
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan:
+    """Everything the cluster will be asked for, decided before anything is done."""
+
+    repo_url: str
+    commit: str  # 40 hexadecimal digits
+    subject: str  # the commit message's first line
+    space: SearchSpace
+    gpus: int
+    image_repository: str  # as the bot asks the registry: path without host
+    image_tag: str
+    image_by_digest: str  # as nodes pull it, with DIGEST where the digest goes
+    build: Manifest
+    experiment: Manifest  # with image_by_digest until the digest is known
+
+    @property
+    def build_ref(self) -> Ref:
+        return ref_of(self.build)
+
+    @property
+    def experiment_ref(self) -> Ref:
+        return ref_of(self.experiment)
+
+
+class Phase(StrEnum):
+    RECEIVED = "received"  # acknowledged; the repository is not yet looked at
+    OPENING = "opening"  # planned; the thread is being opened, nothing else exists
+    BUILDING = "building"
+    PROVING = "proving"  # the experiment is submitted; no trial has been seen running yet
+    RUNNING = "running"
+    STOPPING = "stopping"  # what still holds GPUs is being ended; `ending` says which end it is
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"  # could not start; the person was told privately
+
+    @property
+    def final(self) -> bool:
+        return self in {Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.REFUSED}
+
+
+class EventKind(StrEnum):
+    """A thing worth telling people, once."""
+
+    REFUSED = "refused"  # privately
+    NOT_ALLOWED = "not_allowed"  # privately
+    BUILD_STARTED = "build_started"
+    BUILD_JOINED = "build_joined"
+    BUILD_REUSED = "build_reused"
+    BUILD_WAITING = "build_waiting"
+    BUILD_DONE = "build_done"
+    BUILD_FAILED = "build_failed"
+    SUBMITTED = "submitted"
+    FIRST_TRIAL_WAITING = "first_trial_waiting"
+    FIRST_TRIAL_RUNNING = "first_trial_running"
+    TRIAL_FAILED = "trial_failed"
+    BETTER = "better"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    kind: EventKind
+    text: str = ""  # the part only the moment knows: a reason, a log tail
+    detail: str = ""
+    trial: str = ""
+    seconds: float | None = None  # how long it took
+    to_user: str = ""  # privately, to this Slack user id
+    response_url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One finished trial with a finite objective."""
+
+    trial: str
+    value: float
+    parameters: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What the parent message shows of the experiment."""
+
+    running: int = 0
+    waiting: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    killed: int = 0
+    best: Result | None = None
+
+    @property
+    def finished(self) -> int:
+        return self.succeeded + self.failed + self.killed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """A click or a word on a living sweep, waiting for its next turn."""
+
+    act: str  # "cancel"
+    user: str
+    user_name: str
+    response_url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRecord:
+    """What we remember about one sweep."""
+
+    id: str
+    cluster: str = "main"
+    namespace: str
+    request: SweepRequest
+    asker: Asker
+    delivery: str  # Slack's id of the command: a repeated delivery is the same sweep
+    phase: Phase = Phase.RECEIVED
+    created: datetime
+    since: datetime  # when the present phase began
+    plan: SweepPlan | None = None
+    thread: str | None = None  # ts of the parent message
+    image: str | None = None  # as nodes pull it, by digest
+    build_began: datetime | None = None  # None: nothing had to be built so far
+    submitted: bool = False  # the experiment has been seen in the cluster
+    results_url: str | None = None  # MLflow
+    progress: Progress = Progress()
+    told: tuple[str, ...] = ()  # keys of things said once: waiting reasons, the first failed trial
+    ending: Phase | None = None
+    reason: str = ""  # why it ended, for the parent
+    cancelled_by: str | None = None  # Slack user id
+    unsaid: tuple[Event, ...] = ()
+    parent_shown: str = ""  # fingerprint of the parent message as Slack has it
+    parent_at: datetime | None = None
+    version: int = 0
+    schema: int = SCHEMA
+
+    def to(self, phase: Phase, now: datetime, *events: Event, **changes: Any) -> Self:
+        return replace(self, phase=phase, since=now, unsaid=self.unsaid + events, **changes)
+
+    def says(self, *events: Event, **changes: Any) -> Self:
+        return replace(self, unsaid=self.unsaid + events, **changes)
+
+
+_RECORD: TypeAdapter[SweepRecord] = TypeAdapter(SweepRecord)
+_ASK: TypeAdapter[Ask] = TypeAdapter(Ask)
+
+
+def dump(record: SweepRecord) -> str:
+    return _RECORD.dump_json(record).decode()
+
+
+def load(text: str | bytes) -> SweepRecord:
+    """Raises ValueError for what is not a record, or is a newer one."""
+    record = _RECORD.validate_json(text)
+    if record.schema > SCHEMA:
+        raise ValueError(f"sweep {record.id} was stored by a newer Sweepbot (schema {record.schema})")
+    return record
+
+
+def dump_ask(ask: Ask) -> str:
+    return _ASK.dump_json(ask).decode()
+
+
+def load_ask(text: str | bytes) -> Ask:
+    return _ASK.validate_json(text)

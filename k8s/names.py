@@ -1,0 +1,19 @@
+"""Kubernetes names made from human words: always valid, never colliding by truncation."""
+
+import hashlib
+import re
+
+
+def name(*words: str, limit: int = 63) -> str:
+    """Join words into a DNS label; a short hash marks every name from which something was lost."""
+    raw = "-".join(words)
+    clean = re.sub(r"[^a-z0-9]+", "-", raw.lower()).strip("-")
+    if clean == raw and len(clean) <= limit:
+        return clean
+    mark = hashlib.sha256(raw.encode()).hexdigest()[:8]
+    return f"{clean[: limit - 9].rstrip('-')}-{mark}".lstrip("-")
+
+
+def label_value(text: str) -> str:
+    """A label value (at most 63 characters of [A-Za-z0-9._-], alphanumeric at both ends)."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("._-")
