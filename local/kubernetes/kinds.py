@@ -1,0 +1,130 @@
+"""The kinds of objects this cluster knows, and the refusals of an API server in their exact words."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    plural: str
+    group: str = ""
+    version: str = "v1"
+    namespaced: bool = True
+    has_status: bool = False
+    has_generation: bool = False
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """As messages name it: `jobs.batch`, `pods`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def is_custom(self) -> bool:
+        return self.group == "kubeflow.org"
+
+    def details(self, name: str, kind: str = "") -> Object:
+        group = {"group": self.group} if self.group else {}
+        return {**({"name": name} if name else {}), **group, "kind": kind or self.plural}
+
+
+def _katib(name: str) -> Kind:
+    return Kind(name, f"{name.lower()}s", "kubeflow.org", "v1beta1", has_status=True, has_generation=True)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("Namespace", "namespaces", namespaced=False, has_status=True),
+        Kind("Node", "nodes", namespaced=False, has_status=True),
+        Kind("Pod", "pods", has_status=True, has_generation=True),
+        Kind("ConfigMap", "configmaps"),
+        Kind("Secret", "secrets"),
+        Kind("Event", "events"),
+        Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
+        *map(_katib, ("Experiment", "Trial", "Suggestion")),
+    )
+}
+
+
+class Refused(Exception):  # noqa: N818 - reads as a sentence where it is raised
+    """What the API server answers instead of doing it: an HTTP code and a Status (or plain text)."""
+
+    def __init__(self, code: int, body: Object | str) -> None:
+        super().__init__(body if isinstance(body, str) else body["message"])
+        self.code = code
+        self.body = body
+
+
+def refusal(code: int, message: str, reason: str = "", details: Object | None = None) -> Refused:
+    """A Status; denials by webhooks and some internal errors carry no reason [02, 13]."""
+    extra = {**({"reason": reason} if reason else {}), **({} if details is None else {"details": details})}
+    head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    return Refused(code, {**head, "message": message, **extra, "code": code})
+
+
+def not_found(kind: Kind, name: str) -> Refused:
+    return refusal(404, f'{kind.resource} "{name}" not found', "NotFound", kind.details(name))
+
+
+def bad_request(message: str) -> Refused:
+    return refusal(400, message, "BadRequest")
+
+
+def conflict(kind: Kind, name: str, why: str) -> Refused:
+    return refusal(409, f"Operation cannot be fulfilled on {why}", "Conflict", kind.details(name))
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing wrong with one field of an object."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+    @classmethod
+    def value(cls, field: str, value: object, why: str) -> "Cause":
+        shown = f'"{value}"' if isinstance(value, str) else value
+        return cls(field, f"Invalid value: {shown}: {why}")
+
+    @classmethod
+    def required(cls, field: str, why: str = "") -> "Cause":
+        return cls(field, f"Required value: {why}" if why else "Required value", "FieldValueRequired")
+
+
+def invalid(group_kind: str, details: Object, causes: Sequence[Cause]) -> Refused:
+    """422: said once per distinct cause, listed once per cause [03-job-422-name-64]."""
+    said = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
+    text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    listed = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
+    message = f'{group_kind} "{details.get("name", "")}" is invalid: {text}'
+    return refusal(422, message, "Invalid", {**details, "causes": listed})
+
+
+def clone(value: T) -> T:
+    """A deep copy of JSON; several times faster than copy.deepcopy."""
+    if isinstance(value, dict):
+        return {key: clone(item) for key, item in value.items()}  # type: ignore[return-value]
+    if isinstance(value, list):
+        return [clone(item) for item in value]  # type: ignore[return-value]
+    return value
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def suffix(length: int = 5) -> str:
+    """The random end of a generated name: no vowels, none of 0, 1 and 3, as in apimachinery."""
+    return "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(length))
