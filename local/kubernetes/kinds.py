@@ -17,7 +17,7 @@ class Kind:
     group: str = ""
     version: str = "v1"
     namespaced: bool = True
-    has_status: bool = False
+    has_status: bool = False  # and a /status of its own, so that the main resource does not write it
     has_generation: bool = False
 
     @property
@@ -26,35 +26,38 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """As messages name it: `jobs.batch`, `pods`."""
+        """As 403, 404 and 409 name it: `jobs.batch`, `pods`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def group_kind(self) -> str:
+        """As 422 names it: `Job.batch`, `Pod`."""
+        return f"{self.name}.{self.group}" if self.group else self.name
 
     @property
     def is_custom(self) -> bool:
         return self.group == "kubeflow.org"
 
     def details(self, name: str, kind: str = "") -> Object:
-        group = {"group": self.group} if self.group else {}
-        return {**({"name": name} if name else {}), **group, "kind": kind or self.plural}
+        given = {"name": name, "group": self.group, "kind": kind or self.plural}
+        return {key: value for key, value in given.items() if value}
 
 
 def _katib(name: str) -> Kind:
     return Kind(name, f"{name.lower()}s", "kubeflow.org", "v1beta1", has_status=True, has_generation=True)
 
 
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("Namespace", "namespaces", namespaced=False, has_status=True),
-        Kind("Node", "nodes", namespaced=False, has_status=True),
-        Kind("Pod", "pods", has_status=True, has_generation=True),
-        Kind("ConfigMap", "configmaps"),
-        Kind("Secret", "secrets"),
-        Kind("Event", "events"),
-        Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
-        *map(_katib, ("Experiment", "Trial", "Suggestion")),
-    )
-}
+_ALL = (
+    Kind("Namespace", "namespaces", namespaced=False, has_status=True),
+    Kind("Node", "nodes", namespaced=False, has_status=True),
+    Kind("Pod", "pods", has_status=True, has_generation=True),
+    Kind("ConfigMap", "configmaps"),
+    Kind("Secret", "secrets"),
+    Kind("Event", "events"),
+    Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
+    *map(_katib, ("Experiment", "Trial", "Suggestion")),
+)
+KINDS = {kind.name: kind for kind in _ALL}
 
 
 class Refused(Exception):  # noqa: N818 - reads as a sentence where it is raised
@@ -67,22 +70,39 @@ class Refused(Exception):  # noqa: N818 - reads as a sentence where it is raised
 
 
 def refusal(code: int, message: str, reason: str = "", details: Object | None = None) -> Refused:
-    """A Status; denials by webhooks and some internal errors carry no reason [02, 13]."""
-    extra = {**({"reason": reason} if reason else {}), **({} if details is None else {"details": details})}
-    head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return Refused(code, {**head, "message": message, **extra, "code": code})
-
-
-def not_found(kind: Kind, name: str) -> Refused:
-    return refusal(404, f'{kind.resource} "{name}" not found', "NotFound", kind.details(name))
+    """A Status; denials by webhooks and some internal errors carry no reason."""
+    body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    body |= {"message": message, "reason": reason, "details": details, "code": code}
+    return Refused(code, {key: value for key, value in body.items() if value not in ("", None)})
 
 
 def bad_request(message: str) -> Refused:
     return refusal(400, message, "BadRequest")
 
 
-def conflict(kind: Kind, name: str, why: str) -> Refused:
-    return refusal(409, f"Operation cannot be fulfilled on {why}", "Conflict", kind.details(name))
+def not_found(kind: Kind, name: str) -> Refused:
+    return refusal(404, f'{kind.resource} "{name}" not found', "NotFound", kind.details(name))
+
+
+def conflict(kind: Kind, name: str) -> Refused:
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    text = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
+    return refusal(409, text, "Conflict", kind.details(name))
+
+
+def other_uid(kind: Kind, name: str, wanted: str, real: str) -> Refused:
+    """Here, and nowhere else, a 409 names the Kind [02-delete-precond-uid]."""
+    why = f"the UID in the precondition ({wanted}) does not match the UID in record ({real}). "
+    why += "The object might have been deleted and then recreated"
+    text = f'Operation cannot be fulfilled on {kind.group_kind} "{name}": {why}'
+    return refusal(409, text, "Conflict", kind.details(name, kind.name))
+
+
+def already_exists(kind: Kind, there: Object) -> Refused:
+    meta = there["metadata"]
+    going = "object is being deleted: " if "deletionTimestamp" in meta else ""
+    text = f'{going}{kind.resource} "{meta["name"]}" already exists'
+    return refusal(409, text, "AlreadyExists", kind.details(meta["name"]))
 
 
 @dataclass(frozen=True)
@@ -104,7 +124,7 @@ class Cause:
 
 
 def invalid(group_kind: str, details: Object, causes: Sequence[Cause]) -> Refused:
-    """422: said once per distinct cause, listed once per cause [03-job-422-name-64]."""
+    """422: the message says each distinct cause once, the details list them all [03-job-422-name-64]."""
     said = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     listed = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
@@ -121,8 +141,8 @@ def clone(value: T) -> T:
     return value
 
 
-def now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def timestamp(at: datetime | None = None) -> str:
+    return (at or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def suffix(length: int = 5) -> str:
