@@ -1,0 +1,77 @@
+"""A Slack on this machine: the Web API, Socket Mode, and a page to type in.
+
+It is as strict as Slack itself: what Slack refuses is refused here in the same words, so that a sweep told
+well here is told well there. A bot needs only other addresses and tokens; a person opens `url`.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+
+from aiohttp import web
+
+from local.slack.page import Page
+from local.slack.people import People
+from local.slack.socketmode import SocketMode
+from local.slack.webapi import APP_TOKEN, BOT_TOKEN, Rate, WebApi
+from local.slack.workspace import Change, Message, Workspace
+
+__all__ = ["Rate", "Slack", "serve"]
+
+
+class Slack(People):
+    """Where ada, grace and linus write in #sweeps, #vision (not linus) and #random (not the bot)."""
+
+    bot_token, app_token = BOT_TOKEN, APP_TOKEN
+
+    async def start(self, port: int, rates: Mapping[str, Rate], clock: Callable[[], float]) -> None:
+        self._page = Page(self)
+        api = WebApi(self.workspace, self.sockets, rates, clock)
+        app = web.Application()
+        app.add_routes([web.route("*", "/api/{method}", api.handle), web.get("/link/", self.sockets.link)])
+        app.add_routes([web.post("/{kind:commands|actions}/{tail:.+}", self.respond), *self._page.routes()])
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        self.site = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url, self.api_url = f"{self.site}/", f"{self.site}/api/"
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await self.sockets.drop()
+        for socket in set(self._page.sockets):
+            await socket.close()
+        await self._runner.cleanup()
+
+    def messages(self, channel: str, thread_ts: str | None = None) -> list[Message]:
+        """What the channel shows, or a thread, its parent first."""
+        said = self.workspace.channel(channel).messages.values()
+        return copy.deepcopy([message for message in said if _belongs(message, thread_ts)])
+
+    def ephemerals(self, user: str) -> list[Message]:
+        """What only this person sees, as posted messages with a `channel`."""
+        return copy.deepcopy(self.workspace.whispers[self.workspace.person(user).id])
+
+    def listen(self, hear: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `hear` with each Change; what is returned stops it."""
+        return self.workspace.listen(hear)
+
+
+def _belongs(message: Message, thread_ts: str | None) -> bool:
+    parent = message.get("thread_ts", message["ts"])
+    return parent == (thread_ts or message["ts"]) or (not thread_ts and "subtype" in message)
+
+
+async def serve(
+    port: int = 0,
+    *,
+    commands: tuple[str, ...] = ("/sweep",),
+    rates: Mapping[str, Rate] | None = None,
+    ack_seconds: float = 3.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Slack:
+    """A running Slack on 127.0.0.1. `rates` are for single methods; `clock` times rates and response URLs."""
+    slack = Slack(Workspace(), SocketMode(ack_seconds), commands, clock)
+    await slack.start(port, rates or {}, clock)
+    return slack

@@ -1,0 +1,181 @@
+"""What Slack refuses to show, in Slack's own words.
+
+slack_sdk checks none of this for plain dicts, so a message too long for the real Slack must fail here first.
+The numbers are those of docs.slack.dev/reference/block-kit; sentences and json-pointers are as real refusals
+show them. Slack knows more blocks and elements; those that the page can't draw are refused as unknown.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Check = Callable[[Any, str], Iterator[str]]
+Parts = dict[str, Check]
+
+LONGEST = 13_200  # characters of all blocks; unpublished, measured in github.com/slackapi/bolt-js/issues/2509
+
+
+def complaints(blocks: list[Any]) -> list[str]:
+    """Slack's sentences about the blocks of a message; empty when it would show them."""
+    return [*_MESSAGE(blocks, "/blocks"), *_repeated(blocks, "block_id", "/blocks")]
+
+
+def too_long(blocks: list[Any]) -> bool:
+    return len(json.dumps(blocks, ensure_ascii=False, separators=(",", ":"))) > LONGEST
+
+
+def completed(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The blocks as Slack stores and returns them: with every id and default written out."""
+    return [{"block_id": secrets.token_urlsafe(4)[:5], **_filled(block)} for block in blocks]
+
+
+def _filled(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_filled(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    button: dict[str, Any] = {"action_id": secrets.token_urlsafe(4)[:5]}
+    defaults = {"plain_text": {"emoji": True}, "mrkdwn": {"verbatim": False}, "button": button}
+    return defaults.get(str(node.get("type")), {}) | {key: _filled(value) for key, value in node.items()}
+
+
+def _at(pointer: str, sentence: str) -> str:
+    return f"{sentence} [json-pointer:{pointer}]"
+
+
+def _any(_value: Any, _at: str) -> Iterator[str]:
+    yield from ()
+
+
+def _string(most: int) -> Check:
+    def check(value: Any, at: str) -> Iterator[str]:
+        if not isinstance(value, str):
+            yield _at(at, "must be a string")
+        elif len(value) > most:
+            yield _at(at, f"must be less than {most + 1} characters")
+        elif not value:
+            yield _at(at, "must be more than 0 characters")
+
+    return check
+
+
+def _one_of(*choices: str) -> Check:
+    def check(value: Any, at: str) -> Iterator[str]:
+        if value not in choices:
+            yield _at(at, f"must be one of: {', '.join(choices)}")
+
+    return check
+
+
+def _image_url(value: Any, at: str) -> Iterator[str]:
+    """Slack fetches images itself, so an address only this machine knows fails like any dead one."""
+    if not re.match(r"https?://(?!localhost|127\.|\[?::1)[^/\s]+\.", str(value)):
+        yield _at(at, "downloading image failed")
+
+
+def _items(check: Check, most: int, least: int = 1) -> Check:
+    def checked(value: Any, at: str) -> Iterator[str]:
+        if not isinstance(value, list):
+            yield _at(at, "must provide an array")
+        elif len(value) > most:
+            yield _at(at, f"no more than {most} items allowed")
+        elif len(value) < least:
+            yield _at(at, f"no less than {least} items allowed")
+        else:
+            for index, item in enumerate(value):
+                yield from check(item, f"{at}/{index}")
+            yield from _repeated(value, "action_id", at)
+
+    return checked
+
+
+def _repeated(items: list[Any], key: str, at: str) -> Iterator[str]:
+    seen = set()
+    for index, name in enumerate(item.get(key) if isinstance(item, dict) else None for item in items):
+        if name and name in seen:
+            yield _at(f"{at}/{index}/{key}", f'`{key}` "{name}" already exists')
+        seen.add(name)
+
+
+def _object(required: Parts, optional: Parts | None = None) -> Check:
+    """Exactly these keys, besides `type`."""
+    known = required | (optional or {}) | {"type": _any}
+
+    def check(value: Any, at: str) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield _at(at, "must provide an object")
+            return
+        yield from (_at(at, f"missing required field: {key}") for key in required if key not in value)
+        yield from (_at(at, f"invalid additional property: {key}") for key in value if key not in known)
+        for key in known.keys() & value.keys():
+            yield from known[key](value[key], f"{at}/{key}")
+
+    return check
+
+
+def _typed(**kinds: Check) -> Check:
+    def check(value: Any, at: str) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield _at(at, "must provide an object")
+        elif "type" not in value:
+            yield _at(at, "missing required field: type")
+        elif value["type"] not in kinds:
+            yield _at(f"{at}/type", f"unsupported type: {value['type']}")
+        else:
+            yield from kinds[value["type"]](value, at)
+
+    return check
+
+
+def _block(required: Parts, optional: Parts | None = None) -> Check:
+    return _object(required, {"block_id": _string(255)} | (optional or {}))
+
+
+def _plain(most: int) -> Check:
+    return _typed(plain_text=_object({"text": _string(most)}, {"emoji": _any}))
+
+
+def _text(most: int) -> Check:
+    string: Parts = {"text": _string(most)}
+    return _typed(plain_text=_object(string, {"emoji": _any}), mrkdwn=_object(string, {"verbatim": _any}))
+
+
+def _section(block: Any, at: str) -> Iterator[str]:
+    if "text" not in block and "fields" not in block:
+        yield _at(f"{at}/type", "must define either `text` or `fields`")
+    accessory = _typed(button=_BUTTON, image=_IMAGE)
+    parts: Parts = {"text": _text(3000), "fields": _items(_text(2000), 10)}
+    yield from _block({}, parts | {"accessory": accessory, "expand": _any})(block, at)
+
+
+_PICTURE: Parts = {"image_url": _image_url, "alt_text": _string(2000)}
+_IMAGE = _object(_PICTURE)
+_STYLE: Parts = {"style": _one_of("primary", "danger")}
+_ANSWERS: Parts = {"confirm": _plain(30), "deny": _plain(30)}
+_CONFIRM: Parts = {"confirm": _object({"title": _plain(100), "text": _text(300)} | _ANSWERS, _STYLE)}
+_PRESSED: Parts = {"action_id": _string(255), "value": _string(2000), "url": _string(3000)}
+_BUTTON = _object({"text": _plain(75)}, _PRESSED | _STYLE | _CONFIRM | {"accessibility_label": _string(75)})
+_SPAN = _typed(text=_any, link=_any, emoji=_any, user=_any, channel=_any)
+_RUN = _object({"elements": _items(_SPAN, 1000, 0)}, {"border": _any, "language": _any})
+_POINTS: Parts = {"elements": _items(_typed(rich_text_section=_RUN), 1000)}
+_LIST = _object(_POINTS | {"style": _one_of("bullet", "ordered")}, {"indent": _any, "border": _any})
+_RICH = _typed(
+    rich_text_section=_RUN, rich_text_quote=_RUN, rich_text_preformatted=_RUN, rich_text_list=_LIST
+)
+_RICH_TEXT = _block({"elements": _items(_RICH, 1000)})
+_CELL = _typed(raw_text=_object({"text": _string(3000)}), rich_text=_RICH_TEXT)
+_NOTE = _typed(image=_IMAGE, plain_text=_text(3000), mrkdwn=_text(3000))
+_BLOCKS: Parts = {
+    "section": _section,
+    "divider": _block({}),
+    "header": _block({"text": _plain(150)}, {"level": _any}),
+    "image": _block(_PICTURE, {"title": _plain(2000)}),
+    "context": _block({"elements": _items(_NOTE, 10)}),
+    "actions": _block({"elements": _items(_typed(button=_BUTTON), 25)}),
+    "rich_text": _RICH_TEXT,
+    "markdown": _block({"text": _string(12_000)}),
+    "table": _block({"rows": _items(_items(_CELL, 20), 100)}, {"column_settings": _items(_any, 20)}),
+}
+_MESSAGE = _items(_typed(**_BLOCKS), 50, least=0)

@@ -1,0 +1,197 @@
+"""What people do in Slack and what it sends to the bot: messages, slash commands, clicks, response URLs."""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from local.slack.socketmode import SocketMode, UnansweredError
+from local.slack.webapi import Refusal, asked, content_of
+from local.slack.workspace import (
+    APP_ID,
+    BOT,
+    PEOPLE,
+    SLACKBOT,
+    TEAM_DOMAIN,
+    TEAM_ID,
+    Channel,
+    Message,
+    User,
+    Workspace,
+)
+
+Json = dict[str, Any]
+
+URL_USES, URL_SECONDS = 5, 30 * 60
+SILENT = "{} failed because the app did not respond. Please try again or contact the app developer."
+NONSENSE = '{} failed with the error "invalid_command_response"'
+UNKNOWN = (
+    "`{}` is not a valid command. In Slack, all messages that start with “/” are interpreted as commands."
+)
+UNPRESSED = "This app did not respond. Try again, or contact the app developer."
+COMMON: Json = {"token": "local-verification-token", "api_app_id": APP_ID}
+
+
+@dataclass
+class ResponseUrl:
+    """Where the app may answer one command or click, even in a channel it is not in."""
+
+    channel: Channel
+    person: User
+    original: Message | None
+    expires: float
+    uses: int = 0
+
+
+class People:
+    """Users and channels are given by name or id."""
+
+    def __init__(
+        self, workspace: Workspace, sockets: SocketMode, commands: tuple[str, ...], clock: Callable[[], float]
+    ) -> None:
+        self.workspace, self.sockets, self.commands, self.site = workspace, sockets, commands, ""
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._clock = clock
+        self._urls: dict[str, ResponseUrl] = {}
+
+    def say(self, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
+        """Post a message; the bot is told when it is mentioned."""
+        place = self.workspace.channel(channel)
+        for someone in (*PEOPLE, BOT):
+            text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text)
+        message = self.workspace.post(place, self.workspace.person(user), {"text": text}, thread_ts)
+        if f"<@{BOT.id}>" in text and BOT.id in place.members:
+            self.tasks.add(task := asyncio.create_task(self._mention(place, message)))
+            task.add_done_callback(self.tasks.discard)
+        return message
+
+    async def _mention(self, channel: Channel, message: Message) -> None:
+        event: Json = {
+            key: message[key] for key in ("user", "ts", "text", "team", "thread_ts") if key in message
+        }
+        event |= {"type": "app_mention", "channel": channel.id, "event_ts": message["ts"]}
+        payload = (
+            COMMON
+            | {"type": "event_callback", "team_id": TEAM_ID, "event": event, "event_time": int(time.time())}
+            | {"event_id": f"Ev{secrets.token_hex(5).upper()}", "is_ext_shared_channel": False}
+            | {"authorizations": [{"team_id": TEAM_ID, "user_id": BOT.id, "is_bot": True}]}
+        )
+        for attempt in range(2):  # an event, unlike a command, is sent again
+            try:
+                await self.sockets.deliver("events_api", payload, retry_attempt=attempt, retry_reason="")
+            except UnansweredError:
+                continue
+            break
+
+    async def command(self, user: str, channel: str, command: str, text: str) -> str | None:
+        """Type a slash command; the text it is acknowledged with or "", None when Slackbot had to say why."""
+        person, place = self.workspace.person(user), self.workspace.channel(channel)
+        if command not in self.commands:
+            self._slackbot(place, person, UNKNOWN.format(command))
+            return None
+        url = self._url("commands", ResponseUrl(place, person, None, self._clock() + URL_SECONDS))
+        payload = (
+            COMMON
+            | {"team_id": TEAM_ID, "team_domain": TEAM_DOMAIN, "is_enterprise_install": "false"}
+            | {"channel_id": place.id, "channel_name": place.name, "user_id": person.id}
+            | {"user_name": person.name, "command": command, "text": text}
+            | {"response_url": url, "trigger_id": _trigger()}
+        )
+        try:
+            if answer := await self.sockets.deliver("slash_commands", payload):
+                self._show(place, person, answer)
+        except UnansweredError:
+            self._slackbot(place, person, SILENT.format(command))
+            return None
+        except Refusal:
+            self._slackbot(place, person, NONSENSE.format(command))
+            return None
+        return str(answer.get("text", ""))
+
+    async def click(
+        self, user: str, channel: str, ts: str, action_id: str, value: str | None = None
+    ) -> str | None:
+        """Press a button; the warning seen when the app is silent, else None. LookupError: no such button."""
+        person, place = self.workspace.person(user), self.workspace.channel(channel)
+        whispers = {whisper["ts"]: whisper for whisper in self.workspace.whispers[person.id]}
+        message = place.messages.get(ts) or whispers[ts]
+        action = _button(message, action_id, value) | {"action_ts": self.workspace.stamp()}
+        container = {
+            "type": "message",
+            "message_ts": ts,
+            "channel_id": place.id,
+            "is_ephemeral": ts in whispers,
+        }
+        url = self._url("actions", ResponseUrl(place, person, message, self._clock() + URL_SECONDS))
+        payload = (
+            COMMON
+            | {"type": "block_actions", "trigger_id": _trigger(), "response_url": url, "actions": [action]}
+            | {"user": {"id": person.id, "username": person.name, "name": person.name, "team_id": TEAM_ID}}
+            | {
+                "team": {"id": TEAM_ID, "domain": TEAM_DOMAIN},
+                "enterprise": None,
+                "is_enterprise_install": False,
+            }
+            | {"channel": {"id": place.id, "name": place.name}, "state": {"values": {}}}
+            | {"container": container | {key: message[key] for key in ("thread_ts",) if key in message}}
+            | ({} if ts in whispers else {"message": message})
+        )
+        try:
+            await self.sockets.deliver("interactive", payload)
+        except UnansweredError:
+            return UNPRESSED
+        return None
+
+    async def respond(self, request: web.Request) -> web.Response:
+        """What the app posts to a response_url."""
+        url = self._urls.get(request.path)
+        if url is None or url.uses >= URL_USES:
+            return web.json_response({"ok": False, "error": "used_url"}, status=404)
+        if self._clock() > url.expires:
+            return web.json_response({"ok": False, "error": "expired_url"}, status=410)
+        url.uses += 1
+        try:
+            self._show(url.channel, url.person, await request.json(), url.original)
+        except Refusal as refusal:
+            return web.json_response(refusal.body, status=400)
+        return web.Response(text="ok")
+
+    def _show(self, channel: Channel, person: User, answer: Json, original: Message | None = None) -> None:
+        to = person.id if original and original.get("is_ephemeral") else None
+        if original and asked(answer, "delete_original"):
+            self.workspace.delete(channel, original, to)
+        elif original and asked(answer, "replace_original"):
+            self.workspace.edit(channel, original, {"blocks": None} | content_of(answer), to)
+        elif answer.get("response_type") == "in_channel":
+            self.workspace.post(channel, BOT, content_of(answer), answer.get("thread_ts"))
+        else:
+            self.workspace.whisper(channel, person, content_of(answer), answer.get("thread_ts"))
+
+    def _slackbot(self, channel: Channel, person: User, text: str) -> None:
+        self.workspace.whisper(channel, person, {"text": text}, by=SLACKBOT)
+
+    def _url(self, kind: str, url: ResponseUrl) -> str:
+        path = f"/{kind}/{TEAM_ID}/{secrets.randbelow(10**12)}/{secrets.token_urlsafe(18)}"
+        self._urls[path] = url
+        return self.site + path
+
+
+def _trigger() -> str:
+    return f"{secrets.randbelow(10**13)}.{int(time.time())}.{secrets.token_hex(16)}"
+
+
+def _button(message: Message, action_id: str, value: str | None) -> Json:
+    """As an action reports it; action ids may repeat between blocks, then the value tells which."""
+    for block in message.get("blocks", []):
+        for element in [
+            *(block.get("elements", []) if block["type"] == "actions" else []),
+            block.get("accessory", {}),
+        ]:
+            if element.get("action_id") == action_id and value in (None, element.get("value")):
+                return {**element, "block_id": block["block_id"]}
+    raise LookupError(f"no button {action_id} in {message['ts']}")

@@ -1,0 +1,78 @@
+"""Socket Mode: how Slack calls the bot. https://docs.slack.dev/apis/events-api/using-socket-mode"""
+
+import asyncio
+import secrets
+import uuid
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from local.slack.workspace import APP_ID
+
+Json = dict[str, Any]
+
+CONNECTIONS_MOST = 10
+DEBUG = {"host": "applink-local", "build_number": 1, "approximate_connection_time": 18060}
+
+
+class UnansweredError(Exception):
+    """Nobody acknowledged in time. Slack sends commands and clicks only once."""
+
+
+class SocketMode:
+    def __init__(self, ack_seconds: float) -> None:
+        self.ack_seconds = ack_seconds
+        self.connections: list[web.WebSocketResponse] = []
+        self._tickets: set[str] = set()
+        self._waiting: dict[str, asyncio.Future[Json]] = {}
+
+    def ticket(self) -> str:
+        """Admits one connection, once."""
+        self._tickets.add(ticket := str(uuid.uuid4()))
+        return ticket
+
+    async def link(self, request: web.Request) -> web.WebSocketResponse:
+        if (ticket := request.query.get("ticket", "")) not in self._tickets:
+            raise web.HTTPUnauthorized
+        self._tickets.remove(ticket)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        if len(self.connections) >= CONNECTIONS_MOST:
+            await socket.send_json(
+                {"type": "disconnect", "reason": "too_many_websockets", "debug_info": DEBUG}
+            )
+            return socket
+        self.connections.append(socket)
+        app = {"num_connections": len(self.connections), "connection_info": {"app_id": APP_ID}}
+        await socket.send_json({"type": "hello", "debug_info": DEBUG, **app})
+        async for frame in socket:
+            if frame.type is WSMsgType.TEXT:
+                self._hear(frame.json())
+        self.connections = [other for other in self.connections if other is not socket]
+        return socket
+
+    def _hear(self, answer: Json) -> None:
+        waiting = self._waiting.get(answer.get("envelope_id", ""))
+        if waiting and not waiting.done():
+            waiting.set_result(answer.get("payload") or {})
+
+    async def deliver(self, kind: str, payload: Json, **retry: Any) -> Json:
+        """Give the payload to one of the connections; returns what the acknowledgement carries, often {}."""
+        if not self.connections:
+            raise UnansweredError("no app is connected")
+        envelope_id = str(uuid.uuid4())
+        envelope = {"envelope_id": envelope_id, "accepts_response_payload": kind != "events_api"} | retry
+        self._waiting[envelope_id] = asyncio.get_running_loop().create_future()
+        try:
+            await secrets.choice(self.connections).send_json({"type": kind, "payload": payload} | envelope)
+            return await asyncio.wait_for(self._waiting[envelope_id], self.ack_seconds)
+        except (TimeoutError, ConnectionError) as error:
+            raise UnansweredError(kind) from error
+        finally:
+            del self._waiting[envelope_id]
+
+    async def drop(self) -> None:
+        """Cut every connection, as Slack does now and then; apps are expected to come back."""
+        dropped, self.connections = self.connections, []
+        for socket in dropped:
+            await socket.close()

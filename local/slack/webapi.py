@@ -1,0 +1,226 @@
+"""The methods of Slack's Web API that the bot calls, as docs.slack.dev/reference/methods describes them.
+
+A refusal is HTTP 200 with {"ok": false, "error": ...}; only a spent rate limit is a 429. Unknown arguments
+are ignored, as they are there.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from local.slack import limits
+from local.slack.socketmode import SocketMode
+from local.slack.workspace import APP_ID, BOT, TEAM_DOMAIN, TEAM_ID, Channel, Workspace
+
+Json = dict[str, Any]
+
+BOT_TOKEN = "xoxb-1234567890-1234567890-localsweepbot"
+APP_TOKEN = "xapp-1-A01SWEEPBOT-1234567890-localsweepbot"
+SCOPES = (
+    "commands,chat:write,files:write,reactions:write,im:write,users:read,users:read.email,app_mentions:read"
+)
+TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is cut there, an update refused
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not an accident
+    """The method says no: {"ok": false, "error": error, **more}."""
+
+    def __init__(self, error: str, **more: Any) -> None:
+        super().__init__(error)
+        self.body: Json = {"ok": False, "error": error, **more}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """That of chat.postMessage counts for each channel, any other for the method."""
+
+    per_minute: float
+    burst: int
+
+
+RATES = {
+    "auth.test": Rate(600, 100),
+    "apps.connections.open": Rate(50, 50),
+    "chat.postMessage": Rate(60, 10),
+    "chat.update": Rate(50, 50),
+    "chat.postEphemeral": Rate(100, 100),
+    "chat.getPermalink": Rate(600, 100),
+    "users.info": Rate(100, 100),
+}
+
+
+class WebApi:
+    def __init__(
+        self, workspace: Workspace, sockets: SocketMode, rates: Mapping[str, Rate], clock: Callable[[], float]
+    ) -> None:
+        self.workspace, self.sockets = workspace, sockets
+        self._rates, self._clock = RATES | dict(rates), clock
+        self._purses: dict[str, tuple[float, float]] = {}  # what is left of the burst, and since when
+
+    async def handle(self, request: web.Request) -> web.Response:
+        name, status, headers = request.match_info["method"], 200, {"x-oauth-scopes": SCOPES}
+        try:
+            answer = {"ok": True, **await self._call(name, request)}
+        except Refusal as refusal:
+            answer = refusal.body
+        if answer.get("error") == "ratelimited":
+            status, headers["Retry-After"] = 429, str(math.ceil(answer.pop("seconds")))
+        return web.json_response(answer, status=status, headers=headers)
+
+    async def _call(self, name: str, request: web.Request) -> Json:
+        if name not in RATES:
+            raise Refusal("unknown_method", req_method=name)
+        arguments = await _arguments(request)
+        _authenticate(request, arguments, APP_TOKEN if name == "apps.connections.open" else BOT_TOKEN)
+        self._spend(name, str(arguments.get("channel")) if name == "chat.postMessage" else "")
+        method: Callable[[Json, str], Json] = getattr(self, "_" + name.replace(".", "_").lower())
+        return method(arguments, f"{request.scheme}://{request.host}")
+
+    def _spend(self, method: str, channel: str) -> None:
+        rate, now, purse = self._rates[method], self._clock(), f"{method} {channel}"
+        left, since = self._purses.get(purse, (rate.burst, now))
+        left = min(rate.burst, left + (now - since) * rate.per_minute / 60)
+        self._purses[purse] = (left - 1 if left >= 1 else left, now)
+        if left < 1:
+            raise Refusal("ratelimited", seconds=(1 - left) * 60 / rate.per_minute)
+
+    def _auth_test(self, _: Json, site: str) -> Json:
+        bot = {"user": BOT.name, "user_id": BOT.id, "bot_id": BOT.bot_id, "is_enterprise_install": False}
+        return {"url": f"{site}/", "team": TEAM_DOMAIN, "team_id": TEAM_ID, **bot}
+
+    def _apps_connections_open(self, _: Json, site: str) -> Json:
+        return {"url": f"ws{site[4:]}/link/?ticket={self.sockets.ticket()}&app_id={APP_ID}"}
+
+    def _users_info(self, arguments: Json, _: str) -> Json:
+        if not (user := self.workspace.users.get(str(arguments.get("user")))):
+            raise Refusal("user_not_found")
+        return {"user": user.shown()}
+
+    def _chat_postmessage(self, arguments: Json, _: str) -> Json:
+        channel, content, thread_ts = self._channel(arguments), content_of(arguments), _thread(arguments)
+        if thread_ts and asked(arguments, "reply_broadcast"):
+            content["subtype"] = "thread_broadcast"
+        message = self.workspace.post(channel, BOT, content, thread_ts)
+        return {"channel": channel.id, "ts": message["ts"], "message": message}
+
+    def _chat_update(self, arguments: Json, _: str) -> Json:
+        channel = self._channel(arguments)
+        if not (message := channel.messages.get(str(arguments.get("ts")))):
+            raise Refusal("message_not_found")
+        if message["user"] != BOT.id:
+            raise Refusal("cant_update_message")
+        if len(str(arguments.get("text") or "")) > UPDATE_LONGEST:
+            raise Refusal("msg_too_long")
+        content = content_of(arguments, clears=True)
+        if "text" in content:  # a text alone takes the blocks away, blocks alone leave the text
+            content = {"blocks": None, **content}
+        self.workspace.edit(channel, message, content)
+        return {"channel": channel.id, "ts": message["ts"], "text": message["text"], "message": message}
+
+    def _chat_postephemeral(self, arguments: Json, _: str) -> Json:
+        channel = self._channel(arguments)
+        if arguments.get("user") not in channel.members - {BOT.id}:
+            raise Refusal("user_not_in_channel")
+        to = self.workspace.users[arguments["user"]]
+        return {
+            "message_ts": self.workspace.whisper(channel, to, content_of(arguments), _thread(arguments))["ts"]
+        }
+
+    def _chat_getpermalink(self, arguments: Json, site: str) -> Json:
+        channel = self._channel(arguments)
+        if not (message := channel.messages.get(str(arguments.get("message_ts")))):
+            raise Refusal("message_not_found")
+        thread = f"?thread_ts={message['thread_ts']}&cid={channel.id}" if "thread_ts" in message else ""
+        link = f"{site}/archives/{channel.id}/p{message['ts'].replace('.', '')}{thread}"
+        return {"channel": channel.id, "permalink": link}
+
+    def _channel(self, arguments: Json) -> Channel:
+        place = str(arguments.get("channel"))
+        person = self.workspace.users.get(place)
+        if person and person.bot_id is None:
+            return self.workspace.direct(person)
+        if place not in self.workspace.channels:
+            raise Refusal("channel_not_found")
+        if BOT.id not in self.workspace.channels[place].members:
+            raise Refusal("not_in_channel")
+        return self.workspace.channels[place]
+
+
+def content_of(arguments: Json, *, clears: bool = False) -> Json:
+    """What a message shall show, checked; with `clears`, an empty list of blocks means none."""
+    content: Json = {"text": str(arguments["text"])[:TEXT_LONGEST]} if arguments.get("text") else {}
+    blocks = _parsed(arguments, "blocks", list, "invalid_blocks_format")
+    if blocks or (clears and blocks is not None):
+        _refuse(blocks)
+        content["blocks"] = blocks or None
+    if not content:
+        raise Refusal("no_text")
+    if metadata := _parsed(arguments, "metadata", dict, "invalid_metadata_format"):
+        if metadata.keys() != {"event_type", "event_payload"}:
+            raise Refusal("invalid_metadata_format")
+        content["metadata"] = metadata
+    return content
+
+
+def asked(arguments: Json, wish: str) -> bool:
+    return str(arguments.get(wish)).lower() in {"true", "1"}
+
+
+def _refuse(blocks: list[Any]) -> None:
+    if found := limits.complaints(blocks):
+        messages = [f"[ERROR] {complaint}" for complaint in found]
+        raise Refusal("invalid_blocks", errors=found, response_metadata={"messages": messages})
+    if sum(block["type"] == "table" for block in blocks) > 1:
+        raise Refusal(
+            "invalid_attachments", response_metadata={"messages": ["[ERROR] only_one_table_allowed"]}
+        )
+    if limits.too_long(blocks):
+        raise Refusal("msg_blocks_too_long")
+
+
+def _parsed(arguments: Json, key: str, kind: type, error: str) -> Any:
+    """An argument that is JSON, or a string of JSON as every form field is; None when it is not there."""
+    value = arguments.get(key)
+    if value is None or value == "":
+        return None
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise Refusal(error) from None
+    if not isinstance(value, kind):
+        raise Refusal(error)
+    return value
+
+
+def _thread(arguments: Json) -> str | None:
+    if not (thread_ts := arguments.get("thread_ts")):
+        return None
+    if not re.fullmatch(r"\d{10}\.\d{6}", str(thread_ts)):
+        raise Refusal("invalid_thread_ts")
+    return str(thread_ts)
+
+
+async def _arguments(request: web.Request) -> Json:
+    if request.content_type != "application/json":
+        return {**request.query, **await request.post()}
+    try:
+        return {**request.query, **await request.json()}
+    except ValueError:
+        raise Refusal("invalid_json") from None
+    except TypeError:
+        raise Refusal("json_not_object") from None
+
+
+def _authenticate(request: web.Request, arguments: Json, needed: str) -> None:
+    token = request.headers.get("Authorization", "").removeprefix("Bearer ") or arguments.get("token")
+    if not token:
+        raise Refusal("not_authed")
+    if token not in {BOT_TOKEN, APP_TOKEN}:
+        raise Refusal("invalid_auth")
+    if token != needed:
+        raise Refusal("not_allowed_token_type")

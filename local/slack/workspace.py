@@ -1,0 +1,145 @@
+"""The team this Slack serves: its people, its channels and what is said there, as Slack's own JSON."""
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from local.slack import limits
+
+Message = dict[str, Any]
+Change = dict[
+    str, Any
+]  # {"type": "posted" | "edited" | "deleted", "channel": id, "message": ..., "to": id or None}
+
+TEAM_ID, TEAM_DOMAIN, APP_ID = "T01LOCALLAB", "local-lab", "A01SWEEPBOT"
+
+
+@dataclass(frozen=True)
+class User:
+    id: str
+    name: str
+    real_name: str
+    tz: str = "Etc/UTC"
+    bot_id: str | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """As users.info returns a person, with the scope users:read.email."""
+        offset = datetime.now(ZoneInfo(self.tz)).strftime("%z")
+        names = {"real_name": self.real_name, "display_name": self.name, "email": f"{self.name}@lab.example"}
+        return (
+            {"id": self.id, "team_id": TEAM_ID, "name": self.name, "real_name": self.real_name}
+            | {"deleted": False, "is_bot": self.bot_id is not None, "is_admin": False, "profile": names}
+            | {"tz": self.tz, "tz_offset": int(offset[:3]) * 3600 + int(offset[0] + offset[3:]) * 60}
+        )
+
+
+BOT = User("U01SWEEPBOT", "sweepbot", "Sweepbot", bot_id="B01SWEEPBOT")
+SLACKBOT = User("USLACKBOT", "slackbot", "Slackbot", bot_id="B01SLACKBOT")
+ADA = User("U01ADALOVEL", "ada", "Ada Lovelace", "Europe/London")
+GRACE = User("U01GRACEHOP", "grace", "Grace Hopper", "America/New_York")
+LINUS = User("U01LINUSPAU", "linus", "Linus Pauling", "America/Los_Angeles")
+PEOPLE = (ADA, GRACE, LINUS)
+
+
+@dataclass
+class Channel:
+    id: str
+    name: str
+    members: set[str]
+    messages: dict[str, Message] = field(default_factory=dict)  # by ts, which also is their order
+
+
+class Workspace:
+    """Kept in memory, told to whoever listens."""
+
+    def __init__(self) -> None:
+        everyone = {person.id for person in PEOPLE}
+        sweeps = Channel("C01SWEEPS00", "sweeps", everyone | {BOT.id})
+        vision = Channel("C01VISION00", "vision", {ADA.id, GRACE.id, BOT.id})
+        random = Channel("C01RANDOM00", "random", everyone)
+        self.channels = {channel.id: channel for channel in (sweeps, vision, random)}
+        self.users = {user.id: user for user in (*PEOPLE, BOT, SLACKBOT)}
+        self.whispers: dict[str, list[Message]] = {person.id: [] for person in PEOPLE}
+        self._ears: list[Callable[[Change], None]] = []
+        self._last_stamp = 0
+
+    def listen(self, hear: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `hear` with every change from now on; what is returned stops it."""
+        self._ears.append(hear)
+        return lambda: self._ears.remove(hear)
+
+    def stamp(self) -> str:
+        """A new `ts`: seconds and microseconds, unique and increasing."""
+        self._last_stamp = max(int(time.time() * 1e6), self._last_stamp + 1)
+        return f"{self._last_stamp // 10**6}.{self._last_stamp % 10**6:06}"
+
+    def person(self, name: str) -> User:
+        """Whoever has this name or id; KeyError when nobody has."""
+        return {person.name: person for person in PEOPLE}.get(name) or self.users[name]
+
+    def channel(self, name: str) -> Channel:
+        return {channel.name: channel for channel in self.channels.values()}.get(name) or self.channels[name]
+
+    def direct(self, person: User) -> Channel:
+        """The conversation between this person and the bot, opened when there is none."""
+        channel_id = f"D{person.id[1:]}"
+        return self.channels.setdefault(channel_id, Channel(channel_id, "directmessage", {person.id, BOT.id}))
+
+    def post(
+        self, channel: Channel, author: User, content: Mapping[str, Any], thread_ts: str | None = None
+    ) -> Message:
+        """Say something; `content` holds text, blocks, metadata and the like."""
+        message = self._message(author, content, thread_ts)
+        channel.messages[message["ts"]] = message
+        self._tell("posted", channel.id, message)
+        if parent := channel.messages.get(thread_ts or ""):
+            users = list(dict.fromkeys([*parent.get("reply_users", []), author.id]))
+            parent |= {"thread_ts": thread_ts, "latest_reply": message["ts"], "reply_users": users}
+            parent |= {"reply_count": parent.get("reply_count", 0) + 1, "reply_users_count": len(users)}
+            self._tell("edited", channel.id, parent)
+        return message
+
+    def whisper(
+        self,
+        channel: Channel,
+        to: User,
+        content: Mapping[str, Any],
+        thread_ts: str | None = None,
+        by: User = BOT,
+    ) -> Message:
+        """Say something that only this person sees, and no API returns."""
+        message = self._message(by, content, thread_ts) | {"channel": channel.id, "is_ephemeral": True}
+        self.whispers[to.id].append(message)
+        self._tell("posted", channel.id, message, to.id)
+        return message
+
+    def edit(
+        self, channel: Channel, message: Message, content: Mapping[str, Any], to: str | None = None
+    ) -> None:
+        """Replace the parts named in `content`; None removes a part."""
+        message |= _stored(content) | {"edited": {"user": message["user"], "ts": self.stamp()}}
+        for gone in [key for key, value in content.items() if value is None]:
+            message.pop(gone, None)
+        self._tell("edited", channel.id, message, to)
+
+    def delete(self, channel: Channel, message: Message, to: str | None = None) -> None:
+        self.whispers[to].remove(message) if to else channel.messages.pop(message["ts"])
+        self._tell("deleted", channel.id, message, to)
+
+    def _message(self, author: User, content: Mapping[str, Any], thread_ts: str | None) -> Message:
+        app = {"bot_id": BOT.bot_id, "app_id": APP_ID} if author is BOT else {}
+        thread = {"thread_ts": thread_ts} if thread_ts else {}
+        shown = {"type": "message", "user": author.id, "ts": self.stamp(), "team": TEAM_ID, "text": ""}
+        return shown | app | thread | _stored(content)
+
+    def _tell(self, kind: str, channel: str, message: Message, to: str | None = None) -> None:
+        for hear in list(self._ears):
+            hear({"type": kind, "channel": channel, "message": copy.deepcopy(message), "to": to})
+
+
+def _stored(content: Mapping[str, Any]) -> Message:
+    return {k: limits.completed(v) if k == "blocks" else v for k, v in content.items() if v is not None}

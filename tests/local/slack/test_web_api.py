@@ -1,0 +1,293 @@
+"""The Web API through the real client: what it does and what it refuses."""
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from local.slack import Rate, Slack, serve
+
+SWEEPS, RANDOM, VISION = "C01SWEEPS00", "C01RANDOM00", "C01VISION00"
+ADA, LINUS = "U01ADALOVEL", "U01LINUSPAU"
+
+
+def section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+
+
+def button(**more: Any) -> dict[str, Any]:
+    return {"type": "button", "text": {"type": "plain_text", "text": "Stop"}, **more}
+
+
+def actions(*elements: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "actions", "elements": list(elements)}
+
+
+async def refusal(call: Any) -> dict[str, Any]:
+    with pytest.raises(SlackApiError) as caught:
+        await call
+    data: dict[str, Any] = caught.value.response.data
+    return data
+
+
+async def test_a_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) -> None:
+    parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
+    await web.chat_postMessage(channel=SWEEPS, text="Build started", thread_ts=parent)
+    await web.chat_postMessage(channel=SWEEPS, text="Done", thread_ts=parent, reply_broadcast=True)
+    slack.say("ada", "sweeps", "Thanks!", parent)
+
+    said = slack.messages("sweeps")
+    assert [message["text"] for message in said] == ["Sweep lr", "Done"]
+    assert (said[0]["reply_count"], said[0]["reply_users"]) == (3, ["U01SWEEPBOT", ADA])
+    assert [message["text"] for message in slack.messages("sweeps", parent)][1:] == [
+        "Build started",
+        "Done",
+        "Thanks!",
+    ]
+
+
+async def test_stamps_are_unique_and_increase(slack: Slack, web: AsyncWebClient) -> None:
+    stamps = [slack.say("ada", "sweeps", str(number))["ts"] for number in range(1000)]
+    assert stamps == sorted(set(stamps))
+    assert [len(part) for part in stamps[0].split(".")] == [10, 6]
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "kinds"),
+    [
+        ({"text": "new"}, "new", []),
+        ({"blocks": [{"type": "divider"}]}, "old", ["divider"]),
+        ({"text": "new", "blocks": [{"type": "divider"}]}, "new", ["divider"]),
+        ({"blocks": []}, "old", []),
+    ],
+)
+async def test_an_update_replaces_what_it_names(
+    slack: Slack, web: AsyncWebClient, change: dict[str, Any], text: str, kinds: list[str]
+) -> None:
+    metadata = {"event_type": "sweep", "event_payload": {"id": "lr-brave-otter"}}
+    ts = (
+        await web.chat_postMessage(channel=SWEEPS, text="old", blocks=[section("*old*")], metadata=metadata)
+    )["ts"]
+    await web.chat_update(channel=SWEEPS, ts=ts, **change)
+    [message] = slack.messages("sweeps")
+    assert (message["text"], [block["type"] for block in message.get("blocks", [])]) == (text, kinds)
+    assert message["metadata"] == metadata
+    assert message["edited"]["user"] == "U01SWEEPBOT"
+
+
+async def test_forms_and_json_mean_the_same(slack: Slack) -> None:
+    headers = {"Authorization": f"Bearer {slack.bot_token}"}
+    form = {"channel": SWEEPS, "text": "hello", "blocks": json.dumps([section("hello")])}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        for body in ({"data": form}, {"json": form | {"blocks": [section("hello")]}}):
+            async with session.post(slack.api_url + "chat.postMessage", **body) as response:
+                assert (await response.json())["ok"]
+    first, second = slack.messages("sweeps")
+    assert first["blocks"][0]["text"] == second["blocks"][0]["text"]
+    assert first["blocks"][0]["block_id"]
+
+
+async def test_a_person_is_written_to_directly_by_their_id(slack: Slack, web: AsyncWebClient) -> None:
+    answer = await web.chat_postMessage(channel=ADA, text="Your sweep is done")
+    assert answer["channel"] == "D01ADALOVEL"
+    assert slack.messages("D01ADALOVEL")[0]["text"] == "Your sweep is done"
+
+
+async def test_a_permalink_names_the_message_and_its_thread(slack: Slack, web: AsyncWebClient) -> None:
+    parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep"))["ts"]
+    reply = (await web.chat_postMessage(channel=SWEEPS, text="Build", thread_ts=parent))["ts"]
+    link = (await web.chat_getPermalink(channel=SWEEPS, message_ts=reply))["permalink"]
+    assert link == f"{slack.url}archives/{SWEEPS}/p{reply.replace('.', '')}?thread_ts={parent}&cid={SWEEPS}"
+
+
+async def test_who_am_i_and_who_is_ada(web: AsyncWebClient) -> None:
+    me = await web.auth_test()
+    assert (me["user_id"], me["bot_id"], me["team_id"]) == ("U01SWEEPBOT", "B01SWEEPBOT", "T01LOCALLAB")
+    assert "chat:write" in me.headers["x-oauth-scopes"]
+    ada = (await web.users_info(user=ADA))["user"]
+    assert (ada["name"], ada["tz"], ada["profile"]["email"]) == ("ada", "Europe/London", "ada@lab.example")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "error"),
+    [
+        ("chat.postMessage", {"channel": RANDOM, "text": "hi"}, "not_in_channel"),
+        ("chat.postMessage", {"channel": "#sweeps", "text": "hi"}, "channel_not_found"),
+        ("chat.postMessage", {"channel": SWEEPS}, "no_text"),
+        (
+            "chat.postMessage",
+            {"channel": SWEEPS, "text": "hi", "blocks": "{nonsense"},
+            "invalid_blocks_format",
+        ),
+        ("chat.postMessage", {"channel": SWEEPS, "text": "hi", "blocks": "{}"}, "invalid_blocks_format"),
+        ("chat.postMessage", {"channel": SWEEPS, "text": "hi", "thread_ts": "soon"}, "invalid_thread_ts"),
+        (
+            "chat.postMessage",
+            {"channel": SWEEPS, "text": "x", "metadata": {"a": 1}},
+            "invalid_metadata_format",
+        ),
+        ("chat.postMessage", {"channel": SWEEPS, "blocks": [section("x" * 2900)] * 5}, "msg_blocks_too_long"),
+        ("chat.update", {"channel": SWEEPS, "ts": "1763740800.000100", "text": "hi"}, "message_not_found"),
+        ("chat.postEphemeral", {"channel": VISION, "user": LINUS, "text": "hi"}, "user_not_in_channel"),
+        ("chat.getPermalink", {"channel": SWEEPS, "message_ts": "1763740800.000100"}, "message_not_found"),
+        ("users.info", {"user": "U0"}, "user_not_found"),
+        ("chat.whisper", {}, "unknown_method"),
+        ("apps.connections.open", {}, "not_allowed_token_type"),
+    ],
+)
+async def test_a_refusal_has_slacks_own_name(
+    web: AsyncWebClient, method: str, arguments: dict[str, Any], error: str
+) -> None:
+    assert (await refusal(web.api_call(method, json=arguments)))["error"] == error
+
+
+@pytest.mark.parametrize(("token", "error"), [(None, "not_authed"), ("xoxb-other", "invalid_auth")])
+async def test_a_wrong_token_is_refused(slack: Slack, token: str | None, error: str) -> None:
+    assert (await refusal(AsyncWebClient(token, base_url=slack.api_url).auth_test()))["error"] == error
+
+
+async def test_an_update_is_refused_when_too_long_or_not_the_bots(slack: Slack, web: AsyncWebClient) -> None:
+    mine = (await web.chat_postMessage(channel=SWEEPS, text="x" * 40_001))["ts"]
+    assert len(slack.messages("sweeps")[0]["text"]) == 40_000
+    assert (await refusal(web.chat_update(channel=SWEEPS, ts=mine, text="x" * 4001)))[
+        "error"
+    ] == "msg_too_long"
+    theirs = slack.say("ada", "sweeps", "hello")["ts"]
+    assert (await refusal(web.chat_update(channel=SWEEPS, ts=theirs, text="x")))[
+        "error"
+    ] == "cant_update_message"
+
+
+CONFIRM = {key: {"type": "plain_text", "text": "Stop?"} for key in ("title", "text", "confirm", "deny")}
+PLAIN = {"type": "plain_text", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "complaint"),
+    [
+        ([section("x" * 3001)], "must be less than 3001 characters [json-pointer:/blocks/0/text/text]"),
+        ([section("")], "must be more than 0 characters [json-pointer:/blocks/0/text/text]"),
+        ([{"type": "section"}], "must define either `text` or `fields` [json-pointer:/blocks/0/type]"),
+        ([{"type": "section", "text": "x"}], "must provide an object [json-pointer:/blocks/0/text]"),
+        (
+            [{"type": "section", "fields": [PLAIN] * 11}],
+            "no more than 10 items allowed [json-pointer:/blocks/0/fields]",
+        ),
+        (
+            [{"type": "section", "fields": [PLAIN | {"text": "x" * 2001}]}],
+            "must be less than 2001 characters [json-pointer:/blocks/0/fields/0/text]",
+        ),
+        ([{"type": "divider"}] * 51, "no more than 50 items allowed [json-pointer:/blocks]"),
+        ([{"type": "sections"}], "unsupported type: sections [json-pointer:/blocks/0/type]"),
+        ([{"type": "input"}], "unsupported type: input [json-pointer:/blocks/0/type]"),
+        ([{}], "missing required field: type [json-pointer:/blocks/0]"),
+        (
+            [{"type": "divider", "style": "wavy"}],
+            "invalid additional property: style [json-pointer:/blocks/0]",
+        ),
+        (
+            [{"type": "header", "text": PLAIN | {"text": "x" * 151}}],
+            "must be less than 151 characters [json-pointer:/blocks/0/text/text]",
+        ),
+        (
+            [{"type": "header", "text": {"type": "mrkdwn", "text": "x"}}],
+            "unsupported type: mrkdwn [json-pointer:/blocks/0/text/type]",
+        ),
+        ([{"type": "header"}], "missing required field: text [json-pointer:/blocks/0]"),
+        (
+            [{"type": "context", "elements": [PLAIN] * 11}],
+            "no more than 10 items allowed [json-pointer:/blocks/0/elements]",
+        ),
+        ([actions(*[button()] * 26)], "no more than 25 items allowed [json-pointer:/blocks/0/elements]"),
+        (
+            [actions(button(text=PLAIN | {"text": "x" * 76}))],
+            "must be less than 76 characters [json-pointer:/blocks/0/elements/0/text/text]",
+        ),
+        (
+            [actions(button(value="x" * 2001))],
+            "must be less than 2001 characters [json-pointer:/blocks/0/elements/0/value]",
+        ),
+        (
+            [actions(button(style="loud"))],
+            "must be one of: primary, danger [json-pointer:/blocks/0/elements/0/style]",
+        ),
+        (
+            [actions(button(disabled=True))],
+            "invalid additional property: disabled [json-pointer:/blocks/0/elements/0]",
+        ),
+        (
+            [actions(button(action_id="a"), button(action_id="a"))],
+            '`action_id` "a" already exists [json-pointer:/blocks/0/elements/1/action_id]',
+        ),
+        (
+            [{"type": "divider", "block_id": "b"}] * 2,
+            '`block_id` "b" already exists [json-pointer:/blocks/1/block_id]',
+        ),
+        (
+            [actions(button(confirm=CONFIRM | {"deny": PLAIN | {"text": "x" * 31}}))],
+            "must be less than 31 characters [json-pointer:/blocks/0/elements/0/confirm/deny/text]",
+        ),
+        (
+            [{"type": "image", "image_url": "http://127.0.0.1:5000/plot.png", "alt_text": "plot"}],
+            "downloading image failed [json-pointer:/blocks/0/image_url]",
+        ),
+        (
+            [{"type": "markdown", "text": "x" * 12_001}],
+            "must be less than 12001 characters [json-pointer:/blocks/0/text]",
+        ),
+        (
+            [{"type": "table", "rows": [[{"type": "raw_text", "text": "x"}]] * 101}],
+            "no more than 100 items allowed [json-pointer:/blocks/0/rows]",
+        ),
+    ],
+)
+async def test_blocks_slack_cannot_show_are_refused_with_a_pointer(
+    web: AsyncWebClient, blocks: list[dict[str, Any]], complaint: str
+) -> None:
+    refused = await refusal(web.chat_postMessage(channel=SWEEPS, text="x", blocks=blocks))
+    assert refused["error"] == "invalid_blocks"
+    assert refused["errors"] == [complaint]
+    assert refused["response_metadata"]["messages"] == [f"[ERROR] {complaint}"]
+
+
+async def test_a_full_but_correct_message_is_shown(slack: Slack, web: AsyncWebClient) -> None:
+    rich = {"type": "rich_text_section", "elements": [{"type": "text", "text": "x", "style": {"bold": True}}]}
+    blocks = [
+        {"type": "header", "text": PLAIN},
+        section("x" * 3000),
+        {"type": "section", "fields": [PLAIN] * 10, "accessory": button(confirm=CONFIRM, style="primary")},
+        {"type": "context", "elements": [{"type": "mrkdwn", "text": "*x*"}]},
+        {"type": "image", "image_url": "https://example.com/plot.png", "alt_text": "plot"},
+        {"type": "table", "rows": [[{"type": "raw_text", "text": "lr"}]]},
+        {"type": "rich_text", "elements": [rich]},
+        actions(*[button(url="https://example.com", action_id=str(number)) for number in range(25)]),
+    ]
+    assert (await web.chat_postMessage(channel=SWEEPS, text="x", blocks=blocks))["ok"]
+
+
+async def test_two_tables_are_one_too_many(web: AsyncWebClient) -> None:
+    table = {"type": "table", "rows": [[{"type": "raw_text", "text": "lr"}]]}
+    assert (await refusal(web.chat_postMessage(channel=SWEEPS, blocks=[table] * 2)))[
+        "error"
+    ] == "invalid_attachments"
+
+
+async def test_a_burst_is_allowed_and_then_one_post_a_second_and_channel() -> None:
+    now = [100.0]
+    slack = await serve(rates={"chat.postMessage": Rate(per_minute=60, burst=3)}, clock=lambda: now[0])
+    web = AsyncWebClient(slack.bot_token, base_url=slack.api_url, retry_handlers=[])
+    for _ in range(3):
+        await web.chat_postMessage(channel=SWEEPS, text="x")
+    with pytest.raises(SlackApiError) as caught:
+        await web.chat_postMessage(channel=SWEEPS, text="x")
+    response = caught.value.response
+    assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
+    assert response.data == {"ok": False, "error": "ratelimited"}
+
+    await web.chat_postMessage(channel=VISION, text="another channel has its own second")
+    now[0] += 1
+    await web.chat_postMessage(channel=SWEEPS, text="x")
+    await slack.close()
