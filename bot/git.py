@@ -1,0 +1,159 @@
+"""What a repository says, asked with the git CLI: which commit a branch is, and single files of a commit.
+
+No one's configuration takes part and nothing prompts; only https and http are spoken. The cache is one
+process's own; it may be deleted at any time.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+import signal
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from bot.hints import did_you_mean
+from bot.models import UserError
+
+PASSED_ON = ("PATH", "HTTPS_PROXY", "https_proxy", "http_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE")
+# A server that knows no filter is warned about by git, and sends everything.
+FETCH = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
+# What git says when trying again is of no use; everything else may be the weather.
+REFUSALS = re.compile(
+    r"authentication failed|could not read (username|password)|not found|access denied|permission denied"
+    r"|requested url returned error: 40[0134]|is this a git repository|not a git repository",
+    re.IGNORECASE,
+)
+
+
+class GitUnavailable(Exception):  # noqa: N818
+    """The host does not answer, or not now: try again. The text is a sentence without credentials."""
+
+
+@dataclass(frozen=True)
+class Tip:
+    """What a branch or tag points at."""
+
+    ref: str  # refs/heads/... or refs/tags/...
+    commit: str  # 40 hexadecimal digits
+
+
+class Git:
+    def __init__(self, cache: Path, *, timeout: float = 60.0) -> None:
+        self.cache = cache
+        self.timeout = timeout  # seconds, for each git command
+        self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def resolve(self, url: str, branch: str) -> Tip:
+        """A branch, else a tag of that name; an annotated tag's commit. Raises UserError, GitUnavailable."""
+        head, tag = f"refs/heads/{branch}", f"refs/tags/{branch}"
+        refs = await self._refs(url, head, tag, f"{tag}^{{}}")
+        for ref, commit in ((head, refs.get(head)), (tag, refs.get(f"{tag}^{{}}")), (tag, refs.get(tag))):
+            if commit:
+                return Tip(ref, commit)
+        names = {ref.split("/", 2)[2].removesuffix("^{}") for ref in await self._refs(url)}
+        hint = " A commit needs a branch or a tag." if re.fullmatch("[0-9a-f]{7,40}", branch) else ""
+        raise UserError(f"branch={branch} is not in {url}.{hint}{did_you_mean(branch, sorted(names))}")
+
+    async def read(self, url: str, commit: str, path: str) -> str | None:
+        """A file's text; None when the commit has no such file. Raises UserError, GitUnavailable."""
+        async with self.locks[url]:
+            repository = await self._fetched(url, commit)
+            files = await self._files(url, repository, commit, path)
+            if path not in files:
+                return None
+            content = await self._run(url, "-C", repository, "cat-file", "blob", files[path])
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            raise UserError(f"{path} of commit {commit[:7]} is not UTF-8 text") from None
+
+    async def names(self, url: str, commit: str, folder: str) -> list[str]:
+        """The names of the files in a folder, sorted; empty when there is no such folder."""
+        async with self.locks[url]:
+            repository = await self._fetched(url, commit)
+            files = await self._files(url, repository, commit, f"{folder.rstrip('/')}/")
+        return sorted(PurePosixPath(path).name for path in files)
+
+    async def subject(self, url: str, commit: str) -> str:
+        """The first line of the commit's message."""
+        async with self.locks[url]:
+            repository = await self._fetched(url, commit)
+            line = await self._run(url, "-C", repository, "log", "-1", "--format=%s", commit, "--")
+        return line.decode(errors="replace").strip()
+
+    async def _refs(self, url: str, *patterns: str) -> dict[str, str]:
+        listing = await self._run(url, "ls-remote", "--heads", "--tags", "--", url, *patterns)
+        pairs = (line.split("\t", 1) for line in listing.decode(errors="replace").splitlines())
+        return {ref: commit for commit, ref in pairs}
+
+    async def _files(self, url: str, repository: Path, commit: str, path: str) -> dict[str, str]:
+        """Regular files by path, with the name of their content."""
+        listing = await self._run(url, "-C", repository, "ls-tree", "-z", commit, "--", path)
+        entries = (entry.split("\t", 1) for entry in listing.decode(errors="replace").split("\0") if entry)
+        return {file: about.split()[2] for about, file in entries if about.startswith("100")}
+
+    async def _fetched(self, url: str, commit: str) -> Path:
+        """A bare repository with the commit and its folders; contents come one by one as they are read."""
+        repository = self.cache / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.git"
+        keep = f"refs/sweepbot/{commit}"
+        if (repository / keep).exists():
+            return repository
+        try:
+            await self._run(url, "init", "--quiet", "--bare", "--", repository)
+            await self._run(url, "-C", repository, "config", "remote.origin.url", url)
+            await self._run(url, "-C", repository, *FETCH, "--", "origin", f"{commit}:{keep}")
+        except BaseException:
+            shutil.rmtree(repository, ignore_errors=True)  # a fetch cut short leaves locks behind
+            raise
+        return repository
+
+    async def _run(self, url: str, *arguments: str | Path) -> bytes:
+        self.cache.mkdir(parents=True, exist_ok=True)
+        process = await asyncio.create_subprocess_exec(
+            "git",
+            *arguments,
+            env=self._environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # git's helpers end with it
+        )
+        try:
+            async with asyncio.timeout(self.timeout):
+                output, errors = await process.communicate()
+        except TimeoutError:
+            raise GitUnavailable(f"{url} did not answer within {self.timeout:g} s") from None
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if process.returncode:
+            raise _failure(url, errors.decode(errors="replace"))
+        return output
+
+    def _environment(self) -> dict[str, str]:
+        home = self.cache / "home"
+        home.mkdir(exist_ok=True)
+        return {key: os.environ[key] for key in PASSED_ON if key in os.environ} | {
+            "HOME": str(home),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": "https:http",
+            "GIT_LITERAL_PATHSPECS": "1",
+            "LC_ALL": "C",  # the refusals are recognised by their words
+        }
+
+
+def _failure(url: str, errors: str) -> Exception:
+    lines = [line for line in errors.splitlines() if line.strip()] or ["git said nothing"]
+    fatal = [line for line in lines if line.startswith("fatal: ")] or lines
+    last = re.sub(r"//[^/@\s]*@", "//", fatal[-1])[:200]
+    sentence = f"{url}: {last.removeprefix('fatal: ')}"
+    if REFUSALS.search(errors):
+        return UserError(f"{sentence}. Does the repository exist, and may Sweepbot read it?")
+    return GitUnavailable(sentence)

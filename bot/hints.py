@@ -1,0 +1,23 @@
+"""What a person may have meant: every refusal of an unknown word offers the nearest known one."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+SHOWN = 10  # names a sentence may list before it becomes a wall
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown word, with a leading blank; empty when nothing is known."""
+    names = list(known)
+    near = get_close_matches(word, names, n=3, cutoff=0.6)
+    if near:
+        return f" Did you mean {listed(near, 'or')}?"
+    return f" There is {listed(names)}." if names else ""
+
+
+def listed(names: Iterable[str], last: str = "and") -> str:
+    """`a, b and c`; a long list ends in its number."""
+    names = list(names)
+    if len(names) > SHOWN:
+        return f"{', '.join(names[:SHOWN])} {last} {len(names) - SHOWN} more"
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

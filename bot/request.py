@@ -1,0 +1,136 @@
+"""From the text after /sweep to a SweepRequest. Pure."""
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from bot.config import Config, repository
+from bot.hints import did_you_mean, listed
+from bot.models import SweepRequest, UserError
+
+EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
+HELP = f"""*Start a sweep:* {EXAMPLE}
+builds that branch and searches what `sweeps/lr.yaml` in it says, with one GPU per trial.
+You may add `repo=` (name or URL), `trials=`, `parallel=`, `name=` and `cmd=`, for example
+`/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`"""
+
+# A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
+_LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
+_QUOTES = str.maketrans("“”„‟‘’‚‛", "\"\"\"\"''''")
+# What git check-ref-format refuses, and a leading dash, which git would read as an option.
+_NO_REF = re.compile(r"^[-/.]|[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
+
+
+def parse(text: str, config: Config) -> SweepRequest:
+    """Raises UserError with one line for each thing that is wrong."""
+    said, wrong = _words(_unescape(text))
+    missing = [key for key in ("branch", "space") if key not in said]
+    if missing and not wrong:
+        wrong.append(f"Say which {listed(missing)} to use, for example {EXAMPLE}.")
+    values: dict[str, Any] = {"gpus": min(1, config.limits.gpus_per_trial)}
+    for key, value in said.items():
+        try:
+            values[key] = _READERS[key](key, value, config)
+        except UserError as error:
+            wrong.append(str(error))
+    if "trials" in values and values.get("parallel", 0) > values["trials"]:
+        wrong.append(f"parallel={values['parallel']} is more than trials={values['trials']}.")
+    if wrong:
+        raise UserError("\n".join(wrong))
+    return SweepRequest(**values)
+
+
+def _unescape(text: str) -> str:
+    """Slack escapes three characters, turns addresses into links, and phones curl the quotes."""
+    text = _LINK.sub(_typed, text).translate(_QUOTES)
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _typed(link: re.Match[str]) -> str:
+    repo, address, label = link[1] or "", link[2], link[3]
+    if repo and address.startswith("http"):
+        return repo + address
+    return repo + (label or address.removeprefix("mailto:"))
+
+
+def _words(text: str) -> tuple[dict[str, str], list[str]]:
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise UserError(
+            f'A quote is not closed. Put both quotes, as in `cmd="python train.py"`: {text}'
+        ) from None
+    said: dict[str, str] = {}
+    wrong: list[str] = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            wrong.append(
+                f"I do not understand `{word}`. Write key=value without blanks, for example {EXAMPLE}."
+            )
+        elif key not in _READERS:
+            wrong.append(f"`{key}=` is unknown.{did_you_mean(key, _READERS)}")
+        elif key in said:
+            wrong.append(f"`{key}=` is there twice.")
+        else:
+            said[key] = value
+    return said, wrong
+
+
+def _branch(_key: str, value: str, _config: Config) -> str:
+    if not value or _NO_REF.search(value):
+        raise UserError(f"branch={value} is not the name of a branch or a tag.")
+    return value
+
+
+def _space(_key: str, value: str, _config: Config) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", value):
+        raise UserError(
+            f"space={value} is not the name of a space: write space=lr for the file sweeps/lr.yaml "
+            "(small letters, digits, dashes and underscores)."
+        )
+    return value
+
+
+def _repo(_key: str, value: str, config: Config) -> str:
+    repository(value, config)
+    return value
+
+
+def _name(_key: str, value: str, _config: Config) -> str:
+    if not 1 <= len(value) <= 30 or not value.isprintable() or not value.strip():
+        raise UserError(f"name={value} must have 1 to 30 characters in one line.")
+    return value
+
+
+def _cmd(_key: str, value: str, _config: Config) -> str:
+    if not value.strip():
+        raise UserError('cmd= is empty: write cmd="python train.py", or leave it out.')
+    return value
+
+
+def _number(limit: str, least: int) -> Callable[[str, str, Config], int]:
+    def read(key: str, value: str, config: Config) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", value):
+            raise UserError(f"{key}={value} is not a whole number, for example {key}=4.")
+        most: int = getattr(config.limits, limit)
+        if int(value) > most:
+            raise UserError(f"{key}={value} is above this cluster's limit of {most} (limits.{limit}).")
+        if int(value) < least:
+            raise UserError(f"{key}={value} must be at least {least}.")
+        return int(value)
+
+    return read
+
+
+_READERS: dict[str, Callable[[str, str, Config], Any]] = {
+    "branch": _branch,
+    "gpus": _number("gpus_per_trial", 0),
+    "space": _space,
+    "repo": _repo,
+    "parallel": _number("parallel", 1),
+    "trials": _number("trials", 1),
+    "name": _name,
+    "cmd": _cmd,
+}

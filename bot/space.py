@@ -1,0 +1,237 @@
+"""The space file: what to search. Pure.
+
+Every rule of Katib is checked here, before a build costs anybody time: its webhook refuses late and in
+its own words, and what only the suggestion service or the collector refuses leaves a sweep hanging silently.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bot.config import Limits
+from bot.document import Node, read
+from bot.models import Goal, Parameter, SearchSpace, SweepRequest
+
+KEYS = ("command", "objective", "algorithm", "trials", "parameters", "description")
+ALGORITHMS = ("random", "grid")
+TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
+MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
+RESERVED = {
+    "tensorboard_dir",
+    "config_path",
+}  # flags with a meaning of their own: ours, and draccus' (a config file)
+VALUE = re.compile(r"[A-Za-z0-9_.,:/+=@-]+")  # Katib pastes values into JSON and shell text as they are
+
+_Complain = Callable[[str], None]
+
+
+def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> SearchSpace:
+    """What the file says, with what the command says instead. Raises UserError with all that is wrong."""
+    root = read(text, file)
+    keys = root.mapping(KEYS, must=("objective", "parameters", *(() if request.cmd else ("command",))))
+    if "description" in keys and "\n" in keys["description"].text().strip():
+        keys["description"].wrong("must be one line")
+    algorithm = _word(keys.get("algorithm"), ALGORITHMS)
+    metric, goal, target = _objective(keys.get("objective"))
+    command = keys["command"].text() if "command" in keys else ""
+    parameters = _parameters(keys.get("parameters"), algorithm)
+    grid = _grid(root, parameters, limits) if algorithm == "grid" else None
+    max_trials, parallel, max_failed = _counts(root, keys.get("trials"), request, limits, grid)
+    root.check()
+    return SearchSpace(
+        name=request.space,
+        command=request.cmd or command,
+        metric=metric,
+        goal=goal,
+        target=target,
+        algorithm=algorithm,
+        max_trials=max_trials,
+        parallel=parallel,
+        max_failed=max_failed,
+        parameters=parameters,
+    )
+
+
+def combinations(space: SearchSpace) -> int | None:
+    """How many different trials there can be; None when a range has no steps."""
+    return _combinations(space.parameters)
+
+
+def _objective(node: Node | None) -> tuple[str, Goal, float | None]:
+    keys = node.mapping(("metric", "goal", "target"), must=("metric", "goal")) if node else {}
+    metric = keys["metric"].text() if "metric" in keys else ""
+    if metric and not re.fullmatch(r"[A-Za-z0-9_-]+", metric):
+        # Katib looks for a/b as tags beginning with b in a folder a.
+        keys["metric"].wrong(
+            f'"{metric}" must be a TensorBoard tag of letters, digits, dashes and underscores, without a '
+            "slash, and no other tag may begin with it (val_loss beside val_loss_ema would count both)"
+        )
+    target = keys["target"].number() if "target" in keys else None
+    return metric, Goal(_word(keys.get("goal"), tuple(Goal))), target
+
+
+def _word(node: Node | None, known: tuple[str, ...]) -> str:
+    """One of the known words; the first of them when the key is absent or wrong."""
+    word = node.text() if node else ""
+    if node and word and word not in known:
+        node.wrong(f'"{word}" must be {" or ".join(known)}')
+    return word if word in known else known[0]
+
+
+def _parameters(node: Node | None, algorithm: str) -> tuple[Parameter, ...]:
+    found = tuple(
+        _parameter(name, each, algorithm) for name, each in (node.mapping() if node else {}).items()
+    )
+    if node and node.value == {}:
+        node.wrong("at least one parameter is needed")
+    return found
+
+
+def _parameter(name: str, node: Node, algorithm: str) -> Parameter:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
+        node.wrong("a name begins with a letter and has letters, digits, dots, dashes and underscores")
+    if name in RESERVED:
+        node.wrong("this name is taken: Sweepbot or the training program gives the flag another meaning")
+    if isinstance(node.value, list):
+        return Parameter(name=name, values=_values(node))
+    if not isinstance(node.value, dict):
+        node.wrong("must be a list of values or a range {min: …, max: …}; a fixed value belongs into command")
+        return Parameter(name=name)
+    before = len(node.complaints)
+    keys = node.mapping(("min", "max", "step", "scale"), must=("min", "max"))
+    numbers: dict[str, float | int] = {k: keys[k].number() for k in ("min", "max", "step") if k in keys}
+    log = _word(keys.get("scale"), ("linear", "log")) == "log"
+    if len(node.complaints) == before:
+        _check_range(node.wrong, numbers["min"], numbers["max"], numbers.get("step"), log)
+        if len(node.complaints) == before:
+            _check_for(algorithm, node.wrong, numbers, log)
+    integer = all(isinstance(number, int) for number in numbers.values())
+    return Parameter(
+        name=name,
+        min=numbers.get("min"),
+        max=numbers.get("max"),
+        step=numbers.get("step"),
+        log=log,
+        integer=integer,
+    )
+
+
+def _values(node: Node) -> tuple[str, ...]:
+    """As they were written: 1e-4 stays 1e-4, on stays on."""
+    seen: list[str] = []
+    for item in node.items():
+        if not VALUE.fullmatch(item.raw):
+            item.wrong(f"{item.described} must have letters, digits and any of _.,:/+=@- only")
+        elif item.raw in seen:
+            item.wrong(f'"{item.raw}" is there twice')
+        seen.append(item.raw)
+    if not seen:
+        node.wrong("at least one value is needed")
+    return tuple(seen)
+
+
+def _check_range(wrong: _Complain, low: float, high: float, step: float | None, log: bool) -> None:
+    if low >= high:
+        wrong(f"min ({low}) must be less than max ({high})")
+    elif log and low <= 0:
+        wrong(f"min ({low}) must be above 0 on a log scale")
+    elif step is not None and not 0 < step <= high - low:
+        wrong(f"step ({step}) must be above 0 and not more than max - min")
+    elif step is not None and log:
+        wrong("a log scale has no step; leave one of them out, or list the values")
+
+
+def _check_for(algorithm: str, wrong: _Complain, numbers: dict[str, float | int], log: bool) -> None:
+    step = numbers.get("step")
+    if algorithm == "grid" and log:
+        wrong("grid has no log scale; list the values, for example [1e-4, 1e-3, 1e-2]")
+    elif algorithm == "grid" and step is None and not all(isinstance(n, int) for n in numbers.values()):
+        wrong("grid needs a step here, or a list of values")
+    elif algorithm == "random" and step is not None and not _multiples(numbers, step):
+        wrong(f"random draws multiples of step, so min and max must be multiples of {step}; or use grid")
+
+
+def _multiples(numbers: dict[str, float | int], step: float) -> bool:
+    """Katib draws with hyperopt's quniform, which rounds to multiples of step counted from 0, not min."""
+    return all(abs(math.remainder(numbers[end], step)) <= 1e-9 * step for end in ("min", "max"))
+
+
+def _grid(root: Node, parameters: tuple[Parameter, ...], limits: Limits) -> int:
+    found = None if root.complaints else _combinations(parameters)
+    if found and found > MAX_COMBINATIONS:
+        root.wrong(
+            f"the grid has {found} combinations, {MAX_COMBINATIONS} at most: use fewer values or larger steps"
+        )
+    return found or limits.trials  # a wrong grid must not make its counts look wrong as well
+
+
+def _combinations(parameters: tuple[Parameter, ...]) -> int | None:
+    sizes = [_size(parameter) for parameter in parameters]
+    return None if None in sizes else math.prod(size for size in sizes if size)
+
+
+def _size(parameter: Parameter) -> int | None:
+    low, high, step = parameter.min, parameter.max, parameter.step
+    if low is None or high is None:
+        return len(parameter.values)
+    if parameter.integer:
+        return int((high - low) // (step or 1)) + 1
+    if step is None:
+        return None
+    # As Katib counts, with numpy.arange and its rounding: 0 to 0.3 by 0.1 are three values, not four.
+    count = math.ceil(min((high + step - low) / step, 1e15))
+    return count - (low + (count - 1) * ((low + step) - low) > high)
+
+
+@dataclass(frozen=True)
+class _Count:
+    """A number of trials, and where to complain about it."""
+
+    value: int
+    wrong: _Complain
+    pliant: bool  # follows when there are fewer trials than the file thought
+
+
+def _counts(
+    root: Node, node: Node | None, request: SweepRequest, limits: Limits, grid: int | None
+) -> tuple[int, int, int]:
+    """Trials, trials at once, failed trials. What the command or the grid lowers takes the others along."""
+    names = ("max", "parallel", "max_failed")
+    keys = node.mapping(names) if node else {}
+
+    def count(key: str, flag: str, asked: int | None, usual: int) -> _Count:
+        written = keys[key].whole() if key in keys else None
+        if asked is not None:
+            tell = partial(_complain_about_command, root, f"{flag}={asked}")
+            return _Count(asked, tell, pliant=False)
+        if written is not None:
+            return _Count(written, keys[key].wrong, pliant=request.trials is not None or grid is not None)
+        return _Count(usual, root.wrong, pliant=True)
+
+    asked_for = count("max", "trials", request.trials, min(TRIALS, limits.trials) if grid is None else grid)
+    _limit(asked_for, 1, limits.trials, "trials")
+    trials = asked_for.value if grid is None else min(asked_for.value, grid)
+    parallel = count("parallel", "parallel", request.parallel, min(PARALLEL, limits.parallel))
+    _limit(parallel, 1, limits.parallel, "parallel")
+    max_failed = count("max_failed", "", None, MAX_FAILED)
+    _limit(max_failed, 0, limits.trials, "trials")
+    return trials, _follow(parallel, trials), _follow(max_failed, trials)
+
+
+def _complain_about_command(root: Node, said: str, sentence: str) -> None:
+    root.complaints.append((0, f"{said} in the command: {sentence}"))
+
+
+def _limit(count: _Count, least: int, most: int, name: str) -> None:
+    if count.value < least:
+        count.wrong(f"must be at least {least}, not {count.value}")
+    elif count.value > most:
+        count.wrong(f"{count.value} is above this cluster's limit of {most} (limits.{name})")
+
+
+def _follow(count: _Count, trials: int) -> int:
+    if count.value > trials and not count.pliant:
+        count.wrong(f"{count.value} is more than there are trials ({trials})")
+    return min(count.value, trials)
