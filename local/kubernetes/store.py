@@ -27,6 +27,7 @@ from local.kubernetes.kinds import (
     suffix,
     timestamp,
 )
+from local.kubernetes.patches import merge_patch
 
 __all__ = ["Change", "Hook", "Object", "Refused", "Store"]
 
@@ -98,7 +99,7 @@ class Store:
         self, kind: str, namespace: str, name: str, patch: Object, *, subresource: str | None = None
     ) -> Object:
         """A JSON merge patch (RFC 7386). With subresource "status" only the status is written."""
-        return self.update(kind, namespace, name, lambda old: _merged(old, patch), subresource)
+        return self.update(kind, namespace, name, lambda old: merge_patch(old, patch), subresource)
 
     def update(
         self, kind: str, namespace: str, name: str, change: Hook, subresource: str | None = None
@@ -250,17 +251,6 @@ def _without(obj: Object, *keys: str) -> Object:
 
 def _body(obj: Object) -> Object:
     return _without(obj, "metadata", "status")
-
-
-def _merged(old: Object, patch: Object) -> Object:
-    new = _without(old, *patch)
-    for key, value in patch.items():
-        if isinstance(value, dict):
-            below = old.get(key)
-            new[key] = _merged(below if isinstance(below, dict) else {}, value)
-        elif value is not None:
-            new[key] = value
-    return new
 
 
 def _fresh(kind: Kind, new: Object) -> Object:

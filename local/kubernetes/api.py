@@ -1,0 +1,161 @@
+"""The HTTP side of the cluster: what kube-apiserver 1.36 answers to the calls a bot makes.
+
+Beyond that it says so: PUT, deletecollection and server-side apply are 405 or 415 here, not nearly right.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import yaml
+from aiohttp import web
+
+from local.kubernetes import requests
+from local.kubernetes.kinds import Object, Refused, not_found, refusal
+from local.kubernetes.requests import Target
+from local.kubernetes.selectors import matcher
+from local.kubernetes.store import Store
+from local.kubernetes.watching import stream, version_of
+
+TOKEN = "local-admin"
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"}
+Logs = Callable[[str, str, str, int | None], str]
+
+
+class ApiServer:
+    """A running server. `logs(namespace, pod, container, tail_lines)` is for the kubelet to set."""
+
+    def __init__(self, store: Store, token: str) -> None:
+        self.store = store
+        self.token = token
+        self.url = ""
+        self.logs: Logs | None = None
+        app = web.Application(client_max_size=3 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        # A watcher that hangs up ends its handler, and so does closing the server.
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+
+    async def start(self, port: int) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+
+    def kubeconfig(self, path: Path) -> None:
+        """Write a file that `KUBECONFIG` may name."""
+        context = {"cluster": "local", "user": "local", "namespace": "default"}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "local", "cluster": {"server": self.url}}],
+            "users": [{"name": "local", "user": {"token": self.token}}],
+            "contexts": [{"name": "local", "context": context}],
+            "current-context": "local",
+        }
+        path.write_text(yaml.safe_dump(config, sort_keys=False))
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._routed(request)
+        except Refused as refused:
+            return _respond(refused.body, refused.code)
+
+    async def _routed(self, request: web.Request) -> web.StreamResponse:
+        if request.path in ("/readyz", "/livez"):
+            return web.Response(text="ok")
+        if request.path == "/version":
+            return _respond(VERSION)
+        if request.headers.get("Authorization") != f"Bearer {self.token}":
+            raise refusal(401, "Unauthorized", "Unauthorized")
+        target = requests.target(request.path)
+        verb = f"{request.method} {target.subresource or ('object' if target.name else 'list')}"
+        if verb == "GET list" and request.query.get("watch") in ("1", "true"):
+            return await stream(self.store, target.kind, target.namespace, request)
+        verbs: dict[str, Callable[[Target, web.Request], Awaitable[web.Response]]] = {
+            "GET list": self._list,
+            "GET object": self._get,
+            "GET status": self._get,
+            "GET log": self._log,
+            "POST list": self._create,
+            "PATCH object": self._patch,
+            "PATCH status": self._patch,
+            "DELETE object": self._delete,
+        }
+        if verb not in verbs:
+            text = "the server does not allow this method on the requested resource"
+            raise refusal(405, text, "MethodNotAllowed", {})
+        return await verbs[verb](target, request)
+
+    async def _get(self, target: Target, _request: web.Request) -> web.Response:
+        return _respond(self._known(target))
+
+    def _known(self, target: Target) -> Object:
+        found = self.store.get(*target.place)
+        if not found:
+            raise not_found(target.kind, target.name)
+        return found
+
+    async def _list(self, target: Target, request: web.Request) -> web.Response:
+        kind = target.kind
+        version_of(request.query, self.store.version)
+        matches = matcher(kind.name, target.namespace, request.query)
+        items = [obj for obj in self.store.peek(kind.name, target.namespace) if matches(obj)]
+        meta = {"continue": ""} if kind.is_custom else {}
+        if not kind.is_custom:  # built-in kinds don't repeat what they are [04-list-pods-by-job]
+            items = [{k: v for k, v in obj.items() if k not in ("kind", "apiVersion")} for obj in items]
+        head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
+        meta["resourceVersion"] = str(self.store.version)
+        return _respond({**head, "metadata": meta, "items": items})
+
+    async def _create(self, target: Target, request: web.Request) -> web.Response:
+        obj, warnings = await requests.new_object(target, request)
+        return _respond(self.store.create(obj, dry_run="dryRun" in request.query), 201, warnings)
+
+    async def _patch(self, target: Target, request: web.Request) -> web.Response:
+        change = await requests.change(target.kind, request)
+        return _respond(self.store.update(*target.place, change, target.subresource or None))
+
+    async def _delete(self, target: Target, request: web.Request) -> web.Response:
+        wish, warnings = await requests.deletion(target.kind, request)
+        try:
+            last = self.store.delete(*target.place, **wish)
+        except Refused as refused:
+            return _respond(refused.body, refused.code, warnings)
+        return _respond(self._deleted(target, last), 200, warnings)
+
+    def _deleted(self, target: Target, last: Object) -> Object:
+        """Pods and what is still going come back themselves, others as a Status."""
+        if target.kind.name == "Pod" or self.store.exists(last["metadata"]["uid"]):
+            return last
+        details = {**target.kind.details(target.name), "uid": last["metadata"]["uid"]}
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+    async def _log(self, target: Target, request: web.Request) -> web.Response:
+        pod = self._known(target)
+        container = requests.container_of(pod, request.query)
+        if not pod["spec"].get("nodeName"):
+            return web.Response(status=204)
+        if self.logs is None:
+            raise refusal(500, "no preferred addresses found; known addresses: []")
+        requests.check_has_log(pod, container, request.query)
+        tail = request.query.get("tailLines")
+        text = self.logs(target.namespace or "", target.name, container, int(tail) if tail else None)
+        return web.Response(text=text)
+
+
+async def serve(store: Store, port: int = 0, token: str = TOKEN) -> ApiServer:
+    """Start the API on 127.0.0.1; port 0 takes a free one."""
+    server = ApiServer(store, token)
+    await server.start(port)
+    return server
+
+
+def _respond(body: Object | str, status: int = 200, warnings: Sequence[str] = ()) -> web.Response:
+    if isinstance(body, str):
+        return web.Response(text=body, status=status)
+    response = web.json_response(body, status=status)
+    for text in warnings:
+        response.headers.add("Warning", f"299 - {json.dumps(text)}")
+    return response

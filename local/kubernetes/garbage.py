@@ -1,0 +1,77 @@
+"""The garbage collector: what becomes of dependents when their owner goes, by propagation policy."""
+
+from collections.abc import Iterator
+
+from local.kubernetes.kinds import Object
+from local.kubernetes.store import Store
+
+OWNED = ("Pod", "Job", "Trial", "Suggestion", "Experiment", "ConfigMap", "Secret")
+BLOCKS = "foregroundDeletion"
+ORPHANS = "orphan"
+
+
+def collect(store: Store, type_: str, obj: Object) -> None:
+    """React to one change of any object."""
+    finalizers = obj["metadata"].get("finalizers", [])
+    if type_ == "DELETED":
+        for dependent in dependents(store, obj):
+            _delete_unowned(store, dependent)
+        for owner in owners(store, obj):
+            _release(store, owner)
+    elif "deletionTimestamp" not in obj["metadata"]:
+        _delete_unowned(store, obj)
+    elif ORPHANS in finalizers:
+        for dependent in dependents(store, obj):
+            _disown(store, dependent, obj)
+        without_finalizer(store, obj, ORPHANS)
+    elif BLOCKS in finalizers:
+        for dependent in dependents(store, obj):
+            store.delete(*place(dependent))
+        _release(store, obj)
+
+
+def place(obj: Object) -> tuple[str, str, str]:
+    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def without_finalizer(store: Store, obj: Object, finalizer: str) -> None:
+    """Take one finalizer away; the last one's going ends an object that is being deleted."""
+    left = [name for name in obj["metadata"].get("finalizers", []) if name != finalizer]
+    store.patch(*place(obj), {"metadata": {"finalizers": left or None}})
+
+
+def _references(obj: Object) -> list[Object]:
+    references: list[Object] = obj["metadata"].get("ownerReferences", [])
+    return references
+
+
+def dependents(store: Store, owner: Object) -> Iterator[Object]:
+    uid = owner["metadata"]["uid"]
+    for kind in OWNED:
+        for obj in list(store.peek(kind, owner["metadata"].get("namespace"))):
+            if any(reference["uid"] == uid for reference in _references(obj)):
+                yield obj
+
+
+def owners(store: Store, obj: Object) -> Iterator[Object]:
+    for reference in _references(obj):
+        owner = store.get(reference["kind"], obj["metadata"].get("namespace", ""), reference["name"])
+        if owner and owner["metadata"]["uid"] == reference["uid"]:
+            yield owner
+
+
+def _delete_unowned(store: Store, obj: Object) -> None:
+    references = _references(obj)
+    if references and not any(store.exists(reference["uid"]) for reference in references):
+        store.delete(*place(obj))
+
+
+def _disown(store: Store, dependent: Object, owner: Object) -> None:
+    left = [ref for ref in _references(dependent) if ref["uid"] != owner["metadata"]["uid"]]
+    store.patch(*place(dependent), {"metadata": {"ownerReferences": left or None}})
+
+
+def _release(store: Store, owner: Object) -> None:
+    """Let an owner that waits for its dependents (Foreground) go once there are none."""
+    if BLOCKS in owner["metadata"].get("finalizers", []) and not any(dependents(store, owner)):
+        without_finalizer(store, owner, BLOCKS)

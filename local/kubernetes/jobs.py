@@ -1,0 +1,273 @@
+"""The Job controller with its time limits, and the loop that drives it and the garbage collector.
+
+Each change makes it look at the Job and its pods anew and write what follows; it rests when nothing does.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from local.kubernetes import garbage
+from local.kubernetes.garbage import place
+from local.kubernetes.kinds import KINDS, Object, Refused, clone, timestamp
+from local.kubernetes.store import Store
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+LONGEST_BACKOFF = 600.0
+BACKOFF_LIMIT = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+DEADLINE = ("DeadlineExceeded", "Job was active longer than specified deadline")
+REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
+FINAL = {"FailureTarget": "Failed", "SuccessCriteriaMet": "Complete"}
+
+
+class Controllers:
+    """Jobs, garbage and TTL. `backoff`: seconds until a failed pod is replaced, doubled with each failure."""
+
+    def __init__(self, store: Store, backoff: float = 10.0) -> None:
+        self._store = store
+        self._backoff = backoff
+        self._failed_at: dict[str, float] = {}
+        self._refusals: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Raises what stopped the controllers before, if anything did."""
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._task:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        async for type_, told in self._store.subscribe(*KINDS):
+            obj = told if type_ == "DELETED" else self._store.get(*place(told))
+            if obj is None:
+                continue  # gone meanwhile, of which we shall be told
+            garbage.collect(self._store, type_, obj)
+            namespace = obj["metadata"].get("namespace", "")
+            if obj["kind"] == "Job":
+                self._sync(namespace, obj["metadata"]["name"])
+            if obj["kind"] == "Pod" and type_ != "DELETED":
+                self._forget_if_orphan(place(obj))
+            for reference in obj["metadata"].get("ownerReferences", []):
+                if reference["kind"] == "Job":
+                    self._sync(namespace, reference["name"])
+
+    def _sync(self, namespace: str, name: str) -> None:
+        job = self._store.get("Job", namespace, name)
+        if job is None or "deletionTimestamp" in job["metadata"]:
+            return
+        pods = [pod for pod in garbage.dependents(self._store, job) if pod["kind"] == "Pod"]
+        if _condition(job["status"], "Complete") or _condition(job["status"], "Failed"):
+            self._expire(job)
+        elif job["spec"]["suspend"]:
+            self._suspend(job, pods)
+        else:
+            self._work(job, pods)
+
+    def _work(self, job: Object, pods: Sequence[Object]) -> None:
+        status = clone(job["status"])
+        if _condition(status, "Suspended"):
+            _set(status, "Suspended", ("JobResumed", "Job resumed"), "False")
+            self._say(job, "Resumed", "Job resumed")
+        status.setdefault("startTime", timestamp())
+        uncounted = [
+            pod for pod in pods if _verdict(pod) and TRACKING in pod["metadata"].get("finalizers", [])
+        ]
+        active = [pod for pod in pods if not _verdict(pod)]
+        before = clone(status)
+        self._count(job, status, uncounted)
+        self._decide(job, status)
+        if uncounted or status.get("conditions") != before.get("conditions"):
+            self._write(job, {**before, "conditions": status.get("conditions", [])}, pods, uncounted)
+        for pod in uncounted:
+            garbage.without_finalizer(self._store, pod, TRACKING)
+        self._proceed(job, status, pods, active)
+
+    def _proceed(self, job: Object, status: Object, pods: Sequence[Object], active: list[Object]) -> None:
+        target = next((name for name in FINAL if _condition(status, name)), None)
+        if target is None:
+            active = active + self._create_missing(job, status, len(active))
+        elif not active and not any(map(_is_terminating, pods)):
+            self._finish(job, status, target)
+        for pod in active if target else ():
+            self._delete_pod(job, pod)
+        self._write(job, status, [*active, *filter(_is_terminating, pods)])
+
+    def _count(self, job: Object, status: Object, ended: Sequence[Object]) -> None:
+        for pod in ended:
+            status[_verdict(pod)] = status.get(_verdict(pod), 0) + 1
+            if _verdict(pod) == "failed":
+                self._failed_at[job["metadata"]["uid"]] = _clock()
+
+    def _decide(self, job: Object, status: Object) -> None:
+        spec = job["spec"]
+        if any(_condition(status, name) for name in FINAL):
+            return
+        if status.get("succeeded", 0) >= spec["completions"]:
+            _set(status, "SuccessCriteriaMet", REACHED)
+        elif status.get("failed", 0) > spec["backoffLimit"]:
+            _set(status, "FailureTarget", BACKOFF_LIMIT)
+        elif "activeDeadlineSeconds" in spec:
+            left = spec["activeDeadlineSeconds"] - _age(status["startTime"])
+            if left <= 0:
+                _set(status, "FailureTarget", DEADLINE)
+            else:
+                self._again(job, left, "deadline")
+
+    def _finish(self, job: Object, status: Object, target: str) -> None:
+        condition = _condition(status, target)
+        reason, message = condition["reason"], condition["message"]
+        _set(status, FINAL[target], (reason, message))
+        if target == "FailureTarget":
+            self._say(job, reason, message, "Warning")
+        else:
+            status["completionTime"] = timestamp()
+            self._say(job, "Completed", "Job completed")
+
+    def _create_missing(self, job: Object, status: Object, active: int) -> list[Object]:
+        spec, uid = job["spec"], job["metadata"]["uid"]
+        missing = min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)) - active
+        wait = 0.0
+        if uid in self._failed_at:
+            pause = min(self._backoff * 2 ** (status.get("failed", 1) - 1), LONGEST_BACKOFF)
+            wait = self._failed_at[uid] + pause - _clock()
+        if missing > 0 and wait > 0:
+            self._again(job, wait, "retry")
+            return []
+        made = [self._create_pod(job) for _ in range(missing)]
+        return [pod for pod in made if pod]
+
+    def _create_pod(self, job: Object) -> Object | None:
+        uid = job["metadata"]["uid"]
+        try:
+            pod = self._store.create(_pod(job))
+        except Refused as refused:
+            self._say(job, "FailedCreate", f"Error creating: {refused}", "Warning")
+            self._refusals[uid] = self._refusals.get(uid, -1) + 1
+            self._again(job, min(2.0 ** self._refusals[uid], LONGEST_BACKOFF), "refused")
+            return None
+        self._say(job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+        return pod
+
+    def _suspend(self, job: Object, pods: Sequence[Object]) -> None:
+        """Its pods go uncounted, and its clock begins anew when it is resumed."""
+        status = clone({key: value for key, value in job["status"].items() if key != "startTime"})
+        for pod in pods:
+            if not _verdict(pod):
+                self._delete_pod(job, pod)
+                self._forget(place(pod))
+        if not _condition(status, "Suspended"):
+            _set(status, "Suspended", ("JobSuspended", "Job suspended"))
+            self._say(job, "Suspended", "Job suspended")
+        self._write(job, status, [])
+
+    def _expire(self, job: Object) -> None:
+        if "ttlSecondsAfterFinished" not in job["spec"]:
+            return
+        finished = _condition(job["status"], "Complete") or _condition(job["status"], "Failed")
+        left = job["spec"]["ttlSecondsAfterFinished"] - _age(finished["lastTransitionTime"])
+        if left <= 0:
+            self._store.delete(*place(job), propagation="Foreground")
+        else:
+            self._again(job, left, "ttl")
+
+    def _delete_pod(self, job: Object, pod: Object) -> None:
+        self._store.delete(*place(pod))
+        self._say(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+
+    def _forget_if_orphan(self, pod: tuple[str, str, str]) -> None:
+        """A pod whose Job has gone, or is going, has nobody left to count it."""
+        current = self._store.get(*pod)
+        owners = garbage.owners(self._store, current) if current else ()
+        if not any("deletionTimestamp" not in owner["metadata"] for owner in owners):
+            self._forget(pod)
+
+    def _forget(self, pod: tuple[str, str, str]) -> None:
+        current = self._store.get(*pod)
+        if current and _is_tracked(current):
+            garbage.without_finalizer(self._store, current, TRACKING)
+
+    def _write(
+        self, job: Object, status: Object, pods: Sequence[Object], ended: Sequence[Object] = ()
+    ) -> None:
+        uncounted: dict[str, list[str]] = {}
+        for pod in ended:
+            uncounted.setdefault(_verdict(pod), []).append(pod["metadata"]["uid"])
+        status = {**status, **_figures(pods), "uncountedTerminatedPods": uncounted}
+        kept = {key: value for key, value in status.items() if value or key not in ("active", "conditions")}
+        self._store.update(*place(job), lambda old: {**old, "status": kept}, "status")
+
+    def _say(self, job: Object, reason: str, message: str, type_: str = "Normal") -> None:
+        self._store.record_event(job, type_, reason, message, "job-controller")
+
+    def _again(self, job: Object, seconds: float, why: str) -> None:
+        key = f"{job['metadata']['uid']} {why}"
+        if key in self._timers:
+            self._timers[key].cancel()
+        _, namespace, name = place(job)
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._sync, namespace, name)
+
+
+def _pod(job: Object) -> Object:
+    kind, namespace, name = place(job)
+    owner = {"apiVersion": job["apiVersion"], "kind": kind, "name": name, "uid": job["metadata"]["uid"]}
+    meta = {
+        **job["spec"]["template"]["metadata"],
+        "generateName": f"{name}-",
+        "namespace": namespace,
+        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        "finalizers": [TRACKING],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": job["spec"]["template"]["spec"]}
+
+
+def _verdict(pod: Object) -> str:
+    """A pod that is deleted before its end has failed. Empty while it may still do either."""
+    phase = pod["status"].get("phase")
+    if phase == "Succeeded":
+        return "succeeded"
+    return "failed" if phase == "Failed" or "deletionTimestamp" in pod["metadata"] else ""
+
+
+def _is_tracked(pod: Object) -> bool:
+    return TRACKING in pod["metadata"].get("finalizers", [])
+
+
+def _is_terminating(pod: Object) -> bool:
+    ended = pod["status"].get("phase") in ("Succeeded", "Failed")
+    return "deletionTimestamp" in pod["metadata"] and bool(pod["spec"].get("nodeName")) and not ended
+
+
+def _figures(pods: Sequence[Object]) -> Object:
+    active = [pod for pod in pods if not _verdict(pod)]
+    ready = {"type": "Ready", "status": "True"}.items()
+    is_ready = [any(ready <= c.items() for c in pod["status"].get("conditions", [])) for pod in active]
+    return {"active": len(active), "ready": sum(is_ready), "terminating": sum(map(_is_terminating, pods))}
+
+
+def _condition(status: Object, type_: str) -> Object:
+    """The condition if it is True, else nothing."""
+    wanted = {"type": type_, "status": "True"}.items()
+    return next((c for c in status.get("conditions", []) if wanted <= c.items()), {})
+
+
+def _set(status: Object, type_: str, why: tuple[str, str], value: str = "True") -> None:
+    times = {"lastProbeTime": timestamp(), "lastTransitionTime": timestamp()}
+    condition = {"type": type_, "status": value, **times, "reason": why[0], "message": why[1]}
+    others = [other for other in status.get("conditions", []) if other["type"] != type_]
+    status["conditions"] = [*others, condition]
+
+
+def _age(since: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
+
+
+def _clock() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,126 @@
+"""Pod specs, alone or in a Job's template: their defaults and what is refused about their containers."""
+
+import re
+from collections.abc import Iterator
+
+from local.kubernetes.kinds import Cause, Object
+from local.kubernetes.schema import QUANTITY
+
+JOB_DEFAULTS = {
+    "parallelism": 1,
+    "completions": 1,
+    "backoffLimit": 6,
+    "manualSelector": False,
+    "suspend": False,
+    "completionMode": "NonIndexed",
+    "podReplacementPolicy": "TerminatingOrFailed",
+}
+SPEC_DEFAULTS = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+}
+POD_DEFAULTS = {
+    "serviceAccountName": "default",
+    "serviceAccount": "default",
+    "priority": 0,
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+NOT_LABEL = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
+    "and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
+    f"regex used for validation is '{LABEL}')"
+)
+UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+UNITS |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=1)}
+
+
+def complete_pod(pod: Object) -> None:
+    """The defaults of a pod on its own: those of its spec, the service account, requests from limits."""
+    spec = pod.setdefault("spec", {})
+    complete_pod_spec(spec)
+    pod["spec"] = POD_DEFAULTS | spec
+    for container in _containers(spec):
+        if limits := container["resources"].get("limits"):
+            container["resources"]["requests"] = limits | container["resources"].get("requests", {})
+    pod["status"] = {"phase": "Pending"}
+
+
+def complete_pod_spec(spec: Object) -> None:
+    """As recorded in 03-job-create."""
+    for key, value in SPEC_DEFAULTS.items():
+        spec.setdefault(key, value)
+    spec.setdefault("securityContext", {})
+    for container in _containers(spec):
+        _complete_container(container)
+
+
+def _containers(spec: Object) -> Iterator[Object]:
+    yield from spec.get("initContainers", [])
+    yield from spec.get("containers", [])
+
+
+def _complete_container(container: Object) -> None:
+    tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
+    container.setdefault("resources", {})
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    container.setdefault("imagePullPolicy", "Always" if tag in ("", "latest") else "IfNotPresent")
+
+
+def check_containers(path: str, spec: Object) -> Iterator[Cause]:
+    """What is wrong with the containers below `path`."""
+    if not spec.get("containers"):
+        yield Cause.required(f"{path}.containers")
+    volumes = [volume.get("name") for volume in spec.get("volumes", [])]
+    seen: set[str] = set()
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(group, [])):
+            where = f"{path}.{group}[{index}]"
+            yield from _name(f"{where}.name", container.get("name", ""), seen)
+            if not container.get("image"):
+                yield Cause.required(f"{where}.image")
+            yield from _mounts(f"{where}.volumeMounts", container.get("volumeMounts", []), volumes)
+            yield from _resources(f"{where}.resources", container["resources"])
+
+
+def _name(path: str, name: str, seen: set[str]) -> Iterator[Cause]:
+    if not name:
+        yield Cause.required(path)
+    elif len(name) > 63:
+        yield Cause.value(path, name, "must be no more than 63 bytes")
+    elif not re.fullmatch(LABEL, name):
+        yield Cause.value(path, name, NOT_LABEL)
+    elif name in seen:
+        yield Cause(path, f'Duplicate value: "{name}"', "FieldValueDuplicate")
+    seen.add(name)
+
+
+def _mounts(path: str, mounts: list[Object], volumes: list[str]) -> Iterator[Cause]:
+    for index, mount in enumerate(mounts):
+        if mount.get("name") not in volumes:
+            missing = f'Not found: "{mount.get("name", "")}"'
+            yield Cause(f"{path}[{index}].name", missing, "FieldValueNotFound")
+
+
+def _resources(path: str, resources: Object) -> Iterator[Cause]:
+    """GPUs and other extended resources ("/" in the name) can't be promised twice: request is limit."""
+    limits = resources.get("limits", {})
+    for name, asked in resources.get("requests", {}).items():
+        limit = limits.get(name)
+        if limit is None and "/" in name:
+            yield Cause.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        elif limit is not None and "/" in name and amount(asked) != amount(limit):
+            yield Cause.value(f"{path}.requests", asked, f"must be equal to {name} limit of {limit}")
+        elif limit is not None and amount(asked) > amount(limit):
+            why = f"must be less than or equal to {name} limit of {limit}"
+            yield Cause.value(f"{path}.requests", asked, why)
+
+
+def amount(quantity: str) -> float:
+    """A quantity as a number: `4Gi` is 4294967296.0, `500m` is 0.5."""
+    number, unit = QUANTITY.fullmatch(quantity).groups()  # type: ignore[union-attr] # decoding saw to it
+    return float(number) * UNITS[unit] if unit in UNITS else float(number + unit)

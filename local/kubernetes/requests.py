@@ -1,0 +1,181 @@
+"""What a request asks for: address, body and options, and how each is refused when it makes no sense."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from local.kubernetes.kinds import KINDS, Cause, Kind, Object, Refused, bad_request, invalid, refusal
+from local.kubernetes.patches import json_patch, merge_patch
+from local.kubernetes.schema import Decoding
+from local.kubernetes.store import Hook
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+POLICIES = ("Foreground", "Background", "Orphan")
+ORPHANS = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
+    "them or set propagationPolicy=Orphan to suppress this warning"
+)
+WAITING = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an address names. No namespace: all of them; no name: the collection."""
+
+    kind: Kind
+    namespace: str | None
+    name: str
+    subresource: str
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.kind.name, self.namespace or "", self.name
+
+
+def target(path: str) -> Target:
+    """Raises Refused 404, in plain text as for every unknown group or resource [01-list-cr-absent]."""
+    parts = path.strip("/").split("/")
+    head, rest = (["", *parts[1:2]], parts[2:]) if parts[0] == "api" else (parts[1:3], parts[3:])
+    namespace = rest[1] if rest[:1] == ["namespaces"] and len(rest) > 2 else None
+    plural, name, subresource = [*(rest[2:] if namespace else rest), "", "", ""][:3]
+    for kind in KINDS.values():
+        if [kind.group, kind.version, kind.plural] == [*head, plural]:
+            return Target(kind, namespace, name, subresource)
+    raise Refused(404, "404 page not found\n")
+
+
+async def new_object(target: Target, request: web.Request) -> tuple[Object, list[str]]:
+    """The object to create and the warnings about it. Raises Refused 400, 415 or 422."""
+    decoding = Decoding(target.kind)
+    obj = decoding.read(await _body(target.kind, request))
+    unknown = [f'unknown field "{path}"' for path in decoding.unknown]
+    mode = request.query.get("fieldValidation", "Warn")
+    if unknown and mode == "Strict":
+        raise decoding.refused(f"strict decoding error: {', '.join(unknown)}")
+    meta = obj.setdefault("metadata", {})
+    if meta.get("namespace", target.namespace) != target.namespace:
+        text = "the namespace of the provided object does not match the namespace sent on the request"
+        raise bad_request(text)
+    if target.namespace:
+        meta["namespace"] = target.namespace
+    return {**obj, "kind": target.kind.name}, [] if mode == "Ignore" else unknown
+
+
+async def _body(kind: Kind, request: web.Request) -> Object:
+    if request.content_type != "application/json":
+        raise _unknown_format("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+    text = await request.text()
+    try:
+        obj: Object = json.loads(text)
+    except ValueError as error:
+        why = "couldn't get version/kind; json parse error: unexpected end of JSON input"
+        raise _unrecognized(kind, text, why) from error
+    if "kind" not in obj and kind.is_custom:
+        raise _unrecognized(kind, text, f"Object 'Kind' is missing in '{text}'")
+    given, version = obj.get("kind", kind.name), obj.get("apiVersion", kind.api_version)
+    if version != kind.api_version:
+        why = f"does not match the expected API version ({kind.api_version})"
+        raise bad_request(f"the API version in the data ({version}) {why}")
+    if given != kind.name:
+        raise _other_kind(kind, given, obj)
+    return obj
+
+
+def _unknown_format(*accepted: str) -> Refused:
+    why = f"accepted media types include: {', '.join(accepted)}"
+    return refusal(415, f"the body of the request was in an unknown format - {why}", "UnsupportedMediaType")
+
+
+def _unrecognized(kind: Kind, text: str, why: str) -> Refused:
+    shown = f"{text[:30]} ..." if len(text) > 30 else text or "<empty>"
+    return bad_request(f"the object provided is unrecognized (must be of type {kind.name}): {why} ({shown})")
+
+
+def _other_kind(kind: Kind, given: str, obj: Object) -> Refused:
+    if not kind.is_custom:
+        to = f"{kind.group or 'core'}.{kind.name}"
+        return Decoding(kind).refused(f"converting (v1.{given}) to ({to}): unknown conversion")
+    details = kind.details(obj.get("metadata", {}).get("name", ""), given)
+    return invalid(f"{given}.{kind.group}", details, [Cause.value("kind", given, f"must be {kind.name}")])
+
+
+async def change(kind: Kind, request: web.Request) -> Hook:
+    """What a PATCH does to the object. Raises Refused 400 or 415."""
+    _no_dry_run(request)
+    patch: Any = json.loads(await request.read())
+    if request.content_type == JSON_PATCH:
+        if not isinstance(patch, list):
+            why = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
+            raise bad_request(f"error decoding patch: {why}")
+        return lambda old: json_patch(old, patch)
+    strategic = request.content_type == STRATEGIC and not kind.is_custom and _is_plain(patch)
+    if request.content_type == MERGE_PATCH or strategic:
+        return lambda old: merge_patch(old, patch)
+    raise _unknown_format(JSON_PATCH, MERGE_PATCH, "application/apply-patch+yaml")
+
+
+def _is_plain(patch: Any) -> bool:
+    """Without lists and directives a strategic merge patch is a merge patch; others are refused here."""
+    if isinstance(patch, dict):
+        return all(not key.startswith("$") and _is_plain(value) for key, value in patch.items())
+    return not isinstance(patch, list)
+
+
+async def deletion(kind: Kind, request: web.Request) -> tuple[Object, list[str]]:
+    """Arguments for `Store.delete` and warnings. Raises Refused 400 or 422."""
+    _no_dry_run(request)
+    options = {**json.loads(await request.read() or "{}"), **request.query}
+    policy, grace = options.get("propagationPolicy"), options.get("gracePeriodSeconds")
+    if policy not in (None, *POLICIES):
+        raise _bad_policy(policy)
+    keeps_pods = policy is None and kind.name == "Job"
+    wish = {
+        "propagation": policy or ("Orphan" if keeps_pods else "Background"),
+        "grace": None if grace is None else int(grace),
+        "uid": options.get("preconditions", {}).get("uid"),
+    }
+    return wish, [ORPHANS] if keeps_pods else []
+
+
+def _no_dry_run(request: web.Request) -> None:
+    if "dryRun" in request.query:
+        raise bad_request("this API server of one machine knows dryRun for POST only")
+
+
+def _bad_policy(policy: str) -> Refused:
+    known = ", ".join(f'"{name}"' for name in (*POLICIES, "nil"))
+    text = f'Unsupported value: "{policy}": supported values: {known}'
+    details = {"group": "meta.k8s.io", "kind": "DeleteOptions"}
+    cause = Cause("propagationPolicy", text, "FieldValueNotSupported")
+    return invalid("DeleteOptions.meta.k8s.io", details, [cause])
+
+
+def container_of(pod: Object, query: Mapping[str, str]) -> str:
+    """Whose log is asked for. Raises Refused 400 unless it is clear."""
+    name, names = pod["metadata"]["name"], [container["name"] for container in pod["spec"]["containers"]]
+    asked: str = query.get("container") or (names[0] if len(names) == 1 else "")
+    if not asked:
+        choice = f"choose one of: [{' '.join(names)}]"
+        raise bad_request(f"a container name must be specified for pod {name}, {choice}")
+    if asked not in names:
+        raise bad_request(f"container {asked} is not valid for pod {name}")
+    return asked
+
+
+def check_has_log(pod: Object, container: str, query: Mapping[str, str]) -> None:
+    """Raises Refused 400 in the words of a kubelet. Nothing restarts here, so nothing has a previous log."""
+    named = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    if query.get("previous") == "true":
+        raise bad_request(f"previous terminated {named} not found")
+    for status in pod.get("status", {}).get("containerStatuses", []):
+        if status["name"] == container and "waiting" in status["state"]:
+            reason = status["state"]["waiting"].get("reason", "")
+            raise bad_request(f"{named} is waiting to start: {WAITING.get(reason, reason)}")

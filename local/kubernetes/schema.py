@@ -1,0 +1,96 @@
+"""Decoding: the types of every built-in kind, read off the models of the official client.
+
+As in Go, a wrong type refuses the whole object, an unknown field is dropped and reported, null means absent.
+Custom resources of Katib keep whatever they are given; only their metadata has a type.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes.aio.client import models
+
+from local.kubernetes.kinds import Kind, Object, Refused, bad_request, clone
+
+MODELS = {"Event": "CoreV1Event"}
+GO = {"str": "string", "bytes": "string", "datetime": "string", "bool": "bool", "float": "float64"}
+JSON = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+INT64 = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerationSeconds", "generation")
+QUANTITIES = ("limits", "requests", "capacity", "allocatable")
+QUANTITY = re.compile(r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$")
+ACCEPTED: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float)}
+
+
+@dataclass
+class Decoding:
+    """One object's way through its model. `unknown` fills with the paths nobody knows."""
+
+    kind: Kind
+    unknown: list[str] = field(default_factory=list)
+
+    def read(self, obj: Object) -> Object:
+        if not self.kind.is_custom:
+            read: Object = self._value(obj, MODELS.get(self.kind.name, f"V1{self.kind.name}"), "", "")
+            return read
+        meta = self._value(obj.get("metadata", {}), "V1ObjectMeta", "metadata", "")
+        return {**clone({k: v for k, v in obj.items() if k != "metadata"}), "metadata": meta}
+
+    def _value(self, value: Any, wanted: str, path: str, owner: str) -> Any:
+        inner = wanted.partition("[")[2].removesuffix("]")
+        if wanted.startswith("List["):
+            self._expect(isinstance(value, list), value, wanted, path, owner)
+            return [self._value(item, inner, path, owner) for item in value]
+        if wanted.startswith("Dict["):
+            self._expect(isinstance(value, dict), value, wanted, path, owner)
+            return self._map(value, inner.partition(", ")[2], path, owner)
+        if hasattr(models, wanted):
+            self._expect(isinstance(value, dict), value, wanted, path, owner)
+            return self._struct(value, wanted, path)
+        if wanted != "object":
+            fits = type(value) in ACCEPTED.get(wanted, (str,))
+            self._expect(fits, value, wanted, path, owner)
+        return clone(value)
+
+    def _struct(self, value: Object, model: str, path: str) -> Object:
+        cls = getattr(models, model)
+        types = {json: cls.openapi_types[name] for name, json in cls.attribute_map.items()}
+        below = {key: f"{path}.{key}".removeprefix(".") for key in value}
+        self.unknown += [below[key] for key in value if key not in types]
+        return {
+            key: self._value(item, types[key], below[key], _go_name(model))
+            for key, item in value.items()
+            if key in types and item is not None
+        }
+
+    def _map(self, value: Object, wanted: str, path: str, owner: str) -> Object:
+        if path.rpartition(".")[2] in QUANTITIES:
+            return {key: self._quantity(item) for key, item in value.items()}
+        return {key: self._value(item, wanted, path, owner) for key, item in value.items()}
+
+    def _quantity(self, value: object) -> str:
+        if isinstance(value, bool) or not QUANTITY.match(str(value)):
+            raise self.refused(f"quantities must match the regular expression '{QUANTITY.pattern}'")
+        return str(value)
+
+    def _expect(self, fits: bool, value: Any, wanted: str, path: str, owner: str) -> None:
+        if not fits:
+            where = f"Go struct field {owner}.{path} of type {_go_type(wanted, path)}"
+            raise self.refused(f"json: cannot unmarshal {JSON[type(value)]} into {where}")
+
+    def refused(self, why: str) -> Refused:
+        name = self.kind.name
+        return bad_request(f'{name} in version "{self.kind.version}" cannot be handled as a {name}: {why}')
+
+
+def _go_name(model: str) -> str:
+    return re.sub(r"^(Core)?V1", "", model)
+
+
+def _go_type(wanted: str, path: str) -> str:
+    if wanted == "int":
+        return "int64" if path.rpartition(".")[2] in INT64 else "int32"
+    if wanted.startswith("List["):
+        return f"[]{_go_type(wanted[5:-1], path)}"
+    if wanted.startswith("Dict["):
+        return f"map[string]{_go_type(wanted[10:-1], path)}"
+    return GO.get(wanted, f"v1.{_go_name(wanted)}")

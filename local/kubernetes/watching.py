@@ -1,0 +1,108 @@
+"""Watches: the stream of what happens, as the API server tells it."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from local.kubernetes.kinds import Cause, Kind, Object, Refused, bad_request, invalid, refusal
+from local.kubernetes.selectors import Matcher, matcher
+from local.kubernetes.store import Change, Store
+
+LONGEST = 1800.0  # seconds a watch lives unless it asks for less
+BOOKMARK_EVERY = 60.0
+
+
+def version_of(query: Mapping[str, str], current: int) -> int:
+    """The resourceVersion asked for, 0 when any will do. Raises Refused: 400, or 504 for the future."""
+    text = query.get("resourceVersion") or "0"
+    if not text.isdecimal():
+        raise bad_request(f"invalid resource version: {_not_a_number(text)}")
+    if int(text) > current:
+        details = {
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        }
+        message = f"Timeout: Too large resource version: {text}, current: {current}"
+        raise refusal(504, message, "Timeout", details)
+    return int(text)
+
+
+def _not_a_number(text: str) -> str:
+    return f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+
+
+async def stream(store: Store, kind: Kind, namespace: str | None, request: web.Request) -> web.StreamResponse:
+    """Answer a watch until its timeout, which ends it cleanly, or until the client hangs up."""
+    since = _start(request.query)
+    matches = matcher(kind.name, namespace, request.query)
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    watch = Watch(response, kind, matches, since or store.version)
+    try:
+        queue = store.follow(watch.seen)
+    except Refused as expired:  # by then the real one has sent its status line, too: 200
+        await watch.send("ERROR", expired.body)
+        return response
+    try:
+        for obj in [] if since else list(store.peek(kind.name, namespace)):
+            await watch.tell(Change(watch.seen, "ADDED", obj, None))
+        await watch.run(queue, request.query)
+    finally:
+        store.unfollow(queue)
+    return response
+
+
+def _start(query: Mapping[str, str]) -> int:
+    text = query.get("resourceVersion") or "0"
+    if not text.isdecimal():
+        raise refusal(500, _not_a_number(text))  # without a reason [10-watch-rv-invalid]
+    if "sendInitialEvents" in query:
+        why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+        cause = Cause("sendInitialEvents", f"Forbidden: {why}", "FieldValueForbidden")
+        raise invalid("ListOptions.meta.k8s.io", {"group": "meta.k8s.io", "kind": "ListOptions"}, [cause])
+    return int(text)
+
+
+@dataclass
+class Watch:
+    """One client's watch. `seen` is the last version it knows everything of."""
+
+    response: web.StreamResponse
+    kind: Kind
+    matches: Matcher
+    seen: int
+
+    async def run(self, queue: asyncio.Queue[Change], query: Mapping[str, str]) -> None:
+        clock = asyncio.get_running_loop().time
+        end = clock() + float(query.get("timeoutSeconds") or LONGEST)
+        while (left := end - clock()) > 0:
+            try:
+                async with asyncio.timeout(min(left, BOOKMARK_EVERY)):
+                    change = await queue.get()
+            except TimeoutError:
+                if query.get("allowWatchBookmarks") in ("1", "true"):
+                    await self.bookmark()
+            else:
+                await self.tell(change)
+
+    async def tell(self, change: Change) -> None:
+        """What leaves the selection is DELETED, what enters it ADDED [10-watch-label-leaves]."""
+        version, type_, obj, before = change
+        self.seen = max(self.seen, version)
+        is_in, was_in = self.matches(obj), before is not None and self.matches(before)
+        if type_ == "DELETED" or (was_in and not is_in):
+            if was_in and before:
+                meta = {**before["metadata"], "resourceVersion": obj["metadata"]["resourceVersion"]}
+                await self.send("DELETED", obj if is_in else {**before, "metadata": meta})
+        elif is_in:
+            await self.send("MODIFIED" if was_in else "ADDED", obj)
+
+    async def bookmark(self) -> None:
+        head = {"kind": self.kind.name, "apiVersion": self.kind.api_version}
+        await self.send("BOOKMARK", {**head, "metadata": {"resourceVersion": str(self.seen)}})
+
+    async def send(self, type_: str, obj: Object | str) -> None:
+        await self.response.write(json.dumps({"type": type_, "object": obj}).encode() + b"\n")
