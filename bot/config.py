@@ -53,18 +53,21 @@ def parse_config(text: str, file: str) -> Config:
 def repository(asked: str | None, config: Config) -> Repository:
     """What a request names: a configured repository (None: the default), or a URL under an allowed prefix."""
     for known in config.repositories:
-        if asked in {None, known.name, known.url}:
+        if asked in {None, known.name} or _bare(str(asked)) == _bare(known.url):
             return known
     names = listed([f"`{known.name}`" for known in config.repositories])
     if asked is None or "/" not in asked:
         raise UserError(f"repo={asked} is not a repository I know; there is {names}.")
     if trouble := _url_trouble(asked, ("https",)):
         raise UserError(f"repo={_without_password(asked)}: {trouble}. The configured ones are {names}.")
-    if not asked.startswith(config.allowed_urls or ("\0",)):
+    if not asked.startswith(config.allowed_urls):
         under = f", and any URL under {listed(config.allowed_urls, 'or')}" if config.allowed_urls else ""
         raise UserError(f"repo={asked} is not allowed here; there is {names}{under}.")
-    path = asked.split("/", 3)[3].rstrip("/").removesuffix(".git")
-    return Repository(name=path.replace("/", "-"), url=asked)
+    return Repository(name=_bare(asked).split("/", 3)[3].replace("/", "-"), url=asked)
+
+
+def _bare(url: str) -> str:
+    return url.rstrip("/").removesuffix(".git")
 
 
 def _repositories(node: Node) -> list[Repository]:
@@ -89,10 +92,10 @@ def _repository(name: str, node: Node) -> Repository:
 
 def _prefix(node: Node) -> str:
     prefix = node.text()
-    if prefix and (trouble := _url_trouble(prefix, ("https",), whole=False)):
-        node.wrong(trouble)
-    elif not prefix.endswith("/"):  # https://github.com/acme would also allow https://github.com/acme-evil
+    if prefix and not prefix.endswith("/"):  # https://x.org/acme would also allow https://x.org/acme-evil
         node.wrong(f"must end with a slash: {prefix}/")
+    elif prefix and (trouble := _url_trouble(prefix, ("https",), whole=False)):
+        node.wrong(trouble)
     return prefix
 
 
@@ -106,13 +109,21 @@ def _user(node: Node) -> str:
 
 
 def _limits(node: Node | None) -> Limits:
-    names = ("gpus_per_trial", "parallel", "trials")
-    limits = {}
-    for name, each in node.mapping(names).items() if node else ():
-        limits[name] = each.whole() if name in names else 0
-        if limits[name] < 0 or (limits[name] == 0 and name != "gpus_per_trial"):
-            each.wrong("must be at least 1" if name != "gpus_per_trial" else "must be at least 0")
-    return Limits(**{name: value for name, value in limits.items() if name in names})
+    keys = node.mapping(("gpus_per_trial", "parallel", "trials")) if node else {}
+    usual = Limits()
+    return Limits(
+        gpus_per_trial=_limit(keys.get("gpus_per_trial"), 0, usual.gpus_per_trial),
+        parallel=_limit(keys.get("parallel"), 1, usual.parallel),
+        trials=_limit(keys.get("trials"), 1, usual.trials),
+    )
+
+
+def _limit(node: Node | None, least: int, usual: int) -> int:
+    if node is None:
+        return usual
+    if (limit := node.whole()) < least:
+        node.wrong(f"must be at least {least}")
+    return limit
 
 
 def _list(node: Node | None) -> list[Node]:

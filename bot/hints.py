@@ -9,7 +9,7 @@ SHOWN = 10  # names a sentence may list before it becomes a wall
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word, with a leading blank; empty when nothing is known."""
     names = list(known)
-    near = get_close_matches(word, names, n=3, cutoff=0.6)
+    near = get_close_matches(word, names, n=3, cutoff=0.5)
     if near:
         return f" Did you mean {listed(near, 'or')}?"
     return f" There is {listed(names)}." if names else ""

@@ -1,0 +1,163 @@
+"""What people type after /sweep."""
+
+import pytest
+
+from bot.config import Config, Limits, Repository
+from bot.models import SweepRequest, UserError
+from bot.request import HELP, parse
+
+CONFIG = Config(
+    repositories=(Repository(name="digits", url="https://github.com/acme/digits.git"),),
+    allowed_urls=("https://github.com/acme/",),
+    limits=Limits(gpus_per_trial=8, parallel=16, trials=100),
+)
+LR = SweepRequest(branch="main", space="lr")
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("branch=main space=lr", LR),
+        ("  space=lr   branch=main gpus=4 ", SweepRequest(branch="main", space="lr", gpus=4)),
+        ("branch=main space=lr gpus=0", SweepRequest(branch="main", space="lr", gpus=0)),
+        (
+            'branch=fix/loss_2 space=wide-2 repo=digits parallel=4 trials=20 name="Big" cmd="a b"',
+            SweepRequest(
+                branch="fix/loss_2",
+                space="wide-2",
+                repo="digits",
+                parallel=4,
+                trials=20,
+                name="Big",
+                cmd="a b",
+            ),
+        ),
+        (
+            "branch=main space=lr cmd=“python t.py”",
+            SweepRequest(branch="main", space="lr", cmd="python t.py"),
+        ),
+        ("branch=main space=lr name=‘it is’", SweepRequest(branch="main", space="lr", name="it is")),
+        (
+            "branch=main space=lr cmd='a &lt; b &amp;&amp; c &amp;gt;'",
+            SweepRequest(branch="main", space="lr", cmd="a < b && c &gt;"),
+        ),
+        (
+            "branch=main space=lr repo=<https://github.com/acme/x.git|github.com/acme/x.git>",
+            SweepRequest(branch="main", space="lr", repo="https://github.com/acme/x.git"),
+        ),
+        (
+            "branch=main space=lr repo=<https://github.com/acme/x>",
+            SweepRequest(branch="main", space="lr", repo="https://github.com/acme/x"),
+        ),
+        ("branch=<http://fix.io|fix.io> space=lr", SweepRequest(branch="fix.io", space="lr")),
+        ("branch=<mailto:ada@x.org|ada@x.org> space=lr", SweepRequest(branch="ada@x.org", space="lr")),
+    ],
+)
+def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
+    assert parse(text, CONFIG) == request_
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "Say which branch and space to use, for example `/sweep branch=main gpus=1 space=lr`."),
+        ("branch=main", "Say which space to use, for example `/sweep branch=main gpus=1 space=lr`."),
+        (
+            "main",
+            "I do not understand `main`. Write key=value without blanks, for example `/sweep branch=main",
+        ),
+        ("branch = main space=lr", "I do not understand `=`. Write key=value without blanks"),
+        ("brunch=main space=lr", "`brunch=` is unknown. Did you mean branch?"),
+        (
+            "branch=main space=lr colour=red",
+            "`colour=` is unknown. There is branch, gpus, space, repo, parallel, ",
+        ),
+        ("branch=main space=lr branch=dev", "`branch=` is there twice."),
+        (
+            'branch=main space=lr cmd="python',
+            'A quote is not closed. Put both quotes, as in `cmd="python train.py"`',
+        ),
+        ("branch=main space=lr gpus=many", "gpus=many is not a whole number, for example gpus=4."),
+        ("branch=main space=lr gpus=1.5", "gpus=1.5 is not a whole number"),
+        ("branch=main space=lr gpus=-1", "gpus=-1 is not a whole number"),
+        ("branch=main space=lr gpus=٣", "gpus=٣ is not a whole number"),
+        ("branch=main space=lr gpus=", "gpus= is not a whole number"),
+        ("branch=main space=lr gpus=9", "gpus=9 is above this cluster's limit of 8 (limits.gpus_per_trial)."),
+        (
+            "branch=main space=lr trials=101",
+            "trials=101 is above this cluster's limit of 100 (limits.trials).",
+        ),
+        ("branch=main space=lr trials=0", "trials=0 must be at least 1."),
+        ("branch=main space=lr parallel=0", "parallel=0 must be at least 1."),
+        ("branch=main space=lr parallel=5 trials=4", "parallel=5 is more than trials=4."),
+        (
+            "branch=main space=sweeps/lr.yaml",
+            "space=sweeps/lr.yaml is not the name of a space: write space=lr",
+        ),
+        ("branch=main space=../x", "is not the name of a space"),
+        ("branch=main space=LR", "is not the name of a space"),
+        ("branch=main space=lr name=" + "x" * 31, "must have 1 to 30 characters in one line."),
+        ("branch=main space=lr name='a\nb'", "must have 1 to 30 characters in one line."),
+        ("branch=main space=lr name=", "must have 1 to 30 characters"),
+        ("branch=main space=lr cmd=' '", "cmd= is empty"),
+        ("branch=main space=lr repo=mnist", "repo=mnist is not a repository I know; there is `digits`."),
+        ("branch=main space=lr repo=<https://evil.org/x>", "repo=https://evil.org/x is not allowed here"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_in_a_sentence(text: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(text, CONFIG)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        "",
+        "-x",
+        "--upload-pack=id",
+        "a..b",
+        "a//b",
+        "/a",
+        "a/",
+        ".a",
+        "a/.b",
+        "a.lock",
+        "a.lock/b",
+        "a.",
+        "@",
+        "a@{1}",
+    ]
+    + [f'"a{c}b"' for c in " ~^:?*[\t\x01\x7f"]
+    + [r"'a\b'"],
+)
+def test_a_branch_is_a_name_that_git_accepts(branch: str) -> None:
+    with pytest.raises(UserError, match="is not the name of a branch or a tag"):
+        parse(f"space=lr branch={branch}", CONFIG)
+
+
+@pytest.mark.parametrize(
+    "branch", ["v1.0", "fix/a-b_c", "a@b", "ünder", "deadbeef", "a.locked", "a+b", "{x}"]
+)
+def test_unusual_but_good_names_pass(branch: str) -> None:
+    assert parse(f"space=lr branch={branch}", CONFIG).branch == branch
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    with pytest.raises(UserError) as error:
+        parse("branch=-x space=lr gpus=99 trails=3", CONFIG)
+    assert str(error.value).splitlines() == [
+        "`trails=` is unknown. Did you mean trials?",
+        "branch=-x is not the name of a branch or a tag.",
+        "gpus=99 is above this cluster's limit of 8 (limits.gpus_per_trial).",
+    ]
+
+
+def test_without_gpus_in_the_cluster_none_are_asked_for() -> None:
+    config = Config(repositories=CONFIG.repositories, limits=Limits(gpus_per_trial=0, parallel=16, trials=5))
+    assert parse("branch=main space=lr", config) == SweepRequest(branch="main", space="lr", gpus=0)
+
+
+def test_the_help_shows_two_commands_that_work() -> None:
+    commands = [part.removeprefix("/sweep ") for part in HELP.split("`") if part.startswith("/sweep ")]
+    assert [parse(command, CONFIG).space for command in commands] == ["lr", "lr"]
