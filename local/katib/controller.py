@@ -1,0 +1,221 @@
+"""Katib's controllers: an Experiment asks for suggestions, each becomes a Trial, each Trial runs a Job.
+
+A port of the real reconcilers, their surprises included: a deleted Trial comes back, running trials outlive
+their Experiment's end, conditions from outside are respected, and a turn that fails writes no status.
+"""
+
+import logging
+
+from local.katib import trials
+from local.katib.collector import MetricsStore
+from local.katib.progress import conclude, count_of, summarize
+from local.katib.status import begin, finalizing, finish, is_true, mark, owner, save, unmark
+from local.katib.suggestions import SERVED, ServiceError, Suggestions, objection
+from local.katib.templates import ReconcileError
+from local.katib.webhooks import restartable
+from local.kubernetes.kinds import Object, Refused
+from local.kubernetes.store import Store
+
+FINISHED = ("Succeeded", "Failed")
+logger = logging.getLogger(__name__)
+
+
+class Controller:
+    """One turn per change. A turn looks at the store again, so that a turn too many does nothing."""
+
+    def __init__(self, store: Store, metrics: MetricsStore) -> None:
+        self._store, self._metrics, self._services = store, metrics, Suggestions()
+        metrics.on_report = self._reported
+
+    async def run(self) -> None:
+        async for _, obj in self._store.subscribe("Experiment", "Suggestion", "Trial", "Job"):
+            meta, kind = obj["metadata"], obj["kind"]
+            owners = [
+                one["name"]
+                for one in meta.get("ownerReferences", [])
+                if one["kind"] in ("Trial", "Experiment")
+            ]
+            affected = {
+                "Experiment": [("Experiment", meta["name"])],
+                "Suggestion": [("Suggestion", meta["name"]), ("Experiment", meta["name"])],
+                "Trial": [
+                    ("Trial", meta["name"]),
+                    *((above, name) for name in owners for above in ("Suggestion", "Experiment")),
+                ],
+                "Job": [("Trial", name) for name in owners],
+            }
+            for above, name in affected[kind]:
+                self._turn(above, meta["namespace"], name)
+
+    def _reported(self, trial: str) -> None:
+        for obj in self._store.list("Trial"):
+            if obj["metadata"]["name"] == trial:
+                self._turn("Trial", obj["metadata"]["namespace"], trial)
+
+    def _turn(self, kind: str, namespace: str, name: str) -> None:
+        obj = self._store.get(kind, namespace, name)
+        if obj is None:
+            return
+        obj.setdefault("status", {})
+        try:
+            if kind == "Trial":
+                trials.reconcile(self._store, self._metrics, obj)
+            elif kind == "Suggestion":
+                self._suggestion(obj)
+            else:
+                self._experiment(obj)
+        except (ReconcileError, ServiceError, Refused) as error:
+            message = str(error) if kind == "Suggestion" else f"Failed to reconcile: {error}"
+            self._store.record_event(obj, "Warning", "ReconcileError", message, f"{kind.lower()}-controller")
+        except Exception:
+            logger.exception("The turn of %s %s/%s failed.", kind, namespace, name)
+
+    def _experiment(self, exp: Object) -> None:
+        spec, status = exp["spec"], exp["status"]
+        if finalizing(self._store, exp, "update-prometheus-metrics"):
+            return
+        if is_true(exp, *FINISHED):
+            if spec["resumePolicy"] != "LongRunning":
+                self._close_suggestion(exp)
+            most, made = spec.get("maxTrialCount"), status.get("trials", 0)
+            if made and (most is None or (restartable(exp) and most > made)):
+                unmark(exp, *FINISHED)
+                mark(exp, "Restarting", "ExperimentRestarting", "Experiment is restarted")
+                self._reopen_suggestion(exp)
+            elif not status.get("trialsRunning"):
+                return
+        if is_true(exp, "Created"):
+            self._follow(exp)
+        else:
+            status["currentOptimalTrial"] = {"observation": {}}
+            begin(exp)
+        save(self._store, exp)
+
+    def _follow(self, exp: Object) -> None:
+        made = self._trials(exp)
+        if made:
+            reached = summarize(exp, made)
+            if not is_true(exp, *FINISHED):
+                conclude(exp, reached)
+        if not is_true(exp, *FINISHED):
+            self._balance(exp, made)
+
+    def _trials(self, named: Object) -> list[Object]:
+        meta = named["metadata"]
+        return self._store.list("Trial", meta["namespace"], {trials.EXPERIMENT: meta["name"]})
+
+    def _balance(self, exp: Object, made: list[Object]) -> None:
+        """MetricsUnavailable does not count as ended here, so such an experiment may start too many."""
+        spec, status = exp["spec"], exp["status"]
+        parallel, most = spec["parallelTrialCount"], spec.get("maxTrialCount")
+        active = count_of(status, "Pending") + count_of(status, "Running")
+        ended = sum(count_of(status, end) for end in ("Succeeded", "Failed", "Killed", "EarlyStopped"))
+        wanted = parallel if most is None else min(parallel, most - ended)
+        if active > parallel:
+            self._delete_newest(exp, made, active - parallel)
+        elif wanted > active:
+            self._create_trials(exp, made, wanted - active)
+
+    def _delete_newest(self, exp: Object, made: list[Object], count: int) -> None:
+        """Whatever their state, with their metrics [03-E2-lower-to-2]."""
+        suggestion = self._suggestion_of(exp)
+        if suggestion is None:
+            return
+        given = suggestion["status"].get("suggestions", [])
+        rank = {one["name"]: index for index, one in enumerate(given)}
+        newest = sorted(
+            (rank.get(trial["metadata"]["name"], -1), trial["metadata"]["name"]) for trial in made
+        )[-count:]
+        names = [name for _, name in newest]
+        for name in names:
+            self._store.delete("Trial", exp["metadata"]["namespace"], name)
+            self._turn("Trial", exp["metadata"]["namespace"], name)
+        left = [one for one in given if one["name"] not in names]
+        self._request(suggestion, len(left))
+        suggestion["status"] |= {"suggestions": left, "suggestionCount": len(left)}
+        save(self._store, suggestion)
+
+    def _create_trials(self, exp: Object, made: list[Object], count: int) -> None:
+        suggestion = self._suggestion_of(exp)
+        if suggestion is None:
+            self._create_suggestion(exp, len(made) + count)
+        elif is_true(suggestion, "Failed"):
+            finish(exp, "Failed", "ExperimentFailed", "Suggestion has failed")
+        else:
+            self._request(suggestion, len(made) + count)
+            known = {trial["metadata"]["name"] for trial in made}
+            given = suggestion["status"].get("suggestions", [])
+            for assignment in given if len(given) > len(made) else []:
+                if assignment["name"] not in known:
+                    self._store.create(trials.trial_of(exp, assignment))
+
+    def _suggestion_of(self, exp: Object) -> Object | None:
+        suggestion = self._store.get("Suggestion", exp["metadata"]["namespace"], exp["metadata"]["name"])
+        return suggestion and {"status": {}, **suggestion}
+
+    def _create_suggestion(self, exp: Object, requests: int) -> None:
+        meta, spec = exp["metadata"], exp["spec"]
+        copied = {key: meta[key] for key in ("name", "namespace", "labels", "annotations") if key in meta}
+        suggestion = {
+            "apiVersion": exp["apiVersion"],
+            "kind": "Suggestion",
+            "metadata": {**copied, "ownerReferences": [owner(exp)]},
+            "spec": {
+                "algorithm": spec["algorithm"],
+                "requests": requests,
+                "resumePolicy": spec["resumePolicy"],
+            },
+        }
+        self._store.create(suggestion)
+
+    def _request(self, suggestion: Object, requests: int) -> None:
+        meta = suggestion["metadata"]
+        self._store.patch("Suggestion", meta["namespace"], meta["name"], {"spec": {"requests": requests}})
+
+    def _close_suggestion(self, exp: Object) -> None:
+        suggestion = self._suggestion_of(exp)
+        if suggestion is None or is_true(suggestion, *FINISHED):
+            return
+        why = "Suggestion is succeeded"
+        for type_, message in (
+            ("Running", "Suggestion is not running"),
+            ("DeploymentReady", "Deployment is not ready"),
+        ):
+            if is_true(suggestion, type_):
+                mark(suggestion, type_, why, message, "False")
+        never = exp["spec"]["resumePolicy"] == "Never"
+        end = "can't be restarted" if never else "suggestion volume is not deleted, can be restarted"
+        mark(suggestion, "Succeeded", "Experiment is succeeded", f"{why}, {end}")
+        save(self._store, suggestion)
+
+    def _reopen_suggestion(self, exp: Object) -> None:
+        suggestion = self._suggestion_of(exp)
+        if suggestion and exp["spec"]["resumePolicy"] == "FromVolume":
+            unmark(suggestion, "Succeeded")
+            mark(suggestion, "Running", "Suggestion is restarting", "Suggestion is not running", "False")
+            save(self._store, suggestion)
+
+    def _suggestion(self, suggestion: Object) -> None:
+        meta, status = suggestion["metadata"], suggestion["status"]
+        exp = self._store.get("Experiment", meta["namespace"], meta["name"])
+        if exp is None or is_true(suggestion, *FINISHED):
+            return
+        if not is_true(suggestion, "Created"):
+            begin(suggestion)
+        elif (algorithm := exp["spec"]["algorithm"]["algorithmName"]) not in SERVED:
+            mark(suggestion, "DeploymentReady", "DeploymentNotReady", "Deployment is not ready", "False")
+            save(self._store, suggestion)
+            raise ServiceError(f"no service for {algorithm} runs here, only for {', '.join(SERVED)}")
+        else:
+            mark(suggestion, "DeploymentReady", "DeploymentReady", "Deployment is ready")
+            running = is_true(suggestion, "Running")
+            if why := None if running else objection(exp):
+                text = f"Validation failed: ValidateAlgorithmSettings Error: {why}"
+                finish(suggestion, "Failed", "SuggestionFailed", text)
+            else:
+                mark(suggestion, "Running", "SuggestionRunning", "Suggestion is running")
+                save(self._store, suggestion)
+                given = status.get("suggestions", [])
+                if new := self._services.next(suggestion, exp, self._trials(exp)):
+                    status |= {"suggestions": given + new, "suggestionCount": len(given + new)}
+        save(self._store, suggestion)

@@ -1,0 +1,74 @@
+"""What Katib's objects have in common: conditions, a finalizer, an owner.
+
+A condition which changes moves to the end of the list, and some suggestion services only look at the last.
+"""
+
+from local.kubernetes.kinds import Object, timestamp
+from local.kubernetes.store import Store
+
+
+def conditions_of(obj: Object, *types: str) -> list[Object]:
+    """The true conditions of these types."""
+    found: list[Object] = obj.get("status", {}).get("conditions", [])
+    return [one for one in found if one["status"] == "True" and one["type"] in types]
+
+
+def is_true(obj: Object, *types: str) -> bool:
+    return bool(conditions_of(obj, *types))
+
+
+def mark(obj: Object, type_: str, reason: str, message: str, value: str = "True") -> None:
+    conditions = obj["status"].get("conditions", [])
+    old: Object = next((one for one in conditions if one["type"] == type_), {})
+    if (old.get("status"), old.get("reason")) != (value, reason):
+        since = old.get("lastTransitionTime", timestamp()) if old.get("status") == value else timestamp()
+        new = {"type": type_, "status": value, "reason": reason, "message": message}
+        unmark(obj, type_)
+        obj["status"]["conditions"] += [new | {"lastUpdateTime": timestamp(), "lastTransitionTime": since}]
+
+
+def unmark(obj: Object, *types: str) -> None:
+    conditions = obj["status"].get("conditions", [])
+    obj["status"]["conditions"] = [one for one in conditions if one["type"] not in types]
+
+
+def begin(obj: Object) -> None:
+    obj["status"].setdefault("startTime", timestamp())
+    mark(obj, "Created", f"{obj['kind']}Created", f"{obj['kind']} is created")
+
+
+def finish(obj: Object, type_: str, reason: str, message: str) -> None:
+    """An end. What was Running is so no more, with the reason it had."""
+    for running in conditions_of(obj, "Running"):
+        mark(obj, "Running", running["reason"], running["message"], "False")
+    mark(obj, type_, reason, message)
+
+
+def save(store: Store, obj: Object) -> None:
+    """Write the status as it now stands; a merge patch removes only what it names."""
+    place = obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"]
+    stored = (store.get(*place) or {}).get("status", {})
+    store.patch(*place, {"status": {**dict.fromkeys(stored), **obj["status"]}}, subresource="status")
+
+
+def finalizing(store: Store, obj: Object, finalizer: str) -> bool:
+    """Whether this turn is about the finalizer: set on what is new, taken from what is being deleted."""
+    meta = obj["metadata"]
+    deleted, held = "deletionTimestamp" in meta, meta.get("finalizers", [])
+    if deleted == (finalizer in held):
+        left = [one for one in held if one != finalizer] if deleted else [*held, finalizer]
+        patch = {"metadata": {"finalizers": left or None}}
+        store.patch(obj["kind"], meta["namespace"], meta["name"], patch)
+        return True
+    return deleted
+
+
+def owner(obj: Object) -> Object:
+    own = {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        **own,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,121 @@
+"""The algorithm services: random as hyperopt samples it, grid as optuna walks it, sobol with goptuna's ways.
+
+A service here has no state but the number of assignments it has given: sample i of a seed is always the same.
+sobol draws uniformly, without its sequence; it is here for goptuna's refusal to go on after a killed trial.
+"""
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+from local.kubernetes.kinds import Object, suffix
+
+SERVED = ("random", "grid", "sobol")
+
+
+class ServiceError(Exception):
+    """What a service answers over gRPC instead of assignments."""
+
+
+class Suggestions:
+    """All algorithm services of a cluster."""
+
+    def __init__(self) -> None:
+        self._given: Counter[str] = Counter()
+
+    def next(self, suggestion: Object, experiment: Object, trials: Iterable[Object]) -> list[Object]:
+        """The assignments still missing of `spec.requests`. Raises ServiceError."""
+        status, algorithm = suggestion["status"], experiment["spec"]["algorithm"]
+        missing = suggestion["spec"]["requests"] - status.get("suggestionCount", 0)
+        if missing <= 0:
+            return []
+        if algorithm["algorithmName"] == "sobol":
+            _refuse_killed(trials)
+        uid = suggestion["metadata"]["uid"]
+        seed = _settings(algorithm).get("random_state", uid)
+        made = []
+        try:
+            for index in range(self._given[uid], self._given[uid] + missing):
+                values = _sample(experiment["spec"], seed, index)
+                name = f"{experiment['metadata']['name']}-{suffix(8)}"
+                assignments = [{"name": key, "value": value} for key, value in values.items()]
+                made.append({"name": name, "parameterAssignments": assignments})
+        except (ValueError, IndexError, ArithmeticError) as error:
+            raise ServiceError(
+                f"rpc error: code = Unknown desc = Exception calling application: {error}"
+            ) from error
+        self._given[uid] += missing
+        return made
+
+
+def objection(experiment: Object) -> str:
+    """What ValidateAlgorithmSettings says against the experiment, or nothing."""
+    spec = experiment["spec"]
+    name = spec["algorithm"]["algorithmName"]
+    for key, value in _settings(spec["algorithm"]).items():
+        if key != "random_state":
+            return f"unknown setting {key} for algorithm {name}"
+        if not value.isdecimal():
+            return f"failed to validate {key}({value}): invalid literal for int() with base 10: '{value}'"
+    if name != "grid":
+        return ""
+    try:
+        count = math.prod(len(_points(one)) for one in spec["parameters"])
+    except ValueError as error:
+        return f"failed to validate parameters({[one['name'] for one in spec['parameters']]}): {error}"
+    most = spec.get("maxTrialCount", 0)
+    return f"Max Trial Count: {most} > all possible search combinations: {count}" if most > count else ""
+
+
+def _settings(algorithm: Object) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in algorithm.get("algorithmSettings", [])}
+
+
+def _refuse_killed(trials: Iterable[Object]) -> None:
+    for trial in trials:
+        conditions = trial.get("status", {}).get("conditions")
+        if conditions and conditions[-1]["type"] == "Killed":
+            raise ServiceError("rpc error: code = Internal desc = Unexpected Trial condition: KILLED")
+
+
+def _sample(spec: Object, seed: str, index: int) -> dict[str, str]:
+    parameters = spec["parameters"]
+    if spec["algorithm"]["algorithmName"] == "grid":
+        points = list(itertools.product(*(_points(one) for one in parameters)))
+        random.Random(seed).shuffle(points)
+        return dict(zip((one["name"] for one in parameters), points[index % len(points)], strict=True))
+    rng = random.Random(f"{seed} {index}")
+    return {one["name"]: _draw(rng, one) for one in parameters}
+
+
+def _draw(rng: random.Random, parameter: Object) -> str:
+    """hyperopt rounds to multiples of the step, which may leave the range; normal ones are not clipped."""
+    kind, space = parameter["parameterType"], parameter["feasibleSpace"]
+    if kind in ("categorical", "discrete"):
+        return str(rng.choice(space.get("list", [])))
+    logarithmic = space["distribution"].startswith("log")
+    low, high = (math.log(float(space[key])) if logarithmic else float(space[key]) for key in ("min", "max"))
+    if space["distribution"].lower().endswith("normal"):
+        value = rng.gauss((low + high) / 2, (high - low) / 6)
+    else:
+        value = rng.uniform(low, high)
+    value = math.exp(value) if logarithmic else value
+    step = float(space.get("step") or (kind == "int"))
+    value = round(value / step) * step if step else value
+    return str(int(value)) if kind == "int" else str(value)
+
+
+def _points(parameter: Object) -> list[str]:
+    kind, space = parameter["parameterType"], parameter["feasibleSpace"]
+    if kind in ("categorical", "discrete"):
+        return [str(one) for one in space.get("list", [])]
+    if kind == "int":
+        return [str(n) for n in range(int(space["min"]), int(space["max"]) + 1, int(space.get("step") or 1))]
+    if not space.get("step"):
+        why = "step is nil; For discrete search space, all parameters must include step"
+        raise ValueError(f"Param {parameter['name']} {why}")
+    low, high, step = (float(space[key]) for key in ("min", "max", "step"))
+    points = [low + n * step for n in range(math.ceil((high + step - low) / step))]
+    return [str(point) for point in points if point <= high]

@@ -1,0 +1,177 @@
+"""A trial template: its placeholders, the object it becomes, and what the real webhook finds wrong with it.
+
+Katib replaces `${trialParameters.x}` in the JSON text of the template: a value with a quote in it breaks the
+object, or becomes part of it. A batch/v1 Job must survive a round trip through Go's struct, which loses
+unknown fields and everything empty that is marked `omitempty`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from local.kubernetes.kinds import KINDS, Object, Refused
+from local.kubernetes.schema import Decoding
+
+Rule = tuple[object, str]  # what makes it wrong, what is said then
+PATH = "spec.trialTemplate"
+META = re.compile(r"\$\{trialSpec\.(Name|Namespace|Kind|APIVersion|(Labels|Annotations)\[(.+)\])\}")
+PLACEHOLDER = re.compile(r"\$\{trialParameters\..+?\}")
+OMITTED_FALSE = ("hostNetwork", "hostPID", "hostIPC", "readOnly", "stdin", "stdinOnce", "tty")
+OMITTED_MAPS = ("labels", "annotations", "nodeSelector", "matchLabels")
+UNKNOWN = "unable to find non-meta parameter from TrialParameters in ParameterAssignment"
+UNUSED = "unable to find parameter from ParameterAssignment in TrialParameters"
+
+
+class ReconcileError(Exception):
+    """Why a controller could not do its work; people find it only in an Event."""
+
+
+def invalid(path: str, value: Any, why: str) -> str:
+    return f"{path}: Invalid value: {json.dumps(value, separators=(',', ':'))}: {why}"
+
+
+def required(path: str, why: str = "must be specified") -> str:
+    return f"{path}: Required value: {why}"
+
+
+def fill(experiment: Object, trial: str, assignments: list[Object]) -> Object:
+    """The object of one trial. Raises ReconcileError in the real controller's words [01-events-q-quote]."""
+    template, namespace = experiment["spec"]["trialTemplate"], experiment["metadata"]["namespace"]
+    given = {one["name"]: one["value"] for one in assignments}
+    text, used = _text(template["trialSpec"]), 0
+    for parameter in template["trialParameters"]:
+        reference = parameter["reference"]
+        if meta := META.search(reference):
+            value = _meta(template["trialSpec"], meta, trial, namespace)
+        elif reference in given:
+            value, used = given[reference], used + 1
+        else:
+            raise ReconcileError(f"{UNKNOWN}: parameter: {reference}, parameter assignment: {_go(given)}")
+        text = text.replace(f"${{trialParameters.{parameter['name']}}}", value)
+    if used != len(assignments):
+        shown = _structs(assignments, "name", "value")
+        count = f"non-meta trial parameter count: {used}"
+        raise ReconcileError(f"{UNUSED}: parameter assignments: {shown}, {count}")
+    try:
+        run: Object = json.loads(text)
+    except ValueError as error:
+        raise ReconcileError(f"failed to convert string to unstructured: {error}") from error
+    return {**run, "metadata": {**run.get("metadata", {}), "name": trial, "namespace": namespace}}
+
+
+def template_rules(spec: Object) -> Iterator[Rule]:
+    template = spec.get("trialTemplate")
+    yield template is None, required(PATH)
+    if template is not None:
+        conditions = template.get("successCondition") and template.get("failureCondition")
+        nothing = f"{PATH}.trialSpec or {PATH}.configMap must be specified"
+        yield not template.get("primaryContainerName"), required(f"{PATH}.primaryContainerName")
+        yield not conditions, required(PATH, "successCondition and failureCondition must be specified")
+        if template.get("trialParameters") is None:
+            yield True, required(f"{PATH}.trialParameters")
+        elif template.get("trialSpec") is None:
+            yield True, required(f"{PATH}.TrialSource", nothing)
+        else:
+            yield from _placeholder_rules(template, spec.get("parameters", []))
+
+
+def _placeholder_rules(template: Object, declared: list[Object]) -> Iterator[Rule]:
+    """One thing wrong with a parameter hides the next, as in the real one."""
+    text, parameters = _text(template["trialSpec"]), template["trialParameters"]
+    shown = _structs(parameters, "name", "description", "reference")
+    twice = f"can't be duplicated in {PATH}.trialParameters: {shown}"
+    known = [one.get("name") for one in declared]
+    seen: set[tuple[str, str]] = set()
+    for index, parameter in enumerate(parameters):
+        path, fields = (
+            f"{PATH}.trialParameters[{index}]",
+            [(key, parameter.get(key, "")) for key in ("name", "reference")],
+        )
+        (_, name), (_, reference) = fields
+        if not name or not reference or "{" in name or "}" in name:
+            yield (
+                True,
+                invalid(
+                    path, "", "name and reference must be specified and name must not contain '{' or '}'"
+                ),
+            )
+        elif again := [field for field in fields if field in seen]:
+            key, value = again[0]
+            yield True, invalid(f"{path}.{key}", value, f"parameter {key} {value} {twice}")
+        else:
+            seen.update(fields)
+            why = f"parameter reference {reference} does not exist in spec.parameters: {_go(declared)}"
+            wrong = known and reference not in known and not META.search(reference)
+            yield wrong, invalid(f"{path}.reference", reference, why)
+            placeholder = f"${{trialParameters.{name}}}"
+            if placeholder not in text:
+                why = f"parameter name: {name} in spec.trialParameters not found in {PATH}: {text}"
+                yield True, invalid(f"{path}.name", name, why)
+                return
+            text = text.replace(placeholder, "test-value")
+    left = PLACEHOLDER.findall(text)
+    why = f"parameters: {_go(left)} in {PATH} not found in spec.trialParameters: {shown}"
+    yield left, invalid(PATH, "", why)
+    yield from _object_rules(json.loads(text))
+
+
+def _object_rules(run: Object) -> Iterator[Rule]:
+    meta = run.get("metadata", {})
+    why = f"metadata.name and metadata.namespace in {PATH} must be omitted"
+    yield meta.get("name") or meta.get("namespace"), invalid(PATH, "", why)
+    nameless = not (run.get("apiVersion") and run.get("kind"))
+    yield nameless, required(PATH, f"APIVersion and Kind in {PATH} must be specified")
+    if (run.get("apiVersion"), run.get("kind")) == ("batch/v1", "Job"):
+        why = _job_problem(run)
+        yield why, invalid(PATH, "", f"invalid {PATH}: {why}")
+
+
+def _job_problem(run: Object) -> str:
+    try:
+        kept = Decoding(KINDS["Job"]).read(run)
+    except Refused as refused:
+        return f"unable to convert spec.TrialTemplate: {_go(run)} to Job: {refused}"
+    for path, value in _lost(run, kept, ""):
+        return f"unable to convert: {path} - {_go(value)} to Job, converted template: {_text(kept).strip()}"
+    return ""
+
+
+def _lost(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for key, value in before.items() if isinstance(before, dict) else enumerate(before):
+        empty = value is None or value == "" or value == [] or (value == {} and key in OMITTED_MAPS)
+        empty |= value is False and key in OMITTED_FALSE
+        if empty or (isinstance(before, dict) and key not in after):
+            yield f"{path}/{key}", value
+        elif isinstance(value, dict | list):
+            yield from _lost(value, after[key], f"{path}/{key}")
+
+
+def _meta(template: Object, meta: re.Match[str], trial: str, namespace: str) -> str:
+    own = {
+        "Name": trial,
+        "Namespace": namespace,
+        "Kind": template["kind"],
+        "APIVersion": template["apiVersion"],
+    }
+    entries = own if not meta[2] else template.get("metadata", {}).get(meta[2].lower(), {})
+    if (key := meta[3] or meta[1]) not in entries:
+        raise ReconcileError(f"illegal reference of trial metadata: {meta[0]}")
+    return str(entries[key])
+
+
+def _text(template: Object) -> str:
+    return json.dumps(template, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def _go(value: Any) -> str:
+    """As fmt's %v prints it."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{_go(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_go, value))}]"
+    return {True: "true", False: "false", None: "<nil>"}.get(value, str(value))
+
+
+def _structs(values: list[Object], *fields: str) -> str:
+    return _go([f"{{{' '.join(one.get(field, '') for field in fields)}}}" for one in values])

@@ -1,0 +1,112 @@
+"""Katib's trial controller: a Trial, its Job, and what the collector reported.
+
+A Trial is Running as soon as its Job exists. It fails only with its Job, and succeeds only with metrics.
+"""
+
+import re
+
+from local.katib.collector import UNAVAILABLE, MetricsStore
+from local.katib.progress import TRIAL_ENDS, objective_value
+from local.katib.status import begin, conditions_of, finalizing, finish, is_true, mark, owner, save
+from local.katib.templates import ReconcileError, fill
+from local.kubernetes.kinds import Object, timestamp
+from local.kubernetes.store import Store
+
+EXPERIMENT = "katib.kubeflow.org/experiment"
+COMPONENT = "trial-controller"
+
+
+def trial_of(exp: Object, assignment: Object) -> Object:
+    """The Trial for one assignment. Raises ReconcileError."""
+    spec, meta, name = exp["spec"], exp["metadata"], assignment["name"]
+    template, assignments = spec["trialTemplate"], assignment["parameterAssignments"]
+    kept = ("primaryContainerName", "primaryPodLabels", "successCondition", "failureCondition")
+    return {
+        "apiVersion": exp["apiVersion"],
+        "kind": "Trial",
+        "metadata": {
+            "name": name,
+            "namespace": meta["namespace"],
+            "labels": {**meta.get("labels", {}), EXPERIMENT: meta["name"]},
+            "ownerReferences": [owner(exp)],
+        },
+        "spec": {
+            **{key: template[key] for key in kept if key in template},
+            **({"retainRun": True} if template.get("retain") else {}),
+            "metricsCollector": spec["metricsCollectorSpec"],
+            "objective": spec["objective"],
+            "parameterAssignments": assignments,
+            "runSpec": fill(exp, name, assignments),
+        },
+    }
+
+
+def reconcile(store: Store, metrics: MetricsStore, trial: Object) -> None:
+    if "deletionTimestamp" in trial["metadata"]:
+        metrics.forget(trial["metadata"]["name"])
+    if finalizing(store, trial, "clean-metrics-in-db"):
+        return
+    if not is_true(trial, "Created"):
+        begin(trial)
+    elif (job := _job(store, trial)) and not is_true(trial, *TRIAL_ENDS):
+        _observe(store, metrics, trial, job)
+    save(store, trial)
+
+
+def _job(store: Store, trial: Object) -> Object | None:
+    """A live trial without its Job gets it again; an ended one without `retain` loses it."""
+    run, ended = trial["spec"]["runSpec"], is_true(trial, *TRIAL_ENDS)
+    meta = run["metadata"]
+    if run["kind"] != "Job":
+        raise ReconcileError(f'no matches for kind "{run["kind"]}" in version "{run["apiVersion"]}"')
+    job = store.get("Job", meta["namespace"], meta["name"])
+    if job is None and not ended:
+        job = store.create({**run, "metadata": {**meta, "ownerReferences": [owner(trial)]}})
+        store.record_event(trial, "Normal", "JobCreated", f"Job {meta['name']} has been created", COMPONENT)
+    elif job and ended and not trial["spec"].get("retainRun") and "deletionTimestamp" not in job["metadata"]:
+        store.delete("Job", meta["namespace"], meta["name"], propagation="Foreground")
+        store.record_event(trial, "Normal", "JobDeleted", f"Job {meta['name']} has been deleted", COMPONENT)
+    return job
+
+
+def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) -> None:
+    spec, status, said = trial["spec"], trial["status"], f"Job {job['metadata']['name']}"
+    if failed := _met(spec["failureCondition"], job):
+        _end(trial, "Failed", "TrialFailed", "Trial has failed", failed)
+        event = (
+            "Normal",
+            "JobFailed",
+            f"{said} has failed. {failed.get('message', '')} {failed.get('reason', '')}",
+        )
+    elif complete := _met(spec["successCondition"], job):
+        names = [one["name"] for one in spec["objective"]["metricStrategies"]]
+        observation = metrics.observation(trial["metadata"]["name"], names)
+        if observation is None:
+            return
+        status["observation"] = observation
+        if objective_value(trial, "latest") != UNAVAILABLE:
+            _end(trial, "Succeeded", "TrialSucceeded", "Trial has succeeded", complete)
+            event = "Normal", "JobSucceeded", f"{said} has succeeded"
+        else:
+            _end(trial, "MetricsUnavailable", "MetricsUnavailable", "Metrics are not available", complete)
+            event = "Warning", "MetricsUnavailable", f"Metrics are not available for {said}"
+    elif not is_true(trial, "Running"):
+        mark(trial, "Running", "TrialRunning", "Trial is running")
+        event = "Normal", "JobRunning", f"{said} is running"
+    else:
+        return
+    store.record_event(trial, *event, COMPONENT)
+
+
+def _met(expression: str, job: Object) -> Object | None:
+    """The Job's condition which a GJSON expression of Katib's default form looks for."""
+    wanted = re.search(r'type=="(\w+)"', expression)
+    return next(iter(conditions_of(job, wanted[1] if wanted else "")), None)
+
+
+def _end(trial: Object, type_: str, reason: str, message: str, condition: Object) -> None:
+    because = {
+        key: f". Job {key}: {condition[key]}" if condition.get(key) else "" for key in ("reason", "message")
+    }
+    finish(trial, type_, reason + because["reason"], message + because["message"])
+    trial["status"]["completionTime"] = timestamp()

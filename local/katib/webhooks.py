@@ -1,0 +1,224 @@
+"""Katib's webhook on Experiments: defaults, then refusals as HTTP 400 without a reason, in the real words.
+
+What the real one lets through is let through here: a minimum above the maximum, `min: "x"`, a parameter named
+twice, no choices. Of the collectors only StdOut, TensorFlowEvent and Push are known.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from local.katib.status import conditions_of, is_true
+from local.katib.templates import Rule, invalid, required, template_rules
+from local.kubernetes.kinds import Object, Refused, clone, refusal
+from local.kubernetes.store import Store
+
+ALGORITHMS = (
+    *("random", "tpe", "grid", "hyperband", "bayesianoptimization", "cmaes", "sobol", "multivariate-tpe"),
+    *("enas", "darts", "pbt"),
+)
+TYPES = ("double", "int", "categorical", "discrete", "unknown")
+DISTRIBUTIONS = ("uniform", "logUniform", "normal", "logNormal", "unknown")
+COUNTS = ("maxFailedTrialCount", "maxTrialCount", "parallelTrialCount")
+INJECTION = "katib.kubeflow.org/metrics-collector-injection"
+CONDITION = 'status.conditions.#(type=="{}")#|#(status=="True")#'
+NAME = (
+    "name must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and "
+    "end with an alphanumeric character (e.g. 'my-name', or 'abc-123', regex used for validation is "
+    "'^[a-z]([-a-z0-9]*[a-z0-9])?)') and may not be longer than 40 characters. "
+)
+RESTARTABLE = (
+    "Experiment can be restarted if it is in succeeded state by reaching max trials and "
+    "spec.resumePolicy = LongRunning or spec.resumePolicy = FromVolume, when experiment is completed"
+)
+EDITABLE = "only spec.parallelTrialCount, spec.maxTrialCount and spec.maxFailedTrialCount are editable"
+DIRECTORY = (
+    "directory path where tensorflow event files exist is required by "
+    ".spec.metricsCollectorSpec.source.fileSystemPath.path"
+)
+SUCCESS = {
+    "Job": "Complete",
+    "TrainJob": "Complete",
+    **dict.fromkeys(("PyTorchJob", "TFJob", "MPIJob"), "Succeeded"),
+}
+FIELDS = {"parameters", "objective", "algorithm", "earlyStopping", "trialTemplate", "metricsCollectorSpec"}
+FIELDS |= {*COUNTS, "nasConfig", "resumePolicy"}
+# Fields people write with the wrong JSON type: Go's struct, the path as its decoder names it, Go's type.
+TYPED = {
+    **{f"ExperimentSpec.spec.{count}": "int32" for count in COUNTS},
+    **{
+        f"FeasibleSpace.spec.parameters.feasibleSpace.{key}": "string"
+        for key in ("min", "max", "step", "list")
+    },
+    "ObjectiveSpec.spec.objective.goal": "float64",
+    "AlgorithmSetting.spec.algorithm.algorithmSettings.value": "string",
+    "TrialTemplate.spec.trialTemplate.retain": "bool",
+}
+GO: dict[str, tuple[type, ...]] = {
+    "int32": (int,),
+    "float64": (int, float),
+    "bool": (bool,),
+    "string": (str,),
+}
+JSON = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+
+
+def denied(hook: str, why: str) -> Refused:
+    return refusal(400, f'admission webhook "{hook}.katib.kubeflow.org" denied the request: {why}')
+
+
+def restartable(exp: Object) -> bool:
+    reasons = [one.get("reason") for one in conditions_of(exp, "Succeeded")]
+    return reasons == ["ExperimentMaxTrialsReached"] and exp["spec"]["resumePolicy"] != "Never"
+
+
+def admit(store: Store, experiment: Object) -> Object:
+    """The Experiment with its defaults. Raises Refused."""
+    meta, new = experiment["metadata"], clone(experiment)
+    for struct, _, path in (name.partition(".") for name in TYPED):
+        go = TYPED[f"{struct}.{path}"]
+        for value in _leaves(new, path.split(".")):
+            if not isinstance(value, GO[go]) or isinstance(value, bool) != (go == "bool"):
+                field = f"Go struct field {struct}.{path} of type {go}"
+                raise denied(
+                    "defaulter.experiment", f"json: cannot unmarshal {JSON[type(value)]} into {field}"
+                )
+    new["spec"] = {key: value for key, value in new.get("spec", {}).items() if key in FIELDS}
+    _set_defaults(new["spec"])
+    namespace = store.get("Namespace", "", meta["namespace"]) or {"metadata": {}}
+    if namespace["metadata"].get("labels", {}).get(INJECTION) != "enabled":
+        place = f'Cannot create the Experiment "{meta["name"]}" in namespace "{meta["namespace"]}"'
+        raise denied("validator.experiment", f'{place}: the namespace lacks label "{INJECTION}: enabled"')
+    old = store.get("Experiment", meta["namespace"], meta["name"]) if "uid" in meta else None
+    if said := list(dict.fromkeys(text for wrong, text in _rules(new, old) if wrong)):
+        raise denied("validator.experiment", said[0] if len(said) == 1 else f"[{', '.join(said)}]")
+    return new
+
+
+def _leaves(value: Any, path: list[str]) -> Iterator[Any]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _leaves(one, path)
+    elif path and isinstance(value, dict):
+        yield from _leaves(value.get(path[0]), path[1:])
+    elif value is not None:
+        yield value
+
+
+def _set_defaults(spec: Object) -> None:
+    for field, value in (("parallelTrialCount", 3), ("resumePolicy", "Never")):
+        spec.setdefault(field, value)
+    if objective := spec.get("objective"):
+        value = {"minimize": "min", "maximize": "max"}.get(objective.get("type"), "latest")
+        strategies = objective.setdefault("metricStrategies", [])
+        metrics = [objective.get("objectiveMetricName", ""), *objective.get("additionalMetricNames", [])]
+        named = {one["name"] for one in strategies}
+        strategies += [{"name": metric, "value": value} for metric in metrics if metric not in named]
+    template = spec.get("trialTemplate") or {}
+    if good := SUCCESS.get((template.get("trialSpec") or {}).get("kind", "")):
+        template.setdefault("successCondition", CONDITION.format(good))
+        template.setdefault("failureCondition", CONDITION.format("Failed"))
+    metrics_collector = spec.setdefault("metricsCollectorSpec", {})
+    if metrics_collector.setdefault("collector", {"kind": "StdOut"}).get("kind") == "TensorFlowEvent":
+        place = metrics_collector.setdefault("source", {}).setdefault("fileSystemPath", {})
+        for field, text in (("kind", "Directory"), ("path", "/var/log/katib/tfevent/")):
+            place.setdefault(field, text)
+    for parameter in spec.get("parameters", []):
+        parameter.setdefault("feasibleSpace", {}).setdefault("distribution", "uniform")
+
+
+def _rules(new: Object, old: Object | None) -> Iterator[Rule]:
+    spec, name = new["spec"], new["metadata"]["name"]
+    yield not re.match("[a-z]", name) or len(name) > 40, invalid("metadata.name", name, NAME)
+    yield from _count_rules(spec)
+    if old:
+        yield from _edit_rules(spec, old)
+    objective = list(_objective_rules(spec.get("objective")))
+    yield from objective
+    if any(wrong for wrong, _ in objective):
+        return
+    yield "algorithm" not in spec, required("spec.algorithm")
+    asked = (("algorithm", "Suggestion", ALGORITHMS), ("earlyStopping", "EarlyStopping", ("medianstop",)))
+    for field, title, known in asked:
+        if field in spec:
+            path, chosen = f"spec.{field}.algorithmName", spec[field].get("algorithmName", "")
+            kind = "suggestion" if field == "algorithm" else "early stopping"
+            why = f"failed to find {kind} config for algorithm: {chosen} in ConfigMap: katib-config"
+            yield not chosen, required(path)
+            text = f"unable to get {title} config data for algorithm {chosen}: {why}"
+            yield chosen not in known, invalid(path, chosen, text)
+    policy = spec["resumePolicy"]
+    wrong = policy not in ("Never", "LongRunning", "FromVolume")
+    yield wrong, invalid("spec.resumePolicy", policy, "invalid ResumePolicyType")
+    yield from template_rules(spec)
+    nothing = not spec.get("parameters") and "nasConfig" not in spec
+    yield nothing, required("spec", "spec.parameters or spec.nasConfig must be specified")
+    for index, parameter in enumerate(spec.get("parameters", [])):
+        yield from _parameter_rules(f"spec.parameters[{index}]", parameter)
+    yield from _collector_rules("spec.metricsCollectorSpec", spec["metricsCollectorSpec"])
+
+
+def _count_rules(spec: Object) -> Iterator[Rule]:
+    failed, most, parallel = (spec.get(count) for count in COUNTS)
+    yield (failed or 0) < 0, invalid("spec.maxFailedTrialCount", failed, "should not be less than 0")
+    for field, value in (("maxTrialCount", most), ("parallelTrialCount", parallel)):
+        yield value is not None and value <= 0, invalid(f"spec.{field}", value, "must be greater than 0")
+    for field, value in (("maxFailedTrialCount", failed), ("parallelTrialCount", parallel)):
+        above = value is not None and most is not None and value > most
+        yield above, invalid(f"spec.{field}", value, "should be less than or equal to spec.maxTrialCount")
+
+
+def _edit_rules(spec: Object, old: Object) -> Iterator[Rule]:
+    ended = is_true(old, "Succeeded", "Failed") and not restartable(old)
+    yield ended, invalid("spec.resumePolicy", spec["resumePolicy"], RESTARTABLE)
+    most = spec.get("maxTrialCount")
+    used_up = most is not None and most <= old.get("status", {}).get("trials", 0)
+    yield used_up, invalid("spec.maxTrialCount", most, "must be greater than status.trials count")
+    others = (spec.keys() | old["spec"].keys()) - set(COUNTS)
+    yield any(spec.get(key) != old["spec"].get(key) for key in others), f"spec: Forbidden: {EDITABLE}"
+
+
+def _objective_rules(objective: Object | None) -> Iterator[Rule]:
+    path, given = "spec.objective", objective or {}
+    yield objective is None, required(path)
+    if objective is not None:
+        name, more = given.get("objectiveMetricName", ""), given.get("additionalMetricNames", [])
+        type_ = given.get("type", "")
+        yield (
+            type_ not in ("minimize", "maximize"),
+            invalid(f"{path}.type", type_, "must be minimize or maximize"),
+        )
+        yield not name, required(f"{path}.objectiveMetricName")
+        why = "should not contain spec.objective.objectiveMetricName"
+        yield name in more, invalid(f"{path}.additionalMetricNames", more, why)
+
+
+def _parameter_rules(path: str, parameter: Object) -> Iterator[Rule]:
+    kind, space = parameter.get("parameterType", ""), parameter["feasibleSpace"]
+    how, of_kind = space["distribution"], f"supported for parameterType: {kind}"
+    yield kind not in TYPES, invalid(f"{path}.parameterType", kind, f"parameterType: {kind} is not supported")
+    path += ".feasibleSpace"
+    why = f"distribution: {how} is not supported"
+    yield how not in DISTRIBUTIONS, invalid(f"{path}.distribution", how, why)
+    if kind in ("double", "int"):
+        listed = space.get("list", [])
+        yield listed, invalid(f"{path}.list", listed, f"feasibleSpace.list is not {of_kind}")
+        why = f"feasibleSpace.max or feasibleSpace.min must be specified for parameterType: {kind}"
+        yield not (space.get("max") and space.get("min")), required(f"{path}.max", why)
+    elif kind in ("categorical", "discrete"):
+        wrong = any(space.get(key) for key in ("max", "min", "step"))
+        yield wrong, invalid(path, space, f"feasibleSpace .max, .min and .step is not {of_kind}")
+
+
+def _collector_rules(path: str, metrics_collector: Object) -> Iterator[Rule]:
+    kind = metrics_collector["collector"].get("kind", "")
+    known = kind in ("StdOut", "TensorFlowEvent", "Push")
+    yield not known, invalid(f"{path}.collector.kind", kind, f"invalid metrics collector kind: {kind}")
+    if kind == "TensorFlowEvent":
+        place = metrics_collector["source"]["fileSystemPath"]
+        yield (
+            place["kind"] != "Directory" or not place["path"].startswith("/"),
+            required(f"{path}.source", DIRECTORY),
+        )
+        form = place.get("format")
+        yield form, invalid(f"{path}.source.fileSystemPath.format", form, "must be empty")

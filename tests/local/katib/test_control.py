@@ -1,0 +1,164 @@
+"""The recipes by which a running experiment is steered, and the ways which do not work."""
+
+import pytest
+
+from local.kubernetes.store import Refused
+
+RUNNING = [("Created", "True", "ExperimentCreated"), ("Running", "True", "ExperimentRunning")]
+WAS_RUNNING = [("Created", "True", "ExperimentCreated"), ("Running", "False", "ExperimentRunning")]
+ALL_TRIALS = ("Succeeded", "True", "ExperimentMaxTrialsReached")
+
+
+async def test_a_killed_trial_is_counted_and_replaced_and_its_job_stays_away(world):
+    await world.experiment(maxTrialCount=6, parallelTrialCount=2)
+    killed, other = world.trials()
+    await world.kill(killed)
+    status, recorded = world.status(), world.recorded("katib/02-A4-experiment-after")["body"]["status"]
+    counts = ("trials", "trialsKilled", "trialsRunning")
+    assert [status[key] for key in counts] == [recorded[key] for key in counts]
+    assert status["killedTrialList"] == [killed]
+    assert killed not in world.jobs()
+    assert other in world.jobs()
+    await world.kill(other)
+    assert "trialsFailed" not in world.status()
+
+
+async def test_a_killed_trial_never_wakes_again(world):
+    await world.experiment(maxTrialCount=4, parallelTrialCount=1)
+    killed = world.trials()[0]
+    before = world.status(killed, "Trial")["conditions"]
+    killed_condition = {"type": "Killed", "status": "True", "reason": "SweepbotKilled", "message": "m"}
+    conditions = [killed_condition, *before]  # Running left True, no times: killed as well
+    await world.patch("Trial", killed, {"status": {"conditions": conditions}}, "status")
+    await world.succeed(killed)
+    assert world.status()["killedTrialList"] == [killed]
+    assert "observation" not in world.status(killed, "Trial")
+
+
+async def test_killing_every_trial_uses_them_up(world):
+    await world.experiment(maxTrialCount=3, parallelTrialCount=1)
+    while world.conditions() == RUNNING:
+        await world.kill(world.status()["runningTrialList"][0])
+    assert world.conditions() == [*WAS_RUNNING, ALL_TRIALS]
+    assert world.status()["trialsKilled"] == 3
+
+
+async def test_the_job_deleted_first_is_a_restart_and_no_kill(world):
+    await world.experiment()
+    (trial,) = world.trials()
+    world.store.delete("Job", "kaniko", trial)
+    await world.settle()
+    assert world.jobs() == [trial]
+
+
+@pytest.mark.parametrize("algorithm", ["random", "sobol"])
+async def test_killed_as_the_first_condition_lets_every_algorithm_go_on(world, algorithm):
+    await world.experiment(algorithm={"algorithmName": algorithm})
+    await world.kill(world.trials()[0])
+    assert world.status()["trials"] == 2
+
+
+async def test_killed_as_the_last_condition_stalls_goptuna_for_ever(world):
+    await world.experiment(algorithm={"algorithmName": "sobol"})
+    (killed,) = world.trials()
+    await world.kill(killed, first=False)
+    assert world.conditions() == RUNNING
+    assert (world.status()["trials"], world.status()["killedTrialList"]) == (1, [killed])
+    (recorded,) = world.recorded("katib/02g-events-last")["body"]["items"]
+    assert (recorded["type"], recorded["reason"], recorded["message"]) in world.events("sweep")
+    repaired = world.status(killed, "Trial")["conditions"]
+    await world.patch("Trial", killed, {"status": {"conditions": repaired[::-1]}}, "status")
+    assert world.status()["trials"] == 2
+
+
+@pytest.mark.parametrize(
+    ("type_", "reason"), [("Succeeded", "SweepbotDrained"), ("Failed", "SweepbotCancelled")]
+)
+async def test_an_end_from_outside_starts_no_more_and_is_never_overwritten(world, type_, reason):
+    await world.experiment(maxTrialCount=5, parallelTrialCount=2, maxFailedTrialCount=1)
+    first, second = world.trials()
+    await world.end_from_outside(type_, reason)
+    await world.succeed(first)
+    await world.fail(second)
+    assert world.conditions() == [*WAS_RUNNING, (type_, "True", reason)]
+    status = world.status()
+    assert (status["succeededTrialList"], status["failedTrialList"], status["trials"]) == (
+        [first],
+        [second],
+        2,
+    )
+    assert status["currentOptimalTrial"]["bestTrialName"] == first
+    assert status["completionTime"] == "2026-11-21T13:44:16Z"
+    recorded = world.recorded("katib/04-cancel-E-suggestion")["body"]["status"]["conditions"]
+    assert without_times(world.status("sweep", "Suggestion")["conditions"]) == without_times(recorded)
+    with pytest.raises(Refused, match="Experiment can be restarted if it is in succeeded state"):
+        world.store.patch("Experiment", "kaniko", "sweep", {"spec": {"maxTrialCount": 9}})
+
+
+def without_times(conditions):
+    return [{key: text for key, text in one.items() if not key.endswith("Time")} for one in conditions]
+
+
+@pytest.mark.parametrize(("policy", "goes_on"), [("LongRunning", True), ("Never", False)])
+async def test_taking_our_end_away_resumes_a_long_running_experiment_only(world, policy, goes_on):
+    await world.experiment(maxTrialCount=4, maxFailedTrialCount=3, resumePolicy=policy)
+    await world.end_from_outside("Succeeded", "SweepbotPaused")
+    await world.succeed(world.trials()[0])
+    assert world.status()["trials"] == 1
+    conditions = [c | {"status": "True"} for c in world.status()["conditions"] if c["type"] != "Succeeded"]
+    await world.patch("Experiment", "sweep", {"status": {"conditions": conditions}}, "status")
+    assert world.conditions() == RUNNING
+    assert (world.status()["trials"] == 2) is goes_on
+
+
+@pytest.mark.parametrize("first_ends", [False, True])
+async def test_the_gate_opens_with_one_patch(world, first_ends):
+    await world.experiment(
+        maxTrialCount=1, parallelTrialCount=1, maxFailedTrialCount=1, resumePolicy="LongRunning"
+    )
+    if first_ends:
+        await world.succeed(world.trials()[0])
+        assert world.conditions() == [*WAS_RUNNING, ALL_TRIALS]
+    counts = {"maxTrialCount": 6, "parallelTrialCount": 4, "maxFailedTrialCount": 3}
+    await world.patch("Experiment", "sweep", {"spec": counts})
+    assert world.status()["trialsRunning"] == 4
+    assert ("Restarting" in [one[0] for one in world.conditions()]) is first_ends
+
+
+async def test_the_gate_stays_shut_after_a_failure(world):
+    await world.experiment(
+        maxTrialCount=1, parallelTrialCount=1, maxFailedTrialCount=1, resumePolicy="LongRunning"
+    )
+    await world.fail(world.trials()[0])
+    with pytest.raises(Refused, match="Experiment can be restarted if it is in succeeded state"):
+        world.store.patch("Experiment", "kaniko", "sweep", {"spec": {"maxTrialCount": 6}})
+
+
+@pytest.mark.parametrize("policy", ["LongRunning", "FromVolume"])
+async def test_a_finished_experiment_can_be_extended_as_recorded(world, policy):
+    await world.experiment(maxTrialCount=2, parallelTrialCount=2, maxFailedTrialCount=1, resumePolicy=policy)
+    for trial in world.trials():
+        await world.succeed(trial)
+    ended = world.status()["completionTime"]
+    await world.patch("Experiment", "sweep", {"spec": {"maxTrialCount": 4}})
+    created, running = RUNNING
+    restarting = ("Restarting", "True", "ExperimentRestarting")
+    assert world.conditions() == [created, restarting, running]
+    assert world.status()["completionTime"] == ended
+    for trial in world.trials()[2:]:
+        await world.succeed(trial)
+    recorded = world.recorded("katib/06-LongRunning-after-extend")["body"]["status"]
+    assert without_times(world.status()["conditions"]) == without_times(recorded["conditions"])
+    assert world.status()["trials"] == recorded["trials"]
+
+
+async def test_lowering_parallel_deletes_the_newest_whatever_their_state(world):
+    await world.experiment(maxTrialCount=9, parallelTrialCount=5)
+    oldest = world.trials()[:2]
+    newest = world.trials()[-1]
+    await world.succeed(newest)
+    await world.patch("Experiment", "sweep", {"spec": {"parallelTrialCount": 2}})
+    assert world.status()["trials"] == 2
+    assert world.trials() == oldest
+    assert world.store.get("Suggestion", "kaniko", "sweep")["spec"]["requests"] == 2
+    assert world.katib.metrics.observation(newest, ["loss"]) is None

@@ -1,0 +1,114 @@
+import copy
+import re
+
+import pytest
+
+from local.kubernetes.store import Refused
+
+
+def pod_of(world, trial):
+    """The pod as the Job controller asks for it."""
+    job = world.store.get("Job", "kaniko", trial)
+    template = copy.deepcopy(job["spec"]["template"])
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": trial, "uid": job["metadata"]["uid"]}
+    meta = template.get("metadata", {}) | {
+        "name": f"{trial}-x",
+        "namespace": "kaniko",
+        "ownerReferences": [owner],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+
+
+def comparable(pod):
+    """What Katib's webhook has a say in, without what other admission and the defaults of a cluster add."""
+    containers = []
+    for container in pod["spec"]["containers"]:
+        kept = {key: container.get(key) for key in ("name", "image", "command", "args", "imagePullPolicy")}
+        env = [
+            (one["name"], one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"])
+            for one in container.get("env", [])
+        ]
+        mounts = [
+            (one["name"], one["mountPath"])
+            for one in container["volumeMounts"]
+            if "kube-api" not in one["name"]
+        ]
+        containers.append({**kept, "env": env, "mounts": mounts, "limits": container["resources"]["limits"]})
+    volumes = [one for one in pod["spec"]["volumes"] if "kube-api" not in one["name"]]
+    labels = {
+        key: text
+        for key, text in pod["metadata"]["labels"].items()
+        if not re.search("job-name|controller-uid", key)
+    }
+    return {
+        "containers": containers,
+        "volumes": volumes,
+        "labels": labels,
+        "shared": pod["spec"]["shareProcessNamespace"],
+    }
+
+
+async def test_a_trial_pod_is_rewritten_as_recorded(world):
+    trial = world.recorded("katib/01-trial")["body"]
+    trial["metadata"] = {key: trial["metadata"][key] for key in ("name", "namespace", "labels")}
+    world.store.create(trial)
+    await world.settle()
+    pod = world.store.create(pod_of(world, "c1b-jd8wqr7q"))
+    (recorded,) = world.recorded("katib/01-pod")["body"]["items"]
+    assert comparable(pod) == comparable(recorded)
+
+
+async def test_a_pod_whose_output_is_collected_is_rewritten_as_recorded(world):
+    body = world.recorded("13-201-create-defaulted-by-webhook")["request_body"]
+    world.store.create(body)
+    await world.settle()
+    trial = world.trials("kx")[0]
+    main, sidecar = world.store.create(pod_of(world, trial))["spec"]["containers"]
+    (recorded,) = world.recorded("15-trial-pod-injected")["body"]["items"]
+    wanted_main, wanted_sidecar = recorded["spec"]["containers"]
+    numbers = re.compile(r"0\.\d+")
+    assert numbers.sub("N", main["args"][0]) == numbers.sub("N", wanted_main["args"][0])
+    assert sidecar["args"][2:] == wanted_sidecar["args"][2:]
+    assert sidecar["resources"] == wanted_sidecar["resources"]
+    assert (sidecar["name"], sidecar["image"]) == (wanted_sidecar["name"], wanted_sidecar["image"])
+
+
+async def test_a_pod_of_anything_else_is_left_alone(world):
+    spec = {"containers": [{"name": "main", "image": "x"}], "restartPolicy": "Never"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "build", "namespace": "kaniko"},
+        "spec": spec,
+    }
+    assert len(world.store.create(pod)["spec"]["containers"]) == 1
+
+
+async def with_main(world, **changes):
+    body = world.recorded_experiment()
+    main = body["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]["containers"][0]
+    main |= changes
+    world.store.create(body)
+    await world.settle()
+    return world.trials()[0]
+
+
+async def test_words_of_a_command_are_joined_without_quotes(world):
+    trial = await with_main(world, command=["python", "-c", "print('a b')"], args=["${trialParameters.lr}"])
+    main = world.store.create(pod_of(world, trial))["spec"]["containers"][0]
+    given = world.status("sweep", "Suggestion")["suggestions"][0]["parameterAssignments"][0]["value"]
+    said = f"python -c print('a b') {given} && echo completed > /var/log/katib/tfevent/$$$$.pid"
+    assert (main["command"], main["args"]) == (["sh", "-c"], [said])
+
+
+async def test_a_pod_without_a_command_is_refused_as_recorded(world):
+    body = world.recorded_experiment()
+    del body["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    world.store.create(body)
+    await world.settle()
+    (trial,) = world.trials()
+    with pytest.raises(
+        Refused, match=r'^admission webhook "mutator.pod.katib.kubeflow.org" denied the request: Failed'
+    ):
+        world.store.create(pod_of(world, trial))
+    assert world.conditions(trial, "Trial")[-1] == ("Running", "True", "TrialRunning")

@@ -1,0 +1,214 @@
+import copy
+from pathlib import Path
+
+import pytest
+
+from local.kubernetes.store import Refused
+
+RECORDINGS = Path(__file__).parents[2] / "recordings"
+CREATED = sorted(
+    str(path.relative_to(RECORDINGS).with_suffix(""))
+    for pattern in ("13-create-*", "13-201-*", "katib/01-create-*")
+    for path in RECORDINGS.glob(f"{pattern}.json")
+)
+
+
+@pytest.mark.parametrize("name", CREATED)
+async def test_an_experiment_gets_the_recorded_verdict(world, name):
+    recorded = world.recorded(name)
+    if recorded["status"] == 201:
+        assert world.store.create(recorded["request_body"])["spec"] == recorded["body"]["spec"]
+        return
+    with pytest.raises(Refused) as refused:
+        world.store.create(recorded["request_body"])
+    assert (refused.value.code, refused.value.body) == (400, recorded["body"])
+
+
+async def test_a_namespace_without_the_label_is_refused(world):
+    recorded = world.recorded("13-400-namespace-not-labelled")
+    world.store.patch("Namespace", "", "kaniko", {"metadata": {"labels": None}})
+    with pytest.raises(Refused) as refused:
+        world.store.create(recorded["request_body"])
+    assert refused.value.body == recorded["body"]
+
+
+def intended(world, *path, value=None):
+    """The intended experiment with one field changed, or taken out."""
+    body = world.recorded_experiment()
+    *above, last = path
+    place = body["spec"]
+    for key in above:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return body
+
+
+CONTAINER = ("trialTemplate", "trialSpec", "spec", "template", "spec", "containers", 0)
+REFUSED = [
+    (
+        ("objective", "type"),
+        "best",
+        'spec.objective.type: Invalid value: "best": must be minimize or maximize',
+    ),
+    (
+        ("objective", "objectiveMetricName"),
+        "",
+        "spec.objective.objectiveMetricName: Required value: must be spec",
+    ),
+    (
+        ("objective", "additionalMetricNames"),
+        ["loss"],
+        "should not contain spec.objective.objectiveMetricName",
+    ),
+    (
+        ("algorithm", "algorithmName"),
+        "tpee",
+        "failed to find suggestion config for algorithm: tpee in ConfigMap",
+    ),
+    (("parameters", 0, "parameterType"), "float", "parameterType: float is not supported"),
+    (("parameters", 0, "feasibleSpace", "distribution"), "log", "distribution: log is not supported"),
+    (
+        ("parameters", 0, "feasibleSpace", "list"),
+        ["1"],
+        "feasibleSpace.list is not supported for parameterType: d",
+    ),
+    (
+        ("parameters", 0, "feasibleSpace", "min"),
+        None,
+        "feasibleSpace.max or feasibleSpace.min must be specified",
+    ),
+    (
+        ("parameters", 0, "parameterType"),
+        "discrete",
+        "feasibleSpace .max, .min and .step is not supported for",
+    ),
+    (
+        ("parameters", 0, "feasibleSpace", "min"),
+        0.1,
+        "json: cannot unmarshal number into Go struct field Feas",
+    ),
+    (
+        ("trialTemplate", "primaryContainerName"),
+        None,
+        "spec.trialTemplate.primaryContainerName: Required value",
+    ),
+    (
+        ("trialTemplate", "trialParameters"),
+        None,
+        "spec.trialTemplate.trialParameters: Required value: must be",
+    ),
+    (("trialTemplate", "trialParameters", 0, "name"), "l{r", "name must not contain '{' or '}'"),
+    (
+        ("trialTemplate", "trialParameters", 1, "name"),
+        "lr",
+        "parameter name lr can't be duplicated in spec.trial",
+    ),
+    (
+        ("trialTemplate", "trialParameters", 0, "reference"),
+        "eta",
+        "parameter reference eta does not exist in spec.p",
+    ),
+    (
+        ("trialTemplate", "trialParameters", 1, "reference"),
+        "${trialSpec.Uid}",
+        "does not exist in spec.parameters",
+    ),
+    (
+        ("trialTemplate", "trialSpec", "kind"),
+        None,
+        "APIVersion and Kind in spec.trialTemplate must be specified",
+    ),
+    (
+        ("trialTemplate", "trialSpec", "spec", "retries"),
+        3,
+        "unable to convert: /spec/retries - 3 to Job, converted",
+    ),
+    (
+        ("trialTemplate", "trialSpec", "spec", "backoffLimit"),
+        "0",
+        "invalid spec.trialTemplate: unable to convert",
+    ),
+    (
+        (*CONTAINER, "comand"),
+        ["sh"],
+        "unable to convert: /spec/template/spec/containers/0/comand - [sh] to Job",
+    ),
+    ((*CONTAINER, "ports"), [], "unable to convert: /spec/template/spec/containers/0/ports - [] to Job"),
+    ((*CONTAINER, "env", 0), {"name": "EMPTY", "value": ""}, "containers/0/env/0/value -  to Job"),
+    ((*CONTAINER, "tty"), False, "unable to convert: /spec/template/spec/containers/0/tty - false to Job"),
+    (("metricsCollectorSpec", "collector", "kind"), "None", "invalid metrics collector kind: None"),
+    (
+        ("metricsCollectorSpec", "source", "fileSystemPath", "kind"),
+        "File",
+        "directory path where tensorflow event",
+    ),
+    (
+        ("metricsCollectorSpec", "source", "fileSystemPath", "path"),
+        "logs",
+        "directory path where tensorflow event",
+    ),
+    (("metricsCollectorSpec", "source", "fileSystemPath", "format"), "TEXT", '"TEXT": must be empty'),
+    (
+        ("earlyStopping",),
+        {"algorithmName": "hope"},
+        "failed to find early stopping config for algorithm: hope in",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), REFUSED)
+async def test_one_wrong_field_is_refused_by_name(world, path, value, said):
+    with pytest.raises(Refused) as refused:
+        world.store.create(intended(world, *path, value=value))
+    assert refused.value.code == 400
+    assert said in refused.value.body["message"]
+    assert "reason" not in refused.value.body
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("trialTemplate", "trialSpec", "metadata", "annotations"), {"a": "b"}),
+        ((*CONTAINER, "resources", "limits", "cpu"), 2),
+        (("algorithm", "algorithmName"), "bayesianoptimization"),
+        (("parameters", 0, "feasibleSpace", "min"), "x"),
+        (("trialTemplate", "trialParameters", 1, "reference"), "${trialSpec.Labels[sweepbot.dev/run]}"),
+    ],
+)
+async def test_what_the_real_one_lets_through_is_let_through(world, path, value):
+    world.store.create(intended(world, *path, value=value))
+
+
+EDITS = [
+    ("katib/03-D0-patch-max-to-current", 3),
+    ("katib/03-D2-patch-parallel-gt-max", 3),
+    ("katib/03-D3-patch-zero", 3),
+    ("katib/07-template-label-edit", 1),
+    ("14-edit-running-objective", 1),
+]
+
+
+@pytest.mark.parametrize(("name", "trials"), EDITS)
+async def test_an_edit_of_a_running_experiment_is_refused_as_recorded(world, name, trials):
+    recorded = world.recorded(name)
+    await world.experiment(maxTrialCount=8, parallelTrialCount=trials)
+    with pytest.raises(Refused) as refused:
+        world.store.patch("Experiment", "kaniko", "sweep", recorded["request_body"])
+    assert refused.value.body == recorded["body"]
+
+
+async def test_a_finished_experiment_is_closed_for_edits_but_not_for_annotations(world):
+    recorded = world.recorded("katib/06-Never-edit-max-same")
+    await world.experiment(maxTrialCount=2, parallelTrialCount=2, maxFailedTrialCount=2)
+    for trial in world.trials():
+        await world.succeed(trial)
+    edit = copy.deepcopy(recorded["request_body"]) | {"metadata": {"annotations": {"note": "kept"}}}
+    edit["spec"]["maxFailedTrialCount"] = 1
+    with pytest.raises(Refused) as refused:
+        world.store.patch("Experiment", "kaniko", "sweep", edit)
+    assert refused.value.body == recorded["body"]
+    world.store.patch("Experiment", "kaniko", "sweep", {"metadata": {"annotations": {"note": "kept"}}})
+    assert world.store.get("Experiment", "kaniko", "sweep")["metadata"]["annotations"]["note"] == "kept"
