@@ -1,12 +1,15 @@
 """Plain Kubernetes objects, as the API sends them."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 Manifest = dict[str, Any]
 
+MANAGED_BY = "app.kubernetes.io/managed-by"  # "sweepbot" on everything made here: what the watches select
 SWEEP_LABEL = "sweepbot/sweep"  # on everything made for one sweep
 BUILD_LABEL = "sweepbot/build"  # on build Jobs, which several sweeps may share
+OURS = f"{MANAGED_BY}=sweepbot"
 
 
 @dataclass(frozen=True)
@@ -26,3 +29,12 @@ def true_conditions(obj: Manifest) -> dict[str, Manifest]:
     """The conditions that hold, by type. Order and history differ by kind; what is True does not lie."""
     conditions = obj.get("status", {}).get("conditions") or []
     return {c["type"]: c for c in conditions if c.get("status") == "True"}
+
+
+def moment(text: str | None) -> datetime | None:
+    """A Kubernetes time (RFC 3339, seconds, Z) as a datetime."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def timestamp(now: datetime) -> str:
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

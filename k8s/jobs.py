@@ -1,0 +1,35 @@
+"""Jobs (batch/v1): what their status means, for builds and trials alike."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from k8s.objects import Manifest, moment, true_conditions
+
+
+class JobState(StrEnum):
+    ACTIVE = "active"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    name: str
+    uid: str
+    state: JobState
+    ended: datetime | None = None  # of a failed one: those have no completionTime
+    message: str = ""
+
+
+def read_job(obj: Manifest) -> Job:
+    """FailureTarget and SuccessCriteriaMet come before the end and are not the end: pods still run."""
+    name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
+    true_now = true_conditions(obj)
+    if "Complete" in true_now:
+        return Job(name=name, uid=uid, state=JobState.COMPLETE)
+    if failed := true_now.get("Failed"):
+        message = f"{failed.get('reason', '')}: {failed.get('message', '')}"
+        ended = moment(failed.get("lastTransitionTime"))
+        return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message)
+    return Job(name=name, uid=uid, state=JobState.ACTIVE)

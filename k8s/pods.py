@@ -1,0 +1,60 @@
+"""Pods: the facts about one, as far as a sweep cares. Only pods know whether a trial really runs."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from k8s.katib import TRIAL_LABEL
+from k8s.objects import Manifest, moment
+
+JOB_LABEL = "batch.kubernetes.io/job-name"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    name: str
+    job: str  # a trial's Job has the trial's name
+    node: str
+    deleting: bool
+    finished: bool  # phase Succeeded or Failed: its GPUs are free
+    running_since: datetime | None = None  # of the container asked for
+    unschedulable: str = ""  # the scheduler's words
+    waiting: tuple[str, str] = ("", "")  # reason and message
+    exit: tuple[int, str, str] | None = None  # code, reason, message
+
+
+def read_pod(obj: Manifest, container: str) -> Pod:
+    status = obj.get("status", {})
+    state = _state(status, container)
+    running, over = state.get("running"), state.get("terminated")
+    waiting = state.get("waiting", {})
+    return Pod(
+        name=obj["metadata"]["name"],
+        job=obj["metadata"].get("labels", {}).get(JOB_LABEL, ""),
+        node=obj.get("spec", {}).get("nodeName", ""),
+        deleting="deletionTimestamp" in obj["metadata"],
+        finished=status.get("phase") in {"Succeeded", "Failed"},
+        running_since=moment(running.get("startedAt")) if running else None,
+        unschedulable=_unschedulable(status),
+        waiting=(waiting.get("reason", ""), waiting.get("message", "")),
+        exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
+    )
+
+
+def is_trial_pod(obj: Manifest) -> bool:
+    """Suggestion pods carry the experiment's labels too."""
+    return TRIAL_LABEL in obj["metadata"].get("labels", {})
+
+
+def _state(status: Manifest, container: str) -> Manifest:
+    for entry in status.get("containerStatuses") or []:
+        if entry["name"] == container:
+            state: Manifest = entry.get("state") or {}
+            return state
+    return {}
+
+
+def _unschedulable(status: Manifest) -> str:
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("message") or condition.get("reason") or "")
+    return ""

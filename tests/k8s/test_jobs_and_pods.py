@@ -1,0 +1,73 @@
+"""What recorded Jobs and pods mean."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from bot.health import crash, waiting
+from k8s.jobs import JobState, read_job
+from k8s.pods import read_pod
+from tests.recorded import body
+
+
+@pytest.mark.parametrize(
+    ("recording", "state"),
+    [
+        ("04-job-running", JobState.ACTIVE),
+        ("04-job-while-imagepullbackoff", JobState.ACTIVE),
+        ("04-job-failed", JobState.FAILED),
+        ("05-job-deadline", JobState.FAILED),
+        ("05-job-complete", JobState.COMPLETE),
+    ],
+)
+def test_a_job_is_active_until_it_says_otherwise(recording, state):
+    assert read_job(body(recording)).state is state
+
+
+def test_a_job_whose_pods_still_end_has_not_failed_yet():
+    job = body("04-job-failed")
+    job["status"]["conditions"] = [c for c in job["status"]["conditions"] if c["type"] == "FailureTarget"]
+    assert read_job(job).state is JobState.ACTIVE
+
+
+def test_a_failed_job_says_when_and_why():
+    job = read_job(body("05-job-deadline"))
+    assert job.ended == datetime(2026, 11, 21, 12, 56, 50, tzinfo=UTC)
+    assert job.message == "DeadlineExceeded: Job was active longer than specified deadline"
+
+
+@pytest.mark.parametrize(
+    ("recording", "key"),
+    [
+        ("04-pod-pending-fresh", None),
+        ("04-pod-containercreating", None),
+        ("04-pod-running", None),
+        ("04-pod-unschedulable", "unschedulable"),
+        ("04-pod-errimagepull", "image-pull"),
+        ("04-pod-imagepullbackoff", "image-pull"),
+    ],
+)
+def test_what_a_pod_waits_for(recording, key):
+    found = waiting(read_pod(body(recording), "kaniko"))
+    assert (found and found.key) == key
+
+
+def test_the_systems_own_words_are_kept():
+    found = waiting(read_pod(body("04-pod-unschedulable"), "kaniko"))
+    assert found.detail.startswith("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
+
+
+def test_a_crash_shows_the_log():
+    found = crash(read_pod(body("04-pod-oomkilled"), "kaniko"), "epoch 3\n")
+    assert (found.key, found.detail) == ("crash", "epoch 3")
+    assert "ran out of memory" in found.text
+
+
+@pytest.mark.parametrize("recording", ["04-pod-running", "05-pod-succeeded", "04-pod-imagepullbackoff"])
+def test_nothing_else_is_a_crash(recording):
+    assert crash(read_pod(body(recording), "kaniko"), "") is None
+
+
+def test_a_pod_being_deleted_still_holds_its_gpus():
+    pod = read_pod(body("07-pod-terminating"), "kaniko")
+    assert (pod.deleting, pod.finished) == (True, False)

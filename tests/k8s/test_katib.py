@@ -1,0 +1,221 @@
+"""The experiment we send, as a whole, and what recorded experiments and trials say."""
+
+import copy
+from datetime import UTC, datetime
+
+import pytest
+
+from k8s.katib import (
+    ExperimentSpec,
+    ExperimentState,
+    Feasible,
+    TrialState,
+    ended,
+    experiment,
+    killed,
+    read_experiment,
+    read_trial,
+    ui_link,
+    with_image,
+)
+from k8s.objects import Ref
+from tests.recorded import body
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+SPEC = ExperimentSpec(
+    name="lr-brave-otter",
+    namespace="sweeps",
+    sweep="lr-brave-otter",
+    labels={"sweepbot/owner": "U1"},
+    annotations={"sweepbot/commit": "c" * 40},
+    metric="val_loss",
+    maximize=False,
+    target=0.02,
+    algorithm="random",
+    parallel=2,
+    max_trials=6,
+    max_failed=3,
+    parameters=(
+        Feasible(
+            name="lr", type="double", space={"min": "0.0001", "max": "0.1", "distribution": "logUniform"}
+        ),
+        Feasible(name="optimizer", type="categorical", space={"list": ["adam", "sgd"]}),
+    ),
+    command="python train.py --out $HOME",
+    image="registry:5000/sweepbot/digits@sha256:aa",
+    gpus=4,
+    env={"MLFLOW_TRACKING_URI": "http://mlflow"},
+)
+
+
+def test_the_whole_experiment():
+    ours = {"app.kubernetes.io/managed-by": "sweepbot", "sweepbot/sweep": "lr-brave-otter"}
+    flags = "'--lr=${trialParameters.lr}' '--optimizer=${trialParameters.optimizer}'"
+    shell = f"( python train.py --out $$HOME {flags} --tensorboard_dir=/var/log/katib/tfevent/ ) && sleep 10"
+    assert experiment(SPEC) == {
+        "apiVersion": "kubeflow.org/v1beta1",
+        "kind": "Experiment",
+        "metadata": {
+            "name": "lr-brave-otter",
+            "namespace": "sweeps",
+            "labels": {**ours, "sweepbot/owner": "U1"},
+            "annotations": {"sweepbot/commit": "c" * 40},
+        },
+        "spec": {
+            "objective": {"type": "minimize", "objectiveMetricName": "val_loss", "goal": 0.02},
+            "algorithm": {"algorithmName": "random"},
+            "parallelTrialCount": 2,
+            "maxTrialCount": 6,
+            "maxFailedTrialCount": 3,
+            "resumePolicy": "Never",
+            "parameters": [
+                {
+                    "name": "lr",
+                    "parameterType": "double",
+                    "feasibleSpace": {"min": "0.0001", "max": "0.1", "distribution": "logUniform"},
+                },
+                {
+                    "name": "optimizer",
+                    "parameterType": "categorical",
+                    "feasibleSpace": {"list": ["adam", "sgd"]},
+                },
+            ],
+            "metricsCollectorSpec": {
+                "collector": {"kind": "TensorFlowEvent"},
+                "source": {"fileSystemPath": {"kind": "Directory", "path": "/var/log/katib/tfevent/"}},
+            },
+            "trialTemplate": {
+                "retain": True,
+                "primaryContainerName": "main",
+                "trialParameters": [
+                    {"name": "lr", "reference": "lr"},
+                    {"name": "optimizer", "reference": "optimizer"},
+                    {"name": "trialName", "reference": "${trialSpec.Name}"},
+                ],
+                "trialSpec": {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "metadata": {"labels": ours},
+                    "spec": {
+                        "backoffLimit": 0,
+                        "ttlSecondsAfterFinished": 604800,
+                        "podFailurePolicy": {
+                            "rules": [
+                                {
+                                    "action": "Ignore",
+                                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                                }
+                            ]
+                        },
+                        "template": {
+                            "spec": {
+                                "restartPolicy": "Never",
+                                "containers": [
+                                    {
+                                        "name": "main",
+                                        "image": "registry:5000/sweepbot/digits@sha256:aa",
+                                        "command": ["sh", "-c"],
+                                        "args": [shell],
+                                        "env": [{"name": "MLFLOW_TRACKING_URI", "value": "http://mlflow"}],
+                                        "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
+                                        "resources": {"limits": {"nvidia.com/gpu": 4}},
+                                    }
+                                ],
+                                "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
+                            }
+                        },
+                    },
+                },
+            },
+        },
+    }
+
+
+def test_the_image_is_put_in_without_touching_the_plan():
+    plan = experiment(SPEC)
+    before = copy.deepcopy(plan)
+    made = with_image(plan, "registry:5000/x@sha256:bb")
+    pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry:5000/x@sha256:bb"
+    assert plan == before
+
+
+@pytest.mark.parametrize(
+    ("recording", "state", "reason"),
+    [
+        ("13-experiment-final", ExperimentState.SUCCEEDED, "ExperimentMaxTrialsReached"),
+        ("14-experiment-goal-reached", ExperimentState.SUCCEEDED, "ExperimentGoalReached"),
+        ("15-experiment-failed", ExperimentState.FAILED, "ExperimentFailed"),
+        ("14-experiment-backoff6-still-running", ExperimentState.RUNNING, ""),
+        ("katib/06-LongRunning-after-extend", ExperimentState.SUCCEEDED, "ExperimentMaxTrialsReached"),
+    ],
+)
+def test_recorded_experiments(recording, state, reason):
+    found = read_experiment(body(recording))
+    assert (found.state, found.reason) == (state, reason)
+
+
+def test_an_experiment_just_created_has_no_status_and_runs():
+    obj = body("13-experiment-final")
+    del obj["status"]
+    assert read_experiment(obj).state is ExperimentState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("recording", "state", "value"),
+    [
+        ("13-trials", TrialState.SUCCEEDED, 0.31),
+        ("15-trials-metrics-unavailable", TrialState.NO_METRICS, None),
+        ("15-trials-failed", TrialState.FAILED, None),
+    ],
+)
+def test_recorded_trials(recording, state, value):
+    trials = [read_trial(t, "loss", maximize=False) for t in body(recording)["items"]]
+    assert {(t.state, t.value) for t in trials} == {(state, value)}
+    assert all(set(t.parameters) == {"lr", "momentum"} for t in trials)
+
+
+def test_the_best_of_a_trial_follows_the_goal():
+    trial = body("13-trials")["items"][0]
+    assert read_trial(trial, "loss", maximize=True).value == 0.9
+
+
+def test_nan_is_no_value():
+    trial = body("13-trials")["items"][0]
+    trial["status"]["observation"]["metrics"][0]["min"] = "NaN"
+    assert read_trial(trial, "loss", maximize=False).value is None
+
+
+def test_a_killed_trial_has_killed_first_and_running_false():
+    """The order and the fields of the patch that the real Katib took (katib/02-A1)."""
+    trial = body("13-trials")["items"][0]
+    trial["status"]["conditions"] = [
+        {"type": "Created", "status": "True", "reason": "TrialCreated", "message": "Trial is created"},
+        {"type": "Running", "status": "True", "reason": "TrialRunning", "message": "Trial is running"},
+    ]
+    patch = killed(trial, "cancelled", NOW)
+    conditions = patch["status"]["conditions"]
+    assert patch["metadata"] == {"resourceVersion": trial["metadata"]["resourceVersion"]}
+    assert [(c["type"], c["status"]) for c in conditions] == [
+        ("Killed", "True"),
+        ("Created", "True"),
+        ("Running", "False"),
+    ]
+    assert conditions[0]["lastTransitionTime"] == conditions[0]["lastUpdateTime"] == "2026-11-21T14:00:00Z"
+    trial["status"]["conditions"] = conditions
+    assert read_trial(trial, "loss", maximize=False).state is TrialState.KILLED
+
+
+def test_an_ended_experiment_has_failed_last_and_a_completion_time():
+    """As in katib/04-cancel-A, which the real Katib never overwrote."""
+    obj = body("14-experiment-backoff6-still-running")
+    patch = ended(obj, "SweepbotStopped", "Sweepbot: cancelled", NOW)
+    kinds = [(c["type"], c["status"]) for c in patch["status"]["conditions"]]
+    assert kinds[-1] == ("Failed", "True")
+    assert ("Running", "False") in kinds
+    assert patch["status"]["completionTime"] == "2026-11-21T14:00:00Z"
+
+
+def test_the_link_has_the_namespace_before_the_name():
+    ref = Ref("Experiment", "sweeps", "lr-brave-otter")
+    assert ui_link("https://kf", ref) == "https://kf/katib/experiment/sweeps/lr-brave-otter"
