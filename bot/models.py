@@ -89,7 +89,8 @@ class SweepPlan:
     gpus: int
     image_repository: str  # as the bot asks the registry: path without host
     image_tag: str
-    image_by_digest: str  # as nodes pull it, with DIGEST where the digest goes
+    image_by_digest: str  # as nodes pull it, with a placeholder where the digest goes
+    results_name: str  # of the MLflow experiment
     build: Manifest
     experiment: Manifest  # with image_by_digest until the digest is known
 
@@ -130,6 +131,7 @@ class EventKind(StrEnum):
     BUILD_WAITING = "build_waiting"
     BUILD_DONE = "build_done"
     BUILD_FAILED = "build_failed"
+    SUBMIT_REFUSED = "submit_refused"
     SUBMITTED = "submitted"
     FIRST_TRIAL_WAITING = "first_trial_waiting"
     FIRST_TRIAL_RUNNING = "first_trial_running"
@@ -142,23 +144,24 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
-    kind: EventKind
-    text: str = ""  # the part only the moment knows: a reason, a log tail
-    detail: str = ""
-    trial: str = ""
-    seconds: float | None = None  # how long it took
-    to_user: str = ""  # privately, to this Slack user id
-    response_url: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Result:
     """One finished trial with a finite objective."""
 
     trial: str
     value: float
     parameters: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    kind: EventKind
+    text: str = ""  # the part only the moment knows: a reason, a log tail
+    detail: str = ""
+    trial: str = ""
+    result: Result | None = None
+    seconds: float | None = None  # how long it took
+    to_user: str = ""  # privately, to this Slack user id
+    response_url: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +207,7 @@ class SweepRecord:
     thread: str | None = None  # ts of the parent message
     image: str | None = None  # as nodes pull it, by digest
     build_began: datetime | None = None  # None: nothing had to be built so far
+    build_uid: str = ""  # of the Job this sweep waits for; an older one's failure is not its own
     submitted: bool = False  # the experiment has been seen in the cluster
     results_url: str | None = None  # MLflow
     progress: Progress = Progress()
@@ -212,8 +216,9 @@ class SweepRecord:
     reason: str = ""  # why it ended, for the parent
     cancelled_by: str | None = None  # Slack user id
     unsaid: tuple[Event, ...] = ()
-    parent_shown: str = ""  # fingerprint of the parent message as Slack has it
-    parent_at: datetime | None = None
+    shown: str = ""  # fingerprint of the parent message as Slack has it
+    shown_at: datetime | None = None
+    kept: Phase | None = None  # the phase that the durable ConfigMap holds
     version: int = 0
     schema: int = SCHEMA
 

@@ -1,0 +1,38 @@
+"""The record that outlives Redis and Katib's objects: one ConfigMap per sweep, in its namespace."""
+
+from bot.models import SweepRecord, dump, load
+from k8s.names import label_value
+from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest, Ref
+
+# Selects the ConfigMaps of sweeps that have not ended.
+STATE_LABEL = "sweepbot/state"
+UNFINISHED = f"{SWEEP_LABEL},{STATE_LABEL}=active"
+
+
+def ref(namespace: str, sweep_id: str) -> Ref:
+    return Ref("ConfigMap", namespace, f"sweep-{sweep_id}")
+
+
+def config_map(sweep: SweepRecord) -> Manifest:
+    """Smaller than 1 MiB by far: a record holds one experiment manifest and no logs but the untold ones."""
+    address = ref(sweep.namespace, sweep.id)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": address.name,
+            "namespace": address.namespace,
+            "labels": {
+                MANAGED_BY: "sweepbot",
+                SWEEP_LABEL: sweep.id,
+                STATE_LABEL: "ended" if sweep.phase.final else "active",
+                "sweepbot/owner": label_value(sweep.asker.user),
+            },
+        },
+        "data": {"schema": str(sweep.schema), "record": dump(sweep)},
+    }
+
+
+def read(manifest: Manifest) -> SweepRecord:
+    """Raises ValueError for what is not a record, or is one of a newer Sweepbot."""
+    return load(manifest["data"]["record"])

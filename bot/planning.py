@@ -1,0 +1,162 @@
+"""From a request, a space and a commit to everything the cluster will be asked for. Pure."""
+
+import hashlib
+import json
+import re
+import shlex
+from dataclasses import dataclass
+
+from bot.config import Repository
+from bot.models import Goal, Parameter, SearchSpace, SweepPlan, SweepRequest, UserError
+from bot.settings import PlanSettings
+from k8s.kaniko import RECIPE_VERSION, BuildSpec, build_job
+from k8s.katib import ExperimentSpec, Feasible, experiment
+from k8s.names import label_value, name
+
+DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # stands in the plan until the registry knows better
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What git said: the commit that a branch or tag points at."""
+
+    repository: Repository
+    ref: str  # refs/heads/... or refs/tags/...
+    commit: str
+    subject: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A sweep ready to be planned: all that was asked, looked up and checked."""
+
+    sweep: str
+    owner: str  # Slack user id
+    request: SweepRequest
+    source: Source
+    space: SearchSpace
+
+    @property
+    def project(self) -> str:
+        return name(self.source.repository.name, limit=30)
+
+    @property
+    def results_name(self) -> str:
+        return f"{self.project}/{self.sweep}"
+
+
+def plan(order: Order, settings: PlanSettings) -> SweepPlan:
+    """Raises UserError for a command that could not be wrapped safely."""
+    check_command(order.space.command)
+    source = order.source
+    recipe = hashlib.sha256(f"{RECIPE_VERSION}\n{source.repository.dockerfile}".encode()).hexdigest()[:8]
+    path, tag = f"sweepbot/{order.project}", f"{source.commit}-{recipe}"
+    image = f"{settings.image_registry}/{path}@{DIGEST}"
+    build = BuildSpec(
+        name=f"build-{order.project}-{source.commit[:12]}-{recipe}",
+        namespace=settings.k8s_namespace,
+        repo_url=source.repository.url,
+        ref=source.ref,
+        commit=source.commit,
+        dockerfile=source.repository.dockerfile,
+        destination=f"{settings.registry_push}/{path}:{tag}",
+        executor=settings.kaniko_image,
+        plain_http_registry=settings.image_registry_plain_http,
+    )
+    return SweepPlan(
+        repo_url=source.repository.url,
+        commit=source.commit,
+        subject=source.subject,
+        space=order.space,
+        gpus=order.request.gpus,
+        image_repository=path,
+        image_tag=tag,
+        image_by_digest=image,
+        results_name=order.results_name,
+        build=build_job(build),
+        experiment=experiment(_experiment(order, image, settings)),
+    )
+
+
+def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentSpec:
+    space, source = order.space, order.source
+    return ExperimentSpec(
+        name=order.sweep,
+        namespace=settings.k8s_namespace,
+        sweep=order.sweep,
+        labels={"sweepbot/owner": label_value(order.owner)},
+        annotations={
+            "sweepbot/repository": source.repository.url,
+            "sweepbot/branch": order.request.branch,
+            "sweepbot/commit": source.commit,
+            "sweepbot/space": order.request.space,
+        },
+        metric=space.metric,
+        maximize=space.goal is Goal.MAXIMIZE,
+        target=space.target,
+        algorithm=space.algorithm,
+        parallel=space.parallel,
+        max_trials=space.max_trials,
+        max_failed=space.max_failed,
+        parameters=tuple(_feasible(p) for p in space.parameters),
+        command=space.command,
+        image=image,
+        gpus=order.request.gpus,
+        env=_environment(order, settings),
+    )
+
+
+def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
+    # MLflow makes tags of each run from this; mlflow.runName names the run without a line in the user's code.
+    context = {
+        "mlflow.runName": "${trialParameters.trialName}",
+        "sweepbot.sweep": order.sweep,
+        "sweepbot.owner": order.owner,
+        "sweepbot.commit": order.source.commit,
+    }
+    return {
+        "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
+        "MLFLOW_EXPERIMENT_NAME": order.results_name,
+        "MLFLOW_RUN_CONTEXT": json.dumps(context),
+        "PYTHONUNBUFFERED": "1",  # else a crash takes the last log lines with it
+    }
+
+
+def _feasible(parameter: Parameter) -> Feasible:
+    if parameter.values:
+        return Feasible(name=parameter.name, type="categorical", space={"list": list(parameter.values)})
+    space = {"min": _number(parameter.min), "max": _number(parameter.max)}
+    if parameter.step is not None:
+        space["step"] = _number(parameter.step)
+    if parameter.log:
+        space["distribution"] = "logUniform"
+    return Feasible(name=parameter.name, type="int" if parameter.integer else "double", space=space)
+
+
+def _number(value: float | None) -> str:
+    return repr(value)
+
+
+def check_command(command: str) -> None:
+    """The command is shell text that flags are appended to, inside `sh -c` and Katib's template."""
+    try:
+        shlex.split(command)
+    except ValueError:
+        raise UserError(f"The command `{command}` has a quote that is not closed.") from None
+    if re.search(r"(^|\s)#", command) or "\n" in command:
+        raise UserError(
+            f"The command `{command}` must be one line without a comment: flags are appended to it."
+        )
+    if "${trial" in command:
+        raise UserError(
+            f"The command `{command}` uses Katib's placeholders; parameters are appended as --name=value."
+        )
+
+
+def command_line(space: SearchSpace, parameters: dict[str, str]) -> str:
+    """What a person types to train with these values."""
+    return " ".join([space.command, *(shlex.quote(f"--{k}={v}") for k, v in parameters.items())])
+
+
+def image_with(plan_: SweepPlan, digest: str) -> str:
+    return plan_.image_by_digest.replace(DIGEST, digest)

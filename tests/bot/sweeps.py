@@ -1,0 +1,54 @@
+"""Sweeps for tests: one request, one plan, records in any phase."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from bot.config import Config, Repository
+from bot.models import Asker, Goal, Parameter, Phase, SearchSpace, SweepRecord, SweepRequest
+from bot.planning import Order, Source, plan
+from bot.settings import PlanSettings
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+ADMIN, OWNER, STRANGER = "UADMIN", "UOWNER", "USTRANGER"
+REPOSITORY = Repository(name="digits", url="https://git.example/digits.git")
+CONFIG = Config(repositories=(REPOSITORY,), admins=(ADMIN,))
+SETTINGS = PlanSettings(
+    k8s_namespace="sweeps", image_registry="registry:5000", mlflow_tracking_uri="http://mlflow:5000"
+)
+REQUEST = SweepRequest(branch="main", space="lr")
+SPACE = SearchSpace(
+    name="lr",
+    command="python train.py",
+    metric="val_loss",
+    goal=Goal.MINIMIZE,
+    max_trials=4,
+    parallel=2,
+    max_failed=2,
+    parameters=(
+        Parameter(name="lr", min=1e-4, max=0.1, log=True),
+        Parameter(name="layers", min=1, max=4, integer=True),
+        Parameter(name="optimizer", values=("adam", "sgd")),
+    ),
+)
+SOURCE = Source(repository=REPOSITORY, ref="refs/heads/main", commit=COMMIT, subject="Try a wider net")
+ORDER = Order(sweep="lr-brave-otter", owner=OWNER, request=REQUEST, source=SOURCE, space=SPACE)
+PLAN = plan(ORDER, SETTINGS)
+
+
+def a_sweep(phase=Phase.RECEIVED, **changes):
+    record = SweepRecord(
+        id="lr-brave-otter",
+        namespace="sweeps",
+        request=REQUEST,
+        asker=Asker(user=OWNER, user_name="ada", channel="C1", response_url="https://hooks/1"),
+        delivery="trigger-1",
+        created=NOW,
+        since=NOW,
+        phase=phase,
+    )
+    if phase is not Phase.RECEIVED:
+        record = replace(record, plan=PLAN)
+    if phase not in {Phase.RECEIVED, Phase.OPENING}:
+        record = replace(record, thread="1.1")
+    return replace(record, **changes)

@@ -1,0 +1,221 @@
+"""A sweep moves by what the outside says; chores follow from the phase it is in."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.health import Diagnosis
+from bot.lifecycle import Chores, Observation, advance, chores, look_again
+from bot.models import Ask, EventKind, Phase
+from k8s.jobs import Job, JobState
+from k8s.katib import Experiment, ExperimentState, Trial, TrialState
+from k8s.pods import Pod
+from tests.bot.sweeps import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
+
+RAW = {"metadata": {"name": "x", "resourceVersion": "7"}, "status": {"conditions": []}}
+OPEN = Experiment(state=ExperimentState.RUNNING, reason="", message="", raw=RAW)
+DONE = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="ExperimentMaxTrialsReached")
+GAVE_UP = replace(OPEN, state=ExperimentState.FAILED, reason="ExperimentFailed")
+BUILD = Job(name="b", uid="u1", state=JobState.ACTIVE)
+BROKEN = replace(BUILD, state=JobState.FAILED, message="BackoffLimitExceeded")
+CANCEL = Ask(act="cancel", user=OWNER, user_name="ada", response_url="https://hooks/2")
+
+
+def a_trial(name, state=TrialState.LIVE, value=None):
+    return Trial(name=name, state=state, parameters={"lr": "0.01"}, value=value, raw=RAW)
+
+
+def a_pod(job, **facts):
+    facts = {"node": "n1", "deleting": False, "finished": False, **facts}
+    return Pod(name=f"{job}-x", job=job, **facts)
+
+
+def after(sweep, **seen):
+    return advance(sweep, Observation(**seen), CONFIG, NOW)
+
+
+def kinds(sweep):
+    return [event.kind for event in sweep.unsaid]
+
+
+def test_a_good_request_is_planned():
+    assert after(a_sweep(), plan=PLAN).phase is Phase.OPENING
+
+
+def test_a_bad_request_is_refused_privately():
+    sweep = after(a_sweep(), refusal="no such branch")
+    assert sweep.phase is Phase.REFUSED
+    assert (sweep.unsaid[0].to_user, sweep.unsaid[0].text) == (OWNER, "no such branch")
+
+
+def test_nothing_is_built_before_the_thread_is_open():
+    waiting = a_sweep(Phase.OPENING)
+    assert after(waiting) == waiting
+    assert chores(waiting, Observation(), NOW) == Chores()
+    assert after(replace(waiting, thread="1.1")).phase is Phase.BUILDING
+
+
+def test_an_image_in_the_registry_is_used_at_once():
+    sweep = after(a_sweep(Phase.BUILDING), digest="sha256:ab")
+    assert (sweep.phase, sweep.image) == (Phase.PROVING, "registry:5000/sweepbot/digits@sha256:ab")
+    assert kinds(sweep) == [EventKind.BUILD_REUSED]
+
+
+def test_a_missing_image_is_built_and_the_start_said_once():
+    first = after(a_sweep(Phase.BUILDING))
+    assert kinds(first) == [EventKind.BUILD_STARTED]
+    assert after(first) == first
+    assert chores(first, Observation(), NOW).create == PLAN.build
+
+
+def test_the_build_of_another_sweep_is_joined():
+    sweep = after(a_sweep(Phase.BUILDING), build=BUILD)
+    assert kinds(sweep) == [EventKind.BUILD_JOINED]
+    assert chores(sweep, Observation(build=BUILD), NOW) == Chores()
+
+
+def test_a_failed_build_ends_the_sweep_with_its_log():
+    began = a_sweep(Phase.BUILDING, build_began=NOW, build_uid="u1")
+    log = Diagnosis(key="crash", text="exit code 1", detail="no such file")
+    sweep = after(began, build=BROKEN, build_trouble=log)
+    assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.FAILED)
+    assert (sweep.unsaid[0].kind, sweep.unsaid[0].detail) == (EventKind.BUILD_FAILED, "no such file")
+
+
+def test_a_build_that_failed_for_an_earlier_sweep_is_cleared_and_tried_again():
+    sweep = after(a_sweep(Phase.BUILDING), build=BROKEN)
+    assert (sweep.phase, kinds(sweep)) == (Phase.BUILDING, [EventKind.BUILD_STARTED])
+    assert [d.uid for d in chores(sweep, Observation(build=BROKEN), NOW).delete] == ["u1"]
+
+
+def test_a_build_without_its_image_is_a_failure():
+    done = replace(BUILD, state=JobState.COMPLETE)
+    sweep = after(a_sweep(Phase.BUILDING, build_began=NOW), build=done)
+    assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.FAILED)
+
+
+def test_the_experiment_is_submitted_with_the_image_by_digest_and_only_once():
+    sweep = a_sweep(Phase.PROVING, image="registry:5000/x@sha256:ab")
+    made = chores(sweep, Observation(), NOW).create
+    pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry:5000/x@sha256:ab"
+    submitted = after(sweep, experiment=OPEN)
+    assert kinds(submitted) == [EventKind.SUBMITTED]
+    assert chores(submitted, Observation(), NOW) == Chores()
+
+
+def test_a_first_trial_runs_when_its_pod_runs_not_when_katib_says_so():
+    sweep = a_sweep(Phase.PROVING, submitted=True)
+    trial = a_trial("t1")
+    assert after(sweep, experiment=OPEN, trials=(trial,), pods=(a_pod("t1"),)).phase is Phase.PROVING
+    running = after(sweep, experiment=OPEN, trials=(trial,), pods=(a_pod("t1", running_since=NOW),))
+    assert (running.phase, kinds(running)) == (Phase.RUNNING, [EventKind.FIRST_TRIAL_RUNNING])
+    assert running.progress.running == 1
+
+
+def test_why_it_waits_is_said_once():
+    why = Diagnosis(key="unschedulable", text="No room", detail="0/2 nodes", trial="t1")
+    seen = {"experiment": OPEN, "trials": (a_trial("t1"),), "pods": (a_pod("t1"),), "trouble": (why,)}
+    once = after(a_sweep(Phase.PROVING, submitted=True), **seen)
+    assert kinds(once) == [EventKind.FIRST_TRIAL_WAITING]
+    assert after(once, **seen) == once
+
+
+def test_only_better_results_are_told():
+    sweep = a_sweep(Phase.RUNNING, submitted=True)
+    first = after(sweep, experiment=OPEN, trials=(a_trial("t1", TrialState.SUCCEEDED, 0.5),))
+    worse = (a_trial("t1", TrialState.SUCCEEDED, 0.5), a_trial("t2", TrialState.SUCCEEDED, 0.9))
+    second = after(first, experiment=OPEN, trials=worse)
+    third = after(second, experiment=OPEN, trials=(*worse, a_trial("t3", TrialState.SUCCEEDED, 0.1)))
+    assert [e.result.value for e in third.unsaid] == [0.5, 0.1]
+    assert third.progress.best.trial == "t3"
+
+
+def test_a_crash_is_told_with_its_log_and_a_second_one_only_counted():
+    crash = Diagnosis(key="crash", text="exit code 1", detail="KeyError", trial="t1")
+    sweep = a_sweep(Phase.PROVING, submitted=True)
+    once = after(sweep, experiment=OPEN, trials=(a_trial("t1", TrialState.FAILED),), trouble=(crash,))
+    twice = after(once, experiment=OPEN, trials=(a_trial("t1", TrialState.FAILED),), trouble=(crash,))
+    assert kinds(twice) == [EventKind.TRIAL_FAILED]
+    assert twice.progress.failed == 1
+
+
+def test_a_trial_without_metrics_is_explained():
+    trials = (a_trial("t1", TrialState.NO_METRICS),)
+    sweep = after(a_sweep(Phase.RUNNING, submitted=True), experiment=OPEN, trials=trials)
+    assert "val_loss" in sweep.unsaid[0].text
+
+
+@pytest.mark.parametrize(("experiment", "ending"), [(DONE, Phase.SUCCEEDED), (GAVE_UP, Phase.FAILED)])
+@pytest.mark.parametrize("phase", [Phase.PROVING, Phase.RUNNING])
+def test_the_end_waits_until_no_pod_runs(phase, experiment, ending):
+    """Katib leaves the other trials of a finished experiment on their GPUs."""
+    sweep = after(a_sweep(phase, submitted=True), experiment=experiment, pods=(a_pod("t2"),))
+    assert (sweep.phase, sweep.ending) == (Phase.STOPPING, ending)
+    assert after(sweep, experiment=experiment, pods=(a_pod("t2"),)).phase is Phase.STOPPING
+    assert after(sweep, experiment=experiment, pods=(a_pod("t2", finished=True),)).phase is ending
+
+
+def test_an_experiment_deleted_by_hand_is_not_made_again():
+    sweep = after(a_sweep(Phase.RUNNING, submitted=True))
+    assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.FAILED)
+    assert "deleted" in sweep.reason
+
+
+@pytest.mark.parametrize(
+    "phase", [Phase.RECEIVED, Phase.OPENING, Phase.BUILDING, Phase.PROVING, Phase.RUNNING]
+)
+def test_cancel_wins_in_every_phase(phase):
+    sweep = after(a_sweep(phase), asks=(CANCEL,))
+    assert (sweep.phase, sweep.ending, sweep.cancelled_by) == (Phase.STOPPING, Phase.CANCELLED, OWNER)
+
+
+@pytest.mark.parametrize(("user", "allowed"), [(OWNER, True), (ADMIN, True), (STRANGER, False)])
+def test_who_may_cancel(user, allowed):
+    sweep = after(a_sweep(Phase.RUNNING, submitted=True), experiment=OPEN, asks=(replace(CANCEL, user=user),))
+    assert (sweep.phase is Phase.STOPPING) is allowed
+    if not allowed:
+        assert (sweep.unsaid[0].to_user, sweep.cancelled_by) == (STRANGER, None)
+        assert f"<@{OWNER}>" in sweep.unsaid[0].text
+
+
+def test_a_click_on_an_ended_sweep_is_answered():
+    sweep = after(a_sweep(Phase.SUCCEEDED), asks=(CANCEL,))
+    assert (sweep.phase, sweep.unsaid[0].to_user) == (Phase.SUCCEEDED, OWNER)
+
+
+def test_stopping_closes_the_experiment_first_and_then_kills():
+    """A trial that starts between the two would keep its GPUs."""
+    sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED, image="i", submitted=True)
+    live = (a_trial("t1"), a_trial("t2", TrialState.SUCCEEDED))
+    jobs = (
+        Job(name="t1", uid="j1", state=JobState.ACTIVE),
+        Job(name="t2", uid="j2", state=JobState.COMPLETE),
+    )
+    first = chores(sweep, Observation(experiment=OPEN, trials=live, jobs=jobs), NOW)
+    assert [p.ref.kind for p in first.patch] == ["Experiment"]
+    assert first.delete == ()
+    then = chores(sweep, Observation(experiment=GAVE_UP, trials=live, jobs=jobs), NOW)
+    assert [(p.ref.kind, p.ref.name, p.subresource) for p in then.patch] == [("Trial", "t1", "status")]
+    assert [(d.ref.name, d.uid) for d in then.delete] == [("t1", "j1")]
+
+
+def test_a_cancelled_build_is_ended_unless_another_sweep_waits_for_it():
+    sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED)
+    assert chores(sweep, Observation(build=BUILD), NOW).delete[0].ref == PLAN.build_ref
+    assert chores(sweep, Observation(build=BUILD, build_shared=True), NOW) == Chores()
+    assert after(sweep, build=BUILD).phase is Phase.STOPPING
+    assert after(sweep, build=BUILD, build_shared=True).phase is Phase.CANCELLED
+
+
+def test_an_experiment_that_appears_after_the_end_is_closed():
+    """A worker paused in the middle of its turn may submit after the sweep was cancelled."""
+    late = chores(a_sweep(Phase.CANCELLED, image="i"), Observation(experiment=OPEN), NOW)
+    assert [p.ref.kind for p in late.patch] == ["Experiment"]
+
+
+def test_a_step_is_followed_by_a_look_at_once_and_an_end_by_none():
+    building = a_sweep(Phase.BUILDING)
+    assert look_again(a_sweep(Phase.OPENING), building).total_seconds() == 0
+    assert look_again(building, building).total_seconds() > 60
+    assert look_again(building, a_sweep(Phase.FAILED)) is None
