@@ -1,0 +1,269 @@
+"""What the bot says: the one parent message of a sweep, and the events in its thread. Pure.
+
+Every message has a plain `text`, which notifications and screen readers use; the parent has blocks besides.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bot.models import Event, EventKind, Phase, Progress, Result, SweepRecord
+from bot.mrkdwn import block, code, link, mention, plain
+from bot.planning import command_line
+
+CANCEL = "cancel_sweep"  # the button's action_id
+BAR = 20  # characters
+
+PHASES = {
+    Phase.OPENING: (":hourglass_flowing_sand:", "Starting"),
+    Phase.BUILDING: (":package:", "Building the image"),
+    Phase.PROVING: (":seedling:", "Waiting for the first trial to run"),
+    Phase.RUNNING: (":runner:", "Searching"),
+    Phase.STOPPING: (":octagonal_sign:", "Ending"),
+    Phase.SUCCEEDED: (":white_check_mark:", "Finished"),
+    Phase.FAILED: (":x:", "Failed"),
+    Phase.CANCELLED: (":no_entry_sign:", "Cancelled"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    katib: str = ""
+    mlflow: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    text: str
+    blocks: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(json.dumps([self.text, self.blocks]).encode()).hexdigest()[:16]
+
+
+def parent(sweep: SweepRecord, links: Links) -> Message:
+    """The living message: always the present state, whatever happened before."""
+    emoji, phase = PHASES[sweep.phase]
+    headline = f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}"
+    lines = [headline, _what(sweep), *_search(sweep)]
+    blocks: list[dict[str, Any]] = [_section("\n".join(lines))]
+    if below := _below(sweep, links):
+        blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": below}]})
+    if not (sweep.phase.final or sweep.phase is Phase.STOPPING):
+        blocks.append(_buttons(sweep))
+    return Message(text=f"{sweep.id}: {phase}{_why(sweep)}", blocks=tuple(blocks))
+
+
+def _why(sweep: SweepRecord) -> str:
+    if sweep.cancelled_by:
+        return f" by {mention(sweep.cancelled_by)}"
+    return f": {plain(sweep.reason)}" if sweep.reason else ""
+
+
+def _what(sweep: SweepRecord) -> str:
+    request, plan = sweep.request, sweep.plan
+    who = f"{mention(sweep.asker.user)} searches {code(request.space)} on {code(request.branch)}"
+    if plan is None:
+        return who
+    subject = plain(plan.subject[:80])
+    return f"{who} at {code(plan.commit[:8])} {subject} · {_gpus(plan.gpus)} per trial"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+def _search(sweep: SweepRecord) -> list[str]:
+    if sweep.plan is None or not sweep.submitted:
+        return []
+    progress, total = sweep.progress, sweep.plan.space.max_trials
+    lines = [f"{_bar(progress, total)}  {_counts(progress, total)}"]
+    if progress.best:
+        lines.append(f"Best so far: {_result(sweep, progress.best)}")
+    return lines
+
+
+def _bar(progress: Progress, total: int) -> str:
+    done = round(BAR * min(progress.finished, total) / total)
+    return code("█" * done + "░" * (BAR - done))
+
+
+def _counts(progress: Progress, total: int) -> str:
+    parts = [f"{progress.finished} of {total} trials"]
+    parts += [
+        f"{number} {word}"
+        for number, word in (
+            (progress.running, "running"),
+            (progress.waiting, "waiting"),
+            (progress.failed, "failed"),
+            (progress.killed, "ended early"),
+        )
+        if number
+    ]
+    return " · ".join(parts)
+
+
+def _result(sweep: SweepRecord, result: Result) -> str:
+    metric = sweep.plan.space.metric if sweep.plan else ""
+    flags = " ".join(f"{k}={v}" for k, v in result.parameters.items())
+    return f"{code(metric)} *{result.value:.6g}* with {code(flags)}"
+
+
+def _below(sweep: SweepRecord, links: Links) -> str:
+    parts = [
+        link(links.katib, "Katib") if links.katib and sweep.submitted else "",
+        link(links.mlflow, "MLflow runs") if links.mlflow else "",
+    ]
+    return "  ·  ".join(p for p in parts if p)
+
+
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text[:3000]}}
+
+
+def _buttons(sweep: SweepRecord) -> dict[str, Any]:
+    confirm = {
+        "title": _plain_text("Cancel this sweep?"),
+        "text": _plain_text(
+            f"{sweep.id}: running trials are ended and their GPUs freed. Results so far stay."
+        ),
+        "confirm": _plain_text("Cancel sweep"),
+        "deny": _plain_text("Keep it running"),
+        "style": "danger",
+    }
+    button = {
+        "type": "button",
+        "action_id": CANCEL,
+        "text": _plain_text("Cancel sweep"),
+        "style": "danger",
+        "value": sweep.id,
+        "confirm": confirm,
+    }
+    return {"type": "actions", "elements": [button]}
+
+
+def _plain_text(text: str) -> dict[str, str]:
+    return {"type": "plain_text", "text": text}
+
+
+def event(sweep: SweepRecord, happened: Event) -> str:
+    """The words of one event in the thread, or of a private answer."""
+    return EVENTS[happened.kind](sweep, happened).strip()
+
+
+def _build_started(sweep: SweepRecord, _: Event) -> str:
+    return f":package: Building the image of {_commit(sweep)}; nobody has built this commit yet."
+
+
+def _build_joined(sweep: SweepRecord, _: Event) -> str:
+    return f":package: Another sweep is already building {_commit(sweep)}; this one waits for the same image."
+
+
+def _build_reused(sweep: SweepRecord, _: Event) -> str:
+    return f":recycle: The image of {_commit(sweep)} is already in the registry and is reused."
+
+
+def _build_waiting(_: SweepRecord, happened: Event) -> str:
+    return f":hourglass: The build hasn't started. {plain(happened.text)}\n{block(happened.detail)}"
+
+
+def _build_done(_: SweepRecord, happened: Event) -> str:
+    return f":package: Image built in {happened.seconds or 0:.0f} s."
+
+
+def _build_failed(sweep: SweepRecord, happened: Event) -> str:
+    log = f" Its last lines:\n{block(happened.detail)}" if happened.detail else ""
+    return f":x: The image of {_commit(sweep)} could not be built ({plain(happened.text)}).{log}"
+
+
+def _submit_refused(_: SweepRecord, happened: Event) -> str:
+    return f":x: The cluster refused the {plain(happened.text)}:\n{block(happened.detail)}"
+
+
+def _submitted(sweep: SweepRecord, _: Event) -> str:
+    if sweep.plan is None:
+        return ""
+    space = sweep.plan.space
+    trials = f"{space.max_trials} trials, {space.parallel} at a time, {_gpus(sweep.plan.gpus)} each"
+    return f":microscope: Submitted to Katib: up to {trials}; {space.goal} {code(space.metric)}."
+
+
+def _first_running(_: SweepRecord, happened: Event) -> str:
+    return f":seedling: The first trial is running ({code(happened.trial)})."
+
+
+def _first_waiting(_: SweepRecord, happened: Event) -> str:
+    return f":hourglass: The first trial isn't running yet. {plain(happened.text)}\n{block(happened.detail)}"
+
+
+def _trial_failed(_: SweepRecord, happened: Event) -> str:
+    log = f" Its last lines:\n{block(happened.detail)}" if happened.detail else ""
+    return f":warning: Trial {code(happened.trial)} failed. {plain(happened.text)}{log}"
+
+
+def _better(sweep: SweepRecord, happened: Event) -> str:
+    if happened.result is None:
+        return ""
+    return f":chart_with_upwards_trend: {_result(sweep, happened.result)} ({code(happened.result.trial)})"
+
+
+def _stopping(sweep: SweepRecord, _: Event) -> str:
+    return f":octagonal_sign: Cancelled by {mention(sweep.cancelled_by or '')}; ending what runs."
+
+
+def _succeeded(sweep: SweepRecord, _: Event) -> str:
+    return f":tada: Finished: {plain(sweep.reason)}. {_best_command(sweep)}"
+
+
+def _failed(sweep: SweepRecord, _: Event) -> str:
+    return f":x: This sweep failed: {plain(sweep.reason)}. {_best_command(sweep)}"
+
+
+def _cancelled(sweep: SweepRecord, _: Event) -> str:
+    kept = " What the finished trials found stays in Katib and MLflow." if sweep.submitted else ""
+    return f":no_entry_sign: Cancelled: its pods are gone and their GPUs free.{kept} {_best_command(sweep)}"
+
+
+def _best_command(sweep: SweepRecord) -> str:
+    best = sweep.progress.best
+    if best is None or sweep.plan is None:
+        return ""
+    how = block(command_line(sweep.plan.space, best.parameters))
+    return f"Best: {_result(sweep, best)} in trial {code(best.trial)}. To train with it:\n{how}"
+
+
+def _commit(sweep: SweepRecord) -> str:
+    return code(sweep.plan.commit[:8]) if sweep.plan else ""
+
+
+def _refused(sweep: SweepRecord, happened: Event) -> str:
+    return f"`{sweep.id}` was not started. {plain(happened.text)}"
+
+
+def _said_as_is(_: SweepRecord, happened: Event) -> str:
+    return happened.text
+
+
+EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
+    EventKind.REFUSED: _refused,
+    EventKind.NOT_ALLOWED: _said_as_is,
+    EventKind.BUILD_STARTED: _build_started,
+    EventKind.BUILD_JOINED: _build_joined,
+    EventKind.BUILD_REUSED: _build_reused,
+    EventKind.BUILD_WAITING: _build_waiting,
+    EventKind.BUILD_DONE: _build_done,
+    EventKind.BUILD_FAILED: _build_failed,
+    EventKind.SUBMIT_REFUSED: _submit_refused,
+    EventKind.SUBMITTED: _submitted,
+    EventKind.FIRST_TRIAL_WAITING: _first_waiting,
+    EventKind.FIRST_TRIAL_RUNNING: _first_running,
+    EventKind.TRIAL_FAILED: _trial_failed,
+    EventKind.BETTER: _better,
+    EventKind.STOPPING: _stopping,
+    EventKind.SUCCEEDED: _succeeded,
+    EventKind.FAILED: _failed,
+    EventKind.CANCELLED: _cancelled,
+}

@@ -1,0 +1,29 @@
+"""Slack's mrkdwn: what people and machines wrote is shown as written and can't ping anybody."""
+
+CODE_LIMIT = 2500  # characters; a message's text is cut by Slack at 4,000
+
+
+def plain(text: str) -> str:
+    """No mentions, no links: Slack's three control characters escaped."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def code(text: str) -> str:
+    """A word in `code`; a backtick in it would end the code early."""
+    return f"`{plain(text).replace('`', 'ˋ')}`" if text else ""
+
+
+def block(text: str) -> str:
+    """Lines in a code block, the last ones when there are too many."""
+    text = text.strip("\n")
+    if len(text) > CODE_LIMIT:
+        text = "…\n" + text[-CODE_LIMIT:].partition("\n")[2]
+    return f"```\n{plain(text).replace('```', 'ˋˋˋ')}\n```" if text else ""
+
+
+def link(url: str, label: str) -> str:
+    return f"<{url}|{plain(label).replace('|', '¦')}>"
+
+
+def mention(user: str) -> str:
+    return f"<@{user}>"
