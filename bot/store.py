@@ -1,0 +1,174 @@
+"""Sweep records in Redis: what we remember between two turns.
+
+A save is refused when someone else saved first, or when the worker no longer holds the sweep's turn. Both are
+looked at in the script that writes, so a worker that was paused can't overwrite what happened meanwhile.
+
+    sweep:<id>       hash: version, record            expires 14 days after the sweep ended
+    asks:<id>        list: clicks for the next turn   as long
+    active           set: ids of sweeps not ended
+    delivery:<id>    Slack's delivery -> sweep id     a day
+    build:<name>     set: ids waiting for a build     a day after the last one began to wait
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.models import Ask, SweepRecord, dump, dump_ask, load, load_ask
+from bot.queue import Lease, text
+
+DAY = timedelta(days=1)
+
+_COMMON = """
+local sweep, active, id, call = KEYS[1], KEYS[2], ARGV[1], redis.call
+local function write(version, record, expires)
+  call('HSET', sweep, 'version', version, 'record', record)
+  if expires == '' then
+    call('PERSIST', sweep)
+    call('SADD', active, id)
+  else
+    call('EXPIRE', sweep, expires)
+    call('SREM', active, id)
+  end
+end
+"""
+
+_CREATE = """
+local delivery, prefix = KEYS[3], ARGV[6]
+local known = call('GET', delivery)
+local record = known and call('HGET', prefix .. known, 'record')
+if record then return record end
+if call('EXISTS', sweep) == 1 then return 0 end
+write(ARGV[2], ARGV[3], ARGV[4])
+call('SET', delivery, id, 'EX', ARGV[5])
+return 1
+"""
+
+# A client that lost the answer sends the script again: the same record once more is no conflict.
+_SAVE = """
+local version, record = unpack(call('HMGET', sweep, 'version', 'record'))
+if record == ARGV[3] then return 'saved' end
+if ARGV[5] ~= '' and call('GET', KEYS[3]) ~= ARGV[5] then return 'its lease is lost' end
+if not version then return 'it is gone' end
+if tonumber(version) ~= ARGV[2] - 1 then return 'someone else saved version ' .. version end
+write(ARGV[2], ARGV[3], ARGV[4])
+return 'saved'
+"""
+
+_RESTORE = """
+if call('EXISTS', sweep) == 1 then return 0 end
+write(ARGV[2], ARGV[3], ARGV[4])
+return 1
+"""
+
+_STOP_WAITING = "redis.call('SREM', KEYS[1], ARGV[1]) return redis.call('SCARD', KEYS[1])"
+
+
+class Stale(Exception):  # noqa: N818 - reads as a sentence where it is caught
+    """This save came too late; the sentence says why. Load the sweep again."""
+
+
+class NoFreeId(Exception):  # noqa: N818 - as above
+    """Every candidate is taken."""
+
+
+class Store:
+    """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
+
+    def __init__(
+        self, redis: Redis, *, prefix: str = "sweepbot", keep_final: timedelta = timedelta(days=14)
+    ) -> None:
+        self._redis = redis
+        self._prefix = prefix
+        self._keep_final = keep_final
+        self._create = redis.register_script(_COMMON + _CREATE)
+        self._save = redis.register_script(_COMMON + _SAVE)
+        self._restore = redis.register_script(_COMMON + _RESTORE)
+        self._stop_waiting = redis.register_script(_STOP_WAITING)
+
+    async def create(
+        self, record_for: Callable[[str], SweepRecord], candidates: Sequence[str], delivery: str
+    ) -> tuple[SweepRecord, bool]:
+        """Store the record for the first free id. A known delivery: the sweep it made, and False.
+
+        Raises NoFreeId.
+        """
+        for candidate in candidates:
+            record = record_for(candidate)
+            keys = [*self._keys(record), self._key("delivery", delivery)]
+            args = [*self._args(record), int(DAY.total_seconds()), self._key("sweep", "")]
+            answer = await self._create(keys, args)
+            if isinstance(answer, bytes | str):
+                return load(answer), False
+            if answer:
+                return record, True
+        raise NoFreeId(f"all of {', '.join(candidates)} are taken")
+
+    async def get(self, sweep_id: str) -> SweepRecord | None:
+        """Raises ValueError for a record of a newer Sweepbot."""
+        found = await self._redis.hget(self._key("sweep", sweep_id), "record")
+        return None if found is None else load(found)
+
+    async def save(self, record: SweepRecord, lease: Lease | None = None) -> SweepRecord:
+        """Write it as the next version, which is returned. Raises Stale.
+
+        With a lease: only while that is still held.
+        """
+        record = replace(record, version=record.version + 1)
+        keys = [*self._keys(record), lease.key if lease else ""]
+        answer = text(await self._save(keys, [*self._args(record), lease.token if lease else ""]))
+        if answer != "saved":
+            raise Stale(f"sweep {record.id} was not saved: {answer}")
+        return record
+
+    async def restore(self, record: SweepRecord) -> bool:
+        """Put back what only the cluster still knew. False: it is here, perhaps newer, and is left alone."""
+        return bool(await self._restore(self._keys(record), self._args(record)))
+
+    async def ask(self, sweep_id: str, ask: Ask) -> None:
+        """Leave a word for the sweep's next turn."""
+        async with self._redis.pipeline(transaction=True) as both:
+            both.rpush(self._key("asks", sweep_id), dump_ask(ask))
+            both.expire(self._key("asks", sweep_id), self._keep_final)
+            await both.execute()
+
+    async def asks(self, sweep_id: str) -> list[Ask]:
+        """What was asked and is not yet answered, oldest first."""
+        return [load_ask(one) for one in await self._redis.lrange(self._key("asks", sweep_id), 0, -1)]
+
+    async def answered(self, sweep_id: str, n: int) -> None:
+        """Forget the `n` oldest asks."""
+        await self._redis.ltrim(self._key("asks", sweep_id), n, -1)
+
+    async def active(self) -> set[str]:
+        """The ids of all sweeps that have not ended."""
+        return await self._members(self._key("active"))
+
+    async def wait_for_build(self, build: str, sweep_id: str) -> None:
+        async with self._redis.pipeline(transaction=True) as both:
+            both.sadd(self._key("build", build), sweep_id)
+            both.expire(self._key("build", build), DAY)
+            await both.execute()
+
+    async def stop_waiting(self, build: str, sweep_id: str) -> int:
+        """Returns how many others still wait for this build."""
+        return int(await self._stop_waiting([self._key("build", build)], [sweep_id]))
+
+    async def waiting_for(self, build: str) -> set[str]:
+        return await self._members(self._key("build", build))
+
+    async def _members(self, key: str) -> set[str]:
+        return {text(one) for one in await self._redis.smembers(key)}
+
+    def _key(self, *parts: str) -> str:
+        return ":".join((self._prefix, *parts))
+
+    def _keys(self, record: SweepRecord) -> list[str]:
+        return [self._key("sweep", record.id), self._key("active")]
+
+    def _args(self, record: SweepRecord) -> list[Any]:
+        expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
+        return [record.id, record.version, dump(record), expires]

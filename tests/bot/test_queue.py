@@ -1,0 +1,373 @@
+"""The work queue, against a real server."""
+
+import asyncio
+import signal
+import sys
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisDown
+
+from bot import queue as queue_module
+from bot.queue import Lease, LeaseLost, Queue, kept
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("no_litter")
+
+
+@pytest.fixture
+def queue(redis):
+    return Queue(redis)
+
+
+async def got(queue, wait=20.0):
+    lease = await queue.get(wait=wait)
+    assert lease, "nothing was ready"
+    return lease
+
+
+async def drain(queue):
+    """Run everything that is ready; the items, in order."""
+    order = []
+    while lease := await queue.get(wait=0):
+        order.append(lease.item)
+        await queue.done(lease)
+    return order
+
+
+async def test_an_item_added_ten_times_runs_once(queue):
+    for _ in range(10):
+        await queue.add("lr-brave-otter")
+    assert await drain(queue) == ["lr-brave-otter"]
+
+
+async def test_the_item_that_is_ready_longest_comes_first(queue):
+    for item in ("c", "a", "b", "c"):
+        await queue.add(item)
+    assert await drain(queue) == ["c", "a", "b"]
+
+
+async def test_a_running_item_is_given_to_nobody_else(queue):
+    await queue.add("a")
+    lease = await got(queue)
+    await queue.add("a")
+    assert await queue.get(wait=0) is None
+    await queue.done(lease)
+    assert await drain(queue) == ["a"], "what was added while it ran, once more"
+
+
+async def test_works_with_a_client_that_decodes(redis_url):
+    async with Redis.from_url(redis_url, decode_responses=True) as redis:
+        queue = Queue(redis)
+        await queue.add("a")
+        assert (await got(queue)).item == "a"
+        await redis.flushall()
+
+
+async def test_a_sleeping_worker_is_woken_by_an_add(queue, redis, wait_until):
+    waiting = asyncio.create_task(queue.get(wait=20))
+    await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
+    await queue.add("a")
+    lease = await waiting
+    assert lease.item == "a"
+    await queue.done(lease)
+
+
+async def test_many_sleeping_workers_get_one_item_each(queue, redis, wait_until):
+    waiting = [asyncio.create_task(queue.get(wait=20)) for _ in range(5)]
+    await wait_until(lambda: blocked(redis, 5), "all sleep in Redis")
+    await asyncio.gather(*(queue.add(item) for item in "abcde"))
+    leases = await asyncio.gather(*waiting)
+    assert sorted(lease.item for lease in leases) == list("abcde")
+    for lease in leases:
+        await queue.done(lease)
+
+
+async def test_a_worker_cancelled_in_its_sleep_takes_nothing_along(queue, redis, wait_until):
+    waiting = asyncio.create_task(queue.get(wait=20))
+    await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await queue.add("a")
+    await queue.done(await got(queue))
+
+
+async def test_a_delayed_item_wakes_a_sleeping_worker_when_it_is_due(queue, redis, wait_until):
+    await queue.add_after("later", 1000)
+    waiting = asyncio.create_task(queue.get(wait=20))
+    await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
+    await queue.add_after("soon", 0.05)
+    lease = await waiting
+    assert lease.item == "soon"
+    await queue.done(lease)
+    await queue.add("later")
+    assert await drain(queue) == ["later"], "a plain add wins over a delay"
+
+
+async def test_failures_delay_an_item_twice_as_long_each_time_up_to_five_minutes(queue):
+    for failures, longest in enumerate([1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]):
+        await queue.add("a")
+        lease = await got(queue)
+        assert lease.failures == failures
+        assert longest * 0.79 < await queue.fail(lease) <= longest
+    await queue.add("a")
+    await queue.done(await got(queue))
+    await queue.add("a")
+    lease = await got(queue)
+    assert lease.failures == 0, "a good turn forgets them"
+    await queue.done(lease)
+
+
+async def test_news_during_a_failing_turn_are_not_held_up(queue):
+    await queue.add("a")
+    lease = await got(queue)
+    await queue.add("a")
+    assert await queue.fail(lease) == 0
+    assert await drain(queue) == ["a"]
+
+
+async def test_an_item_can_ask_for_its_next_turn(queue, redis):
+    await queue.add("a")
+    await queue.done(await got(queue), again_after=1000)
+    assert await state_of(redis, queue, "a") == "delayed"
+    await queue.add_after("a", 0.01)
+    await queue.done(await got(queue))
+
+
+async def test_the_item_of_a_silent_worker_goes_to_another(redis):
+    queue = Queue(redis, lease=0.3)
+    await queue.add("a")
+    silent = await got(queue)
+    await queue.add("a")
+    other = await got(queue)
+    assert other.item == "a"
+    assert not await queue.heartbeat(silent)
+    await queue.done(silent)
+    assert await queue.fail(silent) == 0
+    assert await state_of(redis, queue, "a") == "running", "whoever lost the lease changes nothing"
+    await queue.heartbeat(other)
+    await queue.done(other)
+
+
+async def test_the_item_of_a_killed_worker_goes_to_another(redis, redis_url):
+    queue = Queue(redis)
+    await queue.add("a")
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WORKER, redis_url, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert await worker.stdout.readline() == b"a\n"
+    finally:
+        worker.send_signal(signal.SIGKILL)
+        await worker.wait()
+    await queue.done(await got(queue))
+
+
+WORKER = """
+import asyncio, sys
+from redis.asyncio import Redis
+from bot.queue import Queue
+async def main():
+    queue = Queue(Redis.from_url(sys.argv[1]), lease=0.6)
+    lease = await queue.get(wait=20)
+    async with queue.held(lease):
+        print(lease.item, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+async def hold_for_ever(holding):
+    async with holding:
+        await asyncio.Event().wait()
+
+
+async def test_a_held_lease_lasts_as_long_as_the_body(redis, wait_until):
+    queue = Queue(redis, lease=1.5)
+    await queue.add("a")
+    lease = await got(queue)
+    ends = set()
+
+    async def renewed_twice():
+        ends.add(await redis.pexpiretime(queue.lease_key("a")))
+        return len(ends) > 2
+
+    async with queue.held(lease):
+        await wait_until(renewed_twice, "the lease was renewed twice")
+    await queue.done(lease)
+    assert await drain(queue) == []
+
+
+async def test_a_body_whose_lease_is_lost_is_stopped(redis, queue):
+    queue = Queue(redis, lease=0.3)
+    await queue.add("a")
+    lease = await got(queue)
+    await redis.set(queue.lease_key("a"), "another's token", px=60_000)
+    with pytest.raises(LeaseLost):
+        await hold_for_ever(queue.held(lease))
+    await queue.done(Lease("a", "another's token", 0))
+
+
+async def test_a_body_is_stopped_when_redis_is_silent_for_a_whole_lease():
+    async def renew():
+        raise RedisDown("gone")
+
+    with pytest.raises(LeaseLost):
+        await hold_for_ever(kept(0.1, renew))
+
+
+async def test_what_the_body_raises_is_its_own():
+    async def renew():
+        return True
+
+    with pytest.raises(TimeoutError):
+        async with kept(60, renew):
+            raise TimeoutError
+
+
+async def test_cancelling_the_task_around_a_body_is_no_lost_lease():
+    async def renew():
+        return True
+
+    task = asyncio.create_task(hold_for_ever(kept(60, renew)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_twenty_workers_run_every_item_alone_and_after_its_last_add(queue, redis, wait_until):
+    wanted, seen, running, turns = Counter(), Counter(), set(), Counter()
+
+    async def work():
+        while True:
+            lease = await queue.get()
+            if lease is None:
+                continue
+            assert lease.item not in running, "two workers on one item"
+            running.add(lease.item)
+            knows = wanted[lease.item]
+            await asyncio.sleep(0.002)
+            seen[lease.item] = knows
+            running.discard(lease.item)
+            turns[lease.item] += 1
+            if turns[lease.item] % 7 == 3:
+                await queue.fail(lease)
+                await ask(lease.item)
+            else:
+                await queue.done(lease)
+
+    async def ask(item):
+        wanted[item] += 1
+        await queue.add(item)
+
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(work()) for _ in range(20)]
+        for _ in range(10):
+            await asyncio.gather(*(ask(f"sweep-{n}") for n in range(30)))
+        await wait_until(lambda: seen == wanted, "every item ran after its last add")
+        await wait_until(lambda: empty(redis), "the queue is empty")
+        for worker in workers:
+            worker.cancel()
+    assert turns <= wanted, "no add makes more than one turn"
+
+
+async def blocked(redis, count):
+    return (await redis.info("clients"))["blocked_clients"] == count
+
+
+async def empty(redis):
+    return await redis.dbsize() == 0
+
+
+async def state_of(redis, queue, item):
+    """absent, ready, delayed, running, or running and then ready or delayed."""
+    prefix = queue.lease_key("").removesuffix(":lease:")
+    scores = {
+        name: await redis.zscore(f"{prefix}:{name}", item)
+        for name in ("ready", "delayed", "running", "again")
+    }
+    there = [name for name, score in scores.items() if score is not None]
+    if there == ["running", "again"]:
+        second, _ = await redis.time()
+        return "running, ready" if scores["again"] < (second + 1) * 1000 else "running, delayed"
+    assert len(there) <= 1, f"{item} is in {there}"
+    assert (await redis.exists(queue.lease_key(item)) == 1) == (there == ["running"])
+    return there[0] if there else "absent"
+
+
+# What each act makes of each state. Acts of a worker happen to running items only.
+AFTER = {
+    ("add", "absent"): "ready",
+    ("add", "ready"): "ready",
+    ("add", "delayed"): "ready",
+    ("add", "running"): "running, ready",
+    ("add", "running, ready"): "running, ready",
+    ("add", "running, delayed"): "running, ready",
+    ("add_after", "absent"): "delayed",
+    ("add_after", "ready"): "ready",
+    ("add_after", "delayed"): "delayed",
+    ("add_after", "running"): "running, delayed",
+    ("add_after", "running, ready"): "running, ready",
+    ("add_after", "running, delayed"): "running, delayed",
+    ("done", "running"): "absent",
+    ("done", "running, ready"): "ready",
+    ("done", "running, delayed"): "delayed",
+    ("again", "running"): "delayed",
+    ("again", "running, ready"): "ready",
+    ("again", "running, delayed"): "delayed",
+    ("fail", "running"): "delayed",
+    ("fail", "running, ready"): "ready",
+    ("fail", "running, delayed"): "delayed",
+}
+ACTS = st.tuples(
+    st.sampled_from(["add", "add_after", "get", "done", "again", "fail"]), st.sampled_from("abc")
+)
+
+
+@given(st.lists(ACTS, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_every_act_in_every_state(redis_url, acts):
+    asyncio.run(play(redis_url, acts))
+
+
+async def play(redis_url, acts):
+    """Play the acts on a queue where nothing becomes due by itself, and compare with the table."""
+    states, leases = dict.fromkeys("abc", "absent"), {}
+    async with Redis.from_url(redis_url) as redis:
+        queue = Queue(redis, prefix=f"table:{uuid.uuid4().hex}", lease=1000)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(queue_module, "FIRST_DELAY", 300.0)
+            for act, item in acts:
+                if act == "get":
+                    await take(queue, states, leases)
+                elif after := AFTER.get((act, states[item])):
+                    await do(queue, act, item, leases)
+                    states[item] = after
+                assert {one: await state_of(redis, queue, one) for one in "abc"} == states
+        await redis.flushall()
+
+
+async def take(queue, states, leases):
+    lease = await queue.get(wait=0)
+    ready = [item for item, state in states.items() if state == "ready"]
+    assert (lease.item in ready) if lease else not ready
+    if lease:
+        leases[lease.item] = lease
+        states[lease.item] = "running"
+
+
+async def do(queue, act, item, leases):
+    if act == "add":
+        await queue.add(item)
+    elif act == "add_after":
+        await queue.add_after(item, 1000)
+    elif act == "fail":
+        await queue.fail(leases.pop(item))
+    else:
+        await queue.done(leases.pop(item), again_after=1000 if act == "again" else None)

@@ -1,0 +1,171 @@
+"""Sweep records in a real Redis: nobody overwrites what somebody else knew better."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bot.models import SCHEMA, Ask, Asker, Phase, SweepRecord, SweepRequest, dump
+from bot.queue import Lease, Queue
+from bot.store import NoFreeId, Stale, Store
+
+pytestmark = pytest.mark.usefixtures("no_litter")
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CANCEL = Ask(act="cancel", user="U1", user_name="ada")
+DAY = 24 * 3600
+
+
+def record_for(sweep_id, delivery="d1"):
+    return SweepRecord(
+        id=sweep_id,
+        namespace="sweeps",
+        request=SweepRequest(branch="main", space="lr"),
+        asker=Asker(user="U1", user_name="ada", channel="C1"),
+        delivery=delivery,
+        created=NOW,
+        since=NOW,
+    )
+
+
+@pytest.fixture
+def store(redis):
+    return Store(redis)
+
+
+@pytest.fixture
+async def sweep(store):
+    """A living sweep, ended after the test."""
+    record, _ = await store.create(record_for, ["lr-brave-otter"], "d1")
+    yield record
+    if latest := await store.get(record.id):
+        await end(store, latest)
+
+
+async def end(store, record):
+    return await store.save(record.to(Phase.SUCCEEDED, NOW))
+
+
+async def test_a_new_sweep_gets_the_first_free_id(store, sweep):
+    record, new = await store.create(record_for, ["lr-brave-otter", "lr-calm-finch", "lr-x"], "d2")
+    assert (record, new) == (record_for("lr-calm-finch"), True)
+    assert await store.get("lr-calm-finch") == record
+    assert await store.active() == {"lr-brave-otter", "lr-calm-finch"}
+    await end(store, record)
+
+
+async def test_a_repeated_delivery_is_the_same_sweep(store, sweep):
+    assert await store.create(record_for, ["lr-calm-finch"], "d1") == (sweep, False)
+    assert await store.active() == {sweep.id}
+
+
+async def test_no_free_id_is_said(store, sweep):
+    with pytest.raises(NoFreeId, match="lr-brave-otter"):
+        await store.create(record_for, ["lr-brave-otter"], "d2")
+
+
+async def test_an_unknown_sweep_is_none(store):
+    assert await store.get("lr-never-was") is None
+
+
+async def test_saving_counts_the_versions(store, sweep):
+    saved = await store.save(sweep.to(Phase.BUILDING, NOW))
+    assert saved == replace(sweep.to(Phase.BUILDING, NOW), version=1)
+    assert await store.get(sweep.id) == saved
+    assert (await store.save(saved.says())).version == 2
+
+
+async def test_the_slower_of_two_saves_is_refused(store, sweep):
+    faster = await store.save(sweep.to(Phase.BUILDING, NOW))
+    with pytest.raises(Stale, match="someone else saved version 1"):
+        await store.save(sweep.to(Phase.FAILED, NOW))
+    assert await store.get(sweep.id) == faster
+
+
+async def test_a_save_repeated_after_a_lost_answer_is_no_conflict(store, sweep):
+    once = await store.save(sweep.to(Phase.BUILDING, NOW))
+    assert await store.save(sweep.to(Phase.BUILDING, NOW)) == once
+
+
+async def test_a_sweep_that_is_gone_is_not_saved(store):
+    with pytest.raises(Stale, match="it is gone"):
+        await store.save(record_for("lr-never-was"))
+
+
+async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
+    queue = Queue(redis, lease=0.3)
+    await queue.add(sweep.id)
+    paused = await queue.get()
+    other = await queue.get(wait=20)
+    with pytest.raises(Stale, match="its lease is lost"):
+        await store.save(sweep.to(Phase.FAILED, NOW), paused)
+    await queue.heartbeat(other)
+    saved = await store.save(sweep.to(Phase.BUILDING, NOW), other)
+    assert await store.get(sweep.id) == saved
+    await queue.done(other)
+    with pytest.raises(Stale, match="its lease is lost"):
+        await store.save(saved.to(Phase.FAILED, NOW), other)
+
+
+async def test_a_lease_from_nowhere_saves_nothing(store, sweep):
+    with pytest.raises(Stale, match="its lease is lost"):
+        await store.save(sweep, Lease(sweep.id, "token", 0))
+
+
+async def test_an_ended_sweep_is_not_active_and_expires(redis):
+    store = Store(redis, keep_final=timedelta(days=3))
+    record, _ = await store.create(record_for, ["lr-brave-otter"], "d1")
+    await end(store, record)
+    assert await store.active() == set()
+    assert 0 < await redis.ttl("sweepbot:sweep:lr-brave-otter") <= 3 * DAY
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.CANCELLED])
+async def test_a_lost_sweep_is_restored_as_it_was(store, phase):
+    lost = replace(record_for("lr-brave-otter"), phase=phase, version=7)
+    assert await store.restore(lost)
+    assert await store.get(lost.id) == lost
+    assert await store.active() == (set() if phase.final else {lost.id})
+    await end(store, lost)
+
+
+async def test_a_known_sweep_is_not_overwritten_by_restoring_it(store, sweep):
+    newer = await store.save(sweep.to(Phase.RUNNING, NOW))
+    assert not await store.restore(sweep)
+    assert await store.get(sweep.id) == newer
+
+
+async def test_a_record_of_a_newer_bot_is_refused_aloud(store):
+    await store.restore(replace(record_for("lr-x"), schema=SCHEMA + 1, phase=Phase.FAILED))
+    with pytest.raises(ValueError, match="newer Sweepbot"):
+        await store.get("lr-x")
+
+
+async def test_asks_wait_in_order_until_answered(store, redis):
+    again = replace(CANCEL, user="U2")
+    await store.ask("lr-x", CANCEL)
+    await store.ask("lr-x", again)
+    assert await store.asks("lr-x") == [CANCEL, again]
+    assert 0 < await redis.ttl("sweepbot:asks:lr-x") <= 14 * DAY
+    await store.answered("lr-x", 1)
+    assert await store.asks("lr-x") == [again]
+    await store.answered("lr-x", 1)
+    assert await redis.keys() == []
+
+
+async def test_a_build_knows_who_waits_for_it(store, redis):
+    for sweep_id in ("a", "b", "a"):
+        await store.wait_for_build("build-1", sweep_id)
+    assert await store.waiting_for("build-1") == {"a", "b"}
+    assert 0 < await redis.ttl("sweepbot:build:build-1") <= DAY
+    assert await store.stop_waiting("build-1", "a") == 1
+    assert await store.stop_waiting("build-1", "a") == 1
+    assert await store.stop_waiting("build-1", "b") == 0
+    assert await redis.keys() == []
+
+
+async def test_a_delivery_is_remembered_for_a_day(store, sweep, redis):
+    assert 0 < await redis.ttl("sweepbot:delivery:d1") <= DAY
+
+
+async def test_records_survive_redis_as_text(redis, store, sweep):
+    assert await redis.hget(f"sweepbot:sweep:{sweep.id}", "record") == dump(sweep).encode()
