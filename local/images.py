@@ -1,0 +1,203 @@
+"""Pulling images: what containerd does on a node and Kaniko does for FROM, in folders instead of namespaces.
+
+There is no chroot on a laptop: an image's folder takes the place of "/" by rewriting paths (`localise`).
+"""
+
+import http.client
+import json
+import os
+import re
+import sys
+import sysconfig
+import tarfile
+import venv
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from local.registry import DOCKER, DOCKER_LIST, OCI, OCI_INDEX, digest_of
+
+ACCEPT = ", ".join((OCI, DOCKER, OCI_INDEX, DOCKER_LIST))
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+SITE_PACKAGES = f"usr/local/lib/python{PYTHON}/site-packages"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Bases of docker.io which this machine's own Python stands for; their folder is empty.
+KNOWN_BASES = {f"python:{v}{end}" for v in ("3", PYTHON) for end in ("", "-slim", "-slim-bookworm")}
+# What a process of an image may know of this machine: where packages come from.
+INHERITED = re.compile(r"(?i:HOME|LANG|TMPDIR|TZ|SSL_CERT_.*|(REQUESTS|CURL)_CA_BUNDLE|(PIP|UV)_.*|.*_proxy)")
+ABSOLUTE = re.compile(r"(?<![\w./-])/[\w.@+-]+(?:/[\w.@+-]+)*")
+OWN_FOLDERS = {"app", "opt", "srv"}
+
+
+class PullError(Exception):
+INHERITED = re.compile(r"(?i:HOME|LANG|TMPDIR|SSL_CERT_.*|(REQUESTS|CURL)_CA_BUNDLE|(PIP|UV)_.*|.*_proxy)")
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Reference:
+    """`host/repository:tag@digest`; without a host it is docker.io's."""
+
+    host: str
+    repository: str
+    tag: str
+    digest: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Reference":
+        """Raises ValueError for what is no image name."""
+        match = re.fullmatch(r"([a-z0-9._/:-]*?)(?::([\w][\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?", text)
+        if not match or not match[1]:
+            raise ValueError("invalid reference format")
+        first, _, rest = match[1].partition("/")
+        if not rest or not re.search(r"[.:]|^localhost$", first):
+            first, rest = "docker.io", match[1].removeprefix("library/")
+        return cls(first, rest, match[2] or ("" if match[3] else "latest"), match[3] or "")
+
+    @property
+    def is_known_base(self) -> bool:
+        return (
+            self.host == "docker.io"
+            and f"{self.repository.removeprefix('library/')}:{self.tag}" in KNOWN_BASES
+        )
+
+    @property
+    def wanted(self) -> str:
+        return self.digest or self.tag
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as pulled: its digest, its config document and its manifest's layers."""
+
+    digest: str = ""
+    document: dict[str, Any] = field(default_factory=dict)
+    layers: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Env, WorkingDir, Entrypoint, Cmd, ..."""
+        return dict(self.document.get("config") or {})
+
+
+def known_base(reference: Reference) -> Image:
+    config = {"Env": [f"PATH={SYSTEM_PATH}"], "Cmd": ["python3"]}
+    return Image(digest_of(str(reference).encode()), {"config": config})
+
+
+@contextmanager
+def ask(
+    host: str, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> Iterator[http.client.HTTPResponse]:
+    """One call to a registry over plain http; the body may be an open file. Raises OSError."""
+    connection = http.client.HTTPConnection(host, timeout=60)
+    try:
+        connection.request(method, path, body, headers or {})
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
+def pull(name: str, rootfs: Path) -> Image:
+    """Unpack image `name` into `rootfs`. Raises ValueError for a bad name, PullError."""
+    reference = Reference.parse(name)
+    rootfs.mkdir(parents=True, exist_ok=True)
+    if reference.is_known_base:
+        return known_base(reference)
+    if reference.host == "docker.io":
+        raise _unresolved(
+            name, _no_answer("registry-1.docker.io", "lookup registry-1.docker.io: no such host")
+        )
+    manifest, digest = _manifest(name, reference, reference.wanted)
+    config = f"/v2/{reference.repository}/blobs/{manifest['config']['digest']}"
+    with ask(reference.host, "GET", config) as answer:
+        document = json.loads(answer.read())
+    for layer in manifest["layers"]:
+        _unpack(reference, layer["digest"], rootfs)
+    return Image(digest, document, manifest["layers"])
+
+
+def _manifest(name: str, reference: Reference, wanted: str) -> tuple[dict[str, Any], str]:
+    path = f"/v2/{reference.repository}/manifests/{wanted}"
+    try:
+        with ask(reference.host, "GET", path, headers={"Accept": ACCEPT}) as answer:
+            status, body = answer.status, answer.read()
+    except OSError as error:
+        why = f"{reference.host}: connect: {(error.strerror or str(error)).lower()}"
+        raise _unresolved(name, _no_answer(reference.host, why)) from error
+    if status == 404:
+        raise _unresolved(name, f"{name}: not found", status)
+    if status != 200:
+        raise _unresolved(name, f"unexpected status from HEAD request: {status}", status)
+    manifest = json.loads(body)
+    for one in manifest.get("manifests", []):
+        if one.get("platform", {}).get("architecture") == "amd64":
+            return _manifest(name, reference, one["digest"])
+    return manifest, digest_of(body)
+
+
+def _no_answer(host: str, why: str) -> str:
+    return f'failed to do request: Head "https://{host}/v2/": dial tcp: {why}'
+
+
+def _unresolved(name: str, why: str, status: int = 0) -> PullError:
+    code = "NotFound" if status == 404 else "Unknown"
+    text = f'failed to pull and unpack image "{name}": failed to resolve reference "{name}": {why}'
+    return PullError(f"rpc error: code = {code} desc = {text}", status)
+
+
+def _unpack(reference: Reference, digest: str, rootfs: Path) -> None:
+    """The "tar" filter keeps all inside; "data" would refuse a virtual environment's link to its Python."""
+    path = f"/v2/{reference.repository}/blobs/{digest}"
+    with ask(reference.host, "GET", path) as answer, tarfile.open(fileobj=answer, mode="r|*") as tar:
+        tar.extractall(rootfs, filter="tar")
+
+
+def localise(text: str, rootfs: Path, mounts: Mapping[str, Path]) -> str:
+    """`text` with a container's absolute paths made real: volumes first, then what the image brought."""
+
+    def real(match: re.Match[str]) -> str:
+        path = match[0]
+        for mount in sorted(mounts, key=len, reverse=True):
+            if path == mount or path.startswith(f"{mount}/"):
+                return f"{mounts[mount]}{path[len(mount) :]}"
+        top = path.split("/")[1]
+        own = top in OWN_FOLDERS or (rootfs / path[1:]).exists()
+        return f"{rootfs}{path}" if own else path
+
+    return ABSOLUTE.sub(real, text)
+
+
+def environment(rootfs: Path, given: Mapping[str, str], mounts: Mapping[str, Path]) -> dict[str, str]:
+    """The variables of a process of the image: the image's own programs first, then this machine's Python."""
+    result = {key: value for key, value in os.environ.items() if INHERITED.fullmatch(key)}
+    result |= {key: localise(value, rootfs, mounts) for key, value in given.items()}
+    path = localise(given.get("PATH", SYSTEM_PATH), rootfs, mounts).split(":")
+    own = [part for part in path if part.startswith(str(rootfs))]
+    machine = [str(image_python().parent), str(Path(sys.executable).parent)]
+    result["PATH"] = ":".join(dict.fromkeys([*own, *machine, *path, *SYSTEM_PATH.split(":")]))
+    packages = [str(rootfs / SITE_PACKAGES), result.get("PYTHONPATH", "")]
+    return result | {"PYTHONPATH": ":".join(filter(None, packages)), "PIP_PREFIX": str(rootfs / "usr/local")}
+
+
+def image_python() -> Path:
+    """A Python which sees this environment's packages as somebody else's, so that `pip install x==other` in a
+    Dockerfile never uninstalls ours: pip leaves alone what lies outside of its own environment."""
+    home = Path(sys.prefix, "share", "image-python")
+    python = home / "bin" / "python"
+    if not (home / "ready").exists():
+        venv.create(home, symlinks=True)
+        (home / f"lib/python{PYTHON}/site-packages/machine.pth").write_text(
+            f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+        )
+        pip = f"#!{python}\nimport sys\nfrom pip._internal.cli.main import main\nsys.exit(main())\n"
+        for name in ("pip", "pip3"):
+            (home / "bin" / name).write_text(pip)
+            (home / "bin" / name).chmod(0o755)
+        (home / "ready").touch()
+    return python

@@ -1,0 +1,113 @@
+"""The part of the Dockerfile language that local builds understand; everything else is refused by line."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+KNOWN = {"FROM", "ARG", "ENV", "WORKDIR", "COPY", "RUN", "LABEL", "CMD", "ENTRYPOINT", "USER", "EXPOSE"}
+VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?::([-+])([^}]*))?\})")
+
+
+class DockerfileError(Exception):
+    """What is wrong, in the parser's words."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.text}"
+
+    @property
+    def words(self) -> list[str] | None:
+        """The list of the exec form; None for the shell form."""
+        try:
+            words = json.loads(self.text)
+        except ValueError:
+            return None
+        return words if isinstance(words, list) else None
+
+    @property
+    def command(self) -> list[str]:
+        return self.words or ["/bin/sh", "-c", self.text]
+
+
+def parse(text: str) -> list[Instruction]:
+    """Raises DockerfileError."""
+    instructions = []
+    for number, line in _logical_lines(text):
+        name, _, rest = line.partition(" ")
+        if name.upper() not in KNOWN:
+            raise DockerfileError(f"dockerfile parse error on line {number}: unknown instruction: {name}")
+        if not rest.strip():
+            raise DockerfileError(
+                f"dockerfile parse error on line {number}: {name.upper()} requires arguments"
+            )
+        instructions.append(Instruction(name.upper(), rest.strip()))
+    if not instructions:
+        raise DockerfileError("file with no instructions")
+    if instructions[0].name not in ("FROM", "ARG") or sum(i.name == "FROM" for i in instructions) != 1:
+        raise DockerfileError("a local build has one stage, and it starts with FROM")
+    return instructions
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their continuations joined; comments fall out, also between continuations."""
+    start, parts = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("#") or not line.strip():
+            continue
+        start = start if parts else number
+        parts += line.strip() if not parts else line
+        if parts.rstrip().endswith("\\"):
+            parts = parts.rstrip()[:-1]
+            continue
+        yield start, re.sub(r"^(\S+)\s+", r"\1 ", parts)
+        parts = ""
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """`$name`, `${name}`, `${name:-default}`, `${name:+instead}`; the unknown is empty."""
+
+    def value(match: re.Match[str]) -> str:
+        escaped, plain, name, sign, other = match.groups()
+        found = variables.get(plain or name or "", "")
+        return escaped or {"-": found or other, "+": found and other}.get(sign, found) or ""
+
+    return VARIABLE.sub(value, text)
+
+
+def pairs(text: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """`a=b c="d e"`, or the old `a the rest`."""
+    words = shlex.split(text)
+    if "=" not in words[0]:
+        name, _, rest = text.partition(" ")
+        return {name: expand(rest.strip(), variables)}
+    return {key: expand(value, variables) for key, _, value in (word.partition("=") for word in words)}
+
+
+def ignored(patterns: str) -> Callable[[Path], bool]:
+    """What a .dockerignore keeps out, as a question about a path in the context: the last match decides."""
+    rules = []
+    for line in map(str.strip, patterns.splitlines()):
+        if line and not line.startswith("#"):
+            wanted = line.startswith("!")
+            rules.append((re.compile(_regex(line.lstrip("!").strip("/"))), not wanted))
+
+    def ask(path: Path) -> bool:
+        verdicts = [out for rule, out in rules if rule.fullmatch(path.as_posix())]
+        return bool(verdicts) and verdicts[-1]
+
+    return ask
+
+
+def _regex(pattern: str) -> str:
+    """A match on a folder is a match on all below it."""
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    found = re.split(r"(\*\*/|\*\*|\*|\?)", pattern.removeprefix("./"))
+    return "".join(parts.get(part, re.escape(part)) for part in found) + "(?:/.*)?"

@@ -1,0 +1,194 @@
+"""Builds from a commit to an image that a node could pull, and every way they fail."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from local import images as nodes
+from local.registry import DOCKER, OCI
+
+ANY = {"Accept": nodes.ACCEPT}
+FROM_SCRATCH = "FROM scratch\nCOPY . /app\n"
+TRAINING = """\
+FROM python:3.11-slim
+ENV LEVEL=3 \\
+    # a comment between continuations
+    GREETING="hello you"
+WORKDIR /app
+COPY requirements.txt .
+RUN pip install -q -r requirements.txt
+COPY train.py .
+CMD ["python", "train.py"]
+"""
+
+
+async def test_a_commit_becomes_an_image(kaniko, origin, images, tmp_path):
+    commit = origin.commit({"Dockerfile": TRAINING, "requirements.txt": "pip\n", "train.py": "print(1)\n"})
+    ended = await kaniko(commit, "--label=sweepbot/commit=abc")
+    assert ended.code == 0, ended.said
+    image = await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs")
+    assert image.config["Cmd"] == ["python", "train.py"]
+    assert image.config["WorkingDir"] == "/app"
+    assert image.config["Env"][1:] == ["LEVEL=3", "GREETING=hello you"]
+    assert image.config["Labels"] == {"sweepbot/commit": "abc"}
+    assert (tmp_path / "rootfs/app/train.py").read_text() == "print(1)\n"
+    assert image.digest == (tmp_path / "digest").read_text()
+    assert f"Pushed {images.address}/code@{image.digest}" in ended.said
+
+
+async def test_run_really_runs_and_its_files_are_a_layer(kaniko, origin, images, tmp_path):
+    run = "RUN echo $LEVEL > made.txt && mkdir -p /opt/tool && touch /opt/tool/x"
+    commit = origin.commit({"Dockerfile": f"FROM python:3.11-slim\nENV LEVEL=3\nWORKDIR /app\n{run}\n"})
+    assert (await kaniko(commit)).code == 0
+    image = await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs")
+    assert (tmp_path / "rootfs/app/made.txt").read_text() == "3\n"
+    assert (tmp_path / "rootfs/opt/tool/x").exists()
+    assert len(image.layers) == 1
+    assert [bool(line.get("empty_layer")) for line in image.document["history"]] == [True, True, False]
+
+
+async def test_a_base_from_the_registry_brings_its_layers_and_settings(kaniko, origin, images, tmp_path):
+    base = origin.commit({"Dockerfile": 'FROM scratch\nENV A=1\nCOPY a.txt /app/\nCMD ["x"]\n', "a.txt": "a"})
+    assert (await kaniko(base, to="base:1")).code == 0
+    child = f'FROM {images.address}/base:1\nENV B=$A$A\nENTRYPOINT ["y"]\nCOPY b.txt /app/\n'
+    commit = origin.commit({"Dockerfile": child, "b.txt": "b"})
+    assert (await kaniko(commit)).code == 0
+    image = await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs")
+    assert sorted(path.name for path in (tmp_path / "rootfs/app").iterdir()) == ["a.txt", "b.txt"]
+    assert image.config == {"Env": ["A=1", "B=11"], "Entrypoint": ["y"]}
+
+
+async def test_a_cached_run_is_not_run_again(kaniko, origin, tmp_path):
+    steps = f"FROM python:3.11-slim\nCOPY a.txt /\nRUN echo ran >> {tmp_path}/runs && touch /made\n"
+    cached = ("--cache=true", "--cache-ttl=24h")
+    first = await kaniko(origin.commit({"Dockerfile": steps, "a.txt": "a"}), *cached)
+    again = await kaniko(origin.commit({"Dockerfile": steps, "other.txt": "o"}), *cached)
+    changed = await kaniko(origin.commit({"a.txt": "changed"}), *cached)
+    expired = await kaniko(origin.commit({}), "--cache=true", "--cache-ttl=0s")
+    assert [ended.code for ended in (first, again, changed, expired)] == [0, 0, 0, 0]
+    assert ["Using caching version of cmd" in ended.said for ended in (first, again, changed)] == [
+        False,
+        True,
+        False,
+    ]
+    assert "Cache entry expired" in expired.said
+    assert (tmp_path / "runs").read_text() == "ran\n" * 3
+
+
+async def test_reproducible_code_images_are_the_same_image(kaniko, origin, tmp_path):
+    ignore = {".dockerignore": ".git\n**/*.log\ndocs/*\n!docs/keep.md\n"}
+    files = {
+        "a/train.py": "1",
+        "a/b.log": "x",
+        "docs/drop.md": "x",
+        "docs/keep.md": "x",
+        "Dockerfile": FROM_SCRATCH,
+    }
+    digests = set()
+    for text in ("one", "two"):
+        commit = origin.commit(files | ignore | {"docs/drop.md": text})
+        assert (await kaniko(commit, "--reproducible")).code == 0
+        digests.add((tmp_path / "digest").read_text())
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(("flags", "kind"), [((), DOCKER), (("--image-format=oci",), OCI)])
+async def test_the_image_format(kaniko, origin, images, flags, kind):
+    assert (await kaniko(origin.commit({"Dockerfile": FROM_SCRATCH}), *flags)).code == 0
+    async with aiohttp.request("GET", f"http://{images.address}/v2/code/manifests/1", headers=ANY) as answer:
+        assert (answer.content_type, json.loads(await answer.read())["mediaType"]) == (kind, kind)
+
+
+FAILURES = {
+    "a failing RUN": (
+        "FROM python:3.11-slim\nRUN exit 42\n",
+        42,
+        "error building image: error building stage: failed to execute command: "
+        "waiting for process to exit: exit status 42",
+    ),
+    "an unknown instruction": (
+        "FROM scratch\n\nFOO bar\n",
+        1,
+        "error building image: parsing dockerfile: dockerfile parse error on line 3: unknown instruction: FOO",
+    ),
+    "an unknown base": (
+        "FROM python:9.9\n",
+        1,
+        "error building image: error building stage: GET https://index.docker.io/v2/python/manifests/9.9: "
+        "MANIFEST_UNKNOWN: manifest unknown; unknown tag=9.9",
+    ),
+    "a file that is not there": (
+        "FROM scratch\nCOPY nope.txt /\n",
+        1,
+        "lstat /kaniko/buildcontext/nope.txt: no such file or directory",
+    ),
+    "an empty file": ("\n", 1, "error building image: parsing dockerfile: file with no instructions"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+async def test_a_build_fails_by(case, kaniko, origin, images):
+    text, code, message = FAILURES[case]
+    ended = await kaniko(origin.commit({"Dockerfile": text}))
+    assert ended.code == code
+    assert message in ended.said.splitlines()[-1]
+    async with aiohttp.request("GET", f"http://{images.address}/v2/code/manifests/1", headers=ANY) as answer:
+        assert answer.status == 404
+
+
+@pytest.mark.parametrize(
+    ("branch", "commit", "message"),
+    [
+        ("nope", None, "Error: error resolving source context: reference not found"),
+        ("main", "0" * 40, "Error: error resolving source context: object not found"),
+    ],
+)
+async def test_a_commit_that_is_not_there(branch, commit, message, kaniko, origin):
+    there = origin.commit({"Dockerfile": FROM_SCRATCH})
+    ended = await kaniko(commit or there, branch=branch)
+    assert (ended.code, ended.said.splitlines()[0]) == (1, message)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--verbose", "Error: unknown flag: --verbose"),
+        ("build", 'Error: unknown command "build" for "executor"'),
+        ("--target", "Error: flag needs an argument: --target"),
+        ("--dockerfile=Containerfile", "Error: error resolving dockerfile path: please provide a valid path"),
+        ("--git=branch=,single-branch=true", "Error: error resolving source context: invalid branch"),
+    ],
+)
+async def test_a_command_line_it_refuses(flag, message, kaniko, origin):
+    ended = await kaniko(origin.commit({"Dockerfile": FROM_SCRATCH}), flag)
+    assert ended.code == 1
+    assert ended.said.startswith(message)
+
+
+async def test_a_registry_without_tls_must_be_named(kaniko, origin, images):
+    ended = await kaniko(origin.commit({"Dockerfile": FROM_SCRATCH}), "--insecure-registry=", to="x:1")
+    assert ended.code == 0, "named once is enough"
+    other = f"--destination=localhost:{images.address.split(':')[1]}/x:1"
+    ended = await kaniko(origin.commit({}), other)
+    assert ended.code == 1
+    assert "error checking push permissions" in ended.said
+    assert "http: server gave HTTP response to HTTPS client" in ended.said
+
+
+async def test_a_dockerfile_beside_the_context_with_its_own_ignore_file(kaniko, origin, images, tmp_path):
+    made = tmp_path / "gen" / "Dockerfile"
+    made.parent.mkdir()
+    made.write_text(FROM_SCRATCH)
+    made.with_name("Dockerfile.dockerignore").write_text(".git\nsecret.txt\n")
+    commit = origin.commit({"train.py": "", "secret.txt": "s", ".dockerignore": "train.py"})
+    ended = await kaniko(commit, f"--dockerfile={made}", "--log-format=json")
+    assert ended.code == 0, ended.said
+    assert json.loads(ended.said.splitlines()[0])["level"] == "info"
+    await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs")
+    assert sorted(path.name for path in Path(tmp_path / "rootfs/app").iterdir()) == [
+        ".dockerignore",
+        "train.py",
+    ]
