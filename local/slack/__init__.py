@@ -24,9 +24,9 @@ class Slack(People):
 
     bot_token, app_token = BOT_TOKEN, APP_TOKEN
 
-    async def start(self, port: int, rates: Mapping[str, Rate], clock: Callable[[], float]) -> None:
+    async def start(self, port: int, rates: Mapping[str, Rate]) -> None:
         self._page = Page(self)
-        api = WebApi(self.workspace, self.sockets, rates, clock)
+        api = WebApi(self.workspace, self.sockets, rates)
         app = web.Application()
         app.add_routes([web.route("*", "/api/{method}", api.handle), web.get("/link/", self.sockets.link)])
         app.add_routes([web.post("/{kind:commands|actions}/{tail:.+}", self.respond), *self._page.routes()])
@@ -72,6 +72,6 @@ async def serve(
     clock: Callable[[], float] = time.monotonic,
 ) -> Slack:
     """A running Slack on 127.0.0.1. `rates` are for single methods; `clock` times rates and response URLs."""
-    slack = Slack(Workspace(), SocketMode(ack_seconds), commands, clock)
-    await slack.start(port, rates or {}, clock)
+    slack = Slack(Workspace(clock), SocketMode(ack_seconds), commands)
+    await slack.start(port, rates or {})
     return slack

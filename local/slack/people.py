@@ -1,10 +1,10 @@
 """What people do in Slack and what it sends to the bot: messages, slash commands, clicks, response URLs."""
 
 import asyncio
+import html
 import re
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,17 +51,15 @@ class ResponseUrl:
 class People:
     """Users and channels are given by name or id."""
 
-    def __init__(
-        self, workspace: Workspace, sockets: SocketMode, commands: tuple[str, ...], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, workspace: Workspace, sockets: SocketMode, commands: tuple[str, ...]) -> None:
         self.workspace, self.sockets, self.commands, self.site = workspace, sockets, commands, ""
         self.tasks: set[asyncio.Task[None]] = set()
-        self._clock = clock
         self._urls: dict[str, ResponseUrl] = {}
 
     def say(self, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
         """Post a message; the bot is told when it is mentioned."""
         place = self.workspace.channel(channel)
+        text = html.escape(text, quote=False)
         for someone in (*PEOPLE, BOT):
             text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text)
         message = self.workspace.post(place, self.workspace.person(user), {"text": text}, thread_ts)
@@ -94,7 +92,7 @@ class People:
         if command not in self.commands:
             self._slackbot(place, person, UNKNOWN.format(command))
             return None
-        url = self._url("commands", ResponseUrl(place, person, None, self._clock() + URL_SECONDS))
+        url = self._url("commands", ResponseUrl(place, person, None, self.workspace.clock() + URL_SECONDS))
         payload = (
             COMMON
             | {"team_id": TEAM_ID, "team_domain": TEAM_DOMAIN, "is_enterprise_install": "false"}
@@ -127,7 +125,7 @@ class People:
             "channel_id": place.id,
             "is_ephemeral": ts in whispers,
         }
-        url = self._url("actions", ResponseUrl(place, person, message, self._clock() + URL_SECONDS))
+        url = self._url("actions", ResponseUrl(place, person, message, self.workspace.clock() + URL_SECONDS))
         payload = (
             COMMON
             | {"type": "block_actions", "trigger_id": _trigger(), "response_url": url, "actions": [action]}
@@ -152,7 +150,7 @@ class People:
         url = self._urls.get(request.path)
         if url is None or url.uses >= URL_USES:
             return web.json_response({"ok": False, "error": "used_url"}, status=404)
-        if self._clock() > url.expires:
+        if self.workspace.clock() > url.expires:
             return web.json_response({"ok": False, "error": "expired_url"}, status=410)
         url.uses += 1
         try:

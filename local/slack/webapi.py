@@ -55,11 +55,8 @@ RATES = {
 
 
 class WebApi:
-    def __init__(
-        self, workspace: Workspace, sockets: SocketMode, rates: Mapping[str, Rate], clock: Callable[[], float]
-    ) -> None:
-        self.workspace, self.sockets = workspace, sockets
-        self._rates, self._clock = RATES | dict(rates), clock
+    def __init__(self, workspace: Workspace, sockets: SocketMode, rates: Mapping[str, Rate]) -> None:
+        self.workspace, self.sockets, self._rates = workspace, sockets, RATES | dict(rates)
         self._purses: dict[str, tuple[float, float]] = {}  # what is left of the burst, and since when
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -82,7 +79,7 @@ class WebApi:
         return method(arguments, f"{request.scheme}://{request.host}")
 
     def _spend(self, method: str, channel: str) -> None:
-        rate, now, purse = self._rates[method], self._clock(), f"{method} {channel}"
+        rate, now, purse = self._rates[method], self.workspace.clock(), f"{method} {channel}"
         left, since = self._purses.get(purse, (rate.burst, now))
         left = min(rate.burst, left + (now - since) * rate.per_minute / 60)
         self._purses[purse] = (left - 1 if left >= 1 else left, now)

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -56,7 +56,8 @@ class Channel:
 class Workspace:
     """Kept in memory, told to whoever listens."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
         everyone = {person.id for person in PEOPLE}
         sweeps = Channel("C01SWEEPS00", "sweeps", everyone | {BOT.id})
         vision = Channel("C01VISION00", "vision", {ADA.id, GRACE.id, BOT.id})
@@ -89,15 +90,13 @@ class Workspace:
         channel_id = f"D{person.id[1:]}"
         return self.channels.setdefault(channel_id, Channel(channel_id, "directmessage", {person.id, BOT.id}))
 
-    def post(
-        self, channel: Channel, author: User, content: Mapping[str, Any], thread_ts: str | None = None
-    ) -> Message:
+    def post(self, channel: Channel, by: User, content: Message, thread_ts: str | None = None) -> Message:
         """Say something; `content` holds text, blocks, metadata and the like."""
-        message = self._message(author, content, thread_ts)
+        message = self._message(by, content, thread_ts)
         channel.messages[message["ts"]] = message
         self._tell("posted", channel.id, message)
         if parent := channel.messages.get(thread_ts or ""):
-            users = list(dict.fromkeys([*parent.get("reply_users", []), author.id]))
+            users = list(dict.fromkeys([*parent.get("reply_users", []), by.id]))
             parent |= {"thread_ts": thread_ts, "latest_reply": message["ts"], "reply_users": users}
             parent |= {"reply_count": parent.get("reply_count", 0) + 1, "reply_users_count": len(users)}
             self._tell("edited", channel.id, parent)
@@ -107,7 +106,7 @@ class Workspace:
         self,
         channel: Channel,
         to: User,
-        content: Mapping[str, Any],
+        content: Message,
         thread_ts: str | None = None,
         by: User = BOT,
     ) -> Message:
@@ -117,9 +116,7 @@ class Workspace:
         self._tell("posted", channel.id, message, to.id)
         return message
 
-    def edit(
-        self, channel: Channel, message: Message, content: Mapping[str, Any], to: str | None = None
-    ) -> None:
+    def edit(self, channel: Channel, message: Message, content: Message, to: str | None = None) -> None:
         """Replace the parts named in `content`; None removes a part."""
         message |= _stored(content) | {"edited": {"user": message["user"], "ts": self.stamp()}}
         for gone in [key for key, value in content.items() if value is None]:
@@ -130,7 +127,7 @@ class Workspace:
         self.whispers[to].remove(message) if to else channel.messages.pop(message["ts"])
         self._tell("deleted", channel.id, message, to)
 
-    def _message(self, author: User, content: Mapping[str, Any], thread_ts: str | None) -> Message:
+    def _message(self, author: User, content: Message, thread_ts: str | None) -> Message:
         app = {"bot_id": BOT.bot_id, "app_id": APP_ID} if author is BOT else {}
         thread = {"thread_ts": thread_ts} if thread_ts else {}
         shown = {"type": "message", "user": author.id, "ts": self.stamp(), "team": TEAM_ID, "text": ""}
@@ -141,5 +138,5 @@ class Workspace:
             hear({"type": kind, "channel": channel, "message": copy.deepcopy(message), "to": to})
 
 
-def _stored(content: Mapping[str, Any]) -> Message:
+def _stored(content: Message) -> Message:
     return {k: limits.completed(v) if k == "blocks" else v for k, v in content.items() if v is not None}
