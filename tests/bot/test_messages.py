@@ -1,0 +1,120 @@
+"""The parent shows the present; events say their part once; nothing anybody wrote can ping or break out."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.messages import EVENTS, Links, event, parent
+from bot.models import Event, EventKind, Phase, Progress, Result
+from bot.mrkdwn import CODE_LIMIT, block, code, link, plain
+from local.slack.limits import complaints
+from tests.bot.sweeps import OWNER, PLAN, REQUEST, a_sweep
+
+BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})
+BUSY = Progress(running=2, waiting=1, succeeded=1, failed=1, best=BEST)
+RUNNING = a_sweep(Phase.RUNNING, submitted=True, progress=BUSY)
+NASTY = "<!channel> <@U1> *x* `y` ```z``` & \u202eevil 🚀"
+
+
+def shown(sweep, links=Links()):
+    message = parent(sweep, links)
+    return "\n".join(b["text"]["text"] for b in message.blocks if b["type"] == "section")
+
+
+def test_a_running_sweep_at_a_glance():
+    assert shown(RUNNING).splitlines() == [
+        ":runner: *lr-brave-otter* · Searching",
+        f"<@{OWNER}> searches `lr` on `main` at `01234567` Try a wider net · 1 GPU per trial",
+        "`██████████░░░░░░░░░░`  2 of 4 trials · 2 running · 1 waiting · 1 failed",
+        "Best so far: `val_loss` *0.03125* with `lr=0.01 optimizer=adam`",
+    ]
+
+
+def test_links_appear_when_there_is_something_behind_them():
+    message = parent(RUNNING, Links(katib="https://kf/x", mlflow="https://ml/y"))
+    [context] = [b for b in message.blocks if b["type"] == "context"]
+    assert context["elements"][0]["text"] == "<https://kf/x|Katib>  ·  <https://ml/y|MLflow runs>"
+
+
+@pytest.mark.parametrize("phase", [p for p in Phase if p not in {Phase.RECEIVED, Phase.REFUSED}])
+def test_the_button_is_there_as_long_as_it_means_something(phase):
+    kinds = [b["type"] for b in parent(a_sweep(phase), Links()).blocks]
+    assert ("actions" in kinds) is not (phase.final or phase is Phase.STOPPING)
+
+
+def test_the_button_becomes_who_did_it():
+    done = a_sweep(Phase.CANCELLED, cancelled_by="U7")
+    assert "Cancelled by <@U7>" in shown(done)
+    assert parent(done, Links()).text == "lr-brave-otter: Cancelled by <@U7>"
+
+
+def test_the_fingerprint_changes_with_what_is_shown_only():
+    same = replace(RUNNING, version=9, told=("x",))
+    assert parent(same, Links()).fingerprint == parent(RUNNING, Links()).fingerprint
+    more = replace(RUNNING, progress=replace(BUSY, running=1))
+    assert parent(more, Links()).fingerprint != parent(RUNNING, Links()).fingerprint
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_every_event_has_words_without_holes(kind):
+    happened = Event(kind=kind, text="why", detail="log", trial="t1", result=BEST, seconds=41.7)
+    text = event(RUNNING, happened)
+    assert text
+    assert "None" not in text
+
+
+def test_every_kind_of_event_is_known():
+    assert set(EVENTS) == set(EventKind)
+
+
+def test_the_end_shows_the_command_that_trains_the_best():
+    done = replace(RUNNING, phase=Phase.SUCCEEDED, reason="4 trials are done")
+    text = event(done, Event(kind=EventKind.SUCCEEDED))
+    assert "```\npython train.py --lr=0.01 --optimizer=adam\n```" in text
+
+
+def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
+    nasty = replace(
+        RUNNING,
+        request=replace(REQUEST, branch=NASTY),
+        plan=replace(PLAN, subject=NASTY),
+        reason=NASTY,
+    )
+    for text in (shown(nasty), event(nasty, Event(kind=EventKind.TRIAL_FAILED, text=NASTY, detail=NASTY))):
+        assert "<!channel>" not in text
+        assert "<@U1>" not in text
+        assert text.count("```") % 2 == 0
+
+
+def test_worst_contents_pass_slacks_limits():
+    long = "x" * 5000
+    huge = replace(
+        RUNNING,
+        request=replace(REQUEST, branch=long),
+        plan=replace(PLAN, subject=long),
+        reason=long,
+        progress=replace(BUSY, best=replace(BEST, parameters={f"p{i}": "v" * 60 for i in range(60)})),
+    )
+    assert complaints(list(parent(huge, Links(katib="https://k/x", mlflow="https://m/x")).blocks)) == []
+    assert len(event(huge, Event(kind=EventKind.TRIAL_FAILED, detail=long))) < 4000
+
+
+def test_a_long_log_keeps_its_end():
+    text = block("\n".join(f"line {n}" for n in range(2000)))
+    assert text.endswith("line 1999\n```")
+    assert text.startswith("```\n…\nline ")
+    assert len(text) < CODE_LIMIT + 20
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (plain("a < b & c"), "a &lt; b &amp; c"),
+        (code("feat`x`"), "`featˋxˋ`"),
+        (code(""), ""),
+        (link("https://x", "a|b"), "<https://x|a¦b>"),
+        (block(""), ""),
+    ],
+)
+def test_mrkdwn(made, expected):
+    assert made == expected

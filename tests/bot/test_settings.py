@@ -1,0 +1,76 @@
+"""Settings: one sentence for each mistake, no secret in it, and .env.example in step."""
+
+from pathlib import Path
+
+import pytest
+
+from bot.models import UserError
+from bot.settings import Settings
+
+EXAMPLE = Path(__file__).parent.parent.parent / ".env.example"
+GOOD = {
+    "SLACK_BOT_TOKEN": "xoxb-1",
+    "SLACK_APP_TOKEN": "xapp-1",
+    "REDIS_URL": "redis://redis:6379/0",
+    "SWEEPBOT_CONFIG": "/etc/sweepbot/config.yaml",
+    "IMAGE_REGISTRY": "registry.example:5000",
+    "MLFLOW_TRACKING_URI": "http://mlflow:5000/",
+}
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def read(monkeypatch, **changes):
+    for name, value in {**GOOD, **changes}.items():
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    return Settings.read()
+
+
+def test_six_settings_are_enough(monkeypatch):
+    settings = read(monkeypatch)
+    assert settings.registry_push == settings.registry_api == "registry.example:5000"
+    assert settings.mlflow_ui == settings.mlflow_tracking_uri == "http://mlflow:5000"
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_missing_one_is_named(monkeypatch, name):
+    with pytest.raises(UserError, match=rf"^{name} is not set\. It is "):
+        read(monkeypatch, **{name: None})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("SLACK_BOT_TOKEN", "hunter2", "a bot token starts with xoxb-"),
+        ("SLACK_APP_TOKEN", "xoxb-hunter2", "an app-level token starts with xapp-"),
+        ("REDIS_URL", "redis:6379", "is not an address with a scheme"),
+        ("IMAGE_REGISTRY", "https://registry", "should be HOST or HOST:PORT"),
+        ("IMAGE_REGISTRY_PLAIN_HTTP", "maybe", "boolean"),
+        ("WORKER_TURNS", "0", "greater than or equal to 1"),
+    ],
+)
+def test_a_malformed_one_is_named_with_what_is_wrong(monkeypatch, name, value, sentence):
+    with pytest.raises(UserError) as caught:
+        read(monkeypatch, **{name: value})
+    assert str(caught.value).startswith(f"{name} is malformed: ")
+    assert sentence in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_example_lists_every_setting_with_its_help_line():
+    lines = EXAMPLE.read_text().splitlines()
+    listed = {
+        line.lstrip("# ").partition("=")[0]: above.removeprefix("# ")
+        for above, line in zip(lines, lines[1:], strict=False)
+        if "=" in line and not line.startswith("# -")
+    }
+    assert listed == {n.upper(): f.description for n, f in Settings.model_fields.items()}
+
+
+def test_secrets_do_not_print(monkeypatch):
+    assert "xoxb-1" not in repr(read(monkeypatch))

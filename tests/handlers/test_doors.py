@@ -1,0 +1,116 @@
+"""Commands and clicks through Bolt's own dispatch: queued durably, then acknowledged, once."""
+
+from dataclasses import replace
+
+import pytest
+from redis.exceptions import ConnectionError as RedisDown
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.messages import CANCEL
+from bot.models import Phase
+from bot.queue import Queue
+from bot.store import Store
+from handlers.app import build
+from handlers.door import Door
+from local.slack import serve
+from tests.bot.sweeps import CONFIG, NOW, a_sweep
+
+
+@pytest.fixture
+async def slack():
+    slack = await serve()
+    yield slack
+    await slack.close()
+
+
+@pytest.fixture
+def door(redis):
+    return Door(store=Store(redis), queue=Queue(redis), config=CONFIG, namespace="sweeps", now=lambda: NOW)
+
+
+@pytest.fixture
+def app(slack, door):
+    return build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), door)
+
+
+def a_command(text, trigger="trigger-1"):
+    body = {
+        "command": "/sweep",
+        "text": text,
+        "trigger_id": trigger,
+        "user_id": "U1",
+        "user_name": "ada",
+        "channel_id": "C1",
+        "team_id": "T1",
+        "response_url": "https://hooks/1",
+    }
+    return AsyncBoltRequest(mode="socket_mode", body=body)
+
+
+def a_click(value):
+    body = {
+        "type": "block_actions",
+        "user": {"id": "U1", "username": "ada", "team_id": "T1"},
+        "team": {"id": "T1"},
+        "channel": {"id": "C1"},
+        "response_url": "https://hooks/2",
+        "trigger_id": "trigger-2",
+        "actions": [{"action_id": CANCEL, "block_id": "b", "type": "button", "value": value}],
+    }
+    return AsyncBoltRequest(mode="socket_mode", body=body)
+
+
+async def test_a_command_is_stored_and_queued_before_it_is_acknowledged(app, door):
+    answer = await app.async_dispatch(a_command("branch=main space=lr gpus=2"))
+    lease = await door.queue.get(wait=0)
+    assert (answer.status, lease.item in answer.body) == (200, True)
+    sweep = await door.store.get(lease.item)
+    assert (sweep.phase, sweep.request.gpus, sweep.asker.channel) == (Phase.RECEIVED, 2, "C1")
+
+
+async def test_a_repeated_delivery_starts_nothing_twice(app, door):
+    first = await app.async_dispatch(a_command("branch=main space=lr"))
+    again = await app.async_dispatch(a_command("branch=main space=lr"))
+    other = await app.async_dispatch(a_command("branch=main space=lr", trigger="trigger-9"))
+    assert first.body == again.body != other.body
+    assert len(await door.store.active()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("", "/sweep branch=main gpus=1 space=lr"),
+        ("help", "Start a sweep"),
+        ("branch=main spaec=lr", "space"),
+        ("branch=main space=lr cmd='oops", "quote"),
+    ],
+)
+async def test_what_starts_nothing(app, door, text, answer):
+    response = await app.async_dispatch(a_command(text))
+    assert response.status == 200
+    assert answer in response.body
+    assert await door.store.active() == set()
+
+
+async def test_a_queue_out_of_reach_is_admitted(app, door, monkeypatch):
+    async def down(*_):
+        raise RedisDown
+
+    monkeypatch.setattr(door.store, "create", down)
+    response = await app.async_dispatch(a_command("branch=main space=lr"))
+    assert (response.status, "nothing was done" in response.body) == (200, True)
+
+
+async def test_what_people_type_pings_nobody_in_the_answer(app):
+    response = await app.async_dispatch(a_command("branch=<!channel> space=lr"))
+    assert "<!channel>" not in response.body
+
+
+async def test_a_click_waits_in_the_sweeps_mailbox(app, door):
+    sweep = a_sweep(Phase.RUNNING)
+    await door.store.create(lambda i: replace(sweep, id=i), [sweep.id], sweep.delivery)
+    response = await app.async_dispatch(a_click(sweep.id))
+    [ask] = await door.store.asks(sweep.id)
+    assert (response.status, ask.act, ask.user, ask.response_url) == (200, "cancel", "U1", "https://hooks/2")
+    assert (await door.queue.get(wait=0)).item == sweep.id
