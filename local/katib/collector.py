@@ -4,6 +4,7 @@ As the real one it looks once, after the training has ended, and needs a marker 
 """
 
 import asyncio
+import contextlib
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from local.kubernetes.kinds import Object
 
+Log = Callable[[str], None]
 UNAVAILABLE = "unavailable"
 DTYPES = {1: (np.float32, "float_val"), 2: (np.float64, "double_val"), 3: (np.int32, "int_val")}
 
@@ -57,7 +59,7 @@ class Collector:
         pod: Object,
         container: Object,
         volumes: Mapping[str, Path],
-        log: Callable[[str], None],
+        log: Log,
         siblings: Mapping[str, asyncio.Future[int]],
     ) -> int:
         """The container's exit code. `siblings` are the exit codes of the pod's other containers, by name."""
@@ -70,9 +72,8 @@ class Collector:
         main = next(one["name"] for one in others if marker in " ".join(one.get("args", [])))
         await asyncio.wait([siblings[main]])
         if "completed" not in [path.read_text().strip() for path in folder.glob("*.pid")]:
-            log(
-                f"FileNotFoundError: [Errno 2] No such file or directory: '{PurePosixPath(inside)}/<pid>.pid'"
-            )
+            missing = PurePosixPath(inside) / "<pid>.pid"
+            log(f"FileNotFoundError: [Errno 2] No such file or directory: '{missing}'")
             return 1
         names = args["-m"].split(";")
         logs = await asyncio.to_thread(lambda: list(read_events(folder, inside, names, log)))
@@ -84,9 +85,7 @@ class Collector:
         return 0
 
 
-def read_events(
-    folder: Path, inside: str, metrics: list[str], log: Callable[[str], None]
-) -> Iterator[Reported]:
+def read_events(folder: Path, inside: str, metrics: list[str], log: Log) -> Iterator[Reported]:
     """Every value under a matching tag. A tag need only begin like the metric, its folder end like it."""
     for path in sorted(one for one in folder.rglob("*tfevents*") if one.is_file()):
         place = PurePosixPath(inside) / path.relative_to(folder)
@@ -126,20 +125,12 @@ def _summary(metric: str, logs: list[Reported]) -> Object:
     found = {"name": metric, "min": UNAVAILABLE, "max": UNAVAILABLE, "latest": UNAVAILABLE}
     last = -math.inf
     for _, value, second in (one for one in logs if one.metric == metric):
-        number = _number(value)
-        if number is not None and found["min"] == UNAVAILABLE:
-            found |= {"min": value, "max": value}
-        elif number is not None and number < float(found["min"]):
-            found["min"] = value
-        elif number is not None and number > float(found["max"]):
-            found["max"] = value
+        with contextlib.suppress(ValueError):  # a text has only a latest value
+            number = float(value)
+            if found["min"] == UNAVAILABLE:
+                found |= {"min": value, "max": value}
+            found["min"] = value if number < float(found["min"]) else found["min"]
+            found["max"] = value if number > float(found["max"]) else found["max"]
         if second >= last:
             last, found["latest"] = second, value
     return found
-
-
-def _number(value: str) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None

@@ -4,6 +4,7 @@ A port of the real reconcilers, their surprises included: a deleted Trial comes 
 their Experiment's end, conditions from outside are respected, and a turn that fails writes no status.
 """
 
+import asyncio
 import logging
 
 from local.katib import trials
@@ -16,36 +17,41 @@ from local.katib.webhooks import restartable
 from local.kubernetes.kinds import Object, Refused
 from local.kubernetes.store import Store
 
+KINDS = ("Experiment", "Suggestion", "Trial")
 FINISHED = ("Succeeded", "Failed")
 logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """One turn per change. A turn looks at the store again, so that a turn too many does nothing."""
+    """A turn for each object a change concerns, once however many changes. A turn too many does nothing."""
 
     def __init__(self, store: Store, metrics: MetricsStore) -> None:
         self._store, self._metrics, self._services = store, metrics, Suggestions()
         metrics.on_report = self._reported
+        self._due: dict[tuple[str, str, str], None] = {}
+        self._woken = asyncio.Event()
 
     async def run(self) -> None:
-        async for _, obj in self._store.subscribe("Experiment", "Suggestion", "Trial", "Job"):
-            meta, kind = obj["metadata"], obj["kind"]
-            owners = [
-                one["name"]
-                for one in meta.get("ownerReferences", [])
-                if one["kind"] in ("Trial", "Experiment")
-            ]
-            affected = {
-                "Experiment": [("Experiment", meta["name"])],
-                "Suggestion": [("Suggestion", meta["name"]), ("Experiment", meta["name"])],
-                "Trial": [
-                    ("Trial", meta["name"]),
-                    *((above, name) for name in owners for above in ("Suggestion", "Experiment")),
-                ],
-                "Job": [("Trial", name) for name in owners],
-            }
-            for above, name in affected[kind]:
-                self._turn(above, meta["namespace"], name)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            while await self._woken.wait():
+                self._woken.clear()
+                while self._due:
+                    self._due.pop(first := next(iter(self._due)))
+                    self._turn(*first)
+                    await asyncio.sleep(0)
+
+    async def _watch(self) -> None:
+        async for _, obj in self._store.subscribe(*KINDS, "Job"):
+            meta = obj["metadata"]
+            affected = [(obj["kind"], meta["name"])]
+            for above in meta.get("ownerReferences", []):
+                affected += [("Suggestion", above["name"])] if above["kind"] == "Experiment" else []
+                affected.append((above["kind"], above["name"]))
+            for kind, name in affected:
+                if kind in KINDS:
+                    self._due[kind, meta["namespace"], name] = None
+            self._woken.set()
 
     def _reported(self, trial: str) -> None:
         for obj in self._store.list("Trial"):
@@ -122,11 +128,8 @@ class Controller:
         if suggestion is None:
             return
         given = suggestion["status"].get("suggestions", [])
-        rank = {one["name"]: index for index, one in enumerate(given)}
-        newest = sorted(
-            (rank.get(trial["metadata"]["name"], -1), trial["metadata"]["name"]) for trial in made
-        )[-count:]
-        names = [name for _, name in newest]
+        alive = {trial["metadata"]["name"] for trial in made}
+        names = [one["name"] for one in given if one["name"] in alive][-count:]
         for name in names:
             self._store.delete("Trial", exp["metadata"]["namespace"], name)
             self._turn("Trial", exp["metadata"]["namespace"], name)
@@ -156,17 +159,10 @@ class Controller:
     def _create_suggestion(self, exp: Object, requests: int) -> None:
         meta, spec = exp["metadata"], exp["spec"]
         copied = {key: meta[key] for key in ("name", "namespace", "labels", "annotations") if key in meta}
-        suggestion = {
-            "apiVersion": exp["apiVersion"],
-            "kind": "Suggestion",
-            "metadata": {**copied, "ownerReferences": [owner(exp)]},
-            "spec": {
-                "algorithm": spec["algorithm"],
-                "requests": requests,
-                "resumePolicy": spec["resumePolicy"],
-            },
-        }
-        self._store.create(suggestion)
+        head = {"apiVersion": exp["apiVersion"], "kind": "Suggestion"}
+        kept = {key: spec[key] for key in ("algorithm", "resumePolicy")}
+        metadata = {**copied, "ownerReferences": [owner(exp)]}
+        self._store.create({**head, "metadata": metadata, "spec": {**kept, "requests": requests}})
 
     def _request(self, suggestion: Object, requests: int) -> None:
         meta = suggestion["metadata"]
@@ -177,12 +173,12 @@ class Controller:
         if suggestion is None or is_true(suggestion, *FINISHED):
             return
         why = "Suggestion is succeeded"
-        for type_, message in (
+        for type_, thing in (
             ("Running", "Suggestion is not running"),
             ("DeploymentReady", "Deployment is not ready"),
         ):
             if is_true(suggestion, type_):
-                mark(suggestion, type_, why, message, "False")
+                mark(suggestion, type_, why, thing, "False")
         never = exp["spec"]["resumePolicy"] == "Never"
         end = "can't be restarted" if never else "suggestion volume is not deleted, can be restarted"
         mark(suggestion, "Succeeded", "Experiment is succeeded", f"{why}, {end}")
@@ -192,7 +188,7 @@ class Controller:
         suggestion = self._suggestion_of(exp)
         if suggestion and exp["spec"]["resumePolicy"] == "FromVolume":
             unmark(suggestion, "Succeeded")
-            mark(suggestion, "Running", "Suggestion is restarting", "Suggestion is not running", "False")
+            mark(suggestion, "Running", "Experiment is restarting", "Suggestion is not running", "False")
             save(self._store, suggestion)
 
     def _suggestion(self, suggestion: Object) -> None:
@@ -216,6 +212,7 @@ class Controller:
                 mark(suggestion, "Running", "SuggestionRunning", "Suggestion is running")
                 save(self._store, suggestion)
                 given = status.get("suggestions", [])
-                if new := self._services.next(suggestion, exp, self._trials(exp)):
-                    status |= {"suggestions": given + new, "suggestionCount": len(given + new)}
+                if (missing := suggestion["spec"]["requests"] - len(given)) > 0:
+                    given += self._services.next(suggestion, exp, self._trials(exp), missing)
+                    status |= {"suggestions": given, "suggestionCount": len(given)}
         save(self._store, suggestion)

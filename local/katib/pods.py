@@ -31,8 +31,7 @@ def admit(store: Store, pod: Object) -> Object:
         raise denied("mutator.pod", f"{why} {[one['name'] for one in containers]}")
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{TRIAL}']"}}
     main.setdefault("env", []).append({"name": "KATIB_TRIAL_NAME", "valueFrom": source})
-    primary = spec.get("primaryPodLabels", {}).items() <= labels.items()
-    if primary and spec["metricsCollector"]["collector"]["kind"] != "Push":
+    if spec["metricsCollector"]["collector"]["kind"] != "Push":
         _collect(new, main, trial)
     return new
 
@@ -49,17 +48,13 @@ def _trial_of(store: Store, pod: Object) -> Object | None:
 
 def _collect(pod: Object, main: Object, trial: Object) -> None:
     collector, objective = trial["spec"]["metricsCollector"], trial["spec"]["objective"]
-    kind = collector["collector"]["kind"]
-    place = collector.get("source", {}).get("fileSystemPath", {"path": "/var/log/katib/metrics.log"})["path"]
-    events = kind == "TensorFlowEvent"
-    folder = place if events else str(PurePosixPath(place).parent)
+    events = collector["collector"]["kind"] == "TensorFlowEvent"
+    folder = collector["source"]["fileSystemPath"]["path"] if events else "/var/log/katib"
+    place = folder if events else f"{folder}/metrics.log"
     metrics = ";".join([objective["objectiveMetricName"], *objective.get("additionalMetricNames", [])])
     args = ["-t", trial["metadata"]["name"], "-m", metrics, "-o-type", objective["type"]]
     args += ["-s-db", "katib-db-manager.kubeflow:6789", "-path", place]
-    if filters := collector.get("source", {}).get("filter", {}).get("metricsFormat"):
-        args += ["-f", ";".join(filters)]
-    if not events:
-        args += ["-format", collector.get("source", {}).get("fileSystemPath", {}).get("format", "TEXT")]
+    args += [] if events else ["-format", "TEXT"]
     mount = {"name": "metrics-volume", "mountPath": folder}
     sidecar = {
         "name": "metrics-collector" if events else "metrics-logger-and-collector",
@@ -72,19 +67,19 @@ def _collect(pod: Object, main: Object, trial: Object) -> None:
         },
         "volumeMounts": [mount],
     }
-    _wrap(main, f"1>{place} 2>&1" if kind == "StdOut" else "", folder)
+    _wrap(main, [] if events else [f"1>{place} 2>&1"], folder)
     main.setdefault("volumeMounts", []).append(dict(mount))
     pod["spec"]["containers"].append(sidecar)
     pod["spec"].setdefault("volumes", []).append({"name": "metrics-volume", "emptyDir": {}})
     pod["spec"]["shareProcessNamespace"] = True
 
 
-def _wrap(main: Object, redirect: str, folder: str) -> None:
+def _wrap(main: Object, redirect: list[str], folder: str) -> None:
     """Words are joined by one space, unquoted; Kubernetes makes `$$` of `$$$$`, sh its process id of that."""
     if not main.get("command"):
         raise denied("mutator.pod", NO_COMMAND)
     words = [*main["command"], *main.get("args", [])]
     shell = words[:2] if words[:2] in (["sh", "-c"], ["bash", "-c"]) else []
-    words = words[len(shell) :] + ([redirect] if redirect else [])
+    marker = str(PurePosixPath(folder) / "$$$$.pid")
     main["command"] = shell or ["sh", "-c"]
-    main["args"] = [" ".join([*words, "&&", "echo completed >", str(PurePosixPath(folder) / "$$$$.pid")])]
+    main["args"] = [" ".join([*words[len(shell) :], *redirect, "&& echo completed >", marker])]

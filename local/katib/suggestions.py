@@ -25,28 +25,26 @@ class Suggestions:
     def __init__(self) -> None:
         self._given: Counter[str] = Counter()
 
-    def next(self, suggestion: Object, experiment: Object, trials: Iterable[Object]) -> list[Object]:
-        """The assignments still missing of `spec.requests`. Raises ServiceError."""
-        status, algorithm = suggestion["status"], experiment["spec"]["algorithm"]
-        missing = suggestion["spec"]["requests"] - status.get("suggestionCount", 0)
-        if missing <= 0:
-            return []
+    def next(
+        self, suggestion: Object, experiment: Object, trials: Iterable[Object], count: int
+    ) -> list[Object]:
+        """So many new assignments. Raises ServiceError."""
+        algorithm = experiment["spec"]["algorithm"]
         if algorithm["algorithmName"] == "sobol":
             _refuse_killed(trials)
         uid = suggestion["metadata"]["uid"]
         seed = _settings(algorithm).get("random_state", uid)
         made = []
         try:
-            for index in range(self._given[uid], self._given[uid] + missing):
+            for index in range(self._given[uid], self._given[uid] + count):
                 values = _sample(experiment["spec"], seed, index)
                 name = f"{experiment['metadata']['name']}-{suffix(8)}"
                 assignments = [{"name": key, "value": value} for key, value in values.items()]
                 made.append({"name": name, "parameterAssignments": assignments})
         except (ValueError, IndexError, ArithmeticError) as error:
-            raise ServiceError(
-                f"rpc error: code = Unknown desc = Exception calling application: {error}"
-            ) from error
-        self._given[uid] += missing
+            why = f"rpc error: code = Unknown desc = Exception calling application: {error}"
+            raise ServiceError(why) from error
+        self._given[uid] += count
         return made
 
 

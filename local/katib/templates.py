@@ -19,6 +19,7 @@ META = re.compile(r"\$\{trialSpec\.(Name|Namespace|Kind|APIVersion|(Labels|Annot
 PLACEHOLDER = re.compile(r"\$\{trialParameters\..+?\}")
 OMITTED_FALSE = ("hostNetwork", "hostPID", "hostIPC", "readOnly", "stdin", "stdinOnce", "tty")
 OMITTED_MAPS = ("labels", "annotations", "nodeSelector", "matchLabels")
+NAMELESS = "name and reference must be specified and name must not contain '{' or '}'"
 UNKNOWN = "unable to find non-meta parameter from TrialParameters in ParameterAssignment"
 UNUSED = "unable to find parameter from ParameterAssignment in TrialParameters"
 
@@ -62,18 +63,19 @@ def fill(experiment: Object, trial: str, assignments: list[Object]) -> Object:
 
 def template_rules(spec: Object) -> Iterator[Rule]:
     template = spec.get("trialTemplate")
-    yield template is None, required(PATH)
-    if template is not None:
-        conditions = template.get("successCondition") and template.get("failureCondition")
-        nothing = f"{PATH}.trialSpec or {PATH}.configMap must be specified"
-        yield not template.get("primaryContainerName"), required(f"{PATH}.primaryContainerName")
-        yield not conditions, required(PATH, "successCondition and failureCondition must be specified")
-        if template.get("trialParameters") is None:
-            yield True, required(f"{PATH}.trialParameters")
-        elif template.get("trialSpec") is None:
-            yield True, required(f"{PATH}.TrialSource", nothing)
-        else:
-            yield from _placeholder_rules(template, spec.get("parameters", []))
+    if template is None:
+        yield True, required(PATH)
+        return
+    conditions = template.get("successCondition") and template.get("failureCondition")
+    yield not template.get("primaryContainerName"), required(f"{PATH}.primaryContainerName")
+    yield not conditions, required(PATH, "successCondition and failureCondition must be specified")
+    if template.get("trialParameters") is None:
+        yield True, required(f"{PATH}.trialParameters")
+    elif template.get("trialSpec") is None:
+        why = f"{PATH}.trialSpec or {PATH}.configMap must be specified"
+        yield True, required(f"{PATH}.TrialSource", why)
+    else:
+        yield from _placeholder_rules(template, spec.get("parameters", []))
 
 
 def _placeholder_rules(template: Object, declared: list[Object]) -> Iterator[Rule]:
@@ -84,18 +86,11 @@ def _placeholder_rules(template: Object, declared: list[Object]) -> Iterator[Rul
     known = [one.get("name") for one in declared]
     seen: set[tuple[str, str]] = set()
     for index, parameter in enumerate(parameters):
-        path, fields = (
-            f"{PATH}.trialParameters[{index}]",
-            [(key, parameter.get(key, "")) for key in ("name", "reference")],
-        )
+        path = f"{PATH}.trialParameters[{index}]"
+        fields = [(key, parameter.get(key, "")) for key in ("name", "reference")]
         (_, name), (_, reference) = fields
         if not name or not reference or "{" in name or "}" in name:
-            yield (
-                True,
-                invalid(
-                    path, "", "name and reference must be specified and name must not contain '{' or '}'"
-                ),
-            )
+            yield True, invalid(path, "", NAMELESS)
         elif again := [field for field in fields if field in seen]:
             key, value = again[0]
             yield True, invalid(f"{path}.{key}", value, f"parameter {key} {value} {twice}")
@@ -148,13 +143,9 @@ def _lost(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _meta(template: Object, meta: re.Match[str], trial: str, namespace: str) -> str:
-    own = {
-        "Name": trial,
-        "Namespace": namespace,
-        "Kind": template["kind"],
-        "APIVersion": template["apiVersion"],
-    }
-    entries = own if not meta[2] else template.get("metadata", {}).get(meta[2].lower(), {})
+    own = {"Name": trial, "Namespace": namespace, "Kind": template["kind"]}
+    own["APIVersion"] = template["apiVersion"]
+    entries = template.get("metadata", {}).get(meta[2].lower(), {}) if meta[2] else own
     if (key := meta[3] or meta[1]) not in entries:
         raise ReconcileError(f"illegal reference of trial metadata: {meta[0]}")
     return str(entries[key])
@@ -170,7 +161,7 @@ def _go(value: Any) -> str:
         return f"map[{' '.join(f'{key}:{_go(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):
         return f"[{' '.join(map(_go, value))}]"
-    return {True: "true", False: "false", None: "<nil>"}.get(value, str(value))
+    return "<nil>" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _structs(values: list[Object], *fields: str) -> str:

@@ -36,30 +36,19 @@ DIRECTORY = (
     "directory path where tensorflow event files exist is required by "
     ".spec.metricsCollectorSpec.source.fileSystemPath.path"
 )
-SUCCESS = {
-    "Job": "Complete",
-    "TrainJob": "Complete",
-    **dict.fromkeys(("PyTorchJob", "TFJob", "MPIJob"), "Succeeded"),
-}
+SUCCESS = {"Job": "Complete", "TrainJob": "Complete", "PyTorchJob": "Succeeded"}
 FIELDS = {"parameters", "objective", "algorithm", "earlyStopping", "trialTemplate", "metricsCollectorSpec"}
 FIELDS |= {*COUNTS, "nasConfig", "resumePolicy"}
+SPACE = ("min", "max", "step", "list")
 # Fields people write with the wrong JSON type: Go's struct, the path as its decoder names it, Go's type.
 TYPED = {
     **{f"ExperimentSpec.spec.{count}": "int32" for count in COUNTS},
-    **{
-        f"FeasibleSpace.spec.parameters.feasibleSpace.{key}": "string"
-        for key in ("min", "max", "step", "list")
-    },
+    **{f"FeasibleSpace.spec.parameters.feasibleSpace.{key}": "string" for key in SPACE},
     "ObjectiveSpec.spec.objective.goal": "float64",
     "AlgorithmSetting.spec.algorithm.algorithmSettings.value": "string",
     "TrialTemplate.spec.trialTemplate.retain": "bool",
 }
-GO: dict[str, tuple[type, ...]] = {
-    "int32": (int,),
-    "float64": (int, float),
-    "bool": (bool,),
-    "string": (str,),
-}
+GO: dict[str, tuple[type, ...]] = {"int32": (int,), "float64": (int, float), "bool": (bool,)}
 JSON = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 
 
@@ -78,11 +67,9 @@ def admit(store: Store, experiment: Object) -> Object:
     for struct, _, path in (name.partition(".") for name in TYPED):
         go = TYPED[f"{struct}.{path}"]
         for value in _leaves(new, path.split(".")):
-            if not isinstance(value, GO[go]) or isinstance(value, bool) != (go == "bool"):
-                field = f"Go struct field {struct}.{path} of type {go}"
-                raise denied(
-                    "defaulter.experiment", f"json: cannot unmarshal {JSON[type(value)]} into {field}"
-                )
+            if not isinstance(value, GO.get(go, (str,))) or isinstance(value, bool) != (go == "bool"):
+                field = f"into Go struct field {struct}.{path} of type {go}"
+                raise denied("defaulter.experiment", f"json: cannot unmarshal {JSON[type(value)]} {field}")
     new["spec"] = {key: value for key, value in new.get("spec", {}).items() if key in FIELDS}
     _set_defaults(new["spec"])
     namespace = store.get("Namespace", "", meta["namespace"]) or {"metadata": {}}
@@ -184,10 +171,8 @@ def _objective_rules(objective: Object | None) -> Iterator[Rule]:
     if objective is not None:
         name, more = given.get("objectiveMetricName", ""), given.get("additionalMetricNames", [])
         type_ = given.get("type", "")
-        yield (
-            type_ not in ("minimize", "maximize"),
-            invalid(f"{path}.type", type_, "must be minimize or maximize"),
-        )
+        wrong = type_ not in ("minimize", "maximize")
+        yield wrong, invalid(f"{path}.type", type_, "must be minimize or maximize")
         yield not name, required(f"{path}.objectiveMetricName")
         why = "should not contain spec.objective.objectiveMetricName"
         yield name in more, invalid(f"{path}.additionalMetricNames", more, why)
@@ -216,9 +201,7 @@ def _collector_rules(path: str, metrics_collector: Object) -> Iterator[Rule]:
     yield not known, invalid(f"{path}.collector.kind", kind, f"invalid metrics collector kind: {kind}")
     if kind == "TensorFlowEvent":
         place = metrics_collector["source"]["fileSystemPath"]
-        yield (
-            place["kind"] != "Directory" or not place["path"].startswith("/"),
-            required(f"{path}.source", DIRECTORY),
-        )
+        wrong = place["kind"] != "Directory" or not place["path"].startswith("/")
+        yield wrong, required(f"{path}.source", DIRECTORY)
         form = place.get("format")
         yield form, invalid(f"{path}.source.fileSystemPath.format", form, "must be empty")

@@ -47,7 +47,7 @@ class World:
     async def settle(self) -> None:
         """Until every reaction to every change has been seen: nothing here waits for time."""
         quiet = 0
-        while quiet < 10:
+        while quiet < 200:
             before = self.store.version
             await asyncio.sleep(0)
             quiet = quiet + 1 if self.store.version == before else 0
@@ -76,9 +76,11 @@ class World:
         self.store.patch("Job", "kaniko", trial, patch, subresource="status")
         await self.settle()
 
+    def losses(self, *values: str) -> list[Reported]:
+        return [Reported("loss", value, second) for second, value in enumerate(values)]
+
     async def succeed(self, trial: str, *losses: str) -> None:
-        logs = [Reported("loss", value, second) for second, value in enumerate(losses or ("0.9", "0.31"))]
-        self.katib.metrics.report(trial, logs)
+        self.katib.metrics.report(trial, self.losses(*losses or ("0.9", "0.31")))
         await self.job_ends(trial, COMPLETE)
 
     async def fail(self, trial: str) -> None:
