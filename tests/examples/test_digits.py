@@ -1,0 +1,93 @@
+"""The example repository: it trains, it logs what Katib reads, and Sweepbot accepts its spaces."""
+
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from bot.config import Limits
+from bot.models import SearchSpace, SweepRequest
+from bot.space import parse_space
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits"
+
+
+def train(*flags: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")}
+    command = [sys.executable, "train.py", *flags]
+    return subprocess.run(command, cwd=DIGITS, env=environment, capture_output=True, text=True, check=False)
+
+
+def scalars(folder: Path) -> dict[str, list[float]]:
+    """Every scalar by tag. A record of an event file is a length, its checksum, an Event and its checksum."""
+    found: dict[str, list[float]] = {}
+    for file in folder.glob("events.out.tfevents.*"):
+        content, at = file.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+            at += 16 + length
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append(value.simple_value)
+    return found
+
+
+def test_two_epochs_are_printed_and_logged_with_the_tags_of_the_spaces(tmp_path: Path) -> None:
+    run = train("--lr=0.003", "--epochs=2", "--tensorboard_dir", str(tmp_path))
+    printed = re.findall(r"epoch \d/2 val_loss=(\S+) val_accuracy=(\S+)", run.stdout)
+    logged = scalars(tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert [f"{loss:.4f}" for loss in logged["val_loss"]] == [loss for loss, _ in printed]
+    assert [f"{accuracy:.4f}" for accuracy in logged["val_accuracy"]] == [accuracy for _, accuracy in printed]
+    assert len(printed) == 2
+
+
+def test_the_learning_rate_matters_and_a_run_can_be_repeated(tmp_path: Path) -> None:
+    def loss(rate: str, folder: str) -> float:
+        train(f"--lr={rate}", "--epochs=2", "--tensorboard_dir", str(tmp_path / folder))
+        return scalars(tmp_path / folder)["val_loss"][-1]
+
+    good = loss("0.003", "good")
+    assert good < 0.6 * loss("0.0001", "slow")
+    assert good < 0.6 * loss("0.1", "wild")
+    assert good == loss("0.003", "again")
+
+
+def test_an_unknown_optimizer_fails_at_once_with_the_reason_last() -> None:
+    run = train("--optimizer=adamw")
+    assert run.returncode == 1
+    assert run.stdout == ""
+    assert run.stderr.splitlines()[-1] == "ValueError: unknown optimizer 'adamw': there are adam and sgd"
+
+
+def space(name: str) -> SearchSpace:
+    text = (DIGITS / "sweeps" / f"{name}.yaml").read_text()
+    return parse_space(text, f"sweeps/{name}.yaml", SweepRequest(branch="main", space=name), Limits())
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "trials", "parallel"),
+    [("lr", "random", 6, 2), ("depth", "grid", 6, 2), ("crash", "random", 4, 1)],
+)
+def test_every_space_is_accepted(name: str, algorithm: str, trials: int, parallel: int) -> None:
+    found = space(name)
+    assert (found.algorithm, found.max_trials, found.parallel) == (algorithm, trials, parallel)
+
+
+def test_every_parameter_of_a_space_is_a_flag_of_the_program() -> None:
+    flags = train("--help").stdout
+    for name in ("lr", "depth", "crash"):
+        for parameter in space(name).parameters:
+            assert f"--{parameter.name} " in flags
+
+
+def test_the_example_installs_the_versions_the_project_tests_with() -> None:
+    locked = (ROOT / "requirements" / "dev.txt").read_text()
+    for line in (DIGITS / "requirements.txt").read_text().splitlines():
+        assert re.search(rf"^{re.escape(line)}\b", locked, re.MULTILINE | re.IGNORECASE), line
