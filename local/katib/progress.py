@@ -27,8 +27,10 @@ def summarize(exp: Object, trials: list[Object]) -> bool:
         state = next((state for state in STATES if state in true), "Pending")
         lists[state].append(trial["metadata"]["name"])
     for state, names in lists.items():
-        fields = (f"{state[0].lower()}{state[1:]}TrialList", names), (_count_key(state), len(names))
-        status.update(fields) if names else [status.pop(key, None) for key, _ in fields]
+        for key in (listed := f"{state[0].lower()}{state[1:]}TrialList", _count_key(state)):
+            status.pop(key, None)
+        if names:
+            status |= {listed: names, _count_key(state): len(names)}
     status["trials"] = len(trials)
     best, reached = _best(exp["spec"]["objective"], trials)
     if best:

@@ -10,7 +10,7 @@ from local.kubernetes.store import Store
 def conditions_of(obj: Object, *types: str) -> list[Object]:
     """The true conditions of these types."""
     found: list[Object] = obj.get("status", {}).get("conditions", [])
-    return [one for one in found if one["status"] == "True" and one["type"] in types]
+    return [one for one in found if one.get("status") == "True" and one.get("type") in types]
 
 
 def is_true(obj: Object, *types: str) -> bool:
@@ -19,7 +19,7 @@ def is_true(obj: Object, *types: str) -> bool:
 
 def mark(obj: Object, type_: str, reason: str, message: str, value: str = "True") -> None:
     conditions = obj["status"].get("conditions", [])
-    old: Object = next((one for one in conditions if one["type"] == type_), {})
+    old: Object = next((one for one in conditions if one.get("type") == type_), {})
     if (old.get("status"), old.get("reason")) != (value, reason):
         since = old.get("lastTransitionTime", timestamp()) if old.get("status") == value else timestamp()
         new = {"type": type_, "status": value, "reason": reason, "message": message}
@@ -29,7 +29,7 @@ def mark(obj: Object, type_: str, reason: str, message: str, value: str = "True"
 
 def unmark(obj: Object, *types: str) -> None:
     conditions = obj["status"].get("conditions", [])
-    obj["status"]["conditions"] = [one for one in conditions if one["type"] not in types]
+    obj["status"]["conditions"] = [one for one in conditions if one.get("type") not in types]
 
 
 def begin(obj: Object) -> None:
@@ -40,7 +40,7 @@ def begin(obj: Object) -> None:
 def finish(obj: Object, type_: str, reason: str, message: str) -> None:
     """An end. What was Running is so no more, with the reason it had."""
     for running in conditions_of(obj, "Running"):
-        mark(obj, "Running", running["reason"], running["message"], "False")
+        mark(obj, "Running", running.get("reason", ""), running.get("message", ""), "False")
     mark(obj, type_, reason, message)
 
 

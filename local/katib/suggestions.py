@@ -74,7 +74,7 @@ def _settings(algorithm: Object) -> dict[str, str]:
 def _refuse_killed(trials: Iterable[Object]) -> None:
     for trial in trials:
         conditions = trial.get("status", {}).get("conditions")
-        if conditions and conditions[-1]["type"] == "Killed":
+        if conditions and conditions[-1].get("type") == "Killed":
             raise ServiceError("rpc error: code = Internal desc = Unexpected Trial condition: KILLED")
 
 

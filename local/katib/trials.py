@@ -73,11 +73,8 @@ def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) ->
     spec, status, said = trial["spec"], trial["status"], f"Job {job['metadata']['name']}"
     if failed := _met(spec["failureCondition"], job):
         _end(trial, "Failed", "TrialFailed", "Trial has failed", failed)
-        event = (
-            "Normal",
-            "JobFailed",
-            f"{said} has failed. {failed.get('message', '')} {failed.get('reason', '')}",
-        )
+        why = f"{failed.get('message', '')} {failed.get('reason', '')}"
+        event = "Normal", "JobFailed", f"{said} has failed. {why}"
     elif complete := _met(spec["successCondition"], job):
         names = [one["name"] for one in spec["objective"]["metricStrategies"]]
         observation = metrics.observation(trial["metadata"]["name"], names)
@@ -105,8 +102,9 @@ def _met(expression: str, job: Object) -> Object | None:
 
 
 def _end(trial: Object, type_: str, reason: str, message: str, condition: Object) -> None:
-    because = {
-        key: f". Job {key}: {condition[key]}" if condition.get(key) else "" for key in ("reason", "message")
-    }
-    finish(trial, type_, reason + because["reason"], message + because["message"])
+    reason, message = (
+        f"{text}. Job {key}: {condition[key]}" if condition.get(key) else text
+        for key, text in (("reason", reason), ("message", message))
+    )
+    finish(trial, type_, reason, message)
     trial["status"]["completionTime"] = timestamp()

@@ -95,6 +95,17 @@ async def test_an_end_from_outside_starts_no_more_and_is_never_overwritten(world
         world.store.patch("Experiment", "kaniko", "sweep", {"spec": {"maxTrialCount": 9}})
 
 
+async def test_conditions_that_say_hardly_anything_stop_no_controller(world):
+    await world.experiment(parallelTrialCount=2)
+    first, second = world.trials()
+    await world.patch(
+        "Trial", first, {"status": {"conditions": [{"type": "Created", "status": "True"}, {}]}}, "status"
+    )
+    await world.succeed(first)
+    await world.succeed(second)
+    assert world.status()["trialsSucceeded"] == 2
+
+
 def without_times(conditions):
     return [{key: text for key, text in one.items() if not key.endswith("Time")} for one in conditions]
 
