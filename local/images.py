@@ -32,7 +32,7 @@ OWN_FOLDERS = {"app", "opt", "srv"}
 
 
 class PullError(Exception):
-INHERITED = re.compile(r"(?i:HOME|LANG|TMPDIR|SSL_CERT_.*|(REQUESTS|CURL)_CA_BUNDLE|(PIP|UV)_.*|.*_proxy)")
+    """The text is containerd's; Kaniko has its own words for `status` (of HTTP, 0 if nobody answered)."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
