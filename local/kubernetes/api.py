@@ -18,7 +18,17 @@ from local.kubernetes.store import Store
 from local.kubernetes.watching import stream, version_of
 
 TOKEN = "local-admin"
-VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"}
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.2",
+    "gitCommit": "8e16b12fda5b1dccc41a6de48b3e356cc7d5048b",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "go1.27.3",
+    "compiler": "gc",
+    "platform": "linux/amd64",
+}
 Logs = Callable[[str, str, str, int | None], str]
 
 
@@ -65,7 +75,7 @@ class ApiServer:
     async def _routed(self, request: web.Request) -> web.StreamResponse:
         if request.path in ("/readyz", "/livez"):
             return web.Response(text="ok")
-        if request.path == "/version":
+        if request.path.rstrip("/") == "/version":
             return _respond(VERSION)
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             raise refusal(401, "Unauthorized", "Unauthorized")

@@ -50,8 +50,9 @@ def decoded(kind: Kind, obj: Object) -> Object:
 
 
 def complete(kind: Kind, obj: Object) -> None:
-    """Fill in the defaults, in place."""
+    """Fill in what a new object gets, in place."""
     meta = obj["metadata"]
+    _default(kind, obj)
     if kind.name == "Namespace":
         meta["labels"] = meta.get("labels", {}) | {"kubernetes.io/metadata.name": meta.get("name", "")}
         obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
@@ -61,9 +62,10 @@ def complete(kind: Kind, obj: Object) -> None:
     elif kind.name == "Event":
         obj.setdefault("eventTime", None)
     elif kind.name == "Pod":
-        complete_pod(obj)
+        obj["status"] = {"phase": "Pending"}
     elif kind.name == "Job":
-        _complete_job(obj)
+        _select_own_pods(meta, obj["spec"])
+        obj["status"] = {}
 
 
 def check_new(kind: Kind, obj: Object) -> None:
@@ -76,6 +78,7 @@ def check_update(kind: Kind, old: Object, new: Object) -> None:
     given, real = new["metadata"].get("name", ""), old["metadata"]["name"]
     if given != real:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({real})")
+    _default(kind, new)
     changes = [*_late_finalizers(old["metadata"], new["metadata"]), *_changed(kind, old, new)]
     _refuse(kind, new, [*_meta(new["metadata"]), *_content(kind, new), *changes])
 
@@ -85,16 +88,23 @@ def _refuse(kind: Kind, obj: Object, causes: list[Cause]) -> None:
         raise invalid(kind.group_kind, kind.details(obj["metadata"].get("name", ""), kind.name), causes)
 
 
-def _complete_job(job: Object) -> None:
-    meta = job["metadata"]
-    spec = job["spec"] = JOB_DEFAULTS | job.get("spec", {})
+def _default(kind: Kind, obj: Object) -> None:
+    if kind.name == "Pod":
+        complete_pod(obj.setdefault("spec", {}))
+    if kind.name == "Job":
+        obj["spec"] = JOB_DEFAULTS | obj.get("spec", {})
+        template = obj["spec"].setdefault("template", {})
+        template.setdefault("metadata", {}).setdefault("labels", {})
+        complete_pod_spec(template.setdefault("spec", {}))
+
+
+def _select_own_pods(meta: Object, spec: Object) -> None:
+    pod = spec["template"]["metadata"]
+    if "labels" not in meta and pod["labels"]:
+        meta["labels"] = pod["labels"]  # a Job without labels takes those of its pods [03-job-generateName]
     old = {"controller-uid": meta["uid"], "job-name": meta.get("name", "")}
-    template = spec.setdefault("template", {})
-    pod = template.setdefault("metadata", {})
-    pod["labels"] = pod.get("labels", {}) | {f"batch.kubernetes.io/{key}": old[key] for key in old} | old
-    complete_pod_spec(template.setdefault("spec", {}))
+    pod["labels"] = pod["labels"] | {f"batch.kubernetes.io/{key}": old[key] for key in old} | old
     spec.setdefault("selector", {"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}})
-    job["status"] = {}
 
 
 def _meta(meta: Object) -> Iterator[Cause]:

@@ -38,15 +38,14 @@ UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 UNITS |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=1)}
 
 
-def complete_pod(pod: Object) -> None:
-    """The defaults of a pod on its own: those of its spec, the service account, requests from limits."""
-    spec = pod.setdefault("spec", {})
+def complete_pod(spec: Object) -> None:
+    """The defaults of a pod on its own: those of any spec, a service account, requests from limits."""
     complete_pod_spec(spec)
-    pod["spec"] = POD_DEFAULTS | spec
+    for key, value in POD_DEFAULTS.items():
+        spec.setdefault(key, value)
     for container in _containers(spec):
         if limits := container["resources"].get("limits"):
             container["resources"]["requests"] = limits | container["resources"].get("requests", {})
-    pod["status"] = {"phase": "Pending"}
 
 
 def complete_pod_spec(spec: Object) -> None:

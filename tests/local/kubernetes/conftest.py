@@ -1,0 +1,51 @@
+"""A cluster to talk to: its store, its API server, and the official client."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from kubernetes.aio import client
+
+from local.kubernetes.api import ApiServer, serve
+from local.kubernetes.jobs import Controllers
+from local.kubernetes.store import Store
+
+
+@pytest.fixture
+def store() -> Store:
+    store = Store()
+    store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kaniko"}})
+    return store
+
+
+@pytest.fixture
+async def server(store: Store) -> AsyncIterator[ApiServer]:
+    server = await serve(store)
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def controllers(store: Store) -> AsyncIterator[Controllers]:
+    """Job controller and garbage collector; a failed pod is replaced at once."""
+    controllers = Controllers(store, backoff=0)
+    controllers.start()
+    yield controllers
+    await controllers.close()
+
+
+@pytest.fixture
+async def http(server: ApiServer) -> AsyncIterator[aiohttp.ClientSession]:
+    """Bare HTTP with the right token."""
+    headers = {"Authorization": f"Bearer {server.token}"}
+    async with aiohttp.ClientSession(server.url, headers=headers) as session:
+        yield session
+
+
+@pytest.fixture
+async def api(server: ApiServer) -> AsyncIterator[client.ApiClient]:
+    configuration = client.Configuration()
+    configuration.host = server.url
+    configuration.api_key = {"authorization": f"Bearer {server.token}"}
+    async with client.ApiClient(configuration) as api:
+        yield api

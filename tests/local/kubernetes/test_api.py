@@ -1,0 +1,235 @@
+"""Stories through the official client, as a bot lives them."""
+
+import asyncio
+import signal
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from kubernetes.aio import client, config, watch
+
+from local.kubernetes.api import ApiServer
+from local.kubernetes.store import Store
+
+Object = dict[str, Any]
+EXPERIMENTS = ("kubeflow.org", "v1beta1", "kaniko", "experiments")
+JOBS = "/apis/batch/v1/namespaces/kaniko/jobs"
+MERGE = {"_content_type": "application/merge-patch+json"}
+
+
+def experiment(name: str, **labels: str) -> Object:
+    meta = {"name": name, "namespace": "kaniko", "labels": labels}
+    return {"apiVersion": "kubeflow.org/v1beta1", "kind": "Experiment", "metadata": meta, "spec": {"a": 1}}
+
+
+def job(name: str = "build") -> Object:
+    containers = [{"name": "kaniko", "image": "x:1"}]
+    template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
+
+
+def pod(*containers: str, node: str | None = "n1") -> Object:
+    spec = {"containers": [{"name": name, "image": "x"} for name in containers], "restartPolicy": "Never"}
+    bound = {"nodeName": node} if node else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "kaniko"},
+        "spec": {**spec, **bound},
+    }
+
+
+async def heard(stream: Any) -> list[tuple[str, str]]:
+    async with stream as events:
+        return [(event["type"], event["raw_object"]["metadata"].get("name", "")) async for event in events]
+
+
+async def test_a_job_is_created_patched_and_deleted(api: client.ApiClient) -> None:
+    batch = client.BatchV1Api(api)
+    created = await batch.create_namespaced_job("kaniko", job())
+    assert created.spec.backoff_limit == 6
+    patched = await batch.patch_namespaced_job("build", "kaniko", {"spec": {"suspend": True}}, **MERGE)
+    assert patched.spec.suspend is True
+    options = client.V1DeleteOptions(
+        propagation_policy="Background", preconditions=client.V1Preconditions(uid=created.metadata.uid)
+    )
+    await batch.delete_namespaced_job("build", "kaniko", body=options)
+    with pytest.raises(client.ApiException) as gone:
+        await batch.read_namespaced_job("build", "kaniko")
+    assert gone.value.status == 404
+
+
+async def test_a_job_deleted_without_a_policy_only_goes_when_its_pods_are_set_free(
+    http: aiohttp.ClientSession, store: Store
+) -> None:
+    await http.post(JOBS, json=job())
+    async with http.delete(f"{JOBS}/build") as response:
+        assert "child pods are preserved by default" in response.headers["Warning"]
+        assert (await response.json())["metadata"]["finalizers"] == ["orphan"]
+    assert store.get("Job", "kaniko", "build")
+
+
+async def test_custom_objects_take_merge_patches_json_patches_and_a_status(api: client.ApiClient) -> None:
+    custom = client.CustomObjectsApi(api)
+    await custom.create_namespaced_custom_object(*EXPERIMENTS, experiment("lr"))
+    await custom.patch_namespaced_custom_object(*EXPERIMENTS, "lr", {"spec": {"b": 2}}, **MERGE)
+    steps = [{"op": "test", "path": "/spec/a", "value": 1}, {"op": "remove", "path": "/spec/a"}]
+    kind = {"_content_type": "application/json-patch+json"}
+    await custom.patch_namespaced_custom_object(*EXPERIMENTS, "lr", steps, **kind)
+    status = {"status": {"trials": 1}, "spec": {"ignored": True}}
+    after = await custom.patch_namespaced_custom_object_status(*EXPERIMENTS, "lr", status, **MERGE)
+    assert (after["spec"], after["status"]) == ({"b": 2}, {"trials": 1})
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("app=bot", ["a"]),
+        ("app==bot,team in (x, y)", ["a"]),
+        ("app", ["a", "b"]),
+        ("!app", ["c"]),
+        ("app!=bot", ["b", "c"]),
+        ("app notin (bot,other)", ["c"]),
+        ("app in (bot,other)", ["a", "b"]),
+    ],
+)
+async def test_label_selectors(
+    http: aiohttp.ClientSession, store: Store, selector: str, names: list[str]
+) -> None:
+    for name, labels in (("a", {"app": "bot", "team": "x"}), ("b", {"app": "other"}), ("c", {})):
+        store.create(experiment(name, **labels))
+    address = "/apis/kubeflow.org/v1beta1/experiments"
+    async with http.get(address, params={"labelSelector": selector}) as response:
+        found = await response.json()
+    assert [item["metadata"]["name"] for item in found["items"]] == names
+    assert {item["kind"] for item in found["items"]} == {"Experiment"}
+
+
+async def test_events_are_found_by_what_they_are_about(api: client.ApiClient, store: Store) -> None:
+    store.record_event(store.create(pod("main")), "Warning", "BackOff", "pulling", "kubelet")
+    store.record_event(store.create(experiment("p")), "Normal", "Created", "made", "katib")
+    selector = "involvedObject.kind=Pod,involvedObject.name=p"
+    found = await client.CoreV1Api(api).list_namespaced_event("kaniko", field_selector=selector)
+    assert [event.reason for event in found.items] == ["BackOff"]
+
+
+async def test_a_watch_begins_with_what_is_there_and_ends_with_a_bookmark(
+    api: client.ApiClient, store: Store
+) -> None:
+    store.create(experiment("a"))
+    listing = client.CustomObjectsApi(api).list_namespaced_custom_object
+    stream = watch.Watch().stream(listing, *EXPERIMENTS, timeout_seconds=1, allow_watch_bookmarks=True)
+    assert await heard(stream) == [("ADDED", "a"), ("BOOKMARK", "")]
+
+
+async def test_a_watch_tells_what_happened_since(api: client.ApiClient, store: Store) -> None:
+    version = str(store.version)
+    for step in (
+        lambda: store.create(experiment("a", app="bot")),
+        lambda: store.patch("Experiment", "kaniko", "a", {"metadata": {"labels": {"app": None}}}),
+        lambda: store.create(experiment("other")),
+        lambda: store.patch("Experiment", "kaniko", "a", {"metadata": {"labels": {"app": "bot"}}}),
+        lambda: store.patch("Experiment", "kaniko", "a", {"status": {"trials": 1}}, subresource="status"),
+        lambda: store.delete("Experiment", "kaniko", "a"),
+    ):
+        step()
+    listing = client.CustomObjectsApi(api).list_namespaced_custom_object
+    wanted = {"label_selector": "app=bot", "resource_version": version, "timeout_seconds": 1}
+    types = [type_ for type_, _ in await heard(watch.Watch().stream(listing, *EXPERIMENTS, **wanted))]
+    assert types == ["ADDED", "DELETED", "ADDED", "MODIFIED", "DELETED"]
+
+
+async def test_a_watch_from_a_forgotten_version_is_told_so(api: client.ApiClient, store: Store) -> None:
+    store._history = deque(maxlen=1)
+    store.create(experiment("lr"))
+    listing = client.CoreV1Api(api).list_pod_for_all_namespaces
+    with pytest.raises(client.ApiException, match="Expired") as expired:
+        await heard(watch.Watch().stream(listing, resource_version="1", timeout_seconds=1))
+    assert expired.value.status == 410
+
+
+async def test_closing_the_server_ends_its_watches(
+    server: ApiServer, http: aiohttp.ClientSession, store: Store, wait_until: Any
+) -> None:
+    response = await http.get("/api/v1/pods?watch=1")
+    await wait_until(lambda: store._queues, "the watch has begun")
+    await asyncio.wait_for(server.close(), 20)
+    await wait_until(lambda: not store._queues, "nobody watches")
+    response.close()
+
+
+@pytest.mark.parametrize(
+    ("containers", "query", "status", "text"),
+    [
+        (["main"], "", 200, "main's log, 0 lines"),
+        (["main", "sidecar"], "?container=sidecar&tailLines=5", 200, "sidecar's log, 5 lines"),
+        (
+            ["main", "sidecar"],
+            "",
+            400,
+            "a container name must be specified for pod p, choose one of: [main sidecar]",
+        ),
+        (["main"], "?container=nope", 400, "container nope is not valid for pod p"),
+        (["main"], "?previous=true", 400, 'previous terminated container "main" in pod "p" not found'),
+    ],
+)
+async def test_logs_name_their_container(
+    server: ApiServer,
+    http: aiohttp.ClientSession,
+    store: Store,
+    containers: list[str],
+    query: str,
+    status: int,
+    text: str,
+) -> None:
+    server.logs = lambda _namespace, _pod, container, lines: f"{container}'s log, {lines or 0} lines"
+    store.create(pod(*containers))
+    async with http.get(f"/api/v1/namespaces/kaniko/pods/p/log{query}") as response:
+        assert response.status == status
+        said = await response.text() if status == 200 else (await response.json())["message"]
+    assert said == text
+
+
+@pytest.mark.parametrize(("node", "status"), [(None, 204), ("n1", 500)])
+async def test_logs_of_pods_no_kubelet_has(
+    http: aiohttp.ClientSession, store: Store, node: str | None, status: int
+) -> None:
+    store.create(pod("main", node=node))
+    async with http.get("/api/v1/namespaces/kaniko/pods/p/log") as response:
+        assert response.status == status
+
+
+async def test_what_is_not_simulated_is_refused(http: aiohttp.ClientSession) -> None:
+    for method, address, status in (
+        ("PUT", f"{JOBS}/build", 405),
+        ("DELETE", JOBS, 405),
+        ("GET", "/apis/kueue.x-k8s.io/v1beta1/workloads", 404),
+        ("PATCH", f"{JOBS}/build?dryRun=All", 400),
+    ):
+        async with http.request(method, address, json={}) as response:
+            assert (address, response.status) == (address, status)
+
+
+async def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    command = [sys.executable, "-m", "local", "kubernetes", "--kubeconfig", str(path)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout
+        assert (await process.stdout.readline()).startswith(b"http://127.0.0.1:")
+        configuration = client.Configuration()
+        await config.load_kube_config(str(path), client_configuration=configuration)
+        async with client.ApiClient(configuration) as api:
+            await client.BatchV1Api(api).create_namespaced_job("default", job())
+            assert (await client.VersionApi(api).get_code()).git_version == "v1.36.2"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0

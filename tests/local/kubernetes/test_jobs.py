@@ -1,0 +1,185 @@
+"""Jobs, their pods and their end; a test plays the kubelet by writing pod statuses."""
+
+from typing import Any
+
+import pytest
+
+from local.kubernetes.kinds import refusal
+from local.kubernetes.store import Store
+
+Object = dict[str, Any]
+pytestmark = pytest.mark.usefixtures("controllers")
+
+
+def job(name: str = "build", **spec: Any) -> Object:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "kaniko", "image": "x"}]}
+    template = {"metadata": {"labels": {"app": "bot"}}, "spec": pod}
+    meta = {"name": name, "namespace": "kaniko"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {**spec, "template": template}}
+
+
+class Kubelet:
+    """One Job's pods, and what becomes of them."""
+
+    def __init__(self, store: Store, wait_until: Any) -> None:
+        self.store = store
+        self.wait_until = wait_until
+
+    def pods(self) -> list[Object]:
+        return [pod for pod in self.store.list("Pod") if pod["status"]["phase"] in ("Pending", "Running")]
+
+    def status(self) -> Object:
+        found = self.store.get("Job", "kaniko", "build")
+        return found["status"] if found else {}
+
+    async def pod(self) -> Object:
+        found: list[Object] = await self.wait_until(self.pods, "a pod is there")
+        return found[0]
+
+    def says(self, pod: Object, phase: str) -> None:
+        name = pod["metadata"]["name"]
+        self.store.patch("Pod", "kaniko", name, {"status": {"phase": phase}}, subresource="status")
+
+    def binds(self, pod: Object) -> None:
+        self.store.patch("Pod", "kaniko", pod["metadata"]["name"], {"spec": {"nodeName": "n1"}})
+
+    async def until(self, condition: str) -> Object:
+        types = lambda: [c["type"] for c in self.status().get("conditions", []) if c["status"] == "True"]  # noqa: E731
+        await self.wait_until(lambda: condition in types(), f"the Job is {condition}")
+        return self.status()
+
+    def events(self) -> list[tuple[str, str]]:
+        about_it = [e for e in self.store.list("Event") if e["involvedObject"]["kind"] == "Job"]
+        about_it.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+        return [(event["type"], event["reason"]) for event in about_it]
+
+
+@pytest.fixture
+def kubelet(store: Store, wait_until: Any) -> Kubelet:
+    return Kubelet(store, wait_until)
+
+
+async def test_a_job_makes_a_pod_that_carries_its_labels(store: Store, kubelet: Kubelet) -> None:
+    made = store.create(job())
+    meta = (await kubelet.pod())["metadata"]
+    uid = made["metadata"]["uid"]
+    own = {"controller-uid": uid, "job-name": "build"}
+    assert meta["labels"] == {"app": "bot", **own, **{f"batch.kubernetes.io/{k}": v for k, v in own.items()}}
+    assert meta["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+    assert meta["ownerReferences"][0]["uid"] == uid
+    assert meta["name"].startswith("build-")
+
+
+async def test_the_life_of_a_job_that_succeeds(store: Store, kubelet: Kubelet) -> None:
+    changes = store.follow(store.version)
+    store.create(job())
+    kubelet.says(await kubelet.pod(), "Succeeded")
+    status = await kubelet.until("Complete")
+    assert (status["succeeded"], status["ready"], status["uncountedTerminatedPods"]) == (1, 0, {})
+    assert "completionTime" in status
+    assert store.list("Pod")[0]["metadata"].get("finalizers") is None
+    told = [changes.get_nowait().object for _ in range(changes.qsize())]
+    lives = [obj["status"] for obj in told if obj["kind"] == "Job"]
+    seen = [[condition["type"] for condition in life.get("conditions", [])] for life in lives]
+    assert seen == [[], [], ["SuccessCriteriaMet"], ["SuccessCriteriaMet", "Complete"]]
+    assert list(lives[2]["uncountedTerminatedPods"]) == ["succeeded"]
+    assert kubelet.events() == [("Normal", "SuccessfulCreate"), ("Normal", "Completed")]
+
+
+async def test_a_job_that_fails_says_so_twice_and_never_completes(store: Store, kubelet: Kubelet) -> None:
+    store.create(job(backoffLimit=0))
+    kubelet.says(await kubelet.pod(), "Failed")
+    status = await kubelet.until("Failed")
+    said = [(condition["type"], condition["reason"]) for condition in status["conditions"]]
+    assert said == [("FailureTarget", "BackoffLimitExceeded"), ("Failed", "BackoffLimitExceeded")]
+    assert status["failed"] == 1
+    assert "completionTime" not in status
+    assert kubelet.events()[-1] == ("Warning", "BackoffLimitExceeded")
+
+
+async def test_a_failed_pod_is_replaced_as_often_as_allowed(store: Store, kubelet: Kubelet) -> None:
+    store.create(job(backoffLimit=2))
+    for _ in range(3):
+        kubelet.says(await kubelet.pod(), "Failed")
+        await kubelet.wait_until(lambda: not kubelet.pods() or kubelet.status()["active"], "it is counted")
+    assert (await kubelet.until("Failed"))["failed"] == 3
+
+
+async def test_a_pod_somebody_deletes_counts_as_failed(store: Store, kubelet: Kubelet) -> None:
+    store.create(job(backoffLimit=0))
+    store.delete("Pod", "kaniko", (await kubelet.pod())["metadata"]["name"])
+    assert (await kubelet.until("Failed"))["failed"] == 1
+    assert store.list("Pod") == []
+
+
+async def test_a_job_over_its_deadline_waits_for_its_pod_to_end(store: Store, kubelet: Kubelet) -> None:
+    store.create(job(activeDeadlineSeconds=1))
+    pod = await kubelet.pod()
+    kubelet.binds(pod)
+    kubelet.says(pod, "Running")
+    await kubelet.until("FailureTarget")
+    await kubelet.wait_until(lambda: kubelet.status().get("terminating"), "the pod is terminating")
+    assert [c["type"] for c in kubelet.status()["conditions"]] == ["FailureTarget"]
+    store.delete("Pod", "kaniko", pod["metadata"]["name"], grace=0)
+    status = await kubelet.until("Failed")
+    assert (status["failed"], status["conditions"][-1]["reason"]) == (1, "DeadlineExceeded")
+
+
+async def test_a_suspended_job_has_no_pod_until_it_is_resumed(store: Store, kubelet: Kubelet) -> None:
+    store.create(job(suspend=True))
+    await kubelet.until("Suspended")
+    assert (kubelet.pods(), "startTime" in kubelet.status()) == ([], False)
+    store.patch("Job", "kaniko", "build", {"spec": {"suspend": False}})
+    first = await kubelet.pod()
+    store.patch("Job", "kaniko", "build", {"spec": {"suspend": True}})
+    await kubelet.until("Suspended")
+    assert store.get("Pod", "kaniko", first["metadata"]["name"]) is None
+    assert "failed" not in kubelet.status()
+
+
+async def test_a_pod_that_is_refused_leaves_only_events(store: Store, kubelet: Kubelet) -> None:
+    def hook(_pod: Object) -> Object:
+        raise refusal(400, "no command")
+
+    store.admission("Pod", hook)
+    store.create(job())
+    await kubelet.wait_until(lambda: kubelet.events() == [("Warning", "FailedCreate")], "it is said")
+    assert store.list("Event")[0]["message"] == "Error creating: no command"
+    assert "active" not in kubelet.status()
+
+
+async def test_a_finished_job_goes_with_its_pods_after_its_time(store: Store, kubelet: Kubelet) -> None:
+    store.create(job(ttlSecondsAfterFinished=0))
+    kubelet.says(await kubelet.pod(), "Succeeded")
+    await kubelet.wait_until(lambda: not store.list("Job"), "the Job has gone")
+    assert store.list("Pod") == []
+
+
+async def test_background_takes_the_job_at_once_and_its_pods_after_it(store: Store, kubelet: Kubelet) -> None:
+    store.create(job())
+    await kubelet.pod()
+    store.delete("Job", "kaniko", "build")
+    assert store.get("Job", "kaniko", "build") is None
+    await kubelet.wait_until(lambda: not store.list("Pod"), "the pod has gone")
+
+
+async def test_foreground_keeps_the_job_until_its_pods_have_gone(store: Store, kubelet: Kubelet) -> None:
+    store.create(job())
+    pod = await kubelet.pod()
+    kubelet.binds(pod)
+    store.delete("Job", "kaniko", "build", propagation="Foreground")
+    is_going = lambda: "deletionTimestamp" in store.list("Pod")[0]["metadata"]  # noqa: E731
+    await kubelet.wait_until(is_going, "the pod is told to end")
+    assert store.list("Job")[0]["metadata"]["finalizers"] == ["foregroundDeletion"]
+    store.delete("Pod", "kaniko", pod["metadata"]["name"], grace=0)
+    await kubelet.wait_until(lambda: not store.list("Job"), "the Job has gone")
+
+
+async def test_orphan_leaves_the_pods_alone(store: Store, kubelet: Kubelet) -> None:
+    store.create(job())
+    await kubelet.pod()
+    store.delete("Job", "kaniko", "build", propagation="Orphan")
+    free = lambda: "finalizers" not in store.list("Pod")[0]["metadata"]  # noqa: E731
+    await kubelet.wait_until(free, "the pod is nobody's")
+    assert "ownerReferences" not in store.list("Pod")[0]["metadata"]
+    assert store.list("Job") == []
