@@ -103,16 +103,15 @@ def ask(
         connection.close()
 
 
-def pull(name: str, rootfs: Path) -> Image:
-    """Unpack image `name` into `rootfs`. Raises ValueError for a bad name, PullError."""
+def pull(name: str, rootfs: Path, registry: str) -> Image:
+    """Unpack image `name` into `rootfs`; no host but `registry` exists. Raises ValueError, PullError."""
     reference = Reference.parse(name)
     rootfs.mkdir(parents=True, exist_ok=True)
     if reference.is_known_base:
         return known_base(reference)
-    if reference.host == "docker.io":
-        raise _unresolved(
-            name, _no_answer("registry-1.docker.io", "lookup registry-1.docker.io: no such host")
-        )
+    if reference.host != registry:
+        host = reference.host.replace("docker.io", "registry-1.docker.io")
+        raise _unresolved(name, _no_answer(host, f"lookup {host}: no such host"))
     manifest, digest = _manifest(name, reference, reference.wanted)
     config = f"/v2/{reference.repository}/blobs/{manifest['config']['digest']}"
     with ask(reference.host, "GET", config) as answer:
@@ -173,10 +172,13 @@ def localise(text: str, rootfs: Path, mounts: Mapping[str, Path]) -> str:
     return ABSOLUTE.sub(real, text)
 
 
+def inherited() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if INHERITED.fullmatch(key)}
+
+
 def environment(rootfs: Path, given: Mapping[str, str], mounts: Mapping[str, Path]) -> dict[str, str]:
     """The variables of a process of the image: the image's own programs first, then this machine's Python."""
-    result = {key: value for key, value in os.environ.items() if INHERITED.fullmatch(key)}
-    result |= {key: localise(value, rootfs, mounts) for key, value in given.items()}
+    result = inherited() | {key: localise(value, rootfs, mounts) for key, value in given.items()}
     path = localise(given.get("PATH", SYSTEM_PATH), rootfs, mounts).split(":")
     own = [part for part in path if part.startswith(str(rootfs))]
     machine = [str(image_python().parent), str(Path(sys.executable).parent)]

@@ -83,7 +83,7 @@ class Build:
         if reference.host != "docker.io":
             self.options.check_http(reference.host)
         try:
-            return images.pull(name, self.rootfs)
+            return images.pull(name, self.rootfs, reference.host)
         except images.PullError as error:
             host = reference.host.replace("docker.io", "index.docker.io")
             place = f"GET https://{host}/v2/{reference.repository}/manifests/{reference.wanted}"
@@ -180,10 +180,11 @@ class Build:
     def _cached(self, step: Instruction) -> bool:
         """Kaniko's cache: for each key an image of one layer, good for --cache-ttl since it was made."""
         name = self._cache_name()
+        host = Reference.parse(name).host
         self.log(f"Checking for cached layer {name}...")
         try:
             with tempfile.TemporaryDirectory(dir=self.folder) as probe:
-                image = images.pull(name, Path(probe))
+                image = images.pull(name, Path(probe), host)
         except images.PullError:
             self.log(f"No cached layer found for cmd {step}")
             return False
@@ -193,7 +194,7 @@ class Build:
             self.log(f"Cache entry expired: {name}")
             return False
         self.log(f"Using caching version of cmd: {step}")
-        images.pull(name, self.rootfs)
+        images.pull(name, self.rootfs, host)
         self.draft.layers += _layers(image, name)
         return True
 

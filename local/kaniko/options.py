@@ -61,4 +61,8 @@ class Options:
     def check_http(self, host: str) -> None:
         """A registry without TLS must be named. (The real one forgives loopback, where no cluster's is.)"""
         if not self.on("insecure") and host not in self.all("insecure-registry"):
-            raise Stop(f'Get "https://{host}/v2/": http: server gave HTTP response to HTTPS client')
+            here = host.startswith(("127.", "localhost"))
+            why = "http: server gave HTTP response to HTTPS client"
+            raise Stop(
+                f'Get "https://{host}/v2/": {why if here else f"dial tcp: lookup {host}: no such host"}'
+            )

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -29,7 +28,9 @@ async def test_a_commit_becomes_an_image(kaniko, origin, images, tmp_path):
     commit = origin.commit({"Dockerfile": TRAINING, "requirements.txt": "pip\n", "train.py": "print(1)\n"})
     ended = await kaniko(commit, "--label=sweepbot/commit=abc")
     assert ended.code == 0, ended.said
-    image = await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs")
+    image = await asyncio.to_thread(
+        nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address
+    )
     assert image.config["Cmd"] == ["python", "train.py"]
     assert image.config["WorkingDir"] == "/app"
     assert image.config["Env"][1:] == ["LEVEL=3", "GREETING=hello you"]
@@ -43,7 +44,9 @@ async def test_run_really_runs_and_its_files_are_a_layer(kaniko, origin, images,
     run = "RUN echo $LEVEL > made.txt && mkdir -p /opt/tool && touch /opt/tool/x"
     commit = origin.commit({"Dockerfile": f"FROM python:3.11-slim\nENV LEVEL=3\nWORKDIR /app\n{run}\n"})
     assert (await kaniko(commit)).code == 0
-    image = await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs")
+    image = await asyncio.to_thread(
+        nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address
+    )
     assert (tmp_path / "rootfs/app/made.txt").read_text() == "3\n"
     assert (tmp_path / "rootfs/opt/tool/x").exists()
     assert len(image.layers) == 1
@@ -56,7 +59,9 @@ async def test_a_base_from_the_registry_brings_its_layers_and_settings(kaniko, o
     child = f'FROM {images.address}/base:1\nENV B=$A$A\nENTRYPOINT ["y"]\nCOPY b.txt /app/\n'
     commit = origin.commit({"Dockerfile": child, "b.txt": "b"})
     assert (await kaniko(commit)).code == 0
-    image = await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs")
+    image = await asyncio.to_thread(
+        nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address
+    )
     assert sorted(path.name for path in (tmp_path / "rootfs/app").iterdir()) == ["a.txt", "b.txt"]
     assert image.config == {"Env": ["A=1", "B=11"], "Entrypoint": ["y"]}
 
@@ -106,19 +111,17 @@ FAILURES = {
     "a failing RUN": (
         "FROM python:3.11-slim\nRUN exit 42\n",
         42,
-        "error building image: error building stage: failed to execute command: "
-        "waiting for process to exit: exit status 42",
+        "failed to execute command: waiting for process to exit: exit status 42",
     ),
     "an unknown instruction": (
         "FROM scratch\n\nFOO bar\n",
         1,
-        "error building image: parsing dockerfile: dockerfile parse error on line 3: unknown instruction: FOO",
+        "parsing dockerfile: dockerfile parse error on line 3: unknown instruction: FOO",
     ),
     "an unknown base": (
         "FROM python:9.9\n",
         1,
-        "error building image: error building stage: GET https://index.docker.io/v2/python/manifests/9.9: "
-        "MANIFEST_UNKNOWN: manifest unknown; unknown tag=9.9",
+        "v2/python/manifests/9.9: MANIFEST_UNKNOWN: manifest unknown; unknown tag=9.9",
     ),
     "a file that is not there": (
         "FROM scratch\nCOPY nope.txt /\n",
@@ -134,7 +137,8 @@ async def test_a_build_fails_by(case, kaniko, origin, images):
     text, code, message = FAILURES[case]
     ended = await kaniko(origin.commit({"Dockerfile": text}))
     assert ended.code == code
-    assert message in ended.said.splitlines()[-1]
+    assert ended.said.splitlines()[-1].startswith("error building image: ")
+    assert ended.said.endswith(f"{message}\n")
     async with aiohttp.request("GET", f"http://{images.address}/v2/code/manifests/1", headers=ANY) as answer:
         assert answer.status == 404
 
@@ -187,8 +191,8 @@ async def test_a_dockerfile_beside_the_context_with_its_own_ignore_file(kaniko, 
     ended = await kaniko(commit, f"--dockerfile={made}", "--log-format=json")
     assert ended.code == 0, ended.said
     assert json.loads(ended.said.splitlines()[0])["level"] == "info"
-    await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs")
-    assert sorted(path.name for path in Path(tmp_path / "rootfs/app").iterdir()) == [
+    await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address)
+    assert sorted(path.name for path in (tmp_path / "rootfs/app").iterdir()) == [
         ".dockerignore",
         "train.py",
     ]

@@ -1,0 +1,235 @@
+"""One container on a node: waiting, running, terminated, in the states and words of the real kubelet."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from local import images
+from local.images import Image, PullError, Reference
+from local.kubernetes import inputs
+from local.kubernetes.inputs import NotReady
+from local.kubernetes.kinds import Object, timestamp
+from local.kubernetes.store import Store
+
+Log = Callable[[str], None]
+Exits = Mapping[str, asyncio.Future[int]]
+Builtin = Callable[[Object, Object, Mapping[str, Path], Log, Exits], Awaitable[int]]
+
+KANIKO = ("kaniko", "kaniko-project/executor")  # how the repository of the executor's image ends
+PROJECT = Path(images.__file__).parents[1]
+RUNC = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
+    "runc create failed: unable to start container process: error during container init: "
+)
+NEVER = "1970-01-01T00:00:00Z"
+LONGEST_BACK_OFF = 300.0  # seconds
+MESSAGE_BYTES = 4096
+LOG_MESSAGE_BYTES = 2048  # with terminationMessagePolicy FallbackToLogsOnError
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a container needs of where it runs. `builtins` run in-process, by a part of the image's name."""
+
+    store: Store
+    registry: str
+    builtins: Mapping[str, Builtin]
+    retry: float  # seconds before the first second try
+
+
+class StartError(Exception):
+    """What runc says of a command that can't be started."""
+
+
+class Container:
+    """`run` it once. `changed` is called after each new `state`; `event` takes type, reason and message."""
+
+    def __init__(
+        self,
+        node: Node,
+        pod: Object,
+        spec: Object,
+        folder: Path,
+        changed: Callable[[], None],
+        event: Callable[[str, str, str], None],
+    ) -> None:
+        self.node, self.pod, self.spec, self.folder = node, pod, spec, folder
+        self.changed, self.event = changed, event
+        self.name: str = spec["name"]
+        self.image: str = spec["image"]
+        self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
+        self.image_id = ""
+        self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.process: asyncio.subprocess.Process | None = None
+        self.log, self.termination_log = folder / f"{self.name}.log", folder / f"{self.name}.message"
+        self.log.touch()
+
+    async def run(self, volumes: Mapping[str, Path], siblings: Exits) -> None:
+        builtin = next((run for part, run in self.node.builtins.items() if part in self.image), None)
+        try:
+            image = Image() if builtin or self._is_kaniko else await self._pull()
+            known = await self._variables(image)
+            if builtin:
+                await self._run_inside(builtin(self.pod, self.spec, volumes, self._write, siblings))
+            else:
+                await self._run_process(image, known, inputs.mounts(self.spec, volumes, self.termination_log))
+        except StartError as error:
+            self.event("Warning", "Failed", f"Error: {RUNC}{error}")
+            self._end(128, NEVER, "StartError", f"{RUNC}{error}")
+        except asyncio.CancelledError:
+            text = "The container could not be located when the pod was terminated"
+            self._end(137, NEVER, "ContainerStatusUnknown", text)
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the container's processes, all of them."""
+        if self.process:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+    @property
+    def _is_kaniko(self) -> bool:
+        with suppress(ValueError):
+            return Reference.parse(self.image).repository.endswith(KANIKO)
+        return False
+
+    async def _pull(self) -> Image:
+        """Tried again for ever, each time after a longer pause, as a pod waits for its image for ever."""
+        pause, began = self.node.retry, time.monotonic()
+        while True:
+            self.event("Normal", "Pulling", f'Pulling image "{self.image}"')
+            try:
+                args = (self.image, self.folder / self.name, self.node.registry)
+                image = await asyncio.to_thread(images.pull, *args)
+            except ValueError as error:
+                text = f'Failed to apply default image tag "{self.image}": '
+                self._fail("InvalidImageName", f'{text}couldn\'t parse image name "{self.image}": {error}')
+            except PullError as error:
+                self.event("Warning", "Failed", f'Failed to pull image "{self.image}": {error}')
+                self._fail("ErrImagePull", str(error))
+                self.event("Normal", "BackOff", f'Back-off pulling image "{self.image}"')
+                self._fail(
+                    "ImagePullBackOff", f'Back-off pulling image "{self.image}": ErrImagePull: {error}'
+                )
+            else:
+                took = f"{int((time.monotonic() - began) * 1000)}ms"
+                text = f'Successfully pulled image "{self.image}" in {took} ({took} including waiting).'
+                self.event("Normal", "Pulled", text)
+                self.image_id = f"{self.image.partition('@')[0]}@{image.digest}"
+                return image
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_BACK_OFF)
+
+    async def _variables(self, image: Image) -> dict[str, str]:
+        while True:
+            try:
+                known = inputs.variables(self.node.store, self.pod, self.spec)
+            except NotReady as error:
+                self._fail("CreateContainerConfigError", str(error))
+            else:
+                if inputs.command_line(self.spec, image.config, known) or not image.digest:
+                    return known
+                self._fail("CreateContainerError", "no command specified")
+            await asyncio.sleep(self.node.retry)
+
+    async def _run_inside(self, work: Awaitable[int]) -> None:
+        began = self._begin()
+        try:
+            code = await work
+        except asyncio.CancelledError:
+            code = 143
+        self._end(code, began)
+
+    async def _run_process(self, image: Image, known: Mapping[str, str], mounts: Mapping[str, Path]) -> None:
+        rootfs = self.folder / self.name
+        command = [
+            images.localise(word, rootfs, mounts)
+            for word in inputs.command_line(self.spec, image.config, known)
+        ]
+        if self._is_kaniko:
+            command = [sys.executable, "-m", "local.kaniko", *command]
+            given = {key: images.localise(value, rootfs, mounts) for key, value in known.items()}
+            own = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), "TMPDIR": str(self.folder)}
+            env, place = images.inherited() | given | own, self.folder
+        else:
+            of_image = dict(pair.split("=", 1) for pair in image.config.get("Env") or [])
+            given = {**of_image, **known, "HOSTNAME": self.pod["metadata"]["name"]}
+            env = await asyncio.to_thread(images.environment, rootfs, given, mounts)
+            place = self._workdir(image, rootfs, mounts)
+        program = _program(command[0], place, env["PATH"])
+        with self.log.open("ab") as log:
+            try:
+                self.process = await asyncio.create_subprocess_exec(
+                    program, *command[1:], cwd=place, env=env, stdout=log, stderr=log, start_new_session=True
+                )
+            except OSError as error:
+                raise StartError(f"exec {command[0]}: {(error.strerror or str(error)).lower()}") from error
+        began = self._begin()
+        try:
+            code = await self.process.wait()
+        finally:
+            self.signal(signal.SIGKILL)  # also what the main process has left behind
+            await self.process.wait()
+        self._end(code if code >= 0 else 128 - code, began)
+
+    def _workdir(self, image: Image, rootfs: Path, mounts: Mapping[str, Path]) -> Path:
+        inside = self.spec.get("workingDir") or image.config.get("WorkingDir") or "/"
+        real = Path(images.localise(inside, rootfs, mounts))
+        place = rootfs / inside.lstrip("/") if str(real) == inside else real
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def _begin(self) -> str:
+        began = timestamp()
+        self.event("Normal", "Created", f"Created container: {self.name}")
+        self.event("Normal", "Started", f"Started container {self.name}")
+        self._become({"running": {"startedAt": began}})
+        return began
+
+    def _end(self, code: int, began: str, reason: str = "", message: str = "") -> None:
+        said = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "startedAt": began}
+        said |= {
+            "finishedAt": timestamp(),
+            "containerID": f"containerd://{self.pod['metadata']['uid']}-{self.name}",
+        }
+        message = message or self._last_words(code)
+        self._become({"terminated": said | ({"message": message} if message else {})})
+        self.exit.set_result(code)
+
+    def _last_words(self, code: int) -> str:
+        if self.termination_log.exists() and (said := self.termination_log.read_bytes()):
+            return said[:MESSAGE_BYTES].decode(errors="replace")
+        if code and self.spec["terminationMessagePolicy"] == "FallbackToLogsOnError":
+            return self.log.read_bytes()[-LOG_MESSAGE_BYTES:].decode(errors="replace")
+        return ""
+
+    def _fail(self, reason: str, message: str) -> None:
+        self.event("Warning", "Failed", f"Error: {reason if 'Image' in reason else message}")
+        self._become({"waiting": {"reason": reason, "message": message}})
+
+    def _become(self, state: Object) -> None:
+        self.state = state
+        self.changed()
+
+    def _write(self, line: str) -> None:
+        with self.log.open("a") as log:
+            log.write(f"{line}\n")
+
+
+def _program(name: str, place: Path, path: str) -> str:
+    """Raises StartError as runc does."""
+    if "/" not in name:
+        if found := shutil.which(name, path=path):
+            return found
+        raise StartError(f'exec: "{name}": executable file not found in $PATH')
+    if not (place / name).exists():
+        raise StartError(f'exec: "{name}": stat {name}: no such file or directory')
+    if not os.access(place / name, os.X_OK):
+        raise StartError(f'exec: "{name}": permission denied')
+    return str(place / name)

@@ -1,0 +1,244 @@
+"""The nodes of this world: their objects, the pods bound to them, and those pods' logs."""
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from local.kubernetes import inputs, scheduler
+from local.kubernetes.container import Builtin, Container, Node
+from local.kubernetes.inputs import NotReady
+from local.kubernetes.kinds import Object, Refused, timestamp
+from local.kubernetes.store import Store
+
+ADDRESS = "127.0.0.1"
+
+
+class Kubelet:
+    """Nodes with so many GPUs each; `folder` holds what their pods write. `retry` is in seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        nodes: Mapping[str, int],
+        registry: str,
+        builtins: Mapping[str, Builtin],
+        folder: Path,
+        retry: float = 10.0,
+    ) -> None:
+        self.store, self.nodes, self.folder = store, nodes, folder
+        self.node = Node(store, registry, builtins, retry)
+        self._pods: dict[str, _Pod] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        for name, gpus in self.nodes.items():
+            _register(self.store, name, gpus)
+        self._tasks = [asyncio.create_task(scheduler.run(self.store)), asyncio.create_task(self._follow())]
+
+    async def close(self) -> None:
+        """End every process; the pods' objects stay."""
+        tasks = [*self._tasks, *(pod.task for pod in self._pods.values())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def logs(self, namespace: str, pod: str, container: str, tail_lines: int | None = None) -> str:
+        """What the container has written so far; empty before it runs."""
+        found = self.store.get("Pod", namespace, pod)
+        there = found and self._pods.get(found["metadata"]["uid"])
+        if not there:
+            return ""
+        text = (there.folder / f"{container}.log").read_text(errors="replace")
+        return (
+            text
+            if tail_lines is None
+            else "".join(text.splitlines(keepends=True)[-tail_lines or len(text) :])
+        )
+
+    async def _follow(self) -> None:
+        async for type_, pod in self.store.subscribe("Pod"):
+            uid, meta = pod["metadata"]["uid"], pod["metadata"]
+            if type_ == "DELETED":
+                self._forget(uid)
+            elif pod["spec"].get("nodeName") in self.nodes:
+                if uid not in self._pods and "deletionTimestamp" not in meta:
+                    self._pods[uid] = _Pod(self.node, pod, self.folder / uid)
+                if uid in self._pods and "deletionTimestamp" in meta:
+                    self._pods[uid].stop(meta["deletionGracePeriodSeconds"])
+
+    def _forget(self, uid: str) -> None:
+        if pod := self._pods.pop(uid, None):
+            pod.task.cancel()
+            pod.task.add_done_callback(lambda _: shutil.rmtree(pod.folder, ignore_errors=True))
+
+
+class _Pod:
+    """A pod's life on its node. Cancelling `task` kills it; `stop` ends it as a deletion does."""
+
+    def __init__(self, node: Node, pod: Object, folder: Path) -> None:
+        self.node, self.pod, self.folder = node, pod, folder
+        self.started = timestamp()
+        self.conditions: dict[str, Object] = {}
+        self.asked_to_stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        folder.mkdir(parents=True)
+        self.containers = [
+            Container(node, pod, spec, folder, self._report, self._event)
+            for spec in pod["spec"]["containers"]
+        ]
+        self.task = asyncio.create_task(self._live())
+
+    def stop(self, grace: int) -> None:
+        """SIGTERM now, SIGKILL after `grace` seconds."""
+        if not self.asked_to_stop.done():
+            self.asked_to_stop.set_result(grace)
+
+    async def _live(self) -> None:
+        self._report()
+        work = asyncio.create_task(self._run())
+        try:
+            either: list[asyncio.Future[Any]] = [work, self.asked_to_stop]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self.asked_to_stop.done():
+                await self._end(work)
+            await self.asked_to_stop
+            self._remove()
+        finally:
+            self._signal(signal.SIGKILL)
+            work.cancel()
+            await asyncio.wait([work])
+
+    async def _run(self) -> None:
+        volumes = await self._volumes()
+        exits = {one.name: one.exit for one in self.containers}
+        async with asyncio.TaskGroup() as group:
+            for one in self.containers:
+                siblings = {name: code for name, code in exits.items() if name != one.name}
+                group.create_task(one.run(volumes, siblings))
+
+    async def _volumes(self) -> dict[str, Path]:
+        while True:
+            try:
+                return inputs.make_volumes(self.node.store, self.pod, self.folder / "volumes")
+            except NotReady as error:
+                self._event("Warning", "FailedMount", str(error))
+                await asyncio.sleep(self.node.retry)
+
+    async def _end(self, work: asyncio.Task[None]) -> None:
+        """Processes are asked, then killed; whatever has no process just ends."""
+        alive = [one for one in self.containers if "running" in one.state]
+        for one in alive:
+            self._event("Normal", "Killing", f"Stopping container {one.name}")
+        self._signal(signal.SIGTERM)
+        if processes := [one.exit for one in alive if one.process]:
+            await asyncio.wait(processes, timeout=self.asked_to_stop.result())
+            self._signal(signal.SIGKILL)
+            await asyncio.wait(processes)
+        work.cancel()
+        await asyncio.wait([work])
+
+    def _signal(self, number: signal.Signals) -> None:
+        for one in self.containers:
+            if not one.exit.done():
+                one.signal(number)
+
+    def _remove(self) -> None:
+        meta = self.pod["metadata"]
+        with suppress(Refused):
+            self.node.store.delete("Pod", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
+
+    def _event(self, type_: str, reason: str, message: str) -> None:
+        with suppress(Refused):
+            self.node.store.record_event(self.pod, type_, reason, message, "kubelet")
+
+    def _report(self) -> None:
+        meta = self.pod["metadata"]
+        current = self.node.store.get("Pod", meta["namespace"], meta["name"])
+        if current and current["metadata"]["uid"] == meta["uid"]:
+            status = self._status(current.get("status", {}))
+            args = ("Pod", meta["namespace"], meta["name"], {"status": status})
+            self.node.store.patch(*args, subresource="status")
+
+    def _status(self, old: Object) -> Object:
+        phase = _phase([one.state for one in self.containers])
+        scheduled = [one for one in old.get("conditions", []) if one["type"] == "PodScheduled"]
+        return {
+            "phase": phase,
+            "conditions": [*scheduled, *self._conditions(phase)],
+            "hostIP": ADDRESS,
+            "podIP": ADDRESS,
+            "podIPs": [{"ip": ADDRESS}],
+            "startTime": self.started,
+            "containerStatuses": [self._container_status(one) for one in self.containers],
+        }
+
+    def _conditions(self, phase: str) -> list[Object]:
+        """Initialized, Ready and ContainersReady; a time changes only with the status."""
+        unready = [one.name for one in self.containers if "running" not in one.state]
+        why = {"Succeeded": {"reason": "PodCompleted"}, "Failed": {"reason": "PodFailed"}}
+        text = f"containers with unready status: [{' '.join(unready)}]"
+        not_ready = why.get(phase, {"reason": "ContainersNotReady", "message": text})
+        ready = {"status": "False", **not_ready} if unready else {"status": "True"}
+        for type_, said in {
+            "Initialized": {"status": "True"},
+            "Ready": ready,
+            "ContainersReady": ready,
+        }.items():
+            old = self.conditions.get(type_, {})
+            since = old["lastTransitionTime"] if old.get("status") == said["status"] else timestamp()
+            self.conditions[type_] = {
+                "type": type_,
+                "lastProbeTime": None,
+                "lastTransitionTime": since,
+            } | said
+        return list(self.conditions.values())
+
+    def _container_status(self, one: Container) -> Object:
+        running = "running" in one.state
+        status = {
+            "name": one.name,
+            "state": one.state,
+            "lastState": {},
+            "ready": running,
+            "restartCount": 0,
+            "image": one.image,
+            "imageID": one.image_id,
+            "started": running,
+        }
+        own = (
+            {}
+            if "waiting" in one.state
+            else {"containerID": f"containerd://{self.pod['metadata']['uid']}-{one.name}"}
+        )
+        return status | own
+
+
+def _phase(states: list[Object]) -> str:
+    """As the kubelet's getPhase for restartPolicy Never."""
+    if any("waiting" in state for state in states):
+        return "Pending"
+    if any("running" in state for state in states):
+        return "Running"
+    return "Failed" if any(state["terminated"]["exitCode"] for state in states) else "Succeeded"
+
+
+def _register(store: Store, name: str, gpus: int) -> None:
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
+    sizes = {"cpu": str(os.cpu_count()), "memory": f"{memory}Ki", "pods": "110", scheduler.GPU: str(gpus)}
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "kubelet is posting ready status",
+        "lastHeartbeatTime": timestamp(),
+        "lastTransitionTime": timestamp(),
+    }
+    addresses = [{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": name}]
+    status = {"capacity": sizes, "allocatable": sizes, "conditions": [ready], "addresses": addresses}
+    store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+    store.patch("Node", "", name, {"status": status}, subresource="status")

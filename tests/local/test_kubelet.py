@@ -1,0 +1,337 @@
+"""What happens to a pod on the nodes of the local world."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from local.kubernetes.inputs import expand
+from local.kubernetes.kubelet import Kubelet
+from local.kubernetes.store import Store
+
+PYTHON = "python:3.11-slim"
+
+
+class Cluster:
+    """A store with a kubelet, and questions about its pods."""
+
+    def __init__(self, folder: Path, registry: str = "127.0.0.1:1", nodes=None, builtins=None) -> None:
+        self.store = Store()
+        nodes = {"gpu-1": 2, "gpu-2": 2} if nodes is None else nodes
+        self.kubelet = Kubelet(self.store, nodes, registry, builtins or {}, folder, retry=0.05)
+        self.kubelet.start()
+
+    def run(self, name: str, *containers: dict, **spec) -> None:
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "labels": {"team": "vision"}},
+            "spec": {"restartPolicy": "Never", "containers": list(containers)} | spec,
+        }
+        self.store.create(pod)
+
+    def pod(self, name: str) -> dict:
+        return self.store.get("Pod", "default", name)
+
+    def state(self, name: str, container: int = 0) -> dict:
+        statuses = self.pod(name)["status"].get("containerStatuses")
+        return statuses[container]["state"] if statuses else {}
+
+    def log(self, name: str, container: str = "main", tail: int | None = None) -> str:
+        return self.kubelet.logs("default", name, container, tail)
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        events = [event for event in self.store.list("Event") if event["involvedObject"]["name"] == name]
+        return [(event["reason"], event["message"]) for event in events]
+
+    async def until(self, question, what: str):
+        """Wait for a fact: after every change in the store `question()` is asked again."""
+        async with asyncio.timeout(20):
+            while not (answer := question()):  # noqa: ASYNC110 - logs and processes tell nobody
+                await asyncio.sleep(0.01)
+        assert answer, what
+        return answer
+
+    async def phase(self, name: str, *wanted: str) -> str:
+        def ask() -> str | None:
+            phase = self.pod(name)["status"]["phase"]
+            return phase if phase in wanted else None
+
+        return await self.until(ask, f"{name} becomes {wanted}")
+
+    async def waiting_for(self, name: str, reason: str) -> dict:
+        def ask() -> dict | None:
+            waiting = self.state(name).get("waiting", {})
+            return waiting if waiting.get("reason") == reason else None
+
+        return await self.until(ask, f"{name} waits with {reason}")
+
+
+def sh(script: str, name: str = "main", image: str = PYTHON, **more) -> dict:
+    return {"name": name, "image": image, "command": ["sh", "-c"], "args": [script], **more}
+
+
+def gpu(count: int) -> dict:
+    return {"resources": {"limits": {"nvidia.com/gpu": str(count)}}}
+
+
+@pytest.fixture
+async def start(tmp_path):
+    clusters = []
+
+    def make(**options) -> Cluster:
+        clusters.append(Cluster(tmp_path / "pods", **options))
+        return clusters[-1]
+
+    yield make
+    for cluster in clusters:
+        await cluster.kubelet.close()
+
+
+async def test_a_pod_runs_and_succeeds(start):
+    cluster = start()
+    cluster.run("hello", sh("echo one; echo two; echo three >&2; printf done > /dev/termination-log"))
+    await cluster.phase("hello", "Succeeded")
+    ended = cluster.state("hello")["terminated"]
+    assert (ended["exitCode"], ended["reason"], ended["message"]) == (0, "Completed", "done")
+    assert cluster.log("hello") == "one\ntwo\nthree\n"
+    assert cluster.log("hello", tail=1) == "three\n"
+    conditions = {one["type"]: one for one in cluster.pod("hello")["status"]["conditions"]}
+    assert list(conditions) == ["PodScheduled", "Initialized", "Ready", "ContainersReady"]
+    assert conditions["Ready"]["reason"] == "PodCompleted"
+    reasons = [reason for reason, _ in cluster.events("hello")]
+    assert set(reasons) == {"Scheduled", "Pulling", "Pulled", "Created", "Started"}
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("nonsense", 127)]
+)
+async def test_a_failing_command_fails_the_pod(script, code, start):
+    cluster = start()
+    cluster.run("bad", sh(script.replace("$$", "$$$$")))
+    await cluster.phase("bad", "Failed")
+    ended = cluster.state("bad")["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (code, "Error")
+
+
+async def test_the_log_speaks_for_a_container_that_left_no_message(start):
+    cluster = start()
+    cluster.run("bad", sh("echo boom; exit 1", terminationMessagePolicy="FallbackToLogsOnError"))
+    await cluster.phase("bad", "Failed")
+    assert cluster.state("bad")["terminated"]["message"] == "boom\n"
+
+
+async def test_a_command_that_is_not_there(start):
+    cluster = start()
+    cluster.run("typo", {"name": "main", "image": PYTHON, "command": ["pyhton", "train.py"]})
+    await cluster.phase("typo", "Failed")
+    ended = cluster.state("typo")["terminated"]
+    assert (ended["exitCode"], ended["reason"], ended["startedAt"]) == (
+        128,
+        "StartError",
+        "1970-01-01T00:00:00Z",
+    )
+    assert ended["message"].endswith('exec: "pyhton": executable file not found in $PATH')
+
+
+async def test_variables_as_the_real_kubelet_makes_them(start):
+    cluster = start()
+    cluster.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "git", "namespace": "default"},
+            "data": {"token": "c2VjcmV0"},
+        }
+    )
+    env = [
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "TEAM", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['team']"}}},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "git", "key": "token"}}},
+        {"name": "BOTH", "value": "$(POD)-$(TEAM) $(NOPE) $$(POD) $HOME"},
+    ]
+    cluster.run("env", sh('echo "$TOKEN|$BOTH|$(TEAM)|$$(echo sub)"', env=env))
+    await cluster.phase("env", "Succeeded")
+    assert cluster.log("env") == "secret|env-vision $(NOPE) $(POD) $HOME|vision|sub\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$(A)", "1"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$$$$.pid", "$$.pid"),
+        ("$(B) $A ${A} $", "$(B) $A ${A} $"),
+        ("$(A", "$(A"),
+    ],
+)
+def test_dollars(text, expanded):
+    assert expand(text, {"A": "1"}) == expanded
+
+
+async def test_a_missing_secret_is_waited_for(start):
+    cluster = start()
+    source = {"secretKeyRef": {"name": "git", "key": "token"}}
+    cluster.run("env", sh("echo $TOKEN", env=[{"name": "TOKEN", "valueFrom": source}]))
+    assert (await cluster.waiting_for("env", "CreateContainerConfigError"))[
+        "message"
+    ] == 'secret "git" not found'
+    meta = {"name": "git", "namespace": "default"}
+    cluster.store.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": {"token": "eA=="}})
+    await cluster.phase("env", "Succeeded")
+
+
+async def test_volumes_are_folders_that_containers_share(start):
+    cluster = start()
+    meta = {"name": "gen", "namespace": "default"}
+    cluster.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a.txt": "hi"}})
+    volumes = [{"name": "gen", "configMap": {"name": "gen"}}, {"name": "out", "emptyDir": {}}]
+    mounts = [{"name": "gen", "mountPath": "/gen"}, {"name": "out", "mountPath": "/var/log/katib/tfevent/"}]
+    write = sh("cat /gen/a.txt > /var/log/katib/tfevent/$$$$.pid", volumeMounts=mounts)
+    wait = "until cat /out/*.pid 2>/dev/null; do sleep 0.05; done"
+    read = sh(wait, "reader", volumeMounts=[{"name": "out", "mountPath": "/out"}])
+    cluster.run("share", write, read, volumes=volumes)
+    await cluster.phase("share", "Succeeded")
+    assert cluster.log("share", "reader") == "hi"
+
+
+async def test_an_image_that_is_not_there_is_asked_for_again_and_again(start, images):
+    cluster = start(registry=images.address)
+    name = f"{images.address}/exp/vision:abc"
+    cluster.run("lost", sh("true", image=name))
+    waiting = await cluster.waiting_for("lost", "ImagePullBackOff")
+    why = (
+        f'rpc error: code = NotFound desc = failed to pull and unpack image "{name}": '
+        f'failed to resolve reference "{name}": {name}: not found'
+    )
+    assert waiting["message"] == f'Back-off pulling image "{name}": ErrImagePull: {why}'
+    assert cluster.pod("lost")["status"]["phase"] == "Pending"
+    assert {
+        ("Pulling", f'Pulling image "{name}"'),
+        ("Failed", f'Failed to pull image "{name}": {why}'),
+        ("Failed", "Error: ErrImagePull"),
+        ("BackOff", f'Back-off pulling image "{name}"'),
+        ("Failed", "Error: ImagePullBackOff"),
+    } <= set(cluster.events("lost"))
+
+
+async def test_a_built_image_runs_with_its_own_settings(start, images, kaniko, origin):
+    script = "import os; print(os.environ['LEVEL'], open('data.txt').read(), open('/app/data.txt').read())"
+    files = {"train.py": script.replace("open('/app/data.txt').read()", "os.path.basename(os.getcwd())")}
+    dockerfile = (
+        'FROM python:3.11-slim\nENV LEVEL=3\nWORKDIR /app\nCOPY . .\nCMD ["python", "/app/train.py"]\n'
+    )
+    commit = origin.commit(files | {"data.txt": "data", "Dockerfile": dockerfile})
+    assert (await kaniko(commit, to="exp/vision:1")).code == 0
+    cluster = start(registry=images.address)
+    cluster.run("train", {"name": "main", "image": f"{images.address}/exp/vision:1"})
+    await cluster.phase("train", "Succeeded", "Failed")
+    assert cluster.log("train") == "3 data app\n"
+
+
+async def test_kaniko_runs_in_a_pod_and_leaves_the_digest_as_its_message(start, images, git_host, origin):
+    commit = origin.commit({"Dockerfile": "FROM scratch\nCOPY . /app\n"})
+    cluster = start(registry=images.address)
+    args = [
+        f"--context=git://{git_host.url.removeprefix('http://')}/team/code.git#refs/heads/main#{commit}",
+        f"--destination={images.address}/code:1",
+        f"--insecure-registry={images.address}",
+        "--digest-file=/dev/termination-log",
+    ]
+    env = [{"name": "GIT_PULL_METHOD", "value": "http"}]
+    image = "ghcr.io/osscontainertools/kaniko:v1.28.3"
+    cluster.run("build", {"name": "kaniko", "image": image, "args": args, "env": env})
+    await cluster.phase("build", "Succeeded", "Failed")
+    digest = cluster.state("build")["terminated"]["message"]
+    assert f"Pushed {images.address}/code@{digest}" in cluster.log("build", "kaniko")
+
+
+async def test_pods_wait_for_gpus_and_get_them_when_others_end(start):
+    cluster = start(nodes={"gpu-1": 1, "gpu-2": 1})
+    for name in ("one", "two"):
+        cluster.run(name, sh("until [ -e /tmp/nothing-here ]; do sleep 0.05; done", **gpu(1)))
+    cluster.run("three", sh("true", **gpu(1)))
+
+    def unschedulable() -> dict | None:
+        return next(iter(cluster.pod("three")["status"].get("conditions", [])), None)
+
+    condition = await cluster.until(unschedulable, "the scheduler has looked at it")
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert condition["message"] == (
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: "
+        "0/2 nodes are available: 2 No preemption victims found for incoming pod."
+    )
+    assert ("FailedScheduling", condition["message"]) in cluster.events("three")
+    cluster.store.delete("Pod", "default", "one", grace=0)
+    await cluster.phase("three", "Succeeded")
+
+
+async def test_a_pod_that_only_waits_for_its_image_holds_its_gpus(start):
+    cluster = start(nodes={"gpu-1": 1})
+    cluster.run("lost", sh("true", image="nowhere:5000/x:1", **gpu(1)))
+    await cluster.waiting_for("lost", "ImagePullBackOff")
+    cluster.run("next", sh("true", **gpu(1)))
+    await cluster.until(lambda: cluster.events("next"), "the scheduler has looked at it")
+    assert cluster.events("next")[0][0] == "FailedScheduling"
+
+
+async def test_a_pod_that_asks_for_a_node_gets_that_one_or_none(start):
+    cluster = start()
+    cluster.run("there", sh("true"), nodeSelector={"kubernetes.io/hostname": "gpu-2"})
+    cluster.run("nowhere", sh("true"), nodeSelector={"kubernetes.io/hostname": "gpu-3"})
+    await cluster.phase("there", "Succeeded")
+    assert cluster.pod("there")["spec"]["nodeName"] == "gpu-2"
+    await cluster.until(lambda: cluster.events("nowhere"), "the scheduler has looked at it")
+    assert "2 node(s) didn't match Pod's node affinity/selector" in cluster.events("nowhere")[0][1]
+
+
+async def test_a_deleted_pod_is_asked_to_stop_before_it_goes(start, tmp_path):
+    cluster = start()
+    trap = f"trap 'echo bye > {tmp_path}/said; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    cluster.run("long", sh(trap))
+    await cluster.until(lambda: cluster.log("long") == "ready\n", "it runs")
+    cluster.store.delete("Pod", "default", "long")
+    assert cluster.pod("long")["metadata"]["deletionTimestamp"]
+    await cluster.until(lambda: cluster.pod("long") is None, "the pod is gone")
+    assert (tmp_path / "said").read_text() == "bye\n"
+
+
+async def test_a_pod_that_does_not_listen_is_killed_after_its_grace(start):
+    cluster = start()
+    cluster.run("deaf", sh("trap '' TERM; echo $$$$; while :; do sleep 0.05; done"))
+    pid = int(await cluster.until(lambda: cluster.log("deaf"), "it runs"))
+    cluster.store.delete("Pod", "default", "deaf", grace=1)
+    await cluster.until(lambda: cluster.pod("deaf") is None, "the pod is gone")
+    assert not _alive(pid)
+
+
+async def test_nothing_runs_after_the_kubelet_is_closed(start):
+    cluster = start()
+    cluster.run("long", sh("sleep 1000 & echo $!; wait"))
+    pid = int(await cluster.until(lambda: cluster.log("long"), "it runs"))
+    await cluster.kubelet.close()
+    await cluster.until(lambda: not _alive(pid), "its children are gone too")
+
+
+def _alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().split()[2] != "Z"
+
+
+async def test_a_builtin_container_sees_the_others_end(start):
+    async def collect(pod, container, volumes, log, siblings):
+        codes = {name: await code for name, code in siblings.items()}
+        log(json.dumps([codes, container["name"], (volumes["out"] / "x").read_text()]))
+        return 0
+
+    cluster = start(builtins={"katib/tfevent-metrics-collector": collect})
+    mounts = [{"name": "out", "mountPath": "/out"}]
+    image = "ghcr.io/kubeflow/katib/tfevent-metrics-collector:latest"
+    collector = {"name": "metrics-collector", "image": image, "volumeMounts": mounts}
+    main = sh("printf x > /out/x; exit 4", volumeMounts=mounts)
+    cluster.run("trial", main, collector, volumes=[{"name": "out", "emptyDir": {}}])
+    await cluster.phase("trial", "Failed")
+    assert json.loads(cluster.log("trial", "metrics-collector")) == [{"main": 4}, "metrics-collector", "x"]
+    assert cluster.state("trial", 1)["terminated"]["exitCode"] == 0
