@@ -223,7 +223,7 @@ async def kept(ttl: float, renew: Callable[[], Awaitable[bool]]) -> AsyncIterato
         if not limit.expired():
             raise
     if limit.expired():
-        raise LeaseLost
+        raise LeaseLost("the lease is lost")
 
 
 async def _renew(ttl: float, renew: Callable[[], Awaitable[bool]], limit: asyncio.Timeout) -> None:

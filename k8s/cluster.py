@@ -1,0 +1,312 @@
+"""The one door to the Kubernetes API: plain dicts in, plain dicts out.
+
+The official client is used for what is hard (kubeconfig, service accounts, TLS, proxies), not for its models:
+Katib's kinds have none, and a dict survives fields this program has never heard of. What it raises is told
+apart as two things a caller can act on:
+
+    ApiError      the cluster answered, and refused
+    Unreachable   no answer: may have happened or not, so try again
+"""
+
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import aiohttp
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from k8s.objects import Manifest, Ref
+
+Manifests = list[Manifest]
+
+# kind -> apiVersion, and its name in a path
+KINDS = {
+    "ConfigMap": ("v1", "configmaps"),
+    "Pod": ("v1", "pods"),
+    "Event": ("v1", "events"),
+    "Job": ("batch/v1", "jobs"),
+    "Experiment": ("kubeflow.org/v1beta1", "experiments"),
+    "Trial": ("kubeflow.org/v1beta1", "trials"),
+    "Suggestion": ("kubeflow.org/v1beta1", "suggestions"),
+}
+PAGE = 500  # objects per answer to a list, as kubectl asks
+CALL = aiohttp.ClientTimeout(total=30)  # seconds
+MARGIN = 10.0  # seconds a watch may be silent beyond the end it was given, before the line counts as dead
+MOST_LOG = 256 * 1024  # bytes of a log tail: thirty lines of a progress bar can be long
+WAITING = ("is waiting to start", "previous terminated container")  # in the 400 of a log not yet there
+
+
+@dataclass
+class ApiError(Exception):
+    """The cluster's refusal. `reason` is Kubernetes' own word for it; some refusals have none."""
+
+    status: int
+    reason: str
+    message: str  # its first 500 characters
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.status}{' ' * bool(self.reason)}{self.reason})"
+
+    @property
+    def absent(self) -> bool:
+        """There is no such object."""
+        return self.status == 404 and self.reason == "NotFound"
+
+    @property
+    def exists(self) -> bool:
+        """There is one already, which is not about to go: that one says "object is being deleted: ..."."""
+        return self.reason == "AlreadyExists" and not self.message.startswith("object is being deleted")
+
+    @property
+    def stale(self) -> bool:
+        """The object has changed since it was read, or is another one of the same name."""
+        return self.reason == "Conflict"
+
+    @property
+    def expired(self) -> bool:
+        """The resourceVersion or the continue token is too old: list anew."""
+        return self.status == 410
+
+    @property
+    def permanent(self) -> bool:
+        """Trying again changes nothing until somebody mends something.
+
+        Webhooks refuse with 400, quotas with 403; 404 is a missing namespace or a kind that is not installed.
+        """
+        return self.status in {400, 403, 404, 422}
+
+
+class Unreachable(Exception):  # noqa: N818 - reads as a sentence where it is caught
+    """The API server did not answer, or stopped in the middle."""
+
+
+class Cluster:
+    """Methods raise ApiError and Unreachable, wait 30 s at most, and try nothing twice."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._client.user_agent = "sweepbot"
+
+    @classmethod
+    async def connect(cls) -> Self:
+        """By the file `KUBECONFIG` names, else as a pod's service account, else by ~/.kube/config.
+
+        Raises kubernetes.aio.config.ConfigException when there is none of them.
+        """
+        configuration = Configuration()
+        if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
+            config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        else:
+            file = os.environ.get("KUBECONFIG") or "~/.kube/config"
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                file, client_configuration=configuration, persist_config=False
+            )
+        return cls(ApiClient(configuration))
+
+    async def close(self) -> None:
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def version(self) -> str:
+        """As the server names it: `v1.36.2`."""
+        return str((await self._call("GET", "/version"))["gitVersion"])
+
+    async def get(self, ref: Ref) -> Manifest | None:
+        """None when there is no such object; a kind that is not installed is an ApiError."""
+        try:
+            return await self._call("GET", _path(ref.kind, ref.namespace, ref.name))
+        except ApiError as error:
+            if error.absent:
+                return None
+            raise
+
+    async def list(self, kind: str, namespace: str, *, labels: str = "", fields: str = "") -> Manifests:
+        """Every object the selectors choose. A namespace that does not exist is an empty one."""
+        return (await self.snapshot(kind, namespace, labels=labels, fields=fields))[0]
+
+    async def snapshot(
+        self, kind: str, namespace: str, *, labels: str = "", fields: str = ""
+    ) -> tuple[Manifests, str]:
+        """As `list`, with the resourceVersion at which it was true: where a watch goes on."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        try:
+            return await self._pages(kind, namespace, {**query, "limit": PAGE})
+        except ApiError as error:
+            if not error.expired:
+                raise
+            return await self._pages(kind, namespace, query)  # too slow between two pages: in one piece
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """The object as the cluster completed it. ApiError.exists: an earlier call has made it."""
+        path = _path(manifest["kind"], manifest["metadata"]["namespace"])
+        return await self._call("POST", path, body=manifest)
+
+    async def merge(self, ref: Ref, patch: Manifest, *, subresource: str = "") -> Manifest:
+        """A JSON merge patch (RFC 7386). One with an outdated resourceVersion is refused: ApiError.stale."""
+        path = _path(ref.kind, ref.namespace, ref.name, subresource)
+        return await self._call("PATCH", path, body=patch, sends="application/merge-patch+json")
+
+    async def delete(self, ref: Ref, *, uid: str | None = None) -> bool:
+        """Delete it with all it owns. False: it was not there, or not the one with this uid.
+
+        Without a propagation policy a deleted Job leaves its pods running.
+        """
+        body: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        try:
+            await self._call("DELETE", _path(ref.kind, ref.namespace, ref.name), body=body)
+        except ApiError as error:
+            if error.status == 404 or error.stale:
+                return False
+            raise
+        return True
+
+    async def log(
+        self, namespace: str, pod: str, container: str, *, tail: int = 30, previous: bool = False
+    ) -> str:
+        """The last `tail` lines; "" when there are none (yet), also when pod or kubelet is gone."""
+        query = {"container": container, "tailLines": tail, "limitBytes": MOST_LOG, "previous": previous}
+        try:
+            text = await self._read("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
+        except ApiError as error:
+            if error.absent or error.status == 500 or any(words in error.message for words in WAITING):
+                return ""
+            raise
+        return text.decode(errors="replace")
+
+    async def watch(
+        self,
+        kind: str,
+        namespace: str,
+        *,
+        labels: str = "",
+        since: str,
+        timeout: float,  # noqa: ASYNC109 - the server's
+    ) -> AsyncGenerator[tuple[str, Manifest], None]:
+        """What happens after the resourceVersion `since`, for `timeout` seconds: ADDED, MODIFIED, DELETED.
+
+        BOOKMARK, about once a minute, brings only a newer resourceVersion. Ends when the server ends it.
+        ApiError.expired: `since` is too old.
+        """
+        query = {"watch": True, "resourceVersion": since, "labelSelector": labels}
+        query |= {"allowWatchBookmarks": True, "timeoutSeconds": round(timeout)}
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=CALL.total, sock_read=timeout + MARGIN)
+        response = await self._send("GET", _path(kind, namespace), query, patience=patience)
+        try:
+            async for line in _lines(response):
+                change = json.loads(line)
+                if change["type"] == "ERROR":
+                    raise _refusal(change["object"].get("code", 500), line, change["object"])
+                yield change["type"], change["object"]
+        finally:
+            response.close()
+
+    async def _pages(self, kind: str, namespace: str, query: Mapping[str, Any]) -> tuple[Manifests, str]:
+        what = {"kind": kind, "apiVersion": KINDS[kind][0]}  # built-in kinds leave it out of lists
+        items: Manifests = []
+        token = ""
+        while True:
+            page = await self._call("GET", _path(kind, namespace), {**query, "continue": token})
+            items += [{**what, **item} for item in page.get("items") or ()]
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return items, str(page["metadata"]["resourceVersion"])
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        body: Manifest | None = None,
+        sends: str = "application/json",
+    ) -> Manifest:
+        answer = await self._read(method, path, query, body=body, sends=sends)
+        try:
+            result: Manifest = json.loads(answer)
+        except ValueError:  # a proxy's page, a login form
+            raise ApiError(200, "", f"not JSON: {_start(answer)}") from None
+        return result
+
+    async def _read(self, method: str, path: str, query: Mapping[str, Any] | None, **how: Any) -> bytes:
+        response = await self._send(method, path, query, **how)
+        with _answering():
+            return await response.read()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        *,
+        body: Manifest | None = None,
+        sends: str = "application/json",
+        accept: str = "application/json",
+        patience: aiohttp.ClientTimeout | None = None,
+    ) -> aiohttp.ClientResponse:
+        """The response, its body unread. Raises ApiError for a refusal."""
+        request = await self._client.param_serialize(
+            method,
+            path,
+            query_params={key: value for key, value in (query or {}).items() if value},
+            header_params={"Accept": accept, "Content-Type": sends},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        with _answering():
+            answer = await self._client.call_api(*request, _request_timeout=patience or CALL)
+            response: aiohttp.ClientResponse = answer.response
+            if response.status < 400:
+                return response
+            raise _refused(response.status, await response.read(), path)
+
+
+def _path(kind: str, namespace: str, name: str = "", subresource: str = "") -> str:
+    version, plural = KINDS[kind]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return "/".join(filter(None, (root, "namespaces", namespace, plural, name, subresource)))
+
+
+def _refused(status: int, body: bytes, path: str) -> ApiError:
+    try:
+        return _refusal(status, body, json.loads(body))
+    except ValueError:
+        if status == 404:  # the one answer without a Status: nobody serves this path
+            kind = path.removeprefix("/apis/")
+            return ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
+        return ApiError(status, "", _start(body))
+
+
+def _refusal(status: int, body: bytes, said: Any) -> ApiError:
+    if not isinstance(said, dict):
+        return ApiError(status, "", _start(body))
+    return ApiError(status, said.get("reason") or "", str(said.get("message") or "")[:500])
+
+
+def _start(body: bytes) -> str:
+    return body.decode(errors="replace").strip()[:500]
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Whole lines, of any length: an object may be larger than aiohttp's own limit for one."""
+    begun = b""
+    while True:
+        with _answering():
+            chunk = await response.content.readany()
+        if not chunk:
+            return
+        *whole, begun = (begun + chunk).split(b"\n")
+        for line in filter(None, whole):
+            yield line
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+        raise Unreachable(f"the API server does not answer: {str(error) or type(error).__name__}") from error

@@ -1,0 +1,106 @@
+"""API servers to talk to: toys which say what a real one said, and the local one."""
+
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from k8s.cluster import Cluster
+from local.kubernetes.api import ApiServer, serve
+from local.kubernetes.store import Store
+
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture
+def recorded() -> Callable[[str], dict[str, Any]]:
+    return lambda name: json.loads((RECORDINGS / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def answering(recorded: Callable[[str], dict[str, Any]]) -> Callable[[str], web.Response]:
+    """A recorded answer of a real server, to be given again."""
+
+    def answer(name: str) -> web.Response:
+        said = recorded(name)
+        body, kind = said["body"], said["response_headers"].get("Content-Type", "text/plain").split(";")[0]
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(status=said["status"], text=text, content_type=kind)
+
+    return answer
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Nobody listens there."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture
+async def toy() -> AsyncIterator[Callable[[Handler], Awaitable[str]]]:
+    """`await toy(handler)`: an HTTP server that asks `handler` everything; its host and port."""
+    async with AsyncExitStack() as stack:
+
+        async def start(handler: Handler) -> str:
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", handler)
+            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            return f"127.0.0.1:{runner.addresses[0][1]}"
+
+        yield start
+
+
+@pytest.fixture
+async def connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Callable[[str], Awaitable[Cluster]]]:
+    """`await connected(address)`: a client, by a kubeconfig as people have it."""
+    async with AsyncExitStack() as stack:
+
+        async def connect(address: str) -> Cluster:
+            file = tmp_path / "kubeconfig"
+            config = {
+                "clusters": [{"name": "c", "cluster": {"server": f"http://{address}"}}],
+                "users": [{"name": "u", "user": {"token": "local-admin"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+            file.write_text(yaml.safe_dump(config))
+            monkeypatch.setenv("KUBECONFIG", str(file))
+            cluster = await Cluster.connect()
+            stack.push_async_callback(cluster.close)
+            return cluster
+
+        yield connect
+
+
+@pytest.fixture
+def store() -> Store:
+    store = Store()
+    store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
+    return store
+
+
+@pytest.fixture
+async def server(store: Store) -> AsyncIterator[ApiServer]:
+    """The API server of the local world, without controllers."""
+    server = await serve(store)
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def local(server: ApiServer, connected: Callable[[str], Awaitable[Cluster]]) -> Cluster:
+    return await connected(server.url.removeprefix("http://"))

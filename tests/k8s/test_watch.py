@@ -1,0 +1,203 @@
+"""Every change is heard of, whatever happens to the server."""
+
+import asyncio
+import json
+import logging
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from k8s import watch as watch_module
+from k8s.objects import Ref
+from k8s.watch import watch_forever
+from local.kubernetes.api import serve
+
+JOBS = "/apis/batch/v1/namespaces/sweeps/jobs"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(watch_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(watch_module, "LONGEST_PAUSE", 0.05)
+
+
+class Listener:
+    """What was reported, and how often the server was heard."""
+
+    def __init__(self):
+        self.seen, self.fresh = [], 0
+
+    async def on_object(self, what, obj):
+        self.seen.append((what, obj["metadata"]["name"]))
+
+    def on_fresh(self):
+        self.fresh += 1
+
+
+@asynccontextmanager
+async def watching(cluster, kind, listener, labels=""):
+    task = asyncio.create_task(
+        watch_forever(cluster, kind, "sweeps", labels, listener.on_object, on_fresh=listener.on_fresh)
+    )
+    yield
+    assert not task.done(), task
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def job(name, version=1):
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "resourceVersion": str(version)},
+    }
+
+
+def event(what, obj):
+    return {"type": what, "object": obj}
+
+
+EXPIRED = event("ERROR", {"kind": "Status", "message": "too old", "reason": "Expired", "code": 410})
+
+
+class Toy:
+    """A server that lists and streams what it was told to, in that order, and then stays silent."""
+
+    def __init__(self, lists, streams):
+        self.lists, self.streams = list(lists), list(streams)
+        self.asked = []  # the resourceVersions watches were started from
+
+    async def answer(self, request):
+        assert request.path == JOBS
+        if "watch" not in request.query:
+            version, items = self.lists.pop(0)
+            return web.json_response({"metadata": {"resourceVersion": str(version)}, "items": items})
+        assert request.query["allowWatchBookmarks"] == "true"
+        self.asked.append(request.query["resourceVersion"])
+        return await self._stream(request)
+
+    async def _stream(self, request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if not self.streams:
+            await asyncio.Event().wait()
+        for change in self.streams.pop(0):
+            if change == "die":
+                request.transport.abort()
+            elif change == "silence":
+                await asyncio.Event().wait()
+            else:
+                await response.write(json.dumps(change).encode() + b"\n")
+        return response
+
+
+@pytest.fixture
+def started(toy, connected):
+    """`toy, cluster = await started(lists, streams)`."""
+
+    async def start(lists, streams):
+        server = Toy(lists, streams)
+        return server, await connected(await toy(server.answer))
+
+    return start
+
+
+async def test_what_is_there_and_what_changes(started, wait_until):
+    there = [job("a", 3)]
+    changes = [event("ADDED", job("b", 6)), event("MODIFIED", job("a", 7)), event("DELETED", job("a", 8))]
+    _, cluster = await started([(5, there)], [changes])
+    listener = Listener()
+    async with watching(cluster, "Job", listener):
+        await wait_until(lambda: len(listener.seen) == 4, "all is reported")
+    assert listener.seen == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert listener.fresh >= 4
+
+
+async def test_after_an_ordinary_end_it_goes_on_where_it_was(started, wait_until):
+    bookmark = event("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "9"}})
+    server, cluster = await started([(5, [])], [[event("ADDED", job("a", 6)), bookmark]])
+    listener = Listener()
+    async with watching(cluster, "Job", listener):
+        await wait_until(lambda: len(server.asked) == 2, "it watches again")
+    assert server.asked == ["5", "9"]
+    assert listener.seen == [("ADDED", "a")]
+
+
+async def test_too_old_means_listing_anew_and_reporting_what_vanished(started, wait_until, caplog):
+    lists = [(5, [job("a", 3), job("b", 4)]), (20, [job("b", 15)])]
+    server, cluster = await started(lists, [[EXPIRED]])
+    listener = Listener()
+    async with watching(cluster, "Job", listener):
+        await wait_until(lambda: len(server.asked) == 2, "it watches again")
+    assert server.asked == ["5", "20"]
+    assert listener.seen == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "b"), ("DELETED", "a")]
+    assert caplog.records == [], "nothing to tell an operator"
+
+
+async def test_a_broken_connection_loses_nothing(started, wait_until):
+    server, cluster = await started([(5, [])], [[event("ADDED", job("a", 6)), "die"], ["die"]])
+    listener = Listener()
+    async with watching(cluster, "Job", listener):
+        await wait_until(lambda: len(server.asked) == 3, "it watches again")
+    assert server.asked == ["5", "6", "6"]
+
+
+async def test_a_silent_line_is_given_up(started, wait_until, monkeypatch):
+    monkeypatch.setattr(watch_module, "SILENCE", 0.05)
+    server, cluster = await started([(5, [])], [["silence"], ["silence"]])
+    async with watching(cluster, "Job", Listener()):
+        await wait_until(lambda: len(server.asked) == 3, "it watches again")
+    assert server.asked == ["5", "5", "5"]
+
+
+async def test_a_change_that_could_not_be_handled_comes_again(started, wait_until, caplog):
+    class Failing(Listener):
+        failures = 0
+
+        async def on_object(self, what, obj):
+            if self.failures < 2:
+                self.failures += 1
+                raise ConnectionError("Redis is away")
+            await super().on_object(what, obj)
+
+    added = [event("ADDED", job("a", 6))]
+    server, cluster = await started([(5, [])], [added, added, added])
+    listener = Failing()
+    async with watching(cluster, "Job", listener):
+        await wait_until(lambda: listener.seen, "it was handled at last")
+    assert server.asked[:3] == ["5", "5", "5"]
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
+        "watching Job in sweeps is interrupted: Redis is away"
+    ]
+
+
+async def test_an_outage_of_the_cluster_is_told_once_and_over_once(server, local, store, wait_until, caplog):
+    caplog.set_level(logging.INFO, "k8s.watch")
+    listener = Listener()
+    async with watching(local, "ConfigMap", listener, labels="team=vision"):
+        await local.create(a_map("before"))
+        await wait_until(lambda: ("ADDED", "before") in listener.seen, "the first is seen")
+        await server.close()
+        await wait_until(lambda: "is interrupted" in caplog.text, "the outage is told")
+        store.create(a_map("meanwhile"))
+        store.delete("ConfigMap", "sweeps", "before")
+        port = int(server.url.rpartition(":")[2])
+        again = await serve(store, port)
+        await wait_until(lambda: len(listener.seen) == 3, "what happened meanwhile is seen")
+        await local.delete(Ref("ConfigMap", "sweeps", "meanwhile"))
+        await wait_until(lambda: len(listener.seen) == 4, "what happens now, too")
+    await again.close()
+    assert listener.seen == [
+        ("ADDED", "before"),
+        ("ADDED", "meanwhile"),
+        ("DELETED", "before"),
+        ("DELETED", "meanwhile"),
+    ]
+    told = [record.getMessage().split(":")[0] for record in caplog.records]
+    assert told == ["watching ConfigMap in sweeps is interrupted", "watching ConfigMap in sweeps again"]
+
+
+def a_map(name):
+    meta = {"name": name, "namespace": "sweeps", "labels": {"team": "vision"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
