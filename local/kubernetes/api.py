@@ -12,6 +12,7 @@ from aiohttp import web
 
 from local.kubernetes import requests
 from local.kubernetes.kinds import Object, Refused, not_found, refusal
+from local.kubernetes.pages import Pages
 from local.kubernetes.requests import Target
 from local.kubernetes.selectors import matcher
 from local.kubernetes.store import Store
@@ -40,6 +41,7 @@ class ApiServer:
         self.token = token
         self.url = ""
         self.logs: Logs | None = None
+        self._pages = Pages()
         app = web.Application(client_max_size=3 * 1024 * 1024)
         app.router.add_route("*", "/{path:.*}", self._answer)
         # A watcher that hangs up ends its handler, and so does closing the server.
@@ -108,15 +110,20 @@ class ApiServer:
         return found
 
     async def _list(self, target: Target, request: web.Request) -> web.Response:
-        kind = target.kind
-        version_of(request.query, self.store.version)
-        matches = matcher(kind.name, target.namespace, request.query)
-        items = [obj for obj in self.store.peek(kind.name, target.namespace) if matches(obj)]
-        meta = {"continue": ""} if kind.is_custom else {}
-        if not kind.is_custom:  # built-in kinds don't repeat what they are [04-list-pods-by-job]
+        kind, query = target.kind, request.query
+        version_of(query, self.store.version)
+        if token := query.get("continue"):
+            version, items = self._pages.rest(token)
+        else:
+            matches = matcher(kind.name, target.namespace, query)
+            items = [obj for obj in self.store.peek(kind.name, target.namespace) if matches(obj)]
+            version = str(self.store.version)
+        meta, items = self._pages.page(version, items, query)
+        if kind.is_custom:
+            meta.setdefault("continue", "")
+        else:  # built-in kinds don't repeat what they are [04-list-pods-by-job]
             items = [{k: v for k, v in obj.items() if k not in ("kind", "apiVersion")} for obj in items]
         head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
-        meta["resourceVersion"] = str(self.store.version)
         return _respond({**head, "metadata": meta, "items": items})
 
     async def _create(self, target: Target, request: web.Request) -> web.Response:
@@ -152,7 +159,8 @@ class ApiServer:
         requests.check_has_log(pod, container, request.query)
         tail = request.query.get("tailLines")
         text = self.logs(target.namespace or "", target.name, container, int(tail) if tail else None)
-        return web.Response(text=text)
+        most = int(request.query.get("limitBytes") or len(text) * 4)
+        return web.Response(body=text.encode()[:most], content_type="text/plain")
 
 
 async def serve(store: Store, port: int = 0, token: str = TOKEN) -> ApiServer:

@@ -1,6 +1,6 @@
 """The garbage collector: what becomes of dependents when their owner goes, by propagation policy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from local.kubernetes.kinds import Object
 from local.kubernetes.store import Store
@@ -45,9 +45,9 @@ def _references(obj: Object) -> list[Object]:
     return references
 
 
-def dependents(store: Store, owner: Object) -> Iterator[Object]:
+def dependents(store: Store, owner: Object, kinds: Sequence[str] = OWNED) -> Iterator[Object]:
     uid = owner["metadata"]["uid"]
-    for kind in OWNED:
+    for kind in kinds:
         for obj in list(store.peek(kind, owner["metadata"].get("namespace"))):
             if any(reference["uid"] == uid for reference in _references(obj)):
                 yield obj

@@ -63,7 +63,7 @@ class Controllers:
         job = self._store.get("Job", namespace, name)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
-        pods = [pod for pod in garbage.dependents(self._store, job) if pod["kind"] == "Pod"]
+        pods = list(garbage.dependents(self._store, job, ["Pod"]))
         if _condition(job["status"], "Complete") or _condition(job["status"], "Failed"):
             self._expire(job)
         elif job["spec"]["suspend"]:
@@ -77,9 +77,7 @@ class Controllers:
             _set(status, "Suspended", ("JobResumed", "Job resumed"), "False")
             self._say(job, "Resumed", "Job resumed")
         status.setdefault("startTime", timestamp())
-        uncounted = [
-            pod for pod in pods if _verdict(pod) and TRACKING in pod["metadata"].get("finalizers", [])
-        ]
+        uncounted = [pod for pod in pods if _verdict(pod) and _is_tracked(pod)]
         active = [pod for pod in pods if not _verdict(pod)]
         before = clone(status)
         self._count(job, status, uncounted)

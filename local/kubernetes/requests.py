@@ -110,7 +110,7 @@ def _other_kind(kind: Kind, given: str, obj: Object) -> Refused:
 async def change(kind: Kind, request: web.Request) -> Hook:
     """What a PATCH does to the object. Raises Refused 400 or 415."""
     _no_dry_run(request)
-    patch: Any = json.loads(await request.read())
+    patch = _parsed(await request.text())
     if request.content_type == JSON_PATCH:
         if not isinstance(patch, list):
             why = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
@@ -132,7 +132,7 @@ def _is_plain(patch: Any) -> bool:
 async def deletion(kind: Kind, request: web.Request) -> tuple[Object, list[str]]:
     """Arguments for `Store.delete` and warnings. Raises Refused 400 or 422."""
     _no_dry_run(request)
-    options = {**json.loads(await request.read() or "{}"), **request.query}
+    options = {**_parsed(await request.text() or "{}"), **request.query}
     policy, grace = options.get("propagationPolicy"), options.get("gracePeriodSeconds")
     if policy not in (None, *POLICIES):
         raise _bad_policy(policy)
@@ -143,6 +143,13 @@ async def deletion(kind: Kind, request: web.Request) -> tuple[Object, list[str]]
         "uid": options.get("preconditions", {}).get("uid"),
     }
     return wish, [ORPHANS] if keeps_pods else []
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
 
 
 def _no_dry_run(request: web.Request) -> None:

@@ -14,7 +14,15 @@ from local.kubernetes.kinds import Kind, Object, Refused, bad_request, clone
 
 MODELS = {"Event": "CoreV1Event"}
 GO = {"str": "string", "bytes": "string", "datetime": "string", "bool": "bool", "float": "float64"}
-JSON = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+JSON = {
+    str: "string",
+    bool: "bool",
+    int: "number",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
 INT64 = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerationSeconds", "generation")
 QUANTITIES = ("limits", "requests", "capacity", "allocatable")
 QUANTITY = re.compile(r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$")
@@ -32,7 +40,7 @@ class Decoding:
         if not self.kind.is_custom:
             read: Object = self._value(obj, MODELS.get(self.kind.name, f"V1{self.kind.name}"), "", "")
             return read
-        meta = self._value(obj.get("metadata", {}), "V1ObjectMeta", "metadata", "")
+        meta = self._value(obj.get("metadata") or {}, "V1ObjectMeta", "metadata", "")
         return {**clone({k: v for k, v in obj.items() if k != "metadata"}), "metadata": meta}
 
     def _value(self, value: Any, wanted: str, path: str, owner: str) -> Any:
@@ -75,7 +83,7 @@ class Decoding:
     def _expect(self, fits: bool, value: Any, wanted: str, path: str, owner: str) -> None:
         if not fits:
             where = f"Go struct field {owner}.{path} of type {_go_type(wanted, path)}"
-            raise self.refused(f"json: cannot unmarshal {JSON[type(value)]} into {where}")
+            raise self.refused(f"json: cannot unmarshal {JSON.get(type(value), 'null')} into {where}")
 
     def refused(self, why: str) -> Refused:
         name = self.kind.name

@@ -51,7 +51,7 @@ class Store:
 
     def __init__(self, history: int = 5000) -> None:
         self.version = 0
-        self._objects: dict[Key, Object] = {}
+        self._objects: dict[str, dict[Key, Object]] = {kind: {} for kind in KINDS}
         self._uids: set[str] = set()
         self._history: deque[Change] = deque(maxlen=history)
         self._queues: set[asyncio.Queue[Change]] = set()
@@ -62,7 +62,7 @@ class Store:
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """A copy."""
-        return clone(self._objects.get(_key(kind, namespace, name)))
+        return clone(self._objects[kind].get(_key(kind, namespace, name)))
 
     def list(
         self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
@@ -74,8 +74,9 @@ class Store:
 
     def peek(self, kind: str, namespace: str | None = None) -> Iterator[Object]:
         """As `list`, without copying: for readers which leave the objects alone."""
-        for key in sorted(key for key in self._objects if key[0] == kind and namespace in (None, key[1])):
-            yield self._objects[key]
+        for key in sorted(self._objects[kind]):
+            if namespace in (None, key[1]):
+                yield self._objects[kind][key]
 
     def exists(self, uid: str) -> bool:
         return uid in self._uids
@@ -91,7 +92,7 @@ class Store:
             new["metadata"]["generation"] = 1
         checks.complete(kind, new)
         checks.check_new(kind, new)
-        if there := self._objects.get(_key_of(new)):
+        if there := self._objects[kind.name].get(_key_of(new)):
             raise already_exists(kind, there)
         return clone(new if dry_run else self._commit("ADDED", new))
 
@@ -147,6 +148,7 @@ class Store:
                 yield "ADDED", obj
             while True:
                 change = await queue.get()
+                await asyncio.sleep(0)  # a full queue never waits: let others have their turn
                 if change.object["kind"] in kinds:
                     yield change.type, clone(change.object)
         finally:
@@ -171,8 +173,8 @@ class Store:
         """A core/v1 Event; the same one again only raises its count."""
         same = (about["metadata"]["uid"], type_, reason, message, component)
         key = self._events.get(same)
-        if key and key in self._objects:
-            count = self._objects[key]["count"] + 1
+        if key and key in self._objects["Event"]:
+            count = self._objects["Event"][key]["count"] + 1
             self.patch(*key, {"count": count, "lastTimestamp": timestamp()})
         else:
             self._events[same] = _key_of(self.create(_event(about, type_, reason, message, component)))
@@ -192,7 +194,7 @@ class Store:
 
     def _updated(self, kind: Kind, old: Object, new: Object, subresource: str | None) -> Object:
         was = old["metadata"]
-        if new["metadata"].get("resourceVersion") not in (None, was["resourceVersion"]):
+        if new.setdefault("metadata", {}).get("resourceVersion") not in (None, was["resourceVersion"]):
             raise conflict(kind, was["name"])
         if subresource == "status":
             return {**_without(old, "status"), **_only(new, "status")}
@@ -208,7 +210,7 @@ class Store:
         return new
 
     def _known(self, kind: str, namespace: str, name: str) -> Object:
-        found = self._objects.get(_key(kind, namespace, name))
+        found = self._objects[kind].get(_key(kind, namespace, name))
         if found is None:
             raise not_found(KINDS[kind], name)
         return found
@@ -217,10 +219,10 @@ class Store:
         self.version += 1
         new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
         if type_ == "DELETED":
-            del self._objects[_key_of(new)]
+            del self._objects[new["kind"]][_key_of(new)]
             self._uids.discard(new["metadata"]["uid"])
         else:
-            self._objects[_key_of(new)] = new
+            self._objects[new["kind"]][_key_of(new)] = new
             self._uids.add(new["metadata"]["uid"])
         change = Change(self.version, type_, new, old)
         self._history.append(change)
@@ -229,7 +231,7 @@ class Store:
         return new
 
     def _removed(self, last: Object) -> Object:
-        self._commit("DELETED", last, self._objects[_key_of(last)])
+        self._commit("DELETED", last, self._objects[last["kind"]][_key_of(last)])
         return last
 
 

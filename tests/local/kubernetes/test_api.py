@@ -113,6 +113,23 @@ async def test_label_selectors(
     assert {item["kind"] for item in found["items"]} == {"Experiment"}
 
 
+async def test_a_list_in_pages_shows_one_moment(http: aiohttp.ClientSession, store: Store) -> None:
+    for name in "abc":
+        store.create(experiment(name))
+    address = "/apis/kubeflow.org/v1beta1/namespaces/kaniko/experiments"
+    async with http.get(f"{address}?limit=2") as response:
+        first = await response.json()
+    store.create(experiment("bb"))
+    store.delete("Experiment", "kaniko", "c")
+    async with http.get(f"{address}?limit=2&continue={first['metadata']['continue']}") as response:
+        second = await response.json()
+    assert [item["metadata"]["name"] for item in first["items"] + second["items"]] == ["a", "b", "c"]
+    assert first["metadata"]["remainingItemCount"] == 1
+    assert second["metadata"] == {"continue": "", "resourceVersion": first["metadata"]["resourceVersion"]}
+    async with http.get(f"{address}?limit=2&continue=7.forgotten") as response:
+        assert (response.status, (await response.json())["reason"]) == (410, "Expired")
+
+
 async def test_events_are_found_by_what_they_are_about(api: client.ApiClient, store: Store) -> None:
     store.record_event(store.create(pod("main")), "Warning", "BackOff", "pulling", "kubelet")
     store.record_event(store.create(experiment("p")), "Normal", "Created", "made", "katib")
@@ -177,6 +194,7 @@ async def test_closing_the_server_ends_its_watches(
             400,
             "a container name must be specified for pod p, choose one of: [main sidecar]",
         ),
+        (["main"], "?limitBytes=4", 200, "main"),
         (["main"], "?container=nope", 400, "container nope is not valid for pod p"),
         (["main"], "?previous=true", 400, 'previous terminated container "main" in pod "p" not found'),
     ],

@@ -1,0 +1,50 @@
+"""Lists in pages: `limit` and `continue`. Every page shows the objects as they were for the first one."""
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from local.kubernetes.kinds import Object, refusal
+
+EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the continue parameter, or use the continue token in this response to "
+    "retrieve the remainder of the results. Continuing with the provided token results in an inconsistent "
+    "list - objects that were created, modified, or deleted between the time the first chunk was returned "
+    "and now may show up in the list."
+)
+Page = tuple[Object, list[Object]]
+
+
+class Pages:
+    """Remembers the rest of the last `keep` pages."""
+
+    def __init__(self, keep: int = 100) -> None:
+        self._rests: OrderedDict[str, tuple[str, list[Object]]] = OrderedDict()
+        self._keep = keep
+        self._numbers = itertools.count(1)
+
+    def rest(self, token: str) -> tuple[str, list[Object]]:
+        """The version of the list and what is left of it. Raises Refused 410."""
+        if token not in self._rests:
+            raise refusal(410, EXPIRED, "Expired")
+        return self._rests[token]
+
+    def page(
+        self, version: str, items: list[Object], query: Mapping[str, str]
+    ) -> tuple[Object, list[Object]]:
+        """The metadata and the items of one page."""
+        limit = int(query.get("limit") or 0) or len(items)
+        meta: Object = {"resourceVersion": version}
+        if rest := items[limit:]:
+            meta["continue"] = self._remember(version, rest)
+            if not query.get("labelSelector") and not query.get("fieldSelector"):
+                meta["remainingItemCount"] = len(rest)
+        return meta, items[:limit]
+
+    def _remember(self, version: str, rest: list[Object]) -> str:
+        token = f"{version}.{next(self._numbers)}"
+        self._rests[token] = version, rest
+        while len(self._rests) > self._keep:
+            self._rests.popitem(last=False)
+        return token
