@@ -161,6 +161,7 @@ class Build:
             return
         self.cache_may_hit = False
         self.log(f"Running: [{' '.join(step.command)}]")
+        before = len(self.draft.layers)
         with self._layer():
             self.workdir.mkdir(parents=True, exist_ok=True)
             command = [images.localise(word, self.rootfs, {}) for word in step.command]
@@ -172,13 +173,13 @@ class Build:
         if self.options.on("cache") and not self.options.on("no-push-cache"):
             name = self._cache_name()
             self.log(f"Pushing layer {name} to cache now")
-            replace(self.draft, layers=self.draft.layers[-1:], history=[]).push(Reference.parse(name))
+            replace(self.draft, layers=self.draft.layers[before:], history=[]).push(Reference.parse(name))
 
     def _cache_name(self) -> str:
         return f"{self.options.cache_repo}:{self.key.removeprefix('sha256:')}"
 
     def _cached(self, step: Instruction) -> bool:
-        """Kaniko's cache: for each key an image of one layer, good for --cache-ttl since it was made."""
+        """Kaniko's cache: for each key an image of that layer, good for --cache-ttl since it was made."""
         name = self._cache_name()
         host = Reference.parse(name).host
         self.log(f"Checking for cached layer {name}...")

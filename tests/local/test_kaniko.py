@@ -66,11 +66,14 @@ async def test_a_base_from_the_registry_brings_its_layers_and_settings(kaniko, o
     assert image.config == {"Env": ["A=1", "B=11"], "Entrypoint": ["y"]}
 
 
-async def test_a_cached_run_is_not_run_again(kaniko, origin, tmp_path):
-    steps = f"FROM python:3.11-slim\nCOPY a.txt /\nRUN echo ran >> {tmp_path}/runs && touch /made\n"
+async def test_a_cached_run_is_not_run_again(kaniko, origin, images, tmp_path):
+    run = f"RUN echo ran >> {tmp_path}/runs && touch /app/made\nRUN true\n"
+    steps = f"FROM python:3.11-slim\nCOPY a.txt /app/\n{run}"
     cached = ("--cache=true", "--cache-ttl=24h")
     first = await kaniko(origin.commit({"Dockerfile": steps, "a.txt": "a"}), *cached)
     again = await kaniko(origin.commit({"Dockerfile": steps, "other.txt": "o"}), *cached)
+    args = (f"{images.address}/code:1", tmp_path / "rootfs", images.address)
+    assert len((await asyncio.to_thread(nodes.pull, *args)).layers) == 2
     changed = await kaniko(origin.commit({"a.txt": "changed"}), *cached)
     expired = await kaniko(origin.commit({}), "--cache=true", "--cache-ttl=0s")
     assert [ended.code for ended in (first, again, changed, expired)] == [0, 0, 0, 0]

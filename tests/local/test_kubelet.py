@@ -252,6 +252,7 @@ async def test_pods_wait_for_gpus_and_get_them_when_others_end(start):
     cluster = start(nodes={"gpu-1": 1, "gpu-2": 1})
     for name in ("one", "two"):
         cluster.run(name, sh("until [ -e /tmp/nothing-here ]; do sleep 0.05; done", **gpu(1)))
+        await cluster.phase(name, "Running")
     cluster.run("three", sh("true", **gpu(1)))
 
     def unschedulable() -> dict | None:
