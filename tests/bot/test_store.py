@@ -92,13 +92,12 @@ async def test_a_sweep_that_is_gone_is_not_saved(store):
 
 
 async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
-    queue = Queue(redis, lease=0.3)
+    queue = Queue(redis)
     await queue.add(sweep.id)
-    paused = await queue.get()
+    paused = await Queue(redis, lease=0.3).get()
     other = await queue.get(wait=20)
     with pytest.raises(Stale, match="its lease is lost"):
         await store.save(sweep.to(Phase.FAILED, NOW), paused)
-    await queue.heartbeat(other)
     saved = await store.save(sweep.to(Phase.BUILDING, NOW), other)
     assert await store.get(sweep.id) == saved
     await queue.done(other)
