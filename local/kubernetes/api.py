@@ -1,6 +1,7 @@
 """The HTTP side of the cluster: what kube-apiserver 1.36 answers to the calls a bot makes.
 
-Beyond that it says so: PUT, deletecollection and server-side apply are 405 or 415 here, not nearly right.
+Beyond that it says so: PUT, deletecollection, strategic patches and server-side apply are
+405 or 415 here, not nearly right.
 """
 
 import json

@@ -14,7 +14,6 @@ from local.kubernetes.store import Hook
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
 POLICIES = ("Foreground", "Background", "Orphan")
 ORPHANS = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
@@ -116,17 +115,9 @@ async def change(kind: Kind, request: web.Request) -> Hook:
             why = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
             raise bad_request(f"error decoding patch: {why}")
         return lambda old: json_patch(old, patch)
-    strategic = request.content_type == STRATEGIC and not kind.is_custom and _is_plain(patch)
-    if request.content_type == MERGE_PATCH or strategic:
+    if request.content_type == MERGE_PATCH:
         return lambda old: merge_patch(old, patch)
     raise _unknown_format(JSON_PATCH, MERGE_PATCH, "application/apply-patch+yaml")
-
-
-def _is_plain(patch: Any) -> bool:
-    """Without lists and directives a strategic merge patch is a merge patch; others are refused here."""
-    if isinstance(patch, dict):
-        return all(not key.startswith("$") and _is_plain(value) for key, value in patch.items())
-    return not isinstance(patch, list)
 
 
 async def deletion(kind: Kind, request: web.Request) -> tuple[Object, list[str]]:
