@@ -132,7 +132,7 @@ class ApiServer:
         return _respond(self.store.create(obj, dry_run="dryRun" in request.query), 201, warnings)
 
     async def _patch(self, target: Target, request: web.Request) -> web.Response:
-        change = await requests.change(target.kind, request)
+        change = await requests.change(request)
         return _respond(self.store.update(*target.place, change, target.subresource or None))
 
     async def _delete(self, target: Target, request: web.Request) -> web.Response:

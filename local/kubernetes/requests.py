@@ -106,7 +106,7 @@ def _other_kind(kind: Kind, given: str, obj: Object) -> Refused:
     return invalid(f"{given}.{kind.group}", details, [Cause.value("kind", given, f"must be {kind.name}")])
 
 
-async def change(kind: Kind, request: web.Request) -> Hook:
+async def change(request: web.Request) -> Hook:
     """What a PATCH does to the object. Raises Refused 400 or 415."""
     _no_dry_run(request)
     patch = _parsed(await request.text())
