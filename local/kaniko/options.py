@@ -17,6 +17,7 @@ VALUES = """
     secret registry-client-cert registry-mirror registry-map ignore-path build-arg image-format compression
     compression-level credential-helpers
 """.split()  # noqa: SIM905
+NOT_HERE = ("dryrun", "target", "secret", "ignore-path")  # real ones; ignoring them would build another image
 USAGE = "\nUsage:\n  executor [flags]\n"
 
 
@@ -38,6 +39,8 @@ class Options:
                 raise Stop(f'Error: unknown command "{word}" for "executor"{USAGE}')
             if name not in (*SWITCHES, *VALUES):
                 raise Stop(f"Error: unknown flag: --{name}{USAGE}")
+            if name in NOT_HERE:
+                raise Stop(f"Error: a local build has no --{name}")
             if not equals:
                 value = "true" if name in SWITCHES else next(rest, "")
                 if not value:

@@ -164,7 +164,8 @@ async def test_a_commit_that_is_not_there(branch, commit, message, kaniko, origi
     [
         ("--verbose", "Error: unknown flag: --verbose"),
         ("build", 'Error: unknown command "build" for "executor"'),
-        ("--target", "Error: flag needs an argument: --target"),
+        ("--label", "Error: flag needs an argument: --label"),
+        ("--target=x", "Error: a local build has no --target"),
         ("--dockerfile=Containerfile", "Error: error resolving dockerfile path: please provide a valid path"),
         ("--git=branch=,single-branch=true", "Error: error resolving source context: invalid branch"),
     ],
