@@ -74,11 +74,11 @@ class Delete:
 
 @dataclass(frozen=True, kw_only=True)
 class Chores:
-    """In the order of the fields."""
+    """Patches come before deletions: a Job deleted while its trial is live would be made again."""
 
-    create: Manifest | None = None
     patch: tuple[Patch, ...] = ()
     delete: tuple[Delete, ...] = ()
+    create: Manifest | None = None
 
 
 def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from bot import durable
 from bot.identity import candidates
-from bot.lifecycle import advance, chores, fail, look_again, refuse
+from bot.lifecycle import Observation, advance, chores, fail, look_again, refuse
 from bot.messages import Links, event, parent
 from bot.models import Event, EventKind, Phase, SweepRecord
 from bot.observing import observe
@@ -57,20 +57,23 @@ class _Turn:
         if sweep != before:
             sweep = await self._save(sweep)
         await self.outside.store.answered(sweep.id, len(seen.asks))
-        if sweep.phase is Phase.OPENING:
-            sweep = await self._open(sweep)
-        else:
-            todo = chores(sweep, seen, now)
-            sweep = await self._create(sweep, todo.create) if todo.create else sweep
-            for patch in todo.patch:
-                await self.outside.cluster.merge(patch.ref, patch.body, subresource=patch.subresource)
-            for delete in todo.delete:
-                await self.outside.cluster.delete(delete.ref, uid=delete.uid)
+        if sweep.phase is before.phase:  # else what was seen answers the questions of another phase
+            sweep = await self._act(sweep, seen)
         sweep = await self._speak(await self._results(await self._keep(sweep)))
         return look_again(before, sweep)
 
     async def _save(self, sweep: SweepRecord) -> SweepRecord:
         return await self.outside.store.save(sweep, self.lease)
+
+    async def _act(self, sweep: SweepRecord, seen: Observation) -> SweepRecord:
+        if sweep.phase is Phase.OPENING:
+            return await self._open(sweep)
+        todo = chores(sweep, seen, self.outside.now())
+        for patch in todo.patch:
+            await self.outside.cluster.merge(patch.ref, patch.body, subresource=patch.subresource)
+        for delete in todo.delete:
+            await self.outside.cluster.delete(delete.ref, uid=delete.uid)
+        return await self._create(sweep, todo.create) if todo.create else sweep
 
     async def _open(self, sweep: SweepRecord) -> SweepRecord:
         """The durable record claims the name, then the thread is opened; only after both is anything made."""

@@ -6,15 +6,21 @@ from datetime import UTC, datetime
 from bot.config import Config, Repository
 from bot.models import Asker, Goal, Parameter, Phase, SearchSpace, SweepRecord, SweepRequest
 from bot.planning import Order, Source, plan
-from bot.settings import PlanSettings
+from bot.settings import Settings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ADMIN, OWNER, STRANGER = "UADMIN", "UOWNER", "USTRANGER"
 REPOSITORY = Repository(name="digits", url="https://git.example/digits.git")
 CONFIG = Config(repositories=(REPOSITORY,), admins=(ADMIN,))
-SETTINGS = PlanSettings(
-    k8s_namespace="sweeps", image_registry="registry:5000", mlflow_tracking_uri="http://mlflow:5000"
+SETTINGS = Settings(
+    slack_bot_token="xoxb-1",
+    slack_app_token="xapp-1",
+    redis_url="redis://redis",
+    sweepbot_config="config.yaml",
+    k8s_namespace="sweeps",
+    image_registry="registry:5000",
+    mlflow_tracking_uri="http://mlflow:5000",
 )
 REQUEST = SweepRequest(branch="main", space="lr")
 SPACE = SearchSpace(

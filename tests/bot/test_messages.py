@@ -16,8 +16,8 @@ RUNNING = a_sweep(Phase.RUNNING, submitted=True, progress=BUSY)
 NASTY = "<!channel> <@U1> *x* `y` ```z``` & \u202eevil 🚀"
 
 
-def shown(sweep, links=Links()):
-    message = parent(sweep, links)
+def shown(sweep):
+    message = parent(sweep, Links())
     return "\n".join(b["text"]["text"] for b in message.blocks if b["type"] == "section")
 
 

@@ -1,5 +1,6 @@
 """Settings: one sentence for each mistake, no secret in it, and .env.example in step."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_the_example_lists_every_setting_with_its_help_line():
     lines = EXAMPLE.read_text().splitlines()
     listed = {
         line.lstrip("# ").partition("=")[0]: above.removeprefix("# ")
-        for above, line in zip(lines, lines[1:], strict=False)
+        for above, line in pairwise(lines)
         if "=" in line and not line.startswith("# -")
     }
     assert listed == {n.upper(): f.description for n, f in Settings.model_fields.items()}

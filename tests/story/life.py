@@ -1,0 +1,320 @@
+"""A whole life of a sweep in memory: real turns, the real store, and a cluster where Katib's and Kubernetes'
+controllers really run. Only time, the containers, git, the registry and Slack are made up.
+
+Every outside call goes through a `Mortal`, so that a worker can die at any of them.
+"""
+
+import asyncio
+import contextlib
+import re
+from dataclasses import replace
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.git import Tip
+from bot.models import Ask, Phase
+from bot.outside import Outside
+from bot.queue import Lease, Queue
+from bot.reconciler import turn
+from bot.slack import NotInChannel
+from bot.store import Store
+from k8s.cluster import ApiError
+from k8s.objects import BUILD_LABEL
+from local.katib import Katib
+from local.katib.collector import Reported
+from local.kubernetes import store as kubernetes
+from local.kubernetes.jobs import Controllers
+from local.kubernetes.kinds import Refused
+from tests.bot.sweeps import COMMIT, CONFIG, NOW, OWNER, SETTINGS, a_sweep
+
+SPACE = """
+command: python train.py
+objective: {metric: loss, goal: minimize}
+algorithm: grid
+trials: {max: 3, parallel: 2, max_failed: 1}
+parameters:
+  width: [a, b, c]
+"""
+SWEEP = "lr-brave-otter"
+ROUNDS = 60
+AFTERWARDS = 4  # an ended sweep that is woken stays as it is
+
+
+class Died(BaseException):
+    """The worker's end, in the middle of a call. No handler may catch it."""
+
+
+class Clock:
+    """Counts outside calls over a whole life; the worker dies at one of them."""
+
+    def __init__(self, dies_at: int | None) -> None:
+        self.calls, self.dies_at = 0, dies_at
+
+    def tick(self) -> None:
+        self.calls += 1
+        if self.calls == self.dies_at:
+            self.dies_at = None
+            raise Died
+
+
+class Mortal:
+    """Passes calls on, each of them perhaps the last."""
+
+    def __init__(self, inner: Any, clock: Clock) -> None:
+        self._inner, self._clock = inner, clock
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await method(*args, **kwargs)
+            finally:
+                self._clock.tick()
+
+        return call
+
+
+class DirectCluster:
+    """The product's client without the wire: the same store behind, the same errors."""
+
+    def __init__(self, store: kubernetes.Store) -> None:
+        self.store = store
+
+    async def get(self, ref):
+        return self.store.get(ref.kind, ref.namespace, ref.name)
+
+    async def list(self, kind, namespace, *, labels="", fields=""):
+        wanted = dict(pair.split("=", 1) for pair in labels.split(",") if pair)
+        return self.store.list(kind, namespace, wanted)
+
+    async def create(self, manifest):
+        return self._refusable(self.store.create, manifest)
+
+    async def merge(self, ref, patch, *, subresource=""):
+        where = (ref.kind, ref.namespace, ref.name)
+        return self._refusable(self.store.patch, *where, patch, subresource=subresource or None)
+
+    async def delete(self, ref, *, uid=None):
+        try:
+            self._refusable(self.store.delete, ref.kind, ref.namespace, ref.name, uid=uid)
+        except ApiError as error:
+            if error.status == 404 or error.stale:
+                return False
+            raise
+        return True
+
+    async def log(self, namespace, pod, container, *, tail):
+        return f"the last lines of {container}"
+
+    def _refusable(self, call, *args, **kwargs):
+        try:
+            return call(*args, **kwargs)
+        except Refused as refused:
+            said = refused.body if isinstance(refused.body, dict) else {}
+            raise ApiError(refused.code, said.get("reason", ""), said.get("message", "")) from None
+
+
+class FakeRegistry:
+    def __init__(self):
+        self.images = {}
+
+    async def digest(self, repository, tag):
+        return self.images.get(f"{repository}:{tag}")
+
+
+class FakeGit:
+    def __init__(self, space):
+        self.space = space
+
+    async def resolve(self, url, branch):
+        return Tip("refs/heads/main", COMMIT)
+
+    async def read(self, url, commit, path):
+        return self.space
+
+    async def names(self, url, commit, folder):
+        return ["lr.yaml"]
+
+    async def subject(self, url, commit):
+        return "Try a wider net"
+
+
+class FakeSlack:
+    def __init__(self, *, invited=True):
+        self.invited, self.said, self.whispers, self.parents = invited, [], [], []
+
+    async def open_thread(self, channel, message):
+        if not self.invited:
+            raise NotInChannel(channel)
+        self.parents.append(message)
+        return f"{len(self.parents)}.0"
+
+    async def say(self, channel, thread, text):
+        self.said.append(text)
+
+    async def redraw(self, channel, ts, message):
+        self.parents.append(message)
+
+    async def whisper(self, user, text, response_url):
+        self.whispers.append((user, text))
+
+
+class FakeResults:
+    async def open(self, sweep):
+        return "http://mlflow/#/experiments/1"
+
+
+class Life:
+    """`when`: what happens to the sweep in a phase; `crash`: every training fails."""
+
+    def __init__(self, redis: Redis, clock: Clock, **story: Any) -> None:
+        self.clock, self.story = clock, story
+        self.redis = redis
+        self.kubernetes = kubernetes.Store()
+        self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
+        self.slack = FakeSlack(invited=story.get("invited", True))
+        self.registry = FakeRegistry()
+        if story.get("image"):
+            self.registry.images = _AnyImage()
+        self.store = Store(redis, prefix="life")
+        self.outside = Outside(
+            **{
+                name: Mortal(part, clock)
+                for name, part in {
+                    "store": self.store,
+                    "cluster": DirectCluster(self.kubernetes),
+                    "registry": self.registry,
+                    "git": FakeGit(story.get("space", SPACE)),
+                    "slack": self.slack,
+                    "results": FakeResults(),
+                    "queue": Queue(redis, prefix="life:queue"),
+                }.items()
+            },
+            settings=SETTINGS,
+            config=CONFIG,
+            now=lambda: NOW,
+        )
+
+    async def run(self) -> "Life":
+        labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
+        namespace = {"metadata": {"name": "sweeps", "labels": labels}}
+        self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", **namespace})
+        self.katib.start()
+        self.controllers.start()
+        try:
+            first = a_sweep(delivery="trigger-1")
+            await self.store.create(lambda i: replace(first, id=i), [SWEEP], "trigger-1")
+            over = 0
+            for number in range(ROUNDS):
+                await self._round(f"worker-{number}")
+                over += (await self.record()).phase.final
+                if over > AFTERWARDS:
+                    break
+            return self
+        finally:
+            await self.katib.close()
+            await self.controllers.close()
+            await self.redis.flushall()
+
+    async def record(self):
+        self.last = await self.store.get(SWEEP) or self.last
+        return self.last
+
+    async def _round(self, worker: str) -> None:
+        lease = Lease(SWEEP, worker, failures=0, key=f"life:lease:{worker}")
+        await self.redis.set(lease.key, worker)
+        with contextlib.suppress(Died, ApiError):  # another worker takes the next turn
+            await turn(lease, self.outside)
+        await self.redis.delete(lease.key)
+        await self._settle()
+        await self._time_passes()
+        await self._settle()
+        await self._interfere((await self.record()).phase)
+
+    async def _settle(self) -> None:
+        quiet = 0
+        while quiet < 5:
+            before = self.kubernetes.version
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self.kubernetes.version == before else 0
+
+    async def _time_passes(self) -> None:
+        """The kubelet's part: bound, running, ended; and gone, when someone deleted it."""
+        for pod in self.kubernetes.list("Pod", "sweeps"):
+            name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
+            if "deletionTimestamp" in pod["metadata"]:
+                self.kubernetes.delete("Pod", "sweeps", name, grace=0)
+            elif not pod["spec"].get("nodeName"):
+                self.kubernetes.patch("Pod", "sweeps", name, {"spec": {"nodeName": "n1"}})
+            elif pod["status"]["phase"] == "Pending":
+                self._status(pod, "Running", {"running": {"startedAt": "2026-11-21T12:00:00Z"}})
+            elif pod["status"]["phase"] == "Running" and not self.story.get("endless"):
+                self._end(pod, labels)
+
+    def _end(self, pod, labels) -> None:
+        build = BUILD_LABEL in labels
+        bad = self.story.get("bad_build") if build else self.story.get("crash")
+        over = {"exitCode": 1, "reason": "Error"} if bad else {"exitCode": 0, "reason": "Completed"}
+        if build and not bad:
+            destination = next(
+                a for a in pod["spec"]["containers"][0]["args"] if a.startswith("--destination=")
+            )
+            self.registry.images[destination.split("/", 1)[1]] = f"sha256:{'d' * 64}"
+        if not build and not bad:
+            trial = labels["katib.kubeflow.org/trial"]
+            value = self._width(trial)
+            self.katib.metrics.report(trial, [Reported("loss", value, 1)])
+        self._status(pod, "Failed" if bad else "Succeeded", {"terminated": over})
+
+    def _width(self, trial: str) -> str:
+        values = self.kubernetes.get("Trial", "sweeps", trial)["spec"]["parameterAssignments"]
+        return {"a": "0.5", "b": "0.3", "c": "0.1"}[values[0]["value"]]
+
+    def _status(self, pod, phase, state) -> None:
+        statuses = [
+            {"name": c["name"], "state": state, "ready": False, "restartCount": 0, "image": "", "imageID": ""}
+            for c in pod["spec"]["containers"]
+        ]
+        patch = {"status": {"phase": phase, "containerStatuses": statuses}}
+        self.kubernetes.patch("Pod", "sweeps", pod["metadata"]["name"], patch, subresource="status")
+
+    async def _interfere(self, phase: Phase) -> None:
+        if phase is self.story.get("cancel_in"):
+            await self.store.ask(SWEEP, Ask(act="cancel", user=OWNER, user_name="ada"))
+        if phase is self.story.get("forget_in"):
+            await self.redis.flushall()
+
+    def objects(self) -> set[tuple[str, str]]:
+        """What is left in the cluster, with how it ended; random suffixes taken off."""
+        found = set()
+        for kind in ("ConfigMap", "Job", "Pod", "Experiment", "Trial"):
+            for obj in self.kubernetes.list(kind, "sweeps"):
+                conditions = obj.get("status", {}).get("conditions") or []
+                true_now = sorted(c["type"] for c in conditions if c["status"] == "True")
+                found.add((kind, _steady(obj["metadata"]["name"]), tuple(true_now)))
+        return found
+
+    def told(self) -> list[str]:
+        """Without what lies on the way (a pod that runs, a better result): that depends on when one looks."""
+        passing = (":chart", ":seedling")
+        return [_steady(text) for text in self.slack.said if not text.startswith(passing)]
+
+    def gpus_held(self) -> list[str]:
+        return [
+            pod["metadata"]["name"]
+            for pod in self.kubernetes.list("Pod", "sweeps")
+            if pod["status"]["phase"] not in {"Succeeded", "Failed"}
+        ]
+
+
+class _AnyImage(dict):
+    """A registry that already has every image."""
+
+    def get(self, key, default=None):
+        return f"sha256:{'d' * 64}"
+
+
+def _steady(text: str) -> str:
+    return re.sub(rf"({SWEEP})-[a-z0-9-]+", r"\1-*", re.sub(r"-[a-z0-9]{5}$", "-*", text))

@@ -1,0 +1,70 @@
+"""A worker may die at any call to the outside; the sweep ends the same way.
+
+Each story is lived once calmly, and then once for each of its calls, dying after the call took effect. The
+next call never happens, so the moment before that one is the same moment.
+"""
+
+import itertools
+
+import pytest
+
+from bot.models import Phase
+from tests.story.life import Clock, Life
+
+STORIES = {
+    "calm": {},
+    "image there": {"image": True},
+    "bad build": {"bad_build": True},
+    "trainings crash": {"crash": True, "image": True},
+    "bad space": {"space": "objective: {}"},
+    "not invited": {"invited": False},
+    "cancelled while building": {"cancel_in": Phase.BUILDING, "endless": True},
+    "cancelled while proving": {"cancel_in": Phase.PROVING, "image": True, "endless": True},
+    "cancelled while running": {"cancel_in": Phase.RUNNING, "image": True, "endless": True},
+}
+ENDS = {
+    "calm": Phase.SUCCEEDED,
+    "image there": Phase.SUCCEEDED,
+    "bad build": Phase.FAILED,
+    "trainings crash": Phase.FAILED,
+    "bad space": Phase.REFUSED,
+    "not invited": Phase.REFUSED,
+}
+
+
+async def live(redis, story, dies_at=None):
+    return await Life(redis, Clock(dies_at), **STORIES[story]).run()
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_a_calm_life(redis, story):
+    life = await live(redis, story)
+    assert life.last.phase is ENDS.get(story, Phase.CANCELLED)
+    assert life.last.unsaid == ()
+    assert life.gpus_held() == []
+    assert len(life.told()) == len(set(life.told()))
+    builds = [name for kind, name, _ in life.objects() if kind == "Job" and name.startswith("build-")]
+    assert bool(builds) == (story in {"calm", "bad build"})
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_dying_anywhere_changes_nothing_but_maybe_repeats_one_message(redis, story):
+    calm = await live(redis, story)
+    assert calm.clock.calls > 10
+    for dies_at in itertools.count(1):
+        hurt = await live(redis, story, dies_at)
+        if hurt.clock.dies_at:  # this life had fewer calls
+            break
+        where = f"died at call {dies_at} of about {calm.clock.calls}"
+        assert (hurt.last.phase, hurt.last.unsaid) == (calm.last.phase, ()), where
+        assert hurt.objects() == calm.objects(), where
+        assert hurt.gpus_held() == [], where
+        assert list(dict.fromkeys(hurt.told())) == list(dict.fromkeys(calm.told())), where
+        said, before = (
+            len(hurt.told()) + len(hurt.slack.whispers),
+            len(calm.told()) + len(calm.slack.whispers),
+        )
+        assert said <= before + 1, where
+        assert dies_at < 2 * calm.clock.calls, f"{where}: it never ends"
+        assert [p.text for p in hurt.slack.parents[-1:]] == [p.text for p in calm.slack.parents[-1:]], where
+    assert dies_at > 0.8 * calm.clock.calls
