@@ -5,29 +5,31 @@ import asyncio
 import contextlib
 import importlib
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
-# Each names a module with `async def run(arguments)`, imported only when asked for: some bring much along.
-COMMANDS = {"kubernetes": "local.kubernetes.command"}
+# Each names a module with `async def run(arguments) -> int | None`, imported only when asked for.
+COMMANDS = {"demo": "local.demo", "kubernetes": "local.kubernetes.command"}
 
 
-async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
+async def _until_signal(work: Coroutine[Any, Any, int | None]) -> int:
     task = asyncio.create_task(work)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
-        await task
+        return await task or 0
+    return 0
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     module = importlib.import_module(COMMANDS[options.command])
-    asyncio.run(_until_signal(module.run(options.arguments)))
+    return asyncio.run(_until_signal(module.run(options.arguments)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

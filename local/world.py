@@ -1,0 +1,142 @@
+"""The whole world on one machine: what a Sweepbot talks to, and the environment that points it there."""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from local import githost, registry, slack
+from local.katib import Katib
+from local.kubernetes import api
+from local.kubernetes.jobs import Controllers
+from local.kubernetes.kubelet import Kubelet
+from local.kubernetes.store import Store
+from local.processes import Processes, answers
+from local.redis import redis
+
+NAMESPACE = "sweeps"
+START = 60  # seconds until a bot has to answer Slack
+NODES = {"gpu-1": 2, "gpu-2": 2}  # GPUs
+# Without its job runner the server starts at once and answers the first run in seconds, not half a minute.
+MLFLOW = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@dataclass
+class World:
+    folder: Path
+    env: dict[str, str]  # of a Sweepbot that lives in it
+    slack: slack.Slack
+    store: Store
+    kubelet: Kubelet
+    processes: Processes
+    git: Path  # the working copies that people commit to
+
+    async def start_bot(self, *commands: str) -> None:
+        for command in commands:
+            await self.processes.start(command, sys.executable, "-m", "bot", command, env=self.env)
+        async with asyncio.timeout(START):
+            while not self.slack.sockets.connections:  # noqa: ASYNC110  another process connects
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def world(
+    folder: Path, *, port: int = 0, nodes: Mapping[str, int] | None = None, mlflow: bool = True
+) -> AsyncIterator[World]:
+    """Everything but the bot itself; all of it ends with the block. `port`: of the Slack page."""
+    async with AsyncExitStack() as stack:
+        for name in ("logs", "blobs", "pods", "git", "work"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        processes = Processes(folder / "logs")
+        stack.push_async_callback(processes.stop_all)
+        redis_url = stack.enter_context(redis(folder / "redis"))
+        chat = await slack.serve(port)
+        stack.push_async_callback(chat.close)
+        images = await registry.serve(folder / "blobs")
+        stack.push_async_callback(images.close)
+        host = await githost.serve(folder / "git")
+        stack.push_async_callback(host.close)
+        publish(EXAMPLES / "digits", folder / "work" / "digits", folder / "git" / "digits.git")
+        tracking = await _mlflow(folder, processes) if mlflow else "http://127.0.0.1:9"
+        store, kubelet = await _cluster(stack, folder, images.address, nodes or NODES)
+        env = _environment(folder, chat, host.url) | {
+            "REDIS_URL": redis_url,
+            "IMAGE_REGISTRY": images.address,
+            "MLFLOW_TRACKING_URI": tracking,
+        }
+        yield World(folder, env, chat, store, kubelet, processes, folder / "work")
+
+
+async def _cluster(
+    stack: AsyncExitStack, folder: Path, images: str, nodes: Mapping[str, int]
+) -> tuple[Store, Kubelet]:
+    store = Store()
+    katib = Katib(store)
+    labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
+    store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    server = await api.serve(store)
+    stack.push_async_callback(server.close)
+    kubelet = Kubelet(store, nodes, images, katib.builtins, folder / "pods")
+    server.logs = kubelet.logs
+    stack.push_async_callback(kubelet.close)
+    controllers = Controllers(store)
+    for part in (controllers, katib):
+        stack.push_async_callback(part.close)
+        part.start()
+    kubelet.start()
+    server.kubeconfig(folder / "kubeconfig")
+    return store, kubelet
+
+
+def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str]:
+    config = folder / "config.yaml"
+    config.write_text(f"repositories:\n  digits: {{url: {git_url.rstrip('/')}/digits.git}}\n")
+    return {
+        "SLACK_BOT_TOKEN": chat.bot_token,
+        "SLACK_APP_TOKEN": chat.app_token,
+        "SLACK_API_URL": chat.api_url,
+        "SWEEPBOT_CONFIG": str(config),
+        "SWEEPBOT_DATA": str(folder / "data"),
+        "KUBECONFIG": str(folder / "kubeconfig"),
+        "K8S_NAMESPACE": NAMESPACE,
+        "IMAGE_REGISTRY_PLAIN_HTTP": "true",
+    }
+
+
+async def _mlflow(folder: Path, processes: Processes) -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    store = f"sqlite:///{folder / 'mlflow.db'}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--backend-store-uri", store, "--artifacts-destination", str(folder / "artifacts")]
+    await processes.start("mlflow", *command, "--workers", "1", env=MLFLOW)
+    await answers(f"http://127.0.0.1:{port}/health")
+    return f"http://127.0.0.1:{port}"
+
+
+def publish(example: Path, copy: Path, bare: Path) -> None:
+    """A real repository of an example folder: a working copy, and a bare one that the git host serves."""
+    shutil.copytree(example, copy, dirs_exist_ok=True)
+    git(copy.parent, "init", "--quiet", "--bare", "--initial-branch=main", str(bare))
+    git(copy, "init", "--quiet", "--initial-branch=main")
+    git(copy, "remote", "add", "origin", str(bare))
+    commit(copy, "Search the learning rate of a small network on the digits")
+
+
+def commit(copy: Path, message: str) -> str:
+    """Commit all changes in a working copy and push its branch; returns the commit."""
+    git(copy, "add", "--all")
+    git(copy, "-c", "user.name=Ada", "-c", "user.email=ada@example.com", "commit", "--quiet", "-m", message)
+    git(copy, "push", "--quiet", "--set-upstream", "origin", "HEAD")
+    return git(copy, "rev-parse", "HEAD").strip()
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
