@@ -163,8 +163,15 @@ def _plan(arguments: argparse.Namespace) -> int:
             )
         except GitUnavailable as error:
             raise UserError(str(error)) from None
-    print(yaml.safe_dump_all(_manifests(order, settings), sort_keys=False, width=1000), end="")
+    print(yaml.dump_all(_manifests(order, settings), Dumper=_Plain, sort_keys=False, width=1000), end="")
     return 0
+
+
+class _Plain(yaml.SafeDumper):
+    """Without anchors: labels that two places share are written twice, as people write them."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
 
 
 def _manifests(order: Order, settings: PlanSettings) -> list[Manifest]:
