@@ -47,7 +47,9 @@ class Slack(People):
     def messages(self, channel: str, thread_ts: str | None = None) -> list[Message]:
         """What the channel shows, or a thread, its parent first."""
         said = self.workspace.channel(channel).messages.values()
-        return copy.deepcopy([message for message in said if _belongs(message, thread_ts)])
+        return copy.deepcopy(
+            [one for one in said if one.get("thread_ts", one["ts"]) == (thread_ts or one["ts"])]
+        )
 
     def ephemerals(self, user: str) -> list[Message]:
         """What only this person sees, as posted messages with a `channel`."""
@@ -56,11 +58,6 @@ class Slack(People):
     def listen(self, hear: Callable[[Change], None]) -> Callable[[], None]:
         """Call `hear` with each Change; what is returned stops it."""
         return self.workspace.listen(hear)
-
-
-def _belongs(message: Message, thread_ts: str | None) -> bool:
-    parent = message.get("thread_ts", message["ts"])
-    return parent == (thread_ts or message["ts"]) or (not thread_ts and "subtype" in message)
 
 
 async def serve(

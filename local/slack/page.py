@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from local.slack.people import People
-from local.slack.workspace import ADA, BOT, Change
+from local.slack.workspace import ADA, Change
 
 Json = dict[str, Any]
 
@@ -52,10 +52,10 @@ class Page:
             self.people.say(person, wish["channel"], wish["text"], wish.get("thread_ts"))
         elif wish["do"] == "command":
             await self.people.command(person, wish["channel"], wish["command"], wish["text"])
-        elif warning := await self.people.click(
-            person, wish["channel"], wish["ts"], wish["action_id"], wish["value"]
-        ):
-            news.put_nowait({"type": "warning", "text": warning})
+        else:
+            button = wish["channel"], wish["ts"], wish["action_id"], wish["value"]
+            if warning := await self.people.click(person, *button):
+                news.put_nowait({"type": "warning", "text": warning})
 
     def _welcome(self, person: str) -> Json:
         """All that this person may see now; changes follow."""
@@ -66,14 +66,9 @@ class Page:
         ]
         users = self.workspace.users.values()
         people = [{"id": user.id, "name": user.real_name, "app": user.bot_id is not None} for user in users]
-        whispers = {"whispers": self.workspace.whispers[person], "commands": list(self.people.commands)}
-        return {
-            "type": "welcome",
-            "you": person,
-            "bot": BOT.id,
-            "people": people,
-            "channels": channels,
-        } | whispers
+        whispers, commands = self.workspace.whispers[person], list(self.people.commands)
+        shown: Json = {"people": people, "channels": channels, "whispers": whispers, "commands": commands}
+        return {"type": "welcome", "you": person, **shown}
 
     def _sees(self, person: str, change: Change) -> bool:
         return person in self.workspace.channels[change["channel"]].members and change["to"] in (None, person)

@@ -11,19 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from local.slack.socketmode import SocketMode, UnansweredError
-from local.slack.webapi import Refusal, asked, content_of
-from local.slack.workspace import (
-    APP_ID,
-    BOT,
-    PEOPLE,
-    SLACKBOT,
-    TEAM_DOMAIN,
-    TEAM_ID,
-    Channel,
-    Message,
-    User,
-    Workspace,
-)
+from local.slack.webapi import Refusal, content_of
+from local.slack.workspace import APP_ID, BOT, PEOPLE, SLACKBOT, TEAM, Channel, Message, User, Workspace
 
 Json = dict[str, Any]
 
@@ -34,7 +23,6 @@ UNKNOWN = (
     "`{}` is not a valid command. In Slack, all messages that start with “/” are interpreted as commands."
 )
 UNPRESSED = "This app did not respond. Try again, or contact the app developer."
-COMMON: Json = {"token": "local-verification-token", "api_app_id": APP_ID}
 
 
 @dataclass
@@ -57,34 +45,11 @@ class People:
         self._urls: dict[str, ResponseUrl] = {}
 
     def say(self, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
-        """Post a message; the bot is told when it is mentioned."""
-        place = self.workspace.channel(channel)
         text = html.escape(text, quote=False)
         for someone in (*PEOPLE, BOT):
             text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text)
-        message = self.workspace.post(place, self.workspace.person(user), {"text": text}, thread_ts)
-        if f"<@{BOT.id}>" in text and BOT.id in place.members:
-            self.tasks.add(task := asyncio.create_task(self._mention(place, message)))
-            task.add_done_callback(self.tasks.discard)
-        return message
-
-    async def _mention(self, channel: Channel, message: Message) -> None:
-        event: Json = {
-            key: message[key] for key in ("user", "ts", "text", "team", "thread_ts") if key in message
-        }
-        event |= {"type": "app_mention", "channel": channel.id, "event_ts": message["ts"]}
-        payload = (
-            COMMON
-            | {"type": "event_callback", "team_id": TEAM_ID, "event": event, "event_time": int(time.time())}
-            | {"event_id": f"Ev{secrets.token_hex(5).upper()}", "is_ext_shared_channel": False}
-            | {"authorizations": [{"team_id": TEAM_ID, "user_id": BOT.id, "is_bot": True}]}
-        )
-        for attempt in range(2):  # an event, unlike a command, is sent again
-            try:
-                await self.sockets.deliver("events_api", payload, retry_attempt=attempt, retry_reason="")
-            except UnansweredError:
-                continue
-            break
+        place, person = self.workspace.channel(channel), self.workspace.person(user)
+        return self.workspace.post(place, person, {"text": text}, thread_ts)
 
     async def command(self, user: str, channel: str, command: str, text: str) -> str | None:
         """Type a slash command; the text it is acknowledged with or "", None when Slackbot had to say why."""
@@ -92,14 +57,17 @@ class People:
         if command not in self.commands:
             self._slackbot(place, person, UNKNOWN.format(command))
             return None
-        url = self._url("commands", ResponseUrl(place, person, None, self.workspace.clock() + URL_SECONDS))
-        payload = (
-            COMMON
-            | {"team_id": TEAM_ID, "team_domain": TEAM_DOMAIN, "is_enterprise_install": "false"}
-            | {"channel_id": place.id, "channel_name": place.name, "user_id": person.id}
-            | {"user_name": person.name, "command": command, "text": text}
-            | {"response_url": url, "trigger_id": _trigger()}
-        )
+        payload = self._common("commands", place, person) | {
+            "team_id": TEAM["id"],
+            "team_domain": TEAM["domain"],
+            "is_enterprise_install": "false",
+            "channel_id": place.id,
+            "channel_name": place.name,
+            "user_id": person.id,
+            "user_name": person.name,
+            "command": command,
+            "text": text,
+        }
         try:
             if answer := await self.sockets.deliver("slash_commands", payload):
                 self._show(place, person, answer)
@@ -118,27 +86,20 @@ class People:
         person, place = self.workspace.person(user), self.workspace.channel(channel)
         whispers = {whisper["ts"]: whisper for whisper in self.workspace.whispers[person.id]}
         message = place.messages.get(ts) or whispers[ts]
-        action = _button(message, action_id, value) | {"action_ts": self.workspace.stamp()}
-        container = {
-            "type": "message",
-            "message_ts": ts,
-            "channel_id": place.id,
-            "is_ephemeral": ts in whispers,
+        thread = {"thread_ts": message["thread_ts"]} if "thread_ts" in message else {}
+        where = {"message_ts": ts, "channel_id": place.id, "is_ephemeral": ts in whispers, **thread}
+        payload = self._common("actions", place, person, message) | {
+            "type": "block_actions",
+            "actions": [_button(message, action_id, value) | {"action_ts": self.workspace.stamp()}],
+            "user": {"id": person.id, "username": person.name, "name": person.name, "team_id": TEAM["id"]},
+            "team": TEAM,
+            "enterprise": None,
+            "is_enterprise_install": False,
+            "channel": {"id": place.id, "name": place.name},
+            "state": {"values": {}},
+            "container": {"type": "message", **where},
+            **({} if ts in whispers else {"message": message}),
         }
-        url = self._url("actions", ResponseUrl(place, person, message, self.workspace.clock() + URL_SECONDS))
-        payload = (
-            COMMON
-            | {"type": "block_actions", "trigger_id": _trigger(), "response_url": url, "actions": [action]}
-            | {"user": {"id": person.id, "username": person.name, "name": person.name, "team_id": TEAM_ID}}
-            | {
-                "team": {"id": TEAM_ID, "domain": TEAM_DOMAIN},
-                "enterprise": None,
-                "is_enterprise_install": False,
-            }
-            | {"channel": {"id": place.id, "name": place.name}, "state": {"values": {}}}
-            | {"container": container | {key: message[key] for key in ("thread_ts",) if key in message}}
-            | ({} if ts in whispers else {"message": message})
-        )
         try:
             await self.sockets.deliver("interactive", payload)
         except UnansweredError:
@@ -161,35 +122,32 @@ class People:
 
     def _show(self, channel: Channel, person: User, answer: Json, original: Message | None = None) -> None:
         to = person.id if original and original.get("is_ephemeral") else None
-        if original and asked(answer, "delete_original"):
+        if original and answer.get("delete_original"):
             self.workspace.delete(channel, original, to)
-        elif original and asked(answer, "replace_original"):
+        elif original and answer.get("replace_original"):
             self.workspace.edit(channel, original, {"blocks": None} | content_of(answer), to)
         elif answer.get("response_type") == "in_channel":
-            self.workspace.post(channel, BOT, content_of(answer), answer.get("thread_ts"))
+            self.workspace.post(channel, BOT, content_of(answer))
         else:
-            self.workspace.whisper(channel, person, content_of(answer), answer.get("thread_ts"))
+            self.workspace.whisper(channel, person, content_of(answer))
 
     def _slackbot(self, channel: Channel, person: User, text: str) -> None:
         self.workspace.whisper(channel, person, {"text": text}, by=SLACKBOT)
 
-    def _url(self, kind: str, url: ResponseUrl) -> str:
-        path = f"/{kind}/{TEAM_ID}/{secrets.randbelow(10**12)}/{secrets.token_urlsafe(18)}"
-        self._urls[path] = url
-        return self.site + path
-
-
-def _trigger() -> str:
-    return f"{secrets.randbelow(10**13)}.{int(time.time())}.{secrets.token_hex(16)}"
+    def _common(self, kind: str, place: Channel, person: User, original: Message | None = None) -> Json:
+        """What commands and clicks both carry."""
+        path = f"/{kind}/{TEAM['id']}/{secrets.randbelow(10**12)}/{secrets.token_urlsafe(18)}"
+        self._urls[path] = ResponseUrl(place, person, original, self.workspace.clock() + URL_SECONDS)
+        trigger = f"{secrets.randbelow(10**13)}.{int(time.time())}.{secrets.token_hex(16)}"
+        app = {"token": "local-verification-token", "api_app_id": APP_ID}
+        return {**app, "response_url": self.site + path, "trigger_id": trigger}
 
 
 def _button(message: Message, action_id: str, value: str | None) -> Json:
     """As an action reports it; action ids may repeat between blocks, then the value tells which."""
     for block in message.get("blocks", []):
-        for element in [
-            *(block.get("elements", []) if block["type"] == "actions" else []),
-            block.get("accessory", {}),
-        ]:
+        inside = block["elements"] if block["type"] == "actions" else []
+        for element in [*inside, block.get("accessory", {})]:
             if element.get("action_id") == action_id and value in (None, element.get("value")):
                 return {**element, "block_id": block["block_id"]}
     raise LookupError(f"no button {action_id} in {message['ts']}")

@@ -38,9 +38,8 @@ class SocketMode:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         if len(self.connections) >= CONNECTIONS_MOST:
-            await socket.send_json(
-                {"type": "disconnect", "reason": "too_many_websockets", "debug_info": DEBUG}
-            )
+            full = {"type": "disconnect", "reason": "too_many_websockets", "debug_info": DEBUG}
+            await socket.send_json(full)
             return socket
         self.connections.append(socket)
         app = {"num_connections": len(self.connections), "connection_info": {"app_id": APP_ID}}
@@ -56,15 +55,15 @@ class SocketMode:
         if waiting and not waiting.done():
             waiting.set_result(answer.get("payload") or {})
 
-    async def deliver(self, kind: str, payload: Json, **retry: Any) -> Json:
+    async def deliver(self, kind: str, payload: Json) -> Json:
         """Give the payload to one of the connections; returns what the acknowledgement carries, often {}."""
         if not self.connections:
             raise UnansweredError("no app is connected")
         envelope_id = str(uuid.uuid4())
-        envelope = {"envelope_id": envelope_id, "accepts_response_payload": kind != "events_api"} | retry
+        envelope = {"envelope_id": envelope_id, "type": kind, "accepts_response_payload": True}
         self._waiting[envelope_id] = asyncio.get_running_loop().create_future()
         try:
-            await secrets.choice(self.connections).send_json({"type": kind, "payload": payload} | envelope)
+            await secrets.choice(self.connections).send_json({**envelope, "payload": payload})
             return await asyncio.wait_for(self._waiting[envelope_id], self.ack_seconds)
         except (TimeoutError, ConnectionError) as error:
             raise UnansweredError(kind) from error

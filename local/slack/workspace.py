@@ -4,18 +4,16 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from local.slack import limits
 
 Message = dict[str, Any]
 Change = dict[
     str, Any
-]  # {"type": "posted" | "edited" | "deleted", "channel": id, "message": ..., "to": id or None}
+]  # type ("posted", "edited" or "deleted"), channel (its id), message, to (an id or None)
 
-TEAM_ID, TEAM_DOMAIN, APP_ID = "T01LOCALLAB", "local-lab", "A01SWEEPBOT"
+TEAM, APP_ID = {"id": "T01LOCALLAB", "domain": "local-lab"}, "A01SWEEPBOT"
 
 
 @dataclass(frozen=True)
@@ -23,25 +21,14 @@ class User:
     id: str
     name: str
     real_name: str
-    tz: str = "Etc/UTC"
     bot_id: str | None = None
-
-    def shown(self) -> dict[str, Any]:
-        """As users.info returns a person, with the scope users:read.email."""
-        offset = datetime.now(ZoneInfo(self.tz)).strftime("%z")
-        names = {"real_name": self.real_name, "display_name": self.name, "email": f"{self.name}@lab.example"}
-        return (
-            {"id": self.id, "team_id": TEAM_ID, "name": self.name, "real_name": self.real_name}
-            | {"deleted": False, "is_bot": self.bot_id is not None, "is_admin": False, "profile": names}
-            | {"tz": self.tz, "tz_offset": int(offset[:3]) * 3600 + int(offset[0] + offset[3:]) * 60}
-        )
 
 
 BOT = User("U01SWEEPBOT", "sweepbot", "Sweepbot", bot_id="B01SWEEPBOT")
 SLACKBOT = User("USLACKBOT", "slackbot", "Slackbot", bot_id="B01SLACKBOT")
-ADA = User("U01ADALOVEL", "ada", "Ada Lovelace", "Europe/London")
-GRACE = User("U01GRACEHOP", "grace", "Grace Hopper", "America/New_York")
-LINUS = User("U01LINUSPAU", "linus", "Linus Pauling", "America/Los_Angeles")
+ADA = User("U01ADALOVEL", "ada", "Ada Lovelace")
+GRACE = User("U01GRACEHOP", "grace", "Grace Hopper")
+LINUS = User("U01LINUSPAU", "linus", "Linus Pauling")
 PEOPLE = (ADA, GRACE, LINUS)
 
 
@@ -91,7 +78,7 @@ class Workspace:
         return self.channels.setdefault(channel_id, Channel(channel_id, "directmessage", {person.id, BOT.id}))
 
     def post(self, channel: Channel, by: User, content: Message, thread_ts: str | None = None) -> Message:
-        """Say something; `content` holds text, blocks, metadata and the like."""
+        """Say something; `content` holds text and blocks."""
         message = self._message(by, content, thread_ts)
         channel.messages[message["ts"]] = message
         self._tell("posted", channel.id, message)
@@ -102,19 +89,11 @@ class Workspace:
             self._tell("edited", channel.id, parent)
         return message
 
-    def whisper(
-        self,
-        channel: Channel,
-        to: User,
-        content: Message,
-        thread_ts: str | None = None,
-        by: User = BOT,
-    ) -> Message:
+    def whisper(self, channel: Channel, to: User, content: Message, by: User = BOT) -> None:
         """Say something that only this person sees, and no API returns."""
-        message = self._message(by, content, thread_ts) | {"channel": channel.id, "is_ephemeral": True}
+        message = self._message(by, content) | {"channel": channel.id, "is_ephemeral": True}
         self.whispers[to.id].append(message)
         self._tell("posted", channel.id, message, to.id)
-        return message
 
     def edit(self, channel: Channel, message: Message, content: Message, to: str | None = None) -> None:
         """Replace the parts named in `content`; None removes a part."""
@@ -127,10 +106,10 @@ class Workspace:
         self.whispers[to].remove(message) if to else channel.messages.pop(message["ts"])
         self._tell("deleted", channel.id, message, to)
 
-    def _message(self, author: User, content: Message, thread_ts: str | None) -> Message:
+    def _message(self, author: User, content: Message, thread_ts: str | None = None) -> Message:
         app = {"bot_id": BOT.bot_id, "app_id": APP_ID} if author is BOT else {}
         thread = {"thread_ts": thread_ts} if thread_ts else {}
-        shown = {"type": "message", "user": author.id, "ts": self.stamp(), "team": TEAM_ID, "text": ""}
+        shown = {"type": "message", "user": author.id, "ts": self.stamp(), "team": TEAM["id"], "text": ""}
         return shown | app | thread | _stored(content)
 
     def _tell(self, kind: str, channel: str, message: Message, to: str | None = None) -> None:

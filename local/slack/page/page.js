@@ -72,7 +72,7 @@ function paint() {
   $("about").textContent = here.name === "random" ? "Sweepbot is not in this channel" : "";
   document.title = `${state.unread.size ? "• " : ""}${label(here)} – Local Slack`;
   $("write").elements[0].placeholder = `Message ${$("title").textContent.replace("# ", "#")}, or type / for commands`;
-  list($("messages"), all.filter((one) => !reply(one) || one.subtype === "thread_broadcast"), false);
+  list($("messages"), all.filter((one) => !reply(one)), false);
   const thread = all.filter((one) => state.thread && (one.ts === state.thread || one.thread_ts === state.thread));
   $("thread").hidden = !thread.length;
   $("where").textContent = $("title").textContent;

@@ -152,11 +152,15 @@ async def test_a_response_url_replaces_the_message_clicked(
 
 
 async def test_an_ephemeral_message_is_replaced_and_removed_by_its_response_url(
-    slack: Slack, app: AsyncApp, web: AsyncWebClient
+    slack: Slack, app: AsyncApp
 ) -> None:
     answers = iter(
         [{"text": "Sure?", "blocks": BUTTONS, "replace_original": True}, {"delete_original": True}]
     )
+
+    @app.command("/sweep")
+    async def sweep(ack: Any) -> None:
+        await ack("Stop?", blocks=BUTTONS)
 
     @app.action("stop")
     async def stop(ack: Any, body: dict[str, Any], respond: Any) -> None:
@@ -164,7 +168,7 @@ async def test_an_ephemeral_message_is_replaced_and_removed_by_its_response_url(
         await ack()
         await respond(**next(answers))
 
-    await web.chat_postEphemeral(channel="C01SWEEPS00", user="U01ADALOVEL", text="Stop?", blocks=BUTTONS)
+    await slack.command("ada", "sweeps", "/sweep", "")
     [whisper] = slack.ephemerals("ada")
     await slack.click("ada", "sweeps", whisper["ts"], "stop")
     assert [again["text"] for again in slack.ephemerals("ada")] == ["Sure?"]
@@ -247,13 +251,3 @@ async def test_an_app_comes_back_after_its_connection_was_cut(
     await slack.sockets.drop()
     await until("connected again", lambda: slack.sockets.connections)
     assert await slack.command("ada", "sweeps", "/sweep", "") == "Here"
-
-
-async def test_a_mention_is_an_event_that_is_sent_again_when_not_acknowledged(slack: Slack) -> None:
-    async with aiohttp.ClientSession() as session, session.ws_connect(await opened(slack)) as socket:
-        await socket.receive_json()
-        slack.say("ada", "sweeps", "@sweepbot how far is it?")
-        heard = [await socket.receive_json() for _ in range(2)]
-    assert [envelope["retry_attempt"] for envelope in heard] == [0, 1]
-    assert heard[0]["payload"]["event"]["text"] == "<@U01SWEEPBOT> how far is it?"
-    assert heard[0]["payload"]["event_id"] == heard[1]["payload"]["event_id"]

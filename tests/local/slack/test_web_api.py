@@ -1,9 +1,7 @@
 """The Web API through the real client: what it does and what it refuses."""
 
-import json
 from typing import Any
 
-import aiohttp
 import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
@@ -11,7 +9,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from local.slack import Rate, Slack, serve
 
 SWEEPS, RANDOM, VISION = "C01SWEEPS00", "C01RANDOM00", "C01VISION00"
-ADA, LINUS = "U01ADALOVEL", "U01LINUSPAU"
+ADA = "U01ADALOVEL"
 
 
 def section(text: str) -> dict[str, Any]:
@@ -36,17 +34,12 @@ async def refusal(call: Any) -> dict[str, Any]:
 async def test_a_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) -> None:
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
     await web.chat_postMessage(channel=SWEEPS, text="Build started", thread_ts=parent)
-    await web.chat_postMessage(channel=SWEEPS, text="Done", thread_ts=parent, reply_broadcast=True)
     slack.say("ada", "sweeps", "Thanks!", parent)
 
-    said = slack.messages("sweeps")
-    assert [message["text"] for message in said] == ["Sweep lr", "Done"]
-    assert (said[0]["reply_count"], said[0]["reply_users"]) == (3, ["U01SWEEPBOT", ADA])
-    assert [message["text"] for message in slack.messages("sweeps", parent)][1:] == [
-        "Build started",
-        "Done",
-        "Thanks!",
-    ]
+    [said] = slack.messages("sweeps")
+    assert (said["reply_count"], said["reply_users"]) == (2, ["U01SWEEPBOT", ADA])
+    thread = [message["text"] for message in slack.messages("sweeps", parent)]
+    assert thread == ["Sweep lr", "Build started", "Thanks!"]
 
 
 async def test_stamps_are_unique_and_increase(slack: Slack, web: AsyncWebClient) -> None:
@@ -67,27 +60,11 @@ async def test_stamps_are_unique_and_increase(slack: Slack, web: AsyncWebClient)
 async def test_an_update_replaces_what_it_names(
     slack: Slack, web: AsyncWebClient, change: dict[str, Any], text: str, kinds: list[str]
 ) -> None:
-    metadata = {"event_type": "sweep", "event_payload": {"id": "lr-brave-otter"}}
-    ts = (
-        await web.chat_postMessage(channel=SWEEPS, text="old", blocks=[section("*old*")], metadata=metadata)
-    )["ts"]
+    ts = (await web.chat_postMessage(channel=SWEEPS, text="old", blocks=[section("*old*")]))["ts"]
     await web.chat_update(channel=SWEEPS, ts=ts, **change)
     [message] = slack.messages("sweeps")
     assert (message["text"], [block["type"] for block in message.get("blocks", [])]) == (text, kinds)
-    assert message["metadata"] == metadata
     assert message["edited"]["user"] == "U01SWEEPBOT"
-
-
-async def test_forms_and_json_mean_the_same(slack: Slack) -> None:
-    headers = {"Authorization": f"Bearer {slack.bot_token}"}
-    form = {"channel": SWEEPS, "text": "hello", "blocks": json.dumps([section("hello")])}
-    async with aiohttp.ClientSession(headers=headers) as session:
-        for body in ({"data": form}, {"json": form | {"blocks": [section("hello")]}}):
-            async with session.post(slack.api_url + "chat.postMessage", **body) as response:
-                assert (await response.json())["ok"]
-    first, second = slack.messages("sweeps")
-    assert first["blocks"][0]["text"] == second["blocks"][0]["text"]
-    assert first["blocks"][0]["block_id"]
 
 
 async def test_a_person_is_written_to_directly_by_their_id(slack: Slack, web: AsyncWebClient) -> None:
@@ -103,12 +80,10 @@ async def test_a_permalink_names_the_message_and_its_thread(slack: Slack, web: A
     assert link == f"{slack.url}archives/{SWEEPS}/p{reply.replace('.', '')}?thread_ts={parent}&cid={SWEEPS}"
 
 
-async def test_who_am_i_and_who_is_ada(web: AsyncWebClient) -> None:
+async def test_who_am_i(web: AsyncWebClient) -> None:
     me = await web.auth_test()
     assert (me["user_id"], me["bot_id"], me["team_id"]) == ("U01SWEEPBOT", "B01SWEEPBOT", "T01LOCALLAB")
     assert "chat:write" in me.headers["x-oauth-scopes"]
-    ada = (await web.users_info(user=ADA))["user"]
-    assert (ada["name"], ada["tz"], ada["profile"]["email"]) == ("ada", "Europe/London", "ada@lab.example")
 
 
 @pytest.mark.parametrize(
@@ -117,23 +92,11 @@ async def test_who_am_i_and_who_is_ada(web: AsyncWebClient) -> None:
         ("chat.postMessage", {"channel": RANDOM, "text": "hi"}, "not_in_channel"),
         ("chat.postMessage", {"channel": "#sweeps", "text": "hi"}, "channel_not_found"),
         ("chat.postMessage", {"channel": SWEEPS}, "no_text"),
-        (
-            "chat.postMessage",
-            {"channel": SWEEPS, "text": "hi", "blocks": "{nonsense"},
-            "invalid_blocks_format",
-        ),
-        ("chat.postMessage", {"channel": SWEEPS, "text": "hi", "blocks": "{}"}, "invalid_blocks_format"),
+        ("chat.postMessage", {"channel": SWEEPS, "text": "hi", "blocks": {}}, "invalid_blocks_format"),
         ("chat.postMessage", {"channel": SWEEPS, "text": "hi", "thread_ts": "soon"}, "invalid_thread_ts"),
-        (
-            "chat.postMessage",
-            {"channel": SWEEPS, "text": "x", "metadata": {"a": 1}},
-            "invalid_metadata_format",
-        ),
         ("chat.postMessage", {"channel": SWEEPS, "blocks": [section("x" * 2900)] * 5}, "msg_blocks_too_long"),
         ("chat.update", {"channel": SWEEPS, "ts": "1763740800.000100", "text": "hi"}, "message_not_found"),
-        ("chat.postEphemeral", {"channel": VISION, "user": LINUS, "text": "hi"}, "user_not_in_channel"),
         ("chat.getPermalink", {"channel": SWEEPS, "message_ts": "1763740800.000100"}, "message_not_found"),
-        ("users.info", {"user": "U0"}, "user_not_found"),
         ("chat.whisper", {}, "unknown_method"),
         ("apps.connections.open", {}, "not_allowed_token_type"),
     ],
