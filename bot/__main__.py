@@ -109,7 +109,7 @@ async def serve(settings: Settings, config: Config, redis: Redis) -> None:
     await web.auth_test()  # a wrong token ends the start here, not at the first command
     queue = Queue(redis)
     door = Door(store=Store(redis), queue=queue, config=config, namespace=settings.k8s_namespace, now=_now)
-    handler = AsyncSocketModeHandler(build(web, door), settings.slack_app_token.get_secret_value())
+    handler = AsyncSocketModeHandler(build(web, door), settings.slack_secret())
     await handler.connect_async()  # type: ignore[no-untyped-call]
     log.info("answering Slack")
     try:

@@ -4,8 +4,10 @@ Addresses and secrets come from the environment (`.env.example` lists them), peo
 file that SWEEPBOT_CONFIG names.
 """
 
+import os
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
@@ -14,18 +16,24 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from bot.models import UserError
 
 SCHEMES = ("http://", "https://", "redis://", "rediss://", "unix://")
+READ_BY_MLFLOW = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
 def _url(text: str) -> str:
     if not text.startswith(SCHEMES):
-        raise ValueError(f"{text!r} is not an address with a scheme, such as https://host")
+        raise ValueError(f"{_public(text)} is not an address with a scheme, such as https://host")
     return text.rstrip("/")
 
 
 def _host(text: str) -> str:
     if "/" in text or not text:
-        raise ValueError(f"{text!r} should be HOST or HOST:PORT, without scheme and path")
+        raise ValueError(f"{_public(text)} should be HOST or HOST:PORT, without scheme and path")
     return text
+
+
+def _public(address: str) -> str:
+    """Without user and password, which stand before an @."""
+    return repr(address.rpartition("@")[2])
 
 
 def _bot_token(token: SecretStr) -> SecretStr:
@@ -86,8 +94,14 @@ class Settings(PlanSettings):
     slack_bot_token: Annotated[SecretStr, AfterValidator(_bot_token)] = Field(
         description="the app's bot token, xoxb-..."
     )
-    slack_app_token: Annotated[SecretStr, AfterValidator(_app_token)] = Field(
-        description="an app-level token with connections:write, xapp-..., for Socket Mode"
+    slack_mode: Literal["socket", "http"] = Field(
+        default="socket", description="socket for Socket Mode, http for signed HTTP at /slack/events"
+    )
+    slack_app_token: Annotated[SecretStr, AfterValidator(_app_token)] | None = Field(
+        default=None, description="an app-level token with connections:write, xapp-..., for Socket Mode"
+    )
+    slack_signing_secret: SecretStr | None = Field(
+        default=None, description="the app's signing secret, for signed HTTP"
     )
     slack_api_url: Url = Field(default="https://slack.com/api", description="Slack's Web API")
     redis_url: Url = Field(description="Redis 6.2 or newer, or Valkey; with an append-only file")
@@ -108,9 +122,21 @@ class Settings(PlanSettings):
         default=None, description="Katib's UI, as people's browsers reach it; no link when empty"
     )
     worker_turns: int = Field(default=8, ge=1, description="how many sweeps one worker turns to at a time")
+    http_port: int = Field(
+        default=8080,
+        ge=0,
+        le=65535,
+        description="the port of /healthz, /readyz and Slack's calls; 0: a free one",
+    )
+    shutdown_grace: float = Field(
+        default=20,
+        gt=0,
+        description="seconds for turns under way at SIGTERM; the pod's own grace is 10 s longer",
+    )
     log_level: str = Field(
         default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR"
     )
+    log_format: Literal["json", "text"] = Field(default="json", description="json, or text for terminals")
 
     @property
     def registry_api(self) -> str:
@@ -120,10 +146,43 @@ class Settings(PlanSettings):
     def mlflow_ui(self) -> str:
         return self.mlflow_ui_url or self.mlflow_tracking_uri
 
+    def slack_secret(self) -> str:
+        """What opens Slack's door, which only `serve` needs. Raises UserError when it is not set."""
+        name = "slack_signing_secret" if self.slack_mode == "http" else "slack_app_token"
+        secret: SecretStr | None = getattr(self, name)
+        if secret is None:
+            raise UserError(_missing(type(self), name))
+        return secret.get_secret_value()
+
+    def secrets(self) -> set[str]:
+        """All that must never be shown: tokens, and the passwords in addresses, our own and the proxies'."""
+        values = [getattr(self, name) for name in type(self).model_fields]
+        found = {value.get_secret_value() for value in values if isinstance(value, SecretStr)}
+        found |= {os.environ[name] for name in READ_BY_MLFLOW if name in os.environ}
+        for text in (*values, *os.environ.values()):
+            found |= _passwords(text) if isinstance(text, str) else set()
+        return found - {""}
+
+
+def _passwords(address: str) -> set[str]:
+    """Of an address; as written and as meant."""
+    try:
+        parts = urlsplit(address)
+        found = {parts.password or "", *parse_qs(parts.query).get("password", ())}
+    except ValueError:
+        return set()
+    if parts.username and not parts.password and parts.scheme.startswith("http"):  # https://token@host
+        found.add(parts.username)
+    return found | {unquote(each) for each in found}
+
 
 def _sentence(settings: type[PlanSettings], error: ErrorDetails) -> str:
     name = str(error["loc"][0])
-    help_line = settings.model_fields[name].description
     if error["type"] == "missing":
-        return f"{name.upper()} is not set. It is {help_line}."
+        return _missing(settings, name)
+    help_line = settings.model_fields[name].description
     return f"{name.upper()} is malformed: {error['msg'].removeprefix('Value error, ')}. It is {help_line}."
+
+
+def _missing(settings: type[PlanSettings], name: str) -> str:
+    return f"{name.upper()} is not set. It is {settings.model_fields[name].description}."

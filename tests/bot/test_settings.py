@@ -9,14 +9,14 @@ from bot.models import UserError
 from bot.settings import Settings
 
 EXAMPLE = Path(__file__).parent.parent.parent / ".env.example"
-GOOD = {
+NEEDED = {
     "SLACK_BOT_TOKEN": "xoxb-1",
-    "SLACK_APP_TOKEN": "xapp-1",
     "REDIS_URL": "redis://redis:6379/0",
     "SWEEPBOT_CONFIG": "/etc/sweepbot/config.yaml",
     "IMAGE_REGISTRY": "registry.example:5000",
     "MLFLOW_TRACKING_URI": "http://mlflow:5000/",
 }
+GOOD = {**NEEDED, "SLACK_APP_TOKEN": "xapp-1"}
 
 
 @pytest.fixture(autouse=True)
@@ -32,16 +32,27 @@ def read(monkeypatch, **changes):
     return Settings.read()
 
 
-def test_six_settings_are_enough(monkeypatch):
+def test_five_settings_are_enough_to_work_and_a_token_more_to_serve(monkeypatch):
     settings = read(monkeypatch)
+    assert settings.slack_secret() == "xapp-1"
     assert settings.registry_push == settings.registry_api == "registry.example:5000"
     assert settings.mlflow_ui == settings.mlflow_tracking_uri == "http://mlflow:5000"
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", NEEDED)
 def test_a_missing_one_is_named(monkeypatch, name):
     with pytest.raises(UserError, match=rf"^{name} is not set\. It is "):
         read(monkeypatch, **{name: None})
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "what"),
+    [("socket", "SLACK_APP_TOKEN", "Socket Mode"), ("http", "SLACK_SIGNING_SECRET", "signed HTTP")],
+)
+def test_a_door_to_slack_needs_its_own_secret(monkeypatch, mode, name, what):
+    settings = read(monkeypatch, SLACK_MODE=mode, SLACK_APP_TOKEN="")
+    with pytest.raises(UserError, match=rf"^{name} is not set\. It is .* for {what}\.$"):
+        settings.slack_secret()
 
 
 @pytest.mark.parametrize(
@@ -49,8 +60,11 @@ def test_a_missing_one_is_named(monkeypatch, name):
     [
         ("SLACK_BOT_TOKEN", "hunter2", "a bot token starts with xoxb-"),
         ("SLACK_APP_TOKEN", "xoxb-hunter2", "an app-level token starts with xapp-"),
+        ("SLACK_MODE", "events", "Input should be 'socket' or 'http'"),
         ("REDIS_URL", "redis:6379", "is not an address with a scheme"),
+        ("REDIS_URL", ":hunter2@redis:6379", "is not an address with a scheme"),
         ("IMAGE_REGISTRY", "https://registry", "should be HOST or HOST:PORT"),
+        ("IMAGE_REGISTRY", "https://ada:hunter2@registry", "should be HOST or HOST:PORT"),
         ("IMAGE_REGISTRY_PLAIN_HTTP", "maybe", "boolean"),
         ("WORKER_TURNS", "0", "greater than or equal to 1"),
     ],
@@ -71,6 +85,20 @@ def test_the_example_lists_every_setting_with_its_help_line():
         if "=" in line and not line.startswith("# -")
     }
     assert listed == {n.upper(): f.description for n, f in Settings.model_fields.items()}
+
+
+def test_every_secret_is_known_wherever_it_hides(monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://ada:proxy-pw@proxy:3128")
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "mlflow-token")
+    settings = read(
+        monkeypatch,
+        SLACK_SIGNING_SECRET="5167",
+        REDIS_URL="rediss://default:p%40ss@redis:6379/0",
+        MLFLOW_TRACKING_URI="https://url-token@mlflow",
+        MLFLOW_UI_URL="https://mlflow.example/?password=in-query",
+    )
+    ours = {"xoxb-1", "xapp-1", "5167", "p%40ss", "p@ss", "url-token", "in-query"}
+    assert settings.secrets() >= ours | {"proxy-pw", "mlflow-token"}
 
 
 def test_secrets_do_not_print(monkeypatch):
