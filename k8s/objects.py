@@ -9,6 +9,7 @@ Manifest = dict[str, Any]
 MANAGED_BY = "app.kubernetes.io/managed-by"  # "sweepbot" on everything made here: what the watches select
 SWEEP_LABEL = "sweepbot/sweep"  # on everything made for one sweep
 BUILD_LABEL = "sweepbot/build"  # on build Jobs, which several sweeps may share
+GPU = "nvidia.com/gpu"  # the resource that trials ask for
 OURS = f"{MANAGED_BY}=sweepbot"
 
 
