@@ -11,78 +11,33 @@
 5. running: counts and better results are told.
 6. stopping: Katib starts nothing more; what is live is ended; nobody says the end before the GPUs are free.
 
-`advance` says what the record becomes; `chores` says which objects the present phase wants changed. Both only
-look and answer, so asking twice does no harm. Chores come from the phase, never from the change of phase: a
-worker that dies between the two is picked up by the next turn.
+`advance` says what the record becomes; `bot.chores` says which objects the present phase wants changed. Both
+only look and answer, so asking twice does no harm.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from bot.access import may
+from bot.asks import hear
 from bot.config import Config
 from bot.health import Diagnosis, no_metrics
-from bot.models import (
-    Ask,
-    Event,
-    EventKind,
-    Goal,
-    Phase,
-    Progress,
-    Result,
-    SearchSpace,
-    SweepPlan,
-    SweepRecord,
-)
+from bot.models import Event, EventKind, Goal, Phase, Progress, Result, SearchSpace, SweepRecord
+from bot.observation import Observation
 from bot.planning import image_with
-from k8s.jobs import Job, JobState
-from k8s.katib import Experiment, ExperimentState, Trial, TrialState, ended, killed, with_image
-from k8s.objects import Manifest, Ref
-from k8s.pods import Pod
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """What the outside says about one sweep, as far as its phase asks."""
-
-    asks: tuple[Ask, ...] = ()
-    plan: SweepPlan | None = None  # received: what git and the space file lead to
-    refusal: str = ""  # received: or why they lead nowhere
-    digest: str | None = None  # building: of the image in the registry
-    build: Job | None = None
-    build_shared: bool = False  # other sweeps wait for the same build
-    build_trouble: Diagnosis | None = None
-    experiment: Experiment | None = None
-    trials: tuple[Trial, ...] = ()
-    jobs: tuple[Job, ...] = ()  # of trials
-    pods: tuple[Pod, ...] = ()  # of trials
-    trouble: tuple[Diagnosis, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Patch:
-    ref: Ref
-    body: Manifest
-    subresource: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Delete:
-    ref: Ref
-    uid: str  # only this one, not a later namesake
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chores:
-    """Patches come before deletions: a Job deleted while its trial is live would be made again."""
-
-    patch: tuple[Patch, ...] = ()
-    delete: tuple[Delete, ...] = ()
-    create: Manifest | None = None
+from k8s.jobs import JobState
+from k8s.katib import (
+    DRAINED,
+    GOAL_REACHED,
+    Experiment,
+    ExperimentState,
+    Trial,
+    TrialState,
+)
 
 
 def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
-    sweep = _hear(sweep, seen.asks, config)
+    for ask in seen.asks:
+        sweep = hear(sweep, ask, seen, config, now)
     if sweep.cancelled_by and not (sweep.phase.final or sweep.phase is Phase.STOPPING):
         stopping = Event(kind=EventKind.STOPPING)
         return sweep.to(Phase.STOPPING, now, stopping, ending=Phase.CANCELLED, reason="cancelled")
@@ -103,23 +58,6 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
             return sweep
 
 
-def chores(sweep: SweepRecord, seen: Observation, now: datetime) -> Chores:
-    plan = sweep.plan
-    if plan is None:
-        return Chores()
-    match sweep.phase:
-        case Phase.BUILDING if _old_failure(sweep, seen.build):
-            return Chores(delete=_delete_build(plan, seen.build))
-        case Phase.BUILDING if seen.build is None:
-            return Chores(create=plan.build)
-        case Phase.PROVING if seen.experiment is None and sweep.image and not sweep.submitted:
-            return Chores(create=with_image(plan.experiment, sweep.image))
-        case Phase.STOPPING | Phase.CANCELLED | Phase.FAILED | Phase.SUCCEEDED:
-            return _ending_chores(sweep, plan, seen, now)
-        case _:
-            return Chores()
-
-
 def look_again(before: SweepRecord, after: SweepRecord) -> timedelta | None:
     """When to look without being woken: at once after a step, else as a net under the watches."""
     if after.phase.final:
@@ -128,22 +66,6 @@ def look_again(before: SweepRecord, after: SweepRecord) -> timedelta | None:
         return timedelta(0)
     slow = after.phase in {Phase.RUNNING, Phase.BUILDING}
     return timedelta(minutes=5) if slow else timedelta(seconds=20)
-
-
-def _hear(sweep: SweepRecord, asks: tuple[Ask, ...], config: Config) -> SweepRecord:
-    for ask in asks:
-        if sweep.phase.final or sweep.cancelled_by:
-            text = f"`{sweep.id}` has already {'ended' if sweep.phase.final else 'been cancelled'}."
-            sweep = sweep.says(_privately(ask, text))
-        elif refusal := may(ask.user, ask.act, sweep, config):
-            sweep = sweep.says(_privately(ask, refusal))
-        else:
-            sweep = replace(sweep, cancelled_by=ask.user)
-    return sweep
-
-
-def _privately(ask: Ask, text: str) -> Event:
-    return Event(kind=EventKind.NOT_ALLOWED, text=text, to_user=ask.user, response_url=ask.response_url)
 
 
 def _received(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -159,6 +81,13 @@ def refuse(sweep: SweepRecord, why: str, now: datetime) -> SweepRecord:
     return sweep.to(Phase.REFUSED, now, event, reason=why)
 
 
+def not_extended(sweep: SweepRecord, why: str, now: datetime) -> SweepRecord:
+    """Katib refused more trials; the sweep stays as it had ended."""
+    event = Event(kind=EventKind.SUBMIT_REFUSED, text="extension", detail=why)
+    done = f"{sweep.progress.finished} trials are done"
+    return sweep.to(Phase.SUCCEEDED, now, event, reason=done, ending=Phase.SUCCEEDED, extending=False)
+
+
 def fail(sweep: SweepRecord, why: str, now: datetime, *events: Event) -> SweepRecord:
     return sweep.to(Phase.STOPPING, now, *events, ending=Phase.FAILED, reason=why)
 
@@ -166,7 +95,7 @@ def fail(sweep: SweepRecord, why: str, now: datetime, *events: Event) -> SweepRe
 def _building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if seen.digest and sweep.plan:
         return sweep.to(Phase.PROVING, now, _built(sweep, now), image=image_with(sweep.plan, seen.digest))
-    if seen.build is None or _old_failure(sweep, seen.build):
+    if seen.build is None or seen.build_failed_earlier(sweep.build_uid):
         if sweep.build_began:
             return sweep
         return sweep.says(Event(kind=EventKind.BUILD_STARTED), build_began=now)
@@ -189,11 +118,6 @@ def _built(sweep: SweepRecord, now: datetime) -> Event:
     return Event(kind=EventKind.BUILD_DONE, seconds=(now - sweep.build_began).total_seconds())
 
 
-def _old_failure(sweep: SweepRecord, build: Job | None) -> bool:
-    """A build that failed before this sweep came: cleared away and tried again."""
-    return build is not None and build.state is JobState.FAILED and build.uid != sweep.build_uid
-
-
 def _submitted(sweep: SweepRecord, seen: Observation) -> SweepRecord:
     if seen.experiment and not sweep.submitted:
         return sweep.says(Event(kind=EventKind.SUBMITTED), submitted=True)
@@ -214,28 +138,49 @@ def _proving(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
 
 def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     """Also while proving: a first trial may crash, and a sweep may end, before a pod is seen running."""
-    if sweep.phase not in {Phase.PROVING, Phase.RUNNING} or not sweep.submitted:
+    if sweep.phase not in {Phase.PROVING, Phase.RUNNING} or not sweep.submitted or sweep.plan is None:
         return sweep
     if seen.experiment is None:
         return fail(sweep, "somebody deleted the Katib experiment", now)
+    space = sweep.plan.space
+    sweep = _killed(_results(sweep, seen, space), seen)
+    experiment = seen.experiment
+    if seen.open:
+        return replace(sweep, extending=False)
+    if sweep.extending or (seen.live and _may_finish(space, experiment)):
+        return sweep
+    if experiment.state is ExperimentState.SUCCEEDED:
+        reason = _success_words(sweep, experiment)
+        return sweep.to(Phase.STOPPING, now, ending=Phase.SUCCEEDED, reason=reason)
+    return fail(sweep, _failure_words(experiment, sweep.progress), now)
+
+
+def _results(sweep: SweepRecord, seen: Observation, space: SearchSpace) -> SweepRecord:
     before, progress = sweep.progress.best, _progress(sweep, seen)
     sweep = replace(sweep, progress=progress)
     for diagnosis in seen.trouble:
         if diagnosis.key == "crash":
             sweep = _tell_once(sweep, EventKind.TRIAL_FAILED, diagnosis)
     mute = next((t for t in seen.trials if t.state is TrialState.NO_METRICS), None)
-    if mute and sweep.plan:
-        sweep = _tell_once(sweep, EventKind.TRIAL_FAILED, no_metrics(mute.name, sweep.plan.space.metric))
+    if mute:
+        sweep = _tell_once(sweep, EventKind.TRIAL_FAILED, no_metrics(mute.name, space.metric))
     if progress.best and progress.best != before:
         sweep = sweep.says(Event(kind=EventKind.BETTER, result=progress.best))
-    match seen.experiment.state:
-        case ExperimentState.SUCCEEDED:
-            reason = _success_words(seen.experiment, progress)
-            return sweep.to(Phase.STOPPING, now, ending=Phase.SUCCEEDED, reason=reason)
-        case ExperimentState.FAILED:
-            return fail(sweep, _failure_words(seen.experiment, progress), now)
-        case _:
-            return sweep
+    return sweep
+
+
+def _killed(sweep: SweepRecord, seen: Observation) -> SweepRecord:
+    """Said when the trial's pods are gone, and not before."""
+    for trial, user in sweep.to_kill.items():
+        if trial not in seen.held:
+            rest = {t: u for t, u in sweep.to_kill.items() if t != trial}
+            sweep = sweep.says(Event(kind=EventKind.TRIAL_KILLED, trial=trial, by=user), to_kill=rest)
+    return sweep
+
+
+def _may_finish(space: SearchSpace, experiment: Experiment) -> bool:
+    """Whether trials that still run when the experiment is over are waited for, and not ended."""
+    return experiment.reason == DRAINED or (space.finish_running and experiment.reason == GOAL_REACHED)
 
 
 def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -251,41 +196,7 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
 
 def _gpus_free(sweep: SweepRecord, seen: Observation) -> bool:
     """Nothing runs for this sweep, and nothing can start any more."""
-    open_experiment = seen.experiment is not None and seen.experiment.state is ExperimentState.RUNNING
-    live = any(t.state is TrialState.LIVE for t in seen.trials)
-    pods = any(not p.finished for p in seen.pods)
-    jobs = any(j.state is JobState.ACTIVE for j in seen.jobs)
-    return not (open_experiment or live or pods or jobs or _unwanted_build(sweep, seen))
-
-
-def _unwanted_build(sweep: SweepRecord, seen: Observation) -> bool:
-    running = seen.build is not None and seen.build.state is JobState.ACTIVE
-    return running and sweep.image is None and not seen.build_shared
-
-
-def _ending_chores(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> Chores:
-    """First no new trials, then the running ones: in one turn, a trial could start between the two."""
-    if seen.experiment and seen.experiment.state is ExperimentState.RUNNING:
-        patch = ended(seen.experiment.raw, "SweepbotStopped", f"Sweepbot: {sweep.reason}", now)
-        return Chores(patch=(Patch(ref=plan.experiment_ref, body=patch, subresource="status"),))
-    live = [t for t in seen.trials if t.state is TrialState.LIVE]
-    active = {j.name: j for j in seen.jobs if j.state is JobState.ACTIVE}
-    namespace = plan.experiment_ref.namespace
-    patches = tuple(
-        Patch(
-            ref=Ref("Trial", namespace, t.name),
-            body=killed(t.raw, f"Sweepbot: {sweep.reason}", now),
-            subresource="status",
-        )
-        for t in live
-    )
-    jobs = tuple(Delete(ref=Ref("Job", namespace, j.name), uid=j.uid) for j in active.values())
-    builds = _delete_build(plan, seen.build) if _unwanted_build(sweep, seen) else ()
-    return Chores(patch=patches, delete=jobs + builds)
-
-
-def _delete_build(plan: SweepPlan, build: Job | None) -> tuple[Delete, ...]:
-    return (Delete(ref=plan.build_ref, uid=build.uid),) if build else ()
+    return not (seen.open or seen.held or seen.build_unwanted(sweep.image))
 
 
 def _tell_once(sweep: SweepRecord, kind: EventKind, diagnosis: Diagnosis | None) -> SweepRecord:
@@ -303,10 +214,9 @@ def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
         return sweep.progress
     states = [t.state for t in seen.trials]
     running = {p.job for p in seen.pods if p.running_since and not p.finished}
-    live = [t for t in seen.trials if t.state is TrialState.LIVE]
     return Progress(
-        running=sum(t.name in running for t in live),
-        waiting=sum(t.name not in running for t in live),
+        running=sum(t.name in running for t in seen.live),
+        waiting=sum(t.name not in running for t in seen.live),
         succeeded=states.count(TrialState.SUCCEEDED),
         failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
         killed=states.count(TrialState.KILLED),
@@ -324,10 +234,12 @@ def _best(space: SearchSpace, trials: tuple[Trial, ...]) -> Result | None:
     return Result(trial=best.name, value=best.value or 0.0, parameters=best.parameters)
 
 
-def _success_words(experiment: Experiment, progress: Progress) -> str:
-    if experiment.reason == "ExperimentGoalReached":
+def _success_words(sweep: SweepRecord, experiment: Experiment) -> str:
+    if experiment.reason == GOAL_REACHED:
         return "the target was reached"
-    return f"{progress.finished} trials are done"
+    if experiment.reason == DRAINED:
+        return f"drained after {sweep.progress.finished} trials"
+    return f"{sweep.progress.finished} trials are done"
 
 
 def _failure_words(experiment: Experiment, progress: Progress) -> str:

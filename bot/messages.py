@@ -210,6 +210,22 @@ def _better(sweep: SweepRecord, happened: Event) -> str:
     return f":chart_with_upwards_trend: {_result(sweep, happened.result)} ({code(happened.result.trial)})"
 
 
+def _trial_killed(_: SweepRecord, happened: Event) -> str:
+    trial, user = code(happened.trial), mention(happened.by)
+    return f":no_entry_sign: Trial {trial} was ended by {user}; its GPUs are free."
+
+
+def _draining(_: SweepRecord, happened: Event) -> str:
+    return (
+        f":potable_water: {mention(happened.by)} drains this sweep: no more trials start, running ones end."
+    )
+
+
+def _extended(sweep: SweepRecord, happened: Event) -> str:
+    total = sweep.plan.space.max_trials if sweep.plan else 0
+    return f":heavy_plus_sign: {mention(happened.by)} extended this sweep to {total} trials."
+
+
 def _stopping(sweep: SweepRecord, _: Event) -> str:
     return f":octagonal_sign: Cancelled by {mention(sweep.cancelled_by or '')}; ending what runs."
 
@@ -262,6 +278,9 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.FIRST_TRIAL_RUNNING: _first_running,
     EventKind.TRIAL_FAILED: _trial_failed,
     EventKind.BETTER: _better,
+    EventKind.TRIAL_KILLED: _trial_killed,
+    EventKind.DRAINING: _draining,
+    EventKind.EXTENDED: _extended,
     EventKind.STOPPING: _stopping,
     EventKind.SUCCEEDED: _succeeded,
     EventKind.FAILED: _failed,

@@ -4,7 +4,7 @@ Everything is frozen; a change makes the next value (`record.to(...)`). `dump` a
 Redis and into the durable ConfigMap.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
@@ -76,6 +76,8 @@ class SearchSpace:
     parallel: int
     max_failed: int
     parameters: tuple[Parameter, ...]
+    finish_running: bool = False  # when the target is reached: let running trials end by themselves
+    extendable: bool = False  # its suggestion service stays after the end, so more trials can follow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +139,9 @@ class EventKind(StrEnum):
     FIRST_TRIAL_RUNNING = "first_trial_running"
     TRIAL_FAILED = "trial_failed"
     BETTER = "better"
+    TRIAL_KILLED = "trial_killed"
+    DRAINING = "draining"
+    EXTENDED = "extended"
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -160,6 +165,7 @@ class Event:
     trial: str = ""
     result: Result | None = None
     seconds: float | None = None  # how long it took
+    by: str = ""  # Slack user id of who wanted it
     to_user: str = ""  # privately, to this Slack user id
     response_url: str = ""
 
@@ -180,14 +186,25 @@ class Progress:
         return self.succeeded + self.failed + self.killed
 
 
+class Act(StrEnum):
+    """What people may want of a sweep; the words are said to them."""
+
+    CANCEL = "cancel"
+    DRAIN = "drain"  # start no more trials, let the running ones end
+    KILL = "end a trial of"
+    EXTEND = "extend"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ask:
     """A click or a word on a living sweep, waiting for its next turn."""
 
-    act: str  # "cancel"
+    act: Act
     user: str
     user_name: str
     response_url: str = ""
+    trial: str = ""  # kill: the trial's name, or its end
+    trials: int = 0  # extend: how many there shall be in all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +232,9 @@ class SweepRecord:
     ending: Phase | None = None
     reason: str = ""  # why it ended, for the parent
     cancelled_by: str | None = None  # Slack user id
+    drained_by: str | None = None
+    extending: bool = False  # until Katib has opened the experiment again
+    to_kill: dict[str, str] = field(default_factory=dict)  # names of trials, and the users who want their end
     unsaid: tuple[Event, ...] = ()
     shown: str = ""  # fingerprint of the parent message as Slack has it
     shown_at: datetime | None = None

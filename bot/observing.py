@@ -7,9 +7,9 @@ from datetime import timedelta
 from bot.config import repository
 from bot.git import GitUnavailable
 from bot.health import Diagnosis, crash, no_pod, waiting
-from bot.lifecycle import Observation
 from bot.lookup import look_up
 from bot.models import Ask, EventKind, Goal, Phase, SweepPlan, SweepRecord, UserError
+from bot.observation import Observation
 from bot.outside import Outside
 from bot.planning import plan
 from k8s import kaniko

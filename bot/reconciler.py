@@ -9,10 +9,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bot import durable
+from bot.chores import chores
 from bot.identity import candidates
-from bot.lifecycle import Observation, advance, chores, fail, look_again, refuse
+from bot.lifecycle import advance, fail, look_again, not_extended, refuse
 from bot.messages import Links, event, parent
 from bot.models import Event, EventKind, Phase, SweepRecord
+from bot.mrkdwn import code
+from bot.observation import Observation
 from bot.observing import observe
 from bot.outside import Outside
 from bot.queue import Lease
@@ -31,7 +34,7 @@ async def turn(lease: Lease, outside: Outside) -> timedelta | None:
     """Take the sweep `lease.item` one step on; when to look again without being woken."""
     sweep = await _find(lease.item, outside)
     if sweep is None:
-        log.warning("nobody knows sweep %s", lease.item)
+        await _unknown(lease.item, outside)
         return None
     return await _Turn(lease, outside).run(sweep)
 
@@ -43,6 +46,16 @@ async def _find(sweep_id: str, outside: Outside) -> SweepRecord | None:
     if kept := await outside.cluster.get(address):
         await outside.store.restore(durable.read(kept))
     return await outside.store.get(sweep_id)
+
+
+async def _unknown(sweep_id: str, outside: Outside) -> None:
+    """Somebody asked for a sweep that never was, or whose record is gone."""
+    asks = await outside.store.asks(sweep_id)
+    for ask in asks:
+        text = f"There is no sweep {code(sweep_id)}; its name stands in the first line of its message."
+        await outside.slack.whisper(ask.user, text, ask.response_url)
+    await outside.store.answered(sweep_id, len(asks))
+    log.info("nobody knows sweep %s", sweep_id)
 
 
 class _Turn:
@@ -70,7 +83,12 @@ class _Turn:
             return await self._open(sweep)
         todo = chores(sweep, seen, self.outside.now())
         for patch in todo.patch:
-            await self.outside.cluster.merge(patch.ref, patch.body, subresource=patch.subresource)
+            try:
+                await self.outside.cluster.merge(patch.ref, patch.body, subresource=patch.subresource)
+            except ApiError as error:
+                if not (sweep.extending and error.permanent):
+                    raise
+                return await self._save(not_extended(sweep, error.message, self.outside.now()))
         for delete in todo.delete:
             await self.outside.cluster.delete(delete.ref, uid=delete.uid)
         return await self._create(sweep, todo.create) if todo.create else sweep

@@ -7,13 +7,20 @@ from typing import Any
 
 from bot.config import Config, repository
 from bot.hints import did_you_mean, listed
-from bot.models import SweepRequest, UserError
+from bot.models import Act, SweepRequest, UserError
 
+ACTS = {
+    "cancel": "`/sweep cancel SWEEP`, or `/sweep cancel SWEEP TRIAL` to end one trial",
+    "drain": "`/sweep drain SWEEP`",
+    "extend": "`/sweep extend SWEEP trials=20`, 20 being the number of trials in all",
+}
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE}
 builds that branch and searches what `sweeps/lr.yaml` in it says, with one GPU per trial.
 You may add `repo=` (name or URL), `trials=`, `parallel=`, `name=` and `cmd=`, for example
-`/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`"""
+`/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`
+*Later:* {ACTS["cancel"]}; {ACTS["drain"]} starts no more trials and lets the running ones end;
+{ACTS["extend"]}."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
 _LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
@@ -39,6 +46,24 @@ def parse(text: str, config: Config) -> SweepRequest:
     if wrong:
         raise UserError("\n".join(wrong))
     return SweepRequest(**values)
+
+
+def parse_act(text: str) -> tuple[str, Act, str, int]:
+    """`cancel ID [TRIAL]`, `drain ID`, `extend ID trials=N`: the id, the act, a trial, a number.
+
+    Raises UserError with the form that was meant.
+    """
+    word, *rest = _unescape(text).replace("`", "").split()
+    match word, rest:
+        case "cancel", [sweep]:
+            return sweep, Act.CANCEL, "", 0
+        case "cancel", [sweep, trial]:
+            return sweep, Act.KILL, trial, 0
+        case "drain", [sweep]:
+            return sweep, Act.DRAIN, "", 0
+        case "extend", [sweep, total] if re.fullmatch(r"trials=[1-9]\d{0,5}", total):
+            return sweep, Act.EXTEND, "", int(total.partition("=")[2])
+    raise UserError(f"Write {ACTS[word]}; the sweep's name stands in the first line of its message.")
 
 
 def _unescape(text: str) -> str:

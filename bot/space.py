@@ -14,7 +14,16 @@ from bot.config import Limits
 from bot.document import Node, read
 from bot.models import Goal, Parameter, SearchSpace, SweepRequest
 
-KEYS = ("command", "objective", "algorithm", "trials", "parameters", "description")
+KEYS = (
+    "command",
+    "objective",
+    "algorithm",
+    "trials",
+    "parameters",
+    "description",
+    "running_at_target",
+    "extendable",
+)
 ALGORITHMS = ("random", "grid")
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
 MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
@@ -35,6 +44,8 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         keys["description"].wrong("must be one line")
     algorithm = _word(keys.get("algorithm"), ALGORITHMS)
     metric, goal, target = _objective(keys.get("objective"))
+    finish = _word(keys.get("running_at_target"), ("end", "finish")) == "finish"
+    extendable = _flag(keys.get("extendable"))
     command = keys["command"].text() if "command" in keys else ""
     parameters = _parameters(keys.get("parameters"), algorithm)
     grid = _grid(root, parameters, limits) if algorithm == "grid" else None
@@ -51,6 +62,8 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         parallel=parallel,
         max_failed=max_failed,
         parameters=parameters,
+        finish_running=finish,
+        extendable=extendable,
     )
 
 
@@ -78,6 +91,12 @@ def _word(node: Node | None, known: tuple[str, ...]) -> str:
     if node and word and word not in known:
         node.wrong(f'"{word}" must be {" or ".join(known)}')
     return word if word in known else known[0]
+
+
+def _flag(node: Node | None) -> bool:
+    if node and node.raw not in {"true", "false"}:
+        node.wrong(f"{node.described} must be true or false")
+    return node is not None and node.raw == "true"
 
 
 def _parameters(node: Node | None, algorithm: str) -> tuple[Parameter, ...]:

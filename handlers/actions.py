@@ -7,7 +7,7 @@ from typing import Any
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncRespond
 
-from bot.models import Ask
+from bot.models import Act, Ask
 from handlers.door import UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
@@ -21,14 +21,13 @@ def on_cancel(door: Door) -> Handler:
     ) -> None:
         user = body["user"]
         ask = Ask(
-            act="cancel",
+            act=Act.CANCEL,
             user=user["id"],
             user_name=user.get("username", ""),
             response_url=body.get("response_url", ""),
         )
         try:
-            await door.store.ask(action["value"], ask)
-            await door.queue.add(action["value"])
+            await door.ask(action["value"], ask)
         except RedisError:
             log.exception("a click could not be queued")
             await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)

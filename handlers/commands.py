@@ -8,9 +8,9 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck
 
 from bot.identity import candidates
-from bot.models import Asker, SweepRecord, SweepRequest, UserError
+from bot.models import Ask, Asker, SweepRecord, SweepRequest, UserError
 from bot.mrkdwn import code, plain
-from bot.request import HELP, parse
+from bot.request import ACTS, HELP, parse, parse_act
 from handlers.door import UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
     if text in {"", "help"}:
         return HELP
     try:
+        if text.split()[0] in ACTS:
+            return await _ask(door, command, text)
         record = await _take(door, command, parse(text, door.config))
     except UserError as error:
         return plain(str(error))
@@ -38,6 +40,21 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
         return UNREACHABLE
     branch = code(record.request.branch)
     return f"On it: `{record.id}`. Its thread tells the story as soon as {branch} is checked."
+
+
+async def _ask(door: Door, command: dict[str, Any], text: str) -> str:
+    """The sweep's next turn decides, by the state it then finds."""
+    sweep, act, trial, trials = parse_act(text)
+    ask = Ask(
+        act=act,
+        user=command["user_id"],
+        user_name=command.get("user_name", ""),
+        response_url=command.get("response_url", ""),
+        trial=trial,
+        trials=trials,
+    )
+    await door.ask(sweep, ask)
+    return f"Asked {code(sweep)}; its thread tells what becomes of it."
 
 
 async def _take(door: Door, command: dict[str, Any], request: SweepRequest) -> SweepRecord:

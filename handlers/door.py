@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bot.config import Config
+from bot.models import Ask
 from bot.queue import Queue
 from bot.store import Store
 
@@ -18,3 +19,8 @@ class Door:
     config: Config
     namespace: str
     now: Callable[[], datetime]
+
+    async def ask(self, sweep_id: str, ask: Ask) -> None:
+        """Into the sweep's mailbox, and a turn for it; durably."""
+        await self.store.ask(sweep_id, ask)
+        await self.queue.add(sweep_id)

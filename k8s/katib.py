@@ -46,6 +46,7 @@ class ExperimentSpec:
     parallel: int
     max_trials: int
     max_failed: int
+    extendable: bool
     parameters: tuple[Feasible, ...]
     command: str  # shell text; the flags follow it
     image: str
@@ -62,9 +63,9 @@ class ExperimentState(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     state: ExperimentState
-    reason: str
-    message: str
     raw: Manifest
+    reason: str = ""
+    message: str = ""
 
 
 class TrialState(StrEnum):
@@ -107,7 +108,8 @@ def experiment(spec: ExperimentSpec) -> Manifest:
             "parallelTrialCount": spec.parallel,
             "maxTrialCount": spec.max_trials,
             "maxFailedTrialCount": spec.max_failed,
-            "resumePolicy": "Never",
+            # LongRunning keeps the suggestion service after the end: the price of adding trials later.
+            "resumePolicy": "LongRunning" if spec.extendable else "Never",
             "parameters": [
                 {"name": p.name, "parameterType": p.type, "feasibleSpace": p.space} for p in spec.parameters
             ],
@@ -208,11 +210,11 @@ def read_experiment(obj: Manifest | None) -> Experiment | None:
         if condition := true_now.get(type_):
             return Experiment(
                 state=state,
+                raw=obj,
                 reason=condition.get("reason", ""),
                 message=condition.get("message", ""),
-                raw=obj,
             )
-    return Experiment(state=ExperimentState.RUNNING, reason="", message="", raw=obj)
+    return Experiment(state=ExperimentState.RUNNING, raw=obj)
 
 
 def read_trial(obj: Manifest, metric: str, *, maximize: bool) -> Trial:
@@ -265,9 +267,30 @@ def killed(trial: Manifest, message: str, now: datetime) -> Manifest:
     return _ended(trial, "Killed", "TrialKilled", message, now, first=True)
 
 
-def ended(experiment: Manifest, reason: str, message: str, now: datetime) -> Manifest:
+DRAINED = "SweepbotDrained"
+GOAL_REACHED = "ExperimentGoalReached"
+MAX_TRIALS_REACHED = "ExperimentMaxTrialsReached"
+
+
+def ended(experiment: Manifest, message: str, now: datetime) -> Manifest:
     """The status patch after which Katib starts no more trials. Running ones run on: `killed` ends those."""
-    patch = _ended(experiment, "Failed", reason, message, now, first=False)
+    return _closed(experiment, "Failed", "SweepbotStopped", message, now)
+
+
+def drained(experiment: Manifest, message: str, now: datetime) -> Manifest:
+    """As `ended`, for an experiment that did well; Katib goes on counting what still runs."""
+    return _closed(experiment, "Succeeded", DRAINED, message, now)
+
+
+def more_trials(total: int) -> Manifest:
+    """The patch that extends an experiment. Katib takes it from one that reached its number of trials, and is
+    LongRunning. It takes a moment until the old Succeeded condition goes.
+    """
+    return {"spec": {"maxTrialCount": total}}
+
+
+def _closed(experiment: Manifest, type_: str, reason: str, message: str, now: datetime) -> Manifest:
+    patch = _ended(experiment, type_, reason, message, now, first=False)
     patch["status"]["completionTime"] = timestamp(now)
     return patch
 

@@ -4,21 +4,23 @@ from dataclasses import replace
 
 import pytest
 
+from bot.chores import Chores, chores
 from bot.health import Diagnosis
-from bot.lifecycle import Chores, Observation, advance, chores, look_again
-from bot.models import Ask, EventKind, Phase
+from bot.lifecycle import advance, look_again
+from bot.models import Act, Ask, EventKind, Phase
+from bot.observation import Observation
 from k8s.jobs import Job, JobState
 from k8s.katib import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
 from tests.bot.sweeps import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 
 RAW = {"metadata": {"name": "x", "resourceVersion": "7"}, "status": {"conditions": []}}
-OPEN = Experiment(state=ExperimentState.RUNNING, reason="", message="", raw=RAW)
+OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
 DONE = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="ExperimentMaxTrialsReached")
 GAVE_UP = replace(OPEN, state=ExperimentState.FAILED, reason="ExperimentFailed")
 BUILD = Job(name="b", uid="u1", state=JobState.ACTIVE)
 BROKEN = replace(BUILD, state=JobState.FAILED, message="BackoffLimitExceeded")
-CANCEL = Ask(act="cancel", user=OWNER, user_name="ada", response_url="https://hooks/2")
+CANCEL = Ask(act=Act.CANCEL, user=OWNER, user_name="ada", response_url="https://hooks/2")
 
 
 def a_trial(name, state=TrialState.LIVE, value=None):
@@ -177,6 +179,95 @@ def test_who_may_cancel(user, allowed):
     if not allowed:
         assert (sweep.unsaid[0].to_user, sweep.cancelled_by) == (STRANGER, None)
         assert f"<@{OWNER}>" in sweep.unsaid[0].text
+
+
+def test_one_trial_is_killed_and_said_when_its_gpus_are_free():
+    running = a_sweep(Phase.RUNNING, submitted=True)
+    live = (a_trial("otter-abc"), a_trial("otter-xyz"))
+    jobs = tuple(Job(name=t.name, uid=f"u-{t.name}", state=JobState.ACTIVE) for t in live)
+    ask = replace(CANCEL, act=Act.KILL, trial="xyz")
+    asked = after(running, experiment=OPEN, trials=live, jobs=jobs, asks=(ask,))
+    assert (asked.phase, asked.to_kill, kinds(asked)) == (Phase.RUNNING, {"otter-xyz": OWNER}, [])
+    todo = chores(asked, Observation(experiment=OPEN, trials=live, jobs=jobs), NOW)
+    assert [p.ref.name for p in todo.patch] == ["otter-xyz"]
+    assert [d.uid for d in todo.delete] == ["u-otter-xyz"]
+    dead = (live[0], replace(live[1], state=TrialState.KILLED))
+    still = after(
+        asked, experiment=OPEN, trials=dead, jobs=jobs[:1], pods=(a_pod("otter-xyz", deleting=True),)
+    )
+    assert kinds(still) == []
+    gone = after(still, experiment=OPEN, trials=dead, jobs=jobs[:1])
+    assert (kinds(gone), gone.to_kill) == ([EventKind.TRIAL_KILLED], {})
+
+
+@pytest.mark.parametrize("name", ["", "nope", "otter"])
+def test_a_trial_that_does_not_run_is_not_killed(name):
+    ask = replace(CANCEL, act=Act.KILL, trial=name)
+    trials = (a_trial("a-1"), a_trial("otter", TrialState.SUCCEEDED, 0.1))
+    sweep = after(a_sweep(Phase.RUNNING, submitted=True), experiment=OPEN, trials=trials, asks=(ask,))
+    assert sweep.to_kill == {}
+    assert "those are: `a-1`" in sweep.unsaid[0].text
+
+
+def test_a_drained_sweep_starts_nothing_and_waits_for_what_runs():
+    ask = replace(CANCEL, act=Act.DRAIN)
+    live = (a_trial("t1"), a_trial("t2", TrialState.SUCCEEDED, 0.5))
+    running = a_sweep(Phase.RUNNING, submitted=True)
+    draining = after(running, experiment=OPEN, trials=live, asks=(ask,))
+    assert draining.unsaid[0].kind is EventKind.DRAINING
+    [patch] = chores(draining, Observation(experiment=OPEN, trials=live), NOW).patch
+    conditions = [(c["type"], c["status"]) for c in patch.body["status"]["conditions"]]
+    assert (patch.ref.kind, patch.subresource, conditions) == (
+        "Experiment",
+        "status",
+        [("Succeeded", "True")],
+    )
+    closed = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="SweepbotDrained")
+    assert after(draining, experiment=closed, trials=live).phase is Phase.RUNNING
+    over = (a_trial("t1", TrialState.SUCCEEDED, 0.4), live[1])
+    ended = after(draining, experiment=closed, trials=over)
+    assert (ended.ending, ended.reason) == (Phase.SUCCEEDED, "drained after 2 trials")
+
+
+@pytest.mark.parametrize(("finish", "phase"), [(False, Phase.STOPPING), (True, Phase.RUNNING)])
+def test_running_trials_at_the_target_are_ended_unless_the_space_says_finish(finish, phase):
+    space = replace(PLAN.space, finish_running=finish)
+    sweep = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=space))
+    reached = replace(DONE, reason="ExperimentGoalReached")
+    assert after(sweep, experiment=reached, trials=(a_trial("t1"),)).phase is phase
+
+
+def an_ended(*, extendable=True):
+    space = replace(PLAN.space, extendable=extendable)
+    done = {"submitted": True, "plan": replace(PLAN, space=space), "ending": Phase.SUCCEEDED}
+    return a_sweep(Phase.SUCCEEDED, **done)
+
+
+def test_an_extendable_sweep_goes_on_with_more_trials():
+    ask = replace(CANCEL, act=Act.EXTEND, trials=9)
+    again = after(an_ended(), experiment=DONE, asks=(ask,))
+    assert (again.phase, again.extending, again.plan.space.max_trials) == (Phase.RUNNING, True, 9)
+    [patch] = chores(again, Observation(experiment=DONE), NOW).patch
+    assert (patch.body, patch.subresource) == ({"spec": {"maxTrialCount": 9}}, "")
+    waiting = after(again, experiment=DONE)
+    assert waiting == again
+    reopened = after(waiting, experiment=OPEN)
+    assert (reopened.extending, after(reopened, experiment=DONE).phase) == (False, Phase.STOPPING)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "experiment", "trials", "why"),
+    [
+        (an_ended(extendable=False), DONE, 9, "extendable: true"),
+        (an_ended(), replace(DONE, reason="ExperimentGoalReached"), 9, "only after all trials"),
+        (an_ended(), DONE, 4, "larger number"),
+        (a_sweep(Phase.RUNNING, submitted=True), DONE, 9, "has not ended"),
+    ],
+)
+def test_what_katib_would_not_extend_is_refused_with_the_reason(sweep, experiment, trials, why):
+    ask = replace(CANCEL, act=Act.EXTEND, trials=trials)
+    told = after(sweep, experiment=experiment, asks=(ask,))
+    assert why in told.unsaid[0].text
 
 
 def test_a_click_on_an_ended_sweep_is_answered():

@@ -4,7 +4,7 @@ import pytest
 
 from bot.config import Config, Limits, Repository
 from bot.models import SweepRequest, UserError
-from bot.request import HELP, parse
+from bot.request import ACTS, HELP, parse, parse_act
 
 CONFIG = Config(
     repositories=(Repository(name="digits", url="https://github.com/acme/digits.git"),),
@@ -160,4 +160,7 @@ def test_without_gpus_in_the_cluster_none_are_asked_for() -> None:
 
 def test_the_help_shows_two_commands_that_work() -> None:
     commands = [part.removeprefix("/sweep ") for part in HELP.split("`") if part.startswith("/sweep ")]
-    assert [parse(command, CONFIG).space for command in commands] == ["lr", "lr"]
+    acts = [command for command in commands if command.split()[0] in ACTS]
+    sweeps = [command for command in commands if command not in acts]
+    assert [parse(command, CONFIG).space for command in sweeps] == ["lr", "lr"]
+    assert [parse_act(command)[0] for command in acts] == ["SWEEP"] * 4

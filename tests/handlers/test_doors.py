@@ -8,7 +8,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.messages import CANCEL
-from bot.models import Phase
+from bot.models import Act, Phase
 from bot.queue import Queue
 from bot.store import Store
 from handlers.app import build
@@ -114,3 +114,27 @@ async def test_a_click_waits_in_the_sweeps_mailbox(app, door):
     [ask] = await door.store.asks(sweep.id)
     assert (response.status, ask.act, ask.user, ask.response_url) == (200, "cancel", "U1", "https://hooks/2")
     assert (await door.queue.get(wait=0)).item == sweep.id
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("cancel lr-brave-otter", (Act.CANCEL, "", 0)),
+        ("cancel `lr-brave-otter` x1y2", (Act.KILL, "x1y2", 0)),
+        ("drain lr-brave-otter", (Act.DRAIN, "", 0)),
+        ("extend lr-brave-otter trials=20", (Act.EXTEND, "", 20)),
+    ],
+)
+async def test_words_wait_in_the_sweeps_mailbox(app, door, text, asked):
+    response = await app.async_dispatch(a_command(text))
+    [ask] = await door.store.asks("lr-brave-otter")
+    assert (ask.act, ask.trial, ask.trials) == asked
+    assert (ask.user, response.status) == ("U1", 200)
+    assert (await door.queue.get(wait=0)).item == "lr-brave-otter"
+
+
+@pytest.mark.parametrize("text", ["cancel", "cancel a b c", "drain", "extend x", "extend x trials=many"])
+async def test_a_word_without_its_parts_is_shown_its_form(app, door, text):
+    response = await app.async_dispatch(a_command(text))
+    assert f"`/sweep {text.split()[0]} SWEEP" in response.body
+    assert await door.queue.get(wait=0) is None

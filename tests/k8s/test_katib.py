@@ -35,6 +35,7 @@ SPEC = ExperimentSpec(
     parallel=2,
     max_trials=6,
     max_failed=3,
+    extendable=False,
     parameters=(
         Feasible(
             name="lr", type="double", space={"min": "0.0001", "max": "0.1", "distribution": "logUniform"}
@@ -209,7 +210,7 @@ def test_a_killed_trial_has_killed_first_and_running_false():
 def test_an_ended_experiment_has_failed_last_and_a_completion_time():
     """As in katib/04-cancel-A, which the real Katib never overwrote."""
     obj = body("14-experiment-backoff6-still-running")
-    patch = ended(obj, "SweepbotStopped", "Sweepbot: cancelled", NOW)
+    patch = ended(obj, "Sweepbot: cancelled", NOW)
     kinds = [(c["type"], c["status"]) for c in patch["status"]["conditions"]]
     assert kinds[-1] == ("Failed", "True")
     assert ("Running", "False") in kinds

@@ -13,7 +13,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.git import Tip
-from bot.models import Ask, Phase
+from bot.models import Act, Ask, Phase
 from bot.outside import Outside
 from bot.queue import Lease, Queue
 from bot.reconciler import turn
@@ -282,7 +282,7 @@ class Life:
 
     async def _interfere(self, phase: Phase) -> None:
         if phase is self.story.get("cancel_in"):
-            await self.store.ask(SWEEP, Ask(act="cancel", user=OWNER, user_name="ada"))
+            await self.store.ask(SWEEP, Ask(act=Act.CANCEL, user=OWNER, user_name="ada"))
         if phase is self.story.get("forget_in"):
             await self.redis.flushall()
 

@@ -1,0 +1,73 @@
+"""What people ask of a living sweep, by button or by word: allowed or not, in time or not. Pure."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from bot.access import may
+from bot.config import Config
+from bot.models import Act, Ask, Event, EventKind, Phase, SweepRecord
+from bot.observation import Observation
+from k8s.katib import MAX_TRIALS_REACHED, Trial
+
+
+def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: datetime) -> SweepRecord:
+    if refusal := may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen):
+        return sweep.says(_privately(ask, refusal))
+    match ask.act:
+        case Act.CANCEL:
+            return replace(sweep, cancelled_by=ask.user)
+        case Act.DRAIN:
+            return sweep.says(Event(kind=EventKind.DRAINING, by=ask.user), drained_by=ask.user)
+        case Act.KILL:
+            trial = _named(seen.live, ask.trial)[0]
+            return replace(sweep, to_kill={**sweep.to_kill, trial.name: ask.user})
+        case Act.EXTEND:
+            return _extended(sweep, ask, now)
+
+
+def _untimely(sweep: SweepRecord, ask: Ask, seen: Observation) -> str:
+    """Why this can't be done now; empty when it can."""
+    searching = sweep.phase in {Phase.PROVING, Phase.RUNNING} and sweep.submitted
+    if ask.act is Act.EXTEND:
+        return _no_extension(sweep, ask, seen)
+    if sweep.phase.final:
+        return f"`{sweep.id}` has already ended."
+    if sweep.cancelled_by:
+        return f"<@{sweep.cancelled_by}> has already cancelled `{sweep.id}`."
+    if ask.act is Act.DRAIN and (sweep.drained_by or not searching):
+        return f"`{sweep.id}` {'is draining already' if sweep.drained_by else 'has no running trials yet'}."
+    if ask.act is Act.KILL and not (searching and len(_named(seen.live, ask.trial)) == 1):
+        live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
+        return f"`{ask.trial}` is not one of the running trials of `{sweep.id}`; those are: {live}."
+    return ""
+
+
+def _no_extension(sweep: SweepRecord, ask: Ask, seen: Observation) -> str:
+    """Katib adds trials only to what reached its number of trials and kept its suggestion service."""
+    space = sweep.plan.space if sweep.plan else None
+    if not sweep.phase.final or space is None:
+        return f"`{sweep.id}` has not ended; only a finished sweep can be extended."
+    if not space.extendable:
+        return f"`{sweep.id}` can't be extended: its space file did not say `extendable: true`."
+    if seen.experiment is None or seen.experiment.reason != MAX_TRIALS_REACHED:
+        return f"`{sweep.id}` can't be extended: Katib allows it only after all trials were done."
+    if ask.trials <= space.max_trials:
+        return f"`{sweep.id}` had {space.max_trials} trials already; say a larger number in all."
+    return ""
+
+
+def _extended(sweep: SweepRecord, ask: Ask, now: datetime) -> SweepRecord:
+    if sweep.plan is None:
+        return sweep
+    plan = replace(sweep.plan, space=replace(sweep.plan.space, max_trials=ask.trials))
+    event = Event(kind=EventKind.EXTENDED, by=ask.user)
+    return sweep.to(Phase.RUNNING, now, event, plan=plan, ending=None, reason="", extending=True)
+
+
+def _named(trials: tuple[Trial, ...], name: str) -> list[Trial]:
+    """The trials of this name, or whose name ends with it."""
+    return [t for t in trials if name and t.name.endswith(name)]
+
+
+def _privately(ask: Ask, text: str) -> Event:
+    return Event(kind=EventKind.NOT_ALLOWED, text=text, to_user=ask.user, response_url=ask.response_url)

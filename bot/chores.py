@@ -1,0 +1,95 @@
+"""What a sweep's present phase wants changed in the cluster. Pure.
+
+Chores come from the phase, never from the change of phase: a worker that dies between the two is picked up by
+the next turn, which asks again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from bot.models import Phase, SweepPlan, SweepRecord
+from bot.observation import Observation
+from k8s.jobs import Job
+from k8s.katib import Trial, drained, ended, killed, more_trials, with_image
+from k8s.objects import Manifest, Ref
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    ref: Ref
+    body: Manifest
+    subresource: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete:
+    ref: Ref
+    uid: str  # only this one, not a later namesake
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chores:
+    """Patches come before deletions: a Job deleted while its trial is live would be made again."""
+
+    patch: tuple[Patch, ...] = ()
+    delete: tuple[Delete, ...] = ()
+    create: Manifest | None = None
+
+
+def chores(sweep: SweepRecord, seen: Observation, now: datetime) -> Chores:
+    plan = sweep.plan
+    if plan is None:
+        return Chores()
+    match sweep.phase:
+        case Phase.BUILDING if seen.build and seen.build_failed_earlier(sweep.build_uid):
+            return Chores(delete=(Delete(ref=plan.build_ref, uid=seen.build.uid),))
+        case Phase.BUILDING if seen.build is None:
+            return Chores(create=plan.build)
+        case Phase.PROVING if seen.experiment is None and sweep.image and not sweep.submitted:
+            return Chores(create=with_image(plan.experiment, sweep.image))
+        case Phase.PROVING | Phase.RUNNING:
+            return _running(sweep, plan, seen, now)
+        case Phase.STOPPING | Phase.CANCELLED | Phase.FAILED | Phase.SUCCEEDED:
+            return _ending(sweep, plan, seen, now)
+        case _:
+            return Chores()
+
+
+def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> Chores:
+    patches: list[Patch] = []
+    if seen.experiment and seen.open and sweep.drained_by:
+        patches.append(_status(plan.experiment_ref, drained(seen.experiment.raw, "Sweepbot: drained", now)))
+    if sweep.extending and not seen.open:
+        patches.append(Patch(ref=plan.experiment_ref, body=more_trials(plan.space.max_trials)))
+    doomed = [t for t in seen.live if t.name in sweep.to_kill]
+    jobs = [j for j in seen.active_jobs if j.name in sweep.to_kill]
+    kills = _kills(doomed, plan, "ended by request", now)
+    return Chores(patch=(*patches, *kills), delete=_deletions(jobs, plan))
+
+
+def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> Chores:
+    """First no new trials, then the running ones: in one turn, a trial could start between the two."""
+    if seen.experiment and seen.open:
+        body = ended(seen.experiment.raw, f"Sweepbot: {sweep.reason}", now)
+        return Chores(patch=(_status(plan.experiment_ref, body),))
+    jobs = _deletions(seen.active_jobs, plan)
+    if seen.build and seen.build_unwanted(sweep.image):
+        jobs = (*jobs, Delete(ref=plan.build_ref, uid=seen.build.uid))
+    return Chores(patch=_kills(seen.live, plan, sweep.reason, now), delete=jobs)
+
+
+def _kills(trials: Iterable[Trial], plan: SweepPlan, why: str, now: datetime) -> tuple[Patch, ...]:
+    namespace = plan.experiment_ref.namespace
+    return tuple(
+        _status(Ref("Trial", namespace, t.name), killed(t.raw, f"Sweepbot: {why}", now)) for t in trials
+    )
+
+
+def _deletions(jobs: Iterable[Job], plan: SweepPlan) -> tuple[Delete, ...]:
+    namespace = plan.experiment_ref.namespace
+    return tuple(Delete(ref=Ref("Job", namespace, j.name), uid=j.uid) for j in jobs)
+
+
+def _status(ref: Ref, body: Manifest) -> Patch:
+    return Patch(ref=ref, body=body, subresource="status")
