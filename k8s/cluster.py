@@ -32,6 +32,17 @@ KINDS = {
     "Experiment": ("kubeflow.org/v1beta1", "experiments"),
     "Trial": ("kubeflow.org/v1beta1", "trials"),
     "Suggestion": ("kubeflow.org/v1beta1", "suggestions"),
+    # What only the doctor looks at; most of these have no namespace.
+    "SelfSubjectAccessReview": ("authorization.k8s.io/v1", "selfsubjectaccessreviews"),
+    "Namespace": ("v1", "namespaces"),
+    "Node": ("v1", "nodes"),
+    "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
+    "DaemonSet": ("apps/v1", "daemonsets"),
+    "Deployment": ("apps/v1", "deployments"),
+    "EndpointSlice": ("discovery.k8s.io/v1", "endpointslices"),
+    "CustomResourceDefinition": ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    "ValidatingWebhookConfiguration": ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"),
+    "MutatingWebhookConfiguration": ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
 PAGE = 500  # objects per answer to a list, as kubectl asks
 CALL = aiohttp.ClientTimeout(total=30)  # seconds
@@ -124,7 +135,7 @@ class Cluster:
             raise
 
     async def list(self, kind: str, namespace: str, *, labels: str = "", fields: str = "") -> Manifests:
-        """Every object the selectors choose. A namespace that does not exist is an empty one."""
+        """Every object the selectors choose; of all namespaces for "". One that does not exist is empty."""
         return (await self.snapshot(kind, namespace, labels=labels, fields=fields))[0]
 
     async def snapshot(
@@ -141,7 +152,7 @@ class Cluster:
 
     async def create(self, manifest: Manifest) -> Manifest:
         """The object as the cluster completed it. ApiError.exists: an earlier call has made it."""
-        path = _path(manifest["kind"], manifest["metadata"]["namespace"])
+        path = _path(manifest["kind"], manifest["metadata"].get("namespace", ""))
         return await self._call("POST", path, body=manifest)
 
     async def merge(self, ref: Ref, patch: Manifest, *, subresource: str = "") -> Manifest:
@@ -171,11 +182,15 @@ class Cluster:
         """The last `tail` lines; "" when there are none (yet), also when pod or kubelet is gone."""
         query = {"container": container, "tailLines": tail, "limitBytes": MOST_LOG, "previous": previous}
         try:
-            text = await self._read("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
+            return await self.raw_log(namespace, pod, query)
         except ApiError as error:
             if error.absent or error.status == 500 or any(words in error.message for words in WAITING):
                 return ""
             raise
+
+    async def raw_log(self, namespace: str, pod: str, query: Mapping[str, Any]) -> str:
+        """As the kubelet gives it out, or as it or the way to it refuses."""
+        text = await self._read("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
         return text.decode(errors="replace")
 
     async def watch(
@@ -268,7 +283,8 @@ class Cluster:
 def _path(kind: str, namespace: str, name: str = "", subresource: str = "") -> str:
     version, plural = KINDS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    return "/".join(filter(None, (root, "namespaces", namespace, plural, name, subresource)))
+    scope = f"namespaces/{namespace}" if namespace else ""  # without: all namespaces, or a kind that has none
+    return "/".join(filter(None, (root, scope, plural, name, subresource)))
 
 
 def _refused(status: int, body: bytes, path: str) -> ApiError:
