@@ -6,10 +6,11 @@ git itself answers (`git http-backend`, a CGI program); this only carries reques
 import asyncio
 import gzip
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
+
+from local.serving import Server, listen
 
 # A commit can be fetched by its SHA although no branch ends there, and without its files: both as on GitHub.
 # Other people's folders are safe here: this host only reads.
@@ -21,19 +22,8 @@ CONFIG = {
 }
 
 
-@dataclass(frozen=True)
-class GitHost:
-    """A running host; a bare repository `a/b.git` of its folder is at `{url}/a/b.git`."""
-
-    url: str
-    runner: web.AppRunner
-
-    async def close(self) -> None:
-        await self.runner.cleanup()
-
-
-async def serve(folder: Path, port: int = 0) -> GitHost:
-    """Serve every bare repository below `folder`; port 0 means any free one."""
+async def serve(folder: Path) -> Server:
+    """Serve every bare repository below `folder`: its `a/b.git` is at `{url}/a/b.git`."""
 
     async def answer(request: web.Request) -> web.Response:
         body = await request.read()
@@ -43,10 +33,7 @@ async def serve(folder: Path, port: int = 0) -> GitHost:
 
     app = web.Application(client_max_size=2**30)
     app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    return GitHost(f"http://127.0.0.1:{runner.addresses[0][1]}", runner)
+    return await listen(app)
 
 
 def _environment(folder: Path, request: web.Request, length: int) -> dict[str, str]:

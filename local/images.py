@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.registry import DOCKER, DOCKER_LIST, OCI, OCI_INDEX, digest_of
+from local.registry import DOCKER, OCI, digest_of
 
-ACCEPT = ", ".join((OCI, DOCKER, OCI_INDEX, DOCKER_LIST))
+ACCEPT = f"{OCI}, {DOCKER}"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SITE_PACKAGES = f"usr/local/lib/python{PYTHON}/site-packages"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -56,15 +56,14 @@ class Reference:
             raise ValueError("invalid reference format")
         first, _, rest = match[1].partition("/")
         if not rest or not re.search(r"[.:]|^localhost$", first):
-            first, rest = "docker.io", match[1].removeprefix("library/")
+            first, rest = "docker.io", match[1]
+        if first == "docker.io":
+            rest = rest.removeprefix("library/")
         return cls(first, rest, match[2] or ("" if match[3] else "latest"), match[3] or "")
 
     @property
     def is_known_base(self) -> bool:
-        return (
-            self.host == "docker.io"
-            and f"{self.repository.removeprefix('library/')}:{self.tag}" in KNOWN_BASES
-        )
+        return self.host == "docker.io" and f"{self.repository}:{self.tag}" in KNOWN_BASES
 
     @property
     def wanted(self) -> str:
@@ -85,11 +84,6 @@ class Image:
         return dict(self.document.get("config") or {})
 
 
-def known_base(reference: Reference) -> Image:
-    config = {"Env": [f"PATH={SYSTEM_PATH}"], "Cmd": ["python3"]}
-    return Image(digest_of(str(reference).encode()), {"config": config})
-
-
 @contextmanager
 def ask(
     host: str, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -108,11 +102,12 @@ def pull(name: str, rootfs: Path, registry: str) -> Image:
     reference = Reference.parse(name)
     rootfs.mkdir(parents=True, exist_ok=True)
     if reference.is_known_base:
-        return known_base(reference)
+        settings = {"Env": [f"PATH={SYSTEM_PATH}"], "Cmd": ["python3"]}
+        return Image(digest_of(name.encode()), {"config": settings})
     if reference.host != registry:
         host = reference.host.replace("docker.io", "registry-1.docker.io")
         raise _unresolved(name, _no_answer(host, f"lookup {host}: no such host"))
-    manifest, digest = _manifest(name, reference, reference.wanted)
+    manifest, digest = _manifest(name, reference)
     config = f"/v2/{reference.repository}/blobs/{manifest['config']['digest']}"
     with ask(reference.host, "GET", config) as answer:
         document = json.loads(answer.read())
@@ -121,8 +116,8 @@ def pull(name: str, rootfs: Path, registry: str) -> Image:
     return Image(digest, document, manifest["layers"])
 
 
-def _manifest(name: str, reference: Reference, wanted: str) -> tuple[dict[str, Any], str]:
-    path = f"/v2/{reference.repository}/manifests/{wanted}"
+def _manifest(name: str, reference: Reference) -> tuple[dict[str, Any], str]:
+    path = f"/v2/{reference.repository}/manifests/{reference.wanted}"
     try:
         with ask(reference.host, "GET", path, headers={"Accept": ACCEPT}) as answer:
             status, body = answer.status, answer.read()
@@ -133,11 +128,7 @@ def _manifest(name: str, reference: Reference, wanted: str) -> tuple[dict[str, A
         raise _unresolved(name, f"{name}: not found", status)
     if status != 200:
         raise _unresolved(name, f"unexpected status from HEAD request: {status}", status)
-    manifest = json.loads(body)
-    for one in manifest.get("manifests", []):
-        if one.get("platform", {}).get("architecture") == "amd64":
-            return _manifest(name, reference, one["digest"])
-    return manifest, digest_of(body)
+    return json.loads(body), digest_of(body)
 
 
 def _no_answer(host: str, why: str) -> str:

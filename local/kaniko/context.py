@@ -1,6 +1,5 @@
 """The build context: a commit of a git repository."""
 
-import base64
 import os
 import re
 import subprocess
@@ -20,40 +19,27 @@ SAID = (
 def fetch(options: Options, folder: Path) -> Path:
     """Clone into `folder`; the folder to build from. Raises Stop with go-git's words."""
     context = options.one("context")
-    match = re.fullmatch(r"git://([^#]+)(?:#(refs/[^#]+))?(?:#([0-9a-f]{40}))?", context)
+    match = re.fullmatch(r"git://([^#]+)#refs/heads/([^#]+)#([0-9a-f]{40})", context)
     if not match:
         raise Stop(f"a local build takes git://HOST/REPOSITORY#refs/heads/BRANCH#SHA, not {context}")
-    place, reference, commit = match.groups()
+    place, branch, commit = match.groups()
     url = f"{os.environ.get('GIT_PULL_METHOD', 'https')}://{place}"
-    _git("clone", "--quiet", *_clone_options(options, reference), url, str(folder))
-    if commit and not reference:
-        _git("-C", str(folder), "fetch", "--quiet", "origin", commit)
-    if commit:
-        _git("-C", str(folder), "checkout", "--quiet", commit)
+    _git("clone", "--quiet", *_clone_options(options), f"--branch={branch}", url, str(folder))
+    _git("-C", str(folder), "checkout", "--quiet", commit)
     return folder / options.one("context-sub-path")
 
 
-def _clone_options(options: Options, reference: str | None) -> list[str]:
+def _clone_options(options: Options) -> list[str]:
     """`--git` is given once for each key=value."""
-    git = dict(pair.split("=", 1) for pair in options.all("git") if "=" in pair)
-    branch = git.get("branch") or (reference or "").removeprefix("refs/heads/")
-    if "," in branch:
-        raise Stop(f"invalid branch {branch}")
-    flags = {"single-branch": "--single-branch", "recurse-submodules": "--recurse-submodules"}
-    chosen = [flag for key, flag in flags.items() if git.get(key) == "true"]
-    if "depth" in git:
-        chosen.append(f"--depth={git['depth']}")
-    return chosen + ([f"--branch={branch}"] if branch else [])
+    known = {"single-branch=true": "--single-branch", "recurse-submodules=true": "--recurse-submodules"}
+    for wish in options.all("git"):
+        if wish not in known:
+            raise Stop(f"a local build has no --git={wish}")
+    return [known[wish] for wish in options.all("git")]
 
 
 def _git(*words: str) -> None:
-    """The token goes as the user's name and never into .git/config, which COPY would put into the image."""
-    user = os.environ.get("GIT_USERNAME") or os.environ.get("GIT_TOKEN")
     env = os.environ | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    if user:
-        secret = base64.b64encode(f"{user}:{os.environ.get('GIT_PASSWORD', '')}".encode()).decode()
-        env |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader"}
-        env |= {"GIT_CONFIG_VALUE_0": f"Authorization: Basic {secret}"}
     done = subprocess.run(["git", *words], env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         said = next((ours for theirs, ours in SAID if re.search(theirs, done.stderr)), done.stderr.strip())

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-KNOWN = {"FROM", "ARG", "ENV", "WORKDIR", "COPY", "RUN", "LABEL", "CMD", "ENTRYPOINT", "USER", "EXPOSE"}
+KNOWN = {"FROM", "ENV", "WORKDIR", "COPY", "RUN", "CMD", "ENTRYPOINT"}
+REAL = {"ADD", "ARG", "EXPOSE", "HEALTHCHECK", "LABEL", "SHELL", "STOPSIGNAL", "USER", "VOLUME"}
 VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?::([-+])([^}]*))?\})")
 
 
@@ -42,18 +43,22 @@ def parse(text: str) -> list[Instruction]:
     instructions = []
     for number, line in _logical_lines(text):
         name, _, rest = line.partition(" ")
-        if name.upper() not in KNOWN:
-            raise DockerfileError(f"dockerfile parse error on line {number}: unknown instruction: {name}")
-        if not rest.strip():
-            raise DockerfileError(
-                f"dockerfile parse error on line {number}: {name.upper()} requires arguments"
-            )
+        if problem := _problem(name, rest.strip()):
+            raise DockerfileError(f"dockerfile parse error on line {number}: {problem}")
         instructions.append(Instruction(name.upper(), rest.strip()))
     if not instructions:
         raise DockerfileError("file with no instructions")
-    if instructions[0].name not in ("FROM", "ARG") or sum(i.name == "FROM" for i in instructions) != 1:
+    if [i for i, step in enumerate(instructions) if step.name == "FROM"] != [0]:
         raise DockerfileError("a local build has one stage, and it starts with FROM")
     return instructions
+
+
+def _problem(name: str, rest: str) -> str:
+    if name.upper() in REAL or (name.upper() in ("COPY", "RUN") and rest.startswith("--")):
+        return f"a local build has no {name} {rest.partition(' ')[0]}"
+    if name.upper() not in KNOWN:
+        return f"unknown instruction: {name}"
+    return "" if rest else f"{name.upper()} requires arguments"
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -5,24 +5,19 @@ import hashlib
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from local.images import Reference, ask
 from local.kaniko.options import Stop
-from local.registry import DOCKER, OCI, digest_of
+from local.registry import DOCKER, digest_of
 
-CONFIG_TYPE = {
-    DOCKER: "application/vnd.docker.container.image.v1+json",
-    OCI: "application/vnd.oci.image.config.v1+json",
-}
-LAYER_TYPE = {
-    DOCKER: "application/vnd.docker.image.rootfs.diff.tar.gzip",
-    OCI: "application/vnd.oci.image.layer.v1.tar+gzip",
-}
-BYTES = {"Content-Type": "application/octet-stream"}
+CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
+LAYER_TYPE = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+Stats = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -37,43 +32,42 @@ class Layer:
 
 @dataclass
 class Draft:
-    """An image in the making. `config` is Env, Cmd and so on; `history` has an entry for each instruction."""
+    """An image in the making. `config` is Env, Cmd and so on."""
 
-    kind: str
     created: str
     config: dict[str, Any] = field(default_factory=dict)
     layers: list[Layer] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
 
     def documents(self) -> tuple[bytes, bytes]:
         """Config and manifest."""
         rootfs = {"type": "layers", "diff_ids": [layer.diff_id for layer in self.layers]}
         head = {"architecture": "amd64", "os": "linux", "created": self.created}
-        config = json.dumps(
-            head | {"config": self.config, "rootfs": rootfs, "history": self.history}
-        ).encode()
-        described = {"mediaType": CONFIG_TYPE[self.kind], "size": len(config), "digest": digest_of(config)}
-        layers = [
-            {"mediaType": LAYER_TYPE[self.kind], "size": x.size, "digest": x.digest} for x in self.layers
-        ]
-        manifest = {"schemaVersion": 2, "mediaType": self.kind, "config": described, "layers": layers}
+        config = json.dumps({**head, "config": self.config, "rootfs": rootfs}).encode()
+        described = {"mediaType": CONFIG_TYPE, "size": len(config), "digest": digest_of(config)}
+        layers = [{"mediaType": LAYER_TYPE, "size": x.size, "digest": x.digest} for x in self.layers]
+        manifest = {"schemaVersion": 2, "mediaType": DOCKER, "config": described, "layers": layers}
         return config, json.dumps(manifest).encode()
 
     def push(self, to: Reference) -> str:
         """The digest. Raises Stop."""
         config, manifest = self.documents()
         path = f"/v2/{to.repository}/manifests/{to.tag}"
-        try:
+        with reaching(to):
             for layer in self.layers:
                 _send(to, layer.digest, layer.source)
             _send(to, digest_of(config), config)
-            with ask(to.host, "PUT", path, manifest, {"Content-Type": self.kind}) as answer:
+            with ask(to.host, "PUT", path, manifest, {"Content-Type": DOCKER}) as answer:
                 _expect(201, answer.status, f"PUT http://{to.host}{path}")
-        except OSError as error:
-            raise Stop(
-                f'Get "http://{to.host}/v2/": dial tcp {to.host}: connect: {error.strerror}'
-            ) from error
         return digest_of(manifest)
+
+
+@contextmanager
+def reaching(to: Reference) -> Iterator[None]:
+    """A registry that nobody answers for stops the build."""
+    try:
+        yield
+    except OSError as error:
+        raise Stop(f'Get "http://{to.host}/v2/": dial tcp {to.host}: connect: {error.strerror}') from error
 
 
 def _send(to: Reference, digest: str, source: Path | Reference | bytes) -> None:
@@ -89,7 +83,7 @@ def _send(to: Reference, digest: str, source: Path | Reference | bytes) -> None:
     with ask(to.host, "POST", uploads) as answer:
         location = (answer.getheader("Location") or "").split(to.host, 1)[-1]
     body = source.read_bytes() if isinstance(source, Path) else source
-    with ask(to.host, "PUT", f"{location}&digest={digest}", body, BYTES) as answer:
+    with ask(to.host, "PUT", f"{location}&digest={digest}", body) as answer:
         _expect(201, answer.status, f"PUT http://{to.host}{uploads}")
 
 
@@ -98,18 +92,13 @@ def _expect(wanted: int, status: int, what: str) -> None:
         raise Stop(f"{what}: unexpected status code {status}")
 
 
-Stats = dict[str, tuple[int, ...]]
-
-
 def stats(rootfs: Path) -> Stats:
     """Every path below rootfs with what shows a change; a folder's own times say nothing."""
     found = {}
     for path in rootfs.rglob("*"):
-        info = path.lstat()
-        times = (
-            () if path.is_dir() and not path.is_symlink() else (info.st_size, info.st_mtime_ns, info.st_ino)
-        )
-        found[str(path.relative_to(rootfs))] = (info.st_mode, *times)
+        info, is_folder = path.lstat(), path.is_dir() and not path.is_symlink()
+        changes = () if is_folder else (info.st_size, info.st_mtime_ns, info.st_ino)
+        found[str(path.relative_to(rootfs))] = (info.st_mode, *changes)
     return found
 
 
@@ -117,16 +106,21 @@ def pack(
     rootfs: Path, changed: list[str], target: Path, owned: Callable[[tarfile.TarInfo], tarfile.TarInfo]
 ) -> Layer:
     """A gzipped tar whose bytes depend on nothing but the files."""
-    plain = target.with_suffix(".plain")
+    plain = target.with_suffix(".tar")
     with tarfile.open(plain, "w") as tar:
         for path in changed:
             tar.add(rootfs / path, path, recursive=False, filter=owned)
-    with plain.open("rb") as source, target.open("wb") as packed:
-        diff_id = hashlib.file_digest(source, "sha256").hexdigest()
-        source.seek(0)
-        with gzip.GzipFile("", "wb", 6, packed, mtime=0) as zipped:
-            shutil.copyfileobj(source, zipped)
+    with (
+        plain.open("rb") as source,
+        target.open("wb") as packed,
+        gzip.GzipFile("", "wb", 6, packed, mtime=0) as zipped,
+    ):
+        shutil.copyfileobj(source, zipped)
+    layer = Layer(_digest_of(target), _digest_of(plain), target.stat().st_size, target)
     plain.unlink()
-    with target.open("rb") as packed:
-        digest = hashlib.file_digest(packed, "sha256").hexdigest()
-    return Layer(f"sha256:{digest}", f"sha256:{diff_id}", target.stat().st_size, target)
+    return layer
+
+
+def _digest_of(file: Path) -> str:
+    with file.open("rb") as opened:
+        return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"

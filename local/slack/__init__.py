@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
+from local.serving import listen
 from local.slack.page import Page
 from local.slack.people import People
 from local.slack.socketmode import SocketMode
@@ -30,10 +31,8 @@ class Slack(People):
         app = web.Application()
         app.add_routes([web.route("*", "/api/{method}", api.handle), web.get("/link/", self.sockets.link)])
         app.add_routes([web.post("/{kind:commands|actions}/{tail:.+}", self.respond), *self._page.routes()])
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", port).start()
-        self.site = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self._server = await listen(app, port)
+        self.site = self._server.url
         self.url, self.api_url = f"{self.site}/", f"{self.site}/api/"
 
     async def close(self) -> None:
@@ -42,7 +41,7 @@ class Slack(People):
         await self.sockets.drop()
         for socket in set(self._page.sockets):
             await socket.close()
-        await self._runner.cleanup()
+        await self._server.close()
 
     def messages(self, channel: str, thread_ts: str | None = None) -> list[Message]:
         """What the channel shows, or a thread, its parent first."""

@@ -12,6 +12,7 @@ import pytest
 
 import local
 from local import githost, registry
+from local.serving import Server
 
 WHO = {
     f"GIT_{role}_{what}": "ada@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
@@ -50,14 +51,14 @@ class Origin:
 
 
 @pytest.fixture
-async def images(tmp_path: Path) -> AsyncIterator[registry.Registry]:
+async def images(tmp_path: Path) -> AsyncIterator[Server]:
     server = await registry.serve(tmp_path / "registry")
     yield server
     await server.close()
 
 
 @pytest.fixture
-async def git_host(tmp_path: Path) -> AsyncIterator[githost.GitHost]:
+async def git_host(tmp_path: Path) -> AsyncIterator[Server]:
     server = await githost.serve(tmp_path / "git")
     yield server
     await server.close()
@@ -75,7 +76,7 @@ Executor = Callable[..., Awaitable[Ended]]
 
 
 @pytest.fixture
-def kaniko(images: registry.Registry, git_host: githost.GitHost, tmp_path: Path) -> Executor:
+def kaniko(images: Server, git_host: Server, tmp_path: Path) -> Executor:
     """Run the executor with the flags of a build of `commit`; `flags` come after them."""
 
     async def run(commit: str, *flags: str, branch: str = "main", to: str = "code:1") -> Ended:

@@ -1,13 +1,11 @@
 """Builds from a commit to an image that a node could pull, and every way they fail."""
 
 import asyncio
-import json
 
 import aiohttp
 import pytest
 
 from local import images as nodes
-from local.registry import DOCKER, OCI
 
 ANY = {"Accept": nodes.ACCEPT}
 FROM_SCRATCH = "FROM scratch\nCOPY . /app\n"
@@ -26,7 +24,7 @@ CMD ["python", "train.py"]
 
 async def test_a_commit_becomes_an_image(kaniko, origin, images, tmp_path):
     commit = origin.commit({"Dockerfile": TRAINING, "requirements.txt": "pip\n", "train.py": "print(1)\n"})
-    ended = await kaniko(commit, "--label=sweepbot/commit=abc")
+    ended = await kaniko(commit, "--cache=true", "--snapshot-mode=redo")
     assert ended.code == 0, ended.said
     image = await asyncio.to_thread(
         nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address
@@ -34,7 +32,6 @@ async def test_a_commit_becomes_an_image(kaniko, origin, images, tmp_path):
     assert image.config["Cmd"] == ["python", "train.py"]
     assert image.config["WorkingDir"] == "/app"
     assert image.config["Env"][1:] == ["LEVEL=3", "GREETING=hello you"]
-    assert image.config["Labels"] == {"sweepbot/commit": "abc"}
     assert (tmp_path / "rootfs/app/train.py").read_text() == "print(1)\n"
     assert image.digest == (tmp_path / "digest").read_text()
     assert f"Pushed {images.address}/code@{image.digest}" in ended.said
@@ -50,7 +47,6 @@ async def test_run_really_runs_and_its_files_are_a_layer(kaniko, origin, images,
     assert (tmp_path / "rootfs/app/made.txt").read_text() == "3\n"
     assert (tmp_path / "rootfs/opt/tool/x").exists()
     assert len(image.layers) == 1
-    assert [bool(line.get("empty_layer")) for line in image.document["history"]] == [True, True, False]
 
 
 async def test_a_base_from_the_registry_brings_its_layers_and_settings(kaniko, origin, images, tmp_path):
@@ -64,26 +60,6 @@ async def test_a_base_from_the_registry_brings_its_layers_and_settings(kaniko, o
     )
     assert sorted(path.name for path in (tmp_path / "rootfs/app").iterdir()) == ["a.txt", "b.txt"]
     assert image.config == {"Env": ["A=1", "B=11"], "Entrypoint": ["y"]}
-
-
-async def test_a_cached_run_is_not_run_again(kaniko, origin, images, tmp_path):
-    run = f"RUN echo ran >> {tmp_path}/runs && touch /app/made\nRUN true\n"
-    steps = f"FROM python:3.11-slim\nCOPY a.txt /app/\n{run}"
-    cached = ("--cache=true", "--cache-ttl=24h")
-    first = await kaniko(origin.commit({"Dockerfile": steps, "a.txt": "a"}), *cached)
-    again = await kaniko(origin.commit({"Dockerfile": steps, "other.txt": "o"}), *cached)
-    args = (f"{images.address}/code:1", tmp_path / "rootfs", images.address)
-    assert len((await asyncio.to_thread(nodes.pull, *args)).layers) == 2
-    changed = await kaniko(origin.commit({"a.txt": "changed"}), *cached)
-    expired = await kaniko(origin.commit({}), "--cache=true", "--cache-ttl=0s")
-    assert [ended.code for ended in (first, again, changed, expired)] == [0, 0, 0, 0]
-    assert ["Using caching version of cmd" in ended.said for ended in (first, again, changed)] == [
-        False,
-        True,
-        False,
-    ]
-    assert "Cache entry expired" in expired.said
-    assert (tmp_path / "runs").read_text() == "ran\n" * 3
 
 
 async def test_reproducible_code_images_are_the_same_image(kaniko, origin, tmp_path):
@@ -103,13 +79,6 @@ async def test_reproducible_code_images_are_the_same_image(kaniko, origin, tmp_p
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize(("flags", "kind"), [((), DOCKER), (("--image-format=oci",), OCI)])
-async def test_the_image_format(kaniko, origin, images, flags, kind):
-    assert (await kaniko(origin.commit({"Dockerfile": FROM_SCRATCH}), *flags)).code == 0
-    async with aiohttp.request("GET", f"http://{images.address}/v2/code/manifests/1", headers=ANY) as answer:
-        assert (answer.content_type, json.loads(await answer.read())["mediaType"]) == (kind, kind)
-
-
 FAILURES = {
     "a failing RUN": (
         "FROM python:3.11-slim\nRUN exit 42\n",
@@ -120,6 +89,11 @@ FAILURES = {
         "FROM scratch\n\nFOO bar\n",
         1,
         "parsing dockerfile: dockerfile parse error on line 3: unknown instruction: FOO",
+    ),
+    "an instruction of the real one only": (
+        "FROM scratch\nLABEL a=b\n",
+        1,
+        "parsing dockerfile: dockerfile parse error on line 2: a local build has no LABEL a=b",
     ),
     "an unknown base": (
         "FROM python:9.9\n",
@@ -164,10 +138,11 @@ async def test_a_commit_that_is_not_there(branch, commit, message, kaniko, origi
     [
         ("--verbose", "Error: unknown flag: --verbose"),
         ("build", 'Error: unknown command "build" for "executor"'),
-        ("--label", "Error: flag needs an argument: --label"),
-        ("--target=x", "Error: a local build has no --target"),
+        ("--push-retry", "Error: flag needs an argument: --push-retry"),
+        ("--target=x", "Error: unknown flag: --target"),
+        ("--image-format=oci", "Error: a local build makes docker images only"),
         ("--dockerfile=Containerfile", "Error: error resolving dockerfile path: please provide a valid path"),
-        ("--git=branch=,single-branch=true", "Error: error resolving source context: invalid branch"),
+        ("--git=depth=1", "Error: error resolving source context: a local build has no --git=depth=1"),
     ],
 )
 async def test_a_command_line_it_refuses(flag, message, kaniko, origin):
@@ -192,9 +167,8 @@ async def test_a_dockerfile_beside_the_context_with_its_own_ignore_file(kaniko, 
     made.write_text(FROM_SCRATCH)
     made.with_name("Dockerfile.dockerignore").write_text(".git\nsecret.txt\n")
     commit = origin.commit({"train.py": "", "secret.txt": "s", ".dockerignore": "train.py"})
-    ended = await kaniko(commit, f"--dockerfile={made}", "--log-format=json")
+    ended = await kaniko(commit, f"--dockerfile={made}")
     assert ended.code == 0, ended.said
-    assert json.loads(ended.said.splitlines()[0])["level"] == "info"
     await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address)
     assert sorted(path.name for path in (tmp_path / "rootfs/app").iterdir()) == [
         ".dockerignore",
