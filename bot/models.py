@@ -266,7 +266,8 @@ def load(text: str | bytes) -> SweepRecord:
 
 
 def dump_ask(ask: Ask) -> str:
-    return _ASK.dump_json(ask).decode()
+    """The same text for the same ask, also when Ask has got more fields since: so it is found again."""
+    return _ASK.dump_json(ask, exclude_defaults=True).decode()
 
 
 def load_ask(text: str | bytes) -> Ask:

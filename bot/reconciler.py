@@ -54,7 +54,7 @@ async def _unknown(sweep_id: str, outside: Outside) -> None:
     for ask in asks:
         text = f"There is no sweep {code(sweep_id)}; its name stands in the first line of its message."
         await outside.slack.whisper(ask.user, text, ask.response_url)
-    await outside.store.answered(sweep_id, len(asks))
+    await outside.store.answered(sweep_id, asks)
     log.info("nobody knows sweep %s", sweep_id)
 
 
@@ -69,7 +69,7 @@ class _Turn:
         sweep = advance(before, seen, self.outside.config, now)
         if sweep != before:
             sweep = await self._save(sweep)
-        await self.outside.store.answered(sweep.id, len(seen.asks))
+        await self.outside.store.answered(sweep.id, seen.asks)
         if sweep.phase is before.phase:  # else what was seen answers the questions of another phase
             sweep = await self._act(sweep, seen)
         sweep = await self._speak(await self._results(await self._keep(sweep)))

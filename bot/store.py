@@ -3,7 +3,7 @@
 A save is refused when someone else saved first, or when the worker no longer holds the sweep's turn. Both are
 looked at in the script that writes, so a worker that was paused can't overwrite what happened meanwhile.
 
-    sweep:<id>       hash: version, record            expires 14 days after the sweep ended
+    sweep:<id>       hash: version, record, by lease  expires 14 days after the sweep ended
     asks:<id>        list: clicks for the next turn   as long
     active           set: ids of sweeps not ended
     delivery:<id>    Slack's delivery -> sweep id     a day
@@ -24,8 +24,8 @@ DAY = timedelta(days=1)
 
 _COMMON = """
 local sweep, active, id, call = KEYS[1], KEYS[2], ARGV[1], redis.call
-local function write(version, record, expires)
-  call('HSET', sweep, 'version', version, 'record', record)
+local function write(version, record, expires, by)
+  call('HSET', sweep, 'version', version, 'record', record, 'by', by or '')
   if expires == '' then
     call('PERSIST', sweep)
     call('SADD', active, id)
@@ -47,14 +47,15 @@ call('SET', delivery, id, 'EX', ARGV[5])
 return 1
 """
 
-# A client that lost the answer sends the script again: the same record once more is no conflict.
+# A client that lost the answer sends the script again: the same record by the same lease is no conflict. Two
+# workers may well come to the same record; the second has to hear that it is too late, or both would speak.
 _SAVE = """
-local version, record = unpack(call('HMGET', sweep, 'version', 'record'))
-if record == ARGV[3] then return 'saved' end
+local version, record, by = unpack(call('HMGET', sweep, 'version', 'record', 'by'))
+if record == ARGV[3] and by == ARGV[5] then return 'saved' end
 if ARGV[5] ~= '' and call('GET', KEYS[3]) ~= ARGV[5] then return 'its lease is lost' end
 if not version then return 'it is gone' end
 if tonumber(version) ~= ARGV[2] - 1 then return 'someone else saved version ' .. version end
-write(ARGV[2], ARGV[3], ARGV[4])
+write(ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 return 'saved'
 """
 
@@ -139,9 +140,12 @@ class Store:
         """What was asked and is not yet answered, oldest first."""
         return [load_ask(one) for one in await self._redis.lrange(self._key("asks", sweep_id), 0, -1)]
 
-    async def answered(self, sweep_id: str, n: int) -> None:
-        """Forget the `n` oldest asks."""
-        await self._redis.ltrim(self._key("asks", sweep_id), n, -1)
+    async def answered(self, sweep_id: str, asks: Sequence[Ask]) -> None:
+        """Forget these asks: by what they say, not by number, or a late or repeated call took newer ones along."""
+        async with self._redis.pipeline(transaction=True) as all_:
+            for ask in asks:
+                all_.lrem(self._key("asks", sweep_id), 1, dump_ask(ask))
+            await all_.execute()
 
     async def active(self) -> set[str]:
         """The ids of all sweeps that have not ended."""

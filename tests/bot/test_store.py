@@ -105,6 +105,20 @@ async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
         await store.save(saved.to(Phase.FAILED, NOW), other)
 
 
+async def test_of_two_workers_that_save_the_same_record_the_second_is_too_late(store, sweep, redis):
+    queue = Queue(redis)
+    await queue.add(sweep.id)
+    paused = await Queue(redis, lease=0.3).get()
+    other = await queue.get(wait=20)
+    saved = await store.save(sweep.to(Phase.BUILDING, NOW), other)
+    with pytest.raises(Stale, match="its lease is lost"):
+        await store.save(sweep.to(Phase.BUILDING, NOW), paused)
+    assert await store.save(sweep.to(Phase.BUILDING, NOW), other) == saved, (
+        "its own lost answer is no conflict"
+    )
+    await queue.done(other)
+
+
 async def test_a_lease_from_nowhere_saves_nothing(store, sweep):
     with pytest.raises(Stale, match="its lease is lost"):
         await store.save(sweep, Lease(sweep.id, "token", 0))
@@ -145,9 +159,24 @@ async def test_asks_wait_in_order_until_answered(store, redis):
     await store.ask("lr-x", again)
     assert await store.asks("lr-x") == [CANCEL, again]
     assert 0 < await redis.ttl("sweepbot:asks:lr-x") <= 14 * DAY
-    await store.answered("lr-x", 1)
+    await store.answered("lr-x", [CANCEL])
     assert await store.asks("lr-x") == [again]
-    await store.answered("lr-x", 1)
+    await store.answered("lr-x", [again])
+    assert await redis.keys() == []
+
+
+async def test_an_ask_answered_late_or_twice_takes_no_newer_one_along(store):
+    newer = replace(CANCEL, user="U2")
+    await store.ask("lr-x", CANCEL)
+    await store.answered("lr-x", [CANCEL])
+    await store.ask("lr-x", newer)
+    await store.answered("lr-x", [CANCEL])
+    assert await store.asks("lr-x") == [newer]
+
+
+async def test_an_ask_of_an_older_bot_is_found_to_be_taken_away(store, redis):
+    await redis.rpush("sweepbot:asks:lr-x", '{"act":"cancel","user":"U1","user_name":"ada"}')
+    await store.answered("lr-x", await store.asks("lr-x"))
     assert await redis.keys() == []
 
 
