@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from aiohttp import web
 
-from local.kubernetes import requests
+from local.kubernetes import rbac, requests
 from local.kubernetes.kinds import Object, Refused, not_found, refusal
 from local.kubernetes.pages import Pages
 from local.kubernetes.requests import Target
@@ -35,11 +35,15 @@ Logs = Callable[[str, str, str, int | None], str]
 
 
 class ApiServer:
-    """A running server. `logs(namespace, pod, container, tail_lines)` is for the kubelet to set."""
+    """A running server. `logs(namespace, pod, container, tail_lines)` is for the kubelet to set.
 
-    def __init__(self, store: Store, token: str) -> None:
+    `tokens` says whose a bearer token is; `granted` is what users but the admin have asked for and may do.
+    """
+
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.token = token
+        self.tokens = {TOKEN: rbac.ADMIN}
+        self.granted: set[rbac.Ask] = set()
         self.url = ""
         self.logs: Logs | None = None
         self._pages = Pages()
@@ -56,14 +60,14 @@ class ApiServer:
     async def close(self) -> None:
         await self._runner.cleanup()
 
-    def kubeconfig(self, path: Path) -> None:
+    def kubeconfig(self, path: Path, token: str = TOKEN) -> None:
         """Write a file that `KUBECONFIG` may name."""
         context = {"cluster": "local", "user": "local", "namespace": "default"}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "local", "cluster": {"server": self.url}}],
-            "users": [{"name": "local", "user": {"token": self.token}}],
+            "users": [{"name": "local", "user": {"token": token}}],
             "contexts": [{"name": "local", "context": context}],
             "current-context": "local",
         }
@@ -76,12 +80,11 @@ class ApiServer:
             return _respond(refused.body, refused.code)
 
     async def _routed(self, request: web.Request) -> web.StreamResponse:
+        self._check(request)
         if request.path in ("/readyz", "/livez"):
             return web.Response(text="ok")
         if request.path.rstrip("/") == "/version":
             return _respond(VERSION)
-        if request.headers.get("Authorization") != f"Bearer {self.token}":
-            raise refusal(401, "Unauthorized", "Unauthorized")
         target = requests.target(request.path)
         verb = f"{request.method} {target.subresource or ('object' if target.name else 'list')}"
         if verb == "GET list" and request.query.get("watch") in ("1", "true"):
@@ -100,6 +103,14 @@ class ApiServer:
             text = "the server does not allow this method on the requested resource"
             raise refusal(405, text, "MethodNotAllowed", {})
         return await verbs[verb](target, request)
+
+    def _check(self, request: web.Request) -> None:
+        """Raises Refused 401 or 403, and that before anybody looks whether there is such a thing."""
+        ask = rbac.asked(rbac.user_of(request, self.tokens, self.store), request)
+        if rbac.why(ask, self.store) is None:
+            raise ask.refused()
+        if ask.user != rbac.ADMIN:
+            self.granted.add(ask)
 
     async def _get(self, target: Target, _request: web.Request) -> web.Response:
         return _respond(self._known(target))
@@ -129,6 +140,9 @@ class ApiServer:
 
     async def _create(self, target: Target, request: web.Request) -> web.Response:
         obj, warnings = await requests.new_object(target, request)
+        if target.kind.name == "SelfSubjectAccessReview":
+            user = rbac.user_of(request, self.tokens, self.store)
+            return _respond(rbac.review(user, obj, self.store), 201)
         return _respond(self.store.create(obj, dry_run="dryRun" in request.query), 201, warnings)
 
     async def _patch(self, target: Target, request: web.Request) -> web.Response:
@@ -164,9 +178,9 @@ class ApiServer:
         return web.Response(body=text.encode()[:most], content_type="text/plain")
 
 
-async def serve(store: Store, port: int = 0, token: str = TOKEN) -> ApiServer:
+async def serve(store: Store, port: int = 0) -> ApiServer:
     """Start the API on 127.0.0.1; port 0 takes a free one."""
-    server = ApiServer(store, token)
+    server = ApiServer(store)
     await server.start(port)
     return server
 

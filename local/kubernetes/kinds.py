@@ -47,6 +47,8 @@ def _katib(name: str) -> Kind:
     return Kind(name, f"{name.lower()}s", "kubeflow.org", "v1beta1", has_status=True, has_generation=True)
 
 
+RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io"
 _ALL = (
     Kind("Namespace", "namespaces", namespaced=False, has_status=True),
     Kind("Node", "nodes", namespaced=False, has_status=True),
@@ -54,6 +56,23 @@ _ALL = (
     Kind("ConfigMap", "configmaps"),
     Kind("Secret", "secrets"),
     Kind("Event", "events"),
+    Kind("ServiceAccount", "serviceaccounts"),
+    Kind("Role", "roles", RBAC),
+    Kind("RoleBinding", "rolebindings", RBAC),
+    Kind("ClusterRole", "clusterroles", RBAC, namespaced=False),
+    Kind("ClusterRoleBinding", "clusterrolebindings", RBAC, namespaced=False),
+    Kind("SelfSubjectAccessReview", "selfsubjectaccessreviews", "authorization.k8s.io", namespaced=False),
+    Kind("StorageClass", "storageclasses", "storage.k8s.io", namespaced=False),
+    Kind("DaemonSet", "daemonsets", "apps"),
+    Kind("Deployment", "deployments", "apps"),
+    Kind("EndpointSlice", "endpointslices", "discovery.k8s.io"),
+    Kind("CustomResourceDefinition", "customresourcedefinitions", "apiextensions.k8s.io", namespaced=False),
+    *(
+        Kind(
+            f"{name}WebhookConfiguration", f"{name.lower()}webhookconfigurations", ADMISSION, namespaced=False
+        )
+        for name in ("Validating", "Mutating")
+    ),
     Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
     *map(_katib, ("Experiment", "Trial", "Suggestion")),
 )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -39,15 +39,34 @@ class Target:
         return self.kind.name, self.namespace or "", self.name
 
 
-def target(path: str) -> Target:
-    """Raises Refused 404, in plain text as for every unknown group or resource [01-list-cr-absent]."""
+class Address(NamedTuple):
+    """A path to objects, whether or not anybody knows their kind."""
+
+    group: str
+    version: str
+    namespace: str | None
+    plural: str
+    name: str
+    subresource: str
+
+
+def address(path: str) -> Address | None:
+    """None for a path that leads to no objects, such as /version."""
     parts = path.strip("/").split("/")
     head, rest = (["", *parts[1:2]], parts[2:]) if parts[0] == "api" else (parts[1:3], parts[3:])
-    namespace = rest[1] if rest[:1] == ["namespaces"] and len(rest) > 2 else None
-    plural, name, subresource = [*(rest[2:] if namespace else rest), "", "", ""][:3]
+    if parts[0] not in ("api", "apis") or not rest:
+        return None
+    namespace = rest[1] if rest[0] == "namespaces" and len(rest) > 2 else None
+    plural, name, subresource = [*(rest[2:] if namespace else rest), "", ""][:3]
+    return Address(head[0], head[1], namespace, plural, name, subresource)
+
+
+def target(path: str) -> Target:
+    """Raises Refused 404, in plain text as for every unknown group or resource [01-list-cr-absent]."""
+    at = address(path)
     for kind in KINDS.values():
-        if [kind.group, kind.version, kind.plural] == [*head, plural]:
-            return Target(kind, namespace, name, subresource)
+        if at and (kind.group, kind.version, kind.plural) == (at.group, at.version, at.plural):
+            return Target(kind, at.namespace, at.name, at.subresource)
     raise Refused(404, "404 page not found\n")
 
 

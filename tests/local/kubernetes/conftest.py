@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from kubernetes.aio import client
 
-from local.kubernetes.api import ApiServer, serve
+from local.kubernetes.api import TOKEN, ApiServer, serve
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.store import Store
 
@@ -37,7 +37,7 @@ async def controllers(store: Store) -> AsyncIterator[Controllers]:
 @pytest.fixture
 async def http(server: ApiServer) -> AsyncIterator[aiohttp.ClientSession]:
     """Bare HTTP with the right token."""
-    headers = {"Authorization": f"Bearer {server.token}"}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
     async with aiohttp.ClientSession(server.url, headers=headers) as session:
         yield session
 
@@ -46,6 +46,6 @@ async def http(server: ApiServer) -> AsyncIterator[aiohttp.ClientSession]:
 async def api(server: ApiServer) -> AsyncIterator[client.ApiClient]:
     configuration = client.Configuration()
     configuration.host = server.url
-    configuration.api_key = {"authorization": f"Bearer {server.token}"}
+    configuration.api_key = {"authorization": f"Bearer {TOKEN}"}
     async with client.ApiClient(configuration) as api:
         yield api

@@ -1,0 +1,113 @@
+"""Who asks, and may they: bearer tokens and RBAC, decided and worded as kube-apiserver 1.36 does [08-*].
+
+Subjects are users and service accounts; groups, discovery and roles for paths are granted to nobody here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from local.kubernetes.kinds import Object, Refused, refusal
+from local.kubernetes.requests import address
+from local.kubernetes.store import Store
+
+ADMIN = "system:admin"
+ANONYMOUS = "system:anonymous"
+ACCOUNT = "system:serviceaccount:"
+PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+REVIEW = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a user wants to do. Without a resource, `name` is a path such as /metrics."""
+
+    user: str
+    verb: str
+    group: str
+    resource: str  # pods, or pods/log
+    namespace: str
+    name: str
+
+    def refused(self) -> Refused:
+        who = f'User "{self.user}" cannot {self.verb}'
+        if not self.resource:
+            return refusal(403, f'forbidden: {who} path "{self.name}"', "Forbidden", {})
+        kind = self.resource.partition("/")[0]
+        what = (f"{kind}.{self.group}" if self.group else kind) + (f' "{self.name}"' if self.name else "")
+        where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        how = f'{who} resource "{self.resource}" in API group "{self.group}" {where}'
+        details = {"name": self.name, "group": self.group, "kind": kind}
+        told = {key: value for key, value in details.items() if value}
+        return refusal(403, f"{what} is forbidden: {how}", "Forbidden", told)
+
+
+def user_of(request: web.Request, tokens: Mapping[str, str], store: Store) -> str:
+    """Raises Refused 401: an unknown token, or that of a service account which does not exist."""
+    header = request.headers.get("Authorization")
+    if header is None:
+        return ANONYMOUS
+    user = tokens.get(header.removeprefix("Bearer "), "")
+    account = user.removeprefix(ACCOUNT).split(":")
+    if not user or (user.startswith(ACCOUNT) and not store.get("ServiceAccount", *account)):
+        raise refusal(401, "Unauthorized", "Unauthorized")
+    return user
+
+
+def asked(user: str, request: web.Request) -> Ask:
+    at = address(request.path)
+    if not at:
+        return Ask(user, request.method.lower(), "", "", "", request.path)
+    watches = request.query.get("watch") in ("1", "true")
+    reads = "get" if at.name else "watch" if watches else "list"
+    verbs = VERBS | {"GET": reads, "DELETE": "delete" if at.name else "deletecollection"}
+    # A namespace lies in itself: a Role may grant reading its own.
+    namespace = at.namespace or (at.name if at.plural == "namespaces" else "")
+    resource = f"{at.plural}/{at.subresource}" if at.subresource else at.plural
+    return Ask(user, verbs[request.method], at.group, resource, namespace, at.name)
+
+
+def why(ask: Ask, store: Store) -> str | None:
+    """Why it is allowed, in RBAC's words; None when it is not."""
+    named = (ask.verb, ask.group, ask.resource) == REVIEW and ask.user != ANONYMOUS
+    if ask.user == ADMIN or named or (not ask.resource and ask.name.rstrip("/") in PUBLIC):
+        return ""
+    bindings = [*store.peek("ClusterRoleBinding")]
+    if ask.namespace:
+        bindings += store.peek("RoleBinding", ask.namespace)
+    return next(filter(None, (_grant(binding, ask, store) for binding in bindings)), None)
+
+
+def _grant(binding: Object, ask: Ask, store: Store) -> str | None:
+    ref, namespace = binding["roleRef"], binding["metadata"].get("namespace", "")
+    role = store.get(ref["kind"], namespace, ref["name"]) or {}
+    subject = next(filter(None, (_named(s, ask.user) for s in binding.get("subjects", []))), None)
+    if not subject or not any(_covers(rule, ask) for rule in role.get("rules", [])):
+        return None
+    name = binding["metadata"]["name"] + (f"/{namespace}" if namespace else "")
+    return f'RBAC: allowed by {binding["kind"]} "{name}" of {ref["kind"]} "{ref["name"]}" to {subject}'
+
+
+def _named(subject: Object, user: str) -> str | None:
+    kind, name, namespace = subject["kind"], subject["name"], subject.get("namespace")
+    if kind == "ServiceAccount":
+        return f'{kind} "{name}/{namespace}"' if user == f"{ACCOUNT}{namespace}:{name}" else None
+    return f'{kind} "{name}"' if (kind, name) == ("User", user) else None
+
+
+def _covers(rule: Object, ask: Ask) -> bool:
+    wanted = {"verbs": ask.verb, "apiGroups": ask.group, "resources": ask.resource}
+    fits = all(not {one, "*"}.isdisjoint(rule.get(key, [])) for key, one in wanted.items())
+    return fits and ask.name in (rule.get("resourceNames") or [ask.name])
+
+
+def review(user: str, wish: Object, store: Store) -> Object:
+    """The answer to a SelfSubjectAccessReview."""
+    what = wish["spec"].get("resourceAttributes", {})
+    resource = "/".join(filter(None, (what.get("resource"), what.get("subresource"))))
+    verb, group, namespace, name = (what.get(key, "") for key in ("verb", "group", "namespace", "name"))
+    found = why(Ask(user, verb, group, resource, namespace, name), store)
+    status = {"allowed": found is not None} | ({"reason": found} if found else {})
+    return {**wish, "metadata": {}, "status": status}
