@@ -106,6 +106,10 @@ call('HDEL', failures, item)
 finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
 """
 
+_RELEASE = """
+if holds(ARGV[2]) then finish(now) end
+"""
+
 _FAIL = """
 if not holds(ARGV[2]) then return '0' end
 local count = call('HINCRBY', failures, item, 1)
@@ -139,7 +143,8 @@ class Queue:
         self._prefix = prefix
         self._lease = lease
         self._scripts = {
-            body: redis.register_script(_COMMON + body) for body in (_ADD, _TAKE, _HEARTBEAT, _DONE, _FAIL)
+            body: redis.register_script(_COMMON + body)
+            for body in (_ADD, _TAKE, _HEARTBEAT, _DONE, _RELEASE, _FAIL)
         }
 
     async def add(self, item: str) -> None:
@@ -179,6 +184,10 @@ class Queue:
         `again_after`: in how many seconds the item wants another turn, should nothing wake it earlier.
         """
         await self._run(_DONE, lease.item, lease.token, "" if again_after is None else max(again_after, 0))
+
+    async def release(self, lease: Lease) -> None:
+        """Given back, not failed: ready for another worker at once. Ignored for a lost lease."""
+        await self._run(_RELEASE, lease.item, lease.token)
 
     async def fail(self, lease: Lease) -> float:
         """Try again later: after 1 s, 2 s, 4 s ... 5 min, up to a fifth less. Returns the seconds until then.

@@ -131,6 +131,19 @@ async def test_news_during_a_failing_turn_are_not_held_up(queue):
     assert await drain(queue) == ["a"]
 
 
+async def test_what_is_given_back_goes_to_another_at_once_and_counts_as_no_failure(queue, redis):
+    await queue.add("a")
+    await queue.fail(await got(queue))
+    await queue.add("a")
+    lease = await got(queue)
+    await queue.release(lease)
+    again = await got(Queue(redis), wait=0)
+    assert (again.item, again.failures) == ("a", 1)
+    await queue.release(lease)
+    assert await queue.heartbeat(again), "one may only give back what one holds"
+    await queue.done(again)
+
+
 async def test_an_item_can_ask_for_its_next_turn(queue, redis):
     await queue.add("a")
     await queue.done(await got(queue), again_after=1000)
@@ -319,12 +332,15 @@ AFTER = {
     ("again", "running"): "delayed",
     ("again", "running, ready"): "ready",
     ("again", "running, delayed"): "delayed",
+    ("release", "running"): "ready",
+    ("release", "running, ready"): "ready",
+    ("release", "running, delayed"): "ready",
     ("fail", "running"): "delayed",
     ("fail", "running, ready"): "ready",
     ("fail", "running, delayed"): "delayed",
 }
 ACTS = st.tuples(
-    st.sampled_from(["add", "add_after", "get", "done", "again", "fail"]), st.sampled_from("abc")
+    st.sampled_from(["add", "add_after", "get", "done", "again", "release", "fail"]), st.sampled_from("abc")
 )
 
 
@@ -365,7 +381,7 @@ async def do(queue, act, item, leases):
         await queue.add(item)
     elif act == "add_after":
         await queue.add_after(item, 1000)
-    elif act == "fail":
-        await queue.fail(leases.pop(item))
+    elif act in {"fail", "release"}:
+        await getattr(queue, act)(leases.pop(item))
     else:
         await queue.done(leases.pop(item), again_after=1000 if act == "again" else None)
