@@ -141,7 +141,7 @@ class Store:
         return [load_ask(one) for one in await self._redis.lrange(self._key("asks", sweep_id), 0, -1)]
 
     async def answered(self, sweep_id: str, asks: Sequence[Ask]) -> None:
-        """Forget these asks: by what they say, not by number, or a late or repeated call took newer ones along."""
+        """Forget these asks: by what they say, not by number, or a late or repeated call took newer ones."""
         async with self._redis.pipeline(transaction=True) as all_:
             for ask in asks:
                 all_.lrem(self._key("asks", sweep_id), 1, dump_ask(ask))
