@@ -191,7 +191,9 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
         Phase.FAILED: EventKind.FAILED,
         Phase.CANCELLED: EventKind.CANCELLED,
     }[sweep.ending]
-    return sweep.to(sweep.ending, now, Event(kind=kind))
+    # With all its words: by the time it is said, the sweep may have been extended.
+    event = Event(kind=kind, text=sweep.reason, result=sweep.progress.best)
+    return sweep.to(sweep.ending, now, event)
 
 
 def _gpus_free(sweep: SweepRecord, seen: Observation) -> bool:

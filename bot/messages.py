@@ -230,21 +230,20 @@ def _stopping(sweep: SweepRecord, _: Event) -> str:
     return f":octagonal_sign: Cancelled by {mention(sweep.cancelled_by or '')}; ending what runs."
 
 
-def _succeeded(sweep: SweepRecord, _: Event) -> str:
-    return f":tada: Finished: {plain(sweep.reason)}. {_best_command(sweep)}"
+def _succeeded(sweep: SweepRecord, happened: Event) -> str:
+    return f":tada: Finished: {plain(happened.text)}. {_best_command(sweep, happened.result)}"
 
 
-def _failed(sweep: SweepRecord, _: Event) -> str:
-    return f":x: This sweep failed: {plain(sweep.reason)}. {_best_command(sweep)}"
+def _failed(sweep: SweepRecord, happened: Event) -> str:
+    return f":x: This sweep failed: {plain(happened.text)}. {_best_command(sweep, happened.result)}"
 
 
-def _cancelled(sweep: SweepRecord, _: Event) -> str:
+def _cancelled(sweep: SweepRecord, happened: Event) -> str:
     kept = " What the finished trials found stays in Katib and MLflow." if sweep.submitted else ""
-    return f":no_entry_sign: Cancelled: its pods are gone and their GPUs free.{kept} {_best_command(sweep)}"
+    return f":no_entry_sign: Cancelled: its pods are gone and their GPUs free.{kept} {_best_command(sweep, happened.result)}"
 
 
-def _best_command(sweep: SweepRecord) -> str:
-    best = sweep.progress.best
+def _best_command(sweep: SweepRecord, best: Result | None) -> str:
     if best is None or sweep.plan is None:
         return ""
     how = block(command_line(sweep.plan.space, best.parameters))

@@ -69,7 +69,7 @@ def test_every_kind_of_event_is_known():
 
 def test_the_end_shows_the_command_that_trains_the_best():
     done = replace(RUNNING, phase=Phase.SUCCEEDED, reason="4 trials are done")
-    text = event(done, Event(kind=EventKind.SUCCEEDED))
+    text = event(done, Event(kind=EventKind.SUCCEEDED, text="4 trials are done", result=BEST))
     assert "```\npython train.py --lr=0.01 --optimizer=adam\n```" in text
 
 

@@ -167,10 +167,12 @@ class FakeResults:
 
 
 class Life:
-    """`when`: what happens to the sweep in a phase; `crash`: every training fails."""
+    """`acts`: what the owner asks, and when; `crash`: every training fails; `endless`: none ends."""
 
     def __init__(self, redis: Redis, clock: Clock, **story: Any) -> None:
         self.clock, self.story = clock, story
+        self.rounds_since = 0
+        self.acts = dict(story.get("acts", {}))
         self.redis = redis
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
@@ -250,8 +252,16 @@ class Life:
                 self.kubernetes.patch("Pod", "sweeps", name, {"spec": {"nodeName": "n1"}})
             elif pod["status"]["phase"] == "Pending":
                 self._status(pod, "Running", {"running": {"startedAt": "2026-11-21T12:00:00Z"}})
-            elif pod["status"]["phase"] == "Running" and not self.story.get("endless"):
+            elif pod["status"]["phase"] == "Running" and self._ends(labels):
                 self._end(pod, labels)
+
+    def _ends(self, labels) -> bool:
+        """`patient`: not before what was asked is some rounds old; `one_ends`: the others never."""
+        self.rounds_since += not self.acts
+        if self.story.get("one_ends"):
+            trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial", "sweeps")]
+            return labels.get("katib.kubeflow.org/trial") == min(trials)
+        return not self.story.get("endless") and not (self.story.get("patient") and self.rounds_since < 12)
 
     def _end(self, pod, labels) -> None:
         build = BUILD_LABEL in labels
@@ -270,7 +280,7 @@ class Life:
 
     def _width(self, trial: str) -> str:
         values = self.kubernetes.get("Trial", "sweeps", trial)["spec"]["parameterAssignments"]
-        return {"a": "0.5", "b": "0.3", "c": "0.1"}[values[0]["value"]]
+        return {"a": "0.5", "b": "0.3", "c": "0.1", "d": "0.2", "e": "0.4"}[values[0]["value"]]
 
     def _status(self, pod, phase, state) -> None:
         statuses = [
@@ -281,10 +291,20 @@ class Life:
         self.kubernetes.patch("Pod", "sweeps", pod["metadata"]["name"], patch, subresource="status")
 
     async def _interfere(self, phase: Phase) -> None:
-        if phase is self.story.get("cancel_in"):
-            await self.store.ask(SWEEP, Ask(act=Act.CANCEL, user=OWNER, user_name="ada"))
+        for act in [act for act, when in self.acts.items() if when is phase]:
+            await self._ask(act)
         if phase is self.story.get("forget_in"):
             await self.redis.flushall()
+
+    async def _ask(self, act: Act) -> None:
+        """Once for each act; a repeated click is another story."""
+        live = [
+            t for t in self.kubernetes.list("Job", "sweeps") if not t["metadata"]["name"].startswith("build")
+        ]
+        trial = min((job["metadata"]["name"] for job in live), default="")
+        if act is not Act.KILL or trial:
+            del self.acts[act]
+            await self.store.ask(SWEEP, Ask(act=act, user=OWNER, user_name="ada", trial=trial, trials=5))
 
     def objects(self) -> set[tuple[str, str]]:
         """What is left in the cluster, with how it ended; random suffixes taken off."""
@@ -317,4 +337,6 @@ class _AnyImage(dict):
 
 
 def _steady(text: str) -> str:
+    """Without what chance decides: suffixes, and which of the widths comes first."""
+    text = re.sub(r"width=[a-e]", "width=*", re.sub(r"\*0\.\d\*", "*0.x*", text))
     return re.sub(rf"({SWEEP})-[a-z0-9-]+", r"\1-*", re.sub(r"-[a-z0-9]{5}$", "-*", text))

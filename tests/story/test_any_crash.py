@@ -8,9 +8,11 @@ import itertools
 
 import pytest
 
-from bot.models import Phase
-from tests.story.life import Clock, Life
+from bot.models import Act, Phase
+from tests.story.life import SPACE, Clock, Life
 
+TARGET = SPACE.replace("goal: minimize", "goal: minimize, target: 0.6")
+EXTENDABLE = SPACE.replace("[a, b, c]", "[a, b, c, d, e]") + "extendable: true\n"
 STORIES = {
     "calm": {},
     "image there": {"image": True},
@@ -18,9 +20,13 @@ STORIES = {
     "trainings crash": {"crash": True, "image": True},
     "bad space": {"space": "objective: {}"},
     "not invited": {"invited": False},
-    "cancelled while building": {"cancel_in": Phase.BUILDING, "endless": True},
-    "cancelled while proving": {"cancel_in": Phase.PROVING, "image": True, "endless": True},
-    "cancelled while running": {"cancel_in": Phase.RUNNING, "image": True, "endless": True},
+    "cancelled while building": {"acts": {Act.CANCEL: Phase.BUILDING}, "endless": True},
+    "cancelled while proving": {"acts": {Act.CANCEL: Phase.PROVING}, "image": True, "endless": True},
+    "cancelled while running": {"acts": {Act.CANCEL: Phase.RUNNING}, "image": True, "endless": True},
+    "drained": {"acts": {Act.DRAIN: Phase.RUNNING}, "image": True, "patient": True},
+    "one trial killed": {"acts": {Act.KILL: Phase.RUNNING}, "image": True, "patient": True},
+    "target reached while others run": {"space": TARGET, "image": True, "one_ends": True},
+    "extended": {"space": EXTENDABLE, "acts": {Act.EXTEND: Phase.SUCCEEDED}, "image": True},
 }
 ENDS = {
     "calm": Phase.SUCCEEDED,
@@ -29,6 +35,10 @@ ENDS = {
     "trainings crash": Phase.FAILED,
     "bad space": Phase.REFUSED,
     "not invited": Phase.REFUSED,
+    "drained": Phase.SUCCEEDED,
+    "one trial killed": Phase.SUCCEEDED,
+    "target reached while others run": Phase.SUCCEEDED,
+    "extended": Phase.SUCCEEDED,
 }
 
 
