@@ -240,7 +240,8 @@ def _failed(sweep: SweepRecord, happened: Event) -> str:
 
 def _cancelled(sweep: SweepRecord, happened: Event) -> str:
     kept = " What the finished trials found stays in Katib and MLflow." if sweep.submitted else ""
-    return f":no_entry_sign: Cancelled: its pods are gone and their GPUs free.{kept} {_best_command(sweep, happened.result)}"
+    best = _best_command(sweep, happened.result)
+    return f":no_entry_sign: Cancelled: its pods are gone and their GPUs free.{kept} {best}"
 
 
 def _best_command(sweep: SweepRecord, best: Result | None) -> str:
