@@ -1,4 +1,4 @@
-"""sweepbot serve | work | all | plan: the one place where all parts meet."""
+"""sweepbot serve | work | all | doctor | plan: the one place where all parts meet."""
 
 import argparse
 import asyncio
@@ -15,8 +15,9 @@ import yaml
 from redis.asyncio import Redis
 from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
 
-from bot import durable
+from bot import doctor, durable
 from bot.config import Config, Repository, parse_config, repository
+from bot.findings import Level, as_json, as_lines
 from bot.git import Git, GitUnavailable
 from bot.lookup import look_up
 from bot.models import Asker, SweepRecord, UserError
@@ -59,6 +60,10 @@ def _arguments() -> argparse.Namespace:
     ):
         command = commands.add_parser(name, help=words, description=words)
         command.set_defaults(run=_service, jobs=jobs)
+    words = "does this installation work? Exits with 1 when something is broken"
+    examiner = commands.add_parser("doctor", help=words, description=words)
+    examiner.add_argument("--json", action="store_true", help="for programs")
+    examiner.set_defaults(run=_doctor)
     planner = commands.add_parser("plan", help="print what a sweep would create, asking git only")
     planner.add_argument("request", help="what you would type after /sweep")
     planner.add_argument("--repo", required=True, metavar="URL", help="the git repository, https or http")
@@ -72,6 +77,13 @@ def _service(arguments: argparse.Namespace) -> int:
     config = _config(settings.sweepbot_config)
     asyncio.run(_run(arguments.jobs, settings, config))
     return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    settings = Settings.read()
+    findings = asyncio.run(doctor.run(settings, _config(settings.sweepbot_config)))
+    print(as_json(findings) if arguments.json else as_lines(findings))
+    return int(any(one.level is Level.BROKEN for one in findings))
 
 
 def _config(path: Path) -> Config:

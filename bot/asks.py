@@ -23,6 +23,8 @@ def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: d
             return replace(sweep, to_kill={**sweep.to_kill, trial.name: ask.user})
         case Act.EXTEND:
             return _extended(sweep, ask, now)
+        case Act.EXAMINE:
+            return sweep  # the doctor's, who has a mailbox of his own
 
 
 def _untimely(sweep: SweepRecord, ask: Ask, seen: Observation) -> str:

@@ -85,6 +85,10 @@ class Git:
             line = await self._run(url, "-C", repository, "log", "-1", "--format=%s", commit, "--")
         return line.decode(errors="replace").strip()
 
+    async def reach(self, url: str) -> None:
+        """Raises UserError, GitUnavailable when it can't be read."""
+        await self._refs(url)
+
     async def _refs(self, url: str, *patterns: str) -> dict[str, str]:
         listing = await self._run(url, "ls-remote", "--heads", "--tags", "--", url, *patterns)
         pairs = (line.split("\t", 1) for line in listing.decode(errors="replace").splitlines())

@@ -193,6 +193,7 @@ class Act(StrEnum):
     DRAIN = "drain"  # start no more trials, let the running ones end
     KILL = "end a trial of"
     EXTEND = "extend"
+    EXAMINE = "examine"  # not a sweep but the whole installation
 
 
 @dataclass(frozen=True, kw_only=True)

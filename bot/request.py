@@ -20,7 +20,8 @@ builds that branch and searches what `sweeps/lr.yaml` in it says, with one GPU p
 You may add `repo=` (name or URL), `trials=`, `parallel=`, `name=` and `cmd=`, for example
 `/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`
 *Later:* {ACTS["cancel"]}; {ACTS["drain"]} starts no more trials and lets the running ones end;
-{ACTS["extend"]}."""
+{ACTS["extend"]}.
+*Administrators:* `/sweep doctor` looks whether everything that sweeps need works."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
 _LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")

@@ -7,8 +7,10 @@ from typing import Any
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck
 
+from bot.access import may_examine
+from bot.doctor import ITEM
 from bot.identity import candidates
-from bot.models import Ask, Asker, SweepRecord, SweepRequest, UserError
+from bot.models import Act, Ask, Asker, SweepRecord, SweepRequest, UserError
 from bot.mrkdwn import code, plain
 from bot.request import ACTS, HELP, parse, parse_act
 from handlers.door import UNREACHABLE, Door
@@ -30,6 +32,8 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
     if text in {"", "help"}:
         return HELP
     try:
+        if text == "doctor":
+            return may_examine(command["user_id"], door.config) or await _examine(door, command)
         if text.split()[0] in ACTS:
             return await _ask(door, command, text)
         record = await _take(door, command, parse(text, door.config))
@@ -55,6 +59,18 @@ async def _ask(door: Door, command: dict[str, Any], text: str) -> str:
     )
     await door.ask(sweep, ask)
     return f"Asked {code(sweep)}; its thread tells what becomes of it."
+
+
+async def _examine(door: Door, command: dict[str, Any]) -> str:
+    """A worker looks, not this process: the answer is then about what runs the sweeps."""
+    ask = Ask(
+        act=Act.EXAMINE,
+        user=command["user_id"],
+        user_name=command.get("user_name", ""),
+        response_url=command.get("response_url", ""),
+    )
+    await door.ask(ITEM, ask)
+    return "Looking; the answer comes here in a few seconds. If none comes, no worker is running."
 
 
 async def _take(door: Door, command: dict[str, Any], request: SweepRequest) -> SweepRecord:

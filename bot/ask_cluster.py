@@ -1,0 +1,120 @@
+"""What the doctor asks of the cluster: the bot's rights, Katib, GPUs, and whether kubelets can be reached."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from bot import judging
+from bot.findings import Finding, ok, warning
+from k8s.cluster import ApiError, Cluster
+from k8s.objects import Manifest, Ref
+from k8s.rights import RIGHTS
+
+KUBELET = 5.0  # seconds for one line of a log
+WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+LOOK = "kubectl apply -k deploy/doctor"  # what lets a check see beyond the bot's own namespace
+
+
+async def _rights(cluster: Cluster, namespace: str) -> list[Finding]:
+    wanted = [(*what, verb) for what, verbs in RIGHTS.items() for verb in verbs]
+    allowed = await asyncio.gather(*(_may(cluster, namespace, *each) for each in wanted))
+    names = [f"{verb} {resource}" for _, resource, verb in wanted]
+    return [judging.rights(namespace, dict(zip(names, allowed, strict=True)))]
+
+
+async def _may(cluster: Cluster, namespace: str, group: str, resource: str, verb: str) -> bool:
+    kind, _, sub = resource.partition("/")
+    what = {"namespace": namespace, "verb": verb, "group": group, "resource": kind, "subresource": sub}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {}}
+    answer = await cluster.create({**review, "spec": {"resourceAttributes": what}})
+    return bool(answer["status"]["allowed"])
+
+
+async def _namespace(cluster: Cluster, namespace: str) -> list[Finding]:
+    return [judging.namespace(namespace, await cluster.get(Ref("Namespace", "", namespace)))]
+
+
+async def _katib_crds(cluster: Cluster, _namespace: str) -> list[Finding]:
+    found = [await cluster.get(Ref("CustomResourceDefinition", "", name)) for name in judging.CRDS]
+    return [judging.katib_crds(dict(zip(judging.CRDS, found, strict=True)))]
+
+
+async def _katib_deployments(cluster: Cluster, _namespace: str) -> list[Finding]:
+    return [judging.katib_deployments(await cluster.list("Deployment", ""))]
+
+
+async def _katib_webhooks(cluster: Cluster, _namespace: str) -> list[Finding]:
+    return [await _katib_webhook(cluster, kind) for kind in WEBHOOKS]
+
+
+async def _katib_webhook(cluster: Cluster, kind: str) -> Finding:
+    config = await cluster.get(Ref(kind, "", "katib.kubeflow.org"))
+    service = judging.service_of(config)
+    labels = f"kubernetes.io/service-name={service.get('name')}"
+    slices = await cluster.list("EndpointSlice", service["namespace"], labels=labels) if service else []
+    return judging.katib_webhook(kind, config, slices)
+
+
+async def _device_plugins(cluster: Cluster, _namespace: str) -> list[Finding]:
+    return judging.device_plugins(await cluster.list("DaemonSet", ""))
+
+
+async def _gpu_nodes(cluster: Cluster, _namespace: str) -> list[Finding]:
+    return judging.gpu_nodes(await cluster.list("Node", ""))
+
+
+async def _storage_class(cluster: Cluster, _namespace: str) -> list[Finding]:
+    return [judging.storage_class(await cluster.list("StorageClass", ""))]
+
+
+async def _kubelets(cluster: Cluster, namespace: str) -> list[Finding]:
+    nodes = [n["metadata"]["name"] for n in await cluster.list("Node", "") if judging.has_usable_gpus(n)]
+    troubles = await asyncio.gather(*(_kubelet(cluster, namespace, node) for node in nodes))
+    well = ok("kubelet logs", f"read on {len(nodes)} GPU nodes")
+    return [trouble for trouble in troubles if trouble] or [well] * bool(nodes)
+
+
+async def _kubelet(cluster: Cluster, namespace: str, node: str) -> Finding | None:
+    """One line of any running pod's log: our own pods first, then those of the device plugin."""
+    pods = await _pods_on(cluster, namespace, node)
+    for pod in sorted(pods, key=lambda p: _preference(p, namespace))[:3]:
+        meta, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
+        query = {"container": container, "tailLines": 1, "limitBytes": 1024}
+        try:
+            async with asyncio.timeout(KUBELET):
+                await cluster.raw_log(meta["namespace"], meta["name"], query)
+        except TimeoutError:
+            return judging.kubelet(node, f"no answer within {KUBELET:.0f} s")
+        except ApiError as error:
+            if error.status >= 500:
+                return judging.kubelet(node, error.message)
+            if error.status == 403 or error.absent:
+                continue
+        return None
+    return warning("kubelet logs", f"{node}: unknown, no running pod there whose log may be read", LOOK)
+
+
+async def _pods_on(cluster: Cluster, namespace: str, node: str) -> list[Manifest]:
+    fields = f"spec.nodeName={node},status.phase=Running"
+    try:
+        return await cluster.list("Pod", "", fields=fields)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return await cluster.list("Pod", namespace, fields=fields)
+
+
+def _preference(pod: Manifest, namespace: str) -> tuple[bool, bool]:
+    return pod["metadata"]["namespace"] != namespace, "device-plugin" not in pod["metadata"]["name"]
+
+
+CHECKS: dict[str, Callable[[Cluster, str], Awaitable[list[Finding]]]] = {
+    "rights": _rights,
+    "namespace": _namespace,
+    "Katib CRDs": _katib_crds,
+    "Katib deployments": _katib_deployments,
+    "Katib webhooks": _katib_webhooks,
+    "GPU device plugin": _device_plugins,
+    "GPU nodes": _gpu_nodes,
+    "kubelet logs": _kubelets,
+    "default StorageClass": _storage_class,
+}

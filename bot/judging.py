@@ -1,0 +1,251 @@
+"""What the answers of Slack, Redis and the cluster say about an installation: from values to findings. Pure.
+
+The faults are those of real clusters: a registry name that resolves every second time, GPUs that vanish from
+a node, a kubelet nobody can reach, a MySQL that its own liveness probe kills before it is ready.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bot.findings import Finding, Level, broken, ok, warning
+from bot.hints import listed
+from k8s.objects import GPU, Manifest, true_conditions
+
+# What the app in deploy/slack asks for.
+SCOPES = ("chat:write", "commands")
+OLDEST_REDIS = (6, 2)
+CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))
+INJECTION = "katib.kubeflow.org/metrics-collector-injection"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+PLUGIN = re.compile(r"(nvidia|amd|rocm|gpu|habana).*device-plugin")
+APPS = "at https://api.slack.com/apps, your app"
+TRAP = "; while MySQL first fills its disk, the stock liveness probe kills it after about a minute"
+# A startup probe as the liveness probe is, with ten minutes of patience.
+FIRST = "/spec/template/spec/containers/0"
+PATIENCE = (
+    f"""patch deployment katib-mysql --type=json -p '[{{"op":"copy","from":"{FIRST}/livenessProbe","""
+    f""""path":"{FIRST}/startupProbe"}},{{"op":"replace","path":"{FIRST}/startupProbe/failureThreshold","""
+    """"value":120}]'"""
+)
+
+
+def scopes(header: str) -> Finding:
+    """`header`: X-OAuth-Scopes, which Slack sends with every answer."""
+    granted = {scope.strip() for scope in header.split(",")}
+    if missing := [scope for scope in SCOPES if scope not in granted]:
+        mend = f"{APPS}: OAuth & Permissions, add {listed(missing)}, Reinstall to Workspace"
+        return broken("Slack scopes", f"the bot token lacks {listed(missing)}", mend)
+    return ok("Slack scopes", listed(SCOPES))
+
+
+def redis_version(info: Mapping[str, Any]) -> Finding:
+    valkey = info.get("valkey_version")
+    named = f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
+    numbers = [int(number) for number in re.findall(r"\d+", str(info["redis_version"]))]
+    if tuple(numbers[:2]) < OLDEST_REDIS:
+        return broken("Redis", f"{named} is too old", "run Redis 6.2 or newer, or Valkey")
+    return ok("Redis", named)
+
+
+def persistence(info: Mapping[str, Any], save: str | None) -> Finding:
+    """`info`: INFO persistence; `save`: CONFIG GET save, None when that may not be asked."""
+    check, mend = "Redis persistence", "redis-cli CONFIG SET appendonly yes && redis-cli CONFIG REWRITE"
+    if "aof_enabled" not in info:
+        return warning(check, "unknown: this Redis does not say", mend)
+    if not int(info["aof_enabled"]):
+        loses = "only its last snapshot" if save else "nothing" if save == "" else "at most a snapshot"
+        return broken(check, f"there is no append-only file: a restart keeps {loses}", mend)
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return broken(
+            check, "the append-only file can't be written", "look for a full disk: df -h in its pod"
+        )
+    return ok(check, "append-only file")
+
+
+def eviction(info: Mapping[str, Any]) -> Finding:
+    policy = str(info.get("maxmemory_policy", "not told"))
+    if policy == "noeviction":
+        return ok("Redis eviction", policy)
+    what = f"maxmemory-policy is {policy}: when memory is full, Redis may forget sweeps, leases and the queue"
+    mend = "redis-cli CONFIG SET maxmemory-policy noeviction && redis-cli CONFIG REWRITE"
+    return warning("Redis eviction", what, mend)
+
+
+def rights(namespace: str, answers: Mapping[str, bool]) -> Finding:
+    """`answers`: "verb resource" -> may the bot do that."""
+    check = f"rights in {namespace}"
+    if denied := [right for right, allowed in answers.items() if not allowed]:
+        return broken(check, f"may not {', '.join(denied)}", "kubectl apply -k deploy/overlays/small")
+    return ok(check, f"all {len(answers)} of them")
+
+
+def namespace(name: str, found: Manifest | None) -> Finding:
+    check = f"namespace {name}"
+    label = f"kubectl label namespace {name} {INJECTION}=enabled"
+    if found is None:
+        return broken(check, "does not exist", f"kubectl create namespace {name} && {label}")
+    if found["metadata"].get("labels", {}).get(INJECTION) != "enabled":
+        return broken(
+            check, f"lacks the label {INJECTION}=enabled, so Katib refuses experiments there", label
+        )
+    return ok(check, "labelled for Katib")
+
+
+def katib_crds(found: Mapping[str, Manifest | None]) -> Finding:
+    absent = [name for name, crd in found.items() if crd is None or not _serves(crd)]
+    if absent:
+        return broken(
+            "Katib CRDs", f"v1beta1 is not served: {', '.join(absent)}", "install Katib: docs/install.md"
+        )
+    return ok("Katib CRDs", f"{len(found)} serve v1beta1")
+
+
+def _serves(crd: Manifest) -> bool:
+    versions = crd["spec"].get("versions", [])
+    return any(v["name"] == "v1beta1" and v.get("served") for v in versions)
+
+
+def katib_deployments(everywhere: Iterable[Manifest]) -> Finding:
+    check = "Katib deployments"
+    there = {d["metadata"]["name"]: d for d in everywhere if d["metadata"]["name"].startswith("katib-")}
+    needed = ("katib-controller", "katib-db-manager")
+    if absent := [name for name in needed if name not in there]:
+        return broken(check, f"{listed(absent)} not found", "install Katib: docs/install.md")
+    where = there["katib-controller"]["metadata"]["namespace"]
+    names = [*needed, *({"katib-mysql", "katib-postgres"} & there.keys())]  # neither: a database elsewhere
+    idle = [name for name in names if not there[name].get("status", {}).get("readyReplicas")]
+    if "katib-mysql" in idle and _is_trap(there["katib-mysql"]):
+        return broken(check, f"not ready: {listed(idle)}{TRAP}", f"kubectl -n {where} {PATIENCE}")
+    if idle:
+        return broken(check, f"not ready: {listed(idle)}", f"kubectl -n {where} describe pods")
+    return ok(check, f"{listed(names)} ready in {where}")
+
+
+def _is_trap(mysql: Manifest) -> bool:
+    container = mysql["spec"]["template"]["spec"]["containers"][0]
+    return "livenessProbe" in container and "startupProbe" not in container
+
+
+def service_of(webhooks: Manifest | None) -> Manifest:
+    """Who answers for a webhook configuration: `name` and `namespace`, or nothing."""
+    hooks = (webhooks or {}).get("webhooks") or [{}]
+    service: Manifest = hooks[0].get("clientConfig", {}).get("service", {})
+    return service
+
+
+def katib_webhook(kind: str, config: Manifest | None, slices: Iterable[Manifest]) -> Finding:
+    """`slices`: the EndpointSlices of the service that the configuration names."""
+    check = f"Katib {'validating' if kind.startswith('Validating') else 'mutating'} webhook"
+    service = service_of(config)
+    if not config or not service:
+        return broken(check, "katib.kubeflow.org is not installed", "install Katib: docs/install.md")
+    restart = f"kubectl -n {service['namespace']} rollout restart deployment katib-controller"
+    if not all(hook["clientConfig"].get("caBundle") for hook in config["webhooks"]):
+        return broken(check, "has no certificate yet, so every experiment is refused", restart)
+    ends = [e for s in slices for e in s.get("endpoints") or []]
+    if not any(e.get("conditions", {}).get("ready") is not False for e in ends):
+        return broken(check, f"nobody answers behind the service {service['name']}", restart)
+    return ok(check, f"answered by {service['name']} in {service['namespace']}")
+
+
+def device_plugins(daemonsets: Iterable[Manifest]) -> list[Finding]:
+    plugins = [_device_plugin(d) for d in daemonsets if _is_plugin(d)]
+    none = broken(
+        "GPU device plugin", "there is none, so nodes offer no GPUs", "install one: docs/install.md"
+    )
+    return plugins or [none]
+
+
+def _device_plugin(daemonset: Manifest) -> Finding:
+    check, meta, status = "GPU device plugin", daemonset["metadata"], daemonset.get("status", {})
+    ready, wanted = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
+    look = f"kubectl -n {meta['namespace']} describe daemonset {meta['name']}"
+    if not wanted:
+        return broken(check, f"{meta['name']} fits no node: look at its nodeSelector", look)
+    if ready < wanted:
+        return broken(check, f"{meta['name']} is ready on {ready}/{wanted} nodes", look)
+    return ok(check, f"{meta['name']} {ready}/{wanted}")
+
+
+def _is_plugin(daemonset: Manifest) -> bool:
+    containers = daemonset["spec"]["template"]["spec"].get("containers", [])
+    names = [daemonset["metadata"]["name"], *(c.get("image", "") for c in containers)]
+    return any(PLUGIN.search(name) for name in names)
+
+
+def gpu_nodes(nodes: Iterable[Manifest]) -> list[Finding]:
+    """One finding for all nodes that are well, or one for each that is not."""
+    found = [node for node in nodes if _gpus(node, "capacity")]
+    if not found:
+        return [broken("GPU nodes", f"no node has {GPU}", "kubectl describe nodes | grep -A9 Capacity")]
+    troubles = [trouble for node in found if (trouble := _node_trouble(node))]
+    if not any(has_usable_gpus(node) for node in found):
+        return [replace(trouble, level=Level.BROKEN) for trouble in troubles]
+    total = sum(_gpus(node, "allocatable") for node in found)
+    return troubles or [ok("GPU nodes", f"{total} GPUs on {len(found)} nodes")]
+
+
+def has_usable_gpus(node: Manifest) -> bool:
+    return "Ready" in true_conditions(node) and not _cordoned(node) and _gpus(node, "allocatable") > 0
+
+
+def _cordoned(node: Manifest) -> bool:
+    return bool(node.get("spec", {}).get("unschedulable"))
+
+
+def _gpus(node: Manifest, which: str) -> int:
+    return int(node.get("status", {}).get(which, {}).get(GPU, 0))
+
+
+def _node_trouble(node: Manifest) -> Finding | None:
+    check, name, capacity = "GPU nodes", node["metadata"]["name"], _gpus(node, "capacity")
+    if "Ready" not in true_conditions(node):
+        return warning(check, f"{name} is not ready", f"kubectl describe node {name}")
+    if _cordoned(node):
+        return warning(check, f"{name} is cordoned", f"kubectl uncordon {name}")
+    if lost := capacity - _gpus(node, "allocatable"):
+        mend = f"on {name}: nvidia-smi; dmesg | grep -i xid; then reset the GPU or reboot"
+        return warning(check, f"{lost} of {capacity} GPUs fell out of {name}", mend)
+    return None
+
+
+def storage_class(classes: Iterable[Manifest]) -> Finding:
+    check = "default StorageClass"
+    patch = """kubectl patch storageclass {} -p '{{"metadata":{{"annotations":{{"%s":"%s"}}}}}}'"""
+    names = {c["metadata"]["name"]: c["metadata"].get("annotations", {}).get(DEFAULT_CLASS) for c in classes}
+    defaults = [name for name, mark in names.items() if mark == "true"]
+    if not defaults:
+        first = next(iter(names), "NAME")
+        what = f"none of {listed(names)} is" if names else "there is no class"
+        return broken(check, what, (patch % (DEFAULT_CLASS, "true")).format(first))
+    if len(defaults) > 1:
+        mend = (patch % (DEFAULT_CLASS, "false")).format(defaults[-1])
+        return warning(check, f"there are {len(defaults)}: {listed(defaults)}", mend)
+    return ok(check, defaults[0])
+
+
+def dns(answered: Mapping[str, int], asked: int) -> list[Finding]:
+    """`answered`: how many of `asked` questions for each name were answered."""
+    look = "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide; getent hosts {}"
+    bad = [
+        (broken if count == 0 else warning)(
+            "DNS", f"{name} was resolved {count} times of {asked}", look.format(name)
+        )
+        for name, count in answered.items()
+        if count < asked
+    ]
+    return bad or [
+        ok("DNS", f"{listed(answered)}, {asked} times each" if answered else "no names to resolve")
+    ]
+
+
+def kubelet(node: str, refusal: str) -> Finding:
+    """`refusal`: what the API server said when it could not fetch a log from this node."""
+    check = "kubelet logs"
+    if "x509" in refusal or "tls" in refusal.lower():
+        mend = "kubectl get csr; kubectl certificate approve NAME (the kubelet's serving certificate)"
+    else:
+        mend = f"kubectl get node {node} -o wide: is that its address, and TCP 10250 open to the API server?"
+    return broken(check, f"{node} can't be reached: {refusal}", mend)
