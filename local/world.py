@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from local import githost, registry, slack
+from local import githost, installed, registry, slack
 from local.katib import Katib
 from local.kubernetes import api
 from local.kubernetes.jobs import Controllers
@@ -80,9 +80,11 @@ async def _cluster(
     katib = Katib(store)
     labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
     store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    installed.install(store, nodes)
     server = await api.serve(store)
     stack.push_async_callback(server.close)
-    kubelet = Kubelet(store, nodes, images, katib.builtins, folder / "pods")
+    builtins = {**katib.builtins, "k8s-device-plugin": installed.device_plugin}
+    kubelet = Kubelet(store, nodes, images, builtins, folder / "pods")
     server.logs = kubelet.logs
     stack.push_async_callback(kubelet.close)
     controllers = Controllers(store)

@@ -1,0 +1,42 @@
+"""What administrators have installed before any Sweepbot comes, in installed.yaml, with its pods."""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+from local.kubernetes.container import Log
+from local.kubernetes.store import Store
+
+MANIFESTS = Path(__file__).with_suffix(".yaml")
+
+
+def install(store: Store, nodes: Iterable[str]) -> None:
+    for obj in yaml.safe_load_all(MANIFESTS.read_text()):
+        store.create(obj)
+    for plugin in store.list("DaemonSet"):
+        name, place, pod = (
+            plugin["metadata"]["name"],
+            plugin["metadata"]["namespace"],
+            plugin["spec"]["template"],
+        )
+        pods = [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"{name}-{node}", "namespace": place},
+                "spec": pod["spec"] | {"nodeName": node},
+            }
+            for node in nodes
+        ]
+        for each in pods:
+            store.create(each)
+        count = {"numberReady": len(pods), "desiredNumberScheduled": len(pods)}
+        store.patch("DaemonSet", place, name, {"status": count})
+
+
+async def device_plugin(_pod: object, _spec: object, _volumes: object, log: Log, _siblings: object) -> int:
+    log("Registered device plugin for 'nvidia.com/gpu' with Kubelet\n")
+    await asyncio.Event().wait()
+    return 0
