@@ -1,0 +1,28 @@
+# Sweepbot's image: nobody is root in it, nothing can be built or installed, and local/ is left out. See deploy/image-contents.
+# The base is Docker's official image by the digest of its index, for every architecture. A newer one:
+#   docker buildx imagetools inspect python:3.11-slim-bookworm
+ARG PYTHON=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+
+FROM ${PYTHON} AS build
+COPY requirements/run.txt /
+RUN python -m venv --without-pip /opt/venv \
+    && pip --python /opt/venv/bin/python install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r /run.txt
+WORKDIR /app
+COPY bot bot
+COPY handlers handlers
+COPY k8s k8s
+RUN python -m compileall -q .
+
+FROM ${PYTHON}
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends git \
+    && rm -rf /var/lib/apt/lists/* \
+    && pip uninstall --yes --root-user-action=ignore wheel setuptools pip \
+    && rm -rf /usr/local/lib/python3.11/ensurepip
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /app /app
+ENV PATH=/opt/venv/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+WORKDIR /app
+USER 10001:10001
+EXPOSE 8080
+ENTRYPOINT ["python", "-m", "bot"]

@@ -1,0 +1,66 @@
+"""deploy/image-contents: what goes into the image, and what it refuses to see there."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("Dockerfile", "pyproject.toml", "requirements/run.txt", "deploy/image-contents")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Of all that the script reads, to be changed."""
+    for part in PARTS:
+        (tmp_path / part).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / part, tmp_path / part)
+    return tmp_path
+
+
+def contents(root: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(root / "deploy/image-contents")]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_image_holds_the_product_and_what_it_runs_on() -> None:
+    told = contents(ROOT)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.search(r"^base +python:3\.11-slim\S*@sha256:[0-9a-f]{64}$", told.stdout, re.MULTILINE)
+    folders = re.findall(r"^(\w+) +\d+ files", told.stdout, re.MULTILINE)
+    assert folders == ["bot", "handlers", "k8s"]
+    packages = dict(re.findall(r"([\d.]+) MB +(\S+) \d", told.stdout))
+    packages = {name: float(size) for size, name in packages.items()}
+    assert packages["mlflow-skinny"] > 1
+    assert "mlflow" not in packages
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "reason"),
+    [
+        ("Dockerfile", "COPY bot bot", "COPY bot local ./", "local is copied"),
+        ("Dockerfile", "COPY bot bot", "COPY . .", ". is copied"),
+        ("Dockerfile", "COPY bot bot", "COPY tests bot ./", "tests is copied"),
+        ("Dockerfile", "recommends git", "recommends git gcc", "gcc is installed by apt-get"),
+        ("Dockerfile", "@sha256:", "#", "the base is not pinned by digest"),
+        ("Dockerfile", "FROM ${PYTHON}\n", "FROM python:3.11\n", "python:3.11 is another base"),
+        ("Dockerfile", "pip uninstall --yes", "true", "the base's pip, setuptools and wheel stay"),
+        ("Dockerfile", "USER 10001:10001\n", "", "its user is root"),
+        ("Dockerfile", "USER 10001:10001", "USER 0:0", "its user is 0:0"),
+        ("requirements/run.txt", "aiohttp==", "pytest==", "pytest is locked"),
+        ("requirements/run.txt", "aiohttp==", "mlflow==", "mlflow is locked"),
+        ("requirements/run.txt", "aiohttp==", "setuptools==", "setuptools is locked"),
+    ],
+)
+def test_what_an_image_should_not_have_is_refused(
+    copy: Path, part: str, old: str, new: str, reason: str
+) -> None:
+    text = (copy / part).read_text()
+    assert old in text
+    (copy / part).write_text(text.replace(old, new, 1))
+    told = contents(copy)
+    assert told.returncode == 1
+    assert told.stderr == f"image-contents: {reason}\n"
