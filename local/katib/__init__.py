@@ -8,7 +8,7 @@ import contextlib
 from functools import partial
 
 from local.katib import pods, webhooks
-from local.katib.collector import Collector, MetricsStore
+from local.katib.collector import MetricsStore
 from local.katib.controller import Controller
 from local.kubernetes.store import Store
 
@@ -21,7 +21,7 @@ class Katib:
 
     def __init__(self, store: Store) -> None:
         self.metrics = MetricsStore()
-        self.builtins = {"tfevent-metrics-collector": Collector(self.metrics).collect}
+        self.builtins = {"tfevent-metrics-collector": self.metrics.collect}
         self._controller = Controller(store, self.metrics)
         self._task: asyncio.Task[None] | None = None
         store.admission("Experiment", partial(webhooks.admit, store))

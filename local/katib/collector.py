@@ -1,6 +1,7 @@
 """The TensorFlowEvent metrics collector, and the database it reports to.
 
 As the real one it looks once, after the training has ended, and needs a marker which says "completed".
+It reads scalars as PyTorch and tensorboardX write them; the tensors of TensorFlow 2 only the real one reads.
 """
 
 import asyncio
@@ -11,18 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-import numpy as np
 from tensorboardX.proto.event_pb2 import Event
 
 from local.kubernetes.kinds import Object
 
 Log = Callable[[str], None]
 UNAVAILABLE = "unavailable"
-DTYPES = {1: (np.float32, "float_val"), 2: (np.float64, "double_val"), 3: (np.int32, "int_val")}
 
 
 class Reported(NamedTuple):
-    metric: str
+    """A value of the objective: the only metric that is asked for here."""
+
     value: str
     second: int
 
@@ -41,18 +41,11 @@ class MetricsStore:
     def forget(self, trial: str) -> None:
         self._logs.pop(trial, None)
 
-    def observation(self, trial: str, metrics: list[str]) -> Object | None:
-        """min, max and latest of each metric as Katib writes them; None before anything was reported."""
+    def observation(self, trial: str, metric: str) -> Object | None:
+        """The metric's min, max and latest as Katib writes them; None before anything was reported."""
         if trial not in self._logs:
             return None
-        return {"metrics": [_summary(metric, self._logs[trial]) for metric in metrics]}
-
-
-class Collector:
-    """A container which the kubelet runs in-process."""
-
-    def __init__(self, metrics: MetricsStore) -> None:
-        self._metrics = metrics
+        return {"metrics": [{"name": metric, **_summary(self._logs[trial])}]}
 
     async def collect(
         self,
@@ -62,7 +55,10 @@ class Collector:
         log: Log,
         siblings: Mapping[str, asyncio.Future[int]],
     ) -> int:
-        """The container's exit code. `siblings` are the exit codes of the pod's other containers, by name."""
+        """A container which the kubelet runs in-process; its exit code.
+
+        `siblings` are the exit codes of the pod's other containers, by name.
+        """
         args = dict(zip(container["args"][::2], container["args"][1::2], strict=True))
         inside = args["-path"]
         mount = next(one for one in container["volumeMounts"] if one["mountPath"] == inside)
@@ -75,28 +71,27 @@ class Collector:
             missing = PurePosixPath(inside) / "<pid>.pid"
             log(f"FileNotFoundError: [Errno 2] No such file or directory: '{missing}'")
             return 1
-        names = args["-m"].split(";")
-        logs = await asyncio.to_thread(lambda: list(read_events(folder, inside, names, log)))
-        if names[0] not in [one.metric for one in logs]:
-            log(f"Objective metric {names[0]} is not found in training logs, {UNAVAILABLE} value is reported")
-            logs = [Reported(names[0], UNAVAILABLE, 0)]
+        metric = args["-m"]
+        logs = await asyncio.to_thread(lambda: list(_read_events(folder, inside, metric, log)))
+        if not logs:
+            log(f"Objective metric {metric} is not found in training logs, {UNAVAILABLE} value is reported")
+            logs = [Reported(UNAVAILABLE, 0)]
         log(f"In {args['-t']} {len(logs)} metrics will be reported.")
-        self._metrics.report(args["-t"], logs)
+        self.report(args["-t"], logs)
         return 0
 
 
-def read_events(folder: Path, inside: str, metrics: list[str], log: Log) -> Iterator[Reported]:
+def _read_events(folder: Path, inside: str, metric: str, log: Log) -> Iterator[Reported]:
     """Every value under a matching tag. A tag need only begin like the metric, its folder end like it."""
+    above = str(PurePosixPath(metric).parent) if "/" in metric else ""
     for path in sorted(one for one in folder.rglob("*tfevents*") if one.is_file()):
         place = PurePosixPath(inside) / path.relative_to(folder)
         log(f"{place} will be parsed.")
         for event in _records(path):
             for value in event.summary.value:
-                for metric in metrics:
-                    above = str(PurePosixPath(metric).parent) if "/" in metric else ""
-                    fits = value.tag.startswith(metric.split("/")[-1]) and str(place.parent).endswith(above)
-                    if fits and (text := _text(value)) is not None:
-                        yield Reported(metric, text, int(event.wall_time))
+                fits = value.tag.startswith(metric.rpartition("/")[2]) and str(place.parent).endswith(above)
+                if fits and value.HasField("simple_value"):
+                    yield Reported(str(value.simple_value), int(event.wall_time))
 
 
 def _records(path: Path) -> Iterator[Any]:
@@ -109,22 +104,11 @@ def _records(path: Path) -> Iterator[Any]:
             yield Event.FromString(record)
 
 
-def _text(value: Any) -> str | None:
-    """As Python prints it: an old-style scalar widened to a double, a tensor in its own precision."""
-    if value.HasField("simple_value"):
-        return str(value.simple_value)
-    if not value.HasField("tensor") or value.tensor.dtype not in DTYPES:
-        return None
-    dtype, field = DTYPES[value.tensor.dtype]
-    content = np.frombuffer(value.tensor.tensor_content, dtype)
-    return str(content[0] if content.size else dtype(getattr(value.tensor, field)[0]))
-
-
-def _summary(metric: str, logs: list[Reported]) -> Object:
+def _summary(logs: list[Reported]) -> dict[str, str]:
     """Comparisons with NaN are false, so a first NaN stays the minimum and maximum, as in Katib."""
-    found = {"name": metric, "min": UNAVAILABLE, "max": UNAVAILABLE, "latest": UNAVAILABLE}
+    found = dict.fromkeys(("min", "max", "latest"), UNAVAILABLE)
     last = -math.inf
-    for _, value, second in (one for one in logs if one.metric == metric):
+    for value, second in logs:
         with contextlib.suppress(ValueError):  # a text has only a latest value
             number = float(value)
             if found["min"] == UNAVAILABLE:

@@ -11,7 +11,7 @@ from local.katib import trials
 from local.katib.collector import MetricsStore
 from local.katib.progress import conclude, count_of, summarize
 from local.katib.status import begin, finalizing, finish, is_true, mark, owner, save, unmark
-from local.katib.suggestions import SERVED, ServiceError, Suggestions, objection
+from local.katib.suggestions import ServiceError, Suggestions, objection
 from local.katib.templates import ReconcileError
 from local.katib.webhooks import restartable
 from local.kubernetes.kinds import Object, Refused
@@ -81,13 +81,12 @@ class Controller:
         if finalizing(self._store, exp, "update-prometheus-metrics"):
             return
         if is_true(exp, *FINISHED):
-            if spec["resumePolicy"] != "LongRunning":
+            if spec["resumePolicy"] == "Never":
                 self._close_suggestion(exp)
             most, made = spec.get("maxTrialCount"), status.get("trials", 0)
             if made and (most is None or (restartable(exp) and most > made)):
                 unmark(exp, *FINISHED)
                 mark(exp, "Restarting", "ExperimentRestarting", "Experiment is restarted")
-                self._reopen_suggestion(exp)
             elif not status.get("trialsRunning"):
                 return
         if is_true(exp, "Created"):
@@ -115,7 +114,7 @@ class Controller:
         spec, status = exp["spec"], exp["status"]
         parallel, most = spec["parallelTrialCount"], spec.get("maxTrialCount")
         active = count_of(status, "Pending") + count_of(status, "Running")
-        ended = sum(count_of(status, end) for end in ("Succeeded", "Failed", "Killed", "EarlyStopped"))
+        ended = sum(count_of(status, end) for end in ("Succeeded", "Failed", "Killed"))
         wanted = parallel if most is None else min(parallel, most - ended)
         if active > parallel:
             self._delete_newest(exp, made, active - parallel)
@@ -173,23 +172,12 @@ class Controller:
         if suggestion is None or is_true(suggestion, *FINISHED):
             return
         why = "Suggestion is succeeded"
-        for type_, thing in (
-            ("Running", "Suggestion is not running"),
-            ("DeploymentReady", "Deployment is not ready"),
-        ):
-            if is_true(suggestion, type_):
-                mark(suggestion, type_, why, thing, "False")
-        never = exp["spec"]["resumePolicy"] == "Never"
-        end = "can't be restarted" if never else "suggestion volume is not deleted, can be restarted"
-        mark(suggestion, "Succeeded", "Experiment is succeeded", f"{why}, {end}")
+        if is_true(suggestion, "Running"):
+            mark(suggestion, "Running", why, "Suggestion is not running", "False")
+        if is_true(suggestion, "DeploymentReady"):
+            mark(suggestion, "DeploymentReady", why, "Deployment is not ready", "False")
+        mark(suggestion, "Succeeded", "Experiment is succeeded", f"{why}, can't be restarted")
         save(self._store, suggestion)
-
-    def _reopen_suggestion(self, exp: Object) -> None:
-        suggestion = self._suggestion_of(exp)
-        if suggestion and exp["spec"]["resumePolicy"] == "FromVolume":
-            unmark(suggestion, "Succeeded")
-            mark(suggestion, "Running", "Experiment is restarting", "Suggestion is not running", "False")
-            save(self._store, suggestion)
 
     def _suggestion(self, suggestion: Object) -> None:
         meta, status = suggestion["metadata"], suggestion["status"]
@@ -198,21 +186,18 @@ class Controller:
             return
         if not is_true(suggestion, "Created"):
             begin(suggestion)
-        elif (algorithm := exp["spec"]["algorithm"]["algorithmName"]) not in SERVED:
-            mark(suggestion, "DeploymentReady", "DeploymentNotReady", "Deployment is not ready", "False")
             save(self._store, suggestion)
-            raise ServiceError(f"no service for {algorithm} runs here, only for {', '.join(SERVED)}")
-        else:
-            mark(suggestion, "DeploymentReady", "DeploymentReady", "Deployment is ready")
-            running = is_true(suggestion, "Running")
-            if why := None if running else objection(exp):
-                text = f"Validation failed: ValidateAlgorithmSettings Error: {why}"
-                finish(suggestion, "Failed", "SuggestionFailed", text)
-            else:
-                mark(suggestion, "Running", "SuggestionRunning", "Suggestion is running")
-                save(self._store, suggestion)
-                given = status.get("suggestions", [])
-                if (missing := suggestion["spec"]["requests"] - len(given)) > 0:
-                    given += self._services.next(suggestion, exp, self._trials(exp), missing)
-                    status |= {"suggestions": given, "suggestionCount": len(given)}
+            return
+        mark(suggestion, "DeploymentReady", "DeploymentReady", "Deployment is ready")
+        if not is_true(suggestion, "Running") and (why := objection(exp)):
+            text = f"Validation failed: ValidateAlgorithmSettings Error: {why}"
+            finish(suggestion, "Failed", "SuggestionFailed", text)
+            save(self._store, suggestion)
+            return
+        mark(suggestion, "Running", "SuggestionRunning", "Suggestion is running")
+        save(self._store, suggestion)
+        given = status.get("suggestions", [])
+        if (missing := suggestion["spec"]["requests"] - len(given)) > 0:
+            given += self._services.next(suggestion, exp, missing)
+            status |= {"suggestions": given, "suggestionCount": len(given)}
         save(self._store, suggestion)

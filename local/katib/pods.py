@@ -7,8 +7,6 @@ from local.kubernetes.kinds import Object, clone
 from local.kubernetes.store import Store
 
 TRIAL = "katib.kubeflow.org/trial"
-IMAGES = "ghcr.io/kubeflow/katib"
-REQUESTS = {"cpu": "50m", "ephemeral-storage": "500Mi", "memory": "10Mi"}
 # Recorded where Katib ran outside the cluster; inside it would ask the image's registry for the entrypoint.
 NO_COMMAND = (
     "Failed to create k8schain: unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST "
@@ -31,8 +29,7 @@ def admit(store: Store, pod: Object) -> Object:
         raise denied("mutator.pod", f"{why} {[one['name'] for one in containers]}")
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{TRIAL}']"}}
     main.setdefault("env", []).append({"name": "KATIB_TRIAL_NAME", "valueFrom": source})
-    if spec["metricsCollector"]["collector"]["kind"] != "Push":
-        _collect(new, main, trial)
+    _collect(new, main, trial)
     return new
 
 
@@ -48,33 +45,31 @@ def _trial_of(store: Store, pod: Object) -> Object | None:
 
 def _collect(pod: Object, main: Object, trial: Object) -> None:
     collector, objective = trial["spec"]["metricsCollector"], trial["spec"]["objective"]
-    events = collector["collector"]["kind"] == "TensorFlowEvent"
-    folder = collector["source"]["fileSystemPath"]["path"] if events else "/var/log/katib"
-    place = folder if events else f"{folder}/metrics.log"
-    metrics = ";".join([objective["objectiveMetricName"], *objective.get("additionalMetricNames", [])])
-    args = ["-t", trial["metadata"]["name"], "-m", metrics, "-o-type", objective["type"]]
-    args += ["-s-db", "katib-db-manager.kubeflow:6789", "-path", place]
-    args += [] if events else ["-format", "TEXT"]
+    if collector["collector"]["kind"] != "TensorFlowEvent":
+        raise denied("mutator.pod", "the local Katib collects from TensorFlow events only")
+    folder = collector["source"]["fileSystemPath"]["path"]
+    args = ["-t", trial["metadata"]["name"], "-m", objective["objectiveMetricName"]]
+    args += ["-o-type", objective["type"], "-s-db", "katib-db-manager.kubeflow:6789", "-path", folder]
     mount = {"name": "metrics-volume", "mountPath": folder}
     sidecar = {
-        "name": "metrics-collector" if events else "metrics-logger-and-collector",
-        "image": f"{IMAGES}/{'tfevent' if events else 'file'}-metrics-collector:latest",
+        "name": "metrics-collector",
+        "image": "ghcr.io/kubeflow/katib/tfevent-metrics-collector:latest",
         "args": args,
         "imagePullPolicy": "IfNotPresent",
         "resources": {
-            "limits": {"cpu": "500m", "ephemeral-storage": "5Gi", "memory": "1Gi" if events else "100Mi"},
-            "requests": dict(REQUESTS),
+            "limits": {"cpu": "500m", "ephemeral-storage": "5Gi", "memory": "1Gi"},
+            "requests": {"cpu": "50m", "ephemeral-storage": "500Mi", "memory": "10Mi"},
         },
         "volumeMounts": [mount],
     }
-    _wrap(main, [] if events else [f"1>{place} 2>&1"], folder)
+    _wrap(main, folder)
     main.setdefault("volumeMounts", []).append(dict(mount))
     pod["spec"]["containers"].append(sidecar)
     pod["spec"].setdefault("volumes", []).append({"name": "metrics-volume", "emptyDir": {}})
     pod["spec"]["shareProcessNamespace"] = True
 
 
-def _wrap(main: Object, redirect: list[str], folder: str) -> None:
+def _wrap(main: Object, folder: str) -> None:
     """Words are joined by one space, unquoted; Kubernetes makes `$$` of `$$$$`, sh its process id of that."""
     if not main.get("command"):
         raise denied("mutator.pod", NO_COMMAND)
@@ -82,4 +77,4 @@ def _wrap(main: Object, redirect: list[str], folder: str) -> None:
     shell = words[:2] if words[:2] in (["sh", "-c"], ["bash", "-c"]) else []
     marker = str(PurePosixPath(folder) / "$$$$.pid")
     main["command"] = shell or ["sh", "-c"]
-    main["args"] = [" ".join([*words[len(shell) :], *redirect, "&& echo completed >", marker])]
+    main["args"] = [" ".join([*words[len(shell) :], "&& echo completed >", marker])]

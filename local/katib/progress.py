@@ -4,9 +4,9 @@ from local.katib.collector import UNAVAILABLE
 from local.katib.status import conditions_of, finish, mark
 from local.kubernetes.kinds import Object, timestamp
 
-TRIAL_ENDS = ("Killed", "Failed", "Succeeded", "EarlyStopped", "MetricsUnavailable")
+TRIAL_ENDS = ("Killed", "Failed", "Succeeded", "MetricsUnavailable")
 # Looked at in this order: a killed trial is killed, whatever else is true of it.
-STATES = ("Killed", "Failed", "Succeeded", "EarlyStopped", "Running", "MetricsUnavailable")
+STATES = ("Killed", "Failed", "Succeeded", "Running", "MetricsUnavailable")
 
 
 def count_of(status: Object, state: str) -> int:
@@ -62,13 +62,10 @@ def _best(objective: Object, trials: list[Object]) -> tuple[Object | None, bool]
 
 def objective_value(trial: Object, strategy: str = "") -> str:
     """The objective by the trial's own strategy: min, max or latest."""
-    objective = trial["spec"]["objective"]
-    name = objective["objectiveMetricName"]
-    chosen = strategy or next(one["value"] for one in objective["metricStrategies"] if one["name"] == name)
+    chosen = strategy or trial["spec"]["objective"]["metricStrategies"][0]["value"]
     for metric in trial.get("status", {}).get("observation", {}).get("metrics", []):
-        if metric["name"] == name:
-            value: str = metric["latest"] if metric[chosen] == UNAVAILABLE else metric[chosen]
-            return value
+        value: str = metric["latest"] if metric[chosen] == UNAVAILABLE else metric[chosen]
+        return value
     return UNAVAILABLE
 
 

@@ -1,18 +1,15 @@
-"""The algorithm services: random as hyperopt samples it, grid as optuna walks it, sobol with goptuna's ways.
+"""The algorithm services: random as hyperopt samples it, grid as optuna walks it.
 
-A service here has no state but the number of assignments it has given: sample i of a seed is always the same.
-sobol draws uniformly, without its sequence; it is here for goptuna's refusal to go on after a killed trial.
+A service here has no state but the number of assignments it has given: sample i of one Suggestion is always
+the same.
 """
 
 import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable
 
 from local.kubernetes.kinds import Object, suffix
-
-SERVED = ("random", "grid", "sobol")
 
 
 class ServiceError(Exception):
@@ -25,19 +22,12 @@ class Suggestions:
     def __init__(self) -> None:
         self._given: Counter[str] = Counter()
 
-    def next(
-        self, suggestion: Object, experiment: Object, trials: Iterable[Object], count: int
-    ) -> list[Object]:
+    def next(self, suggestion: Object, experiment: Object, count: int) -> list[Object]:
         """So many new assignments. Raises ServiceError."""
-        algorithm = experiment["spec"]["algorithm"]
-        if algorithm["algorithmName"] == "sobol":
-            _refuse_killed(trials)
-        uid = suggestion["metadata"]["uid"]
-        seed = _settings(algorithm).get("random_state", uid)
-        made = []
+        uid, made = suggestion["metadata"]["uid"], []
         try:
             for index in range(self._given[uid], self._given[uid] + count):
-                values = _sample(experiment["spec"], seed, index)
+                values = _sample(experiment["spec"], uid, index)
                 name = f"{experiment['metadata']['name']}-{suffix(8)}"
                 assignments = [{"name": key, "value": value} for key, value in values.items()]
                 made.append({"name": name, "parameterAssignments": assignments})
@@ -51,13 +41,7 @@ class Suggestions:
 def objection(experiment: Object) -> str:
     """What ValidateAlgorithmSettings says against the experiment, or nothing."""
     spec = experiment["spec"]
-    name = spec["algorithm"]["algorithmName"]
-    for key, value in _settings(spec["algorithm"]).items():
-        if key != "random_state":
-            return f"unknown setting {key} for algorithm {name}"
-        if not value.isdecimal():
-            return f"failed to validate {key}({value}): invalid literal for int() with base 10: '{value}'"
-    if name != "grid":
+    if spec["algorithm"]["algorithmName"] != "grid":
         return ""
     try:
         count = math.prod(len(_points(one)) for one in spec["parameters"])
@@ -65,17 +49,6 @@ def objection(experiment: Object) -> str:
         return f"failed to validate parameters({[one['name'] for one in spec['parameters']]}): {error}"
     most = spec.get("maxTrialCount", 0)
     return f"Max Trial Count: {most} > all possible search combinations: {count}" if most > count else ""
-
-
-def _settings(algorithm: Object) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in algorithm.get("algorithmSettings", [])}
-
-
-def _refuse_killed(trials: Iterable[Object]) -> None:
-    for trial in trials:
-        conditions = trial.get("status", {}).get("conditions")
-        if conditions and conditions[-1].get("type") == "Killed":
-            raise ServiceError("rpc error: code = Internal desc = Unexpected Trial condition: KILLED")
 
 
 def _sample(spec: Object, seed: str, index: int) -> dict[str, str]:
@@ -89,17 +62,15 @@ def _sample(spec: Object, seed: str, index: int) -> dict[str, str]:
 
 
 def _draw(rng: random.Random, parameter: Object) -> str:
-    """hyperopt rounds to multiples of the step, which may leave the range; normal ones are not clipped."""
+    """hyperopt rounds to multiples of the step, which may leave the range."""
     kind, space = parameter["parameterType"], parameter["feasibleSpace"]
-    if kind in ("categorical", "discrete"):
+    if kind == "categorical":
         return str(rng.choice(space.get("list", [])))
-    logarithmic = space["distribution"].startswith("log")
-    low, high = (math.log(float(space[key])) if logarithmic else float(space[key]) for key in ("min", "max"))
-    if space["distribution"].lower().endswith("normal"):
-        value = rng.gauss((low + high) / 2, (high - low) / 6)
+    low, high = float(space["min"]), float(space["max"])
+    if space["distribution"] == "logUniform":
+        value = math.exp(rng.uniform(math.log(low), math.log(high)))
     else:
         value = rng.uniform(low, high)
-    value = math.exp(value) if logarithmic else value
     step = float(space.get("step") or (kind == "int"))
     value = round(value / step) * step if step else value
     return str(int(value)) if kind == "int" else str(value)
@@ -107,7 +78,7 @@ def _draw(rng: random.Random, parameter: Object) -> str:
 
 def _points(parameter: Object) -> list[str]:
     kind, space = parameter["parameterType"], parameter["feasibleSpace"]
-    if kind in ("categorical", "discrete"):
+    if kind == "categorical":
         return [str(one) for one in space.get("list", [])]
     if kind == "int":
         return [str(n) for n in range(int(space["min"]), int(space["max"]) + 1, int(space.get("step") or 1))]

@@ -2,7 +2,7 @@
 
 Katib replaces `${trialParameters.x}` in the JSON text of the template: a value with a quote in it breaks the
 object, or becomes part of it. A batch/v1 Job must survive a round trip through Go's struct, which loses
-unknown fields and everything empty that is marked `omitempty`.
+unknown fields and empty ones. Of the trial itself only its name can be asked for here, and only Jobs run.
 """
 
 import json
@@ -15,12 +15,9 @@ from local.kubernetes.schema import Decoding
 
 Rule = tuple[object, str]  # what makes it wrong, what is said then
 PATH = "spec.trialTemplate"
-META = re.compile(r"\$\{trialSpec\.(Name|Namespace|Kind|APIVersion|(Labels|Annotations)\[(.+)\])\}")
+TRIAL_NAME = "${trialSpec.Name}"
 PLACEHOLDER = re.compile(r"\$\{trialParameters\..+?\}")
-OMITTED_FALSE = ("hostNetwork", "hostPID", "hostIPC", "readOnly", "stdin", "stdinOnce", "tty")
-OMITTED_MAPS = ("labels", "annotations", "nodeSelector", "matchLabels")
 NAMELESS = "name and reference must be specified and name must not contain '{' or '}'"
-UNKNOWN = "unable to find non-meta parameter from TrialParameters in ParameterAssignment"
 UNUSED = "unable to find parameter from ParameterAssignment in TrialParameters"
 
 
@@ -39,21 +36,15 @@ def required(path: str, why: str = "must be specified") -> str:
 def fill(experiment: Object, trial: str, assignments: list[Object]) -> Object:
     """The object of one trial. Raises ReconcileError in the real controller's words [01-events-q-quote]."""
     template, namespace = experiment["spec"]["trialTemplate"], experiment["metadata"]["namespace"]
-    given = {one["name"]: one["value"] for one in assignments}
-    text, used = _text(template["trialSpec"]), 0
-    for parameter in template["trialParameters"]:
-        reference = parameter["reference"]
-        if meta := META.search(reference):
-            value = _meta(template["trialSpec"], meta, trial, namespace)
-        elif reference in given:
-            value, used = given[reference], used + 1
-        else:
-            raise ReconcileError(f"{UNKNOWN}: parameter: {reference}, parameter assignment: {_go(given)}")
-        text = text.replace(f"${{trialParameters.{parameter['name']}}}", value)
-    if used != len(assignments):
+    values = {TRIAL_NAME: trial} | {one["name"]: one["value"] for one in assignments}
+    used = [one["reference"] for one in template["trialParameters"] if one["reference"] != TRIAL_NAME]
+    if len(used) != len(assignments):
         shown = _structs(assignments, "name", "value")
-        count = f"non-meta trial parameter count: {used}"
+        count = f"non-meta trial parameter count: {len(used)}"
         raise ReconcileError(f"{UNUSED}: parameter assignments: {shown}, {count}")
+    text = _text(template["trialSpec"])
+    for parameter in template["trialParameters"]:
+        text = text.replace(f"${{trialParameters.{parameter['name']}}}", values[parameter["reference"]])
     try:
         run: Object = json.loads(text)
     except ValueError as error:
@@ -82,8 +73,7 @@ def _placeholder_rules(template: Object, declared: list[Object]) -> Iterator[Rul
     """One thing wrong with a parameter hides the next, as in the real one."""
     text, parameters = _text(template["trialSpec"]), template["trialParameters"]
     shown = _structs(parameters, "name", "description", "reference")
-    twice = f"can't be duplicated in {PATH}.trialParameters: {shown}"
-    known = [one.get("name") for one in declared]
+    known = [TRIAL_NAME, *(one.get("name") for one in declared)]
     seen: set[tuple[str, str]] = set()
     for index, parameter in enumerate(parameters):
         path = f"{PATH}.trialParameters[{index}]"
@@ -93,12 +83,12 @@ def _placeholder_rules(template: Object, declared: list[Object]) -> Iterator[Rul
             yield True, invalid(path, "", NAMELESS)
         elif again := [field for field in fields if field in seen]:
             key, value = again[0]
-            yield True, invalid(f"{path}.{key}", value, f"parameter {key} {value} {twice}")
+            why = f"parameter {key} {value} can't be duplicated in {PATH}.trialParameters: {shown}"
+            yield True, invalid(f"{path}.{key}", value, why)
         else:
             seen.update(fields)
             why = f"parameter reference {reference} does not exist in spec.parameters: {_go(declared)}"
-            wrong = known and reference not in known and not META.search(reference)
-            yield wrong, invalid(f"{path}.reference", reference, why)
+            yield declared and reference not in known, invalid(f"{path}.reference", reference, why)
             placeholder = f"${{trialParameters.{name}}}"
             if placeholder not in text:
                 why = f"parameter name: {name} in spec.trialParameters not found in {PATH}: {text}"
@@ -117,9 +107,9 @@ def _object_rules(run: Object) -> Iterator[Rule]:
     yield meta.get("name") or meta.get("namespace"), invalid(PATH, "", why)
     nameless = not (run.get("apiVersion") and run.get("kind"))
     yield nameless, required(PATH, f"APIVersion and Kind in {PATH} must be specified")
-    if (run.get("apiVersion"), run.get("kind")) == ("batch/v1", "Job"):
-        why = _job_problem(run)
-        yield why, invalid(PATH, "", f"invalid {PATH}: {why}")
+    is_job = (run.get("apiVersion"), run.get("kind")) == ("batch/v1", "Job")
+    problem = _job_problem(run) if is_job else "the local Katib runs Jobs only"
+    yield not nameless and problem, invalid(PATH, "", f"invalid {PATH}: {problem}")
 
 
 def _job_problem(run: Object) -> str:
@@ -134,21 +124,10 @@ def _job_problem(run: Object) -> str:
 
 def _lost(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any]]:
     for key, value in before.items() if isinstance(before, dict) else enumerate(before):
-        empty = value is None or value == "" or value == [] or (value == {} and key in OMITTED_MAPS)
-        empty |= value is False and key in OMITTED_FALSE
-        if empty or (isinstance(before, dict) and key not in after):
+        if value in (None, "", []) or (isinstance(before, dict) and key not in after):
             yield f"{path}/{key}", value
         elif isinstance(value, dict | list):
             yield from _lost(value, after[key], f"{path}/{key}")
-
-
-def _meta(template: Object, meta: re.Match[str], trial: str, namespace: str) -> str:
-    own = {"Name": trial, "Namespace": namespace, "Kind": template["kind"]}
-    own["APIVersion"] = template["apiVersion"]
-    entries = template.get("metadata", {}).get(meta[2].lower(), {}) if meta[2] else own
-    if (key := meta[3] or meta[1]) not in entries:
-        raise ReconcileError(f"illegal reference of trial metadata: {meta[0]}")
-    return str(entries[key])
 
 
 def _text(template: Object) -> str:

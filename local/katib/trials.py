@@ -8,7 +8,7 @@ import re
 from local.katib.collector import UNAVAILABLE, MetricsStore
 from local.katib.progress import TRIAL_ENDS, objective_value
 from local.katib.status import begin, conditions_of, finalizing, finish, is_true, mark, owner, save
-from local.katib.templates import ReconcileError, fill
+from local.katib.templates import fill
 from local.kubernetes.kinds import Object, timestamp
 from local.kubernetes.store import Store
 
@@ -57,8 +57,6 @@ def _job(store: Store, trial: Object) -> Object | None:
     """A live trial without its Job gets it again; an ended one without `retain` loses it."""
     run, ended = trial["spec"]["runSpec"], is_true(trial, *TRIAL_ENDS)
     meta = run["metadata"]
-    if run["kind"] != "Job":
-        raise ReconcileError(f'no matches for kind "{run["kind"]}" in version "{run["apiVersion"]}"')
     job = store.get("Job", meta["namespace"], meta["name"])
     if job is None and not ended:
         job = store.create({**run, "metadata": {**meta, "ownerReferences": [owner(trial)]}})
@@ -76,8 +74,8 @@ def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) ->
         why = f"{failed.get('message', '')} {failed.get('reason', '')}"
         event = "Normal", "JobFailed", f"{said} has failed. {why}"
     elif complete := _met(spec["successCondition"], job):
-        names = [one["name"] for one in spec["objective"]["metricStrategies"]]
-        observation = metrics.observation(trial["metadata"]["name"], names)
+        metric = spec["objective"]["objectiveMetricName"]
+        observation = metrics.observation(trial["metadata"]["name"], metric)
         if observation is None:
             return
         status["observation"] = observation

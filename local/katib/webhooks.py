@@ -1,7 +1,7 @@
 """Katib's webhook on Experiments: defaults, then refusals as HTTP 400 without a reason, in the real words.
 
 What the real one lets through is let through here: a minimum above the maximum, `min: "x"`, a parameter named
-twice, no choices. Of the collectors only StdOut, TensorFlowEvent and Push are known.
+twice, no choices. What only the real one has (other algorithms, early stopping, ...) is refused.
 """
 
 import re
@@ -13,12 +13,9 @@ from local.katib.templates import Rule, invalid, required, template_rules
 from local.kubernetes.kinds import Object, Refused, clone, refusal
 from local.kubernetes.store import Store
 
-ALGORITHMS = (
-    *("random", "tpe", "grid", "hyperband", "bayesianoptimization", "cmaes", "sobol", "multivariate-tpe"),
-    *("enas", "darts", "pbt"),
-)
-TYPES = ("double", "int", "categorical", "discrete", "unknown")
-DISTRIBUTIONS = ("uniform", "logUniform", "normal", "logNormal", "unknown")
+ALGORITHMS = ("random", "grid")
+TYPES = ("double", "int", "categorical")
+DISTRIBUTIONS = ("uniform", "logUniform")
 COUNTS = ("maxFailedTrialCount", "maxTrialCount", "parallelTrialCount")
 INJECTION = "katib.kubeflow.org/metrics-collector-injection"
 CONDITION = 'status.conditions.#(type=="{}")#|#(status=="True")#'
@@ -36,16 +33,24 @@ DIRECTORY = (
     "directory path where tensorflow event files exist is required by "
     ".spec.metricsCollectorSpec.source.fileSystemPath.path"
 )
-SUCCESS = {"Job": "Complete", "TrainJob": "Complete", "PyTorchJob": "Succeeded"}
-FIELDS = {"parameters", "objective", "algorithm", "earlyStopping", "trialTemplate", "metricsCollectorSpec"}
-FIELDS |= {*COUNTS, "nasConfig", "resumePolicy"}
-SPACE = ("min", "max", "step", "list")
+FIELDS = {
+    "parameters",
+    "objective",
+    "algorithm",
+    "trialTemplate",
+    "metricsCollectorSpec",
+    "resumePolicy",
+    *COUNTS,
+}
+REAL = ("earlyStopping", "nasConfig", "algorithm.algorithmSettings", "objective.additionalMetricNames")
 # Fields people write with the wrong JSON type: Go's struct, the path as its decoder names it, Go's type.
 TYPED = {
     **{f"ExperimentSpec.spec.{count}": "int32" for count in COUNTS},
-    **{f"FeasibleSpace.spec.parameters.feasibleSpace.{key}": "string" for key in SPACE},
+    **{
+        f"FeasibleSpace.spec.parameters.feasibleSpace.{key}": "string"
+        for key in ("min", "max", "step", "list")
+    },
     "ObjectiveSpec.spec.objective.goal": "float64",
-    "AlgorithmSetting.spec.algorithm.algorithmSettings.value": "string",
     "TrialTemplate.spec.trialTemplate.retain": "bool",
 }
 GO: dict[str, tuple[type, ...]] = {"int32": (int,), "float64": (int, float), "bool": (bool,)}
@@ -70,6 +75,9 @@ def admit(store: Store, experiment: Object) -> Object:
             if not isinstance(value, GO.get(go, (str,))) or isinstance(value, bool) != (go == "bool"):
                 field = f"into Go struct field {struct}.{path} of type {go}"
                 raise denied("defaulter.experiment", f"json: cannot unmarshal {JSON[type(value)]} {field}")
+    for field in REAL:
+        if next(_leaves(new, ["spec", *field.split(".")]), None):
+            raise denied("validator.experiment", f"the local Katib has no spec.{field}")
     new["spec"] = {key: value for key, value in new.get("spec", {}).items() if key in FIELDS}
     _set_defaults(new["spec"])
     namespace = store.get("Namespace", "", meta["namespace"]) or {"metadata": {}}
@@ -93,23 +101,17 @@ def _leaves(value: Any, path: list[str]) -> Iterator[Any]:
 
 
 def _set_defaults(spec: Object) -> None:
-    for field, value in (("parallelTrialCount", 3), ("resumePolicy", "Never")):
-        spec.setdefault(field, value)
+    spec.setdefault("parallelTrialCount", 3)
+    spec.setdefault("resumePolicy", "Never")
     if objective := spec.get("objective"):
         value = {"minimize": "min", "maximize": "max"}.get(objective.get("type"), "latest")
-        strategies = objective.setdefault("metricStrategies", [])
-        metrics = [objective.get("objectiveMetricName", ""), *objective.get("additionalMetricNames", [])]
-        named = {one["name"] for one in strategies}
-        strategies += [{"name": metric, "value": value} for metric in metrics if metric not in named]
+        strategy = {"name": objective.get("objectiveMetricName", ""), "value": value}
+        objective.setdefault("metricStrategies", [strategy])
     template = spec.get("trialTemplate") or {}
-    if good := SUCCESS.get((template.get("trialSpec") or {}).get("kind", "")):
-        template.setdefault("successCondition", CONDITION.format(good))
+    if (template.get("trialSpec") or {}).get("kind") == "Job":
+        template.setdefault("successCondition", CONDITION.format("Complete"))
         template.setdefault("failureCondition", CONDITION.format("Failed"))
-    metrics_collector = spec.setdefault("metricsCollectorSpec", {})
-    if metrics_collector.setdefault("collector", {"kind": "StdOut"}).get("kind") == "TensorFlowEvent":
-        place = metrics_collector.setdefault("source", {}).setdefault("fileSystemPath", {})
-        for field, text in (("kind", "Directory"), ("path", "/var/log/katib/tfevent/")):
-            place.setdefault(field, text)
+    spec.setdefault("metricsCollectorSpec", {"collector": {"kind": "StdOut"}})
     for parameter in spec.get("parameters", []):
         parameter.setdefault("feasibleSpace", {}).setdefault("distribution", "uniform")
 
@@ -125,20 +127,17 @@ def _rules(new: Object, old: Object | None) -> Iterator[Rule]:
     if any(wrong for wrong, _ in objective):
         return
     yield "algorithm" not in spec, required("spec.algorithm")
-    asked = (("algorithm", "Suggestion", ALGORITHMS), ("earlyStopping", "EarlyStopping", ("medianstop",)))
-    for field, title, known in asked:
-        if field in spec:
-            path, chosen = f"spec.{field}.algorithmName", spec[field].get("algorithmName", "")
-            kind = "suggestion" if field == "algorithm" else "early stopping"
-            why = f"failed to find {kind} config for algorithm: {chosen} in ConfigMap: katib-config"
-            yield not chosen, required(path)
-            text = f"unable to get {title} config data for algorithm {chosen}: {why}"
-            yield chosen not in known, invalid(path, chosen, text)
+    if "algorithm" in spec:
+        path, chosen = "spec.algorithm.algorithmName", spec["algorithm"].get("algorithmName", "")
+        yield not chosen, required(path)
+        why = f"failed to find suggestion config for algorithm: {chosen} in ConfigMap: katib-config"
+        text = f"unable to get Suggestion config data for algorithm {chosen}: {why}"
+        yield chosen not in ALGORITHMS, invalid(path, chosen, text)
     policy = spec["resumePolicy"]
-    wrong = policy not in ("Never", "LongRunning", "FromVolume")
+    wrong = policy not in ("Never", "LongRunning")
     yield wrong, invalid("spec.resumePolicy", policy, "invalid ResumePolicyType")
     yield from template_rules(spec)
-    nothing = not spec.get("parameters") and "nasConfig" not in spec
+    nothing = not spec.get("parameters")
     yield nothing, required("spec", "spec.parameters or spec.nasConfig must be specified")
     for index, parameter in enumerate(spec.get("parameters", [])):
         yield from _parameter_rules(f"spec.parameters[{index}]", parameter)
@@ -169,13 +168,10 @@ def _objective_rules(objective: Object | None) -> Iterator[Rule]:
     path, given = "spec.objective", objective or {}
     yield objective is None, required(path)
     if objective is not None:
-        name, more = given.get("objectiveMetricName", ""), given.get("additionalMetricNames", [])
         type_ = given.get("type", "")
         wrong = type_ not in ("minimize", "maximize")
         yield wrong, invalid(f"{path}.type", type_, "must be minimize or maximize")
-        yield not name, required(f"{path}.objectiveMetricName")
-        why = "should not contain spec.objective.objectiveMetricName"
-        yield name in more, invalid(f"{path}.additionalMetricNames", more, why)
+        yield not given.get("objectiveMetricName"), required(f"{path}.objectiveMetricName")
 
 
 def _parameter_rules(path: str, parameter: Object) -> Iterator[Rule]:
@@ -190,18 +186,16 @@ def _parameter_rules(path: str, parameter: Object) -> Iterator[Rule]:
         yield listed, invalid(f"{path}.list", listed, f"feasibleSpace.list is not {of_kind}")
         why = f"feasibleSpace.max or feasibleSpace.min must be specified for parameterType: {kind}"
         yield not (space.get("max") and space.get("min")), required(f"{path}.max", why)
-    elif kind in ("categorical", "discrete"):
+    elif kind == "categorical":
         wrong = any(space.get(key) for key in ("max", "min", "step"))
         yield wrong, invalid(path, space, f"feasibleSpace .max, .min and .step is not {of_kind}")
 
 
 def _collector_rules(path: str, metrics_collector: Object) -> Iterator[Rule]:
     kind = metrics_collector["collector"].get("kind", "")
-    known = kind in ("StdOut", "TensorFlowEvent", "Push")
+    known = kind in ("StdOut", "TensorFlowEvent")
     yield not known, invalid(f"{path}.collector.kind", kind, f"invalid metrics collector kind: {kind}")
     if kind == "TensorFlowEvent":
-        place = metrics_collector["source"]["fileSystemPath"]
-        wrong = place["kind"] != "Directory" or not place["path"].startswith("/")
+        place = metrics_collector.get("source", {}).get("fileSystemPath", {})
+        wrong = place.get("kind") != "Directory" or not place.get("path", "").startswith("/")
         yield wrong, required(f"{path}.source", DIRECTORY)
-        form = place.get("format")
-        yield form, invalid(f"{path}.source.fileSystemPath.format", form, "must be empty")

@@ -77,7 +77,7 @@ class World:
         await self.settle()
 
     def losses(self, *values: str) -> list[Reported]:
-        return [Reported("loss", value, second) for second, value in enumerate(values)]
+        return [Reported(value, second) for second, value in enumerate(values)]
 
     async def succeed(self, trial: str, *losses: str) -> None:
         self.katib.metrics.report(trial, self.losses(*losses or ("0.9", "0.31")))

@@ -51,26 +51,6 @@ async def test_the_job_deleted_first_is_a_restart_and_no_kill(world):
     assert world.jobs() == [trial]
 
 
-@pytest.mark.parametrize("algorithm", ["random", "sobol"])
-async def test_killed_as_the_first_condition_lets_every_algorithm_go_on(world, algorithm):
-    await world.experiment(algorithm={"algorithmName": algorithm})
-    await world.kill(world.trials()[0])
-    assert world.status()["trials"] == 2
-
-
-async def test_killed_as_the_last_condition_stalls_goptuna_for_ever(world):
-    await world.experiment(algorithm={"algorithmName": "sobol"})
-    (killed,) = world.trials()
-    await world.kill(killed, first=False)
-    assert world.conditions() == RUNNING
-    assert (world.status()["trials"], world.status()["killedTrialList"]) == (1, [killed])
-    (recorded,) = world.recorded("katib/02g-events-last")["body"]["items"]
-    assert (recorded["type"], recorded["reason"], recorded["message"]) in world.events("sweep")
-    repaired = world.status(killed, "Trial")["conditions"]
-    await world.patch("Trial", killed, {"status": {"conditions": repaired[::-1]}}, "status")
-    assert world.status()["trials"] == 2
-
-
 @pytest.mark.parametrize(
     ("type_", "reason"), [("Succeeded", "SweepbotDrained"), ("Failed", "SweepbotCancelled")]
 )
@@ -145,9 +125,9 @@ async def test_the_gate_stays_shut_after_a_failure(world):
         world.store.patch("Experiment", "kaniko", "sweep", {"spec": {"maxTrialCount": 6}})
 
 
-@pytest.mark.parametrize("policy", ["LongRunning", "FromVolume"])
-async def test_a_finished_experiment_can_be_extended_as_recorded(world, policy):
-    await world.experiment(maxTrialCount=2, parallelTrialCount=2, maxFailedTrialCount=1, resumePolicy=policy)
+async def test_a_finished_experiment_can_be_extended_as_recorded(world):
+    counts = {"maxTrialCount": 2, "parallelTrialCount": 2, "maxFailedTrialCount": 1}
+    await world.experiment(**counts, resumePolicy="LongRunning")
     for trial in world.trials():
         await world.succeed(trial)
     ended = world.status()["completionTime"]
@@ -172,4 +152,4 @@ async def test_lowering_parallel_deletes_the_newest_whatever_their_state(world):
     assert world.status()["trials"] == 2
     assert world.trials() == oldest
     assert world.store.get("Suggestion", "kaniko", "sweep")["spec"]["requests"] == 2
-    assert world.katib.metrics.observation(newest, ["loss"]) is None
+    assert world.katib.metrics.observation(newest, "loss") is None

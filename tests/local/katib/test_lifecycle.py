@@ -78,7 +78,7 @@ async def test_a_trial_without_metrics_stays_running_until_they_arrive(world):
     (trial,) = world.trials()
     await world.job_ends(trial, ("Complete", "CompletionsReached", "m"))
     assert world.conditions(trial, "Trial")[-1] == ("Running", "True", "TrialRunning")
-    world.katib.metrics.report(trial, [Reported("loss", "0.5", 1)])
+    world.katib.metrics.report(trial, [Reported("0.5", 1)])
     await world.settle()
     assert world.conditions(trial, "Trial")[-1][0] == "Succeeded"
 
@@ -195,7 +195,7 @@ async def test_a_deleted_experiment_takes_nothing_up_again(world):
     world.store.delete("Trial", "kaniko", trial)
     await world.settle()
     assert world.store.get("Trial", "kaniko", trial) is None
-    assert world.katib.metrics.observation(trial, ["loss"]) is None
+    assert world.katib.metrics.observation(trial, "loss") is None
 
 
 async def test_a_value_with_a_quote_leaves_the_experiment_created_with_only_an_event(world):

@@ -58,21 +58,6 @@ async def test_a_trial_pod_is_rewritten_as_recorded(world):
     assert comparable(pod) == comparable(recorded)
 
 
-async def test_a_pod_whose_output_is_collected_is_rewritten_as_recorded(world):
-    body = world.recorded("13-201-create-defaulted-by-webhook")["request_body"]
-    world.store.create(body)
-    await world.settle()
-    trial = world.trials("kx")[0]
-    main, sidecar = world.store.create(pod_of(world, trial))["spec"]["containers"]
-    (recorded,) = world.recorded("15-trial-pod-injected")["body"]["items"]
-    wanted_main, wanted_sidecar = recorded["spec"]["containers"]
-    numbers = re.compile(r"0\.\d+")
-    assert numbers.sub("N", main["args"][0]) == numbers.sub("N", wanted_main["args"][0])
-    assert sidecar["args"][2:] == wanted_sidecar["args"][2:]
-    assert sidecar["resources"] == wanted_sidecar["resources"]
-    assert (sidecar["name"], sidecar["image"]) == (wanted_sidecar["name"], wanted_sidecar["image"])
-
-
 async def test_a_pod_of_anything_else_is_left_alone(world):
     spec = {"containers": [{"name": "main", "image": "x"}], "restartPolicy": "Never"}
     pod = {
@@ -99,6 +84,13 @@ async def test_words_of_a_command_are_joined_without_quotes(world):
     given = world.status("sweep", "Suggestion")["suggestions"][0]["parameterAssignments"][0]["value"]
     said = f"python -c print('a b') {given} && echo completed > /var/log/katib/tfevent/$$$$.pid"
     assert (main["command"], main["args"]) == (["sh", "-c"], [said])
+
+
+async def test_only_a_collector_of_events_runs_here(world):
+    world.store.create(world.recorded("13-201-create-defaulted-by-webhook")["request_body"])
+    await world.settle()
+    with pytest.raises(Refused, match="the local Katib collects from TensorFlow events only"):
+        world.store.create(pod_of(world, world.trials("kx")[0]))
 
 
 async def test_a_pod_without_a_command_is_refused_as_recorded(world):
