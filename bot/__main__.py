@@ -1,42 +1,25 @@
-"""sweepbot serve | work | all | doctor | plan: the one place where all parts meet."""
+"""sweepbot serve | work | all | doctor | plan: the command line."""
 
 import argparse
 import asyncio
-import logging
-import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
-from redis.asyncio import Redis
-from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
 
-from bot import doctor, durable
+from bot import doctor, durable, logs
 from bot.config import Config, Repository, parse_config, repository
 from bot.findings import Level, as_json, as_lines
 from bot.git import Git, GitUnavailable
+from bot.logs import Mask
 from bot.lookup import look_up
 from bot.models import Asker, SweepRecord, UserError
-from bot.outside import Outside
 from bot.planning import Order, plan
-from bot.queue import Queue
 from bot.request import parse
-from bot.results import Results
+from bot.service import now, run, serve, workers
 from bot.settings import PlanSettings, Settings
-from bot.slack import Slack, client
-from bot.store import Store
-from bot.worker import work
-from handlers.app import build
-from handlers.door import Door
-from k8s.cluster import Cluster
 from k8s.objects import Manifest
-from k8s.registry import Registry
-
-log = logging.getLogger("sweepbot")
 
 
 def main() -> int:
@@ -73,16 +56,15 @@ def _arguments() -> argparse.Namespace:
 
 def _service(arguments: argparse.Namespace) -> int:
     settings = Settings.read()
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    config = _config(settings.sweepbot_config)
-    asyncio.run(_run(arguments.jobs, settings, config))
+    logs.start(settings.log_level, settings.log_format, Mask(settings.secrets()))
+    asyncio.run(run(arguments.jobs, settings, _config(settings.sweepbot_config)))
     return 0
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     settings = Settings.read()
     findings = asyncio.run(doctor.run(settings, _config(settings.sweepbot_config)))
-    print(as_json(findings) if arguments.json else as_lines(findings))
+    print(Mask(settings.secrets())(as_json(findings) if arguments.json else as_lines(findings)))
     return int(any(one.level is Level.BROKEN for one in findings))
 
 
@@ -91,69 +73,6 @@ def _config(path: Path) -> Config:
         return parse_config(path.read_text(), path.name)
     except OSError as error:
         raise UserError(f"SWEEPBOT_CONFIG: {path} can't be read ({error.strerror}).") from None
-
-
-Job = Callable[[Settings, Config, Redis], Awaitable[None]]
-
-
-async def _run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None:
-    """Until SIGTERM or SIGINT; a job that fails ends the process, for its supervisor to start anew."""
-    redis = Redis.from_url(settings.redis_url)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:
-        tasks = [asyncio.ensure_future(job(settings, config, redis)) for job in jobs]
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
-        failed = [task for task in tasks if task.done()]
-        for task in (*tasks, stopping):
-            task.cancel()
-        await asyncio.gather(*tasks, stopping, return_exceptions=True)
-        for task in failed:
-            task.result()
-    finally:
-        await redis.aclose()
-
-
-async def serve(settings: Settings, config: Config, redis: Redis) -> None:
-    web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
-    await web.auth_test()  # a wrong token ends the start here, not at the first command
-    queue = Queue(redis)
-    door = Door(store=Store(redis), queue=queue, config=config, namespace=settings.k8s_namespace, now=_now)
-    handler = AsyncSocketModeHandler(build(web, door), settings.slack_secret())
-    await handler.connect_async()  # type: ignore[no-untyped-call]
-    log.info("answering Slack")
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await handler.close_async()  # type: ignore[no-untyped-call]
-
-
-async def workers(settings: Settings, config: Config, redis: Redis) -> None:
-    async with AsyncExitStack() as stack:
-        cluster = await Cluster.connect()
-        stack.push_async_callback(cluster.close)
-        registry = Registry(settings.registry_api, insecure=settings.image_registry_plain_http)
-        stack.push_async_callback(registry.close)
-        outside = Outside(
-            store=Store(redis),
-            queue=Queue(redis),
-            cluster=cluster,
-            registry=registry,
-            git=Git(settings.sweepbot_data / "git"),
-            slack=Slack(client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)),
-            results=Results(settings.mlflow_tracking_uri, settings.mlflow_ui),
-            settings=settings,
-            config=config,
-            now=_now,
-        )
-        log.info("taking turns in namespace %s", settings.k8s_namespace)
-        await work(redis, outside, settings.worker_turns)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -187,15 +106,15 @@ class _Plain(yaml.SafeDumper):
 
 
 def _manifests(order: Order, settings: PlanSettings) -> list[Manifest]:
-    made, now = plan(order, settings), _now()
+    made, moment = plan(order, settings), now()
     record = SweepRecord(
         id=order.sweep,
         namespace=settings.k8s_namespace,
         request=order.request,
         asker=Asker(user=order.owner, user_name=order.owner, channel="none"),
         delivery="none",
-        created=now,
-        since=now,
+        created=moment,
+        since=moment,
         plan=made,
     )
     return [durable.config_map(record), made.build, made.experiment]

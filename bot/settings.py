@@ -122,6 +122,7 @@ class Settings(PlanSettings):
         default=None, description="Katib's UI, as people's browsers reach it; no link when empty"
     )
     worker_turns: int = Field(default=8, ge=1, description="how many sweeps one worker turns to at a time")
+    http_host: str = Field(default="::", description="the address to listen on; :: is every one, of IPv4 too")
     http_port: int = Field(
         default=8080,
         ge=0,

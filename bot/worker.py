@@ -1,109 +1,88 @@
-"""A worker: takes turns from the queue and, holding the watch lease, wakes sweeps as the cluster moves."""
+"""A worker: takes turns from the queue, several at a time."""
 
 import asyncio
 import logging
 from datetime import timedelta
+from time import monotonic
 
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot import durable
-from bot.leader import lead
+from bot import doctor
+from bot.logs import about
 from bot.outside import Outside
+from bot.probes import Broken
 from bot.queue import Lease, LeaseLost
 from bot.reconciler import turn
 from bot.store import Stale
 from k8s.cluster import ApiError, Unreachable
-from k8s.objects import BUILD_LABEL, OURS, SWEEP_LABEL, Manifest
-from k8s.watch import watch_forever
 
 log = logging.getLogger(__name__)
 
-WATCHED = ("Pod", "Job", "Experiment", "Trial")
-WATCH_LEASE = 15.0  # seconds
-GATHER = timedelta(seconds=0.2)  # one turn for the burst of events that every change is
-RESYNC = timedelta(minutes=5)
 REDIS_PAUSE = 1.0  # seconds before Redis is asked again
+GIVE_BACK = 2.0  # seconds for it; what can't be given back runs out
 
 
-async def work(redis: Redis, outside: Outside, turns: int) -> None:
-    """Until cancelled. Turns under way are given up; another worker has them when their leases run out."""
-    async with asyncio.TaskGroup() as group:
-        for _ in range(turns):
-            group.create_task(_take_turns(outside))
-        group.create_task(_watch_always(redis, outside))
+class Worker:
+    def __init__(self, outside: Outside, turns: int) -> None:
+        self._outside = outside
+        self._at = [("", monotonic())] * turns  # what each loop is at ("": waiting), and since when
 
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`, and the end of the turns under way. Cancelled, it gives them up to others at once."""
+        async with asyncio.TaskGroup() as group:
+            for place in range(len(self._at)):
+                group.create_task(self._take_turns(place, stop))
 
-async def _take_turns(outside: Outside) -> None:
-    while True:
+    async def moving(self, within: float) -> str:
+        """What the loops are at. Raises Broken when one has been at it for more than `within` seconds."""
+        sweep, since = min(self._at, key=lambda each: each[1])
+        if (seconds := monotonic() - since) > within:
+            raise Broken(f"a turn of {sweep} lasts {seconds:.0f} s" if sweep else f"idle for {seconds:.0f} s")
+        return f"{sum(1 for sweep, _ in self._at if sweep)} of {len(self._at)} at a turn"
+
+    async def _take_turns(self, place: int, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self._at[place] = ("", monotonic())
+            try:
+                if lease := await self._outside.queue.get():
+                    self._at[place] = (lease.item, monotonic())
+                    with about(lease.item):
+                        await (self._give_back(lease) if stop.is_set() else self._take(lease))
+            except RedisError as error:
+                log.warning("Redis does not answer: %s", error)
+                await asyncio.sleep(REDIS_PAUSE)
+
+    async def _take(self, lease: Lease) -> None:
+        queue = self._outside.queue
         try:
-            if lease := await outside.queue.get():
-                await _take(lease, outside)
-        except RedisError as error:
-            log.warning("Redis does not answer: %s", error)
-            await asyncio.sleep(REDIS_PAUSE)
+            async with queue.held(lease):
+                again = await self._turn(lease)
+            await queue.done(lease, again_after=again.total_seconds() if again is not None else None)
+        except asyncio.CancelledError:
+            await self._give_back(lease)
+            raise
+        except (LeaseLost, Stale) as lost:
+            log.warning("a turn of %s was overtaken: %s", lease.item, lost)
+            await queue.fail(lease)
+        except RedisError:
+            raise
+        except (ApiError, Unreachable) as trouble:
+            delay = await queue.fail(lease)
+            log.warning("a turn of %s failed and is repeated in %.0f s: %s", lease.item, delay, trouble)
+        except Exception:
+            delay = await queue.fail(lease)
+            log.exception("a turn of %s failed and is repeated in %.0f s", lease.item, delay)
 
+    async def _turn(self, lease: Lease) -> timedelta | None:
+        if lease.item == doctor.ITEM:
+            await doctor.visit(self._outside)
+            return None
+        return await turn(lease, self._outside)
 
-async def _take(lease: Lease, outside: Outside) -> None:
-    try:
-        async with outside.queue.held(lease):
-            again = await turn(lease, outside)
-        await outside.queue.done(lease, again_after=again.total_seconds() if again is not None else None)
-    except (LeaseLost, Stale) as lost:
-        log.warning("a turn of %s was overtaken: %s", lease.item, lost)
-        await outside.queue.fail(lease)
-    except RedisError:
-        raise
-    except (ApiError, Unreachable) as trouble:
-        delay = await outside.queue.fail(lease)
-        log.warning("a turn of %s failed and is repeated in %.0f s: %s", lease.item, delay, trouble)
-    except Exception:
-        delay = await outside.queue.fail(lease)
-        log.exception("a turn of %s failed and is repeated in %.0f s", lease.item, delay)
-
-
-async def _watch_always(redis: Redis, outside: Outside) -> None:
-    while True:
-        await lead(redis, "sweepbot:watch", WATCH_LEASE, lambda: _watch(outside))
-
-
-async def _watch(outside: Outside) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_resync(outside))
-        for kind in WATCHED:
-            group.create_task(
-                watch_forever(
-                    outside.cluster,
-                    kind,
-                    outside.settings.k8s_namespace,
-                    OURS,
-                    lambda _, o: _wake(o, outside),
-                )
-            )
-
-
-async def _wake(obj: Manifest, outside: Outside) -> None:
-    labels = obj["metadata"].get("labels", {})
-    if sweep := labels.get(SWEEP_LABEL):
-        await outside.wake(sweep, after=GATHER)
-    elif build := labels.get(BUILD_LABEL):
-        for waiting in await outside.store.waiting_for(build):
-            await outside.wake(waiting, after=GATHER)
-
-
-async def _resync(outside: Outside) -> None:
-    """The net under the watches and under a Redis that forgot: the cluster knows every unfinished sweep."""
-    while True:
+    async def _give_back(self, lease: Lease) -> None:
+        log.info("a turn of %s is left to another worker", lease.item)
         try:
-            await _wake_unfinished(outside)
-        except (ApiError, Unreachable, RedisError) as error:
-            log.warning("unfinished sweeps can't be listed: %s", error)
-        await asyncio.sleep(RESYNC.total_seconds())
-
-
-async def _wake_unfinished(outside: Outside) -> None:
-    namespace = outside.settings.k8s_namespace
-    kept = await outside.cluster.list("ConfigMap", namespace, labels=durable.UNFINISHED)
-    ids = {obj["metadata"]["labels"][SWEEP_LABEL] for obj in kept}
-    for sweep_id in ids | await outside.store.active():
-        await outside.wake(sweep_id)
+            async with asyncio.timeout(GIVE_BACK):
+                await self._outside.queue.release(lease)
+        except (RedisError, TimeoutError):
+            log.warning("the lease of %s could not be given back; it runs out", lease.item)

@@ -9,9 +9,9 @@ from handlers.commands import on_sweep
 from handlers.door import Door
 
 
-def build(web: AsyncWebClient, door: Door) -> AsyncApp:
+def build(web: AsyncWebClient, door: Door, *, signing_secret: str | None = None) -> AsyncApp:
     """`process_before_response`: Bolt else polls every 10 ms for the ack, and these handlers only enqueue."""
-    app = AsyncApp(client=web, token=web.token, process_before_response=True)
+    app = AsyncApp(client=web, token=web.token, signing_secret=signing_secret, process_before_response=True)
     app.command("/sweep")(on_sweep(door))
     app.action(CANCEL)(on_cancel(door))
     return app

@@ -10,9 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from local import githost, installed, registry, slack
 from local.katib import Katib
-from local.kubernetes import api
+from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kubelet import Kubelet
 from local.kubernetes.store import Store
@@ -24,7 +26,11 @@ START = 60  # seconds until a bot has to answer Slack
 NODES = {"gpu-1": 2, "gpu-2": 2}  # GPUs
 # Without its job runner the server starts at once and answers the first run in seconds, not half a minute.
 MLFLOW = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+# What an installation gives the bot in a cluster, and as whom it comes: never as the admin of ./kubeconfig.
+DEPLOYED = ("base/namespaces.yaml", "base/rights.yaml", "doctor/rights.yaml")
+WORKER, TOKEN = "system:serviceaccount:sweepbot:sweepbot-work", "local-sweepbot-work"
 
 
 @dataclass
@@ -32,6 +38,7 @@ class World:
     folder: Path
     env: dict[str, str]  # of a Sweepbot that lives in it
     slack: slack.Slack
+    api: ApiServer
     store: Store
     kubelet: Kubelet
     processes: Processes
@@ -64,24 +71,25 @@ async def world(
         stack.push_async_callback(host.close)
         publish(EXAMPLES / "digits", folder / "work" / "digits", folder / "git" / "digits.git")
         tracking = await _mlflow(folder, processes) if mlflow else "http://127.0.0.1:9"
-        store, kubelet = await _cluster(stack, folder, images.address, nodes or NODES)
+        server, kubelet = await _cluster(stack, folder, images.address, nodes or NODES)
         env = _environment(folder, chat, host.url) | {
             "REDIS_URL": redis_url,
             "IMAGE_REGISTRY": images.address,
             "MLFLOW_TRACKING_URI": tracking,
         }
-        yield World(folder, env, chat, store, kubelet, processes, folder / "work")
+        yield World(folder, env, chat, server, server.store, kubelet, processes, folder / "work")
 
 
 async def _cluster(
     stack: AsyncExitStack, folder: Path, images: str, nodes: Mapping[str, int]
-) -> tuple[Store, Kubelet]:
+) -> tuple[ApiServer, Kubelet]:
     store = Store()
     katib = Katib(store)
-    labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
-    store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    for file in DEPLOYED:
+        for obj in yaml.safe_load_all((ROOT / "deploy" / file).read_text()):
+            store.create(obj)
     installed.install(store, nodes)
-    server = await api.serve(store)
+    server = await serve(store)
     stack.push_async_callback(server.close)
     builtins = {**katib.builtins, "k8s-device-plugin": installed.device_plugin}
     kubelet = Kubelet(store, nodes, images, builtins, folder / "pods")
@@ -93,7 +101,9 @@ async def _cluster(
         part.start()
     kubelet.start()
     server.kubeconfig(folder / "kubeconfig")
-    return store, kubelet
+    server.tokens[TOKEN] = WORKER
+    server.kubeconfig(folder / "bot-kubeconfig", TOKEN)
+    return server, kubelet
 
 
 def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str]:
@@ -105,9 +115,13 @@ def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str
         "SLACK_API_URL": chat.api_url,
         "SWEEPBOT_CONFIG": str(config),
         "SWEEPBOT_DATA": str(folder / "data"),
-        "KUBECONFIG": str(folder / "kubeconfig"),
+        "KUBECONFIG": str(folder / "bot-kubeconfig"),
         "K8S_NAMESPACE": NAMESPACE,
         "IMAGE_REGISTRY_PLAIN_HTTP": "true",
+        "HTTP_HOST": "127.0.0.1",
+        "HTTP_PORT": "0",
+        "SHUTDOWN_GRACE": "3",
+        "LOG_FORMAT": "text",
     }
 
 

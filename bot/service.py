@@ -1,0 +1,201 @@
+"""serve | work | all: where all parts meet, from the start of a process to its end.
+
+SIGTERM ends it in order: /readyz says so, the watch lease and Slack's line are given back, no turn is begun,
+those under way may end within SHUTDOWN_GRACE seconds and go to another worker otherwise; the pages go last.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from redis.asyncio import Redis
+from slack_bolt.async_app import AsyncApp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.config import Config
+from bot.git import Git
+from bot.logs import Mask
+from bot.models import UserError
+from bot.outside import Outside
+from bot.probes import Probes
+from bot.queue import Queue
+from bot.results import Results
+from bot.settings import Settings
+from bot.slack import Slack, client
+from bot.store import Store
+from bot.waking import Waking
+from bot.worker import Worker
+from handlers.app import build
+from handlers.door import Door
+from handlers.http import Http, served
+from handlers.socket import Socket
+from k8s.cluster import Cluster
+from k8s.registry import Registry
+
+log = logging.getLogger(__name__)
+
+CLEAN_UP = 5.0  # seconds to give everything back, after the grace
+LONG_TURN, ENDLESS_TURN = 300.0, 900.0  # seconds: something hangs; only a new process helps
+LINGER = 5.0  # seconds in which load balancers learn that they should send Slack's calls elsewhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    settings: Settings
+    config: Config
+    redis: Redis
+    probes: Probes
+    http: Http
+    stop: asyncio.Event
+
+
+Job = Callable[[Process], Awaitable[None]]
+
+
+async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None:
+    """Until SIGTERM or SIGINT; a job that fails ends the process, for its supervisor to start anew."""
+    stop = asyncio.Event()
+
+    def end() -> None:
+        stop.set()
+        _last_resort(settings.shutdown_grace + CLEAN_UP + 1)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end)
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(Redis.from_url(settings.redis_url))
+        probes = Probes(stop.is_set, Mask(settings.secrets()))
+        stack.push_async_callback(probes.close)
+        http = Http(probes)
+        port = await stack.enter_async_context(served(http, settings.http_host, settings.http_port))
+        log.info("/healthz and /readyz are on port %d", port)
+        probes.check("redis", partial(_redis, redis))
+        process = Process(settings=settings, config=config, redis=redis, probes=probes, http=http, stop=stop)
+        await _live([asyncio.ensure_future(job(process)) for job in jobs], stop, settings.shutdown_grace)
+    log.info("ended")
+
+
+async def _live(jobs: list[asyncio.Future[None]], stop: asyncio.Event, grace: float) -> None:
+    for job in jobs:
+        job.add_done_callback(lambda _: stop.set())
+    await stop.wait()
+    log.info("ending, within %g s", grace)
+    _, late = await asyncio.wait(jobs, timeout=grace)
+    for job in late:
+        job.cancel()
+    if late:
+        await asyncio.wait(late, timeout=CLEAN_UP)
+    for job in jobs:
+        if job.done() and not job.cancelled():
+            job.result()
+
+
+def _last_resort(seconds: float) -> None:
+    """A thread in a call without end, such as a name being resolved, must not keep the process."""
+    timer = threading.Timer(seconds, os._exit, [0])
+    timer.daemon = True
+    timer.start()
+
+
+async def serve(process: Process) -> None:
+    settings = process.settings
+    web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
+    await _accepted("SLACK_BOT_TOKEN", web.auth_test())
+    process.probes.check("slack", partial(_slack, web), every=60)
+    door = Door(
+        store=Store(process.redis),
+        queue=Queue(process.redis),
+        config=process.config,
+        namespace=settings.k8s_namespace,
+        now=now,
+    )
+    if settings.slack_mode == "http":
+        await _over_http(process, build(web, door, signing_secret=settings.slack_secret()))
+    else:
+        await _over_a_socket(process, build(web, door))
+
+
+async def _over_http(process: Process, app: AsyncApp) -> None:
+    process.http.answer_slack(app)
+    log.info("answering Slack over signed HTTP")
+    await process.stop.wait()
+    await asyncio.sleep(min(LINGER, process.settings.shutdown_grace / 2))
+
+
+async def _over_a_socket(process: Process, app: AsyncApp) -> None:
+    socket = Socket(app, process.settings.slack_secret())
+    process.probes.check("socket", socket.connected)
+    try:
+        await _accepted("SLACK_APP_TOKEN", socket.open())
+        log.info("answering Slack in Socket Mode")
+        await process.stop.wait()
+    finally:
+        await socket.finish()
+
+
+async def _accepted(token: str, call: Awaitable[Any]) -> None:
+    """A wrong token ends the start here, not at the first command."""
+    try:
+        await call
+    except SlackApiError as error:
+        raise UserError(f"{token}: Slack answers {error.response['error']}.") from None
+
+
+async def workers(process: Process) -> None:
+    settings, probes = process.settings, process.probes
+    async with AsyncExitStack() as stack:
+        cluster = await Cluster.connect()
+        stack.push_async_callback(cluster.close)
+        registry = Registry(settings.registry_api, insecure=settings.image_registry_plain_http)
+        stack.push_async_callback(registry.close)
+        web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
+        outside = Outside(
+            store=Store(process.redis),
+            queue=Queue(process.redis),
+            cluster=cluster,
+            registry=registry,
+            git=Git(settings.sweepbot_data / "git"),
+            slack=Slack(web),
+            results=Results(settings.mlflow_tracking_uri, settings.mlflow_ui),
+            settings=settings,
+            config=process.config,
+            now=now,
+        )
+        worker, waking = Worker(outside, settings.worker_turns), Waking(process.redis, outside)
+        probes.check("slack", partial(_slack, web), every=60)
+        probes.check("kubernetes", cluster.version, every=10)
+        probes.check("watch", waking.fresh)
+        probes.check("turns", partial(worker.moving, LONG_TURN))
+        probes.vital("turns", partial(worker.moving, ENDLESS_TURN))
+        log.info("taking turns in namespace %s", settings.k8s_namespace)
+        await _work(worker, waking, process.stop)
+
+
+async def _work(worker: Worker, waking: Waking, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(waking.run())
+        group.create_task(worker.run(stop))
+        await stop.wait()
+        watching.cancel()
+
+
+async def _redis(redis: Redis) -> str:
+    await redis.ping()
+    return "answers"
+
+
+async def _slack(web: AsyncWebClient) -> str:
+    return f"known as {(await web.auth_test())['user']}"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

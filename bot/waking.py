@@ -1,0 +1,93 @@
+"""Who wakes sweeps as the cluster moves: the one process that holds the watch lease."""
+
+import asyncio
+import logging
+from datetime import timedelta
+from time import monotonic
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from bot import durable
+from bot.leader import lead
+from bot.outside import Outside
+from bot.probes import Broken
+from k8s.cluster import ApiError, Unreachable
+from k8s.objects import BUILD_LABEL, OURS, SWEEP_LABEL, Manifest
+from k8s.watch import SILENCE, watch_forever
+
+log = logging.getLogger(__name__)
+
+WATCHED = ("Pod", "Job", "Experiment", "Trial")
+WATCH_LEASE = 15.0  # seconds
+GATHER = timedelta(seconds=0.2)  # one turn for the burst of events that every change is
+RESYNC = timedelta(minutes=5)
+STALE = 1.5 * SILENCE  # seconds; a dead line is given up after SILENCE
+
+
+class Waking:
+    def __init__(self, redis: Redis, outside: Outside) -> None:
+        self._redis, self._outside = redis, outside
+        self._heard: dict[str, float] = {}  # kind -> when the API server was last heard; empty: not leading
+
+    async def run(self) -> None:
+        """Until cancelled; then another worker leads at once."""
+        while True:
+            await lead(self._redis, "sweepbot:watch", WATCH_LEASE, self._watch)
+
+    async def fresh(self) -> str:
+        """How old the picture may be. Raises Broken when that is more than a quiet cluster explains."""
+        if not self._heard:
+            return "not leading: another worker watches"
+        kind, heard = min(self._heard.items(), key=lambda item: item[1])
+        silent = monotonic() - heard
+        if silent > STALE:
+            raise Broken(f"nothing was heard about {kind} for {silent:.0f} s")
+        return f"leading; the longest silence is {silent:.0f} s"
+
+    async def _watch(self) -> None:
+        self._heard = dict.fromkeys(WATCHED, monotonic())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._resync())
+                for kind in WATCHED:
+                    group.create_task(self._follow(kind))
+        finally:
+            self._heard = {}
+
+    async def _follow(self, kind: str) -> None:
+        def heard() -> None:
+            self._heard[kind] = monotonic()
+
+        await watch_forever(
+            self._outside.cluster,
+            kind,
+            self._outside.settings.k8s_namespace,
+            OURS,
+            lambda _, obj: self._wake(obj),
+            on_fresh=heard,
+        )
+
+    async def _wake(self, obj: Manifest) -> None:
+        labels = obj["metadata"].get("labels", {})
+        if sweep := labels.get(SWEEP_LABEL):
+            await self._outside.wake(sweep, after=GATHER)
+        elif build := labels.get(BUILD_LABEL):
+            for waiting in await self._outside.store.waiting_for(build):
+                await self._outside.wake(waiting, after=GATHER)
+
+    async def _resync(self) -> None:
+        """The net under the watches, and under a Redis that forgot: the cluster knows what is unfinished."""
+        while True:
+            try:
+                await self._wake_unfinished()
+            except (ApiError, Unreachable, RedisError) as error:
+                log.warning("unfinished sweeps can't be listed: %s", error)
+            await asyncio.sleep(RESYNC.total_seconds())
+
+    async def _wake_unfinished(self) -> None:
+        namespace = self._outside.settings.k8s_namespace
+        kept = await self._outside.cluster.list("ConfigMap", namespace, labels=durable.UNFINISHED)
+        ids = {obj["metadata"]["labels"][SWEEP_LABEL] for obj in kept}
+        for sweep_id in ids | await self._outside.store.active():
+            await self._outside.wake(sweep_id)
