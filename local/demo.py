@@ -47,7 +47,7 @@ def _welcome(here: World) -> str:
   Slack     {here.slack.url}
             open it and type   /sweep {COMMAND}   in #sweeps
   MLflow    {here.env["MLFLOW_TRACKING_URI"]}
-  kubectl   KUBECONFIG={here.env["KUBECONFIG"]}
+  kubectl   KUBECONFIG={here.folder / "kubeconfig"}
   git       commit in {here.git / "digits"} and push, then sweep again
   logs      {here.folder / "logs"}
   Ctrl-C ends everything.
