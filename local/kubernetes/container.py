@@ -31,7 +31,6 @@ RUNC = (
 NEVER = "1970-01-01T00:00:00Z"
 LONGEST_BACK_OFF = 300.0  # seconds
 MESSAGE_BYTES = 4096
-LOG_MESSAGE_BYTES = 2048  # with terminationMessagePolicy FallbackToLogsOnError
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,21 @@ class Container:
         self.log, self.termination_log = folder / f"{self.name}.log", folder / f"{self.name}.message"
         self.log.touch()
 
+    @property
+    def status(self) -> Object:
+        """As the pod's status has it."""
+        running = "running" in self.state
+        name = {"name": self.name, "image": self.image, "imageID": self.image_id}
+        return {**name, "state": self.state, "lastState": {}, "ready": running, "restartCount": 0}
+
     async def run(self, volumes: Mapping[str, Path], siblings: Exits) -> None:
         builtin = next((run for part, run in self.node.builtins.items() if part in self.image), None)
         try:
             image = Image() if builtin or self._is_kaniko else await self._pull()
             known = await self._variables(image)
             if builtin:
-                await self._run_inside(builtin(self.pod, self.spec, volumes, self._write, siblings))
+                began = self._begin()
+                self._end(await builtin(self.pod, self.spec, volumes, self._write, siblings), began)
             else:
                 await self._run_process(image, known, inputs.mounts(self.spec, volumes, self.termination_log))
         except StartError as error:
@@ -111,12 +118,11 @@ class Container:
                 text = f'Failed to apply default image tag "{self.image}": '
                 self._fail("InvalidImageName", f'{text}couldn\'t parse image name "{self.image}": {error}')
             except PullError as error:
+                again = f'Back-off pulling image "{self.image}"'
                 self.event("Warning", "Failed", f'Failed to pull image "{self.image}": {error}')
                 self._fail("ErrImagePull", str(error))
-                self.event("Normal", "BackOff", f'Back-off pulling image "{self.image}"')
-                self._fail(
-                    "ImagePullBackOff", f'Back-off pulling image "{self.image}": ErrImagePull: {error}'
-                )
+                self.event("Normal", "BackOff", again)
+                self._fail("ImagePullBackOff", f"{again}: ErrImagePull: {error}")
             else:
                 took = f"{int((time.monotonic() - began) * 1000)}ms"
                 text = f'Successfully pulled image "{self.image}" in {took} ({took} including waiting).'
@@ -129,7 +135,7 @@ class Container:
     async def _variables(self, image: Image) -> dict[str, str]:
         while True:
             try:
-                known = inputs.variables(self.node.store, self.pod, self.spec)
+                known = inputs.variables(self.pod, self.spec)
             except NotReady as error:
                 self._fail("CreateContainerConfigError", str(error))
             else:
@@ -138,20 +144,9 @@ class Container:
                 self._fail("CreateContainerError", "no command specified")
             await asyncio.sleep(self.node.retry)
 
-    async def _run_inside(self, work: Awaitable[int]) -> None:
-        began = self._begin()
-        try:
-            code = await work
-        except asyncio.CancelledError:
-            code = 143
-        self._end(code, began)
-
     async def _run_process(self, image: Image, known: Mapping[str, str], mounts: Mapping[str, Path]) -> None:
-        rootfs = self.folder / self.name
-        command = [
-            images.localise(word, rootfs, mounts)
-            for word in inputs.command_line(self.spec, image.config, known)
-        ]
+        rootfs, words = self.folder / self.name, inputs.command_line(self.spec, image.config, known)
+        command = [images.localise(word, rootfs, mounts) for word in words]
         if self._is_kaniko:
             command = [sys.executable, "-m", "local.kaniko", *command]
             given = {key: images.localise(value, rootfs, mounts) for key, value in known.items()}
@@ -194,20 +189,11 @@ class Container:
 
     def _end(self, code: int, began: str, reason: str = "", message: str = "") -> None:
         said = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "startedAt": began}
-        said |= {
-            "finishedAt": timestamp(),
-            "containerID": f"containerd://{self.pod['metadata']['uid']}-{self.name}",
-        }
-        message = message or self._last_words(code)
-        self._become({"terminated": said | ({"message": message} if message else {})})
+        if not message and self.termination_log.exists():
+            message = self.termination_log.read_bytes()[:MESSAGE_BYTES].decode(errors="replace")
+        last = {"finishedAt": timestamp(), **({"message": message} if message else {})}
+        self._become({"terminated": said | last})
         self.exit.set_result(code)
-
-    def _last_words(self, code: int) -> str:
-        if self.termination_log.exists() and (said := self.termination_log.read_bytes()):
-            return said[:MESSAGE_BYTES].decode(errors="replace")
-        if code and self.spec["terminationMessagePolicy"] == "FallbackToLogsOnError":
-            return self.log.read_bytes()[-LOG_MESSAGE_BYTES:].decode(errors="replace")
-        return ""
 
     def _fail(self, reason: str, message: str) -> None:
         self.event("Warning", "Failed", f"Error: {reason if 'Image' in reason else message}")

@@ -1,6 +1,9 @@
-"""What a container is started with: volumes as folders, variables, command line."""
+"""What a container is started with: volumes as folders, variables, command line.
 
-import base64
+Volumes are ConfigMaps and empty folders, variables are texts and fields of the pod: a pod that wants others
+waits for ever, and its events say for what.
+"""
+
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,39 +18,31 @@ class NotReady(Exception):  # noqa: N818 - reads as a sentence where it is raise
 
 
 def make_volumes(store: Store, pod: Object, folder: Path) -> dict[str, Path]:
-    """A folder for each volume, by the volume's name. Raises NotReady for a missing ConfigMap or Secret."""
+    """A folder for each volume, by the volume's name. Raises NotReady."""
     made = {}
     for volume in pod["spec"].get("volumes", []):
         made[volume["name"]] = place = folder / volume["name"]
         place.mkdir(parents=True, exist_ok=True)
-        for key, kind, field in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
-            if source := volume.get(key):
-                try:
-                    _write(_data(store, pod, kind, source[field], source), source.get("items"), place)
-                except NotReady as error:
-                    text = f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}'
-                    raise NotReady(text) from error
+        try:
+            for name, text in _content(store, pod, volume).items():
+                (place / name).write_text(text)
+        except NotReady as error:
+            text = f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}'
+            raise NotReady(text) from error
     return made
 
 
-def _write(data: Mapping[str, bytes], items: list[Object] | None, place: Path) -> None:
-    for item in items or [{"key": key, "path": key} for key in data]:
-        if item["key"] not in data:
-            raise NotReady(f"references non-existent config key: {item['key']}")
-        (place / item["path"]).parent.mkdir(parents=True, exist_ok=True)
-        (place / item["path"]).write_bytes(data[item["key"]])
-
-
-def _data(store: Store, pod: Object, kind: str, name: str, source: Object) -> dict[str, bytes]:
-    found = store.get(kind, pod["metadata"]["namespace"], name)
+def _content(store: Store, pod: Object, volume: Object) -> dict[str, str]:
+    if "emptyDir" in volume:
+        return {}
+    if volume.keys() != {"name", "configMap"} or volume["configMap"].keys() != {"name"}:
+        raise NotReady("the local nodes mount whole ConfigMaps and empty folders only")
+    name = volume["configMap"]["name"]
+    found = store.get("ConfigMap", pod["metadata"]["namespace"], name)
     if found is None:
-        if source.get("optional"):
-            return {}
-        raise NotReady(f'{kind.lower()} "{name}" not found')
-    if kind == "ConfigMap":
-        return {key: value.encode() for key, value in found.get("data", {}).items()}
-    plain = {key: value.encode() for key, value in found.get("stringData", {}).items()}
-    return {key: base64.b64decode(value) for key, value in found.get("data", {}).items()} | plain
+        raise NotReady(f'configmap "{name}" not found')
+    data: dict[str, str] = found.get("data", {})
+    return data
 
 
 def mounts(container: Object, volumes: Mapping[str, Path], termination_log: Path) -> dict[str, Path]:
@@ -59,31 +54,18 @@ def mounts(container: Object, volumes: Mapping[str, Path], termination_log: Path
     return found
 
 
-def variables(store: Store, pod: Object, container: Object) -> dict[str, str]:
+def variables(pod: Object, container: Object) -> dict[str, str]:
     """The container's own variables; a later one may use those before it. Raises NotReady."""
+    if "envFrom" in container:
+        raise NotReady("the local nodes know no envFrom")
     result: dict[str, str] = {}
     for entry in container.get("env", []):
-        if source := entry.get("valueFrom"):
-            value = _from(store, pod, source)
-        else:
-            value = expand(entry.get("value", ""), result)
-        if value is not None:
-            result[entry["name"]] = value
+        source = entry.get("valueFrom")
+        if source and source.keys() != {"fieldRef"}:
+            raise NotReady(f"the local nodes know no {', '.join(source)}")
+        value = _field(pod, source["fieldRef"]["fieldPath"]) if source else entry.get("value", "")
+        result[entry["name"]] = value if source else expand(value, result)
     return result
-
-
-def _from(store: Store, pod: Object, source: Object) -> str | None:
-    if reference := source.get("fieldRef"):
-        return _field(pod, reference["fieldPath"])
-    for key, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
-        if reference := source.get(key):
-            data = _data(store, pod, kind, reference["name"], reference)
-            if reference["key"] in data:
-                return data[reference["key"]].decode()
-            if not reference.get("optional"):
-                place = f"{pod['metadata']['namespace']}/{reference['name']}"
-                raise NotReady(f"couldn't find key {reference['key']} in {kind} {place}")
-    return None
 
 
 def _field(pod: Object, path: str) -> str:

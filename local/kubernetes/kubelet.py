@@ -53,12 +53,8 @@ class Kubelet:
         there = found and self._pods.get(found["metadata"]["uid"])
         if not there:
             return ""
-        text = (there.folder / f"{container}.log").read_text(errors="replace")
-        return (
-            text
-            if tail_lines is None
-            else "".join(text.splitlines(keepends=True)[-tail_lines or len(text) :])
-        )
+        lines = (there.folder / f"{container}.log").read_text(errors="replace").splitlines(keepends=True)
+        return "".join(lines if tail_lines is None else lines[-tail_lines or len(lines) :])
 
     async def _follow(self) -> None:
         async for type_, pod in self.store.subscribe("Pod"):
@@ -83,7 +79,6 @@ class _Pod:
     def __init__(self, node: Node, pod: Object, folder: Path) -> None:
         self.node, self.pod, self.folder = node, pod, folder
         self.started = timestamp()
-        self.conditions: dict[str, Object] = {}
         self.asked_to_stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         folder.mkdir(parents=True)
         self.containers = [
@@ -159,62 +154,11 @@ class _Pod:
         meta = self.pod["metadata"]
         current = self.node.store.get("Pod", meta["namespace"], meta["name"])
         if current and current["metadata"]["uid"] == meta["uid"]:
-            status = self._status(current.get("status", {}))
+            phase = _phase([one.state for one in self.containers])
+            statuses = [one.status for one in self.containers]
+            status = {"phase": phase, "startTime": self.started, "containerStatuses": statuses}
             args = ("Pod", meta["namespace"], meta["name"], {"status": status})
             self.node.store.patch(*args, subresource="status")
-
-    def _status(self, old: Object) -> Object:
-        phase = _phase([one.state for one in self.containers])
-        scheduled = [one for one in old.get("conditions", []) if one["type"] == "PodScheduled"]
-        return {
-            "phase": phase,
-            "conditions": [*scheduled, *self._conditions(phase)],
-            "hostIP": ADDRESS,
-            "podIP": ADDRESS,
-            "podIPs": [{"ip": ADDRESS}],
-            "startTime": self.started,
-            "containerStatuses": [self._container_status(one) for one in self.containers],
-        }
-
-    def _conditions(self, phase: str) -> list[Object]:
-        """Initialized, Ready and ContainersReady; a time changes only with the status."""
-        unready = [one.name for one in self.containers if "running" not in one.state]
-        why = {"Succeeded": {"reason": "PodCompleted"}, "Failed": {"reason": "PodFailed"}}
-        text = f"containers with unready status: [{' '.join(unready)}]"
-        not_ready = why.get(phase, {"reason": "ContainersNotReady", "message": text})
-        ready = {"status": "False", **not_ready} if unready else {"status": "True"}
-        for type_, said in {
-            "Initialized": {"status": "True"},
-            "Ready": ready,
-            "ContainersReady": ready,
-        }.items():
-            old = self.conditions.get(type_, {})
-            since = old["lastTransitionTime"] if old.get("status") == said["status"] else timestamp()
-            self.conditions[type_] = {
-                "type": type_,
-                "lastProbeTime": None,
-                "lastTransitionTime": since,
-            } | said
-        return list(self.conditions.values())
-
-    def _container_status(self, one: Container) -> Object:
-        running = "running" in one.state
-        status = {
-            "name": one.name,
-            "state": one.state,
-            "lastState": {},
-            "ready": running,
-            "restartCount": 0,
-            "image": one.image,
-            "imageID": one.image_id,
-            "started": running,
-        }
-        own = (
-            {}
-            if "waiting" in one.state
-            else {"containerID": f"containerd://{self.pod['metadata']['uid']}-{one.name}"}
-        )
-        return status | own
 
 
 def _phase(states: list[Object]) -> str:
