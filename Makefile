@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
-.PHONY: demo test check slow lock clean
+.PHONY: demo test check slow conformance lock clean
 
 demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
@@ -13,6 +13,10 @@ test: .venv/ready  ## the fast tests, under three minutes
 
 slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
 	$(BIN)/pytest -q -m slow -rs
+
+conformance: .venv/ready  ## the Kubernetes client against a real cluster: CONFORMANCE_KUBECONFIG=FILE make conformance
+	@test -n "$$CONFORMANCE_KUBECONFIG" || { echo "Name a cluster: CONFORMANCE_KUBECONFIG=FILE make conformance"; exit 2; }
+	$(BIN)/pytest -q -rs tests/conformance
 
 check: .venv/ready  ## style, types, the shape of the imports, the locks
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ from local.kubernetes.store import Change, Store
 
 LONGEST = 1800.0  # seconds a watch lives unless it asks for less
 BOOKMARK_EVERY = 60.0
+LAST_BOOKMARK = 2.0  # seconds before the end
 
 
 def version_of(query: Mapping[str, str], current: int) -> int:
@@ -49,7 +50,9 @@ async def stream(store: Store, kind: Kind, namespace: str | None, request: web.R
     try:
         for obj in [] if since else list(store.peek(kind.name, namespace)):
             await watch.tell(Change(watch.seen, "ADDED", obj, None))
-        await watch.run(queue, request.query)
+        # Who watches from a version still to come hears nothing, no bookmark either, until it is there.
+        wants = request.query.get("allowWatchBookmarks") in ("1", "true") and since <= store.version
+        await watch.run(queue, float(request.query.get("timeoutSeconds") or LONGEST), bookmarks=wants)
     finally:
         store.unfollow(queue)
     return response
@@ -75,18 +78,21 @@ class Watch:
     matches: Matcher
     seen: int
 
-    async def run(self, queue: asyncio.Queue[Change], query: Mapping[str, str]) -> None:
+    async def run(self, queue: asyncio.Queue[Change], seconds: float, *, bookmarks: bool) -> None:
         clock = asyncio.get_running_loop().time
-        end = clock() + float(query.get("timeoutSeconds") or LONGEST)
-        while (left := end - clock()) > 0:
+        end = clock() + seconds
+        bookmark = _next_bookmark(clock(), end)
+        while clock() < end:
             try:
-                async with asyncio.timeout(min(left, BOOKMARK_EVERY)):
+                async with asyncio.timeout_at(min(bookmark, end)):
                     change = await queue.get()
             except TimeoutError:
-                if query.get("allowWatchBookmarks") in ("1", "true"):
+                if bookmarks and bookmark < end:
                     await self.bookmark()
+                bookmark = _next_bookmark(clock(), end)
             else:
-                await self.tell(change)
+                if change.version > self.seen:
+                    await self.tell(change)
 
     async def tell(self, change: Change) -> None:
         """What leaves the selection is DELETED, what enters it ADDED [10-watch-label-leaves]."""
@@ -106,3 +112,9 @@ class Watch:
 
     async def send(self, type_: str, obj: Object | str) -> None:
         await self.response.write(json.dumps({"type": type_, "object": obj}).encode() + b"\n")
+
+
+def _next_bookmark(now: float, end: float) -> float:
+    """Every minute and shortly before the end, as the cacher of the real one has it."""
+    before_end = end - LAST_BOOKMARK
+    return min(now + BOOKMARK_EVERY, before_end) if now < before_end else now + BOOKMARK_EVERY

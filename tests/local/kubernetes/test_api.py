@@ -3,13 +3,12 @@
 import asyncio
 import signal
 import sys
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from kubernetes.aio import client, config, watch
+from kubernetes.aio import client, config
 
 from local.kubernetes.api import ApiServer
 from local.kubernetes.store import Store
@@ -47,11 +46,6 @@ def pod(*containers: str, node: str | None = "n1") -> Object:
     }
 
 
-async def heard(stream: Any) -> list[tuple[str, str]]:
-    async with stream as events:
-        return [(event["type"], event["raw_object"]["metadata"].get("name", "")) async for event in events]
-
-
 async def test_a_job_is_created_patched_and_deleted(api: client.ApiClient) -> None:
     batch = client.BatchV1Api(api)
     created = await batch.create_namespaced_job("kaniko", job())
@@ -65,16 +59,6 @@ async def test_a_job_is_created_patched_and_deleted(api: client.ApiClient) -> No
     with pytest.raises(client.ApiException) as gone:
         await batch.read_namespaced_job("build", "kaniko")
     assert gone.value.status == 404
-
-
-async def test_a_job_deleted_without_a_policy_only_goes_when_its_pods_are_set_free(
-    http: aiohttp.ClientSession, store: Store
-) -> None:
-    await http.post(JOBS, json=job())
-    async with http.delete(f"{JOBS}/build") as response:
-        assert "child pods are preserved by default" in response.headers["Warning"]
-        assert (await response.json())["metadata"]["finalizers"] == ["orphan"]
-    assert store.get("Job", "kaniko", "build")
 
 
 async def test_custom_objects_take_merge_patches_json_patches_and_a_status(api: client.ApiClient) -> None:
@@ -136,41 +120,6 @@ async def test_events_are_found_by_what_they_are_about(api: client.ApiClient, st
     selector = "involvedObject.kind=Pod,involvedObject.name=p"
     found = await client.CoreV1Api(api).list_namespaced_event("kaniko", field_selector=selector)
     assert [event.reason for event in found.items] == ["BackOff"]
-
-
-async def test_a_watch_begins_with_what_is_there_and_ends_with_a_bookmark(
-    api: client.ApiClient, store: Store
-) -> None:
-    store.create(experiment("a"))
-    listing = client.CustomObjectsApi(api).list_namespaced_custom_object
-    stream = watch.Watch().stream(listing, *EXPERIMENTS, timeout_seconds=1, allow_watch_bookmarks=True)
-    assert await heard(stream) == [("ADDED", "a"), ("BOOKMARK", "")]
-
-
-async def test_a_watch_tells_what_happened_since(api: client.ApiClient, store: Store) -> None:
-    version = str(store.version)
-    for step in (
-        lambda: store.create(experiment("a", app="bot")),
-        lambda: store.patch("Experiment", "kaniko", "a", {"metadata": {"labels": {"app": None}}}),
-        lambda: store.create(experiment("other")),
-        lambda: store.patch("Experiment", "kaniko", "a", {"metadata": {"labels": {"app": "bot"}}}),
-        lambda: store.patch("Experiment", "kaniko", "a", {"status": {"trials": 1}}, subresource="status"),
-        lambda: store.delete("Experiment", "kaniko", "a"),
-    ):
-        step()
-    listing = client.CustomObjectsApi(api).list_namespaced_custom_object
-    wanted = {"label_selector": "app=bot", "resource_version": version, "timeout_seconds": 1}
-    types = [type_ for type_, _ in await heard(watch.Watch().stream(listing, *EXPERIMENTS, **wanted))]
-    assert types == ["ADDED", "DELETED", "ADDED", "MODIFIED", "DELETED"]
-
-
-async def test_a_watch_from_a_forgotten_version_is_told_so(api: client.ApiClient, store: Store) -> None:
-    store._history = deque(maxlen=1)
-    store.create(experiment("lr"))
-    listing = client.CoreV1Api(api).list_pod_for_all_namespaces
-    with pytest.raises(client.ApiException, match="Expired") as expired:
-        await heard(watch.Watch().stream(listing, resource_version="1", timeout_seconds=1))
-    assert expired.value.status == 410
 
 
 async def test_closing_the_server_ends_its_watches(

@@ -1,0 +1,197 @@
+"""Lists in pages and watches, as the client follows them."""
+
+import asyncio
+from contextlib import aclosing, suppress
+from typing import Any
+
+import pytest
+
+from k8s import cluster as client
+from k8s.cluster import ApiError
+from k8s.watch import _Watch, watch_forever
+from tests.conformance.conftest import KEPT_FOR_WATCHERS
+from tests.conformance.place import Place
+
+BOT = "app=bot"
+
+
+async def told(place: Place, kind: str = "ConfigMap", labels: str = BOT, **how: Any) -> list[tuple[str, str]]:
+    """All of one watch, until the server ends it."""
+    changes = place.cluster.watch(kind, place.namespace, labels=labels, **how)
+    return [(what, obj["metadata"].get("name", "")) async for what, obj in changes]
+
+
+async def version_of(place: Place) -> str:
+    return (await place.cluster.snapshot("ConfigMap", place.namespace))[1]
+
+
+async def test_items_of_a_list_do_not_say_what_they_are_but_the_client_does(place: Place) -> None:
+    await place.cluster.create(place.a_map(app="bot"))
+    listed = (await place.http.send("GET", f"{place.path('ConfigMap')}?labelSelector={BOT}")).body
+    assert listed["kind"] == "ConfigMapList"
+    assert {"kind", "apiVersion"} & set(listed["items"][0]) == set()
+    [item] = await place.cluster.list("ConfigMap", place.namespace, labels=BOT)
+    assert (item["kind"], item["apiVersion"]) == ("ConfigMap", "v1")
+
+
+@pytest.mark.needs("custom")
+async def test_items_of_custom_kinds_say_what_they_are(place: Place) -> None:
+    made = {"kind": "Experiment", "apiVersion": "kubeflow.org/v1beta1"}
+    meta = {"name": "lr", "namespace": place.namespace}
+    await place.cluster.create({**made, "metadata": meta, "spec": {}})
+    listed = (await place.http.send("GET", place.path("Experiment"))).body
+    assert {key: listed["items"][0][key] for key in made} == made
+
+
+async def test_lists_select_by_labels_and_events_by_what_they_are_about(
+    place: Place, wait_until: Any
+) -> None:
+    await place.cluster.create(place.a_map("a", app="bot", team="x"))
+    await place.cluster.create(place.a_map("b", app="other"))
+    for labels, names in ((BOT, ["a"]), ("app=bot,team", ["a"]), ("app", ["a", "b"]), ("app=none", [])):
+        found = await place.cluster.list("ConfigMap", place.namespace, labels=labels)
+        assert [obj["metadata"]["name"] for obj in found] == names, labels
+    await place.cluster.create(place.a_job())
+    about = "involvedObject.kind=Job,involvedObject.name=build"
+    said = await wait_until(
+        lambda: place.cluster.list("Event", place.namespace, fields=about), "the Job's event is there"
+    )
+    assert [one["reason"] for one in said] == ["SuccessfulCreate"]
+
+
+async def test_a_list_in_pages_shows_one_moment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        await place.cluster.create(place.a_job(name, suspend=True))
+    first = (await place.http.send("GET", f"{place.path('Job')}?limit=2")).body
+    await place.cluster.create(place.a_job("bb", suspend=True))
+    token = first["metadata"]["continue"]
+    second = (await place.http.send("GET", f"{place.path('Job')}?limit=2&continue={token}")).body
+    names = [item["metadata"]["name"] for item in first["items"] + second["items"]]
+    assert names == ["a", "b", "c"]
+    assert first["metadata"]["remainingItemCount"] == 1
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    monkeypatch.setattr(client, "PAGE", 2)
+    found, version = await place.cluster.snapshot("Job", place.namespace)
+    assert [obj["metadata"]["name"] for obj in found] == ["a", "b", "bb", "c"]
+    assert int(version) > int(first["metadata"]["resourceVersion"])
+
+
+async def test_a_watch_tells_what_happened_since(place: Place) -> None:
+    """An object that leaves the selection comes as DELETED, and as ADDED when it returns."""
+    since = await version_of(place)
+    ref = place.ref("ConfigMap", "a")
+    await place.cluster.create(place.a_map("a", app="bot"))
+    await place.cluster.merge(ref, {"metadata": {"labels": {"app": None}}})
+    await place.cluster.create(place.a_map("other"))
+    await place.cluster.merge(ref, {"metadata": {"labels": {"app": "bot"}}})
+    await place.cluster.merge(ref, {"data": {"best": "0.1"}})
+    await place.cluster.delete(ref)
+    assert await told(place, since=since, timeout=1) == [
+        ("ADDED", "a"),
+        ("DELETED", "a"),
+        ("ADDED", "a"),
+        ("MODIFIED", "a"),
+        ("DELETED", "a"),
+    ]
+
+
+async def test_what_leaves_the_selection_is_told_as_it_was_in_it(place: Place) -> None:
+    await place.cluster.create(place.a_map("a", app="bot"))
+    since = await version_of(place)
+    left = await place.cluster.merge(place.ref("ConfigMap", "a"), {"metadata": {"labels": {"app": "not"}}})
+    async with aclosing(
+        place.cluster.watch("ConfigMap", place.namespace, labels=BOT, since=since, timeout=5)
+    ) as changes:
+        what, obj = await anext(changes)
+    assert (what, obj["metadata"]["labels"]) == ("DELETED", {"app": "bot"})
+    assert obj["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
+
+
+async def test_a_watch_ends_in_time_with_a_bookmark_before(place: Place) -> None:
+    """The bookmark comes two seconds early, so there may be more after it."""
+    since = await version_of(place)
+    changes = place.cluster.watch("ConfigMap", place.namespace, labels=BOT, since=since, timeout=3)
+    what, obj = await anext(changes)
+    assert (what, set(obj), set(obj["metadata"]) & {"name", "namespace", "uid"}) == (
+        "BOOKMARK",
+        {"kind", "apiVersion", "metadata"},
+        set(),
+    )
+    assert int(obj["metadata"]["resourceVersion"]) >= int(since)
+    await place.cluster.create(place.a_map("late", app="bot"))
+    rest = [(what, obj["metadata"].get("name")) async for what, obj in changes]
+    assert rest[0] == ("ADDED", "late")
+
+
+async def test_a_watch_from_the_future_is_silent(place: Place) -> None:
+    """After etcd was restored from a copy, say."""
+    future = str(int(await version_of(place)) + 100_000)
+    listening = asyncio.create_task(told(place, since=future, timeout=3))
+    await asyncio.sleep(0.5)
+    await place.cluster.create(place.a_map("a", app="bot"))
+    assert await listening == []
+
+
+async def test_a_list_may_be_asked_for_no_future_version(place: Place) -> None:
+    future = int(await version_of(place)) + 100_000
+    answer = await place.http.send("GET", f"{place.path('ConfigMap')}?resourceVersion={future}")
+    assert (answer.status, answer.body["reason"]) == (504, "Timeout")
+
+
+async def forget(place: Place) -> None:
+    """A real server forgot version 1 when it began; the local one does after so many changes."""
+    await place.cluster.create(place.a_map("here", app="bot"))
+    for n in range(KEPT_FOR_WATCHERS):
+        await place.cluster.merge(place.ref("ConfigMap", "here"), {"data": {"n": str(n)}})
+
+
+async def test_a_watch_from_a_forgotten_version_is_expired(place: Place) -> None:
+    """Answered with 200 and one ERROR event, which the client raises as any refusal."""
+    await forget(place)
+    answer = await place.http.send(
+        "GET", f"{place.path('ConfigMap')}?watch=1&resourceVersion=1&timeoutSeconds=2"
+    )
+    assert (answer.status, answer.body["type"], answer.body["object"]["code"]) == (200, "ERROR", 410)
+    with pytest.raises(ApiError, match="too old resource version: 1") as expired:
+        await told(place, since="1", timeout=2)
+    assert (expired.value.expired, expired.value.reason) == (True, "Expired")
+
+
+async def test_who_watches_from_a_forgotten_version_lists_anew(place: Place, wait_until: Any) -> None:
+    await forget(place)
+    seen: list[tuple[str, str]] = []
+
+    async def on_object(what: str, obj: dict[str, Any]) -> None:
+        seen.append((what, obj["metadata"]["name"]))
+
+    watch = _Watch(place.cluster, "ConfigMap", place.namespace, BOT, on_object, lambda: None)
+    watch.since = "1"
+    watch.known = {"gone": place.a_map("gone")}
+    running = asyncio.create_task(watch.run())
+    await wait_until(lambda: len(seen) == 2, "what is there and what is gone was reported")
+    await place.cluster.create(place.a_map("new", app="bot"))
+    await wait_until(lambda: len(seen) == 3, "what is new was reported")
+    await ended(running)
+    assert seen == [("ADDED", "here"), ("DELETED", "gone"), ("ADDED", "new")]
+
+
+async def test_watching_for_ever_tells_what_is_there_and_what_comes(place: Place, wait_until: Any) -> None:
+    await place.cluster.create(place.a_map("a", app="bot"))
+    seen: list[tuple[str, str, str]] = []
+
+    async def on_object(what: str, obj: dict[str, Any]) -> None:
+        seen.append((what, obj["kind"], obj["metadata"]["name"]))
+
+    running = asyncio.create_task(watch_forever(place.cluster, "ConfigMap", place.namespace, BOT, on_object))
+    await wait_until(lambda: seen, "what is there was reported")
+    await place.cluster.create(place.a_map("b", app="bot"))
+    await place.cluster.delete(place.ref("ConfigMap", "a"))
+    await wait_until(lambda: len(seen) == 3, "what happened was reported")
+    await ended(running)
+    assert seen == [("ADDED", "ConfigMap", "a"), ("ADDED", "ConfigMap", "b"), ("DELETED", "ConfigMap", "a")]
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
