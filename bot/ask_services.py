@@ -68,6 +68,8 @@ async def _slack_door(one: Installation) -> list[Finding]:
         return [broken(check, str(error), f"{judging.APPS}: Basic Information")]
     except SlackApiError as error:
         return [broken(check, str(error.response["error"]), f"{mend}; put it into SLACK_APP_TOKEN")]
+    except (aiohttp.ClientError, OSError):
+        return []  # the other token's check tells that Slack does not answer
     return [ok(check, "is set" if one.settings.slack_mode == "http" else "opens Socket Mode")]
 
 

@@ -71,4 +71,5 @@ def _entry(one: Finding) -> str:
 
 def _counts(findings: Sequence[Finding]) -> str:
     counted = Counter(one.level for one in findings)
-    return f"{counted[Level.BROKEN]} broken, {counted[Level.WARNING]} warnings, {counted[Level.OK]} ok"
+    plural = "" if counted[Level.WARNING] == 1 else "s"
+    return f"{counted[Level.BROKEN]} broken, {counted[Level.WARNING]} warning{plural}, {counted[Level.OK]} ok"

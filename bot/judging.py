@@ -77,7 +77,7 @@ def rights(namespace: str, answers: Mapping[str, bool]) -> Finding:
     """`answers`: "verb resource" -> may the bot do that."""
     check = f"rights in {namespace}"
     if denied := [right for right, allowed in answers.items() if not allowed]:
-        return broken(check, f"may not {', '.join(denied)}", "kubectl apply -k deploy/overlays/small")
+        return broken(check, f"may not {', '.join(denied)}", "kubectl apply -f deploy/base/rights.yaml")
     return ok(check, f"all {len(answers)} of them")
 
 

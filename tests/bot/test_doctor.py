@@ -1,0 +1,389 @@
+"""The doctor in a local installation, with the rights that deploy/ gives.
+
+Nothing is found on a healthy one, and every planted fault on a sick one.
+"""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from aiohttp import web
+from redis.asyncio import Redis
+
+from bot import doctor
+from bot.config import Config, Repository
+from bot.findings import as_lines
+from bot.models import Act, Ask
+from bot.settings import Settings
+from bot.slack import NotInChannel
+from bot.store import Store as Records
+from local import githost, installed, registry, slack
+from local.kubernetes import api
+from local.kubernetes.kinds import refusal
+from local.kubernetes.kubelet import _register
+from local.kubernetes.store import Store
+from local.redis import redis as redis_server
+from local.serving import listen
+from local.world import git
+from tests.bot.sweeps import ADMIN
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ACCOUNT = {"name": "sweepbot-work", "namespace": "sweepbot"}
+LABEL = "katib.kubeflow.org/metrics-collector-injection"
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory):
+    with redis_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("git")
+    git(folder, "init", "--quiet", "--bare", "digits.git")
+    return folder
+
+
+class Installed:
+    """All that a Sweepbot needs, healthy; tests break one thing and ask the doctor."""
+
+    def __init__(self, folder, redis_url):
+        self.folder, self.settings, self.resolve = folder, {"redis_url": redis_url}, None
+        self.config = None
+        self.store = Store()
+        self.redis = Redis.from_url(redis_url)
+
+    async def start(self, stack, repositories):
+        self.chat = await slack.serve()
+        images = await registry.serve(self.folder / "blobs")
+        host = await githost.serve(repositories)
+        self.mlflow_status = 200
+        app = web.Application()
+        app.router.add_get("/api/2.0/mlflow/experiments/search", self._mlflow)
+        mlflow = await listen(app)
+        self._cluster()
+        self.server = await api.serve(self.store)
+        self.server.logs = lambda *_: "a line\n"
+        self.server.tokens["work"] = f"system:serviceaccount:{ACCOUNT['namespace']}:{ACCOUNT['name']}"
+        self.server.kubeconfig(self.folder / "kubeconfig", "work")
+        for part in (self.chat, images, host, mlflow, self.server):
+            stack.push_async_callback(part.close)
+        self.config = Config(repositories=(Repository(name="digits", url=f"{host.url}/digits.git"),))
+        self.settings |= {
+            "slack_bot_token": self.chat.bot_token,
+            "slack_app_token": self.chat.app_token,
+            "slack_api_url": self.chat.api_url,
+            "image_registry": images.address,
+            "image_registry_plain_http": True,
+            "mlflow_tracking_uri": mlflow.url,
+            "sweepbot_config": "unread",
+            "k8s_namespace": "sweeps",
+        }
+
+    async def _mlflow(self, _):
+        return web.json_response({"experiments": []}, status=self.mlflow_status)
+
+    def _cluster(self):
+        names = {"sweeps": {LABEL: "enabled"}, "sweepbot": {}}
+        for name, labels in names.items():
+            meta = {"name": name, "labels": labels}
+            self.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+        self.store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": ACCOUNT})
+        for file in (DEPLOY / "base" / "rights.yaml", DEPLOY / "doctor" / "rights.yaml"):
+            for obj in yaml.safe_load_all(file.read_text()):
+                if obj["kind"] != "ServiceAccount":
+                    self.store.create(obj)
+        for node in ("gpu-1", "gpu-2"):
+            _register(self.store, node, 2)
+        installed.install(self.store, ["gpu-1", "gpu-2"])
+        for pod in self.store.list("Pod"):
+            where = ("Pod", "kube-system", pod["metadata"]["name"])
+            self.store.patch(*where, {"status": {"phase": "Running"}}, subresource="status")
+
+    def change(self, kind, name, patch, namespace="", subresource=None):
+        self.store.patch(kind, namespace, name, patch, subresource=subresource)
+
+    def node(self, name, **status):
+        self.change("Node", name, {"status": status}, subresource="status")
+
+    async def examined(self):
+        """The findings that are not ok."""
+        settings = Settings(**self.settings)
+        self.all = await doctor.run(settings, self.config, resolve=self.resolve)
+        return [one for one in self.all if one.level != "ok"]
+
+
+@pytest.fixture
+async def here(tmp_path, monkeypatch, redis_url, repositories):
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    async with contextlib.AsyncExitStack() as stack:
+        one = Installed(tmp_path, redis_url)
+        stack.push_async_callback(one.redis.aclose)
+        await one.start(stack, repositories)
+        yield one
+        await one.redis.config_set("appendonly", "yes")
+        await one.redis.config_set("maxmemory-policy", "noeviction")
+
+
+async def test_a_healthy_installation_has_nothing_but_ok_lines(here):
+    assert await here.examined() == []
+    assert len(here.all) == 21, as_lines(here.all)
+
+
+async def slack_token(here):
+    here.settings["slack_bot_token"] = "xoxb-of-somebody-else"
+
+
+async def slack_app_token(here):
+    here.settings["slack_app_token"] = "xapp-of-somebody-else"
+
+
+async def no_app_token(here):
+    del here.settings["slack_app_token"]
+
+
+async def slack_down(here):
+    await here.chat.close()
+
+
+async def redis_forgets(here):
+    await here.redis.config_set("appendonly", "no")
+
+
+async def redis_evicts(here):
+    await here.redis.config_set("maxmemory-policy", "allkeys-lru")
+
+
+async def redis_down(here):
+    here.settings["redis_url"] = "redis://127.0.0.1:9/0"
+
+
+async def api_down(here):
+    await here.server.close()
+
+
+async def api_token(here):
+    here.server.tokens.clear()
+
+
+async def no_kubeconfig(here):
+    (here.folder / "kubeconfig").unlink()
+
+
+async def a_verb_is_missing(here):
+    rules = here.store.get("Role", "sweeps", "sweepbot")["rules"]
+    kept = [{**rule, "verbs": [v for v in rule["verbs"] if v != "delete"]} for rule in rules]
+    here.change("Role", "sweepbot", {"rules": kept}, "sweeps")
+
+
+async def no_namespace(here):
+    here.settings["k8s_namespace"] = "elsewhere"
+
+
+async def no_label(here):
+    here.change("Namespace", "sweeps", {"metadata": {"labels": {LABEL: None}}})
+
+
+async def no_crd(here):
+    here.store.delete("CustomResourceDefinition", "", "trials.kubeflow.org")
+
+
+async def mysql_in_the_trap(here):
+    here.change("Deployment", "katib-mysql", {"status": {"readyReplicas": None}}, "kubeflow")
+
+
+async def nobody_behind_the_webhook(here):
+    name = here.store.list("EndpointSlice")[0]["metadata"]["name"]
+    here.change("EndpointSlice", name, {"endpoints": []}, "kubeflow")
+
+
+async def no_pod_webhook(here):
+    here.store.delete("MutatingWebhookConfiguration", "", "katib.kubeflow.org")
+
+
+async def a_plugin_pod_is_missing(here):
+    here.change("DaemonSet", "nvidia-device-plugin-daemonset", {"status": {"numberReady": 1}}, "kube-system")
+
+
+async def a_gpu_fell_out(here):
+    here.node("gpu-2", allocatable={GPU: "1"})
+
+
+async def a_node_is_gone(here):
+    here.node("gpu-2", conditions=[{"type": "Ready", "status": "Unknown"}])
+
+
+async def two_default_classes(here):
+    annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
+    meta = {"name": "nfs", "annotations": annotations}
+    here.store.create({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": meta})
+
+
+async def registry_down(here):
+    here.settings["image_registry_api"] = "127.0.0.1:9"
+
+
+async def registry_over_https(here):
+    here.settings["image_registry_plain_http"] = False
+
+
+async def git_down(here):
+    here.config = Config(repositories=(Repository(name="digits", url="http://127.0.0.1:9/digits.git"),))
+
+
+async def no_repository(here):
+    url = here.config.repositories[0].url.replace("digits", "gone")
+    here.config = Config(repositories=(Repository(name="gone", url=url),))
+
+
+async def mlflow_wants_a_login(here):
+    here.mlflow_status = 401
+
+
+async def mlflow_down(here):
+    here.settings["mlflow_tracking_uri"] = "http://127.0.0.1:9"
+
+
+async def dns_flickers(here):
+    answers = iter([True, False] * 3)
+
+    async def resolve(name):
+        if not next(answers):
+            raise OSError("Temporary failure in name resolution")
+
+    here.settings["image_registry_push"] = "registry.registry.svc:5000"
+    here.resolve = resolve
+
+
+async def kubelet_behind_a_firewall(here):
+    def logs(_namespace, pod, *_):
+        if pod.endswith("gpu-2"):
+            why = 'Get "https://10.0.0.5:10250/containerLogs/": dial tcp 10.0.0.5:10250: i/o timeout'
+            raise refusal(500, why)
+        return ""
+
+    here.server.logs = logs
+
+
+FAULTS = [
+    (slack_token, "Slack token", "broken", "invalid_auth", "SLACK_BOT_TOKEN"),
+    (slack_app_token, "Slack app token", "broken", "invalid_auth", "SLACK_APP_TOKEN"),
+    (no_app_token, "Slack app token", "broken", "SLACK_APP_TOKEN is not set", "Basic Information"),
+    (slack_down, "Slack token", "broken", "Slack does not answer", "curl"),
+    (redis_forgets, "Redis persistence", "broken", "no append-only file", "CONFIG SET appendonly yes"),
+    (redis_evicts, "Redis eviction", "warning", "allkeys-lru", "maxmemory-policy noeviction"),
+    (redis_down, "Redis", "broken", "does not answer", "kubectl"),
+    (api_down, "Kubernetes API", "broken", "does not answer", "kubectl version"),
+    (api_token, "Kubernetes API", "broken", "Unauthorized", "KUBECONFIG"),
+    (no_kubeconfig, "Kubernetes API", "broken", "no way to it", "KUBECONFIG"),
+    (a_verb_is_missing, "rights in sweeps", "broken", "may not delete jobs", "deploy/base/rights.yaml"),
+    (no_label, "namespace sweeps", "broken", "lacks the label", "kubectl label namespace sweeps"),
+    (no_crd, "Katib CRDs", "broken", "trials.kubeflow.org", "docs/install.md"),
+    (mysql_in_the_trap, "Katib deployments", "broken", "liveness probe", "startupProbe"),
+    (no_pod_webhook, "Katib mutating webhook", "broken", "not installed", "docs/install.md"),
+    (a_plugin_pod_is_missing, "GPU device plugin", "broken", "1/2", "describe daemonset"),
+    (a_gpu_fell_out, "GPU nodes", "warning", "1 of 2 GPUs fell out of gpu-2", "nvidia-smi"),
+    (a_node_is_gone, "GPU nodes", "warning", "gpu-2 is not ready", "kubectl describe node gpu-2"),
+    (two_default_classes, "default StorageClass", "warning", "local-path and nfs", "kubectl patch"),
+    (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, as the bot asks)", "curl"),
+    (registry_over_https, "registry", "broken", "over http, not https", "IMAGE_REGISTRY_PLAIN_HTTP=true"),
+    (git_down, "git digits", "broken", "127.0.0.1", "git ls-remote"),
+    (no_repository, "git gone", "broken", "Does the repository exist", "git ls-remote"),
+    (mlflow_wants_a_login, "MLflow", "broken", "401", "curl"),
+    (mlflow_down, "MLflow", "broken", "127.0.0.1:9", "curl"),
+    (dns_flickers, "DNS", "warning", "registry.registry.svc was resolved 3 times of 5", "kube-dns"),
+    (kubelet_behind_a_firewall, "kubelet logs", "broken", "gpu-2 can't be reached", "10250"),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "check", "level", "said", "mend"), FAULTS, ids=[f[0].__name__ for f in FAULTS]
+)
+async def test_a_planted_fault_is_the_one_finding_with_its_mend(here, plant, check, level, said, mend):
+    await plant(here)
+    [finding] = await here.examined()
+    assert (finding.check, finding.level) == (check, level)
+    assert said in finding.found
+    assert mend in finding.mend
+
+
+async def test_one_fault_may_have_two_faces(here):
+    await nobody_behind_the_webhook(here)
+    assert [f.check for f in await here.examined()] == ["Katib validating webhook", "Katib mutating webhook"]
+
+
+async def test_a_namespace_that_does_not_exist(here):
+    await no_namespace(here)
+    assert [f.check for f in await here.examined()] == ["rights in elsewhere", "namespace elsewhere"]
+
+
+async def test_a_missing_scope_is_named(here, monkeypatch):
+    monkeypatch.setattr("local.slack.webapi.SCOPES", "commands")
+    [finding] = await here.examined()
+    assert (finding.check, finding.found) == ("Slack scopes", "the bot token lacks chat:write")
+
+
+async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_calls_nothing_broken(here):
+    here.store.delete("ClusterRoleBinding", "", "sweepbot-doctor")
+    found = await here.examined()
+    assert {f.found for f in found} == {"unknown: not allowed to look"}
+    assert {f.level for f in found} == {"warning"}
+    assert {f.mend for f in found} == {"kubectl apply -k deploy/doctor"}
+    assert len(found) == 8
+
+
+async def test_a_log_that_may_not_be_read_is_unknown_not_broken(here):
+    here.store.delete("RoleBinding", "kube-system", "sweepbot-doctor")
+    assert [(f.check, f.level) for f in await here.examined()] == [("kubelet logs", "warning")] * 2
+
+
+async def test_a_check_that_never_ends_is_cut_off(here, monkeypatch):
+    monkeypatch.setattr(doctor, "PATIENCE", 0.5)
+
+    async def silent(_):
+        await asyncio.Event().wait()
+
+    here.mlflow_status = None
+    monkeypatch.setitem(doctor.ask_services.CHECKS, "MLflow", silent)
+    [finding] = [f for f in await here.examined() if f.check == "MLflow"]
+    assert "no answer within" in finding.found
+
+
+async def test_no_finding_shows_a_secret(here):
+    here.settings |= {"slack_bot_token": "xoxb-planted", "slack_app_token": "xapp-planted"}
+    here.settings |= {"redis_url": "redis://:planted@127.0.0.1:9/0"}
+    await here.examined()
+    assert "planted" not in as_lines(here.all)
+
+
+class Whispers:
+    def __init__(self, refuses=()):
+        self.heard, self.refuses = [], refuses
+
+    async def whisper(self, user, text, response_url):
+        if user in self.refuses:
+            raise NotInChannel(user)
+        self.heard.append((user, text.partition("\n")[0], response_url))
+
+
+async def test_a_visit_answers_everybody_who_asked_once(here):
+    records, slack_ = Records(here.redis), Whispers(refuses={"U2"})
+    for user in (ADMIN, "U2", "U3"):
+        await records.ask(
+            doctor.ITEM, Ask(act=Act.EXAMINE, user=user, user_name="", response_url=f"url-{user}")
+        )
+    outside = SimpleNamespace(
+        store=records, slack=slack_, settings=Settings(**here.settings), config=here.config
+    )
+    await doctor.visit(outside)
+    await doctor.visit(outside)
+    counts = "*This installation:* 0 broken, 0 warnings, 21 ok"
+    assert slack_.heard == [(ADMIN, counts, f"url-{ADMIN}"), ("U3", counts, "url-U3")]
+    assert await records.asks(doctor.ITEM) == []

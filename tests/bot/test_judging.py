@@ -1,0 +1,194 @@
+"""From what Slack, Redis and the cluster say to findings: the faults of real clusters, one row each."""
+
+import pytest
+
+from bot import judging
+from bot.findings import Level
+from k8s.objects import GPU
+
+AOF = {"aof_enabled": 1, "aof_last_write_status": "ok"}
+MYSQL = {"livenessProbe": {"initialDelaySeconds": 10}}
+
+
+def a_node(name="gpu-1", capacity=4, allocatable=4, ready="True", **spec):
+    status = {"capacity": {GPU: str(capacity)}, "allocatable": {GPU: str(allocatable)}}
+    conditions = [{"type": "Ready", "status": ready}]
+    return {"metadata": {"name": name}, "spec": spec, "status": {**status, "conditions": conditions}}
+
+
+def a_workload(name, status, image="", **container):
+    spec = {"template": {"spec": {"containers": [{"name": name, "image": image, **container}]}}}
+    return {"metadata": {"name": name, "namespace": "kubeflow"}, "spec": spec, "status": status}
+
+
+def katib(**ready):
+    names = {"katib-controller": 1, "katib-db-manager": 1} | {
+        n.replace("_", "-"): r for n, r in ready.items()
+    }
+    return [a_workload(name, {"readyReplicas": n} if n else {}) for name, n in names.items() if n is not None]
+
+
+def a_class(name, mark=None):
+    return {"metadata": {"name": name, "annotations": {judging.DEFAULT_CLASS: mark} if mark else {}}}
+
+
+def hooks(bundle="Y2E=", **config):
+    service = {"name": "katib-controller", "namespace": "kubeflow"}
+    return {"webhooks": [{"clientConfig": {"caBundle": bundle, "service": service}, **config}]}
+
+
+READY, GOING = (
+    {"endpoints": [{"conditions": {"ready": True}}]},
+    {"endpoints": [{"conditions": {"ready": False}}]},
+)
+PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.17.4"
+
+
+@pytest.mark.parametrize(
+    ("finding", "level", "said", "mend"),
+    [
+        (judging.scopes("commands,chat:write,im:write"), "ok", "chat:write and commands", ""),
+        (judging.scopes("commands"), "broken", "lacks chat:write", "Reinstall"),
+        (judging.redis_version({"redis_version": "6.2.7"}), "ok", "Redis 6.2.7", ""),
+        (
+            judging.redis_version({"redis_version": "7.2.4", "valkey_version": "9.1.2"}),
+            "ok",
+            "Valkey 9.1.2",
+            "",
+        ),
+        (judging.redis_version({"redis_version": "5.0.14"}), "broken", "Redis 5.0.14 is too old", "6.2"),
+        (judging.persistence(AOF, ""), "ok", "append-only", ""),
+        (
+            judging.persistence(AOF | {"aof_last_write_status": "err"}, ""),
+            "broken",
+            "can't be written",
+            "df -h",
+        ),
+        (judging.persistence({"aof_enabled": 0}, ""), "broken", "keeps nothing", "appendonly yes"),
+        (judging.persistence({"aof_enabled": 0}, "3600 1"), "broken", "last snapshot", "appendonly yes"),
+        (judging.persistence({"aof_enabled": 0}, None), "broken", "at most a snapshot", "appendonly yes"),
+        (judging.persistence({}, None), "warning", "unknown", "appendonly yes"),
+        (judging.eviction({"maxmemory_policy": "noeviction"}), "ok", "noeviction", ""),
+        (judging.eviction({"maxmemory_policy": "allkeys-lru"}), "warning", "allkeys-lru", "noeviction"),
+        (judging.rights("sweeps", {"list pods": True}), "ok", "all 1 of them", ""),
+        (
+            judging.rights("sweeps", {"list pods": True, "get pods/log": False}),
+            "broken",
+            "get pods/log",
+            "apply -f",
+        ),
+        (judging.namespace("sweeps", None), "broken", "does not exist", "kubectl create namespace sweeps"),
+        (judging.namespace("sweeps", {"metadata": {}}), "broken", "lacks the label", "kubectl label"),
+        (judging.katib_deployments(katib(katib_mysql=1)), "ok", "katib-mysql ready in kubeflow", ""),
+        (judging.katib_deployments(katib()), "ok", "katib-controller and katib-db-manager ready", ""),
+        (
+            judging.katib_deployments(katib(katib_db_manager=None)),
+            "broken",
+            "katib-db-manager not found",
+            "install",
+        ),
+        (
+            judging.katib_deployments(katib(katib_controller=0)),
+            "broken",
+            "not ready: katib-controller",
+            "describe",
+        ),
+        (judging.katib_webhook("ValidatingX", hooks(), [READY]), "ok", "katib-controller in kubeflow", ""),
+        (judging.katib_webhook("ValidatingX", None, []), "broken", "not installed", "install"),
+        (
+            judging.katib_webhook("ValidatingX", hooks(""), [READY]),
+            "broken",
+            "no certificate",
+            "rollout restart",
+        ),
+        (judging.katib_webhook("MutatingX", hooks(), [GOING]), "broken", "nobody answers", "rollout restart"),
+        (judging.storage_class([a_class("local-path", "true")]), "ok", "local-path", ""),
+        (judging.storage_class([]), "broken", "there is no class", "kubectl patch storageclass NAME"),
+        (
+            judging.storage_class([a_class("nfs")]),
+            "broken",
+            "none of nfs is",
+            "kubectl patch storageclass nfs",
+        ),
+        (
+            judging.storage_class([a_class("a", "true"), a_class("b", "true")]),
+            "warning",
+            "a and b",
+            '"false"',
+        ),
+        (judging.kubelet("gpu-1", "dial tcp 10.0.0.5:10250: i/o timeout"), "broken", "i/o timeout", "10250"),
+        (
+            judging.kubelet("gpu-1", "remote error: tls: internal error"),
+            "broken",
+            "tls",
+            "certificate approve",
+        ),
+    ],
+)
+def test_one_answer_one_finding(finding, level, said, mend):
+    assert (finding.level, said in finding.found) == (level, True), finding
+    assert mend in finding.mend
+    assert bool(finding.mend) == (finding.level != "ok")
+
+
+def test_a_mysql_that_its_own_probe_kills_is_told_with_the_probe_that_helps():
+    mysql = a_workload("katib-mysql", {}, **MYSQL)
+    finding = judging.katib_deployments([*katib(), mysql])
+    assert "liveness probe kills it" in finding.found
+    assert "startupProbe" in finding.mend
+    patient = a_workload("katib-mysql", {}, **MYSQL, startupProbe={})
+    assert "liveness" not in judging.katib_deployments([*katib(), patient]).found
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "counts", "level", "said"),
+    [
+        ("nvidia-device-plugin-daemonset", "x", (2, 2), "ok", "2/2"),
+        ("nvdp", PLUGIN, (2, 2), "ok", "nvdp 2/2"),
+        ("amdgpu-device-plugin-daemonset", "rocm/k8s-device-plugin", (1, 1), "ok", "1/1"),
+        ("nvdp", PLUGIN, (1, 2), "broken", "1/2"),
+        ("nvdp", PLUGIN, (0, 0), "broken", "fits no node"),
+        ("sriov-device-plugin", "sriov", (2, 2), "broken", "there is none"),
+    ],
+)
+def test_the_device_plugin_is_recognised_and_counted(name, image, counts, level, said):
+    status = dict(zip(("numberReady", "desiredNumberScheduled"), counts, strict=True))
+    [finding] = judging.device_plugins([a_workload(name, status, image)])
+    assert (finding.level, said in finding.found) == (level, True), finding
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        ([a_node(), a_node("gpu-2")], [("ok", "8 GPUs on 2 nodes")]),
+        ([a_node(), a_node("cpu", 0, 0)], [("ok", "4 GPUs on 1 nodes")]),
+        ([a_node("cpu", 0, 0)], [("broken", f"no node has {GPU}")]),
+        ([a_node(allocatable=3)], [("warning", "1 of 4 GPUs fell out of gpu-1")]),
+        ([a_node(allocatable=0), a_node("gpu-2")], [("warning", "4 of 4 GPUs fell out of gpu-1")]),
+        ([a_node(ready="Unknown"), a_node("gpu-2")], [("warning", "gpu-1 is not ready")]),
+        ([a_node(unschedulable=True), a_node("gpu-2")], [("warning", "gpu-1 is cordoned")]),
+        # With no usable GPU left, it is the installation that is broken.
+        (
+            [a_node(ready="False"), a_node("gpu-2", unschedulable=True)],
+            [("broken", "gpu-1 is not ready"), ("broken", "gpu-2 is cordoned")],
+        ),
+    ],
+)
+def test_nodes_and_the_gpus_that_fell_out_of_them(nodes, found):
+    assert [(f.level, f.found) for f in judging.gpu_nodes(nodes)] == found
+
+
+def test_only_served_versions_of_a_crd_count():
+    served = {"spec": {"versions": [{"name": "v1beta1", "served": True}]}}
+    old = {"spec": {"versions": [{"name": "v1beta1", "served": False}]}}
+    assert judging.katib_crds({"trials": served}).level is Level.OK
+    assert "trials, experiments" in judging.katib_crds({"trials": old, "experiments": None}).found
+
+
+def test_a_name_that_resolves_now_and_then_is_a_warning_with_counts():
+    found = judging.dns({"good": 5, "flaky": 3, "gone": 0}, 5)
+    assert [(f.level, f.found) for f in found] == [
+        ("warning", "flaky was resolved 3 times of 5"),
+        ("broken", "gone was resolved 0 times of 5"),
+    ]
+    assert judging.dns({"good": 5}, 5)[0].level is Level.OK
