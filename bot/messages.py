@@ -5,6 +5,7 @@ Every message has a plain `text`, which notifications and screen readers use; th
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -108,8 +109,13 @@ def _counts(progress: Progress, total: int) -> str:
 
 def _result(sweep: SweepRecord, result: Result) -> str:
     metric = sweep.plan.space.metric if sweep.plan else ""
-    flags = " ".join(f"{k}={v}" for k, v in result.parameters.items())
+    flags = " ".join(f"{k}={_short(v)}" for k, v in result.parameters.items())
     return f"{code(metric)} *{result.value:.6g}* with {code(flags)}"
+
+
+def _short(value: str) -> str:
+    """Sixteen digits of a random draw tell a reader nothing; the command line at the end has them all."""
+    return f"{float(value):.6g}" if re.fullmatch(r"-?\d+\.\d{7,}(e-?\d+)?", value) else value
 
 
 def _below(sweep: SweepRecord, links: Links) -> str:
@@ -175,8 +181,10 @@ def _build_done(_: SweepRecord, happened: Event) -> str:
 
 
 def _build_failed(sweep: SweepRecord, happened: Event) -> str:
+    """A Job that may not try again always says that it has tried too often; other reasons say something."""
     log = f" Its last lines:\n{block(happened.detail)}" if happened.detail else ""
-    return f":x: The image of {_commit(sweep)} could not be built ({plain(happened.text)}).{log}"
+    why = "" if happened.text.startswith("BackoffLimitExceeded") else f" ({plain(happened.text)})"
+    return f":x: The image of {_commit(sweep)} could not be built{why}.{log}"
 
 
 def _submit_refused(_: SweepRecord, happened: Event) -> str:
@@ -256,7 +264,9 @@ def _commit(sweep: SweepRecord) -> str:
 
 
 def _refused(sweep: SweepRecord, happened: Event) -> str:
-    return f"`{sweep.id}` was not started. {plain(happened.text)}"
+    """Places in a file are code, one a line; `:100:` in running text would be an emoji."""
+    text, places = re.subn(r"^(\S+:\d+): ", r"`\1` ", plain(happened.text), flags=re.MULTILINE)
+    return f"`{sweep.id}` was not started." + ("\n" if places else " ") + text
 
 
 def _said_as_is(_: SweepRecord, happened: Event) -> str:

@@ -73,6 +73,33 @@ def test_the_end_shows_the_command_that_trains_the_best():
     assert "```\npython train.py --lr=0.01 --optimizer=adam\n```" in text
 
 
+def test_a_long_number_is_short_to_read_and_whole_to_type():
+    best = replace(BEST, parameters={"lr": "0.0028079050224114393", "width": "128", "seed": "12345678.9"})
+    text = event(replace(RUNNING, phase=Phase.SUCCEEDED), Event(kind=EventKind.SUCCEEDED, result=best))
+    assert "with `lr=0.00280791 width=128 seed=12345678.9`" in text
+    assert "--lr=0.0028079050224114393" in text
+
+
+def test_a_refusal_names_each_place_on_its_own_line():
+    why = "sweeps/lr.yaml@01234567:100: trials.max: must be at least 1\nsweeps/lr.yaml@01234567:7: `x` is odd"
+    assert event(RUNNING, Event(kind=EventKind.REFUSED, text=why)).splitlines() == [
+        "`lr-brave-otter` was not started.",
+        "`sweeps/lr.yaml@01234567:100` trials.max: must be at least 1",
+        "`sweeps/lr.yaml@01234567:7` `x` is odd",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("BackoffLimitExceeded: Job has reached the specified backoff limit", "could not be built."),
+        ("DeadlineExceeded: Job was active too long", "could not be built (DeadlineExceeded: Job was active"),
+    ],
+)
+def test_a_failed_build_gives_a_reason_that_says_something(why, said):
+    assert said in event(RUNNING, Event(kind=EventKind.BUILD_FAILED, text=why))
+
+
 def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
     nasty = replace(
         RUNNING,
