@@ -36,7 +36,7 @@ from bot.waking import Waking
 from bot.worker import Worker
 from handlers.app import build
 from handlers.door import Door
-from handlers.http import Http, served
+from handlers.http import Http, SlackCalls, served
 from handlers.socket import Socket
 from k8s.cluster import Cluster
 from k8s.registry import Registry
@@ -125,7 +125,7 @@ async def serve(process: Process) -> None:
 
 
 async def _over_http(process: Process, app: AsyncApp) -> None:
-    process.http.answer_slack(app)
+    process.http.slack = SlackCalls(app, process.settings.slack_secret())
     log.info("answering Slack over signed HTTP")
     await process.stop.wait()
     await asyncio.sleep(min(LINGER, process.settings.shutdown_grace / 2))

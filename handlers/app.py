@@ -11,7 +11,7 @@ from handlers.door import Door
 
 def build(web: AsyncWebClient, door: Door, *, signing_secret: str | None = None) -> AsyncApp:
     """`process_before_response`: Bolt else polls every 10 ms for the ack, and these handlers only enqueue."""
-    app = AsyncApp(client=web, token=web.token, signing_secret=signing_secret, process_before_response=True)
+    app = AsyncApp(client=web, signing_secret=signing_secret, process_before_response=True)
     app.command("/sweep")(on_sweep(door))
     app.action(CANCEL)(on_cancel(door))
     return app

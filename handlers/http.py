@@ -10,6 +10,7 @@ from typing import Any
 import uvicorn
 from slack_bolt.adapter.asgi.async_handler import AsyncSlackRequestHandler
 from slack_bolt.async_app import AsyncApp
+from slack_sdk.signature import SignatureVerifier
 
 from bot.models import UserError
 from bot.probes import Probes
@@ -24,14 +25,11 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Http:
-    """An ASGI application. Slack's calls are refused until `slack` is given."""
+    """An ASGI application: the pages and, once there is one, `slack`."""
 
     def __init__(self, probes: Probes) -> None:
         self._probes = probes
-        self._slack: AsyncSlackRequestHandler | None = None
-
-    def answer_slack(self, app: AsyncApp) -> None:
-        self._slack = AsyncSlackRequestHandler(app, path=SLACK)
+        self.slack: SlackCalls | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -39,12 +37,35 @@ class Http:
             await _page(send, *await self._probes.health())
         elif path == "/readyz":
             await _page(send, *self._probes.ready())
-        elif self._slack is None or path != SLACK:
-            await _answer(send, 404, b"there is nothing here")
-        elif (body := await _body(receive)) is None:
-            await _answer(send, 413, b"too large")
+        elif path == SLACK and self.slack:
+            await self.slack(scope, receive, send)
         else:
-            await self._slack(scope, _once(body), send)
+            await _answer(send, 404, b"there is nothing here")
+
+
+class SlackCalls:
+    """Commands and clicks: Bolt's, if Slack signed them with the app's secret in the last five minutes."""
+
+    def __init__(self, app: AsyncApp, signing_secret: str) -> None:
+        self._bolt = AsyncSlackRequestHandler(app, path=SLACK)
+        self._verifier = SignatureVerifier(signing_secret)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        if body is None:
+            await _answer(send, 413, b"too large")
+        elif not self._signed(scope, body):
+            await _answer(send, 401, b"not signed by Slack, or too long ago")
+        else:
+            await self._bolt(scope, _once(body), send)
+
+    def _signed(self, scope: Message, body: bytes) -> bool:
+        """Bolt looks, too, but only after parsing the body, and fails over what is no text."""
+        try:
+            headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+            return self._verifier.is_valid_request(body, headers)
+        except (ValueError, TypeError):
+            return False
 
 
 @asynccontextmanager
@@ -64,6 +85,7 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=FINISH,
         )
     )
@@ -94,14 +116,13 @@ def _listener(host: str, port: int) -> socket.socket:
 async def _body(receive: Receive) -> bytes | None:
     """None when it is too large, or never came whole."""
     body = b""
-    while len(body) <= LARGEST:
+    while True:
         message = await receive()
-        if message["type"] != "http.request":
-            return None
         body += bytes(message.get("body", b""))
+        if message["type"] != "http.request" or len(body) > LARGEST:
+            return None
         if not message.get("more_body"):
             return body
-    return None
 
 
 def _once(body: bytes) -> Receive:

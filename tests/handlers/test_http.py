@@ -1,0 +1,244 @@
+"""Slack's calls over HTTP, from a client that signs as Slack does; and what strangers get."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.logs import Mask
+from bot.messages import CANCEL
+from bot.models import Phase, UserError
+from bot.probes import Broken, Probes
+from bot.queue import Queue
+from bot.store import Store
+from handlers.app import build
+from handlers.door import Door
+from handlers.http import LARGEST, SLACK, Http, SlackCalls, served
+from local.slack import serve
+from tests.bot.sweeps import CONFIG, NOW, a_sweep
+
+SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+FORM = "application/x-www-form-urlencoded"
+COMMAND = {
+    "command": "/sweep",
+    "text": "branch=main space=lr",
+    "trigger_id": "trigger-1",
+    "user_id": "U1",
+    "user_name": "ada",
+    "channel_id": "C1",
+    "team_id": "T1",
+    "response_url": "https://hooks.slack.com/commands/1",
+}
+
+
+@pytest.fixture
+async def slack():
+    slack = await serve()
+    yield slack
+    await slack.close()
+
+
+@pytest.fixture
+def door(redis):
+    return Door(store=Store(redis), queue=Queue(redis), config=CONFIG, namespace="sweeps", now=lambda: NOW)
+
+
+@pytest.fixture
+async def probes():
+    probes = Probes(lambda: False, Mask([SECRET]))
+    yield probes
+    await probes.close()
+
+
+@pytest.fixture
+async def http(probes):
+    """The application, its address and a client."""
+    app = Http(probes)
+    async with (
+        served(app, "127.0.0.1", 0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
+    ):
+        app.port, app.client = port, client
+        yield app
+
+
+@pytest.fixture
+def listening(http, slack, door):
+    web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+    http.slack = SlackCalls(build(web, door, signing_secret=SECRET), SECRET)
+    return http.client
+
+
+def signed(body, *, secret=SECRET, at=None, version="v0"):
+    """The headers of Slack's call: https://docs.slack.dev/authentication/verifying-requests-from-slack"""
+    at = str(int(time.time() if at is None else at))
+    base = f"v0:{at}:".encode() + body
+    digest = hmac.new(secret.encode(), base, hashlib.sha256).hexdigest()
+    return {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"{version}={digest}", "Content-Type": FORM}
+
+
+async def call(client, form, **how):
+    body = urlencode(form).encode()
+    async with client.post(SLACK, data=body, headers=signed(body, **how)) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_a_signed_command_starts_a_sweep(listening, door):
+    status, text = await call(listening, COMMAND)
+    [sweep] = await door.store.active()
+    assert (status, f"On it: `{sweep}`" in text) == (200, True)
+    assert (await door.queue.get(wait=0)).item == sweep
+
+
+async def test_a_signed_click_reaches_the_sweeps_mailbox(listening, door):
+    sweep = a_sweep(Phase.RUNNING)
+    await door.store.create(lambda _: sweep, [sweep.id], sweep.delivery)
+    payload = {
+        "type": "block_actions",
+        "user": {"id": "U1", "username": "ada", "team_id": "T1"},
+        "team": {"id": "T1"},
+        "channel": {"id": "C1"},
+        "actions": [{"action_id": CANCEL, "block_id": "b", "type": "button", "value": sweep.id}],
+    }
+    status, _ = await call(listening, {"payload": json.dumps(payload)})
+    assert (status, [ask.user for ask in await door.store.asks(sweep.id)]) == (200, ["U1"])
+
+
+async def test_a_replayed_call_starts_nothing_twice(listening, door):
+    body = urlencode(COMMAND).encode()
+    headers = signed(body)
+    answers = []
+    for _ in range(3):
+        async with listening.post(SLACK, data=body, headers=headers) as answer:
+            answers.append(await answer.text())
+    assert len(set(answers)) == 1
+    assert len(await door.store.active()) == 1
+
+
+FORGED = {
+    "another secret": {"secret": "0" * 32},
+    "no secret": {"secret": ""},
+    "six minutes old": {"at": time.time() - 360},
+    "from the future": {"at": time.time() + 360},
+    "another version": {"version": "v1"},
+}
+
+
+@pytest.mark.parametrize("how", FORGED.values(), ids=FORGED)
+async def test_a_forged_or_old_signature_is_refused(listening, door, how):
+    status, _ = await call(listening, COMMAND, **how)
+    assert (status, await door.store.active()) == (401, set())
+
+
+BODY = urlencode(COMMAND).encode()
+ODD = {
+    "nothing": (BODY, {}),
+    "another body": (BODY + b"&x=1", signed(BODY)),
+    "only a signature": (BODY, {"X-Slack-Signature": signed(BODY)["X-Slack-Signature"]}),
+    "only a time": (BODY, {"X-Slack-Request-Timestamp": str(int(time.time()))}),
+    "a time that is none": (BODY, {**signed(BODY), "X-Slack-Request-Timestamp": "now"}),
+    "a time without end": (BODY, {**signed(BODY), "X-Slack-Request-Timestamp": "9" * 5000}),
+    "broken JSON": (b"{", {"Content-Type": "application/json"}),
+    "a broken payload": (b"payload={", {}),
+    "no text": (b"\xff\xfe", signed(b"\xff\xfe")),
+    "a signature beyond ASCII": (BODY, {**signed(BODY), "X-Slack-Signature": "v0=é"}),
+    "a question about TLS": (BODY + b"&ssl_check=1", {}),
+    "JSON": (b'{"type": "url_verification", "challenge": "c"}', {"Content-Type": "application/json"}),
+}
+
+
+@pytest.mark.parametrize(("body", "headers"), ODD.values(), ids=ODD)
+async def test_odd_calls_start_nothing_and_break_nothing(listening, door, body, headers):
+    async with listening.post(SLACK, data=body, headers={"Content-Type": FORM, **headers}) as answer:
+        assert answer.status == 401
+    assert await door.store.active() == set()
+    assert (await call(listening, COMMAND))[0] == 200
+
+
+async def test_a_call_without_end_is_refused(listening):
+    async def pieces():
+        for _ in range(LARGEST // 65536 + 2):
+            yield b"x" * 65536
+
+    for data in (b"x" * (LARGEST + 1), pieces()):
+        async with listening.post(SLACK, data=data) as answer:
+            assert answer.status == 413
+
+
+async def test_a_caller_who_hangs_up_leaves_nothing_behind(listening, http, caplog):
+    _, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    writer.write(b"POST /slack/events HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    await writer.drain()
+    writer.close()
+    assert (await call(listening, COMMAND))[0] == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", SLACK), ("POST", "/"), ("GET", "/slack"), ("GET", "/docs")]
+)
+async def test_there_is_nothing_else(listening, method, path):
+    async with listening.request(method, path) as answer:
+        assert answer.status in {401, 404}
+
+
+async def test_in_socket_mode_nobody_calls(http):
+    assert (await call(http.client, COMMAND))[0] == 404
+
+
+async def page(http, path):
+    async with http.client.get(path) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_readyz_tells_each_part_and_recovers(http, probes, wait_until):
+    up = False
+
+    async def redis():
+        if not up:
+            raise Broken(f"no way to redis://:{SECRET}@redis")
+        return "answers"
+
+    probes.check("redis", redis, every=0.01)
+    await wait_until(lambda: probes.ready()[1]["checks"]["redis"]["said"] != "not asked yet", "it was asked")
+    status, said = await page(http, "/readyz")
+    assert (status, said["ready"]) == (503, False)
+    assert said["checks"]["redis"].items() >= {"ok": False, "said": "no way to redis://:***@redis"}.items()
+    up = True
+    await wait_until(lambda: probes.ready()[0], "it is ready")
+    status, said = await page(http, "/readyz")
+    assert (status, said["ready"], said["checks"]["redis"]["said"]) == (200, True, "answers")
+
+
+async def test_healthz_answers_also_when_nothing_else_works(http, probes):
+    async def broken():
+        raise Broken("down")
+
+    probes.check("redis", broken)
+    assert await page(http, "/healthz") == (200, {"healthy": True, "checks": {}})
+    probes.vital("turns", broken)
+    status, said = await page(http, "/healthz")
+    assert (status, said["checks"]["turns"]["said"]) == (503, "down")
+
+
+async def test_a_port_that_is_taken_is_a_sentence(http, probes):
+    with pytest.raises(
+        UserError, match=rf"^HTTP_HOST, HTTP_PORT: can't listen on 127.0.0.1 {http.port}: Address"
+    ):
+        async with served(Http(probes), "127.0.0.1", http.port):
+            pass
+
+
+@pytest.mark.parametrize("host", ["::", "127.0.0.1"])
+async def test_pods_of_either_family_are_reached(probes, host):
+    async with (
+        served(Http(probes), host, 0) as port,
+        aiohttp.request("GET", f"http://127.0.0.1:{port}/healthz") as answer,
+    ):
+        assert answer.status == 200
