@@ -20,6 +20,7 @@ from local.kubernetes.kubelet import Kubelet
 from local.kubernetes.store import Store
 from local.processes import Processes, answers
 from local.redis import redis
+from local.slack.workspace import ADA
 
 NAMESPACE = "sweeps"
 START = 60  # seconds until a bot has to answer Slack
@@ -108,7 +109,8 @@ async def _cluster(
 
 def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str]:
     config = folder / "config.yaml"
-    config.write_text(f"repositories:\n  digits: {{url: {git_url.rstrip('/')}/digits.git}}\n")
+    repository = f"repositories:\n  digits: {{url: {git_url.rstrip('/')}/digits.git}}\n"
+    config.write_text(f"{repository}admins: [{ADA.id}]\n")
     return {
         "SLACK_BOT_TOKEN": chat.bot_token,
         "SLACK_APP_TOKEN": chat.app_token,

@@ -1,6 +1,9 @@
 """From what Slack, Redis and the cluster say to findings: the faults of real clusters, one row each."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from bot import judging
 from bot.findings import Level
@@ -42,6 +45,13 @@ READY, GOING = (
     {"endpoints": [{"conditions": {"ready": False}}]},
 )
 PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.17.4"
+
+
+@pytest.mark.parametrize("mode", ["socket", "http"])
+def test_the_scopes_are_those_that_the_app_asks_for(mode):
+    manifest = Path(__file__).parents[2] / "deploy" / "slack" / f"manifest-{mode}.yaml"
+    asked = yaml.safe_load(manifest.read_text())["oauth_config"]["scopes"]["bot"]
+    assert sorted(asked) == sorted(judging.SCOPES)
 
 
 @pytest.mark.parametrize(

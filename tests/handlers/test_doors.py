@@ -14,7 +14,7 @@ from bot.store import Store
 from handlers.app import build
 from handlers.door import Door
 from local.slack import serve
-from tests.bot.sweeps import CONFIG, NOW, a_sweep
+from tests.bot.sweeps import ADMIN, CONFIG, NOW, a_sweep
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ def app(slack, door):
     return build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), door)
 
 
-def a_command(text, trigger="trigger-1"):
+def a_command(text, trigger="trigger-1", user="U1"):
     body = {
         "command": "/sweep",
         "text": text,
         "trigger_id": trigger,
-        "user_id": "U1",
+        "user_id": user,
         "user_name": "ada",
         "channel_id": "C1",
         "team_id": "T1",
@@ -100,6 +100,26 @@ async def test_a_queue_out_of_reach_is_admitted(app, door, monkeypatch):
     monkeypatch.setattr(door.store, "create", down)
     response = await app.async_dispatch(a_command("branch=main space=lr"))
     assert (response.status, "nothing was done" in response.body) == (200, True)
+
+
+async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, door):
+    response = await app.async_dispatch(a_command("doctor", user=ADMIN))
+    assert "Looking" in response.body
+    [ask] = await door.store.asks("the doctor")
+    assert (ask.act, ask.user, ask.response_url) == (Act.EXAMINE, ADMIN, "https://hooks/1")
+    assert (await door.queue.get(wait=0)).item == "the doctor"
+
+
+async def test_others_hear_who_may_ask_the_doctor(app, door):
+    response = await app.async_dispatch(a_command("doctor"))
+    assert f"Only <@{ADMIN}> may do that." in response.body
+    assert await door.queue.get(wait=0) is None
+
+
+async def test_nobody_reaches_the_doctor_through_a_sweeps_name(app, door):
+    await app.async_dispatch(a_command("cancel the doctor"))
+    await app.async_dispatch(a_command("cancel doctor"))
+    assert await door.store.asks("the doctor") == []
 
 
 async def test_what_people_type_pings_nobody_in_the_answer(app):

@@ -1,0 +1,48 @@
+"""`sweepbot doctor` as a process, and `/sweep doctor` through Slack, Redis and a worker of a whole world."""
+
+import asyncio
+import json
+import os
+import sys
+
+import pytest
+
+from local.world import NAMESPACE, world
+
+pytestmark = pytest.mark.slow
+LABEL = "katib.kubeflow.org/metrics-collector-injection"
+
+
+async def cli(here, *flags):
+    """What `sweepbot doctor` prints, and its exit code."""
+    command = [sys.executable, "-m", "bot", "doctor", *flags]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **here.env}, stdout=pipe)
+    out, _ = await process.communicate()
+    return out.decode(), process.returncode
+
+
+async def test_the_doctor_of_a_world_that_is_well_and_then_is_not(tmp_path, wait_until):
+    async with world(tmp_path) as here:
+        pods = lambda: here.store.list("Pod", "kube-system")  # noqa: E731
+        running = lambda: {p["status"]["phase"] for p in pods()} == {"Running"}  # noqa: E731
+        await wait_until(running, "the device plugin runs")
+        text, code = await cli(here)
+        assert (code, text.splitlines()[-1]) == (0, "0 broken, 0 warnings, 21 ok"), text
+        await here.start_bot("serve", "work")
+
+        here.store.patch("Namespace", "", NAMESPACE, {"metadata": {"labels": {LABEL: None}}})
+        found, code = await cli(here, "--json")
+        [broken] = [one for one in json.loads(found) if one["level"] != "ok"]
+        assert (code, broken["check"]) == (1, "namespace sweeps")
+
+        said = await here.slack.command("ada", "random", "/sweep", "doctor")
+        assert said.startswith("Looking; the answer comes here")
+        told = lambda: [m["text"] for m in here.slack.ephemerals("ada") if ":x:" in m["text"]]  # noqa: E731
+        [answer] = await wait_until(told, "the doctor answers ada alone")
+        counts, first, *_ = answer.splitlines()
+        assert counts == "*This installation:* 1 broken, 0 warnings, 20 ok"
+        assert first.startswith(":x: *namespace sweeps*: lacks the label")
+        said = await here.slack.command("grace", "sweeps", "/sweep", "doctor")
+        assert "may do that" in said
+        assert not here.slack.messages("random")
