@@ -32,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(what): 'custom', Katib's kinds without webhooks, or 'katib', all of it"
     )
+    config.addinivalue_line("markers", "unlabelled: in a namespace without the label that Katib wants")
     config.addinivalue_line("markers", "differs(what): the local server does not; see DIFFERENCES.md")
 
 

@@ -1,35 +1,8 @@
 import copy
-from pathlib import Path
 
 import pytest
 
 from local.kubernetes.store import Refused
-
-RECORDINGS = Path(__file__).parents[2] / "recordings"
-CREATED = sorted(
-    str(path.relative_to(RECORDINGS).with_suffix(""))
-    for pattern in ("13-create-*", "13-201-*", "katib/01-create-*")
-    for path in RECORDINGS.glob(f"{pattern}.json")
-)
-
-
-@pytest.mark.parametrize("name", CREATED)
-async def test_an_experiment_gets_the_recorded_verdict(world, name):
-    recorded = world.recorded(name)
-    if recorded["status"] == 201:
-        assert world.store.create(recorded["request_body"])["spec"] == recorded["body"]["spec"]
-        return
-    with pytest.raises(Refused) as refused:
-        world.store.create(recorded["request_body"])
-    assert (refused.value.code, refused.value.body) == (400, recorded["body"])
-
-
-async def test_a_namespace_without_the_label_is_refused(world):
-    recorded = world.recorded("13-400-namespace-not-labelled")
-    world.store.patch("Namespace", "", "kaniko", {"metadata": {"labels": None}})
-    with pytest.raises(Refused) as refused:
-        world.store.create(recorded["request_body"])
-    assert refused.value.body == recorded["body"]
 
 
 def intended(world, *path, value=None):

@@ -1,0 +1,234 @@
+"""The ways the bot steers an experiment, on any cluster with Katib. No pod runs: nobody schedules them.
+
+A Katib trial is Running as soon as its Job exists, so killing, draining and extending need none.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from k8s.cluster import ApiError
+from k8s.katib import (
+    EXPERIMENT_LABEL,
+    ExperimentState,
+    TrialState,
+    drained,
+    ended,
+    killed,
+    more_trials,
+    read_experiment,
+    read_trial,
+)
+from k8s.objects import Manifest, true_conditions
+from tests.bot.sweeps import PLAN
+from tests.conformance.place import NOBODY, Place
+from tests.conformance.replay import alike, recording, replay
+from tests.recorded import FOLDER
+
+pytestmark = pytest.mark.needs("katib")
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+VERDICTS = sorted(
+    str(path.relative_to(FOLDER).with_suffix(""))
+    for pattern in ("13-create-*", "13-201-*", "katib/01-create-*")
+    for path in FOLDER.glob(f"{pattern}.json")
+)
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+async def test_an_experiment_gets_the_recorded_verdict(place: Place, name: str) -> None:
+    answer, real = await replay(place, name), recording(name)
+    assert answer.status == real["status"]
+    if real["status"] == 201:
+        assert answer.body["spec"] == real["body"]["spec"]
+    else:
+        assert alike(answer.body) == alike(real["body"])
+
+
+@pytest.mark.unlabelled
+async def test_a_namespace_without_the_label_gets_the_recorded_refusal(place: Place) -> None:
+    answer = await replay(place, "13-400-namespace-not-labelled")
+    assert alike(answer.body) == alike(recording("13-400-namespace-not-labelled")["body"])
+
+
+async def test_a_refusal_by_katib_has_no_reason_but_is_final(place: Place) -> None:
+    with pytest.raises(ApiError, match=r"validator\.experiment\.katib\.kubeflow\.org") as caught:
+        await place.cluster.create(an_experiment(place, parallelTrialCount=9, maxTrialCount=1))
+    assert (caught.value.status, caught.value.reason, caught.value.permanent) == (400, "", True)
+
+
+def an_experiment(place: Place, **spec: Any) -> Manifest:
+    """The bot's own, for a scheduler that nobody runs."""
+    made = PLAN.experiment
+    template = made["spec"]["trialTemplate"]
+    job = template["trialSpec"]
+    pod = {**job["spec"]["template"]["spec"], "schedulerName": NOBODY}
+    job = {**job, "spec": {**job["spec"], "template": {**job["spec"]["template"], "spec": pod}}}
+    spec = {**made["spec"], **spec, "trialTemplate": {**template, "trialSpec": job}}
+    return {**made, "metadata": {**made["metadata"], "namespace": place.namespace}, "spec": spec}
+
+
+class Running:
+    """One experiment, and what becomes of it."""
+
+    def __init__(self, place: Place, wait_until: Any, name: str) -> None:
+        self.place, self.wait_until = place, wait_until
+        self.ref = place.ref("Experiment", name)
+
+    async def now(self) -> Manifest:
+        found = await self.place.cluster.get(self.ref)
+        assert found
+        return found
+
+    async def trials(self, state: TrialState | None = None) -> list[Manifest]:
+        found = await self.place.cluster.list(
+            "Trial", self.place.namespace, labels=f"{EXPERIMENT_LABEL}={self.ref.name}"
+        )
+        return [t for t in found if state in (None, read_trial(t, "val_loss", maximize=False).state)]
+
+    async def job(self, trial: Manifest) -> Manifest | None:
+        return await self.place.cluster.get(self.place.ref("Job", trial["metadata"]["name"]))
+
+    async def live(self, count: int) -> list[Manifest]:
+        """Trials that run: they have a Job, and Katib says so."""
+
+        async def enough() -> list[Manifest]:
+            found = [t for t in await self.trials(TrialState.LIVE) if "Running" in true_conditions(t)]
+            there = [t for t in found if await self.job(t)]
+            return there if len(there) == count else []
+
+        found: list[Manifest] = await self.wait_until(enough, f"{count} trials run")
+        return found
+
+    async def kill(self, trial: Manifest) -> None:
+        ref = self.place.ref("Trial", trial["metadata"]["name"])
+        await self.place.cluster.merge(ref, killed(trial, "by Ada", NOW), subresource="status")
+        job = await self.job(trial)
+        assert job
+        ref = self.place.ref("Job", trial["metadata"]["name"])
+        assert await self.place.cluster.delete(ref, uid=job["metadata"]["uid"])
+
+    async def counts(self, name: str, count: int) -> Manifest:
+        async def counted() -> Manifest | None:
+            found = await self.now()
+            return found if found["status"].get(name) == count else None
+
+        found: Manifest = await self.wait_until(counted, f"{name} is {count}")
+        return found
+
+    async def ended(self) -> Any:
+        async def over() -> Any:
+            read = read_experiment(await self.now())
+            return read and read.state is not ExperimentState.RUNNING and read
+
+        return await self.wait_until(over, "the experiment has ended")
+
+
+@pytest.fixture
+def begun(place: Place, wait_until: Any) -> Any:
+    """`running = await begun(maxTrialCount=4)`: the bot's experiment, two trials at once."""
+
+    async def begin(**spec: Any) -> Running:
+        made = await place.cluster.create(an_experiment(place, **spec))
+        running = Running(place, wait_until, made["metadata"]["name"])
+        await running.live(spec.get("parallelTrialCount", 2))
+        return running
+
+    return begin
+
+
+async def test_a_killed_trial_is_counted_and_replaced_and_its_job_stays_away(begun: Any) -> None:
+    running = await begun(maxTrialCount=4)
+    [victim, other] = await running.live(2)
+    await running.kill(victim)
+    status = (await running.counts("trialsKilled", 1))["status"]
+    assert status["killedTrialList"] == [victim["metadata"]["name"]]
+    assert "trialsFailed" not in status
+    names = {trial["metadata"]["name"] for trial in await running.live(2)}
+    assert other["metadata"]["name"] in names
+    assert victim["metadata"]["name"] not in names
+    assert len(await running.trials()) == 3
+    assert await running.job(victim) is None
+    [kept] = await running.trials(TrialState.KILLED)
+    assert kept["status"]["conditions"][0]["type"] == "Killed"
+
+
+async def test_a_job_deleted_first_is_made_again(begun: Any, wait_until: Any) -> None:
+    running = await begun(maxTrialCount=2, parallelTrialCount=1)
+    [trial] = await running.live(1)
+    before = await running.job(trial)
+    await running.place.cluster.delete(running.place.ref("Job", trial["metadata"]["name"]))
+
+    async def again() -> bool:
+        now = await running.job(trial)
+        return now is not None and now["metadata"]["uid"] != before["metadata"]["uid"]
+
+    await wait_until(again, "Katib has made the Job again")
+    assert len(await running.live(1)) == 1
+    assert await running.trials(TrialState.KILLED) == []
+
+
+async def test_a_status_sent_to_the_main_address_changes_nothing(begun: Any) -> None:
+    running = await begun(maxTrialCount=2, parallelTrialCount=1)
+    [trial] = await running.live(1)
+    ref = running.place.ref("Trial", trial["metadata"]["name"])
+    after = await running.place.cluster.merge(ref, killed(trial, "by Ada", NOW))
+    assert after["status"] == trial["status"]
+
+
+async def test_a_kill_decided_on_an_old_picture_is_refused(begun: Any) -> None:
+    running = await begun(maxTrialCount=2, parallelTrialCount=1)
+    [trial] = await running.live(1)
+    ref = running.place.ref("Trial", trial["metadata"]["name"])
+    await running.place.cluster.merge(ref, {"metadata": {"annotations": {"sweepbot/seen": "yes"}}})
+    with pytest.raises(ApiError) as caught:
+        await running.place.cluster.merge(ref, killed(trial, "by Ada", NOW), subresource="status")
+    assert caught.value.stale
+
+
+@pytest.mark.parametrize(("close", "state"), [(ended, "failed"), (drained, "succeeded")])
+async def test_an_end_set_from_outside_stays_and_starts_no_more(begun: Any, close: Any, state: str) -> None:
+    running = await begun(maxTrialCount=4)
+    trials = await running.live(2)
+    patch = close(await running.now(), "by Ada", NOW)
+    after = await running.place.cluster.merge(running.ref, patch, subresource="status")
+    ours = patch["status"]["conditions"][-1]
+    assert true_conditions(after)[ours["type"]]["reason"] == ours["reason"]
+    assert len(await running.live(2)) == 2, "the running ones run on"
+    for trial in trials:
+        await running.kill(trial)
+    now = await running.counts("trialsKilled", 2)
+    assert read_experiment(now).state == state
+    assert true_conditions(now)[ours["type"]]["reason"] == ours["reason"]
+    assert now["status"]["completionTime"] == patch["status"]["completionTime"]
+    assert len(await running.trials()) == 2
+    with pytest.raises(ApiError, match="can be restarted if it is in succeeded state") as caught:
+        await running.place.cluster.merge(running.ref, more_trials(9))
+    assert caught.value.permanent
+
+
+async def test_an_experiment_that_used_up_its_trials_takes_more(begun: Any) -> None:
+    running = await begun(
+        maxTrialCount=1, parallelTrialCount=1, maxFailedTrialCount=1, resumePolicy="LongRunning"
+    )
+    [trial] = await running.live(1)
+    await running.kill(trial)
+    over = await running.ended()
+    assert (over.state, over.reason) == (ExperimentState.SUCCEEDED, "ExperimentMaxTrialsReached")
+    await running.place.cluster.merge(running.ref, more_trials(2))
+    await running.live(1)
+    assert len(await running.trials()) == 2
+    assert read_experiment(await running.now()).state is ExperimentState.RUNNING
+
+
+async def test_a_deleted_experiment_takes_all_along(begun: Any, wait_until: Any) -> None:
+    running = await begun(maxTrialCount=2)
+    place = running.place
+    answer = await place.http.send("DELETE", place.path("Experiment", running.ref.name))
+    assert (answer.body["kind"], "deletionTimestamp" in answer.body["metadata"]) == ("Experiment", True)
+
+    async def gone() -> bool:
+        kinds = ("Experiment", "Suggestion", "Trial", "Job")
+        return not [one for kind in kinds for one in await place.cluster.list(kind, place.namespace)]
+
+    await wait_until(gone, "everything of it has gone")
