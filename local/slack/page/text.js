@@ -7,14 +7,9 @@ export function h(tag, props = {}, ...children) {
 }
 
 const EMOJI = Object.fromEntries(
-  ("white_check_mark ✅ heavy_check_mark ✔️ x ❌ warning ⚠️ rocket 🚀 hourglass ⌛ hourglass_flowing_sand ⏳ hammer 🔨 " +
-    "hammer_and_wrench 🛠️ gear ⚙️ package 📦 bar_chart 📊 chart_with_upwards_trend 📈 trophy 🏆 eyes 👀 tada 🎉 " +
-    "fire 🔥 octagonal_sign 🛑 test_tube 🧪 microscope 🔬 bulb 💡 bell 🔔 moneybag 💰 zzz 💤 arrow_right ➡️ wave 👋 " +
-    "large_green_circle 🟢 large_yellow_circle 🟡 large_orange_circle 🟠 large_blue_circle 🔵 red_circle 🔴 " +
-    "white_circle ⚪ green_square 🟩 white_large_square ⬜ +1 👍 thumbsup 👍 -1 👎 point_right 👉 link 🔗 mag 🔍 memo 📝 " +
-    "no_entry ⛔ no_entry_sign 🚫 checkered_flag 🏁 broom 🧹 raised_hand ✋ information_source ℹ️ question ❓ bug 🐛 " +
-    "construction 🚧 stopwatch ⏱️ calendar 📅 whale 🐳 robot_face 🤖 seedling 🌱 boom 💥 repeat 🔁 lock 🔒 sparkles ✨ " +
-    "first_place_medal 🥇 second_place_medal 🥈 third_place_medal 🥉 heart ❤️ smile 😄 computer 💻 clock1 🕐 star ⭐"
+  ("white_check_mark ✅ x ❌ warning ⚠️ hourglass ⌛ hourglass_flowing_sand ⏳ package 📦 recycle ♻️ microscope 🔬 " +
+    "seedling 🌱 runner 🏃 chart_with_upwards_trend 📈 tada 🎉 octagonal_sign 🛑 no_entry_sign 🚫 potable_water 🚰 " +
+    "heavy_plus_sign ➕ bell 🔔 bar_chart 📊 moneybag 💰 zzz 💤 wave 👋 mag 🔍 stopwatch ⏱️ +1 👍 eyes 👀 rocket 🚀"
   ).split(" ").map((word, at, words) => [word, words[at + 1]]).filter((_, at) => at % 2 === 0),
 );
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from local.slack import Slack
 
 GRACE = "U01GRACEHOP"
+ROOT = Path(__file__).parents[3]
 
 
 @asynccontextmanager
@@ -54,3 +56,10 @@ async def test_the_page_loads_nothing_from_elsewhere(slack: Slack, file: str) ->
     async with aiohttp.ClientSession() as session, session.get(slack.url + file) as response:
         assert response.status == 200
         assert re.findall(r"https?://[\w.]+", await response.text()) == []
+
+
+def test_the_page_has_a_picture_for_every_emoji_the_bot_says() -> None:
+    said = set(re.findall(r":([a-z]+(?:_[a-z]+)*):", (ROOT / "bot" / "messages.py").read_text()))
+    drawn = (ROOT / "local" / "slack" / "page" / "text.js").read_text()
+    assert "tada" in said
+    assert [name for name in said if not re.search(rf'[" ]{name} ', drawn)] == []
