@@ -1,0 +1,60 @@
+"""A world with a Sweepbot, and Debian's Chromium in front of its Slack page."""
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from tests.story.lab import PATIENCE, Lab, lab
+
+CHROMIUM = shutil.which("chromium")
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+)
+QUIET += ("--disable-component-update", "--disable-sync")
+
+Opened = Callable[..., Awaitable[Page]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
+    if not CHROMIUM:
+        pytest.skip("Chromium is not installed (Debian's package chromium)")
+    async with lab(tmp_path_factory.mktemp("lab")) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(lab: Lab) -> AsyncIterator[Browser]:
+    expect.set_options(timeout=PATIENCE * 1000)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def opened(browser: Browser, lab: Lab) -> AsyncIterator[Opened]:
+    """`await opened("ada", width=..., height=...)`: the page as this person has it; it must not complain."""
+    contexts, complaints = [], []
+
+    async def open_page(person: str, **viewport: Any) -> Page:
+        size = {"width": 1280, "height": 800} | viewport
+        contexts.append(context := await browser.new_context(viewport=size, locale="en-GB"))
+        page = await context.new_page()
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        await page.goto(f"{lab.slack.url}?as={lab.slack.workspace.person(person).id}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        await context.close()
+    assert complaints == []

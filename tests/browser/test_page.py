@@ -1,0 +1,98 @@
+"""The page of the local Slack, with a Sweepbot behind it, as a person uses it with mouse or keyboard."""
+
+import re
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.browser.conftest import Opened
+from tests.story.lab import Lab
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+SWEEP = "/sweep branch=main gpus=1 space=held"
+
+
+def messages(page: Page, words: str) -> Locator:
+    return page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text=words)
+
+
+def replies(page: Page, words: str) -> Locator:
+    return page.get_by_role("log", name="Replies").get_by_role("listitem").filter(has_text=words)
+
+
+async def test_a_sweep_is_typed_followed_in_its_thread_and_cancelled(opened: Opened, lab: Lab) -> None:
+    page = await opened("ada")
+    await page.get_by_role("textbox", name="Message").fill(SWEEP)
+    await page.get_by_role("button", name="Send").first.click()
+    await expect(messages(page, "On it")).to_contain_text("Only visible to you")
+    parent = messages(page, "Searching")  # the same message was "Building" before; nothing is reloaded
+    await expect(parent).to_contain_text("0 of 2 trials · 2 running")
+    await parent.get_by_role("button", name="replies").click()
+    await expect(replies(page, "The first trial is running")).to_be_visible()
+    await parent.get_by_role("button", name="Cancel sweep").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("running trials are ended and their GPUs freed")
+    await dialog.get_by_role("button", name="Keep it running").click()
+    await expect(dialog).to_be_hidden()
+    assert lab.pods_alive()
+    await parent.get_by_role("button", name="Cancel sweep").click()
+    await dialog.get_by_role("button", name="Cancel sweep").click()
+    await expect(replies(page, "its pods are gone and their GPUs free")).to_be_visible()
+    await expect(messages(page, "Cancelled by @Ada Lovelace")).to_be_visible()
+    assert await page.get_by_role("button", name="Cancel sweep").count() == 0
+    assert not lab.pods_alive()
+
+
+async def test_the_same_with_the_keyboard_alone(opened: Opened, lab: Lab) -> None:
+    page = await opened("grace")
+    await tab_to(page, page.get_by_role("textbox", name="Message"))
+    await page.keyboard.type("/sw")
+    await page.keyboard.press("Tab")  # completes the command
+    await page.keyboard.type(SWEEP.removeprefix("/sweep "))
+    await page.keyboard.press("Enter")
+    parent = messages(page, "Grace Hopper searches held").filter(has_text="running")
+    await expect(parent).to_be_visible()
+    await tab_to(page, parent.get_by_role("button", name="replies"))
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("textbox", name="Reply")).to_be_focused()
+    await expect(replies(page, "The first trial is running")).to_be_visible()
+    await tab_to(page, parent.get_by_role("button", name="Cancel sweep"))
+    await page.keyboard.press("Enter")
+    await tab_to(page, page.get_by_role("dialog").get_by_role("button", name="Cancel sweep"))
+    await page.keyboard.press("Enter")
+    await expect(replies(page, "its pods are gone and their GPUs free")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("log", name="Replies")).to_be_hidden()
+    assert not lab.pods_alive()
+
+
+async def test_a_mistake_is_shown_to_nobody_else(opened: Opened) -> None:
+    ada, grace = await opened("ada"), await opened("grace")
+    await ada.get_by_role("textbox", name="Message").fill("/sweep branch=mian space=tiny")
+    await ada.keyboard.press("Enter")
+    mistake = messages(ada, "Did you mean main?")
+    await expect(mistake).to_contain_text("Only visible to you")
+    await grace.get_by_role("textbox", name="Message").fill("still here")
+    await grace.keyboard.press("Enter")
+    await expect(messages(ada, "still here")).to_be_visible()
+    assert await messages(grace, "Did you mean main?").count() == 0
+
+
+async def test_no_mark_up_is_left_to_be_read(opened: Opened) -> None:
+    """After all that was said above: no emoji by its name, no link or mention in brackets."""
+    page = await opened("ada")
+    await messages(page, "Cancelled by").first.get_by_role("button", name="replies").click()
+    for log in ("Messages", "Replies"):
+        text = await page.get_by_role("log", name=log).inner_text()
+        assert "Cancelled by" in text
+        for mark in (r":[a-z_]+:", r"<[@h]", r"```", r"\*"):
+            assert not re.search(mark, text), f"{mark} in {text}"
+
+
+async def tab_to(page: Page, wanted: Locator) -> None:
+    for _ in range(60):
+        if await wanted.evaluate("one => one === document.activeElement"):
+            return
+        await page.keyboard.press("Tab")
+    pytest.fail(f"{wanted} can't be reached with the keyboard")
