@@ -1,0 +1,206 @@
+"""The end of a worker: turns under way may end, others take over at once what could not."""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from bot import service, waking, worker
+from bot.logs import JsonLines, Mask
+from bot.probes import Broken
+from bot.queue import Queue
+from bot.waking import Waking
+from bot.worker import Worker
+from tests.bot.sweeps import SETTINGS
+
+SWEEP = "lr-brave-otter"
+
+
+class Turns:
+    """In place of the reconciler: turns that last until they may end."""
+
+    def __init__(self, monkeypatch):
+        self.begun, self.may_end, self.ended = [], asyncio.Event(), []
+        monkeypatch.setattr(worker, "turn", self)
+
+    async def __call__(self, lease, outside):
+        self.begun.append(lease.item)
+        await self.may_end.wait()
+        self.ended.append(lease.item)
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    return Turns(monkeypatch)
+
+
+@pytest.fixture
+def outside(redis):
+    return SimpleNamespace(queue=Queue(redis))
+
+
+class Running:
+    """A worker in a task."""
+
+    def __init__(self, outside, places=2):
+        self.worker, self.stop = Worker(outside, places), asyncio.Event()
+        self.task = asyncio.create_task(self.worker.run(self.stop))
+
+    async def cancelled(self):
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+async def test_a_turn_under_way_may_end_and_no_other_is_begun(outside, turns, wait_until):
+    running = Running(outside)
+    await outside.queue.add(SWEEP)
+    await wait_until(lambda: turns.begun, "a turn has begun")
+    running.stop.set()
+    await outside.queue.add("lr-calm-lynx")
+    await asyncio.wait([running.task], timeout=0.05)
+    assert not running.task.done()
+    turns.may_end.set()
+    await running.task
+    assert turns.begun == turns.ended == [SWEEP]
+    assert (await outside.queue.get(wait=0)).item == "lr-calm-lynx"
+
+
+async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(outside, turns, redis, wait_until):
+    running = Running(outside)
+    await outside.queue.add(SWEEP)
+    await wait_until(lambda: turns.begun, "a turn has begun")
+    running.stop.set()
+    await running.cancelled()
+    lease = await Queue(redis).get(wait=0)
+    assert (lease.item, lease.failures, turns.ended) == (SWEEP, 0, [])
+
+
+async def test_it_says_what_it_is_at(outside, turns, wait_until):
+    running = Running(outside, places=1)
+    assert await running.worker.moving(60) == "0 of 1 at a turn"
+    await outside.queue.add(SWEEP)
+    await wait_until(lambda: turns.begun, "a turn has begun")
+    assert await running.worker.moving(60) == "1 of 1 at a turn"
+    with pytest.raises(Broken, match=f"^a turn of {SWEEP} lasts 0 s$"):
+        await running.worker.moving(-1)
+    await running.cancelled()
+
+
+async def test_what_a_turn_logs_names_its_sweep(outside, monkeypatch, wait_until, caplog):
+    async def failing(lease, outside):
+        raise ValueError("a bug")
+
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(JsonLines(Mask([])).format(record))
+    worker.log.addHandler(handler)
+    monkeypatch.setattr(worker, "turn", failing)
+    running = Running(outside)
+    await outside.queue.add(SWEEP)
+    await wait_until(lambda: lines, "it is logged")
+    worker.log.removeHandler(handler)
+    await running.cancelled()
+    assert f'"sweep": "{SWEEP}"' in lines[0]
+    assert "ValueError: a bug" in lines[0]
+
+
+class Cluster:
+    """Whose watches hear something when told to."""
+
+    def __init__(self, monkeypatch):
+        self.fresh = {}
+        monkeypatch.setattr(waking, "watch_forever", self._watch)
+
+    async def _watch(self, cluster, kind, namespace, labels, on_object, *, on_fresh):
+        self.fresh[kind] = on_fresh
+        await asyncio.Event().wait()
+
+    async def list(self, *_, **__):
+        return []
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    return Cluster(monkeypatch)
+
+
+def a_watcher(redis, cluster):
+    async def active():
+        return set()
+
+    return Waking(
+        redis, SimpleNamespace(cluster=cluster, settings=SETTINGS, store=SimpleNamespace(active=active))
+    )
+
+
+async def test_one_watches_and_another_goes_on_when_it_ends(redis, cluster, wait_until):
+    watchers = [a_watcher(redis, cluster) for _ in range(2)]
+    first = asyncio.create_task(watchers[0].run())
+    await wait_until(lambda: len(cluster.fresh) == len(waking.WATCHED), "the first watches")
+    assert await watchers[0].fresh() == "leading; the longest silence is 0 s"
+    assert await watchers[1].fresh() == "not leading: another worker watches"
+    first.cancel()
+    await asyncio.wait([first])
+    assert await redis.exists("sweepbot:watch") == 0
+    assert (await watchers[0].fresh()).startswith("not leading")
+
+
+async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, monkeypatch):
+    watcher = a_watcher(redis, cluster)
+    task = asyncio.create_task(watcher.run())
+    await wait_until(lambda: len(cluster.fresh) == len(waking.WATCHED), "it watches")
+    monkeypatch.setattr(waking, "STALE", 0.05)
+
+    async def silent():
+        try:
+            await watcher.fresh()
+        except Broken as broken:
+            return str(broken)
+        return ""
+
+    for kind in waking.WATCHED[1:]:
+        cluster.fresh[kind]()
+    assert "Pod" in await wait_until(silent, "the silence shows")
+    monkeypatch.setattr(waking, "STALE", 60)
+    for heard in cluster.fresh.values():
+        heard()
+    assert await silent() == ""
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
+    outside, turns, redis, cluster, wait_until
+):
+    watcher, running = a_watcher(redis, cluster), asyncio.Event()
+    job = asyncio.ensure_future(service._work(Worker(outside, 1), watcher, running))
+    await outside.queue.add(SWEEP)
+    await wait_until(lambda: turns.begun and cluster.fresh, "it works")
+    running.set()
+    await wait_until(
+        lambda: not_(redis.exists("sweepbot:watch")), "the watch is given back before the turn's end"
+    )
+    assert not job.done()
+    await service._live([job], running, grace=0.01)
+    assert job.cancelled()
+    assert (await outside.queue.get(wait=0)).item == SWEEP
+
+
+async def test_a_job_that_fails_ends_the_others_in_order_and_is_told(outside, turns, wait_until):
+    stop = asyncio.Event()
+
+    async def failing():
+        await wait_until(lambda: turns.begun, "a turn has begun")
+        raise ValueError("a bug")
+
+    other = asyncio.ensure_future(Worker(outside, 1).run(stop))
+    await outside.queue.add(SWEEP)
+    asyncio.get_running_loop().call_later(0.05, turns.may_end.set)
+    with pytest.raises(ValueError, match="a bug"):
+        await service._live([asyncio.ensure_future(failing()), other], stop, grace=20)
+    assert turns.ended == [SWEEP]
+
+
+async def not_(answer):
+    return not await answer
