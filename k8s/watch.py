@@ -1,7 +1,8 @@
 """Hear of every change of one kind of object, through whatever happens to servers and connections.
 
-List, then watch from the list's resourceVersion, and from where the last watch ended. A place that is too old
-means listing anew; then objects that vanished in between are reported too. Bookmarks keep the place fresh.
+List, then watch from the list's resourceVersion, and from where the last watch ended. A place that is too
+old, or from which nothing is heard, means listing anew; then objects that vanished in between are reported
+too. Bookmarks keep the place fresh.
 """
 
 import asyncio
@@ -21,6 +22,10 @@ SILENCE = 100.0  # seconds without event or bookmark (one a minute) after which 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds after the first, and after the n-th failure in a row
 
 OnObject = Callable[[str, Manifest], Awaitable[None]]
+
+
+class _Silence(Unreachable):
+    """The line is dead, or the place one that is yet to come, as after etcd was restored from a copy."""
 
 
 async def watch_forever(
@@ -112,9 +117,10 @@ class _Watch:
         self.on_fresh()
 
     async def _failed(self, error: Exception) -> None:
-        if isinstance(error, ApiError) and error.expired:
+        expired = isinstance(error, ApiError) and error.expired
+        if expired or isinstance(error, _Silence):
             self.since = ""
-        elif not self.told:
+        if not expired and not self.told:
             trace = None if isinstance(error, ApiError | Unreachable) else error
             text = "watching %s in %s is interrupted: %s"
             log.warning(text, self.kind, self.namespace, error, exc_info=trace)
@@ -129,4 +135,4 @@ async def _next(changes: AsyncGenerator[tuple[str, Manifest], None]) -> tuple[st
         async with asyncio.timeout(SILENCE):
             return await anext(changes, None)
     except TimeoutError:
-        raise Unreachable(f"nothing was heard for {SILENCE:.0f} s") from None
+        raise _Silence(f"nothing was heard for {SILENCE:.0f} s") from None

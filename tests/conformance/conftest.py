@@ -86,9 +86,10 @@ async def place(cluster: Cluster, needs: str, request: pytest.FixtureRequest) ->
         if needs and ELSEWHERE and await _katib_of(place) != needs:
             pytest.skip(LACKS[needs])
         yield place
-        await _let_go(place)
     finally:
-        await http.send("DELETE", f"/api/v1/namespaces/{place.namespace}")
+        await _let_go(place)
+        if ELSEWHERE:  # the local server itself goes
+            await http.send("DELETE", f"/api/v1/namespaces/{place.namespace}")
         await http.close()
 
 

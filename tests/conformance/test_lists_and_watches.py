@@ -132,6 +132,24 @@ async def test_a_watch_from_the_future_is_silent(place: Place) -> None:
     assert await listening == []
 
 
+async def test_who_watches_from_the_future_lists_anew(
+    place: Place, wait_until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k8s.watch.SILENCE", 0.5)
+    monkeypatch.setattr("k8s.watch.FIRST_PAUSE", 0.1)
+    seen: list[str] = []
+
+    async def on_object(_: str, obj: dict[str, Any]) -> None:
+        seen.append(obj["metadata"]["name"])
+
+    watch = _Watch(place.cluster, "ConfigMap", place.namespace, BOT, on_object, lambda: None)
+    watch.since = str(int(await version_of(place)) + 100_000)
+    running = asyncio.create_task(watch.run())
+    await place.cluster.create(place.a_map("a", app="bot"))
+    await wait_until(lambda: seen, "what is there was reported")
+    await ended(running)
+
+
 async def test_a_list_may_be_asked_for_no_future_version(place: Place) -> None:
     future = int(await version_of(place)) + 100_000
     answer = await place.http.send("GET", f"{place.path('ConfigMap')}?resourceVersion={future}")

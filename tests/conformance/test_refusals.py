@@ -93,7 +93,7 @@ async def test_a_mistake_in_a_manifest_is_told_with_its_field(place: Place) -> N
 
 
 async def test_a_field_nobody_knows_is_dropped_with_a_warning(place: Place) -> None:
-    job = place.a_job(backofLimit=3)
+    job = place.a_job(backofLimit=3, suspend=True)
     answer = await place.http.send("POST", place.path("Job"), job)
     assert (answer.status, answer.warning) == (201, '299 - "unknown field \\"spec.backofLimit\\""')
     assert "backofLimit" not in answer.body["spec"]

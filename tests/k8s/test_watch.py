@@ -143,12 +143,15 @@ async def test_a_broken_connection_loses_nothing(started, wait_until):
     assert server.asked == ["5", "6", "6"]
 
 
-async def test_a_silent_line_is_given_up(started, wait_until, monkeypatch):
+async def test_a_silent_line_is_given_up_and_its_place_with_it(started, wait_until, monkeypatch):
     monkeypatch.setattr(watch_module, "SILENCE", 0.05)
-    server, cluster = await started([(5, [])], [["silence"], ["silence"]])
-    async with watching(cluster, "Job", Listener()):
-        await wait_until(lambda: len(server.asked) == 3, "it watches again")
-    assert server.asked == ["5", "5", "5"]
+    lists = [(5, []), (3, [job("a", 2)]), *[(4, [job("a", 2)])] * 100]
+    server, cluster = await started(lists, [["silence"], ["silence"]])
+    listener = Listener()
+    async with watching(cluster, "Job", listener):
+        await wait_until(lambda: len(server.asked) >= 3, "it watches again")
+    assert server.asked[:3] == ["5", "3", "4"], "5 is yet to come: the cluster was restored from a copy"
+    assert listener.seen[0] == ("ADDED", "a")
 
 
 async def test_a_change_that_could_not_be_handled_comes_again(started, wait_until, caplog):
