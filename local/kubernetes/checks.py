@@ -1,7 +1,5 @@
 """What the API server fills in and what it refuses, object by object, in its words."""
 
-import base64
-import json
 import re
 from collections.abc import Iterator
 
@@ -26,17 +24,9 @@ NOT_QUALIFIED = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', "
     f"{ENDS} 'MyName',  or 'my.name',  or '123-abc', {REGEX} '{QUALIFIED}')"
 )
-POD_CHANGES = (
-    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
-    "`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
 MOST_ANNOTATIONS = 256 * 1024
 MOST_DATA = 1024 * 1024
 COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-JOB_FIXED = ("completions", "selector", "template", "completionMode", "podFailurePolicy")
-POD_FREE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "containers")
 
 
 def kind_of(obj: Object) -> Kind:
@@ -56,11 +46,6 @@ def complete(kind: Kind, obj: Object) -> None:
     if kind.name == "Namespace":
         meta["labels"] = meta.get("labels", {}) | {"kubernetes.io/metadata.name": meta.get("name", "")}
         obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-    elif kind.name == "Secret":
-        plain = {key: base64.b64encode(v.encode()).decode() for key, v in obj.pop("stringData", {}).items()}
-        obj |= {"type": obj.get("type", "Opaque"), "data": obj.get("data", {}) | plain}
-    elif kind.name == "Event":
-        obj.setdefault("eventTime", None)
     elif kind.name == "Pod":
         obj["status"] = {"phase": "Pending"}
     elif kind.name == "Job":
@@ -79,8 +64,7 @@ def check_update(kind: Kind, old: Object, new: Object) -> None:
     if given != real:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({real})")
     _default(kind, new)
-    changes = [*_late_finalizers(old["metadata"], new["metadata"]), *_changed(kind, old, new)]
-    _refuse(kind, new, [*_meta(new["metadata"]), *_content(kind, new), *changes])
+    _refuse(kind, new, [*_meta(new["metadata"]), *_content(kind, new), *_changed(kind, old, new)])
 
 
 def _refuse(kind: Kind, obj: Object, causes: list[Cause]) -> None:
@@ -168,28 +152,14 @@ def _job(spec: Object) -> Iterator[Cause]:
     yield from check_containers("spec.template.spec", pod)
     if pod["restartPolicy"] not in ("OnFailure", "Never"):
         yield Cause.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
-
-
-def _late_finalizers(old: Object, new: Object) -> Iterator[Cause]:
-    added = [f'"{name}"' for name in new.get("finalizers", []) if name not in old.get("finalizers", [])]
-    if added and "deletionTimestamp" in old:
-        why = "no new finalizers can be added if the object is being deleted, found new finalizers"
-        text = f"Forbidden: {why} []string{{{', '.join(added)}}}"
-        yield Cause("metadata.finalizers", text, "FieldValueForbidden")
+    if max(spec["parallelism"], spec["completions"]) > 1:
+        yield Cause("spec", "Forbidden: a Job of the local cluster has one pod", "FieldValueForbidden")
 
 
 def _changed(kind: Kind, old: Object, new: Object) -> Iterator[Cause]:
+    """Nobody here changes what a Pod or a Job is; only the scheduler gives a pod its node, once."""
     was, now = old.get("spec", {}), new.get("spec", {})
-    if kind.name == "Pod" and _fixed(was, was) != _fixed(now, was):
-        yield Cause("spec", POD_CHANGES, "FieldValueForbidden")
-    for key in JOB_FIXED if kind.name == "Job" else ():
-        if was.get(key) != now.get(key) and not (key == "template" and was["suspend"]):
-            shown = json.dumps(now.get(key), separators=(",", ":"))
-            yield Cause(f"spec.{key}", f"Invalid value: {shown}: field is immutable")
-
-
-def _fixed(spec: Object, was: Object) -> Object:
-    """What of a pod may not change. Its node may be set once: the scheduler here has no other way."""
-    free = POD_FREE if was.get("nodeName") else (*POD_FREE, "nodeName")
-    containers = [{**container, "image": ""} for container in spec["containers"]]
-    return {**{key: value for key, value in spec.items() if key not in free}, "containers": containers}
+    bound = {**was, "nodeName": now.get("nodeName")} if kind.name == "Pod" and "nodeName" not in was else was
+    if kind.name in ("Pod", "Job") and now not in (was, bound):
+        text = f"Forbidden: the local cluster changes no spec of a {kind.name}"
+        yield Cause("spec", text, "FieldValueForbidden")

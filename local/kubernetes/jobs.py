@@ -1,6 +1,7 @@
 """The Job controller with its time limits, and the loop that drives it and the garbage collector.
 
 Each change makes it look at the Job and its pods anew and write what follows; it rests when nothing does.
+A Job has one pod (checks.py refuses others), and a suspended one has none: nobody here resumes it.
 """
 
 import asyncio
@@ -64,51 +65,41 @@ class Controllers:
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
         pods = list(garbage.dependents(self._store, job, ["Pod"]))
-        if _condition(job["status"], "Complete") or _condition(job["status"], "Failed"):
-            self._expire(job)
-        elif job["spec"]["suspend"]:
-            self._suspend(job, pods)
-        else:
+        if end := _condition(job["status"], "Complete") or _condition(job["status"], "Failed"):
+            self._expire(job, end)
+        elif not job["spec"]["suspend"]:
             self._work(job, pods)
 
     def _work(self, job: Object, pods: Sequence[Object]) -> None:
         status = clone(job["status"])
-        if _condition(status, "Suspended"):
-            _set(status, "Suspended", ("JobResumed", "Job resumed"), "False")
-            self._say(job, "Resumed", "Job resumed")
         status.setdefault("startTime", timestamp())
-        uncounted = [pod for pod in pods if _verdict(pod) and _is_tracked(pod)]
         active = [pod for pod in pods if not _verdict(pod)]
-        before = clone(status)
-        self._count(job, status, uncounted)
-        self._decide(job, status)
-        if uncounted or status.get("conditions") != before.get("conditions"):
-            self._write(job, {**before, "conditions": status.get("conditions", [])}, pods, uncounted)
-        for pod in uncounted:
+        for pod in [pod for pod in pods if _verdict(pod) and _is_tracked(pod)]:
+            status[_verdict(pod)] = status.get(_verdict(pod), 0) + 1
+            if _verdict(pod) == "failed":
+                self._failed_at[job["metadata"]["uid"]] = _clock()
             garbage.without_finalizer(self._store, pod, TRACKING)
+        self._decide(job, status)
+        if status.get("conditions") != job["status"].get("conditions"):
+            self._write(job, status, pods)  # an end is announced before it is there
         self._proceed(job, status, pods, active)
 
     def _proceed(self, job: Object, status: Object, pods: Sequence[Object], active: list[Object]) -> None:
         target = next((name for name in FINAL if _condition(status, name)), None)
-        if target is None:
-            active = active + self._create_missing(job, status, len(active))
-        elif not active and not any(map(_is_terminating, pods)):
+        if target is None and not active:
+            active = self._create_pods(job, status)
+        elif target and not active and not any(map(_is_terminating, pods)):
             self._finish(job, status, target)
         for pod in active if target else ():
-            self._delete_pod(job, pod)
+            self._store.delete(*place(pod))
+            self._say(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
         self._write(job, status, [*active, *filter(_is_terminating, pods)])
-
-    def _count(self, job: Object, status: Object, ended: Sequence[Object]) -> None:
-        for pod in ended:
-            status[_verdict(pod)] = status.get(_verdict(pod), 0) + 1
-            if _verdict(pod) == "failed":
-                self._failed_at[job["metadata"]["uid"]] = _clock()
 
     def _decide(self, job: Object, status: Object) -> None:
         spec = job["spec"]
         if any(_condition(status, name) for name in FINAL):
             return
-        if status.get("succeeded", 0) >= spec["completions"]:
+        if status.get("succeeded"):
             _set(status, "SuccessCriteriaMet", REACHED)
         elif status.get("failed", 0) > spec["backoffLimit"]:
             _set(status, "FailureTarget", BACKOFF_LIMIT)
@@ -129,76 +120,44 @@ class Controllers:
             status["completionTime"] = timestamp()
             self._say(job, "Completed", "Job completed")
 
-    def _create_missing(self, job: Object, status: Object, active: int) -> list[Object]:
-        spec, uid = job["spec"], job["metadata"]["uid"]
-        missing = min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)) - active
-        wait = 0.0
+    def _create_pods(self, job: Object, status: Object) -> list[Object]:
+        """The Job's pod; none while it has to wait after a failure, or when the pod is refused."""
+        uid = job["metadata"]["uid"]
         if uid in self._failed_at:
             pause = min(self._backoff * 2 ** (status.get("failed", 1) - 1), LONGEST_BACKOFF)
-            wait = self._failed_at[uid] + pause - _clock()
-        if missing > 0 and wait > 0:
-            self._again(job, wait, "retry")
-            return []
-        made = [self._create_pod(job) for _ in range(missing)]
-        return [pod for pod in made if pod]
-
-    def _create_pod(self, job: Object) -> Object | None:
-        uid = job["metadata"]["uid"]
+            if (wait := self._failed_at[uid] + pause - _clock()) > 0:
+                self._again(job, wait, "retry")
+                return []
         try:
             pod = self._store.create(_pod(job))
         except Refused as refused:
             self._say(job, "FailedCreate", f"Error creating: {refused}", "Warning")
             self._refusals[uid] = self._refusals.get(uid, -1) + 1
             self._again(job, min(2.0 ** self._refusals[uid], LONGEST_BACKOFF), "refused")
-            return None
+            return []
         self._say(job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
-        return pod
+        return [pod]
 
-    def _suspend(self, job: Object, pods: Sequence[Object]) -> None:
-        """Its pods go uncounted, and its clock begins anew when it is resumed."""
-        status = clone({key: value for key, value in job["status"].items() if key != "startTime"})
-        for pod in pods:
-            if not _verdict(pod):
-                self._delete_pod(job, pod)
-                self._forget(place(pod))
-        if not _condition(status, "Suspended"):
-            _set(status, "Suspended", ("JobSuspended", "Job suspended"))
-            self._say(job, "Suspended", "Job suspended")
-        self._write(job, status, [])
-
-    def _expire(self, job: Object) -> None:
+    def _expire(self, job: Object, end: Object) -> None:
         if "ttlSecondsAfterFinished" not in job["spec"]:
             return
-        finished = _condition(job["status"], "Complete") or _condition(job["status"], "Failed")
-        left = job["spec"]["ttlSecondsAfterFinished"] - _age(finished["lastTransitionTime"])
+        left = job["spec"]["ttlSecondsAfterFinished"] - _age(end["lastTransitionTime"])
         if left <= 0:
             self._store.delete(*place(job), propagation="Foreground")
         else:
             self._again(job, left, "ttl")
 
-    def _delete_pod(self, job: Object, pod: Object) -> None:
-        self._store.delete(*place(pod))
-        self._say(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
-
     def _forget_if_orphan(self, pod: tuple[str, str, str]) -> None:
         """A pod whose Job has gone, or is going, has nobody left to count it."""
         current = self._store.get(*pod)
-        owners = garbage.owners(self._store, current) if current else ()
-        if not any("deletionTimestamp" not in owner["metadata"] for owner in owners):
-            self._forget(pod)
-
-    def _forget(self, pod: tuple[str, str, str]) -> None:
-        current = self._store.get(*pod)
         if current and _is_tracked(current):
-            garbage.without_finalizer(self._store, current, TRACKING)
+            owners = garbage.owners(self._store, current)
+            if not any("deletionTimestamp" not in owner["metadata"] for owner in owners):
+                garbage.without_finalizer(self._store, current, TRACKING)
 
-    def _write(
-        self, job: Object, status: Object, pods: Sequence[Object], ended: Sequence[Object] = ()
-    ) -> None:
-        uncounted: dict[str, list[str]] = {}
-        for pod in ended:
-            uncounted.setdefault(_verdict(pod), []).append(pod["metadata"]["uid"])
-        status = {**status, **_figures(pods), "uncountedTerminatedPods": uncounted}
+    def _write(self, job: Object, status: Object, pods: Sequence[Object]) -> None:
+        active, terminating = sum(not _verdict(pod) for pod in pods), sum(map(_is_terminating, pods))
+        status = {**status, "active": active, "terminating": terminating}
         kept = {key: value for key, value in status.items() if value or key not in ("active", "conditions")}
         self._store.update(*place(job), lambda old: {**old, "status": kept}, "status")
 
@@ -243,24 +202,16 @@ def _is_terminating(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"] and bool(pod["spec"].get("nodeName")) and not ended
 
 
-def _figures(pods: Sequence[Object]) -> Object:
-    active = [pod for pod in pods if not _verdict(pod)]
-    ready = {"type": "Ready", "status": "True"}.items()
-    is_ready = [any(ready <= c.items() for c in pod["status"].get("conditions", [])) for pod in active]
-    return {"active": len(active), "ready": sum(is_ready), "terminating": sum(map(_is_terminating, pods))}
-
-
 def _condition(status: Object, type_: str) -> Object:
     """The condition if it is True, else nothing."""
     wanted = {"type": type_, "status": "True"}.items()
     return next((c for c in status.get("conditions", []) if wanted <= c.items()), {})
 
 
-def _set(status: Object, type_: str, why: tuple[str, str], value: str = "True") -> None:
+def _set(status: Object, type_: str, why: tuple[str, str]) -> None:
     times = {"lastProbeTime": timestamp(), "lastTransitionTime": timestamp()}
-    condition = {"type": type_, "status": value, **times, "reason": why[0], "message": why[1]}
-    others = [other for other in status.get("conditions", []) if other["type"] != type_]
-    status["conditions"] = [*others, condition]
+    condition = {"type": type_, "status": "True", **times, "reason": why[0], "message": why[1]}
+    status["conditions"] = [*status.get("conditions", []), condition]
 
 
 def _age(since: str) -> float:

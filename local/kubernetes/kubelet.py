@@ -147,8 +147,7 @@ class _Pod:
             self.node.store.delete("Pod", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
     def _event(self, type_: str, reason: str, message: str) -> None:
-        with suppress(Refused):
-            self.node.store.record_event(self.pod, type_, reason, message, "kubelet")
+        self.node.store.record_event(self.pod, type_, reason, message, "kubelet")
 
     def _report(self) -> None:
         meta = self.pod["metadata"]

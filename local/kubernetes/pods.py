@@ -21,13 +21,6 @@ SPEC_DEFAULTS = {
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
 }
-POD_DEFAULTS = {
-    "serviceAccountName": "default",
-    "serviceAccount": "default",
-    "priority": 0,
-    "enableServiceLinks": True,
-    "preemptionPolicy": "PreemptLowerPriority",
-}
 LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 NOT_LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
@@ -39,11 +32,9 @@ UNITS |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=
 
 
 def complete_pod(spec: Object) -> None:
-    """The defaults of a pod on its own: those of any spec, a service account, requests from limits."""
+    """The defaults of a pod on its own: those of any spec, and requests from limits."""
     complete_pod_spec(spec)
-    for key, value in POD_DEFAULTS.items():
-        spec.setdefault(key, value)
-    for container in _containers(spec):
+    for container in spec.get("containers", []):
         if limits := container["resources"].get("limits"):
             container["resources"]["requests"] = limits | container["resources"].get("requests", {})
 
@@ -53,37 +44,33 @@ def complete_pod_spec(spec: Object) -> None:
     for key, value in SPEC_DEFAULTS.items():
         spec.setdefault(key, value)
     spec.setdefault("securityContext", {})
-    for container in _containers(spec):
-        _complete_container(container)
-
-
-def _containers(spec: Object) -> Iterator[Object]:
-    yield from spec.get("initContainers", [])
-    yield from spec.get("containers", [])
-
-
-def _complete_container(container: Object) -> None:
-    tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
-    container.setdefault("resources", {})
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    container.setdefault("imagePullPolicy", "Always" if tag in ("", "latest") else "IfNotPresent")
+    for container in spec.get("containers", []):
+        tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
+        container.setdefault("resources", {})
+        container.setdefault("terminationMessagePath", "/dev/termination-log")
+        container.setdefault("terminationMessagePolicy", "File")
+        container.setdefault("imagePullPolicy", "Always" if tag in ("", "latest") else "IfNotPresent")
 
 
 def check_containers(path: str, spec: Object) -> Iterator[Cause]:
     """What is wrong with the containers below `path`."""
     if not spec.get("containers"):
         yield Cause.required(f"{path}.containers")
+    if spec.get("initContainers"):
+        why = "Forbidden: the local nodes run no init containers"
+        yield Cause(f"{path}.initContainers", why, "FieldValueForbidden")
     volumes = [volume.get("name") for volume in spec.get("volumes", [])]
     seen: set[str] = set()
-    for group in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(group, [])):
-            where = f"{path}.{group}[{index}]"
-            yield from _name(f"{where}.name", container.get("name", ""), seen)
-            if not container.get("image"):
-                yield Cause.required(f"{where}.image")
-            yield from _mounts(f"{where}.volumeMounts", container.get("volumeMounts", []), volumes)
-            yield from _resources(f"{where}.resources", container["resources"])
+    for index, container in enumerate(spec.get("containers", [])):
+        where = f"{path}.containers[{index}]"
+        yield from _name(f"{where}.name", container.get("name", ""), seen)
+        if not container.get("image"):
+            yield Cause.required(f"{where}.image")
+        for at, mount in enumerate(container.get("volumeMounts", [])):
+            if mount.get("name") not in volumes:
+                missing = f'Not found: "{mount.get("name", "")}"'
+                yield Cause(f"{where}.volumeMounts[{at}].name", missing, "FieldValueNotFound")
+        yield from _resources(f"{where}.resources", container["resources"])
 
 
 def _name(path: str, name: str, seen: set[str]) -> Iterator[Cause]:
@@ -96,13 +83,6 @@ def _name(path: str, name: str, seen: set[str]) -> Iterator[Cause]:
     elif name in seen:
         yield Cause(path, f'Duplicate value: "{name}"', "FieldValueDuplicate")
     seen.add(name)
-
-
-def _mounts(path: str, mounts: list[Object], volumes: list[str]) -> Iterator[Cause]:
-    for index, mount in enumerate(mounts):
-        if mount.get("name") not in volumes:
-            missing = f'Not found: "{mount.get("name", "")}"'
-            yield Cause(f"{path}[{index}].name", missing, "FieldValueNotFound")
 
 
 def _resources(path: str, resources: Object) -> Iterator[Cause]:

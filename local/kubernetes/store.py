@@ -170,14 +170,17 @@ class Store:
         self._queues.discard(queue)
 
     def record_event(self, about: Object, type_: str, reason: str, message: str, component: str) -> None:
-        """A core/v1 Event; the same one again only raises its count."""
+        """A core/v1 Event; the same one again only raises its count. In a namespace that has gone, none."""
+        place = about["metadata"].get("namespace") or "default"
+        if not self.get("Namespace", "", place):
+            return
         same = (about["metadata"]["uid"], type_, reason, message, component)
         key = self._events.get(same)
         if key and key in self._objects["Event"]:
             count = self._objects["Event"][key]["count"] + 1
             self.patch(*key, {"count": count, "lastTimestamp": timestamp()})
         else:
-            self._events[same] = _key_of(self.create(_event(about, type_, reason, message, component)))
+            self._events[same] = _key_of(self.create(_event(about, place, type_, reason, message, component)))
 
     def _check_place(self, kind: Kind, meta: Object) -> None:
         if meta.get("resourceVersion"):
@@ -293,14 +296,13 @@ def _marked(kind: Kind, old: Object, propagation: str, grace: int | None) -> Obj
     return {**old, "metadata": meta}
 
 
-def _event(about: Object, type_: str, reason: str, message: str, component: str) -> Object:
+def _event(about: Object, place: str, type_: str, reason: str, message: str, component: str) -> Object:
     meta = about["metadata"]
-    place = {"namespace": meta.get("namespace") or "default"}
     involved = _only(about, "kind", "apiVersion") | _only(meta, "namespace", "name", "uid", "resourceVersion")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", **place},
+        "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": place},
         "involvedObject": involved,
         "reason": reason,
         "message": message,
@@ -309,7 +311,4 @@ def _event(about: Object, type_: str, reason: str, message: str, component: str)
         "lastTimestamp": timestamp(),
         "count": 1,
         "type": type_,
-        "eventTime": None,
-        "reportingComponent": component,
-        "reportingInstance": "",
     }

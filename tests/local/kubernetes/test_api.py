@@ -50,8 +50,9 @@ async def test_a_job_is_created_patched_and_deleted(api: client.ApiClient) -> No
     batch = client.BatchV1Api(api)
     created = await batch.create_namespaced_job("kaniko", job())
     assert created.spec.backoff_limit == 6
-    patched = await batch.patch_namespaced_job("build", "kaniko", {"spec": {"suspend": True}}, **MERGE)
-    assert patched.spec.suspend is True
+    change = {"metadata": {"labels": {"a": "b"}}}
+    patched = await batch.patch_namespaced_job("build", "kaniko", change, **MERGE)
+    assert patched.metadata.labels["a"] == "b"
     options = client.V1DeleteOptions(
         propagation_policy="Background", preconditions=client.V1Preconditions(uid=created.metadata.uid)
     )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from local.kubernetes.kinds import refusal
-from local.kubernetes.store import Store
+from local.kubernetes.store import Refused, Store
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("controllers")
@@ -75,14 +75,13 @@ async def test_the_life_of_a_job_that_succeeds(store: Store, kubelet: Kubelet) -
     store.create(job())
     kubelet.says(await kubelet.pod(), "Succeeded")
     status = await kubelet.until("Complete")
-    assert (status["succeeded"], status["ready"], status["uncountedTerminatedPods"]) == (1, 0, {})
+    assert (status["succeeded"], status["terminating"]) == (1, 0)
     assert "completionTime" in status
     assert store.list("Pod")[0]["metadata"].get("finalizers") is None
     told = [changes.get_nowait().object for _ in range(changes.qsize())]
     lives = [obj["status"] for obj in told if obj["kind"] == "Job"]
     seen = [[condition["type"] for condition in life.get("conditions", [])] for life in lives]
     assert seen == [[], [], ["SuccessCriteriaMet"], ["SuccessCriteriaMet", "Complete"]]
-    assert list(lives[2]["uncountedTerminatedPods"]) == ["succeeded"]
     assert kubelet.events() == [("Normal", "SuccessfulCreate"), ("Normal", "Completed")]
 
 
@@ -125,16 +124,10 @@ async def test_a_job_over_its_deadline_waits_for_its_pod_to_end(store: Store, ku
     assert (status["failed"], status["conditions"][-1]["reason"]) == (1, "DeadlineExceeded")
 
 
-async def test_a_suspended_job_has_no_pod_until_it_is_resumed(store: Store, kubelet: Kubelet) -> None:
-    store.create(job(suspend=True))
-    await kubelet.until("Suspended")
-    assert (kubelet.pods(), "startTime" in kubelet.status()) == ([], False)
-    store.patch("Job", "kaniko", "build", {"spec": {"suspend": False}})
-    first = await kubelet.pod()
-    store.patch("Job", "kaniko", "build", {"spec": {"suspend": True}})
-    await kubelet.until("Suspended")
-    assert store.get("Pod", "kaniko", first["metadata"]["name"]) is None
-    assert "failed" not in kubelet.status()
+@pytest.mark.parametrize("asked", [{"parallelism": 2}, {"completions": 2}])
+async def test_what_the_local_jobs_cannot_do_is_refused(store: Store, asked: Object) -> None:
+    with pytest.raises(Refused, match="a Job of the local cluster has one pod"):
+        store.create(job(**asked))
 
 
 async def test_a_pod_that_is_refused_leaves_only_events(store: Store, kubelet: Kubelet) -> None:

@@ -79,8 +79,6 @@ def test_a_finalizer_keeps_a_deleted_object_until_it_is_taken_away(store: Store)
     kept["metadata"]["finalizers"] = ["example.com/hold"]
     store.create(kept)
     assert "deletionTimestamp" in store.delete("Experiment", "kaniko", "lr")["metadata"]
-    with pytest.raises(Refused, match="no new finalizers can be added"):
-        store.patch("Experiment", "kaniko", "lr", {"metadata": {"finalizers": ["a/b", "example.com/hold"]}})
     store.patch("Experiment", "kaniko", "lr", {"metadata": {"finalizers": None}})
     assert store.get("Experiment", "kaniko", "lr") is None
 
@@ -109,7 +107,7 @@ def test_a_pod_stays_on_its_node_with_its_command(store: Store) -> None:
     store.create(pod())
     store.patch("Pod", "kaniko", "p", {"spec": {"nodeName": "n1"}})
     for change in ({"nodeName": "n2"}, {"containers": [{"name": "c", "image": "x", "command": ["sh"]}]}):
-        with pytest.raises(Refused, match="pod updates may not change fields"):
+        with pytest.raises(Refused, match="the local cluster changes no spec of a Pod"):
             store.patch("Pod", "kaniko", "p", {"spec": change})
 
 
