@@ -1,0 +1,120 @@
+"""The words of GPU use: who holds which GPUs, what they do with them, what an hour came to.
+
+Shares are fractions, 0 to 1, over the window asked for; sums are GPU-hours. None means not known, which is never
+the same as idle: an exporter that was away, a pod that still pulls its image, a container seconds old.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU of a pod, or one MIG slice. A share is None when less than 80 % of its samples are there."""
+
+    device: str  # UUID; with the slice's id behind a slash for MIG
+    model: str = ""  # "NVIDIA A100-SXM4-80GB", for a slice "NVIDIA A100-SXM4-80GB MIG 3g.40gb"
+    peak: float | None = None
+    mean: float | None = None
+    p95: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodUse:
+    """A pod that holds GPUs now: it runs, or it has got a node and waits there, say for its image."""
+
+    namespace: str
+    pod: str
+    node: str
+    owner: str = ""  # Slack user id; "" is unknown, here and below
+    team: str = ""
+    sweep: str = ""
+    trial: str = ""
+    started: datetime | None = None  # since when its containers have run without a break; None: they do not
+    allocated: int
+    gpus: tuple[
+        Gpu, ...
+    ] = ()  # those that were seen at work or idle; fewer than `allocated` when not all were
+    busy_ever: bool | None = None  # since `started`; None when there are gaps that might hide it
+    cpu_requested: float | None = None  # cores
+    cpu_mean: float | None = None  # cores, over the window
+    ram_requested: float | None = None  # bytes
+    ram_peak: float | None = None  # bytes, in the window
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeUse:
+    """A node with GPUs. Here and everywhere a MIG slice counts as one, as Kubernetes gives it out."""
+
+    node: str
+    model: str = ""
+    physical: int
+    allocatable: int
+    allocated: int
+    ready: bool = True
+    cordoned: bool = False
+
+    @property
+    def free(self) -> int:
+        return max(self.allocatable - self.allocated, 0) if self.ready and not self.cordoned else 0
+
+    @property
+    def lost(self) -> int:
+        """GPUs that the device plugin has given up: somebody has to look at the machine."""
+        return max(self.physical - self.allocatable, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HourUse:
+    """One pod's GPU-hours in one hour; one that moved to another node or model has a line for each.
+
+    Used counts each moment by the share the GPU is busy. Idle is whole half hours of the clock without any work:
+    what lies between the two are pauses between batches, checkpoints, starts and ends.
+    """
+
+    hour: datetime  # its start, UTC
+    namespace: str
+    pod: str
+    node: str = ""
+    owner: str = ""
+    team: str = ""
+    sweep: str = ""
+    model: str = ""
+    allocated: float
+    observed: float
+    used: float
+    idle: float
+
+    @property
+    def unknown(self) -> float:
+        return max(self.allocated - self.observed, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HourCapacity:
+    """What there was to give, in GPU-hours. Free is what capacity has beyond allocated."""
+
+    hour: datetime
+    capacity: float  # allocatable, on every node
+    allocated: float
+    unhealthy: float  # lost GPUs, and those of nodes that are not ready or cordoned and held by nobody
+    coverage: float = 1.0  # the share of the hour that anybody looked at; below 1 every sum is too small
+
+
+class Source(Protocol):
+    """Prometheus, or scraping. Methods raise Unmeasured."""
+
+    async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
+        """Every pod that holds GPUs now, with what its GPUs did in the `window` before."""
+        ...
+
+    async def nodes(self) -> tuple[NodeUse, ...]: ...
+
+    async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
+        """Prometheus knows any past hour; scraping what was collected while it looked."""
+        ...
+
+
+class Unmeasured(Exception):  # noqa: N818 - reads as a sentence where it is caught
+    """Nobody can say at the moment; the text says why."""
