@@ -1,7 +1,7 @@
 """The words of GPU use: who holds which GPUs, what they do with them, what an hour came to.
 
-Shares are fractions, 0 to 1, over the window asked for; sums are GPU-hours. None means not known, which is never
-the same as idle: an exporter that was away, a pod that still pulls its image, a container seconds old.
+Shares are fractions, 0 to 1, over the window asked for; sums are GPU-hours. None means not known, which is
+never the same as idle: an exporter that was away, a pod that still pulls its image, a container seconds old.
 """
 
 from dataclasses import dataclass
@@ -69,8 +69,8 @@ class NodeUse:
 class HourUse:
     """One pod's GPU-hours in one hour; one that moved to another node or model has a line for each.
 
-    Used counts each moment by the share the GPU is busy. Idle is whole half hours of the clock without any work:
-    what lies between the two are pauses between batches, checkpoints, starts and ends.
+    Used counts each moment by the share the GPU is busy. Idle is whole half hours of the clock without any
+    work: what lies between the two are pauses between batches, checkpoints, starts and ends.
     """
 
     hour: datetime  # its start, UTC
