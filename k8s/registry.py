@@ -1,24 +1,44 @@
-"""Is this image there, and which one is it: one question to an OCI registry."""
+"""An OCI registry, as far as images are found and put together there; layers stay where they are."""
 
+import json
 import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
 
 import aiohttp
+from yarl import URL
+
+from k8s.images import DOCKER, INDEXES, OCI, Image, Json, composed, digest_of, for_linux
 
 # All four in one header. Without the right type registries convert, and answer the digest of something nobody
 # can pull, or 404 for an image that is there (distribution 2.8).
-MANIFESTS = ", ".join(
-    (
-        "application/vnd.oci.image.manifest.v1+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-        "application/vnd.oci.image.index.v1+json",
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-    )
-)
+MANIFESTS = ", ".join((OCI, DOCKER, *INDEXES))
 TIMEOUT = aiohttp.ClientTimeout(total=5)  # seconds
+COPY = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)  # seconds; a layer may be gigabytes
+TOKEN_LIFE = 60  # seconds, when a token does not say: the least that the specification allows
+HUB, HUB_API = "docker.io", "registry-1.docker.io"
 
 
 class RegistryError(Exception):
     """The registry did not answer, or not with yes or no; the sentence names it."""
+
+
+class Missing(RegistryError):  # noqa: N818 - reads as a sentence where it is caught
+    """There is no such image."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tag of a repository."""
+
+    repository: str
+    tag: str
+
+    def __str__(self) -> str:
+        return f"{self.repository}:{self.tag}"
 
 
 class Registry:
@@ -30,9 +50,11 @@ class Registry:
     def __init__(
         self, api: str, *, insecure: bool = False, credentials: tuple[str, str] | None = None
     ) -> None:
-        self._host = api
-        self._url = f"{'http' if insecure else 'https'}://{api}"
+        self._host = HUB_API if api == HUB else api
+        self._insecure = insecure
+        self._url = URL(f"{'http' if insecure else 'https'}://{self._host}")
         self._basic = aiohttp.encode_basic_auth(*credentials) if credentials else ""
+        self._allowed: dict[str, tuple[str, float]] = {}  # scope -> Authorization, and until when
         self._session = aiohttp.ClientSession(timeout=TIMEOUT, trust_env=True)
 
     async def close(self) -> None:
@@ -40,47 +62,171 @@ class Registry:
 
     async def digest(self, repository: str, tag: str) -> str | None:
         """`sha256:...` of the image or index with this tag; None when there is none. Raises RegistryError."""
-        url = f"{self._url}/v2/{repository}/manifests/{tag}"
+        path = f"/v2/{repository}/manifests/{tag}"
+        async with self._ask("HEAD", path, _pull(repository), headers={"Accept": MANIFESTS}) as answer:
+            if answer.status == 404:
+                return None
+            if answer.status != 200:
+                raise self._refused(f"{answer.status} for {repository}:{tag}")
+            if "Docker-Content-Digest" not in answer.headers:
+                raise self._refused(f"no digest for {repository}:{tag}")
+            return answer.headers["Docker-Content-Digest"]
+
+    async def compose(self, to: Place, below: Place, above: Place) -> str:
+        """Tag `to` the image of `below` with the layers of `above` on top; its digest. Raises RegistryError.
+
+        Missing: one of the two is not there. May be repeated.
+        """
+        under, over = await self._image(below), await self._image(above)
+        config, manifest = composed(under, over)
+        await self._upload(to.repository, digest_of(config), config)
+        if not await self._put(to, under.type, manifest):
+            # The layers lie in other repositories: the first image of a project, or with new dependencies.
+            for place, image in ((below, under), (above, over)):
+                for layer in image.manifest["layers"]:
+                    await self._mount(to.repository, layer["digest"], place.repository)
+            if not await self._put(to, under.type, manifest):
+                raise self._refused(f"that it lacks layers of {to} which it has just taken")
+        return digest_of(manifest)
+
+    async def _image(self, place: Place) -> Image:
+        manifest = await self._manifest(place, place.tag)
+        if manifest.get("mediaType") in INDEXES:
+            chosen = for_linux(manifest)
+            if chosen is None:
+                raise Missing(f"{place} in the registry {self._host} is not for linux on amd64")
+            manifest = await self._manifest(place, chosen)
+        path = f"/v2/{place.repository}/blobs/{manifest['config']['digest']}"
+        async with self._ask("GET", path, _pull(place.repository)) as answer:
+            return Image(manifest, await self._json(answer, f"the config of {place}"))
+
+    async def _manifest(self, place: Place, reference: str) -> Json:
+        path = f"/v2/{place.repository}/manifests/{reference}"
+        async with self._ask("GET", path, _pull(place.repository), headers={"Accept": MANIFESTS}) as answer:
+            return {"mediaType": answer.content_type, **await self._json(answer, str(place))}
+
+    async def _json(self, answer: aiohttp.ClientResponse, what: str) -> Json:
+        if answer.status == 404:
+            raise Missing(f"{what} is not in the registry {self._host}")
         try:
-            answer = await self._head(url, {})
-            if answer.status == 401:
-                allowed = await self._permission(answer.headers.get("WWW-Authenticate", ""), repository)
-                answer = await self._head(url, {"Authorization": allowed})
+            body = json.loads(await answer.read()) if answer.status == 200 else None
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise self._refused(f"{answer.status} for {what}")
+        return body
+
+    async def _put(self, to: Place, kind: str, manifest: bytes) -> bool:
+        """False: the repository lacks some of its layers."""
+        path, scope = f"/v2/{to.repository}/manifests/{to.tag}", _push(to.repository)
+        async with self._ask("PUT", path, scope, manifest, headers={"Content-Type": kind}) as answer:
+            if answer.status in {400, 404} and b"BLOB_UNKNOWN" in await answer.read():
+                return False
+            if answer.status != 201:
+                raise self._refused(f"{answer.status} to the manifest of {to}")
+            return True
+
+    async def _upload(self, repository: str, digest: str, data: bytes) -> None:
+        path, scope = f"/v2/{repository}/blobs/uploads/", _push(repository)
+        async with self._ask("POST", path, scope) as answer:
+            if answer.status != 202:
+                raise self._refused(f"{answer.status} to an upload to {repository}")
+            place = answer.headers["Location"]
+        await self._send(place, scope, digest, data)
+
+    async def _send(self, place: str, scope: str, digest: str, data: Any) -> None:
+        # As it was given: the state in it is signed.
+        place = f"{place}{'&' if '?' in place else '?'}digest={digest}"
+        async with self._ask("PUT", place, scope, data, patience=COPY) as answer:
+            if answer.status != 201:
+                raise self._refused(f"{answer.status} to an upload")
+
+    async def _mount(self, repository: str, digest: str, source: str) -> None:
+        """Have a layer in one more repository: by name, or where the registry won't, by carrying it over."""
+        if source == repository:
+            return
+        path = f"/v2/{repository}/blobs/uploads/?mount={digest}&from={source}"
+        async with self._ask("POST", path, f"{_push(repository)} {_pull(source)}") as answer:
+            if answer.status == 201:
+                return
+            if answer.status != 202:
+                raise self._refused(f"{answer.status} to a layer of {source} for {repository}")
+            place = answer.headers["Location"]
+        blob = f"/v2/{source}/blobs/{digest}"
+        async with self._ask("GET", blob, _pull(source), patience=COPY) as layer:
+            if layer.status != 200:
+                raise self._refused(f"{layer.status} for a layer of {source}")
+            await self._send(place, _push(repository), digest, layer.content.iter_chunked(2**20))
+
+    @asynccontextmanager
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        scope: str,
+        data: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience: aiohttp.ClientTimeout = TIMEOUT,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        url = self._url.join(URL(path, encoded=True))
+        how = {"data": data, "timeout": patience, "allow_redirects": method in {"GET", "HEAD"}}
+        try:
+            allowed = self._known(scope, url)
+            answer = await self._session.request(method, url, headers={**(headers or {}), **allowed}, **how)
+            if answer.status == 401 and url.host == self._url.host:
+                challenge = answer.headers.get("WWW-Authenticate", "")
+                answer.release()
+                allowed = {"Authorization": await self._permission(challenge, scope)}
+                answer = await self._session.request(
+                    method, url, headers={**(headers or {}), **allowed}, **how
+                )
+            async with answer:
+                yield answer
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             why = str(error) or "no answer within 5 s"
             raise RegistryError(f"the registry {self._host} can't be asked: {why}") from error
-        if answer.status == 404:
-            return None
-        if answer.status != 200:
-            raise self._refused(f"{answer.status} for {repository}:{tag}")
-        if "Docker-Content-Digest" not in answer.headers:
-            raise self._refused(f"no digest for {repository}:{tag}")
-        return answer.headers["Docker-Content-Digest"]
 
-    async def _head(self, url: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
-        headers = {"Accept": MANIFESTS, **headers}
-        async with self._session.head(url, headers=headers, allow_redirects=True) as answer:
-            return answer
+    def _known(self, scope: str, url: URL) -> dict[str, str]:
+        """Only for the registry itself: an upload's place may be another host's."""
+        permission, until = self._allowed.get(scope, ("", 0.0))
+        good = permission and monotonic() < until and url.host == self._url.host
+        return {"Authorization": permission} if good else {}
 
-    async def _permission(self, challenge: str, repository: str) -> str:
+    async def _permission(self, challenge: str, scope: str) -> str:
         """The Authorization which a 401 asks for."""
         scheme, _, rest = challenge.partition(" ")
-        if scheme.lower() == "basic" and self._basic:
-            return self._basic
         asked = dict(re.findall(r'(\w+)="([^"]*)"', rest))
-        if scheme.lower() == "bearer" and "realm" in asked:
-            return f"Bearer {await self._token(asked, repository)}"
-        raise self._refused(f"401 for {repository}, and there are no credentials for it")
+        if scheme.lower() == "basic" and self._basic:
+            permission, seconds = self._basic, float("inf")
+        elif scheme.lower() == "bearer" and "realm" in asked:
+            permission, seconds = await self._token(asked, scope)
+        else:
+            repository = scope.split(":")[1]
+            raise self._refused(f"401 for {repository}, and there are no credentials for it")
+        self._allowed[scope] = permission, monotonic() + seconds
+        return permission
 
-    async def _token(self, asked: dict[str, str], repository: str) -> str:
+    async def _token(self, asked: dict[str, str], scope: str) -> tuple[str, float]:
         """Without credentials too: public images of the large registries want a token for nobody."""
-        query = {"service": asked.get("service", ""), "scope": f"repository:{repository}:pull"}
+        if not (self._insecure or asked["realm"].startswith("https://")):
+            raise self._refused(f"that its tokens are given out in the clear, at {asked['realm']}")
+        query = [("service", asked.get("service", "")), *(("scope", one) for one in scope.split())]
         headers = {"Authorization": self._basic} if self._basic else {}
         async with self._session.get(asked["realm"], params=query, headers=headers) as answer:
             if answer.status != 200:
                 raise self._refused(f"{answer.status} from {answer.url.host}, which gives out its tokens")
             body = await answer.json(content_type=None)
-            return str(body.get("token") or body.get("access_token"))
+        seconds = float(body.get("expires_in") or TOKEN_LIFE)
+        return f"Bearer {body.get('token') or body.get('access_token')}", 0.8 * seconds
 
     def _refused(self, what: str) -> RegistryError:
         return RegistryError(f"the registry {self._host} answered {what}")
+
+
+def _pull(repository: str) -> str:
+    return f"repository:{repository}:pull"
+
+
+def _push(repository: str) -> str:
+    return f"repository:{repository}:pull,push"

@@ -1,0 +1,102 @@
+"""Images: their names, their two documents, and how one image is put on top of another. Pure.
+
+An image is a manifest (a list of layers) and a config (what to run, and the layers' names unpacked). Nothing
+else holds them together, so two images become one by writing two documents, without moving a layer.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Self
+
+Json = dict[str, Any]
+
+OCI = "application/vnd.oci.image.manifest.v1+json"
+DOCKER = "application/vnd.docker.distribution.manifest.v2+json"
+INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+CONFIG = {
+    OCI: "application/vnd.oci.image.config.v1+json",
+    DOCKER: "application/vnd.docker.container.image.v1+json",
+}
+# The same bytes under both names; zstd has a name with OCI only.
+LAYER = {
+    OCI: "application/vnd.oci.image.layer.v1.tar+gzip",
+    DOCKER: "application/vnd.docker.image.rootfs.diff.tar.gzip",
+}
+NAME = re.compile(r"(?!.*//)([a-z0-9][a-z0-9._/:-]*?)(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?")
+
+
+@dataclass(frozen=True)
+class ImageName:
+    """`registry/repository:tag@digest`; without a registry it is docker.io's."""
+
+    registry: str
+    repository: str
+    tag: str
+    digest: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError for what is no image name."""
+        match = NAME.fullmatch(text)
+        if not match:
+            raise ValueError(f"{text} is not the name of an image, such as registry.example/team/image:tag")
+        first, slash, rest = match[1].partition("/")
+        if not slash or not re.search(r"[.:]|^localhost$", first):
+            first, rest = "docker.io", match[1]
+        if first == "docker.io" and "/" not in rest:
+            rest = f"library/{rest}"
+        return cls(first, rest, match[2] or ("" if match[3] else "latest"), match[3] or "")
+
+    def at(self, digest: str) -> str:
+        return f"{self.registry}/{self.repository}@{digest}"
+
+
+@dataclass(frozen=True)
+class Image:
+    manifest: Json
+    config: Json
+
+    @property
+    def type(self) -> str:
+        return str(self.manifest["mediaType"])
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def for_linux(index: Json) -> str | None:
+    """The digest of an index' image for our nodes, linux on amd64."""
+    for entry in index.get("manifests", []):
+        platform = entry.get("platform", {})
+        if (platform.get("os"), platform.get("architecture")) == ("linux", "amd64"):
+            return str(entry["digest"])
+    return None
+
+
+def composed(below: Image, above: Image) -> tuple[bytes, bytes]:
+    """Config and manifest of `below` with the layers of `above` on top; what runs is what `below` says.
+
+    The same two images always give the same bytes, so composing twice is composing once.
+    """
+    diff_ids = below.config["rootfs"]["diff_ids"] + above.config["rootfs"]["diff_ids"]
+    document = {**below.config, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
+    if "history" in below.config and "history" in above.config:
+        document["history"] = below.config["history"] + above.config["history"]
+    else:
+        document.pop("history", None)  # half of one would no longer count up to the layers
+    config = json.dumps(document, sort_keys=True).encode()
+    described = {"mediaType": CONFIG[below.type], "size": len(config), "digest": digest_of(config)}
+    layers = [*below.manifest["layers"], *(_as(below.type, layer) for layer in above.manifest["layers"])]
+    manifest = {"schemaVersion": 2, "mediaType": below.type, "config": described, "layers": layers}
+    return config, json.dumps(manifest, sort_keys=True).encode()
+
+
+def _as(manifest_type: str, layer: Json) -> Json:
+    """Named as its new neighbours are: mixed names are refused by registries and by containerd."""
+    return {**layer, "mediaType": LAYER[manifest_type]} if layer["mediaType"] in LAYER.values() else layer
