@@ -1,0 +1,232 @@
+"""The overlays as kubectl renders them: taken by an API server, in step with the program they start."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from kubernetes.aio.client import ApiClient
+
+from bot.config import parse_config
+from bot.settings import Settings
+from handlers import http
+from local.kubernetes.api import TOKEN, serve
+from local.kubernetes.kinds import KINDS, Kind, Object
+from local.kubernetes.schema import Decoding
+from local.kubernetes.store import Store
+from tests.deploy.rendered import DEPLOY, KUBECTLS, apply, of, one, render, secret, variables, workloads
+
+OVERLAYS = {
+    "small": {"sweepbot-work": ("all", 1)},
+    "replicas": {"sweepbot-serve": ("serve", 2), "sweepbot-work": ("work", 3)},
+}
+ROOT = DEPLOY.parent
+# The settings whose default is what the manifests mean.
+DEFAULTS = {name: field.default for name, field in Settings.model_fields.items()}
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def objects(overlay: str) -> list[Object]:
+    return render(DEPLOY / "overlays" / overlay)
+
+
+def pod(workload: Object) -> Object:
+    spec: Object = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def container(workload: Object) -> Object:
+    (found,) = pod(workload)["containers"]
+    return dict(found)
+
+
+def bots(objects: list[Object]) -> list[Object]:
+    return of(objects, "Deployment")
+
+
+def unhashed(text: str) -> str:
+    """kustomize's versions hash what is in a ConfigMap differently."""
+    return re.sub(r"(sweepbot-(?:settings|config))-[a-z0-9]{10}", r"\1", text)
+
+
+def told(objects: list[Object]) -> list[str]:
+    for obj in objects:
+        obj["metadata"] = {key: value for key, value in obj["metadata"].items() if value}
+    return sorted(unhashed(json.dumps(obj, sort_keys=True)) for obj in objects)
+
+
+def test_every_kubectl_renders_the_same(overlay: str) -> None:
+    first, *others = [told(render(DEPLOY / "overlays" / overlay, kubectl)) for kubectl in KUBECTLS or [""]]
+    assert all(other == first for other in others)
+
+
+async def test_an_api_server_takes_every_object(objects: list[Object]) -> None:
+    server = await serve(Store())
+    try:
+        await apply([*objects, secret()], server.url, TOKEN)
+    finally:
+        await server.close()
+    for obj in objects:
+        if obj["kind"] not in KINDS:
+            well_formed(obj)
+
+
+def well_formed(obj: Object) -> None:
+    """By the official client's model: no unknown field, no wrong type, nothing missing that is required."""
+    group, _, version = obj["apiVersion"].rpartition("/")
+    decoding = Decoding(Kind(obj["kind"], "", group, version))
+    decoding.read(obj)
+    assert decoding.unknown == []
+    ApiClient().deserialize(json.dumps(obj), f"V1{obj['kind']}", "application/json")
+
+
+def test_the_secret_is_a_template_and_nothing_that_is_applied(objects: list[Object]) -> None:
+    assert of(objects, "Secret") == []
+    assert all("..." in value for value in secret()["stringData"].values())
+
+
+def test_the_readme_shows_how_to_give_ones_own_values(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    mine = tmp_path / "deploy/mine"
+    mine.mkdir()
+    (block,) = re.findall(r"```yaml\n(.*?)```", (DEPLOY / "README.md").read_text(), re.DOTALL)
+    (mine / "kustomization.yaml").write_text(block.replace("mlflow.mlflow.svc", "mlflow.mine"))
+    (mine / "config.yaml").write_text("repositories: {mine: {url: https://git.example/mine.git}}")
+    for kubectl in KUBECTLS or [""]:
+        objects = render(mine, kubectl)
+        (bot,) = bots(objects)
+        assert container(bot)["image"] == "registry.example:5000/sweepbot:0.1.0"
+        known = variables(container(bot), [*objects, secret()])
+        assert known["MLFLOW_TRACKING_URI"] == "http://mlflow.mine:5000"
+        assert known["K8S_NAMESPACE"] == "sweeps"
+        assert "git.example/mine" in one(objects, "ConfigMap", "sweepbot-config")["data"]["config.yaml"]
+
+
+def test_each_overlay_starts_what_it_says(overlay: str, objects: list[Object]) -> None:
+    started = {
+        bot["metadata"]["name"]: (container(bot)["args"][0], bot["spec"].get("replicas", 1))
+        for bot in bots(objects)
+    }
+    assert started == OVERLAYS[overlay]
+
+
+def test_the_environment_is_all_the_settings_need(
+    objects: list[Object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bot in bots(objects):
+        known = variables(container(bot), [*objects, secret()])
+        assert set(known) - {"REDIS_PASSWORD"} <= {name.upper() for name in Settings.model_fields}
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        settings = Settings.read()
+        assert settings.slack_secret() == "xapp-..."
+        assert settings.redis_url == "redis://:...@sweepbot-redis:6379/0"
+        assert settings.k8s_namespace == one(objects, "Role")["metadata"]["namespace"]
+        one(objects, "Namespace", settings.k8s_namespace)
+        file, mounts = settings.sweepbot_config, mounted(bot)
+        data = one(objects, "ConfigMap", mounts[str(file.parent)]["configMap"]["name"])["data"]
+        assert parse_config(data[file.name], file.name).repositories
+
+
+def mounted(workload: Object) -> dict[str, Object]:
+    volumes = {volume["name"]: volume for volume in pod(workload).get("volumes", [])}
+    mounts = container(workload).get("volumeMounts", [])
+    return {mount["mountPath"]: volumes.get(mount["name"], {}) for mount in mounts}
+
+
+def test_what_is_written_lies_on_a_volume(objects: list[Object]) -> None:
+    home = re.search(r"HOME=(\S+)", (ROOT / "Dockerfile").read_text())
+    for bot in bots(objects):
+        places = [home[1] if home else ""]
+        if container(bot)["args"] != ["serve"]:  # asks no repository
+            places.append(str(DEFAULTS["sweepbot_data"]))
+        assert {path for path, volume in mounted(bot).items() if "emptyDir" in volume} == set(places)
+
+
+def test_pods_are_as_restricted_as_their_namespace_wants(objects: list[Object]) -> None:
+    user = re.search(r"^USER (\d+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert user
+    assert int(user[1]) > 0
+    labels = one(objects, "Namespace", "sweepbot")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    for workload in workloads(objects):
+        assert workload["metadata"]["namespace"] == "sweepbot"
+        assert pod(workload)["securityContext"]["runAsNonRoot"] is True
+        assert pod(workload)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container(workload)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        resources = container(workload)["resources"]
+        assert {"cpu", "memory"} <= set(resources["requests"])
+        assert "memory" in resources["limits"]
+
+
+def test_probes_ask_what_is_answered(objects: list[Object]) -> None:
+    source = Path(http.__file__).read_text()
+    for bot in bots(objects):
+        assert container(bot)["ports"] == [{"name": "http", "containerPort": DEFAULTS["http_port"]}]
+        for probe in ("livenessProbe", "readinessProbe"):
+            asked = container(bot)[probe]["httpGet"]
+            assert asked["port"] == "http"
+            assert f'"{asked["path"]}"' in source
+        assert pod(bot)["terminationGracePeriodSeconds"] == DEFAULTS["shutdown_grace"] + 10
+
+
+def test_only_the_workers_have_a_token_and_rights(objects: list[Object]) -> None:
+    accounts = {obj["metadata"]["name"]: obj for obj in of(objects, "ServiceAccount")}
+    assert all(obj["automountServiceAccountToken"] is False for obj in accounts.values())
+    (subject,) = one(objects, "RoleBinding")["subjects"]
+    for workload in workloads(objects):
+        name = pod(workload).get("serviceAccountName")
+        assert name is None or name in accounts
+        works = container(workload).get("args") in (["work"], ["all"])
+        assert (name == subject["name"]) == works
+        assert pod(workload).get("automountServiceAccountToken", False) == works
+    assert (subject["namespace"], of(objects, "ClusterRole")) == ("sweepbot", [])
+
+
+def selected(objects: list[Object], selector: Object) -> set[str]:
+    wanted = selector.get("matchLabels", {}).items()
+    found = [w for w in workloads(objects) if wanted <= w["spec"]["template"]["metadata"]["labels"].items()]
+    return {workload["metadata"]["name"] for workload in found}
+
+
+def test_selectors_find_what_they_mean(overlay: str, objects: list[Object]) -> None:
+    every = {*OVERLAYS[overlay], "sweepbot-redis"}
+    for workload in workloads(objects):
+        assert selected(objects, workload["spec"]["selector"]) == {workload["metadata"]["name"]}
+        for spread in pod(workload).get("topologySpreadConstraints", []):
+            assert selected(objects, spread["labelSelector"]) == {workload["metadata"]["name"]}
+    service = one(objects, "Service", "sweepbot-redis")
+    assert selected(objects, {"matchLabels": service["spec"]["selector"]}) == {"sweepbot-redis"}
+    assert selected(objects, one(objects, "NetworkPolicy", "nobody")["spec"]["podSelector"]) == every
+    calls = one(objects, "NetworkPolicy", "sweepbot-calls-redis")["spec"]
+    assert selected(objects, calls["podSelector"]) == {"sweepbot-redis"}
+    (caller,) = calls["ingress"][0]["from"]
+    assert selected(objects, caller["podSelector"]) == every - {"sweepbot-redis"}
+    for budget in of(objects, "PodDisruptionBudget"):
+        assert selected(objects, budget["spec"]["selector"]) == {budget["metadata"]["name"]}
+
+
+def test_redis_keeps_what_it_is_told(objects: list[Object]) -> None:
+    redis = one(objects, "StatefulSet")
+    args = container(redis)["args"]
+    options = dict(zip(args[::2], args[1::2], strict=True))
+    assert options["--appendonly"] == "yes"
+    assert options["--maxmemory-policy"] == "noeviction"
+    (claim,) = redis["spec"]["volumeClaimTemplates"]
+    (mount,) = container(redis)["volumeMounts"]
+    assert (mount["name"], mount["mountPath"]) == (claim["metadata"]["name"], "/data")
+    assert re.search(r":\d+\.\d+\.\d+", container(redis)["image"])
+    key = container(redis)["env"][0]["valueFrom"]["secretKeyRef"]
+    assert key["name"] == secret()["metadata"]["name"]
+    assert key["key"] in secret()["stringData"]
+    assert options["--requirepass"] == f"$({container(redis)['env'][0]['name']})"

@@ -1,0 +1,147 @@
+"""The rights that deploy/ gives are those the bot uses: every verb, and none besides.
+
+Whole lives of sweeps and the watches of a worker go through the local API server, which enforces the Role.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from redis.asyncio import Redis
+
+from bot.models import Phase
+from bot.waking import WATCHED, Waking
+from k8s.cluster import Cluster
+from k8s.rights import RIGHTS
+from local.kubernetes.api import ApiServer, serve
+from local.kubernetes.kinds import Refused, refusal
+from local.kubernetes.rbac import Ask
+from tests.story.life import Clock, Life
+from tests.story.test_any_crash import STORIES
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
+EVERYTHING = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+Rights = dict[tuple[str, str], set[str]]
+
+
+def deployed(file: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / file).read_text()))
+
+
+def role() -> dict[str, Any]:
+    return next(obj for obj in deployed("base/rights.yaml") if obj["kind"] == "Role")
+
+
+def granted(rules: Iterable[dict[str, Any]]) -> Rights:
+    found: Rights = defaultdict(set)
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                found[group, resource] |= set(rule["verbs"])
+    return found
+
+
+def used(asks: Iterable[Ask]) -> Rights:
+    found: Rights = defaultdict(set)
+    for ask in asks:
+        assert (ask.user, ask.namespace) == (WORKER, "sweeps")
+        found[ask.group, ask.resource].add(ask.verb)
+    return found
+
+
+class Guarded(Life):
+    """A life whose worker has to pass the API server, where its Role has these rules."""
+
+    def __init__(self, redis: Redis, folder: Path, rules: list[dict[str, Any]], **story: Any) -> None:
+        super().__init__(redis, Clock(None), **story)
+        self.folder, self.rules = folder, rules
+        self.server: ApiServer | None = None
+
+    async def _round(self, worker: str) -> None:
+        if self.server is None:
+            await self.move_in()
+        await super()._round(worker)
+
+    async def move_in(self) -> None:
+        for obj in (*deployed("base/namespaces.yaml"), *deployed("base/rights.yaml")):
+            if obj["kind"] == "Role":
+                obj["rules"] = self.rules
+            with suppress(Refused):  # a life begins with one of the namespaces
+                self.kubernetes.create(obj)
+        self.server = await serve(self.kubernetes)
+        self.server.logs = lambda *_: "the last lines"
+        self.server.tokens["worker"] = WORKER
+        self.server.kubeconfig(self.folder / "kubeconfig", "worker")
+        self.outside = replace(self.outside, cluster=await Cluster.connect())
+
+    async def run(self) -> "Guarded":
+        try:
+            await super().run()
+        finally:
+            await self.outside.cluster.close()
+            await self.server.close()
+        return self
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    return tmp_path
+
+
+async def watches(life: Guarded, wait_until: Any) -> None:
+    """What the leader of the workers does, until it follows every kind."""
+
+    def followed() -> bool:
+        return len([ask for ask in life.server.granted if ask.verb == "watch"]) == len(WATCHED)
+
+    await life.move_in()
+    waking = asyncio.create_task(Waking(life.redis, life.outside).run())
+    await wait_until(followed, "every kind is watched")
+    waking.cancel()
+    await asyncio.gather(waking, return_exceptions=True)
+    await life.outside.cluster.close()
+    await life.server.close()
+
+
+def no_pods(_pod: Any) -> Any:
+    raise refusal(403, "exceeded quota", "Forbidden")
+
+
+async def test_whole_lives_and_watches_use_the_rights_of_the_role(
+    redis: Redis, folder: Path, wait_until: Any
+) -> None:
+    lives = [Guarded(redis, folder, EVERYTHING, **story) for story in STORIES.values()]
+    lives.append(Guarded(redis, folder, EVERYTHING, forget_in=Phase.RUNNING, image=True))
+    without_pods = Guarded(redis, folder, EVERYTHING, image=True)
+    without_pods.kubernetes.admission("Pod", no_pods)
+    watching = Guarded(redis, folder, EVERYTHING)
+    for life in (*lives, without_pods):
+        await life.run()
+    await watches(watching, wait_until)
+    asks = {ask for life in (*lives, without_pods, watching) for ask in life.server.granted}
+    assert used(asks) == granted(role()["rules"])
+
+
+def test_the_list_that_the_doctor_asks_for_is_the_role() -> None:
+    assert {key: set(verbs) for key, verbs in RIGHTS.items()} == granted(role()["rules"])
+
+
+async def test_the_role_is_enough_for_a_sweep(redis: Redis, folder: Path) -> None:
+    life = await Guarded(redis, folder, role()["rules"]).run()
+    assert life.last.phase is Phase.SUCCEEDED
+
+
+async def test_without_one_verb_a_sweep_goes_no_further(redis: Redis, folder: Path) -> None:
+    rules = role()["rules"]
+    next(rule for rule in rules if rule["resources"] == ["jobs"])["verbs"].remove("create")
+    life = await Guarded(redis, folder, rules).run()
+    assert life.last.phase is Phase.FAILED
+    assert any('cannot create resource "jobs" in API group "batch"' in text for text in life.told())
