@@ -7,11 +7,12 @@ from bot.access import may
 from bot.config import Config
 from bot.models import Act, Ask, Event, EventKind, Phase, SweepRecord
 from bot.observation import Observation
+from bot.space import combinations
 from k8s.katib import MAX_TRIALS_REACHED, Trial
 
 
 def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: datetime) -> SweepRecord:
-    if refusal := may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen):
+    if refusal := may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen, config):
         return sweep.says(_privately(ask, refusal))
     match ask.act:
         case Act.CANCEL:
@@ -27,11 +28,11 @@ def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: d
             return sweep  # the doctor's, who has a mailbox of his own
 
 
-def _untimely(sweep: SweepRecord, ask: Ask, seen: Observation) -> str:
+def _untimely(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config) -> str:
     """Why this can't be done now; empty when it can."""
     searching = sweep.phase in {Phase.PROVING, Phase.RUNNING} and sweep.submitted
     if ask.act is Act.EXTEND:
-        return _no_extension(sweep, ask, seen)
+        return _no_extension(sweep, ask, seen, config)
     if sweep.phase.final:
         return f"`{sweep.id}` has already ended."
     if sweep.cancelled_by:
@@ -44,7 +45,7 @@ def _untimely(sweep: SweepRecord, ask: Ask, seen: Observation) -> str:
     return ""
 
 
-def _no_extension(sweep: SweepRecord, ask: Ask, seen: Observation) -> str:
+def _no_extension(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config) -> str:
     """Katib adds trials only to what reached its number of trials and kept its suggestion service."""
     space = sweep.plan.space if sweep.plan else None
     if not sweep.phase.final or space is None:
@@ -53,6 +54,9 @@ def _no_extension(sweep: SweepRecord, ask: Ask, seen: Observation) -> str:
         return f"`{sweep.id}` can't be extended: its space file did not say `extendable: true`."
     if seen.experiment is None or seen.experiment.reason != MAX_TRIALS_REACHED:
         return f"`{sweep.id}` can't be extended: Katib allows it only after all trials were done."
+    most = min(config.limits.trials, combinations(space) or config.limits.trials)
+    if ask.trials > most:
+        return f"`{sweep.id}` can have {most} trials at most."
     if ask.trials <= space.max_trials:
         return f"`{sweep.id}` had {space.max_trials} trials already; say a larger number in all."
     return ""

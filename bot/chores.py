@@ -11,7 +11,7 @@ from datetime import datetime
 from bot.models import Phase, SweepPlan, SweepRecord
 from bot.observation import Observation
 from k8s.jobs import Job
-from k8s.katib import Trial, drained, ended, killed, more_trials, with_image
+from k8s.katib import Trial, TrialState, drained, ended, killed, more_trials, with_image
 from k8s.objects import Manifest, Ref
 
 
@@ -60,10 +60,12 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
     patches: list[Patch] = []
     if seen.experiment and seen.open and sweep.drained_by:
         patches.append(_status(plan.experiment_ref, drained(seen.experiment.raw, "Sweepbot: drained", now)))
-    if sweep.extending and not seen.open:
+    if sweep.extending and seen.experiment and seen.experiment.max_trials < plan.space.max_trials:
         patches.append(Patch(ref=plan.experiment_ref, body=more_trials(plan.space.max_trials)))
     doomed = [t for t in seen.live if t.name in sweep.to_kill]
-    jobs = [j for j in seen.active_jobs if j.name in sweep.to_kill]
+    # Katib makes a deleted Job anew as long as it has not read that the trial was killed.
+    over = {t.name for t in seen.trials if t.state is TrialState.KILLED}
+    jobs = [j for j in seen.active_jobs if j.name in over | set(sweep.to_kill)]
     kills = _kills(doomed, plan, "ended by request", now)
     return Chores(patch=(*patches, *kills), delete=_deletions(jobs, plan))
 

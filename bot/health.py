@@ -31,13 +31,19 @@ def waiting(pod: Pod) -> Diagnosis | None:
 
 
 def crash(pod: Pod, log: str) -> Diagnosis | None:
-    """Why the training ended badly; None when it did not."""
-    if pod.exit is None or pod.exit[0] == 0:
+    """Why the training ended badly; None when it did not, or when its node was drained under it."""
+    if pod.disrupted:
         return None
-    code, reason, message = pod.exit
-    return Diagnosis(
-        key="crash", text=_exit_words(code, reason), detail=log.strip() or message, trial=pod.job
-    )
+    if pod.exit and pod.exit[0]:
+        code, reason, message = pod.exit
+        return Diagnosis(key="crash", text=_exit_words(code, reason), detail=log or message, trial=pod.job)
+    if pod.failure[0]:  # Evicted, UnexpectedAdmissionError ...
+        text = f"The node ended or refused its pod ({pod.failure[0]})."
+        return Diagnosis(key="crash", text=text, detail=pod.failure[1], trial=pod.job)
+    if pod.helper_exit:
+        text = f"The training ended well, but its metrics collector with exit code {pod.helper_exit}."
+        return Diagnosis(key="crash", text=text, detail=log, trial=pod.job)
+    return None
 
 
 def no_pod(job: str, event_message: str) -> Diagnosis:
@@ -56,6 +62,15 @@ def _exit_words(code: int, reason: str) -> str:
     if code > 128:
         return f"The training was ended by signal {code - 128} (exit code {code})."
     return f"The training ended with exit code {code}."
+
+
+def unreported(trial: str) -> Diagnosis:
+    """The training is over and Katib has heard no metric; it would wait for ever (katib#1795)."""
+    text = (
+        "It ended well minutes ago, but Katib has received none of its metrics; its metrics collector or its "
+        "database may be down, for which an administrator is needed. I end such a trial after ten minutes."
+    )
+    return Diagnosis(key="unreported", text=text, trial=trial)
 
 
 def no_metrics(trial: str, metric: str) -> Diagnosis:

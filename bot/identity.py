@@ -1,10 +1,12 @@
 """Sweep ids people can say: lr-brave-otter. At most 27 characters, so that Katib's names fit theirs."""
 
 import hashlib
+import re
 
 from k8s.names import name
 
 LIMIT = 27
+SWEEP_ID = re.compile(r"[a-z][a-z0-9-]{1,26}")
 ADJECTIVES = """
     able agile amber ample apt azure bold brave brief bright brisk calm cheery clean clear clever
     cool coral cosmic cosy crisp daring dear deft eager early easy epic fair famous fancy fast fine

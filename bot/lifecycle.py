@@ -15,13 +15,14 @@
 only look and answer, so asking twice does no harm.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bot.asks import hear
 from bot.config import Config
-from bot.health import Diagnosis, no_metrics
-from bot.models import Event, EventKind, Goal, Phase, Progress, Result, SearchSpace, SweepRecord
+from bot.health import Diagnosis, no_metrics, unreported
+from bot.models import Ask, Event, EventKind, Goal, Phase, Progress, Result, SearchSpace, SweepRecord
 from bot.observation import Observation
 from bot.planning import image_with
 from k8s.jobs import JobState
@@ -34,13 +35,16 @@ from k8s.katib import (
     TrialState,
 )
 
+REPORTED = timedelta(minutes=2)  # the collector reports within seconds of the training's end
+GIVEN_UP = timedelta(minutes=10)
+STUCK_AFTER = timedelta(minutes=5)  # pods have 30 s to end; a node that is dead never reports
+
 
 def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
     for ask in seen.asks:
         sweep = hear(sweep, ask, seen, config, now)
-    if sweep.cancelled_by and not (sweep.phase.final or sweep.phase is Phase.STOPPING):
-        stopping = Event(kind=EventKind.STOPPING)
-        return sweep.to(Phase.STOPPING, now, stopping, ending=Phase.CANCELLED, reason="cancelled")
+    if _cancelled(sweep):
+        return _cancel(sweep, now)
     match sweep.phase:
         case Phase.RECEIVED:
             return _received(sweep, seen, now)
@@ -56,6 +60,33 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
             return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, now)
         case _:
             return sweep
+
+
+def hear_cancels(sweep: SweepRecord, asks: Iterable[Ask], config: Config, now: datetime) -> SweepRecord:
+    """What can be decided without seeing anything: whoever cancels is heard while all else is away."""
+    for ask in asks:
+        sweep = hear(sweep, ask, Observation(), config, now)
+    return _cancel(sweep, now) if _cancelled(sweep) else sweep
+
+
+def _cancelled(sweep: SweepRecord) -> bool:
+    return bool(sweep.cancelled_by) and not (sweep.phase.final or sweep.phase is Phase.STOPPING)
+
+
+def _cancel(sweep: SweepRecord, now: datetime) -> SweepRecord:
+    stopping = Event(kind=EventKind.STOPPING)
+    return sweep.to(Phase.STOPPING, now, stopping, ending=Phase.CANCELLED, reason="cancelled")
+
+
+def tell_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
+    """Turns of this sweep fail, and go on failing: said once in each phase, privately without a thread."""
+    key = f"{EventKind.TROUBLE}/{sweep.phase}"
+    if key in sweep.told or sweep.phase.final:
+        return sweep
+    event = Event(kind=EventKind.TROUBLE, detail=why)
+    if not sweep.thread:
+        event = replace(event, to_user=sweep.asker.user, response_url=sweep.asker.response_url)
+    return sweep.says(event, told=(*sweep.told, key))
 
 
 def look_again(before: SweepRecord, after: SweepRecord) -> timedelta | None:
@@ -143,11 +174,13 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.experiment is None:
         return fail(sweep, "somebody deleted the Katib experiment", now)
     space = sweep.plan.space
-    sweep = _killed(_results(sweep, seen, space), seen)
+    sweep = _killed(_unreported(_results(sweep, seen, space), seen, now), seen)
     experiment = seen.experiment
     if seen.open:
         return replace(sweep, extending=False)
-    if sweep.extending or (seen.live and _may_finish(space, experiment)):
+    if sweep.extending and sweep.progress.finished < space.max_trials:
+        return sweep  # the old end is still shown
+    if seen.live and _may_finish(space, experiment):
         return sweep
     if experiment.state is ExperimentState.SUCCEEDED:
         reason = _success_words(sweep, experiment)
@@ -164,8 +197,19 @@ def _results(sweep: SweepRecord, seen: Observation, space: SearchSpace) -> Sweep
     mute = next((t for t in seen.trials if t.state is TrialState.NO_METRICS), None)
     if mute:
         sweep = _tell_once(sweep, EventKind.TRIAL_FAILED, no_metrics(mute.name, space.metric))
-    if progress.best and progress.best != before:
+    if progress.best and (before is None or progress.best.value != before.value):
         sweep = sweep.says(Event(kind=EventKind.BETTER, result=progress.best))
+    return sweep
+
+
+def _unreported(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Trials that trained to the end and whose metrics never came: Katib asks for ever, then trains anew."""
+    late = {j.name: now - j.ended for j in seen.jobs if j.state is JobState.COMPLETE and j.ended}
+    waiting = [(t.name, late[t.name]) for t in seen.live if late.get(t.name, REPORTED) > REPORTED]
+    for trial, since in waiting:
+        sweep = _tell_once(sweep, EventKind.TRIAL_FAILED, unreported(trial))
+        if since > GIVEN_UP:
+            sweep = replace(sweep, to_kill={trial: "", **sweep.to_kill})
     return sweep
 
 
@@ -184,8 +228,10 @@ def _may_finish(space: SearchSpace, experiment: Experiment) -> bool:
 
 
 def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    if sweep.ending is None or not _gpus_free(sweep, seen):
+    if sweep.ending is None:
         return sweep
+    if not _gpus_free(sweep, seen):
+        return _tell_stuck(sweep, seen) if now - sweep.since > STUCK_AFTER else sweep
     kind = {
         Phase.SUCCEEDED: EventKind.SUCCEEDED,
         Phase.FAILED: EventKind.FAILED,
@@ -194,6 +240,14 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
     # With all its words: by the time it is said, the sweep may have been extended.
     event = Event(kind=kind, text=sweep.reason, result=sweep.progress.best)
     return sweep.to(sweep.ending, now, event)
+
+
+def _tell_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:
+    pods = [f"{p.name} on {p.node or 'no node'}" for p in seen.pods if not p.finished]
+    if not pods or EventKind.STUCK in sweep.told:
+        return sweep
+    event = Event(kind=EventKind.STUCK, text=", ".join(pods[:10]))
+    return sweep.says(event, told=(*sweep.told, EventKind.STUCK))
 
 
 def _gpus_free(sweep: SweepRecord, seen: Observation) -> bool:

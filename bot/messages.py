@@ -219,7 +219,7 @@ def _better(sweep: SweepRecord, happened: Event) -> str:
 
 
 def _trial_killed(_: SweepRecord, happened: Event) -> str:
-    trial, user = code(happened.trial), mention(happened.by)
+    trial, user = code(happened.trial), mention(happened.by) if happened.by else "me"
     return f":no_entry_sign: Trial {trial} was ended by {user}; its GPUs are free."
 
 
@@ -232,6 +232,19 @@ def _draining(_: SweepRecord, happened: Event) -> str:
 def _extended(sweep: SweepRecord, happened: Event) -> str:
     total = sweep.plan.space.max_trials if sweep.plan else 0
     return f":heavy_plus_sign: {mention(happened.by)} extended this sweep to {total} trials."
+
+
+def _trouble(sweep: SweepRecord, happened: Event) -> str:
+    why = block(happened.detail)
+    return f":warning: {code(sweep.id)} can't go on for now; I keep trying. The reason:\n{why}"
+
+
+def _stuck(_: SweepRecord, happened: Event) -> str:
+    force = "`kubectl delete pod NAME --grace-period=0 --force`"
+    return (
+        f":warning: Some pods don't end: {plain(happened.text)}. If their node is dead, an administrator may "
+        f"remove them with {force}; I wait until they are gone."
+    )
 
 
 def _stopping(sweep: SweepRecord, _: Event) -> str:
@@ -291,6 +304,8 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.TRIAL_KILLED: _trial_killed,
     EventKind.DRAINING: _draining,
     EventKind.EXTENDED: _extended,
+    EventKind.TROUBLE: _trouble,
+    EventKind.STUCK: _stuck,
     EventKind.STOPPING: _stopping,
     EventKind.SUCCEEDED: _succeeded,
     EventKind.FAILED: _failed,

@@ -142,6 +142,8 @@ class EventKind(StrEnum):
     TRIAL_KILLED = "trial_killed"
     DRAINING = "draining"
     EXTENDED = "extended"
+    TROUBLE = "trouble"
+    STUCK = "stuck"
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -239,7 +241,8 @@ class SweepRecord:
     unsaid: tuple[Event, ...] = ()
     shown: str = ""  # fingerprint of the parent message as Slack has it
     shown_at: datetime | None = None
-    kept: Phase | None = None  # the phase that the durable ConfigMap holds
+    shown_phase: Phase | None = None
+    kept: Phase | None = None  # the phase that the durable ConfigMap holds; None: it is not ours yet
     version: int = 0
     schema: int = SCHEMA
 

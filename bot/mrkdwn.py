@@ -14,10 +14,13 @@ def code(text: str) -> str:
 
 
 def block(text: str) -> str:
-    """Lines in a code block, the last ones when there are too many."""
-    text = text.strip("\n")
+    """Lines in a code block as a terminal shows them, the last ones when there are too many."""
+    # A progress bar overwrites its line again and again.
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.replace("\0", "").strip("\n").split("\n")]
+    text = "\n".join(lines)
     if len(text) > CODE_LIMIT:
-        text = "…\n" + text[-CODE_LIMIT:].partition("\n")[2]
+        end = text[-CODE_LIMIT:]
+        text = "…\n" + (end.partition("\n")[2] or end)
     return f"```\n{plain(text).replace('```', 'ˋˋˋ')}\n```" if text else ""
 
 

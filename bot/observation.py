@@ -45,8 +45,9 @@ class Observation:
         return pods | {j.name for j in self.active_jobs} | {t.name for t in self.live}
 
     def build_failed_earlier(self, own_uid: str) -> bool:
-        """The build failed before this sweep came: to be cleared away and tried again."""
-        return self.build is not None and self.build.state is JobState.FAILED and self.build.uid != own_uid
+        """An earlier sweep's build that left no image, or one since removed: to be cleared and done anew."""
+        over = self.build is not None and self.build.state is not JobState.ACTIVE
+        return over and self.digest is None and self.build is not None and self.build.uid != own_uid
 
     def build_unwanted(self, image: str | None) -> bool:
         """A running build of which the sweep needs nothing any more, nor does another one."""

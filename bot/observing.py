@@ -13,17 +13,19 @@ from bot.observation import Observation
 from bot.outside import Outside
 from bot.planning import plan
 from k8s import kaniko
+from k8s.cluster import ApiError, Unreachable
 from k8s.jobs import Job, JobState, read_job
 from k8s.katib import EXPERIMENT_LABEL, MAIN, read_experiment, read_trial
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from k8s.pods import is_trial_pod, read_pod
 
 LOG_LINES = 20
+LOG_CHARACTERS = 8000  # a line can be a whole progress bar
+LOG_PATIENCE = 5.0  # seconds
 GIT_PATIENCE = timedelta(minutes=2)
 
 
-async def observe(sweep: SweepRecord, outside: Outside) -> Observation:
-    asks = tuple(await outside.store.asks(sweep.id))
+async def observe(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) -> Observation:
     if sweep.phase is Phase.RECEIVED:
         return await _request(sweep, asks, outside)
     if sweep.plan is None or sweep.phase is Phase.OPENING:
@@ -69,7 +71,7 @@ async def _build_trouble(plan_: SweepPlan, job: Job, outside: Outside) -> Diagno
     found = await outside.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
     for pod in [read_pod(p, kaniko.CONTAINER) for p in found]:
         if job.state is JobState.FAILED and pod.exit:
-            log = await outside.cluster.log(ref.namespace, pod.name, kaniko.CONTAINER, tail=LOG_LINES)
+            log = await _log(outside, ref.namespace, pod.name, kaniko.CONTAINER)
             return crash(pod, log)
         if job.state is JobState.ACTIVE and (trouble := waiting(pod)):
             return trouble
@@ -117,9 +119,9 @@ async def _trouble(
     if sweep.phase not in {Phase.PROVING, Phase.RUNNING}:
         return ()
     found = [d for p in seen.pods if not p.finished and (d := waiting(p))][:1]
-    failed = next((p for p in seen.pods if p.finished and p.exit and p.exit[0]), None)
+    failed = next((p for p in seen.pods if p.finished and crash(p, "")), None)
     if failed and f"{EventKind.TRIAL_FAILED}/crash" not in sweep.told:
-        log = await outside.cluster.log(namespace, failed.name, MAIN, tail=LOG_LINES)
+        log = await _log(outside, namespace, failed.name, MAIN)
         found += [d for d in [crash(failed, log)] if d]
     podless = {j.name for j in seen.jobs if j.state is JobState.ACTIVE} - {p.job for p in seen.pods}
     if podless and sweep.phase is Phase.PROVING:
@@ -131,3 +133,13 @@ async def _refused_pod(job: str, namespace: str, outside: Outside) -> list[Diagn
     fields = f"involvedObject.kind=Job,involvedObject.name={job}"
     events = await outside.cluster.list("Event", namespace, fields=fields)
     return [no_pod(job, e.get("message", "")) for e in events if e.get("reason") == "FailedCreate"][-1:]
+
+
+async def _log(outside: Outside, namespace: str, pod: str, container: str) -> str:
+    """The last lines, as far as they can be had: a dead kubelet must not hide that a trial is over."""
+    try:
+        async with asyncio.timeout(LOG_PATIENCE):
+            log = await outside.cluster.log(namespace, pod, container, tail=LOG_LINES)
+    except (ApiError, Unreachable, TimeoutError) as error:
+        return f"(its log can't be read: {error or 'its node does not answer'})"
+    return log.replace("\0", "").strip()[-LOG_CHARACTERS:]

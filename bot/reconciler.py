@@ -4,22 +4,26 @@ Whatever a turn does may be done twice, and a worker may die at any call: object
 stale save is refused, and a message is struck off the record only after Slack has it.
 """
 
+import contextlib
 import logging
 from dataclasses import replace
 from datetime import timedelta
 
+from redis.exceptions import RedisError
+
 from bot import durable
 from bot.chores import chores
 from bot.identity import candidates
-from bot.lifecycle import advance, fail, look_again, not_extended, refuse
+from bot.lifecycle import advance, fail, hear_cancels, look_again, not_extended, refuse, tell_trouble
 from bot.messages import Links, event, parent
-from bot.models import Event, EventKind, Phase, SweepRecord
+from bot.models import Act, Event, EventKind, Phase, SweepRecord
 from bot.mrkdwn import code
 from bot.observation import Observation
 from bot.observing import observe
 from bot.outside import Outside
-from bot.queue import Lease
-from bot.slack import NotInChannel
+from bot.queue import Lease, LeaseLost
+from bot.slack import Busy, NotInChannel, NotTaken
+from bot.store import Stale
 from k8s.cluster import ApiError
 from k8s.katib import ui_link
 from k8s.objects import BUILD_LABEL, Manifest, ref_of
@@ -27,24 +31,45 @@ from k8s.objects import BUILD_LABEL, Manifest, ref_of
 log = logging.getLogger(__name__)
 
 REDRAW_EVERY = timedelta(seconds=2)  # at most; a change of phase is shown at once
+# Slack takes some 50 edits a minute from an app, all sweeps together.
+REDRAW_SHARE = timedelta(seconds=1.2)
+ADMITTED = 4  # failures in a row after which people are told; some seven seconds after the first
 NOT_THERE = "I'm not in that channel. Type `/invite @sweepbot` there (or the name it has here) and try again."
 
 
 async def turn(lease: Lease, outside: Outside) -> timedelta | None:
-    """Take the sweep `lease.item` one step on; when to look again without being woken."""
+    """Take the sweep `lease.item` one step on; when to look again without being woken.
+
+    Raises what a repetition may mend. Even then a cancel is heard, and trouble that lasts is told.
+    """
     sweep = await _find(lease.item, outside)
     if sweep is None:
         await _unknown(lease.item, outside)
         return None
-    return await _Turn(lease, outside).run(sweep)
+    this = _Turn(lease, outside)
+    try:
+        return await this.run(sweep)
+    except Busy as busy:
+        return timedelta(seconds=busy.seconds)
+    except (Stale, LeaseLost, RedisError):
+        raise
+    except Exception as error:
+        await this.admit(error)
+        raise
 
 
 async def _find(sweep_id: str, outside: Outside) -> SweepRecord | None:
     if found := await outside.store.get(sweep_id):
         return found
     address = durable.ref(outside.settings.k8s_namespace, sweep_id)
-    if kept := await outside.cluster.get(address):
-        await outside.store.restore(durable.read(kept))
+    kept = await outside.cluster.get(address)
+    try:
+        restored = kept and durable.read(kept)
+    except (KeyError, ValueError):
+        log.exception("the ConfigMap %s holds no sweep that can be read", address.name)
+        return None
+    if restored:
+        await outside.store.restore(restored)
     return await outside.store.get(sweep_id)
 
 
@@ -65,15 +90,32 @@ class _Turn:
 
     async def run(self, before: SweepRecord) -> timedelta | None:
         now = self.outside.now()
-        seen = await observe(before, self.outside)
+        asks = tuple(await self.outside.store.asks(before.id))
+        seen = await observe(before, asks, self.outside)
         sweep = advance(before, seen, self.outside.config, now)
         if sweep != before:
             sweep = await self._save(sweep)
-        await self.outside.store.answered(sweep.id, seen.asks)
+        await self.outside.store.answered(sweep.id, asks)
         if sweep.phase is before.phase:  # else what was seen answers the questions of another phase
             sweep = await self._act(sweep, seen)
-        sweep = await self._speak(await self._results(await self._keep(sweep)))
+        sweep = await self._keep(await self._redraw(await self._speak(sweep)))
+        await self._results(sweep)
         return look_again(before, sweep)
+
+    async def admit(self, error: Exception) -> None:
+        """The turn failed. Whoever cancels is heard all the same; people are told what lasts."""
+        sweep = await self.outside.store.get(self.lease.item)
+        if sweep is None:
+            return
+        asks = [ask for ask in await self.outside.store.asks(sweep.id) if ask.act is Act.CANCEL]
+        after = hear_cancels(sweep, asks, self.outside.config, self.outside.now())
+        if self.lease.failures >= ADMITTED:
+            after = tell_trouble(after, str(error) or type(error).__name__)
+        if after != sweep:
+            after = await self._save(after)
+            await self.outside.store.answered(sweep.id, asks)
+            with contextlib.suppress(Busy):
+                await self._redraw(await self._speak(after))
 
     async def _save(self, sweep: SweepRecord) -> SweepRecord:
         return await self.outside.store.save(sweep, self.lease)
@@ -98,14 +140,16 @@ class _Turn:
         try:
             if not await self._claim(sweep):
                 return await self._rename(sweep)
-            ts = await self.outside.slack.open_thread(sweep.asker.channel, parent(sweep, Links()))
-        except NotInChannel:
-            return await self._save(refuse(sweep, NOT_THERE, self.outside.now()))
         except ApiError as error:
             if not error.permanent:
                 raise
             why = f"The cluster refused to keep the sweep's record; an administrator has to look: {error}"
             return await self._save(refuse(sweep, why, self.outside.now()))
+        sweep = replace(sweep, kept=Phase.OPENING)
+        try:
+            ts = await self.outside.slack.open_thread(sweep.asker.channel, parent(sweep, Links()))
+        except NotInChannel:
+            return await self._save(refuse(sweep, NOT_THERE, self.outside.now()))
         return await self._save(replace(sweep, thread=ts))
 
     async def _claim(self, sweep: SweepRecord) -> bool:
@@ -148,8 +192,11 @@ class _Turn:
         return sweep
 
     async def _keep(self, sweep: SweepRecord) -> SweepRecord:
-        """The durable record follows each change of phase, from the opening on."""
-        if sweep.plan is None or sweep.kept is sweep.phase:
+        """The durable record follows each change of phase, once everything of it was said.
+
+        Never before the name was claimed: it may be an older sweep's record that has it.
+        """
+        if sweep.kept in {None, sweep.phase}:
             return sweep
         sweep = replace(sweep, kept=sweep.phase)
         kept = durable.config_map(sweep)
@@ -161,18 +208,23 @@ class _Turn:
             await self.outside.cluster.create(kept)
         return await self._save(sweep)
 
-    async def _results(self, sweep: SweepRecord) -> SweepRecord:
+    async def _results(self, sweep: SweepRecord) -> None:
         """The MLflow experiment exists before the first run needs it; without MLflow the sweep goes on."""
         if sweep.results_url or sweep.phase not in {Phase.PROVING, Phase.RUNNING}:
-            return sweep
-        url = await self.outside.results.open(sweep)
-        return await self._save(replace(sweep, results_url=url)) if url else sweep
+            return
+        if url := await self.outside.results.open(sweep):
+            await self._redraw(await self._save(replace(sweep, results_url=url)))
 
     async def _speak(self, sweep: SweepRecord) -> SweepRecord:
         while sweep.unsaid:
-            await self._say(sweep, sweep.unsaid[0])
+            try:
+                await self._say(sweep, sweep.unsaid[0])
+            except (NotInChannel, NotTaken) as error:
+                log.warning(
+                    "a message of %s can't be delivered (%s): %s", sweep.id, error, sweep.unsaid[0].kind
+                )
             sweep = await self._save(replace(sweep, unsaid=sweep.unsaid[1:]))
-        return await self._redraw(sweep)
+        return sweep
 
     async def _say(self, sweep: SweepRecord, happened: Event) -> None:
         text = event(sweep, happened)
@@ -188,11 +240,15 @@ class _Turn:
         if message.fingerprint == sweep.shown:
             return sweep
         now = self.outside.now()
-        if sweep.shown_at and now - sweep.shown_at < REDRAW_EVERY and not sweep.phase.final:
-            await self.outside.wake(sweep.id, after=REDRAW_EVERY)
-            return sweep
+        if sweep.shown_at and sweep.shown_phase is sweep.phase:
+            pause = max(REDRAW_EVERY, REDRAW_SHARE * len(await self.outside.store.active()))
+            if now - sweep.shown_at < pause:
+                await self.outside.wake(sweep.id, after=pause)
+                return sweep
         await self.outside.slack.redraw(sweep.asker.channel, sweep.thread, message)
-        return await self._save(replace(sweep, shown=message.fingerprint, shown_at=now))
+        return await self._save(
+            replace(sweep, shown=message.fingerprint, shown_at=now, shown_phase=sweep.phase)
+        )
 
     def _links(self, sweep: SweepRecord) -> Links:
         base = self.outside.settings.katib_ui_url

@@ -7,6 +7,7 @@ from typing import Any
 
 from bot.config import Config, repository
 from bot.hints import did_you_mean, listed
+from bot.identity import SWEEP_ID
 from bot.models import Act, SweepRequest, UserError
 
 ACTS = {
@@ -26,8 +27,9 @@ You may add `repo=` (name or URL), `trials=`, `parallel=`, `name=` and `cmd=`, f
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
 _LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
 _QUOTES = str.maketrans("“”„‟‘’‚‛", "\"\"\"\"''''")
-# What git check-ref-format refuses, and a leading dash, which git would read as an option.
-_NO_REF = re.compile(r"^[-/.]|[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
+# What git check-ref-format refuses; a leading dash, which git would read as an option; and #, which ends the
+# branch in the address that Kaniko gets.
+_NO_REF = re.compile(r"^[-/.]|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
 
 
 def parse(text: str, config: Config) -> SweepRequest:
@@ -55,6 +57,8 @@ def parse_act(text: str) -> tuple[str, Act, str, int]:
     Raises UserError with the form that was meant.
     """
     word, *rest = _unescape(text).replace("`", "").split()
+    if rest and not SWEEP_ID.fullmatch(rest[0]):
+        raise UserError(f"`{rest[0]}` is not the name of a sweep; those look like `lr-brave-otter`.")
     match word, rest:
         case "cancel", [sweep]:
             return sweep, Act.CANCEL, "", 0

@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 from slack_sdk.errors import SlackApiError
-from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
@@ -18,19 +17,43 @@ NOT_THERE = {"not_in_channel", "channel_not_found", "is_archived", "restricted_a
 NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed", "is_inactive"}
 
 
+# Trouble of Slack's, or of the installation's: the same message may pass later.
+PASSING = {
+    "account_inactive",
+    "fatal_error",
+    "internal_error",
+    "invalid_auth",
+    "missing_scope",
+    "not_authed",
+    "request_timeout",
+    "service_unavailable",
+    "token_expired",
+    "token_revoked",
+}
+
+
 class NotInChannel(Exception):  # noqa: N818 - reads as a sentence where it is caught
     """The bot can't post there until someone invites it."""
 
 
+class NotTaken(Exception):  # noqa: N818 - as above
+    """Slack will never take this message; the text is Slack's word for why."""
+
+
+class Busy(Exception):  # noqa: N818 - as above
+    """Slack's rate limit. Nobody sleeps on it: the turn ends, and another one comes after `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Slack asks to wait {seconds:.0f} s")
+        self.seconds = seconds
+
+
 def client(token: str, api_url: str) -> AsyncWebClient:
-    """A process' one client. It waits out Slack's rate limits: for turns, not for acknowledgements."""
-    web = AsyncWebClient(token=token, base_url=f"{api_url}/")
-    web.retry_handlers.append(AsyncRateLimitErrorRetryHandler(max_retry_count=5))
-    return web
+    return AsyncWebClient(token=token, base_url=f"{api_url}/")
 
 
 class Slack:
-    """Raises SlackApiError for what is not handled here; the turn is then repeated."""
+    """Raises Busy; SlackApiError for trouble that may pass, so that the turn is repeated; NotTaken else."""
 
     def __init__(self, web: AsyncWebClient) -> None:
         self._web = web
@@ -50,13 +73,15 @@ class Slack:
             )
         except SlackApiError as error:
             if error.response["error"] not in NOT_EDITABLE | NOT_THERE:
-                raise
+                raise _meaning(error, channel) from error
             log.warning("a parent message can't be edited: %s", error.response["error"])
 
-    async def whisper(self, user: str, text: str, response_url: str) -> None:
+    async def whisper(self, user: str, text: str, response_url: str = "") -> None:
         """Only this person sees it: under their command, or as a direct message when that has expired."""
         if response_url:
-            answer = await AsyncWebhookClient(response_url).send(text=text, response_type="ephemeral")
+            answer = await AsyncWebhookClient(response_url).send(
+                text=text, response_type="ephemeral", replace_original=False
+            )
             if answer.status_code == 200:
                 return
         await self._post(user, text)
@@ -67,7 +92,14 @@ class Slack:
                 channel=channel, text=text, unfurl_links=False, unfurl_media=False, **more
             )
         except SlackApiError as error:
-            if error.response["error"] in NOT_THERE:
-                raise NotInChannel(channel) from error
-            raise
+            raise _meaning(error, channel) from error
         return str(answer["ts"])
+
+
+def _meaning(error: SlackApiError, channel: str) -> Exception:
+    word = error.response["error"]
+    if word == "ratelimited":
+        return Busy(float(error.response.headers.get("Retry-After", 1)))
+    if word in NOT_THERE:
+        return NotInChannel(channel)
+    return error if word in PASSING else NotTaken(word)

@@ -27,10 +27,8 @@ KEYS = (
 ALGORITHMS = ("random", "grid")
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
 MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
-RESERVED = {
-    "tensorboard_dir",
-    "config_path",
-}  # flags with a meaning of their own: ours, and draccus' (a config file)
+# Flags with a meaning of their own: ours, draccus' (a config file), and the name Katib gives a trial's name.
+RESERVED = {"tensorboard_dir", "config_path", "trialName"}
 VALUE = re.compile(r"[A-Za-z0-9_.,:/+=@-]+")  # Katib pastes values into JSON and shell text as they are
 
 _Complain = Callable[[str], None]

@@ -28,7 +28,7 @@ def on_cancel(door: Door) -> Handler:
         )
         try:
             await door.ask(action["value"], ask)
-        except RedisError:
+        except (RedisError, TimeoutError):
             log.exception("a click could not be queued")
             await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
         await ack()

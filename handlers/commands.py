@@ -1,5 +1,6 @@
 """/sweep: the grammar is checked here and now, everything else by a turn."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,7 +14,7 @@ from bot.identity import candidates
 from bot.models import Act, Ask, Asker, SweepRecord, SweepRequest, UserError
 from bot.mrkdwn import code, plain
 from bot.request import ACTS, HELP, parse, parse_act
-from handlers.door import UNREACHABLE, Door
+from handlers.door import PATIENCE, UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
         record = await _take(door, command, parse(text, door.config))
     except UserError as error:
         return plain(str(error))
-    except RedisError:
+    except (RedisError, TimeoutError):
         log.exception("a sweep could not be queued")
         return UNREACHABLE
     branch = code(record.request.branch)
@@ -95,6 +96,7 @@ async def _take(door: Door, command: dict[str, Any], request: SweepRequest) -> S
         )
 
     ids = candidates(request.name or request.space, delivery)
-    record, _ = await door.store.create(named, ids, delivery)
-    await door.queue.add(record.id)
+    async with asyncio.timeout(PATIENCE):
+        record, _ = await door.store.create(named, ids, delivery)
+        await door.queue.add(record.id)
     return record

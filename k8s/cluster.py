@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
+from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio import config
@@ -284,7 +285,7 @@ def _path(kind: str, namespace: str, name: str = "", subresource: str = "") -> s
     version, plural = KINDS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     scope = f"namespaces/{namespace}" if namespace else ""  # without: all namespaces, or a kind that has none
-    return "/".join(filter(None, (root, scope, plural, name, subresource)))
+    return "/".join(filter(None, (root, scope, plural, quote(name, safe=""), subresource)))
 
 
 def _refused(status: int, body: bytes, path: str) -> ApiError:

@@ -18,7 +18,7 @@ class Job:
     name: str
     uid: str
     state: JobState
-    ended: datetime | None = None  # of a failed one: those have no completionTime
+    ended: datetime | None = None
     message: str = ""
 
 
@@ -27,9 +27,10 @@ def read_job(obj: Manifest) -> Job:
     name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
     true_now = true_conditions(obj)
     if "Complete" in true_now:
-        return Job(name=name, uid=uid, state=JobState.COMPLETE)
+        ended = moment(obj["status"].get("completionTime"))
+        return Job(name=name, uid=uid, state=JobState.COMPLETE, ended=ended)
     if failed := true_now.get("Failed"):
         message = f"{failed.get('reason', '')}: {failed.get('message', '')}"
-        ended = moment(failed.get("lastTransitionTime"))
+        ended = moment(failed.get("lastTransitionTime"))  # a failed one has no completionTime
         return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message)
     return Job(name=name, uid=uid, state=JobState.ACTIVE)

@@ -67,6 +67,10 @@ class Experiment:
     reason: str = ""
     message: str = ""
 
+    @property
+    def max_trials(self) -> int:
+        return int(self.raw["spec"]["maxTrialCount"])
+
 
 class TrialState(StrEnum):
     LIVE = "live"  # created, queued or running: only its pod knows
@@ -123,9 +127,8 @@ def experiment(spec: ExperimentSpec) -> Manifest:
 
 
 def _trial_template(spec: ExperimentSpec) -> Manifest:
-    meta = [
-        {"name": "trialName", "reference": "${trialSpec.Name}"},
-    ]
+    meta = [{"name": "trialName", "reference": "${trialSpec.Name}"}]
+    ours = {MANAGED_BY: "sweepbot", SWEEP_LABEL: spec.sweep}
     return {
         "retain": True,
         "primaryContainerName": MAIN,
@@ -134,7 +137,7 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
             "apiVersion": "batch/v1",
             "kind": "Job",
             # Katib copies the experiment's labels to trials and pods, but never to the Job.
-            "metadata": {"labels": {MANAGED_BY: "sweepbot", SWEEP_LABEL: spec.sweep}},
+            "metadata": {"labels": ours},
             "spec": {
                 # The default of 6 would hide a crash for minutes behind retries.
                 "backoffLimit": 0,
@@ -148,7 +151,8 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
                         }
                     ]
                 },
-                "template": {"spec": _trial_pod(spec)},
+                # Katib's webhook labels pods, too, unless it is away and its policy lets them pass.
+                "template": {"metadata": {"labels": ours}, "spec": _trial_pod(spec)},
             },
         },
     }
@@ -168,6 +172,9 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         container["resources"] = {"limits": {"nvidia.com/gpu": spec.gpus}}
     return {
         "restartPolicy": "Never",
+        # Training needs no Kubernetes, and a Service named mlflow would set MLFLOW_PORT for it.
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
         "containers": [container],
         "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
     }

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from k8s.katib import TRIAL_LABEL
 from k8s.objects import Manifest, moment
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
@@ -20,6 +19,9 @@ class Pod:
     unschedulable: str = ""  # the scheduler's words
     waiting: tuple[str, str] = ("", "")  # reason and message
     exit: tuple[int, str, str] | None = None  # code, reason, message
+    helper_exit: int = 0  # of another container of the pod
+    failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
+    disrupted: bool = False  # drained, preempted or evicted: the Job makes another one
 
 
 def read_pod(obj: Manifest, container: str) -> Pod:
@@ -37,12 +39,17 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         unschedulable=_unschedulable(status),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")),
         exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
+        helper_exit=_helper_exit(status, container),
+        failure=(status.get("reason", ""), status.get("message", "")),
+        disrupted=any(
+            c["type"] == "DisruptionTarget" and c["status"] == "True" for c in status.get("conditions") or []
+        ),
     )
 
 
 def is_trial_pod(obj: Manifest) -> bool:
-    """Suggestion pods carry the experiment's labels too."""
-    return TRIAL_LABEL in obj["metadata"].get("labels", {})
+    """Suggestion pods carry the experiment's labels too, but belong to no Job."""
+    return JOB_LABEL in obj["metadata"].get("labels", {})
 
 
 def _state(status: Manifest, container: str) -> Manifest:
@@ -51,6 +58,14 @@ def _state(status: Manifest, container: str) -> Manifest:
             state: Manifest = entry.get("state") or {}
             return state
     return {}
+
+
+def _helper_exit(status: Manifest, container: str) -> int:
+    for entry in status.get("containerStatuses") or []:
+        over = (entry.get("state") or {}).get("terminated")
+        if over and entry["name"] != container and over["exitCode"]:
+            return int(over["exitCode"])
+    return 0
 
 
 def _unschedulable(status: Manifest) -> str:

@@ -10,7 +10,7 @@ RIGHTS = {
     ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
     ("batch", "jobs"): ("create", "delete", "get", "list", "watch"),
-    ("kubeflow.org", "experiments"): ("create", "get", "list", "watch"),
+    ("kubeflow.org", "experiments"): ("create", "get", "list", "patch", "watch"),
     ("kubeflow.org", "experiments/status"): ("patch",),
     ("kubeflow.org", "trials"): ("list", "watch"),
     ("kubeflow.org", "trials/status"): ("patch",),

@@ -1,12 +1,13 @@
 """A sweep moves by what the outside says; chores follow from the phase it is in."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from bot.chores import Chores, chores
 from bot.health import Diagnosis
-from bot.lifecycle import advance, look_again
+from bot.lifecycle import advance, hear_cancels, look_again, tell_trouble
 from bot.models import Act, Ask, EventKind, Phase
 from bot.observation import Observation
 from k8s.jobs import Job, JobState
@@ -14,7 +15,11 @@ from k8s.katib import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
 from tests.bot.sweeps import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 
-RAW = {"metadata": {"name": "x", "resourceVersion": "7"}, "status": {"conditions": []}}
+RAW = {
+    "metadata": {"name": "x", "resourceVersion": "7"},
+    "spec": {"maxTrialCount": 4},
+    "status": {"conditions": []},
+}
 OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
 DONE = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="ExperimentMaxTrialsReached")
 GAVE_UP = replace(OPEN, state=ExperimentState.FAILED, reason="ExperimentFailed")
@@ -92,7 +97,7 @@ def test_a_build_that_failed_for_an_earlier_sweep_is_cleared_and_tried_again():
 
 def test_a_build_without_its_image_is_a_failure():
     done = replace(BUILD, state=JobState.COMPLETE)
-    sweep = after(a_sweep(Phase.BUILDING, build_began=NOW), build=done)
+    sweep = after(a_sweep(Phase.BUILDING, build_began=NOW, build_uid="u1"), build=done)
     assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.FAILED)
 
 
@@ -140,6 +145,61 @@ def test_a_crash_is_told_with_its_log_and_a_second_one_only_counted():
     twice = after(once, experiment=OPEN, trials=(a_trial("t1", TrialState.FAILED),), trouble=(crash,))
     assert kinds(twice) == [EventKind.TRIAL_FAILED]
     assert twice.progress.failed == 1
+
+
+def test_metrics_that_never_come_are_told_and_the_trial_is_ended():
+    """Katib would ask for ever, and train again when the Job is gone (katib#1795)."""
+    sweep, trials = a_sweep(Phase.RUNNING, submitted=True), (a_trial("t1"),)
+    for minutes, told, doomed in ((1, [], {}), (5, [EventKind.TRIAL_FAILED], {}), (11, None, {"t1": ""})):
+        over = Job(name="t1", uid="j", state=JobState.COMPLETE, ended=NOW - timedelta(minutes=minutes))
+        seen = after(sweep, experiment=OPEN, trials=trials, jobs=(over,))
+        assert told is None or kinds(seen) == told
+        assert seen.to_kill == doomed
+
+
+def test_pods_that_do_not_end_are_named_once():
+    sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED, since=NOW - timedelta(minutes=6))
+    once = after(sweep, pods=(a_pod("t1", deleting=True),))
+    assert (kinds(once), "t1-x on n1" in once.unsaid[0].text) == ([EventKind.STUCK], True)
+    assert after(once, pods=(a_pod("t1", deleting=True),)) == once
+
+
+def test_an_equal_result_is_not_a_better_one():
+    first = after(
+        a_sweep(Phase.RUNNING, submitted=True),
+        experiment=OPEN,
+        trials=(a_trial("t9", TrialState.SUCCEEDED, 0.5),),
+    )
+    tie = (a_trial("t1", TrialState.SUCCEEDED, 0.5), a_trial("t9", TrialState.SUCCEEDED, 0.5))
+    assert len(after(first, experiment=OPEN, trials=tie).unsaid) == 1
+
+
+def test_an_image_removed_after_its_build_is_built_again():
+    done = replace(BUILD, state=JobState.COMPLETE, uid="of-another-sweep")
+    sweep = after(a_sweep(Phase.BUILDING), build=done)
+    assert sweep.phase is Phase.BUILDING
+    assert [d.uid for d in chores(sweep, Observation(build=done), NOW).delete] == ["of-another-sweep"]
+
+
+def test_a_job_made_again_after_its_trial_was_killed_is_deleted():
+    dead = a_trial("t1", TrialState.KILLED)
+    job = Job(name="t1", uid="second", state=JobState.ACTIVE)
+    todo = chores(
+        a_sweep(Phase.RUNNING, submitted=True), Observation(experiment=OPEN, trials=(dead,), jobs=(job,)), NOW
+    )
+    assert [d.uid for d in todo.delete] == ["second"]
+
+
+def test_whoever_cancels_is_heard_while_all_else_is_away():
+    heard = hear_cancels(a_sweep(Phase.BUILDING), [CANCEL], CONFIG, NOW)
+    assert (heard.phase, heard.ending) == (Phase.STOPPING, Phase.CANCELLED)
+
+
+@pytest.mark.parametrize(("phase", "to"), [(Phase.RECEIVED, OWNER), (Phase.BUILDING, "")])
+def test_lasting_trouble_is_told_once_in_the_thread_or_privately_before_there_is_one(phase, to):
+    told = tell_trouble(a_sweep(phase), "the registry does not answer")
+    assert [(e.kind, e.to_user) for e in told.unsaid] == [(EventKind.TROUBLE, to)]
+    assert tell_trouble(told, "still") == told
 
 
 def test_a_trial_without_metrics_is_explained():
@@ -246,6 +306,10 @@ def an_ended(*, extendable=True):
 def test_an_extendable_sweep_goes_on_with_more_trials():
     ask = replace(CANCEL, act=Act.EXTEND, trials=9)
     again = after(an_ended(), experiment=DONE, asks=(ask,))
+    assert (
+        chores(again, Observation(experiment=replace(DONE, raw={"spec": {"maxTrialCount": 9}})), NOW).patch
+        == ()
+    )
     assert (again.phase, again.extending, again.plan.space.max_trials) == (Phase.RUNNING, True, 9)
     [patch] = chores(again, Observation(experiment=DONE), NOW).patch
     assert (patch.body, patch.subresource) == ({"spec": {"maxTrialCount": 9}}, "")
@@ -261,6 +325,7 @@ def test_an_extendable_sweep_goes_on_with_more_trials():
         (an_ended(extendable=False), DONE, 9, "extendable: true"),
         (an_ended(), replace(DONE, reason="ExperimentGoalReached"), 9, "only after all trials"),
         (an_ended(), DONE, 4, "larger number"),
+        (an_ended(), DONE, 501, "500 trials at most"),
         (a_sweep(Phase.RUNNING, submitted=True), DONE, 9, "has not ended"),
     ],
 )

@@ -133,6 +133,11 @@ def test_a_long_log_keeps_its_end():
     assert len(text) < CODE_LIMIT + 20
 
 
+def test_a_progress_bar_is_shown_as_it_stood_and_a_long_line_by_its_end():
+    assert block("0%\r50%\r100%\ndone\0") == "```\n100%\ndone\n```"
+    assert block("y" * 9000).count("y") == CODE_LIMIT
+
+
 @pytest.mark.parametrize(
     ("made", "expected"),
     [

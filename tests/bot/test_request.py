@@ -161,6 +161,6 @@ def test_without_gpus_in_the_cluster_none_are_asked_for() -> None:
 def test_the_help_shows_two_commands_that_work() -> None:
     commands = [part.removeprefix("/sweep ") for part in HELP.split("`") if part.startswith("/sweep ")]
     acts = [command for command in commands if command.split()[0] in ACTS]
-    sweeps = [command for command in commands if command not in acts]
+    sweeps = [command for command in commands if "=" in command and command not in acts]
     assert [parse(command, CONFIG).space for command in sweeps] == ["lr", "lr"]
-    assert [parse_act(command)[0] for command in acts] == ["SWEEP"] * 4
+    assert [parse_act(command.replace("SWEEP", "lr-fox"))[0] for command in acts] == ["lr-fox"] * 4

@@ -58,9 +58,43 @@ def test_the_systems_own_words_are_kept():
 
 
 def test_a_crash_shows_the_log():
-    found = crash(read_pod(body("04-pod-oomkilled"), "kaniko"), "epoch 3\n")
+    found = crash(read_pod(body("04-pod-oomkilled"), "kaniko"), "epoch 3")
     assert (found.key, found.detail) == ("crash", "epoch 3")
     assert "ran out of memory" in found.text
+
+
+def test_a_drained_pod_is_nobodys_crash():
+    pod = body("04-pod-oomkilled")
+    pod["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
+    assert crash(read_pod(pod, "kaniko"), "") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
+            "Evicted",
+        ),
+        (
+            {
+                "phase": "Failed",
+                "containerStatuses": [
+                    {"name": "kaniko", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+                    {
+                        "name": "metrics-collector",
+                        "state": {"terminated": {"exitCode": 1, "reason": "Error"}},
+                    },
+                ],
+            },
+            "metrics collector with exit code 1",
+        ),
+    ],
+)
+def test_a_pod_may_fail_although_its_training_did_not(status, words):
+    pod = body("05-pod-succeeded")
+    pod["status"] = status
+    assert words in crash(read_pod(pod, "kaniko"), "").text
 
 
 @pytest.mark.parametrize("recording", ["04-pod-running", "05-pod-succeeded", "04-pod-imagepullbackoff"])

@@ -109,8 +109,11 @@ def test_the_whole_experiment():
                             ]
                         },
                         "template": {
+                            "metadata": {"labels": ours},
                             "spec": {
                                 "restartPolicy": "Never",
+                                "automountServiceAccountToken": False,
+                                "enableServiceLinks": False,
                                 "containers": [
                                     {
                                         "name": "main",

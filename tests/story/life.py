@@ -275,7 +275,7 @@ class Life:
         if not build and not bad:
             trial = labels["katib.kubeflow.org/trial"]
             value = self._width(trial)
-            self.katib.metrics.report(trial, [Reported("loss", value, 1)])
+            self.katib.metrics.report(trial, [Reported(value, 1)])
         self._status(pod, "Failed" if bad else "Succeeded", {"terminated": over})
 
     def _width(self, trial: str) -> str:
