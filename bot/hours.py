@@ -1,0 +1,76 @@
+"""What each hour's GPUs came to, in Redis: digests and bills are sums of these, not day-long queries.
+
+    usage:<cluster>:hour:<2026-11-20T08>   hash: capacity, 0, 1, 2, ...; expires after 40 days
+
+An hour is written whole: writing it again (two collectors, a refill) changes only what is known better.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+
+from bot.usage import HourCapacity, HourUse
+
+KEPT = timedelta(days=40)  # a month's bill, and some days to ask for it
+HOUR = timedelta(hours=1)
+
+_USE: TypeAdapter[HourUse] = TypeAdapter(HourUse)
+_CAPACITY: TypeAdapter[HourCapacity] = TypeAdapter(HourCapacity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hour:
+    uses: tuple[HourUse, ...]
+    capacity: HourCapacity
+
+
+class Hours:
+    def __init__(self, redis: Redis, cluster: str = "main") -> None:
+        self._redis, self._prefix = redis, f"usage:{cluster}:hour:"
+
+    async def keep(self, uses: Iterable[HourUse], capacity: HourCapacity) -> None:
+        key = self._key(capacity.hour)
+        fields: dict[Any, Any] = {str(number): _USE.dump_json(use) for number, use in enumerate(uses)}
+        async with self._redis.pipeline(transaction=True) as steps:
+            steps.delete(key)
+            steps.hset(key, mapping=fields | {"capacity": _CAPACITY.dump_json(capacity)})
+            steps.expireat(key, capacity.hour + KEPT)
+            await steps.execute()
+
+    async def between(self, start: datetime, end: datetime) -> tuple[Hour, ...]:
+        """The hours from `start` until before `end` that are known, in their order."""
+        async with self._redis.pipeline(transaction=False) as steps:
+            for hour in _hours(start, end):
+                steps.hgetall(self._key(hour))
+            return tuple(_read(fields) for fields in await steps.execute() if fields)
+
+    async def missing(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
+        """Those nobody has written, the latest first."""
+        hours = _hours(start, end)
+        async with self._redis.pipeline(transaction=False) as steps:
+            for hour in hours:
+                steps.exists(self._key(hour))
+            there = await steps.execute()
+        return tuple(hour for hour, known in zip(hours, there, strict=True) if not known)[::-1]
+
+    def _key(self, hour: datetime) -> str:
+        return f"{self._prefix}{hour.astimezone(UTC):%Y-%m-%dT%H}"
+
+
+def full_hour(moment: datetime) -> datetime:
+    """The start of the hour, UTC, that `moment` lies in."""
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _hours(start: datetime, end: datetime) -> list[datetime]:
+    first = full_hour(start)
+    return [first + number * HOUR for number in range(max(0, -((first - end) // HOUR)))]
+
+
+def _read(fields: dict[bytes, bytes]) -> Hour:
+    capacity = _CAPACITY.validate_json(fields.pop(b"capacity"))
+    return Hour(uses=tuple(_USE.validate_json(each) for each in fields.values()), capacity=capacity)

@@ -1,0 +1,53 @@
+"""Hourly figures: written whole, found again, gone after forty days."""
+
+from datetime import UTC, datetime, timedelta
+
+from bot.hours import HOUR, KEPT, Hour, Hours
+from bot.usage import HourCapacity, HourUse
+
+NOON = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
+
+
+def use(hour=NOON, **changes):
+    known = {"hour": hour, "namespace": "vision", "pod": "a-1", "allocated": 2.0, "observed": 1.5}
+    return HourUse(**{**known, "used": 0.5, "idle": 1.0, **changes})
+
+
+def capacity(hour=NOON):
+    return HourCapacity(hour=hour, capacity=8.0, allocated=2.0, unhealthy=1.0)
+
+
+async def test_an_hour_is_found_as_it_was_written(redis, no_litter):
+    hours = Hours(redis)
+    await hours.keep([use(), use(pod="a-2")], capacity())
+    await hours.keep([], capacity(NOON + 2 * HOUR))
+    assert await hours.between(NOON, NOON + 3 * HOUR) == (
+        Hour(uses=(use(), use(pod="a-2")), capacity=capacity()),
+        Hour(uses=(), capacity=capacity(NOON + 2 * HOUR)),
+    )
+
+
+async def test_writing_it_again_leaves_nothing_of_before(redis):
+    hours = Hours(redis)
+    await hours.keep([use(), use(pod="a-2")], capacity())
+    await hours.keep([use(used=0.75)], capacity())
+    [hour] = await hours.between(NOON, NOON + HOUR)
+    assert hour.uses == (use(used=0.75),)
+
+
+async def test_missing_hours_are_named_the_latest_first(redis):
+    hours = Hours(redis)
+    await hours.keep([], capacity(NOON + HOUR))
+    assert await hours.missing(NOON, NOON + 3 * HOUR) == (NOON + 2 * HOUR, NOON)
+    assert await hours.missing(NOON, NOON) == ()
+
+
+async def test_the_last_hour_counts_from_its_first_minute(redis):
+    assert await Hours(redis).missing(NOON, NOON + timedelta(minutes=61)) == (NOON + HOUR, NOON)
+
+
+async def test_clusters_and_forty_days_keep_hours_apart(redis):
+    await Hours(redis).keep([use()], capacity())
+    assert await Hours(redis, "other").between(NOON, NOON + HOUR) == ()
+    [key] = await redis.keys()
+    assert 0 < await redis.ttl(key) <= KEPT.total_seconds() - 2 * 86400
