@@ -1,7 +1,7 @@
 """The HTTP side of the cluster: what kube-apiserver 1.36 answers to the calls a bot makes.
 
-Beyond that it says so: PUT, deletecollection, strategic patches and server-side apply are
-405 or 415 here, not nearly right.
+Beyond that it says so: PUT, deletecollection, dry runs, JSON and strategic patches and server-side apply
+are 400, 405 or 415 here, not nearly right.
 """
 
 import json
@@ -12,7 +12,7 @@ import yaml
 from aiohttp import web
 
 from local.kubernetes import rbac, requests
-from local.kubernetes.kinds import Object, Refused, not_found, refusal
+from local.kubernetes.kinds import Object, Refused, bad_request, not_found, refusal
 from local.kubernetes.pages import Pages
 from local.kubernetes.requests import Target
 from local.kubernetes.selectors import matcher
@@ -99,6 +99,8 @@ class ApiServer:
             "PATCH status": self._patch,
             "DELETE object": self._delete,
         }
+        if "dryRun" in request.query:
+            raise bad_request("the local API server knows no dryRun")
         if verb not in verbs:
             text = "the server does not allow this method on the requested resource"
             raise refusal(405, text, "MethodNotAllowed", {})
@@ -143,11 +145,11 @@ class ApiServer:
         if target.kind.name == "SelfSubjectAccessReview":
             user = rbac.user_of(request, self.tokens, self.store)
             return _respond(rbac.review(user, obj, self.store), 201)
-        return _respond(self.store.create(obj, dry_run="dryRun" in request.query), 201, warnings)
+        return _respond(self.store.create(obj), 201, warnings)
 
     async def _patch(self, target: Target, request: web.Request) -> web.Response:
-        change = await requests.change(request)
-        return _respond(self.store.update(*target.place, change, target.subresource or None))
+        patch = await requests.patch(request)
+        return _respond(self.store.patch(*target.place, patch, subresource=target.subresource or None))
 
     async def _delete(self, target: Target, request: web.Request) -> web.Response:
         wish, warnings = await requests.deletion(target.kind, request)

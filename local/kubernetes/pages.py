@@ -1,11 +1,11 @@
 """Lists in pages: `limit` and `continue`. Every page shows the objects as they were for the first one."""
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Mapping
 
 from local.kubernetes.kinds import Object, refusal
 
+KEPT = 100  # pages whose rest is remembered
 EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. "
     "You can start a new list without the continue parameter, or use the continue token in this response to "
@@ -13,15 +13,11 @@ EXPIRED = (
     "list - objects that were created, modified, or deleted between the time the first chunk was returned "
     "and now may show up in the list."
 )
-Page = tuple[Object, list[Object]]
 
 
 class Pages:
-    """Remembers the rest of the last `keep` pages."""
-
-    def __init__(self, keep: int = 100) -> None:
-        self._rests: OrderedDict[str, tuple[str, list[Object]]] = OrderedDict()
-        self._keep = keep
+    def __init__(self) -> None:
+        self._rests: dict[str, tuple[str, list[Object]]] = {}
         self._numbers = itertools.count(1)
 
     def rest(self, token: str) -> tuple[str, list[Object]]:
@@ -37,14 +33,10 @@ class Pages:
         limit = int(query.get("limit") or 0) or len(items)
         meta: Object = {"resourceVersion": version}
         if rest := items[limit:]:
-            meta["continue"] = self._remember(version, rest)
+            meta["continue"] = token = f"{version}.{next(self._numbers)}"
+            self._rests[token] = version, rest
+            for old in list(self._rests)[:-KEPT]:
+                del self._rests[old]
             if not query.get("labelSelector") and not query.get("fieldSelector"):
                 meta["remainingItemCount"] = len(rest)
         return meta, items[:limit]
-
-    def _remember(self, version: str, rest: list[Object]) -> str:
-        token = f"{version}.{next(self._numbers)}"
-        self._rests[token] = version, rest
-        while len(self._rests) > self._keep:
-            self._rests.popitem(last=False)
-        return token

@@ -3,16 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import web
 
 from local.kubernetes.kinds import KINDS, Cause, Kind, Object, Refused, bad_request, invalid, refusal
-from local.kubernetes.patches import json_patch, merge_patch
 from local.kubernetes.schema import Decoding
-from local.kubernetes.store import Hook
 
-JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 POLICIES = ("Foreground", "Background", "Orphan")
 ORPHANS = (
@@ -125,23 +122,15 @@ def _other_kind(kind: Kind, given: str, obj: Object) -> Refused:
     return invalid(f"{given}.{kind.group}", details, [Cause.value("kind", given, f"must be {kind.name}")])
 
 
-async def change(request: web.Request) -> Hook:
-    """What a PATCH does to the object. Raises Refused 400 or 415."""
-    _no_dry_run(request)
-    patch = _parsed(await request.text())
-    if request.content_type == JSON_PATCH:
-        if not isinstance(patch, list):
-            why = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
-            raise bad_request(f"error decoding patch: {why}")
-        return lambda old: json_patch(old, patch)
-    if request.content_type == MERGE_PATCH:
-        return lambda old: merge_patch(old, patch)
-    raise _unknown_format(JSON_PATCH, MERGE_PATCH, "application/apply-patch+yaml")
+async def patch(request: web.Request) -> Object:
+    """A JSON merge patch (RFC 7386): nobody here sends others. Raises Refused 400 or 415."""
+    if request.content_type != MERGE_PATCH:
+        raise _unknown_format("application/json-patch+json", MERGE_PATCH, "application/apply-patch+yaml")
+    return _parsed(await request.text())
 
 
 async def deletion(kind: Kind, request: web.Request) -> tuple[Object, list[str]]:
     """Arguments for `Store.delete` and warnings. Raises Refused 400 or 422."""
-    _no_dry_run(request)
     options = {**_parsed(await request.text() or "{}"), **request.query}
     policy, grace = options.get("propagationPolicy"), options.get("gracePeriodSeconds")
     if policy not in (None, *POLICIES):
@@ -155,16 +144,12 @@ async def deletion(kind: Kind, request: web.Request) -> tuple[Object, list[str]]
     return wish, [ORPHANS] if keeps_pods else []
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> Object:
     try:
-        return json.loads(text)
+        parsed: Object = json.loads(text)
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from error
-
-
-def _no_dry_run(request: web.Request) -> None:
-    if "dryRun" in request.query:
-        raise bad_request("this API server of one machine knows dryRun for POST only")
+    return parsed
 
 
 def _bad_policy(policy: str) -> Refused:

@@ -1,16 +1,12 @@
-"""labelSelector and fieldSelector, as far as the API server understands them."""
+"""labelSelector and fieldSelector in the forms that are used here: `key`, `key=value`, `field=value`."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from local.kubernetes.kinds import Object, bad_request
 
 Matcher = Callable[[Object], bool]
-REQUIREMENT = re.compile(
-    r"(?P<not>!)?\s*(?P<key>[\w./-]+)\s*"
-    r"(?:(?P<op>=|==|!=)\s*(?P<value>[\w.-]*)|(?P<set>in|notin)\s*\((?P<values>[^)]*)\))?"
-)
-COMMA = re.compile(r",(?![^(]*\))")
+REQUIREMENT = re.compile(r"([\w./-]+)\s*(?:==?\s*([\w.-]*))?")
 FIELDS = {
     "Event": {"involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason", "type"},
     "Pod": {"status.phase", "spec.nodeName", "spec.restartPolicy"},
@@ -19,8 +15,8 @@ FIELDS = {
 
 def matcher(kind: str, namespace: str | None, query: Mapping[str, str]) -> Matcher:
     """Does an object belong to what this request asks for? Raises Refused 400."""
-    labels = [_label_rule(text.strip()) for text in _parts(query.get("labelSelector", ""))]
-    fields = [_field_rule(kind, text) for text in _parts(query.get("fieldSelector", ""))]
+    labels = [_label_rule(text.strip()) for text in query.get("labelSelector", "").split(",") if text]
+    fields = [_field_rule(kind, text) for text in query.get("fieldSelector", "").split(",") if text]
 
     def matches(obj: Object) -> bool:
         if obj["kind"] != kind or namespace not in (None, obj["metadata"].get("namespace")):
@@ -31,33 +27,23 @@ def matcher(kind: str, namespace: str | None, query: Mapping[str, str]) -> Match
     return matches
 
 
-def _parts(text: str) -> Iterator[str]:
-    yield from filter(None, COMMA.split(text))
-
-
 def _label_rule(text: str) -> Matcher:
     found = REQUIREMENT.fullmatch(text)
     if not found:
         extra = text.split()[1] if len(text.split()) > 1 else text
         expected = "expected: in, notin, =, ==, !=, gt, lt"
         raise bad_request(f"unable to parse requirement: found '{extra}', {expected}")
-    key, values = found["key"], {found["value"]}
-    if found["set"]:
-        values = {value.strip() for value in found["values"].split(",")}
-    if not found["op"] and not found["set"]:
-        return lambda labels: (key in labels) != bool(found["not"])
-    if found["op"] == "!=" or found["set"] == "notin":
-        return lambda labels: labels.get(key) not in values
-    return lambda labels: labels.get(key) in values
+    key, value = found.groups()
+    return lambda labels: key in labels and value in (None, labels[key])
 
 
 def _field_rule(kind: str, text: str) -> Matcher:
-    path, operator, value = re.fullmatch(r"([^=!]+)(==|!=|=)?(.*)", text).groups()  # type: ignore[union-attr]
+    path, operator, value = text.partition("=")
     if not operator:
         raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
     if path not in {"metadata.name", "metadata.namespace"} | FIELDS.get(kind, set()):
         raise bad_request(f"field label not supported: {path}")
-    return lambda obj: (str(_at(obj, path)) == value) == (operator != "!=")
+    return lambda obj: str(_at(obj, path)) == value.removeprefix("=")
 
 
 def _at(obj: Object, path: str) -> object:

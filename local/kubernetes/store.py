@@ -27,7 +27,6 @@ from local.kubernetes.kinds import (
     suffix,
     timestamp,
 )
-from local.kubernetes.patches import merge_patch
 
 __all__ = ["Change", "Hook", "Object", "Refused", "Store"]
 
@@ -81,7 +80,7 @@ class Store:
     def exists(self, uid: str) -> bool:
         return uid in self._uids
 
-    def create(self, obj: Object, *, dry_run: bool = False) -> Object:
+    def create(self, obj: Object) -> Object:
         """The object as stored. Raises Refused: 400, 404 (namespace), 409, 422, 500 or what a hook says."""
         kind = checks.kind_of(obj)
         new = checks.decoded(kind, obj)
@@ -94,7 +93,7 @@ class Store:
         checks.check_new(kind, new)
         if there := self._objects[kind.name].get(_key_of(new)):
             raise already_exists(kind, there)
-        return clone(new if dry_run else self._commit("ADDED", new))
+        return clone(self._commit("ADDED", new))
 
     def patch(
         self, kind: str, namespace: str, name: str, patch: Object, *, subresource: str | None = None
@@ -236,6 +235,18 @@ class Store:
     def _removed(self, last: Object) -> Object:
         self._commit("DELETED", last, self._objects[last["kind"]][_key_of(last)])
         return last
+
+
+def merge_patch(old: Object, patch: Object) -> Object:
+    """What `old` becomes (RFC 7386): null removes a key, objects merge, anything else replaces."""
+    new = {key: value for key, value in old.items() if key not in patch}
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            below = old.get(key)
+            new[key] = merge_patch(below if isinstance(below, dict) else {}, value)
+        elif value is not None:
+            new[key] = value
+    return new
 
 
 def _key(kind: str, namespace: str, name: str) -> Key:

@@ -58,8 +58,6 @@ ON_WHAT_IS_THERE = [
     "02-delete-background",
     "02-delete-precond-uid",
     "02-delete-terminating-again",
-    "02-patch-json-malformed",
-    "02-patch-json-test-fail",
     "02-patch-merge-stale-rv",
     "02-patch-plain-json-415",
     "02-patch-strategic-415",

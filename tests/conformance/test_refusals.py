@@ -9,7 +9,7 @@ from k8s import cluster as client
 from k8s.cluster import ApiError, Cluster
 from k8s.objects import Manifest
 from tests.bot.sweeps import PLAN, a_sweep
-from tests.conformance.place import NOBODY, Place
+from tests.conformance.place import NOBODY, Place, containers
 
 WORDS = ("absent", "exists", "stale", "expired", "permanent")
 
@@ -170,6 +170,8 @@ NEVER_SENT = [
     ("DELETE", "", "application/json", None, 200),
     ("PATCH", "/sweep-lr", "application/strategic-merge-patch+json", {"data": {}}, 200),
     ("PATCH", "/sweep-lr?fieldManager=bot", "application/apply-patch+yaml", {"data": {}}, 200),
+    ("PATCH", "/sweep-lr", "application/json-patch+json", [], 200),
+    ("PATCH", "/sweep-lr?dryRun=All", "application/merge-patch+json", {"data": {}}, 200),
 ]
 
 
@@ -180,6 +182,30 @@ async def test_ways_to_write_that_the_client_does_not_use(
 ) -> None:
     made = place.a_map()
     await place.cluster.create(made)
-    sent = body and {**made, **body}
+    sent = {**made, **body} if isinstance(body, dict) else body
     answer = await place.http.send(method, place.path("ConfigMap") + path, sent, Content_Type=kind)
     assert answer.status == status
+
+
+@pytest.mark.differs("selectors")
+@pytest.mark.parametrize("labels", ["app in (bot, x)", "app notin (x)", "app!=x", "!team"])
+async def test_selectors_that_the_client_does_not_use(place: Place, labels: str) -> None:
+    await place.cluster.create(place.a_map(app="bot"))
+    assert len(await place.cluster.list("ConfigMap", place.namespace, labels=labels)) == 1
+
+
+@pytest.mark.differs("jobs and pods")
+@pytest.mark.parametrize("spec", [{"parallelism": 2}, {"completions": 2}])
+async def test_jobs_that_the_bot_does_not_make(place: Place, spec: Manifest) -> None:
+    assert await place.cluster.create(place.a_job(suspend=True, **spec))
+
+
+@pytest.mark.differs("jobs and pods")
+async def test_a_suspended_job_can_be_resumed(place: Place) -> None:
+    await place.cluster.create(place.a_job(suspend=True))
+    assert await place.cluster.merge(place.ref("Job", "build"), {"spec": {"suspend": False}})
+
+
+@pytest.mark.differs("jobs and pods")
+async def test_pods_that_the_bot_does_not_make(place: Place) -> None:
+    assert await place.cluster.create(place.a_pod("main", initContainers=containers("first")["containers"]))

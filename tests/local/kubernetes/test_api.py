@@ -1,14 +1,11 @@
 """Stories through the official client, as a bot lives them."""
 
 import asyncio
-import signal
-import sys
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from kubernetes.aio import client, config
+from kubernetes.aio import client
 
 from local.kubernetes.api import ApiServer
 from local.kubernetes.store import Store
@@ -62,13 +59,10 @@ async def test_a_job_is_created_patched_and_deleted(api: client.ApiClient) -> No
     assert gone.value.status == 404
 
 
-async def test_custom_objects_take_merge_patches_json_patches_and_a_status(api: client.ApiClient) -> None:
+async def test_custom_objects_take_merge_patches_and_a_status(api: client.ApiClient) -> None:
     custom = client.CustomObjectsApi(api)
     await custom.create_namespaced_custom_object(*EXPERIMENTS, experiment("lr"))
-    await custom.patch_namespaced_custom_object(*EXPERIMENTS, "lr", {"spec": {"b": 2}}, **MERGE)
-    steps = [{"op": "test", "path": "/spec/a", "value": 1}, {"op": "remove", "path": "/spec/a"}]
-    kind = {"_content_type": "application/json-patch+json"}
-    await custom.patch_namespaced_custom_object(*EXPERIMENTS, "lr", steps, **kind)
+    await custom.patch_namespaced_custom_object(*EXPERIMENTS, "lr", {"spec": {"a": None, "b": 2}}, **MERGE)
     status = {"status": {"trials": 1}, "spec": {"ignored": True}}
     after = await custom.patch_namespaced_custom_object_status(*EXPERIMENTS, "lr", status, **MERGE)
     assert (after["spec"], after["status"]) == ({"b": 2}, {"trials": 1})
@@ -78,12 +72,8 @@ async def test_custom_objects_take_merge_patches_json_patches_and_a_status(api: 
     ("selector", "names"),
     [
         ("app=bot", ["a"]),
-        ("app==bot,team in (x, y)", ["a"]),
+        ("app==bot,team", ["a"]),
         ("app", ["a", "b"]),
-        ("!app", ["c"]),
-        ("app!=bot", ["b", "c"]),
-        ("app notin (bot,other)", ["c"]),
-        ("app in (bot,other)", ["a", "b"]),
     ],
 )
 async def test_label_selectors(
@@ -180,24 +170,7 @@ async def test_what_is_not_simulated_is_refused(http: aiohttp.ClientSession) -> 
         ("PUT", f"{JOBS}/build", 405),
         ("DELETE", JOBS, 405),
         ("GET", "/apis/kueue.x-k8s.io/v1beta1/workloads", 404),
-        ("PATCH", f"{JOBS}/build?dryRun=All", 400),
+        ("POST", f"{JOBS}?dryRun=All", 400),
     ):
         async with http.request(method, address, json={}) as response:
             assert (address, response.status) == (address, status)
-
-
-async def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    path = tmp_path / "kubeconfig"
-    command = [sys.executable, "-m", "local", "kubernetes", "--kubeconfig", str(path)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    try:
-        assert process.stdout
-        assert (await process.stdout.readline()).startswith(b"http://127.0.0.1:")
-        configuration = client.Configuration()
-        await config.load_kube_config(str(path), client_configuration=configuration)
-        async with client.ApiClient(configuration) as api:
-            await client.BatchV1Api(api).create_namespaced_job("default", job())
-            assert (await client.VersionApi(api).get_code()).git_version == "v1.36.2"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert await process.wait() == 0
