@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from bot import judging
+from bot import judge_cluster as judge
 from bot.findings import Finding, ok, warning
 from k8s.cluster import ApiError, Cluster
 from k8s.objects import Manifest, Ref
@@ -18,7 +18,7 @@ async def _rights(cluster: Cluster, namespace: str) -> list[Finding]:
     wanted = [(*what, verb) for what, verbs in RIGHTS.items() for verb in verbs]
     allowed = await asyncio.gather(*(_may(cluster, namespace, *each) for each in wanted))
     names = [f"{verb} {resource}" for _, resource, verb in wanted]
-    return [judging.rights(namespace, dict(zip(names, allowed, strict=True)))]
+    return [judge.rights(namespace, dict(zip(names, allowed, strict=True)))]
 
 
 async def _may(cluster: Cluster, namespace: str, group: str, resource: str, verb: str) -> bool:
@@ -30,16 +30,16 @@ async def _may(cluster: Cluster, namespace: str, group: str, resource: str, verb
 
 
 async def _namespace(cluster: Cluster, namespace: str) -> list[Finding]:
-    return [judging.namespace(namespace, await cluster.get(Ref("Namespace", "", namespace)))]
+    return [judge.namespace(namespace, await cluster.get(Ref("Namespace", "", namespace)))]
 
 
 async def _katib_crds(cluster: Cluster, _namespace: str) -> list[Finding]:
-    found = [await cluster.get(Ref("CustomResourceDefinition", "", name)) for name in judging.CRDS]
-    return [judging.katib_crds(dict(zip(judging.CRDS, found, strict=True)))]
+    found = [await cluster.get(Ref("CustomResourceDefinition", "", name)) for name in judge.CRDS]
+    return [judge.katib_crds(dict(zip(judge.CRDS, found, strict=True)))]
 
 
 async def _katib_deployments(cluster: Cluster, _namespace: str) -> list[Finding]:
-    return [judging.katib_deployments(await cluster.list("Deployment", ""))]
+    return [judge.katib_deployments(await cluster.list("Deployment", ""))]
 
 
 async def _katib_webhooks(cluster: Cluster, _namespace: str) -> list[Finding]:
@@ -48,26 +48,26 @@ async def _katib_webhooks(cluster: Cluster, _namespace: str) -> list[Finding]:
 
 async def _katib_webhook(cluster: Cluster, kind: str) -> Finding:
     config = await cluster.get(Ref(kind, "", "katib.kubeflow.org"))
-    service = judging.service_of(config)
+    service = judge.service_of(config)
     labels = f"kubernetes.io/service-name={service.get('name')}"
     slices = await cluster.list("EndpointSlice", service["namespace"], labels=labels) if service else []
-    return judging.katib_webhook(kind, config, slices)
+    return judge.katib_webhook(kind, config, slices)
 
 
 async def _device_plugins(cluster: Cluster, _namespace: str) -> list[Finding]:
-    return judging.device_plugins(await cluster.list("DaemonSet", ""))
+    return judge.device_plugins(await cluster.list("DaemonSet", ""))
 
 
 async def _gpu_nodes(cluster: Cluster, _namespace: str) -> list[Finding]:
-    return judging.gpu_nodes(await cluster.list("Node", ""))
+    return judge.gpu_nodes(await cluster.list("Node", ""))
 
 
 async def _storage_class(cluster: Cluster, _namespace: str) -> list[Finding]:
-    return [judging.storage_class(await cluster.list("StorageClass", ""))]
+    return [judge.storage_class(await cluster.list("StorageClass", ""))]
 
 
 async def _kubelets(cluster: Cluster, namespace: str) -> list[Finding]:
-    nodes = [n["metadata"]["name"] for n in await cluster.list("Node", "") if judging.has_usable_gpus(n)]
+    nodes = [n["metadata"]["name"] for n in await cluster.list("Node", "") if judge.has_usable_gpus(n)]
     troubles = await asyncio.gather(*(_kubelet(cluster, namespace, node) for node in nodes))
     well = ok("kubelet logs", f"read on {len(nodes)} GPU nodes")
     return [trouble for trouble in troubles if trouble] or [well] * bool(nodes)
@@ -83,10 +83,10 @@ async def _kubelet(cluster: Cluster, namespace: str, node: str) -> Finding | Non
             async with asyncio.timeout(KUBELET):
                 await cluster.raw_log(meta["namespace"], meta["name"], query)
         except TimeoutError:
-            return judging.kubelet(node, f"no answer within {KUBELET:.0f} s")
+            return judge.kubelet(node, f"no answer within {KUBELET:.0f} s")
         except ApiError as error:
             if error.status >= 500:
-                return judging.kubelet(node, error.message)
+                return judge.kubelet(node, error.message)
             if error.status == 403 or error.absent:
                 continue
         return None

@@ -20,7 +20,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot import judging
+from bot import judge_services as judge
 from bot.config import Config
 from bot.findings import Finding, broken, ok, warning
 from bot.git import Git, GitUnavailable
@@ -30,7 +30,6 @@ from k8s.registry import Registry, RegistryError
 
 TIMES = 5  # a name is asked: failing now and then is a known fault of cluster DNS
 SHORT = 5.0  # seconds for one question
-EXPERIMENTS = "/api/2.0/mlflow/experiments/search?max_results=1"
 
 Resolve = Callable[[str], Awaitable[Any]]
 
@@ -46,26 +45,26 @@ async def _slack_token(one: Installation) -> list[Finding]:
     try:
         answer = await _call(one, one.settings.slack_bot_token.get_secret_value(), "auth.test")
     except SlackApiError as error:
-        mend = f"{judging.APPS}: OAuth & Permissions; put the bot token into SLACK_BOT_TOKEN"
+        mend = f"{judge.APPS}: OAuth & Permissions; put the bot token into SLACK_BOT_TOKEN"
         return [broken("Slack token", str(error.response["error"]), mend)]
     except (aiohttp.ClientError, OSError) as error:
         url = one.settings.slack_api_url
         return [broken("Slack token", f"Slack does not answer: {error}", f"curl -i {url}/api.test")]
     headers = {key.lower(): value for key, value in answer.headers.items()}
     who = ok("Slack token", f"{answer['user']} in {answer['team']}")
-    return [who, judging.scopes(headers.get("x-oauth-scopes", ""))]
+    return [who, judge.scopes(headers.get("x-oauth-scopes", ""))]
 
 
 async def _slack_door(one: Installation) -> list[Finding]:
     """Socket Mode's token opens a socket; whether a signing secret is right only Slack's calls tell."""
     check = "Slack signing secret" if one.settings.slack_mode == "http" else "Slack app token"
-    mend = f"{judging.APPS}: Basic Information, App-Level Tokens, one with connections:write"
+    mend = f"{judge.APPS}: Basic Information, App-Level Tokens, one with connections:write"
     try:
         secret = one.settings.slack_secret()
         if one.settings.slack_mode == "socket":
             await _call(one, secret, "apps.connections.open")
     except UserError as error:
-        return [broken(check, str(error), f"{judging.APPS}: Basic Information")]
+        return [broken(check, str(error), f"{judge.APPS}: Basic Information")]
     except SlackApiError as error:
         return [broken(check, str(error.response["error"]), f"{mend}; put it into SLACK_APP_TOKEN")]
     except (aiohttp.ClientError, OSError):
@@ -90,7 +89,7 @@ async def _redis(one: Installation) -> list[Finding]:
             save = (await redis.config_get("save")).get("save")
         except RedisError:
             save = None
-    return [judging.redis_version(info), judging.persistence(info, save), judging.eviction(info)]
+    return [judge.redis_version(info), judge.persistence(info, save), judge.eviction(info)]
 
 
 async def _registry(one: Installation) -> list[Finding]:
@@ -141,13 +140,13 @@ async def _repository(git: Git, name: str, url: str) -> Finding:
 async def _mlflow(one: Installation) -> list[Finding]:
     url = one.settings.mlflow_tracking_uri
     try:
-        async with _web() as web, web.get(url + EXPERIMENTS, headers=_mlflow_login()) as answer:
+        async with _web() as web, web.get(url + judge.EXPERIMENTS, headers=_mlflow_login()) as answer:
             if answer.status == 200:
                 return [ok("MLflow", url)]
-            said = f"{answer.status} {answer.reason}"
+            said = f"{answer.status} {(await answer.text())[:100] or answer.reason}"
     except (aiohttp.ClientError, OSError) as error:
         said = str(error) or f"nothing within {SHORT:.0f} s"
-    return [broken("MLflow", f"{url} answers {said}", f"curl -i '{url}{EXPERIMENTS}'")]
+    return [judge.mlflow(url, said)]
 
 
 def _mlflow_login() -> dict[str, str]:
@@ -170,7 +169,7 @@ async def _dns(one: Installation) -> list[Finding]:
     urls += [s.mlflow_tracking_uri, *(r.url for r in one.config.repositories)]
     names = sorted({name for url in urls if (name := _name_to_ask(url))})
     counts = await asyncio.gather(*(_times(one.resolve, name) for name in names))
-    return judging.dns(dict(zip(names, counts, strict=True)), TIMES)
+    return judge.dns(dict(zip(names, counts, strict=True)), TIMES)
 
 
 def _name_to_ask(url: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bot import judging
+from bot import judge_cluster, judge_services
 from bot.findings import Level
 from k8s.objects import GPU
 
@@ -32,7 +32,7 @@ def katib(**ready):
 
 
 def a_class(name, mark=None):
-    return {"metadata": {"name": name, "annotations": {judging.DEFAULT_CLASS: mark} if mark else {}}}
+    return {"metadata": {"name": name, "annotations": {judge_cluster.DEFAULT_CLASS: mark} if mark else {}}}
 
 
 def hooks(bundle="Y2E=", **config):
@@ -51,84 +51,131 @@ PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.17.4"
 def test_the_scopes_are_those_that_the_app_asks_for(mode):
     manifest = Path(__file__).parents[2] / "deploy" / "slack" / f"manifest-{mode}.yaml"
     asked = yaml.safe_load(manifest.read_text())["oauth_config"]["scopes"]["bot"]
-    assert sorted(asked) == sorted(judging.SCOPES)
+    assert sorted(asked) == sorted(judge_services.SCOPES)
 
 
 @pytest.mark.parametrize(
     ("finding", "level", "said", "mend"),
     [
-        (judging.scopes("commands,chat:write,im:write"), "ok", "chat:write and commands", ""),
-        (judging.scopes("commands"), "broken", "lacks chat:write", "Reinstall"),
-        (judging.redis_version({"redis_version": "6.2.7"}), "ok", "Redis 6.2.7", ""),
+        (judge_services.scopes("commands,chat:write,im:write"), "ok", "chat:write and commands", ""),
+        (judge_services.scopes("commands"), "broken", "lacks chat:write", "Reinstall"),
+        (judge_services.redis_version({"redis_version": "6.2.7"}), "ok", "Redis 6.2.7", ""),
         (
-            judging.redis_version({"redis_version": "7.2.4", "valkey_version": "9.1.2"}),
+            judge_services.redis_version({"redis_version": "7.2.4", "valkey_version": "9.1.2"}),
             "ok",
             "Valkey 9.1.2",
             "",
         ),
-        (judging.redis_version({"redis_version": "5.0.14"}), "broken", "Redis 5.0.14 is too old", "6.2"),
-        (judging.persistence(AOF, ""), "ok", "append-only", ""),
         (
-            judging.persistence(AOF | {"aof_last_write_status": "err"}, ""),
+            judge_services.redis_version({"redis_version": "5.0.14"}),
+            "broken",
+            "Redis 5.0.14 is too old",
+            "6.2",
+        ),
+        (judge_services.persistence(AOF, ""), "ok", "append-only", ""),
+        (
+            judge_services.persistence(AOF | {"aof_last_write_status": "err"}, ""),
             "broken",
             "can't be written",
             "df -h",
         ),
-        (judging.persistence({"aof_enabled": 0}, ""), "broken", "keeps nothing", "appendonly yes"),
-        (judging.persistence({"aof_enabled": 0}, "3600 1"), "broken", "last snapshot", "appendonly yes"),
-        (judging.persistence({"aof_enabled": 0}, None), "broken", "at most a snapshot", "appendonly yes"),
-        (judging.persistence({}, None), "warning", "unknown", "appendonly yes"),
-        (judging.eviction({"maxmemory_policy": "noeviction"}), "ok", "noeviction", ""),
-        (judging.eviction({"maxmemory_policy": "allkeys-lru"}), "warning", "allkeys-lru", "noeviction"),
-        (judging.rights("sweeps", {"list pods": True}), "ok", "all 1 of them", ""),
+        (judge_services.persistence({"aof_enabled": 0}, ""), "broken", "keeps nothing", "appendonly yes"),
         (
-            judging.rights("sweeps", {"list pods": True, "get pods/log": False}),
+            judge_services.persistence({"aof_enabled": 0}, "3600 1"),
+            "broken",
+            "last snapshot",
+            "appendonly yes",
+        ),
+        (
+            judge_services.persistence({"aof_enabled": 0}, None),
+            "broken",
+            "at most a snapshot",
+            "appendonly yes",
+        ),
+        (judge_services.persistence({}, None), "warning", "unknown", "appendonly yes"),
+        (judge_services.eviction({"maxmemory_policy": "noeviction"}), "ok", "noeviction", ""),
+        (
+            judge_services.eviction({"maxmemory_policy": "allkeys-lru"}),
+            "warning",
+            "allkeys-lru",
+            "noeviction",
+        ),
+        (judge_services.mlflow("http://mlflow.mlflow.svc:5000", "500 oops"), "broken", "500 oops", "curl"),
+        (
+            judge_services.mlflow("http://m:5000", "403 Invalid Host header"),
+            "broken",
+            "403",
+            "allowed-hosts m:5000",
+        ),
+        (judge_cluster.rights("sweeps", {"list pods": True}), "ok", "all 1 of them", ""),
+        (
+            judge_cluster.rights("sweeps", {"list pods": True, "get pods/log": False}),
             "broken",
             "get pods/log",
             "apply -f",
         ),
-        (judging.namespace("sweeps", None), "broken", "does not exist", "kubectl create namespace sweeps"),
-        (judging.namespace("sweeps", {"metadata": {}}), "broken", "lacks the label", "kubectl label"),
-        (judging.katib_deployments(katib(katib_mysql=1)), "ok", "katib-mysql ready in kubeflow", ""),
-        (judging.katib_deployments(katib()), "ok", "katib-controller and katib-db-manager ready", ""),
         (
-            judging.katib_deployments(katib(katib_db_manager=None)),
+            judge_cluster.namespace("sweeps", None),
+            "broken",
+            "does not exist",
+            "kubectl create namespace sweeps",
+        ),
+        (judge_cluster.namespace("sweeps", {"metadata": {}}), "broken", "lacks the label", "kubectl label"),
+        (judge_cluster.katib_deployments(katib(katib_mysql=1)), "ok", "katib-mysql ready in kubeflow", ""),
+        (judge_cluster.katib_deployments(katib()), "ok", "katib-controller and katib-db-manager ready", ""),
+        (
+            judge_cluster.katib_deployments(katib(katib_db_manager=None)),
             "broken",
             "katib-db-manager not found",
             "install",
         ),
         (
-            judging.katib_deployments(katib(katib_controller=0)),
+            judge_cluster.katib_deployments(katib(katib_controller=0)),
             "broken",
             "not ready: katib-controller",
             "describe",
         ),
-        (judging.katib_webhook("ValidatingX", hooks(), [READY]), "ok", "katib-controller in kubeflow", ""),
-        (judging.katib_webhook("ValidatingX", None, []), "broken", "not installed", "install"),
         (
-            judging.katib_webhook("ValidatingX", hooks(""), [READY]),
+            judge_cluster.katib_webhook("ValidatingX", hooks(), [READY]),
+            "ok",
+            "katib-controller in kubeflow",
+            "",
+        ),
+        (judge_cluster.katib_webhook("ValidatingX", None, []), "broken", "not installed", "install"),
+        (
+            judge_cluster.katib_webhook("ValidatingX", hooks(""), [READY]),
             "broken",
             "no certificate",
             "rollout restart",
         ),
-        (judging.katib_webhook("MutatingX", hooks(), [GOING]), "broken", "nobody answers", "rollout restart"),
-        (judging.storage_class([a_class("local-path", "true")]), "ok", "local-path", ""),
-        (judging.storage_class([]), "broken", "there is no class", "kubectl patch storageclass NAME"),
         (
-            judging.storage_class([a_class("nfs")]),
+            judge_cluster.katib_webhook("MutatingX", hooks(), [GOING]),
+            "broken",
+            "nobody answers",
+            "rollout restart",
+        ),
+        (judge_cluster.storage_class([a_class("local-path", "true")]), "ok", "local-path", ""),
+        (judge_cluster.storage_class([]), "broken", "there is no class", "kubectl patch storageclass NAME"),
+        (
+            judge_cluster.storage_class([a_class("nfs")]),
             "broken",
             "none of nfs is",
             "kubectl patch storageclass nfs",
         ),
         (
-            judging.storage_class([a_class("a", "true"), a_class("b", "true")]),
+            judge_cluster.storage_class([a_class("a", "true"), a_class("b", "true")]),
             "warning",
             "a and b",
             '"false"',
         ),
-        (judging.kubelet("gpu-1", "dial tcp 10.0.0.5:10250: i/o timeout"), "broken", "i/o timeout", "10250"),
         (
-            judging.kubelet("gpu-1", "remote error: tls: internal error"),
+            judge_cluster.kubelet("gpu-1", "dial tcp 10.0.0.5:10250: i/o timeout"),
+            "broken",
+            "i/o timeout",
+            "10250",
+        ),
+        (
+            judge_cluster.kubelet("gpu-1", "remote error: tls: internal error"),
             "broken",
             "tls",
             "certificate approve",
@@ -143,11 +190,11 @@ def test_one_answer_one_finding(finding, level, said, mend):
 
 def test_a_mysql_that_its_own_probe_kills_is_told_with_the_probe_that_helps():
     mysql = a_workload("katib-mysql", {}, **MYSQL)
-    finding = judging.katib_deployments([*katib(), mysql])
+    finding = judge_cluster.katib_deployments([*katib(), mysql])
     assert "liveness probe kills it" in finding.found
     assert "startupProbe" in finding.mend
     patient = a_workload("katib-mysql", {}, **MYSQL, startupProbe={})
-    assert "liveness" not in judging.katib_deployments([*katib(), patient]).found
+    assert "liveness" not in judge_cluster.katib_deployments([*katib(), patient]).found
 
 
 @pytest.mark.parametrize(
@@ -163,8 +210,14 @@ def test_a_mysql_that_its_own_probe_kills_is_told_with_the_probe_that_helps():
 )
 def test_the_device_plugin_is_recognised_and_counted(name, image, counts, level, said):
     status = dict(zip(("numberReady", "desiredNumberScheduled"), counts, strict=True))
-    [finding] = judging.device_plugins([a_workload(name, status, image)])
+    [finding] = judge_cluster.device_plugins([a_workload(name, status, image)])
     assert (finding.level, said in finding.found) == (level, True), finding
+
+
+def test_a_helper_of_the_plugin_that_fits_no_node_is_not_its_fault():
+    plugin = a_workload("nvdp", {"numberReady": 2, "desiredNumberScheduled": 2}, PLUGIN)
+    helper = a_workload("nvdp-mps-control-daemon", {"desiredNumberScheduled": 0}, PLUGIN)
+    assert [f.found for f in judge_cluster.device_plugins([helper, plugin])] == ["nvdp 2/2"]
 
 
 @pytest.mark.parametrize(
@@ -185,20 +238,20 @@ def test_the_device_plugin_is_recognised_and_counted(name, image, counts, level,
     ],
 )
 def test_nodes_and_the_gpus_that_fell_out_of_them(nodes, found):
-    assert [(f.level, f.found) for f in judging.gpu_nodes(nodes)] == found
+    assert [(f.level, f.found) for f in judge_cluster.gpu_nodes(nodes)] == found
 
 
 def test_only_served_versions_of_a_crd_count():
     served = {"spec": {"versions": [{"name": "v1beta1", "served": True}]}}
     old = {"spec": {"versions": [{"name": "v1beta1", "served": False}]}}
-    assert judging.katib_crds({"trials": served}).level is Level.OK
-    assert "trials, experiments" in judging.katib_crds({"trials": old, "experiments": None}).found
+    assert judge_cluster.katib_crds({"trials": served}).level is Level.OK
+    assert "trials, experiments" in judge_cluster.katib_crds({"trials": old, "experiments": None}).found
 
 
 def test_a_name_that_resolves_now_and_then_is_a_warning_with_counts():
-    found = judging.dns({"good": 5, "flaky": 3, "gone": 0}, 5)
+    found = judge_services.dns({"good": 5, "flaky": 3, "gone": 0}, 5)
     assert [(f.level, f.found) for f in found] == [
         ("warning", "flaky was resolved 3 times of 5"),
         ("broken", "gone was resolved 0 times of 5"),
     ]
-    assert judging.dns({"good": 5}, 5)[0].level is Level.OK
+    assert judge_services.dns({"good": 5}, 5)[0].level is Level.OK

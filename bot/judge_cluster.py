@@ -1,26 +1,21 @@
-"""What the answers of Slack, Redis and the cluster say about an installation: from values to findings. Pure.
+"""What the cluster's answers say about an installation: from plain objects to findings. Pure.
 
-The faults are those of real clusters: a registry name that resolves every second time, GPUs that vanish from
-a node, a kubelet nobody can reach, a MySQL that its own liveness probe kills before it is ready.
+The faults are those of real clusters: GPUs that vanish from a node, a kubelet nobody can reach, a MySQL that
+its own liveness probe kills before it is ready.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from bot.findings import Finding, Level, broken, ok, warning
 from bot.hints import listed
 from k8s.objects import GPU, Manifest, true_conditions
 
-# What the app in deploy/slack asks for.
-SCOPES = ("chat:write", "commands")
-OLDEST_REDIS = (6, 2)
 CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))
 INJECTION = "katib.kubeflow.org/metrics-collector-injection"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 PLUGIN = re.compile(r"(nvidia|amd|rocm|gpu|habana).*device-plugin")
-APPS = "at https://api.slack.com/apps, your app"
 TRAP = "; while MySQL first fills its disk, the stock liveness probe kills it after about a minute"
 # A startup probe as the liveness probe is, with ten minutes of patience.
 FIRST = "/spec/template/spec/containers/0"
@@ -29,48 +24,6 @@ PATIENCE = (
     f""""path":"{FIRST}/startupProbe"}},{{"op":"replace","path":"{FIRST}/startupProbe/failureThreshold","""
     """"value":120}]'"""
 )
-
-
-def scopes(header: str) -> Finding:
-    """`header`: X-OAuth-Scopes, which Slack sends with every answer."""
-    granted = {scope.strip() for scope in header.split(",")}
-    if missing := [scope for scope in SCOPES if scope not in granted]:
-        mend = f"{APPS}: OAuth & Permissions, add {listed(missing)}, Reinstall to Workspace"
-        return broken("Slack scopes", f"the bot token lacks {listed(missing)}", mend)
-    return ok("Slack scopes", listed(SCOPES))
-
-
-def redis_version(info: Mapping[str, Any]) -> Finding:
-    valkey = info.get("valkey_version")
-    named = f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
-    numbers = [int(number) for number in re.findall(r"\d+", str(info["redis_version"]))]
-    if tuple(numbers[:2]) < OLDEST_REDIS:
-        return broken("Redis", f"{named} is too old", "run Redis 6.2 or newer, or Valkey")
-    return ok("Redis", named)
-
-
-def persistence(info: Mapping[str, Any], save: str | None) -> Finding:
-    """`info`: INFO persistence; `save`: CONFIG GET save, None when that may not be asked."""
-    check, mend = "Redis persistence", "redis-cli CONFIG SET appendonly yes && redis-cli CONFIG REWRITE"
-    if "aof_enabled" not in info:
-        return warning(check, "unknown: this Redis does not say", mend)
-    if not int(info["aof_enabled"]):
-        loses = "only its last snapshot" if save else "nothing" if save == "" else "at most a snapshot"
-        return broken(check, f"there is no append-only file: a restart keeps {loses}", mend)
-    if info.get("aof_last_write_status", "ok") != "ok":
-        return broken(
-            check, "the append-only file can't be written", "look for a full disk: df -h in its pod"
-        )
-    return ok(check, "append-only file")
-
-
-def eviction(info: Mapping[str, Any]) -> Finding:
-    policy = str(info.get("maxmemory_policy", "not told"))
-    if policy == "noeviction":
-        return ok("Redis eviction", policy)
-    what = f"maxmemory-policy is {policy}: when memory is full, Redis may forget sweeps, leases and the queue"
-    mend = "redis-cli CONFIG SET maxmemory-policy noeviction && redis-cli CONFIG REWRITE"
-    return warning("Redis eviction", what, mend)
 
 
 def rights(namespace: str, answers: Mapping[str, bool]) -> Finding:
@@ -151,20 +104,25 @@ def katib_webhook(kind: str, config: Manifest | None, slices: Iterable[Manifest]
 
 
 def device_plugins(daemonsets: Iterable[Manifest]) -> list[Finding]:
-    plugins = [_device_plugin(d) for d in daemonsets if _is_plugin(d)]
-    none = broken(
-        "GPU device plugin", "there is none, so nodes offer no GPUs", "install one: docs/install.md"
-    )
-    return plugins or [none]
+    """Some come with helpers for sharing GPUs, which fit no node where nobody shares."""
+    check, plugins = "GPU device plugin", [d for d in daemonsets if _is_plugin(d)]
+    if not plugins:
+        return [broken(check, "there is none, so nodes offer no GPUs", "install one: docs/install.md")]
+    placed = [d for d in plugins if d.get("status", {}).get("desiredNumberScheduled")]
+    if not placed:
+        names = listed(d["metadata"]["name"] for d in plugins)
+        look = f"kubectl -n {plugins[0]['metadata']['namespace']} describe daemonsets"
+        return [
+            broken(check, f"{names} fits no node: compare its node selector with the nodes' labels", look)
+        ]
+    return [_device_plugin(daemonset) for daemonset in placed]
 
 
 def _device_plugin(daemonset: Manifest) -> Finding:
-    check, meta, status = "GPU device plugin", daemonset["metadata"], daemonset.get("status", {})
-    ready, wanted = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
-    look = f"kubectl -n {meta['namespace']} describe daemonset {meta['name']}"
-    if not wanted:
-        return broken(check, f"{meta['name']} fits no node: look at its nodeSelector", look)
+    check, meta, status = "GPU device plugin", daemonset["metadata"], daemonset["status"]
+    ready, wanted = status.get("numberReady", 0), status["desiredNumberScheduled"]
     if ready < wanted:
+        look = f"kubectl -n {meta['namespace']} describe daemonset {meta['name']}"
         return broken(check, f"{meta['name']} is ready on {ready}/{wanted} nodes", look)
     return ok(check, f"{meta['name']} {ready}/{wanted}")
 
@@ -224,21 +182,6 @@ def storage_class(classes: Iterable[Manifest]) -> Finding:
         mend = (patch % (DEFAULT_CLASS, "false")).format(defaults[-1])
         return warning(check, f"there are {len(defaults)}: {listed(defaults)}", mend)
     return ok(check, defaults[0])
-
-
-def dns(answered: Mapping[str, int], asked: int) -> list[Finding]:
-    """`answered`: how many of `asked` questions for each name were answered."""
-    look = "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide; getent hosts {}"
-    bad = [
-        (broken if count == 0 else warning)(
-            "DNS", f"{name} was resolved {count} times of {asked}", look.format(name)
-        )
-        for name, count in answered.items()
-        if count < asked
-    ]
-    return bad or [
-        ok("DNS", f"{listed(answered)}, {asked} times each" if answered else "no names to resolve")
-    ]
 
 
 def kubelet(node: str, refusal: str) -> Finding:

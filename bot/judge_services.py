@@ -1,0 +1,81 @@
+"""What the answers of Slack, Redis, MLflow and DNS say about an installation, as findings. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from bot.findings import Finding, broken, ok, warning
+from bot.hints import listed
+
+# What the app in deploy/slack asks for.
+SCOPES = ("chat:write", "commands")
+OLDEST_REDIS = (6, 2)
+APPS = "at https://api.slack.com/apps, your app"
+# Asked instead of /health, which is always well.
+EXPERIMENTS = "/api/2.0/mlflow/experiments/search?max_results=1"
+
+
+def scopes(header: str) -> Finding:
+    """`header`: X-OAuth-Scopes, which Slack sends with every answer."""
+    granted = {scope.strip() for scope in header.split(",")}
+    if missing := [scope for scope in SCOPES if scope not in granted]:
+        mend = f"{APPS}: OAuth & Permissions, add {listed(missing)}, Reinstall to Workspace"
+        return broken("Slack scopes", f"the bot token lacks {listed(missing)}", mend)
+    return ok("Slack scopes", listed(SCOPES))
+
+
+def redis_version(info: Mapping[str, Any]) -> Finding:
+    valkey = info.get("valkey_version")
+    named = f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
+    numbers = [int(number) for number in re.findall(r"\d+", str(info["redis_version"]))]
+    if tuple(numbers[:2]) < OLDEST_REDIS:
+        return broken("Redis", f"{named} is too old", "run Redis 6.2 or newer, or Valkey")
+    return ok("Redis", named)
+
+
+def persistence(info: Mapping[str, Any], save: str | None) -> Finding:
+    """`info`: INFO persistence; `save`: CONFIG GET save, None when that may not be asked."""
+    check, mend = "Redis persistence", "redis-cli CONFIG SET appendonly yes && redis-cli CONFIG REWRITE"
+    if "aof_enabled" not in info:
+        return warning(check, "unknown: this Redis does not say", mend)
+    if not int(info["aof_enabled"]):
+        loses = "only its last snapshot" if save else "nothing" if save == "" else "at most a snapshot"
+        return broken(check, f"there is no append-only file: a restart keeps {loses}", mend)
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return broken(
+            check, "the append-only file can't be written", "look for a full disk: df -h in its pod"
+        )
+    return ok(check, "append-only file")
+
+
+def eviction(info: Mapping[str, Any]) -> Finding:
+    policy = str(info.get("maxmemory_policy", "not told"))
+    if policy == "noeviction":
+        return ok("Redis eviction", policy)
+    what = f"maxmemory-policy is {policy}: when memory is full, Redis may forget sweeps, leases and the queue"
+    mend = "redis-cli CONFIG SET maxmemory-policy noeviction && redis-cli CONFIG REWRITE"
+    return warning("Redis eviction", what, mend)
+
+
+def mlflow(url: str, said: str) -> Finding:
+    """Since 3.5 it refuses whoever calls it by a name it was not told."""
+    mend = f"curl -i '{url}{EXPERIMENTS}'"
+    if "Host header" in said:
+        mend = f"start it with --allowed-hosts {urlsplit(url).netloc}, and the name that browsers use"
+    return broken("MLflow", f"{url}: {said}", mend)
+
+
+def dns(answered: Mapping[str, int], asked: int) -> list[Finding]:
+    """`answered`: how many of `asked` questions for each name were answered."""
+    look = "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide; getent hosts {}"
+    bad = [
+        (broken if count == 0 else warning)(
+            "DNS", f"{name} was resolved {count} times of {asked}", look.format(name)
+        )
+        for name, count in answered.items()
+        if count < asked
+    ]
+    return bad or [
+        ok("DNS", f"{listed(answered)}, {asked} times each" if answered else "no names to resolve")
+    ]
