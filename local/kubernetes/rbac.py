@@ -3,6 +3,7 @@
 Subjects are users and service accounts; groups, discovery and roles for paths are granted to nobody here.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ def user_of(request: web.Request, tokens: Mapping[str, str], store: Store) -> st
     header = request.headers.get("Authorization")
     if header is None:
         return ANONYMOUS
-    user = tokens.get(header.removeprefix("Bearer "), "")
+    user = tokens.get(re.sub("^bearer ", "", header, flags=re.IGNORECASE), "")
     account = user.removeprefix(ACCOUNT).split(":")
     if not user or (user.startswith(ACCOUNT) and not store.get("ServiceAccount", *account)):
         raise refusal(401, "Unauthorized", "Unauthorized")
