@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from bot.document import Node, read
 from bot.hints import listed
 from bot.models import UserError
+from bot.teams import MEMBER, Price, Team, read_prices, read_teams
 
-KEYS = ("repositories", "allowed_urls", "admins", "limits")
+KEYS = ("repositories", "allowed_urls", "admins", "limits", "teams", "prices")
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 EXAMPLE = "https://github.com/acme/digits.git"
 
@@ -34,6 +35,8 @@ class Config:
     allowed_urls: tuple[str, ...] = ()  # prefixes, each ending in a slash
     admins: tuple[str, ...] = ()  # Slack user ids
     limits: Limits = Limits()
+    teams: tuple[Team, ...] = ()
+    prices: tuple[Price, ...] = ()  # the first that fits a model is its price
 
 
 def parse_config(text: str, file: str) -> Config:
@@ -45,6 +48,8 @@ def parse_config(text: str, file: str) -> Config:
         allowed_urls=tuple(_prefix(item) for item in _list(keys.get("allowed_urls"))),
         admins=tuple(_user(item) for item in _list(keys.get("admins"))),
         limits=_limits(keys.get("limits")),
+        teams=read_teams(keys.get("teams")),
+        prices=read_prices(keys.get("prices")),
     )
     root.check()
     return config
@@ -101,7 +106,7 @@ def _prefix(node: Node) -> str:
 
 def _user(node: Node) -> str:
     user = node.text()
-    if user and not re.fullmatch(r"[UW][A-Z0-9]{2,}", user):
+    if user and not MEMBER.fullmatch(user):
         node.wrong(
             f'"{user}" is not a Slack member id such as U012ABC (profile, the three dots, copy member ID)'
         )

@@ -1,0 +1,79 @@
+"""Whose GPUs they are and what an hour of one costs: `teams:` and `prices:` of the configuration file."""
+
+import re
+from dataclasses import dataclass
+
+from bot.document import Node
+
+MEMBER = re.compile(r"[UW][A-Z0-9]{2,}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Team:
+    name: str
+    namespaces: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()  # Slack user ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    model: str  # a regular expression for the start of a GPU's model name
+    hourly: float  # of one GPU, in the currency of the house
+
+
+def team_of(teams: tuple[Team, ...], namespace: str, owner: str) -> str:
+    """A namespace of one team speaks for itself; in a shared one it is the owner's team. "" is nobody's."""
+    by_place = next((team.name for team in teams if namespace in team.namespaces), "")
+    return by_place or next((team.name for team in teams if owner and owner in team.members), "")
+
+
+def price_of(prices: tuple[Price, ...], model: str) -> float | None:
+    """Of one GPU for an hour, by the first pattern that fits; None: nobody has said."""
+    return next((price.hourly for price in prices if re.match(price.model, model)), None)
+
+
+def read_teams(node: Node | None) -> tuple[Team, ...]:
+    """Complains about a namespace or a person that two teams claim: hours may not count twice."""
+    teams = tuple(_team(name, each) for name, each in node.mapping().items()) if node else ()
+    for what in ("namespaces", "members"):
+        claimed: dict[str, str] = {}
+        for team in teams:
+            for each in getattr(team, what):
+                first = claimed.setdefault(each, team.name)
+                if node and first != team.name:
+                    node.value[team.name].wrong(f"{each} already belongs to {first}, see {what} there")
+    return teams
+
+
+def _team(name: str, node: Node) -> Team:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
+        node.wrong(f'"{name}" is not a name: use small letters, digits and dashes, 63 at most')
+    keys = node.mapping(("namespaces", "members"))
+    namespaces, members = ([*keys[key].items()] if key in keys else [] for key in ("namespaces", "members"))
+    return Team(
+        name=name,
+        namespaces=tuple(each.text() for each in namespaces),
+        members=tuple(_member(each) for each in members),
+    )
+
+
+def _member(node: Node) -> str:
+    member = node.text()
+    if member and not MEMBER.fullmatch(member):
+        node.wrong(f'"{member}" is not a Slack member id such as U012ABC')
+    return member
+
+
+def read_prices(node: Node | None) -> tuple[Price, ...]:
+    pairs = node.mapping().items() if node else ()
+    return tuple(_price(model, each) for model, each in pairs)
+
+
+def _price(model: str, node: Node) -> Price:
+    try:
+        re.compile(model)
+    except re.error as error:
+        node.wrong(f'"{model}" is not a regular expression: {error}')
+    if (hourly := float(node.number())) < 0:
+        node.wrong("a price can't be below zero")
+    return Price(model=model, hourly=hourly)

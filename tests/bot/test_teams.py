@@ -1,0 +1,75 @@
+"""Teams and prices in the configuration: what they mean, and where a mistake stands."""
+
+import pytest
+
+from bot.config import parse_config
+from bot.models import UserError
+from bot.teams import Price, Team, price_of, team_of
+
+HEAD = "repositories: {a: {url: https://x.org/a.git}}\n"
+VISION = Team(name="vision", namespaces=("vision", "vision-dev"), members=("U1A1", "U2A2"))
+SPEECH = Team(name="speech", members=("U3A3",))
+PRICES = (Price(model="NVIDIA H100.*", hourly=2.5), Price(model="NVIDIA", hourly=1.0))
+
+
+def test_both_are_read_in_their_order() -> None:
+    config = parse_config(
+        HEAD
+        + """\
+teams:
+  vision: {namespaces: [vision, vision-dev], members: [U1A1, U2A2]}
+  speech: {members: [U3A3]}
+prices:
+  "NVIDIA H100.*": 2.5
+  NVIDIA: 1
+""",
+        "c.yaml",
+    )
+    assert (config.teams, config.prices) == ((VISION, SPEECH), PRICES)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("teams:\n  Vision: {}", 'c.yaml:3: teams.Vision: "Vision" is not a name: use small letters'),
+        ("teams:\n  v: {member: [U1A1]}", "c.yaml:3: teams.v.member: this key is unknown. Did you mean"),
+        ("teams:\n  v: {members: [ada]}", 'c.yaml:3: teams.v.members[1]: "ada" is not a Slack member id'),
+        (
+            "teams:\n  v: {namespaces: [x]}\n  w: {namespaces: [x]}",
+            "c.yaml:4: teams.w: x already belongs to v, see namespaces there",
+        ),
+        (
+            "teams:\n  v: {members: [U11]}\n  w: {members: [U11]}",
+            "c.yaml:4: teams.w: U11 already belongs to v",
+        ),
+        ("prices:\n  A(: 1", 'c.yaml:3: prices.A(: "A(" is not a regular expression'),
+        ("prices:\n  A: -1", "c.yaml:3: prices.A: a price can't be below zero"),
+        ("prices:\n  A: much", 'c.yaml:3: prices.A: must be a number, not "much"'),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(text: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_config(HEAD + text, "c.yaml")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "owner", "team"),
+    [
+        ("vision", "", "vision"),
+        ("vision", "U3A3", "vision"),
+        ("sweeps", "U3A3", "speech"),
+        ("sweeps", "U9A9", ""),
+        ("sweeps", "", ""),
+    ],
+)
+def test_a_namespace_speaks_before_its_people(namespace: str, owner: str, team: str) -> None:
+    assert team_of((VISION, SPEECH), namespace, owner) == team
+
+
+@pytest.mark.parametrize(
+    ("model", "hourly"),
+    [("NVIDIA H100 80GB HBM3", 2.5), ("NVIDIA A10", 1.0), ("AMD MI300X", None), ("", None)],
+)
+def test_the_first_pattern_that_fits_is_the_price(model: str, hourly: float | None) -> None:
+    assert price_of(PRICES, model) == hourly
