@@ -25,9 +25,17 @@ def _url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _shown(url: str) -> str:
+    if "@" in urlsplit(url).netloc:
+        raise ValueError(
+            f"{_public(url)} may not have a user or a password: trials and people see the address"
+        )
+    return url
+
+
 def _host(text: str) -> str:
-    if "/" in text or not text:
-        raise ValueError(f"{_public(text)} should be HOST or HOST:PORT, without scheme and path")
+    if {"/", "@"} & {*text} or not text:
+        raise ValueError(f"{_public(text)} should be HOST or HOST:PORT, without scheme, user and path")
     return text
 
 
@@ -49,6 +57,7 @@ def _app_token(token: SecretStr) -> SecretStr:
 
 
 Url = Annotated[str, AfterValidator(_url)]
+ShownUrl = Annotated[Url, AfterValidator(_shown)]
 Host = Annotated[str, AfterValidator(_host)]
 
 
@@ -71,7 +80,7 @@ class PlanSettings(BaseSettings):
         default="ghcr.io/osscontainertools/kaniko:v1.28.3",
         description="Kaniko's executor; better mirrored into your registry and pinned by digest",
     )
-    mlflow_tracking_uri: Url = Field(
+    mlflow_tracking_uri: ShownUrl = Field(
         default="http://mlflow.invalid", description="MLflow, as trials and the bot reach it"
     )
 
@@ -114,11 +123,11 @@ class Settings(PlanSettings):
     image_registry_api: Host | None = Field(
         default=None, description="the registry as the bot asks it; IMAGE_REGISTRY when empty"
     )
-    mlflow_tracking_uri: Url = Field(description="MLflow, as trials and the bot reach it")
-    mlflow_ui_url: Url | None = Field(
+    mlflow_tracking_uri: ShownUrl = Field(description="MLflow, as trials and the bot reach it")
+    mlflow_ui_url: ShownUrl | None = Field(
         default=None, description="MLflow, as people's browsers reach it; MLFLOW_TRACKING_URI when empty"
     )
-    katib_ui_url: Url | None = Field(
+    katib_ui_url: ShownUrl | None = Field(
         default=None, description="Katib's UI, as people's browsers reach it; no link when empty"
     )
     worker_turns: int = Field(default=8, ge=1, description="how many sweeps one worker turns to at a time")

@@ -65,6 +65,10 @@ def test_a_door_to_slack_needs_its_own_secret(monkeypatch, mode, name, what):
         ("REDIS_URL", ":hunter2@redis:6379", "is not an address with a scheme"),
         ("IMAGE_REGISTRY", "https://registry", "should be HOST or HOST:PORT"),
         ("IMAGE_REGISTRY", "https://ada:hunter2@registry", "should be HOST or HOST:PORT"),
+        ("IMAGE_REGISTRY_PUSH", "ada:hunter2@registry", "should be HOST or HOST:PORT"),
+        ("MLFLOW_TRACKING_URI", "http://ada:hunter2@mlflow", "may not have a user or a password"),
+        ("MLFLOW_UI_URL", "http://hunter2@mlflow", "may not have a user or a password"),
+        ("KATIB_UI_URL", "http://ada:hunter2@katib", "may not have a user or a password"),
         ("IMAGE_REGISTRY_PLAIN_HTTP", "maybe", "boolean"),
         ("WORKER_TURNS", "0", "greater than or equal to 1"),
     ],
@@ -94,7 +98,7 @@ def test_every_secret_is_known_wherever_it_hides(monkeypatch):
         monkeypatch,
         SLACK_SIGNING_SECRET="5167",
         REDIS_URL="rediss://default:p%40ss@redis:6379/0",
-        MLFLOW_TRACKING_URI="https://url-token@mlflow",
+        SLACK_API_URL="https://url-token@slack/api",
         MLFLOW_UI_URL="https://mlflow.example/?password=in-query",
     )
     ours = {"xoxb-1", "xapp-1", "5167", "p%40ss", "p@ss", "url-token", "in-query"}
