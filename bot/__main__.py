@@ -90,6 +90,7 @@ def _plan(arguments: argparse.Namespace) -> int:
                     config.limits,
                     sweep=f"{request.name or request.space}-planned",
                     owner="nobody",
+                    delivery="none",
                 )
             )
         except GitUnavailable as error:

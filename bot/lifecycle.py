@@ -53,7 +53,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
         case Phase.BUILDING:
             return _building(sweep, seen, now)
         case Phase.PROVING:
-            return _running(_proving(_submitted(sweep, seen), seen, now), seen, now)
+            return _running(_proving(_submitted(sweep, seen, now), seen, now), seen, now)
         case Phase.RUNNING:
             return _running(sweep, seen, now)
         case Phase.STOPPING:
@@ -149,13 +149,17 @@ def _built(sweep: SweepRecord, now: datetime) -> Event:
     return Event(kind=EventKind.BUILD_DONE, seconds=(now - sweep.build_began).total_seconds())
 
 
-def _submitted(sweep: SweepRecord, seen: Observation) -> SweepRecord:
+def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    if seen.foreign:
+        return fail(sweep, f"an older experiment has the name {sweep.id}", now)
     if seen.experiment and not sweep.submitted:
         return sweep.says(Event(kind=EventKind.SUBMITTED), submitted=True)
     return sweep
 
 
 def _proving(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    if sweep.phase is not Phase.PROVING:
+        return sweep
     started = next((p for p in seen.pods if p.running_since), None)
     done = next((t for t in seen.trials if t.state is TrialState.SUCCEEDED), None)
     if started or done:

@@ -13,7 +13,14 @@ FOLDER = "sweeps"
 
 
 async def look_up(
-    git: Git, repository: Repository, request: SweepRequest, limits: Limits, *, sweep: str, owner: str
+    git: Git,
+    repository: Repository,
+    request: SweepRequest,
+    limits: Limits,
+    *,
+    sweep: str,
+    owner: str,
+    delivery: str,
 ) -> Order:
     """Raises UserError with what the person can mend, GitUnavailable when the git host does not answer."""
     tip = await git.resolve(repository.url, request.branch)
@@ -25,7 +32,7 @@ async def look_up(
     space = parse_space(text, f"{file}@{commit[:8]}", request, limits)
     subject = await git.subject(repository.url, commit)
     source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject)
-    return Order(sweep=sweep, owner=owner, request=request, source=source, space=space)
+    return Order(sweep=sweep, owner=owner, delivery=delivery, request=request, source=source, space=space)
 
 
 async def _missing(git: Git, repository: Repository, commit: str, request: SweepRequest) -> str:

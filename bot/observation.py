@@ -19,6 +19,7 @@ class Observation:
     build_shared: bool = False  # other sweeps wait for the same build
     build_trouble: Diagnosis | None = None
     experiment: Experiment | None = None
+    foreign: bool = False  # the experiment of this name is an older sweep's
     trials: tuple[Trial, ...] = ()
     jobs: tuple[Job, ...] = ()  # of trials
     pods: tuple[Pod, ...] = ()  # of trials

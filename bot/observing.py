@@ -15,7 +15,7 @@ from bot.planning import plan
 from k8s import kaniko
 from k8s.cluster import ApiError, Unreachable
 from k8s.jobs import Job, JobState, read_job
-from k8s.katib import EXPERIMENT_LABEL, MAIN, read_experiment, read_trial
+from k8s.katib import DELIVERY, EXPERIMENT_LABEL, MAIN, read_experiment, read_trial
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from k8s.pods import is_trial_pod, read_pod
 
@@ -39,7 +39,13 @@ async def _request(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) 
     try:
         repo = repository(sweep.request.repo, outside.config)
         order = await look_up(
-            outside.git, repo, sweep.request, outside.config.limits, sweep=sweep.id, owner=sweep.asker.user
+            outside.git,
+            repo,
+            sweep.request,
+            outside.config.limits,
+            sweep=sweep.id,
+            owner=sweep.asker.user,
+            delivery=sweep.delivery,
         )
         return Observation(asks=asks, plan=plan(order, outside.settings))
     except UserError as error:
@@ -89,6 +95,8 @@ async def _experiment(
         cluster.list("Job", ref.namespace, labels=ours),
         cluster.list("Pod", ref.namespace, labels=ours),
     )
+    if experiment and experiment["metadata"].get("annotations", {}).get(DELIVERY) != sweep.delivery:
+        return Observation(asks=asks, foreign=True)  # nothing of an older sweep is ours to count or to end
     space = plan_.space
     maximize = space.goal is Goal.MAXIMIZE
     build, shared = await _left_build(sweep, plan_, outside)

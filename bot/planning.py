@@ -10,7 +10,7 @@ from bot.config import Repository
 from bot.models import Goal, Parameter, SearchSpace, SweepPlan, SweepRequest, UserError
 from bot.settings import PlanSettings
 from k8s.kaniko import RECIPE_VERSION, BuildSpec, build_job
-from k8s.katib import ExperimentSpec, Feasible, experiment
+from k8s.katib import DELIVERY, ExperimentSpec, Feasible, experiment
 from k8s.names import label_value, name
 
 DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # stands in the plan until the registry knows better
@@ -32,6 +32,7 @@ class Order:
 
     sweep: str
     owner: str  # Slack user id
+    delivery: str  # of the command: tells this sweep's experiment from an older one of the same name
     request: SweepRequest
     source: Source
     space: SearchSpace
@@ -86,6 +87,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         sweep=order.sweep,
         labels={"sweepbot/owner": label_value(order.owner)},
         annotations={
+            DELIVERY: order.delivery,
             "sweepbot/repository": source.repository.url,
             "sweepbot/branch": order.request.branch,
             "sweepbot/commit": source.commit,

@@ -14,6 +14,7 @@ from enum import StrEnum
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest, Ref, timestamp, true_conditions
 
 MAIN = "main"
+DELIVERY = "sweepbot/delivery"  # annotation: the command that asked for this experiment
 TENSORBOARD_DIR = "/var/log/katib/tfevent/"
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"

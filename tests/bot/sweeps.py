@@ -38,7 +38,9 @@ SPACE = SearchSpace(
     ),
 )
 SOURCE = Source(repository=REPOSITORY, ref="refs/heads/main", commit=COMMIT, subject="Try a wider net")
-ORDER = Order(sweep="lr-brave-otter", owner=OWNER, request=REQUEST, source=SOURCE, space=SPACE)
+ORDER = Order(
+    sweep="lr-brave-otter", owner=OWNER, delivery="trigger-1", request=REQUEST, source=SOURCE, space=SPACE
+)
 PLAN = plan(ORDER, SETTINGS)
 
 

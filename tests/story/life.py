@@ -19,7 +19,7 @@ from bot.queue import Lease, Queue
 from bot.reconciler import turn
 from bot.slack import NotInChannel
 from bot.store import Store
-from k8s.cluster import ApiError
+from k8s.cluster import ApiError, Unreachable
 from k8s.objects import BUILD_LABEL
 from local.katib import Katib
 from local.katib.collector import Reported
@@ -177,7 +177,8 @@ class Life:
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
         self.slack = FakeSlack(invited=story.get("invited", True))
-        self.registry = FakeRegistry()
+        self.registry, self.git = FakeRegistry(), FakeGit(story.get("space", SPACE))
+        self.cluster = DirectCluster(self.kubernetes)
         if story.get("image"):
             self.registry.images = _AnyImage()
         self.store = Store(redis, prefix="life")
@@ -186,9 +187,9 @@ class Life:
                 name: Mortal(part, clock)
                 for name, part in {
                     "store": self.store,
-                    "cluster": DirectCluster(self.kubernetes),
+                    "cluster": self.cluster,
                     "registry": self.registry,
-                    "git": FakeGit(story.get("space", SPACE)),
+                    "git": self.git,
                     "slack": self.slack,
                     "results": FakeResults(),
                     "queue": Queue(redis, prefix="life:queue"),
@@ -200,6 +201,17 @@ class Life:
         )
 
     async def run(self) -> "Life":
+        async with self.started():
+            over = 0
+            for number in range(ROUNDS):
+                await self.round(worker=f"worker-{number}")
+                over += (await self.record()).phase.final
+                if over > AFTERWARDS:
+                    break
+            return self
+
+    @contextlib.asynccontextmanager
+    async def started(self):
         labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
         namespace = {"metadata": {"name": "sweeps", "labels": labels}}
         self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", **namespace})
@@ -208,13 +220,7 @@ class Life:
         try:
             first = a_sweep(delivery="trigger-1")
             await self.store.create(lambda i: replace(first, id=i), [SWEEP], "trigger-1")
-            over = 0
-            for number in range(ROUNDS):
-                await self._round(f"worker-{number}")
-                over += (await self.record()).phase.final
-                if over > AFTERWARDS:
-                    break
-            return self
+            yield self
         finally:
             await self.katib.close()
             await self.controllers.close()
@@ -224,10 +230,11 @@ class Life:
         self.last = await self.store.get(SWEEP) or self.last
         return self.last
 
-    async def _round(self, worker: str) -> None:
-        lease = Lease(SWEEP, worker, failures=0, key=f"life:lease:{worker}")
+    async def round(self, failures: int = 0, *, item: str = SWEEP, worker: str = "worker") -> None:
+        """One turn, and then some time passes. `failures`: of the turns before this one."""
+        lease = Lease(item, worker, failures=failures, key=f"life:lease:{worker}")
         await self.redis.set(lease.key, worker)
-        with contextlib.suppress(Died, ApiError):  # another worker takes the next turn
+        with contextlib.suppress(Died, ApiError, Unreachable):  # another worker takes the next turn
             await turn(lease, self.outside)
         await self.redis.delete(lease.key)
         await self._settle()

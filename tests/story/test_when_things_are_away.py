@@ -1,0 +1,124 @@
+"""Stories in which something outside fails, lives on from before, or refuses: the thread reads right."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot import durable
+from bot.models import Act, Ask, Phase
+from bot.slack import NotInChannel, NotTaken
+from k8s.cluster import ApiError, Unreachable
+from tests.bot.sweeps import OWNER, PLAN, a_sweep
+from tests.story.life import SWEEP, Clock, Life
+
+
+@pytest.fixture
+async def life(redis):
+    async with Life(redis, Clock(None), endless=True).started() as life:
+        yield life
+
+
+async def rounds(life, count, failures=0):
+    for _ in range(count):
+        await life.round(failures)
+
+
+async def cancel(life):
+    await life.store.ask(SWEEP, Ask(act=Act.CANCEL, user=OWNER, user_name="ada"))
+
+
+def has_its_image(life):
+    life.registry.images = {f"{PLAN.image_repository}:{PLAN.image_tag}": f"sha256:{'d' * 64}"}
+
+
+async def test_a_registry_that_is_down_is_told_once_and_cancel_still_works(life):
+    async def down(*_):
+        raise Unreachable("registry:5000 does not answer")
+
+    life.registry.digest = down
+    await rounds(life, 6, failures=6)
+    assert [text for text in life.slack.said if "registry:5000 does not answer" in text] == life.slack.said
+    assert len(life.slack.said) == 1
+    await cancel(life)
+    await rounds(life, 3)
+    assert (await life.record()).phase is Phase.CANCELLED
+    assert life.told()[-1].startswith(":no_entry_sign: Cancelled")
+
+
+async def test_a_git_host_that_is_down_is_told_privately(life):
+    async def down(*_):
+        raise Unreachable("git.example does not answer")
+
+    life.git.resolve = down
+    await rounds(life, 3, failures=6)
+    [(user, text)] = life.slack.whispers
+    assert (user, "git.example does not answer" in text) == (OWNER, True)
+
+
+async def test_the_name_of_an_older_sweep_is_left_to_it(life):
+    """Redis has forgotten it; its record, its experiment and its results are still in the cluster."""
+    older = a_sweep(Phase.SUCCEEDED, delivery="long-ago", submitted=True)
+    life.kubernetes.create(durable.config_map(older))
+    kept = life.kubernetes.get("ConfigMap", "sweeps", f"sweep-{SWEEP}")
+    await rounds(life, 4)
+    assert life.kubernetes.get("ConfigMap", "sweeps", f"sweep-{SWEEP}")["data"] == kept["data"]
+    assert (await life.record()).phase is Phase.REFUSED
+    [other] = await life.store.active()
+    assert other != SWEEP
+    assert other.startswith("lr-")
+    assert life.slack.whispers == []
+
+
+async def test_an_older_experiment_of_the_same_name_is_not_adopted(life):
+    older = replace(PLAN, experiment={**PLAN.experiment, "metadata": {**PLAN.experiment["metadata"]}})
+    older.experiment["metadata"]["annotations"] = {"sweepbot/delivery": "long-ago"}
+    has_its_image(life)
+    life.kubernetes.create(older.experiment)
+    await rounds(life, 8)
+    assert (await life.record()).phase is Phase.FAILED
+    assert "an older experiment" in life.slack.said[-1]
+
+
+async def test_a_refused_record_is_told_and_leaves_nothing(life):
+    async def forbidden(manifest):
+        raise ApiError(403, "Forbidden", 'configmaps is forbidden: User "sweepbot" cannot create')
+
+    life.cluster.create = forbidden
+    await rounds(life, 5)
+    [(user, text)] = life.slack.whispers
+    assert (user, "configmaps is forbidden" in text) == (OWNER, True)
+    assert (await life.record()).phase is Phase.REFUSED
+
+
+@pytest.mark.parametrize("error", [NotInChannel("C1"), NotTaken("invalid_blocks")])
+async def test_a_sweep_whose_channel_is_gone_goes_on_without_words(life, error):
+    await rounds(life, 4)
+
+    async def refused(*_):
+        raise error
+
+    life.slack.say = refused
+    await cancel(life)
+    await rounds(life, 6)
+    record = await life.record()
+    assert (record.phase, record.unsaid) == (Phase.CANCELLED, ())
+
+
+async def test_a_redis_that_forgot_loses_no_sweep_and_repeats_no_end(life):
+    has_its_image(life)
+    await rounds(life, 8)
+    assert (await life.record()).phase in {Phase.PROVING, Phase.RUNNING}
+    await life.redis.flushall()
+    await cancel(life)
+    await rounds(life, 8)
+    assert (await life.record()).phase is Phase.CANCELLED
+    said = list(life.slack.said)
+    await life.redis.flushall()
+    await rounds(life, 3)
+    assert life.slack.said == said
+
+
+async def test_an_ask_for_what_never_was_is_answered(life):
+    await life.store.ask("lr-no-such", Ask(act=Act.CANCEL, user=OWNER, user_name="ada"))
+    await life.round(item="lr-no-such")
+    assert "There is no sweep `lr-no-such`" in life.slack.whispers[0][1]
