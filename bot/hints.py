@@ -15,6 +15,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" There is {listed(names)}." if names else ""
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def listed(names: Iterable[str], last: str = "and") -> str:
     """`a, b and c`; a long list ends in its number."""
     names = list(names)

@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from bot.asks import hear
 from bot.config import Config
 from bot.health import Diagnosis, no_metrics, unreported
+from bot.hints import counted
 from bot.models import Ask, Event, EventKind, Goal, Phase, Progress, Result, SearchSpace, SweepRecord
 from bot.observation import Observation
 from bot.planning import image_with
@@ -115,7 +116,7 @@ def refuse(sweep: SweepRecord, why: str, now: datetime) -> SweepRecord:
 def not_extended(sweep: SweepRecord, why: str, now: datetime) -> SweepRecord:
     """Katib refused more trials; the sweep stays as it had ended."""
     event = Event(kind=EventKind.SUBMIT_REFUSED, text="extension", detail=why)
-    done = f"{sweep.progress.finished} trials are done"
+    done = _done(sweep.progress)
     return sweep.to(Phase.SUCCEEDED, now, event, reason=done, ending=Phase.SUCCEEDED, extending=False)
 
 
@@ -298,11 +299,15 @@ def _success_words(sweep: SweepRecord, experiment: Experiment) -> str:
     if experiment.reason == GOAL_REACHED:
         return "the target was reached"
     if experiment.reason == DRAINED:
-        return f"drained after {sweep.progress.finished} trials"
-    return f"{sweep.progress.finished} trials are done"
+        return f"drained after {counted(sweep.progress.finished, 'trial')}"
+    return _done(sweep.progress)
+
+
+def _done(progress: Progress) -> str:
+    return f"{counted(progress.finished, 'trial')} done"
 
 
 def _failure_words(experiment: Experiment, progress: Progress) -> str:
     if experiment.reason == "ExperimentFailed" or not experiment.message:
-        return f"{progress.failed} trials failed"
+        return f"{counted(progress.failed, 'trial')} failed"
     return f"Katib gave up: {experiment.message}"

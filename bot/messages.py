@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bot.hints import counted
 from bot.models import Event, EventKind, Phase, Progress, Result, SweepRecord
 from bot.mrkdwn import block, code, link, mention, plain
 from bot.planning import command_line
@@ -66,15 +67,12 @@ def _why(sweep: SweepRecord) -> str:
 
 def _what(sweep: SweepRecord) -> str:
     request, plan = sweep.request, sweep.plan
-    who = f"{mention(sweep.asker.user)} searches {code(request.space)} on {code(request.branch)}"
+    did = "searched" if sweep.phase.final else "searches"
+    who = f"{mention(sweep.asker.user)} {did} {code(request.space)} on {code(request.branch)}"
     if plan is None:
         return who
     subject = plain(plan.subject[:80])
-    return f"{who} at {code(plan.commit[:8])} {subject} · {_gpus(plan.gpus)} per trial"
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+    return f"{who} at {code(plan.commit[:8])} “{subject}” · {counted(plan.gpus, 'GPU')} per trial"
 
 
 def _search(sweep: SweepRecord) -> list[str]:
@@ -83,7 +81,8 @@ def _search(sweep: SweepRecord) -> list[str]:
     progress, total = sweep.progress, sweep.plan.space.max_trials
     lines = [f"{_bar(progress, total)}  {_counts(progress, total)}"]
     if progress.best:
-        lines.append(f"Best so far: {_result(sweep, progress.best)}")
+        best = "Best" if sweep.phase.final else "Best so far"
+        lines.append(f"{best}: {_result(sweep, progress.best)}")
     return lines
 
 
@@ -93,7 +92,7 @@ def _bar(progress: Progress, total: int) -> str:
 
 
 def _counts(progress: Progress, total: int) -> str:
-    parts = [f"{progress.finished} of {total} trials"]
+    parts = [f"{progress.finished} of {counted(total, 'trial')}"]
     parts += [
         f"{number} {word}"
         for number, word in (
@@ -195,8 +194,9 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     if sweep.plan is None:
         return ""
     space = sweep.plan.space
-    trials = f"{space.max_trials} trials, {space.parallel} at a time, {_gpus(sweep.plan.gpus)} each"
-    return f":microscope: Submitted to Katib: up to {trials}; {space.goal} {code(space.metric)}."
+    how = f"{space.parallel} at a time, {counted(sweep.plan.gpus, 'GPU')} each"
+    trials = counted(space.max_trials, "trial")
+    return f":microscope: Submitted to Katib: up to {trials}, {how}, to {space.goal} {code(space.metric)}."
 
 
 def _first_running(_: SweepRecord, happened: Event) -> str:
@@ -215,7 +215,8 @@ def _trial_failed(_: SweepRecord, happened: Event) -> str:
 def _better(sweep: SweepRecord, happened: Event) -> str:
     if happened.result is None:
         return ""
-    return f":chart_with_upwards_trend: {_result(sweep, happened.result)} ({code(happened.result.trial)})"
+    best = f"{_result(sweep, happened.result)} ({code(happened.result.trial)})"
+    return f":chart_with_upwards_trend: Best so far: {best}"
 
 
 def _trial_killed(_: SweepRecord, happened: Event) -> str:
@@ -231,7 +232,7 @@ def _draining(_: SweepRecord, happened: Event) -> str:
 
 def _extended(sweep: SweepRecord, happened: Event) -> str:
     total = sweep.plan.space.max_trials if sweep.plan else 0
-    return f":heavy_plus_sign: {mention(happened.by)} extended this sweep to {total} trials."
+    return f":heavy_plus_sign: {mention(happened.by)} extended this sweep to {counted(total, 'trial')}."
 
 
 def _trouble(sweep: SweepRecord, happened: Event) -> str:

@@ -24,10 +24,21 @@ def shown(sweep):
 def test_a_running_sweep_at_a_glance():
     assert shown(RUNNING).splitlines() == [
         ":runner: *lr-brave-otter* · Searching",
-        f"<@{OWNER}> searches `lr` on `main` at `01234567` Try a wider net · 1 GPU per trial",
+        f"<@{OWNER}> searches `lr` on `main` at `01234567` “Try a wider net” · 1 GPU per trial",
         "`██████████░░░░░░░░░░`  2 of 4 trials · 2 running · 1 waiting · 1 failed",
         "Best so far: `val_loss` *0.03125* with `lr=0.01 optimizer=adam`",
     ]
+
+
+def test_an_ended_sweep_is_in_the_past():
+    one = replace(RUNNING, progress=Progress(failed=1), plan=replace(PLAN, gpus=2))
+    ended = replace(one, phase=Phase.FAILED, reason="1 trial failed")
+    assert shown(ended).splitlines() == [
+        ":x: *lr-brave-otter* · Failed: 1 trial failed",
+        f"<@{OWNER}> searched `lr` on `main` at `01234567` “Try a wider net” · 2 GPUs per trial",
+        "`█████░░░░░░░░░░░░░░░`  1 of 4 trials · 1 failed",
+    ]
+    assert "\nBest: `val_loss` *0.03125*" in shown(replace(RUNNING, phase=Phase.CANCELLED))
 
 
 def test_links_appear_when_there_is_something_behind_them():
@@ -68,8 +79,8 @@ def test_every_kind_of_event_is_known():
 
 
 def test_the_end_shows_the_command_that_trains_the_best():
-    done = replace(RUNNING, phase=Phase.SUCCEEDED, reason="4 trials are done")
-    text = event(done, Event(kind=EventKind.SUCCEEDED, text="4 trials are done", result=BEST))
+    done = replace(RUNNING, phase=Phase.SUCCEEDED, reason="4 trials done")
+    text = event(done, Event(kind=EventKind.SUCCEEDED, text="4 trials done", result=BEST))
     assert "```\npython train.py --lr=0.01 --optimizer=adam\n```" in text
 
 

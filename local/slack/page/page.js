@@ -71,7 +71,7 @@ function paint() {
   $("title").textContent = (here.id[0] === "D" ? "" : "# ") + label(here);
   $("about").textContent = here.name === "random" ? "Sweepbot is not in this channel" : "";
   document.title = `${state.unread.size ? "• " : ""}${label(here)} – Local Slack`;
-  $("write").elements[0].placeholder = `Message ${$("title").textContent.replace("# ", "#")}, or type / for commands`;
+  $("write").elements[0].placeholder = `Message ${$("title").textContent.replace("# ", "#")} or type /`;
   list($("messages"), all.filter((one) => !reply(one)), false);
   const thread = all.filter((one) => state.thread && (one.ts === state.thread || one.thread_ts === state.thread));
   $("thread").hidden = !thread.length;

@@ -62,7 +62,7 @@ export const time = (ts) => new Date(ts * 1000).toLocaleTimeString("en", CLOCK);
 /** mrkdwn: code blocks, quotes and lists line by line, the rest inline. `names` gives a user's or channel's name. */
 export function mrkdwn(text, names) {
   return text.split(/```\n?([\s\S]+?)```\n?/).flatMap((part, at) => {
-    if (at % 2) return [h("pre", { tabIndex: 0 }, plain(part.replace(/\n$/, "")))];
+    if (at % 2) return [h("pre", {}, plain(part.replace(/\n$/, "")))];
     return part.replace(/\n$/, "").split("\n").map((line) => {
       const [, mark, rest] = line.match(/^(&gt;|>|\s*[•◦-](?= )|\s*\d+\.(?= ))?\s?([\s\S]*)$/);
       const quote = mark === "&gt;" || mark === ">";
