@@ -53,7 +53,9 @@ class Kubelet:
         there = found and self._pods.get(found["metadata"]["uid"])
         if not there:
             return ""
-        lines = (there.folder / f"{container}.log").read_text(errors="replace").splitlines(keepends=True)
+        text = (there.folder / f"{container}.log").read_text(errors="replace")
+        text = text.replace(f"{there.folder / container}/", "/")  # paths as the container knows them
+        lines = text.splitlines(keepends=True)
         return "".join(lines if tail_lines is None else lines[-tail_lines or len(lines) :])
 
     async def _follow(self) -> None:
