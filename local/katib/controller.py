@@ -10,12 +10,12 @@ import logging
 from local.katib import trials
 from local.katib.collector import MetricsStore
 from local.katib.progress import conclude, count_of, summarize
-from local.katib.status import begin, finalizing, finish, is_true, mark, owner, save, unmark
+from local.katib.status import begin, finalizing, finish, is_true, mark, unmark
 from local.katib.suggestions import ServiceError, Suggestions, objection
 from local.katib.templates import ReconcileError
 from local.katib.webhooks import restartable
 from local.kubernetes.kinds import Object, Refused
-from local.kubernetes.store import Store
+from local.kubernetes.store import Store, owner
 
 KINDS = ("Experiment", "Suggestion", "Trial")
 FINISHED = ("Succeeded", "Failed")
@@ -94,7 +94,7 @@ class Controller:
         else:
             status["currentOptimalTrial"] = {"observation": {}}
             begin(exp)
-        save(self._store, exp)
+        self._store.set_status(exp, exp["status"])
 
     def _follow(self, exp: Object) -> None:
         made = self._trials(exp)
@@ -135,7 +135,7 @@ class Controller:
         left = [one for one in given if one["name"] not in names]
         self._request(suggestion, len(left))
         suggestion["status"] |= {"suggestions": left, "suggestionCount": len(left)}
-        save(self._store, suggestion)
+        self._store.set_status(suggestion, suggestion["status"])
 
     def _create_trials(self, exp: Object, made: list[Object], count: int) -> None:
         suggestion = self._suggestion_of(exp)
@@ -177,7 +177,7 @@ class Controller:
         if is_true(suggestion, "DeploymentReady"):
             mark(suggestion, "DeploymentReady", why, "Deployment is not ready", "False")
         mark(suggestion, "Succeeded", "Experiment is succeeded", f"{why}, can't be restarted")
-        save(self._store, suggestion)
+        self._store.set_status(suggestion, suggestion["status"])
 
     def _suggestion(self, suggestion: Object) -> None:
         meta, status = suggestion["metadata"], suggestion["status"]
@@ -186,18 +186,18 @@ class Controller:
             return
         if not is_true(suggestion, "Created"):
             begin(suggestion)
-            save(self._store, suggestion)
+            self._store.set_status(suggestion, suggestion["status"])
             return
         mark(suggestion, "DeploymentReady", "DeploymentReady", "Deployment is ready")
         if not is_true(suggestion, "Running") and (why := objection(exp)):
             text = f"Validation failed: ValidateAlgorithmSettings Error: {why}"
             finish(suggestion, "Failed", "SuggestionFailed", text)
-            save(self._store, suggestion)
+            self._store.set_status(suggestion, suggestion["status"])
             return
         mark(suggestion, "Running", "SuggestionRunning", "Suggestion is running")
-        save(self._store, suggestion)
+        self._store.set_status(suggestion, suggestion["status"])
         given = status.get("suggestions", [])
         if (missing := suggestion["spec"]["requests"] - len(given)) > 0:
             given += self._services.next(suggestion, exp, missing)
             status |= {"suggestions": given, "suggestionCount": len(given)}
-        save(self._store, suggestion)
+        self._store.set_status(suggestion, suggestion["status"])

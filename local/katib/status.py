@@ -1,10 +1,10 @@
-"""What Katib's objects have in common: conditions, a finalizer, an owner.
+"""What Katib's objects have in common: conditions and a finalizer.
 
 A condition which changes moves to the end of the list, and some suggestion services only look at the last.
 """
 
 from local.kubernetes.kinds import Object, timestamp
-from local.kubernetes.store import Store
+from local.kubernetes.store import Store, place
 
 
 def conditions_of(obj: Object, *types: str) -> list[Object]:
@@ -44,31 +44,12 @@ def finish(obj: Object, type_: str, reason: str, message: str) -> None:
     mark(obj, type_, reason, message)
 
 
-def save(store: Store, obj: Object) -> None:
-    """Write the status as it now stands; a merge patch removes only what it names."""
-    place = obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"]
-    stored = (store.get(*place) or {}).get("status", {})
-    store.patch(*place, {"status": {**dict.fromkeys(stored), **obj["status"]}}, subresource="status")
-
-
 def finalizing(store: Store, obj: Object, finalizer: str) -> bool:
     """Whether this turn is about the finalizer: set on what is new, taken from what is being deleted."""
     meta = obj["metadata"]
     deleted, held = "deletionTimestamp" in meta, meta.get("finalizers", [])
     if deleted == (finalizer in held):
         left = [one for one in held if one != finalizer] if deleted else [*held, finalizer]
-        patch = {"metadata": {"finalizers": left or None}}
-        store.patch(obj["kind"], meta["namespace"], meta["name"], patch)
+        store.patch(*place(obj), {"metadata": {"finalizers": left or None}})
         return True
     return deleted
-
-
-def owner(obj: Object) -> Object:
-    own = {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        **own,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }

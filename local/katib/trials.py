@@ -7,10 +7,10 @@ import re
 
 from local.katib.collector import UNAVAILABLE, MetricsStore
 from local.katib.progress import TRIAL_ENDS, objective_value
-from local.katib.status import begin, conditions_of, finalizing, finish, is_true, mark, owner, save
+from local.katib.status import begin, conditions_of, finalizing, finish, is_true, mark
 from local.katib.templates import fill
 from local.kubernetes.kinds import Object, timestamp
-from local.kubernetes.store import Store
+from local.kubernetes.store import Store, owner
 
 EXPERIMENT = "katib.kubeflow.org/experiment"
 COMPONENT = "trial-controller"
@@ -50,7 +50,7 @@ def reconcile(store: Store, metrics: MetricsStore, trial: Object) -> None:
         begin(trial)
     elif (job := _job(store, trial)) and not is_true(trial, *TRIAL_ENDS):
         _observe(store, metrics, trial, job)
-    save(store, trial)
+    store.set_status(trial, trial["status"])
 
 
 def _job(store: Store, trial: Object) -> Object | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from local.kubernetes.kinds import KINDS, Cause, Kind, Object, bad_request, invalid
+from local.kubernetes.kinds import Cause, Kind, Object, bad_request, invalid
 from local.kubernetes.pods import JOB_DEFAULTS, check_containers, complete_pod, complete_pod_spec
 from local.kubernetes.schema import Decoding
 
@@ -27,10 +27,6 @@ NOT_QUALIFIED = (
 MOST_ANNOTATIONS = 256 * 1024
 MOST_DATA = 1024 * 1024
 COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-
-
-def kind_of(obj: Object) -> Kind:
-    return KINDS[obj["kind"]]
 
 
 def decoded(kind: Kind, obj: Object) -> Object:

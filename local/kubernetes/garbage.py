@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from local.kubernetes.kinds import Object
-from local.kubernetes.store import Store
+from local.kubernetes.store import Store, place
 
 OWNED = ("Pod", "Job", "Trial", "Suggestion", "Experiment", "ConfigMap", "Secret")
 BLOCKS = "foregroundDeletion"
@@ -28,10 +28,6 @@ def collect(store: Store, type_: str, obj: Object) -> None:
         for dependent in dependents(store, obj):
             store.delete(*place(dependent))
         _release(store, obj)
-
-
-def place(obj: Object) -> tuple[str, str, str]:
-    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def without_finalizer(store: Store, obj: Object, finalizer: str) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from local.kubernetes import garbage
-from local.kubernetes.garbage import place
 from local.kubernetes.kinds import KINDS, Object, Refused, clone, timestamp
-from local.kubernetes.store import Store
+from local.kubernetes.store import Store, owner, place
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 LONGEST_BACKOFF = 600.0
@@ -159,7 +158,7 @@ class Controllers:
         active, terminating = sum(not _verdict(pod) for pod in pods), sum(map(_is_terminating, pods))
         status = {**status, "active": active, "terminating": terminating}
         kept = {key: value for key, value in status.items() if value or key not in ("active", "conditions")}
-        self._store.update(*place(job), lambda old: {**old, "status": kept}, "status")
+        self._store.set_status(job, kept)
 
     def _say(self, job: Object, reason: str, message: str, type_: str = "Normal") -> None:
         self._store.record_event(job, type_, reason, message, "job-controller")
@@ -173,13 +172,11 @@ class Controllers:
 
 
 def _pod(job: Object) -> Object:
-    kind, namespace, name = place(job)
-    owner = {"apiVersion": job["apiVersion"], "kind": kind, "name": name, "uid": job["metadata"]["uid"]}
     meta = {
         **job["spec"]["template"]["metadata"],
-        "generateName": f"{name}-",
-        "namespace": namespace,
-        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        "generateName": f"{job['metadata']['name']}-",
+        "namespace": job["metadata"]["namespace"],
+        "ownerReferences": [owner(job)],
         "finalizers": [TRACKING],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": job["spec"]["template"]["spec"]}

@@ -13,7 +13,7 @@ from local.kubernetes import inputs, scheduler
 from local.kubernetes.container import Builtin, Container, Node
 from local.kubernetes.inputs import NotReady
 from local.kubernetes.kinds import Object, Refused, timestamp
-from local.kubernetes.store import Store
+from local.kubernetes.store import Store, place
 
 ADDRESS = "127.0.0.1"
 
@@ -144,22 +144,20 @@ class _Pod:
                 one.signal(number)
 
     def _remove(self) -> None:
-        meta = self.pod["metadata"]
         with suppress(Refused):
-            self.node.store.delete("Pod", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
+            self.node.store.delete(*place(self.pod), grace=0, uid=self.pod["metadata"]["uid"])
 
     def _event(self, type_: str, reason: str, message: str) -> None:
         self.node.store.record_event(self.pod, type_, reason, message, "kubelet")
 
     def _report(self) -> None:
         meta = self.pod["metadata"]
-        current = self.node.store.get("Pod", meta["namespace"], meta["name"])
+        current = self.node.store.get(*place(self.pod))
         if current and current["metadata"]["uid"] == meta["uid"]:
             phase = _phase([one.state for one in self.containers])
             statuses = [one.status for one in self.containers]
             status = {"phase": phase, "startTime": self.started, "containerStatuses": statuses}
-            args = ("Pod", meta["namespace"], meta["name"], {"status": status})
-            self.node.store.patch(*args, subresource="status")
+            self.node.store.set_status(current, {**current["status"], **status})
 
 
 def _phase(states: list[Object]) -> str:
@@ -185,5 +183,5 @@ def _register(store: Store, name: str, gpus: int) -> None:
     }
     addresses = [{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": name}]
     status = {"capacity": sizes, "allocatable": sizes, "conditions": [ready], "addresses": addresses}
-    store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
-    store.patch("Node", "", name, {"status": status}, subresource="status")
+    node = store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+    store.set_status(node, status)

@@ -73,9 +73,7 @@ def _listed(counts: dict[str, int]) -> str:
 
 def _set_scheduled(store: Store, pod: Object, said: Object) -> None:
     condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": timestamp()} | said
-    status = {"phase": "Pending", "conditions": [condition]}
-    meta = pod["metadata"]
-    store.patch("Pod", meta["namespace"], meta["name"], {"status": status}, subresource="status")
+    store.set_status(pod, {"phase": "Pending", "conditions": [condition]})
 
 
 def _selected(pod: Object, node: Object) -> bool:

@@ -28,7 +28,7 @@ from local.kubernetes.kinds import (
     timestamp,
 )
 
-__all__ = ["Change", "Hook", "Object", "Refused", "Store"]
+__all__ = ["Change", "Hook", "Object", "Refused", "Store", "owner", "place"]
 
 Key = tuple[str, str, str]
 Hook = Callable[[Object], Object]
@@ -82,7 +82,7 @@ class Store:
 
     def create(self, obj: Object) -> Object:
         """The object as stored. Raises Refused: 400, 404 (namespace), 409, 422, 500 or what a hook says."""
-        kind = checks.kind_of(obj)
+        kind = KINDS[obj["kind"]]
         new = checks.decoded(kind, obj)
         self._check_place(kind, new["metadata"])
         new = self._admitted(kind, _fresh(kind, new))
@@ -91,7 +91,7 @@ class Store:
             new["metadata"]["generation"] = 1
         checks.complete(kind, new)
         checks.check_new(kind, new)
-        if there := self._objects[kind.name].get(_key_of(new)):
+        if there := self._objects[kind.name].get(place(new)):
             raise already_exists(kind, there)
         return clone(self._commit("ADDED", new))
 
@@ -99,14 +99,17 @@ class Store:
         self, kind: str, namespace: str, name: str, patch: Object, *, subresource: str | None = None
     ) -> Object:
         """A JSON merge patch (RFC 7386). With subresource "status" only the status is written."""
-        return self.update(kind, namespace, name, lambda old: merge_patch(old, patch), subresource)
-
-    def update(
-        self, kind: str, namespace: str, name: str, change: Hook, subresource: str | None = None
-    ) -> Object:
-        """Write what `change` makes of a copy. Nothing changed, nothing written [02-put-same-noop]."""
         old = self._known(kind, namespace, name)
-        new = self._updated(KINDS[kind], old, change(clone(old)), subresource)
+        return self._write(old, merge_patch(clone(old), patch), subresource)
+
+    def set_status(self, obj: Object, status: Object) -> None:
+        """Replace the whole status of the object that has `obj`'s name."""
+        old = self._known(*place(obj))
+        self._write(old, {**old, "status": clone(status)}, "status")
+
+    def _write(self, old: Object, new: Object, subresource: str | None) -> Object:
+        """Nothing changed, nothing written [02-put-same-noop]."""
+        new = self._updated(KINDS[old["kind"]], old, new, subresource)
         meta = new["metadata"]
         if "deletionTimestamp" in meta and not meta.get("finalizers") and not _has_time(new):
             return clone(self._removed(new))
@@ -170,8 +173,8 @@ class Store:
 
     def record_event(self, about: Object, type_: str, reason: str, message: str, component: str) -> None:
         """A core/v1 Event; the same one again only raises its count. In a namespace that has gone, none."""
-        place = about["metadata"].get("namespace") or "default"
-        if not self.get("Namespace", "", place):
+        namespace = about["metadata"].get("namespace") or "default"
+        if not self.get("Namespace", "", namespace):
             return
         same = (about["metadata"]["uid"], type_, reason, message, component)
         key = self._events.get(same)
@@ -179,7 +182,8 @@ class Store:
             count = self._objects["Event"][key]["count"] + 1
             self.patch(*key, {"count": count, "lastTimestamp": timestamp()})
         else:
-            self._events[same] = _key_of(self.create(_event(about, place, type_, reason, message, component)))
+            event = _event(about, namespace, type_, reason, message, component)
+            self._events[same] = place(self.create(event))
 
     def _check_place(self, kind: Kind, meta: Object) -> None:
         if meta.get("resourceVersion"):
@@ -221,10 +225,10 @@ class Store:
         self.version += 1
         new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
         if type_ == "DELETED":
-            del self._objects[new["kind"]][_key_of(new)]
+            del self._objects[new["kind"]][place(new)]
             self._uids.discard(new["metadata"]["uid"])
         else:
-            self._objects[new["kind"]][_key_of(new)] = new
+            self._objects[new["kind"]][place(new)] = new
             self._uids.add(new["metadata"]["uid"])
         change = Change(self.version, type_, new, old)
         self._history.append(change)
@@ -233,7 +237,7 @@ class Store:
         return new
 
     def _removed(self, last: Object) -> Object:
-        self._commit("DELETED", last, self._objects[last["kind"]][_key_of(last)])
+        self._commit("DELETED", last, self._objects[last["kind"]][place(last)])
         return last
 
 
@@ -253,8 +257,15 @@ def _key(kind: str, namespace: str, name: str) -> Key:
     return (kind, namespace if KINDS[kind].namespaced else "", name)
 
 
-def _key_of(obj: Object) -> Key:
+def place(obj: Object) -> Key:
+    """Kind, namespace and name: what the methods of a Store take."""
     return _key(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def owner(obj: Object) -> Object:
+    """A reference for what this object owns."""
+    named = {"kind": obj["kind"], "name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
+    return {"apiVersion": obj["apiVersion"], **named, "controller": True, "blockOwnerDeletion": True}
 
 
 def _only(obj: Object, *keys: str) -> Object:
@@ -307,13 +318,13 @@ def _marked(kind: Kind, old: Object, propagation: str, grace: int | None) -> Obj
     return {**old, "metadata": meta}
 
 
-def _event(about: Object, place: str, type_: str, reason: str, message: str, component: str) -> Object:
+def _event(about: Object, namespace: str, type_: str, reason: str, message: str, component: str) -> Object:
     meta = about["metadata"]
     involved = _only(about, "kind", "apiVersion") | _only(meta, "namespace", "name", "uid", "resourceVersion")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": place},
+        "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": namespace},
         "involvedObject": involved,
         "reason": reason,
         "message": message,

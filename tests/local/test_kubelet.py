@@ -180,11 +180,11 @@ async def test_volumes_are_folders_that_containers_share(start):
     volumes = [{"name": "gen", "configMap": {"name": "gen"}}, {"name": "out", "emptyDir": {}}]
     mounts = [{"name": "gen", "mountPath": "/gen"}, {"name": "out", "mountPath": "/var/log/katib/tfevent/"}]
     write = sh("cat /gen/a.txt > /var/log/katib/tfevent/$$$$.pid", volumeMounts=mounts)
-    wait = "until cat /out/*.pid 2>/dev/null; do sleep 0.05; done"
+    wait = "until grep -h . /out/*.pid 2>/dev/null; do sleep 0.05; done"
     read = sh(wait, "reader", volumeMounts=[{"name": "out", "mountPath": "/out"}])
     cluster.run("share", write, read, volumes=volumes)
     await cluster.phase("share", "Succeeded")
-    assert cluster.log("share", "reader") == "hi"
+    assert cluster.log("share", "reader") == "hi\n"
 
 
 async def test_an_image_that_is_not_there_is_asked_for_again_and_again(start, images):
