@@ -2,8 +2,8 @@
 
 What is promised: no ask is lost and none has two effects, whatever becomes of workers; the turn of a dead
 worker is begun again within 1.25 of its lease. Of Redis' own death: with its append-only file it comes back
-with all it had written, in order, so as it once was. It writes before it answers, but may hold that back for two
-seconds while the disk is slow (appendfsync everysec): so much may be lost, and was asked for a moment ago.
+with all it had written, in order, so as it once was. It writes before it answers, but may hold that back for
+two seconds while the disk is slow (appendfsync everysec): so much may be lost, and was asked for just then.
 """
 
 import asyncio
