@@ -151,6 +151,9 @@ class Store:
         """The ids of all sweeps that have not ended."""
         return await self._members(self._key("active"))
 
+    async def is_active(self, sweep_id: str) -> bool:
+        return bool(await self._redis.sismember(self._key("active"), sweep_id))
+
     async def wait_for_build(self, build: str, sweep_id: str) -> None:
         async with self._redis.pipeline(transaction=True) as both:
             both.sadd(self._key("build", build), sweep_id)

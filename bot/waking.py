@@ -13,7 +13,7 @@ from bot.leader import lead
 from bot.outside import Outside
 from bot.probes import Broken
 from k8s.cluster import ApiError, Unreachable
-from k8s.objects import BUILD_LABEL, OURS, SWEEP_LABEL, Manifest
+from k8s.objects import BUILD_LABEL, OURS, SWEEP_LABEL, Manifest, still_live
 from k8s.watch import SILENCE, watch_forever
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Waking:
     async def fresh(self) -> str:
         """How old the picture may be. Raises Broken when that is more than a quiet cluster explains."""
         if not self._heard:
-            return "not leading: another worker watches"
+            return "not leading"
         kind, heard = min(self._heard.items(), key=lambda item: item[1])
         silent = monotonic() - heard
         if silent > STALE:
@@ -71,7 +71,9 @@ class Waking:
     async def _wake(self, obj: Manifest) -> None:
         labels = obj["metadata"].get("labels", {})
         if sweep := labels.get(SWEEP_LABEL):
-            await self._outside.wake(sweep, after=GATHER)
+            # A restart lists what every sweep has left behind. Ended ones only matter if something still lives.
+            if still_live(obj) or await self._outside.store.is_active(sweep):
+                await self._outside.wake(sweep, after=GATHER)
         elif build := labels.get(BUILD_LABEL):
             for waiting in await self._outside.store.waiting_for(build):
                 await self._outside.wake(waiting, after=GATHER)

@@ -8,6 +8,8 @@ Manifest = dict[str, Any]
 
 MANAGED_BY = "app.kubernetes.io/managed-by"  # "sweepbot" on everything made here: what the watches select
 SWEEP_LABEL = "sweepbot/sweep"  # on everything made for one sweep
+OWNER_LABEL = "sweepbot/owner"  # a Slack user id
+TEAM_LABEL = "sweepbot/team"
 BUILD_LABEL = "sweepbot/build"  # on build Jobs, which several sweeps may share
 GPU = "nvidia.com/gpu"  # the resource that trials ask for
 OURS = f"{MANAGED_BY}=sweepbot"
@@ -39,3 +41,11 @@ def moment(text: str | None) -> datetime | None:
 
 def timestamp(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+ENDS = {"Complete", "Failed", "Succeeded", "Killed", "EarlyStopped", "MetricsUnavailable"}
+
+
+def still_live(obj: Manifest) -> bool:
+    """Whether a pod, Job, trial or experiment has not come to its end."""
+    return obj.get("status", {}).get("phase") not in ENDS and not ENDS & true_conditions(obj).keys()
