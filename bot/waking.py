@@ -71,7 +71,7 @@ class Waking:
     async def _wake(self, obj: Manifest) -> None:
         labels = obj["metadata"].get("labels", {})
         if sweep := labels.get(SWEEP_LABEL):
-            # A restart lists what every sweep has left behind. Ended ones only matter if something still lives.
+            # A restart lists what every sweep left behind; ended ones matter only if something still lives.
             if still_live(obj) or await self._outside.store.is_active(sweep):
                 await self._outside.wake(sweep, after=GATHER)
         elif build := labels.get(BUILD_LABEL):
