@@ -1,8 +1,6 @@
 """Slack's calls over HTTP, from a client that signs as Slack does; and what strangers get."""
 
 import asyncio
-import hashlib
-import hmac
 import json
 import time
 from urllib.parse import urlencode
@@ -22,19 +20,7 @@ from handlers.door import Door
 from handlers.http import LARGEST, SLACK, Http, SlackCalls, served
 from local.slack import serve
 from tests.bot.sweeps import CONFIG, NOW, a_sweep
-
-SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
-FORM = "application/x-www-form-urlencoded"
-COMMAND = {
-    "command": "/sweep",
-    "text": "branch=main space=lr",
-    "trigger_id": "trigger-1",
-    "user_id": "U1",
-    "user_name": "ada",
-    "channel_id": "C1",
-    "team_id": "T1",
-    "response_url": "https://hooks.slack.com/commands/1",
-}
+from tests.handlers.signing import COMMAND, FORM, SECRET, call, signed
 
 
 @pytest.fixture
@@ -73,20 +59,6 @@ def listening(http, slack, door):
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
     http.slack = SlackCalls(build(web, door, signing_secret=SECRET), SECRET)
     return http.client
-
-
-def signed(body, *, secret=SECRET, at=None, version="v0"):
-    """The headers of Slack's call: https://docs.slack.dev/authentication/verifying-requests-from-slack"""
-    at = str(int(time.time() if at is None else at))
-    base = f"v0:{at}:".encode() + body
-    digest = hmac.new(secret.encode(), base, hashlib.sha256).hexdigest()
-    return {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"{version}={digest}", "Content-Type": FORM}
-
-
-async def call(client, form, **how):
-    body = urlencode(form).encode()
-    async with client.post(SLACK, data=body, headers=signed(body, **how)) as answer:
-        return answer.status, await answer.text()
 
 
 async def test_a_signed_command_starts_a_sweep(listening, door):

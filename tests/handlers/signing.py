@@ -1,0 +1,35 @@
+"""A client that signs as Slack does."""
+
+import hashlib
+import hmac
+import time
+from urllib.parse import urlencode
+
+from handlers.http import SLACK
+
+SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+FORM = "application/x-www-form-urlencoded"
+COMMAND = {
+    "command": "/sweep",
+    "text": "branch=main space=lr",
+    "trigger_id": "trigger-1",
+    "user_id": "U1",
+    "user_name": "ada",
+    "channel_id": "C1",
+    "team_id": "T1",
+    "response_url": "https://hooks.slack.com/commands/1",
+}
+
+
+def signed(body, *, secret=SECRET, at=None, version="v0"):
+    """The headers of Slack's call: https://docs.slack.dev/authentication/verifying-requests-from-slack"""
+    at = str(int(time.time() if at is None else at))
+    base = f"v0:{at}:".encode() + body
+    digest = hmac.new(secret.encode(), base, hashlib.sha256).hexdigest()
+    return {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"{version}={digest}", "Content-Type": FORM}
+
+
+async def call(client, form, **how):
+    body = urlencode(form).encode()
+    async with client.post(SLACK, data=body, headers=signed(body, **how)) as answer:
+        return answer.status, await answer.text()
