@@ -1,0 +1,50 @@
+"""The pictures of the README, taken again with SWEEPBOT_PICTURES=1: real sweeps, as their people see them."""
+
+import os
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from playwright.async_api import Page
+
+from tests.browser.conftest import Opened
+from tests.story.lab import Lab
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(not os.environ.get("SWEEPBOT_PICTURES"), reason="SWEEPBOT_PICTURES is not set"),
+]
+
+
+async def test_pictures(opened: Opened, lab: Lab) -> None:
+    lab.commit("Make the hidden layers wider", {"README.md": "# Digits\n"})
+    ada = await opened("ada")
+    lab.slack.say("grace", "sweeps", "the new layers are on main, who finds a good learning rate?")
+    sweep = await lab.sweep("branch=main gpus=1 space=lr")
+    await sweep.says("chart_with_upwards_trend")
+    await sweep.shows("Best so far", "2 running")
+    await picture(ada, "thread", sweep.id)
+    phone = await opened("ada", width=400, height=800)
+    await picture(phone, "phone", sweep.id, thread=False)
+    await sweep.click_cancel("ada")
+    await sweep.says("GPUs free")
+    await sweep.shows("Cancelled by")
+    await picture(ada, "cancelled", sweep.id)
+    linus = await opened("linus")
+    failing = await lab.sweep("branch=main gpus=1 space=crash", "linus")
+    await failing.shows("Failed")
+    await failing.says(":x:")
+    await picture(linus, "failure", failing.id)
+
+
+async def picture(page: Page, name: str, sweep: str, *, thread: bool = True) -> None:
+    parent = page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text=f"{sweep} ·")
+    if thread:
+        await parent.get_by_role("button", name="repl").click()
+    await page.mouse.move(640, 20)  # over nothing that would light up
+    shot = Image.open(BytesIO(await page.screenshot(animations="disabled", caret="hide"))).convert("RGB")
+    shot.quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
