@@ -20,8 +20,10 @@ class Server:
         await self.runner.cleanup()
 
 
-async def listen(app: web.Application, port: int = 0) -> Server:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+async def listen(app: web.Application, port: int = 0, *, hangs_up: bool = False) -> Server:
+    """`hangs_up`: a client that goes, or closing the server, ends what still answers it."""
+    patience = 0.1 if hangs_up else 1
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=hangs_up, shutdown_timeout=patience)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     return Server(f"127.0.0.1:{runner.addresses[0][1]}", runner)

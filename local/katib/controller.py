@@ -116,26 +116,8 @@ class Controller:
         active = count_of(status, "Pending") + count_of(status, "Running")
         ended = sum(count_of(status, end) for end in ("Succeeded", "Failed", "Killed"))
         wanted = parallel if most is None else min(parallel, most - ended)
-        if active > parallel:
-            self._delete_newest(exp, made, active - parallel)
-        elif wanted > active:
+        if wanted > active:
             self._create_trials(exp, made, wanted - active)
-
-    def _delete_newest(self, exp: Object, made: list[Object], count: int) -> None:
-        """Whatever their state, with their metrics [03-E2-lower-to-2]."""
-        suggestion = self._suggestion_of(exp)
-        if suggestion is None:
-            return
-        given = suggestion["status"].get("suggestions", [])
-        alive = {trial["metadata"]["name"] for trial in made}
-        names = [one["name"] for one in given if one["name"] in alive][-count:]
-        for name in names:
-            self._store.delete("Trial", exp["metadata"]["namespace"], name)
-            self._turn("Trial", exp["metadata"]["namespace"], name)
-        left = [one for one in given if one["name"] not in names]
-        self._request(suggestion, len(left))
-        suggestion["status"] |= {"suggestions": left, "suggestionCount": len(left)}
-        self._store.set_status(suggestion, suggestion["status"])
 
     def _create_trials(self, exp: Object, made: list[Object], count: int) -> None:
         suggestion = self._suggestion_of(exp)

@@ -18,19 +18,10 @@ from local.kubernetes.requests import Target
 from local.kubernetes.selectors import matcher
 from local.kubernetes.store import Store
 from local.kubernetes.watching import stream, version_of
+from local.serving import listen
 
 TOKEN = "local-admin"
-VERSION = {
-    "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.2",
-    "gitCommit": "8e16b12fda5b1dccc41a6de48b3e356cc7d5048b",
-    "gitTreeState": "",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "go1.27.3",
-    "compiler": "gc",
-    "platform": "linux/amd64",
-}
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"}
 Logs = Callable[[str, str, str, int | None], str]
 
 
@@ -44,31 +35,23 @@ class ApiServer:
         self.store = store
         self.tokens = {TOKEN: rbac.ADMIN}
         self.granted: set[rbac.Ask] = set()
-        self.url = ""
         self.logs: Logs | None = None
         self._pages = Pages()
-        app = web.Application(client_max_size=3 * 1024 * 1024)
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        # A watcher that hangs up ends its handler, and so does closing the server.
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
 
     async def start(self, port: int) -> None:
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", port).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-
-    async def close(self) -> None:
-        await self._runner.cleanup()
+        app = web.Application(client_max_size=3 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._server = await listen(app, port, hangs_up=True)
+        self.url, self.close = self._server.url, self._server.close
 
     def kubeconfig(self, path: Path, token: str = TOKEN) -> None:
         """Write a file that `KUBECONFIG` may name."""
-        context = {"cluster": "local", "user": "local", "namespace": "default"}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "local", "cluster": {"server": self.url}}],
             "users": [{"name": "local", "user": {"token": token}}],
-            "contexts": [{"name": "local", "context": context}],
+            "contexts": [{"name": "local", "context": {"cluster": "local", "user": "local"}}],
             "current-context": "local",
         }
         path.write_text(yaml.safe_dump(config, sort_keys=False))

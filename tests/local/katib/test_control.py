@@ -143,13 +143,7 @@ async def test_a_finished_experiment_can_be_extended_as_recorded(world):
     assert world.status()["trials"] == recorded["trials"]
 
 
-async def test_lowering_parallel_deletes_the_newest_whatever_their_state(world):
+async def test_lowering_parallel_which_would_delete_trials_is_refused(world):
     await world.experiment(maxTrialCount=9, parallelTrialCount=5)
-    oldest = world.trials()[:2]
-    newest = world.trials()[-1]
-    await world.succeed(newest)
-    await world.patch("Experiment", "sweep", {"spec": {"parallelTrialCount": 2}})
-    assert world.status()["trials"] == 2
-    assert world.trials() == oldest
-    assert world.store.get("Suggestion", "kaniko", "sweep")["spec"]["requests"] == 2
-    assert world.katib.metrics.observation(newest, "loss") is None
+    with pytest.raises(Refused, match="the local Katib refuses to delete trials"):
+        world.store.patch("Experiment", "kaniko", "sweep", {"spec": {"parallelTrialCount": 2}})
