@@ -160,7 +160,7 @@ def _edit_rules(spec: Object, old: Object) -> Iterator[Rule]:
     most = spec.get("maxTrialCount")
     used_up = most is not None and most <= old.get("status", {}).get("trials", 0)
     yield used_up, invalid("spec.maxTrialCount", most, "must be greater than status.trials count")
-    lowered = spec["parallelTrialCount"] < old["spec"]["parallelTrialCount"]
+    lowered = 0 < spec["parallelTrialCount"] < old["spec"]["parallelTrialCount"]
     yield lowered, "the local Katib refuses to delete trials, as a lower spec.parallelTrialCount would do"
     others = (spec.keys() | old["spec"].keys()) - set(COUNTS)
     yield any(spec.get(key) != old["spec"].get(key) for key in others), f"spec: Forbidden: {EDITABLE}"
