@@ -172,7 +172,7 @@ class Cluster:
         try:
             await self._call("DELETE", _path(ref.kind, ref.namespace, ref.name), body=body)
         except ApiError as error:
-            if error.status == 404 or error.stale:
+            if error.status == 404 or (uid and error.stale):
                 return False
             raise
         return True

@@ -82,7 +82,8 @@ async def place(cluster: Cluster, needs: str, request: pytest.FixtureRequest) ->
     labels = {} if request.node.get_closest_marker("unlabelled") else ADMITTED
     meta = {"name": place.namespace, "labels": labels}
     try:
-        await http.send("POST", "/api/v1/namespaces", {"metadata": meta})
+        made = await http.send("POST", "/api/v1/namespaces", {"metadata": meta})
+        assert made.status == 201, made.body
         if needs and ELSEWHERE and await _katib_of(place) != needs:
             pytest.skip(LACKS[needs])
         yield place

@@ -144,6 +144,13 @@ async def test_a_deletion_takes_all_it_owns_along(replaying, name, deleted):
     assert (sent["propagationPolicy"], sent["preconditions"]) == ("Background", {"uid": "u-1"})
 
 
+async def test_a_deletion_that_conflicts_without_a_uid_is_no_absence(replaying):
+    cluster, _ = await replaying("02-delete-precond-uid")
+    with pytest.raises(ApiError) as caught:
+        await cluster.delete(REF)
+    assert caught.value.stale
+
+
 async def test_a_merge_patch_says_that_it_is_one(replaying):
     cluster, asked = await replaying("03-job-create")
     await cluster.merge(EXPERIMENT, {"status": {"conditions": []}}, subresource="status")
