@@ -88,6 +88,17 @@ async def test_many_sleeping_workers_get_one_item_each(queue, redis, wait_until)
         await queue.done(lease)
 
 
+async def test_whoever_takes_an_item_and_leaves_others_wakes_the_next(queue, redis):
+    for item in "ab":
+        await queue.add(item)
+    leases = [await got(queue)]
+    assert await redis.llen("sweepbot:queue:wake") == 1
+    leases.append(await got(queue))
+    assert await redis.llen("sweepbot:queue:wake") == 0
+    for lease in leases:
+        await queue.done(lease)
+
+
 async def test_a_worker_cancelled_in_its_sleep_takes_nothing_along(queue, redis, wait_until):
     waiting = asyncio.create_task(queue.get(wait=20))
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
