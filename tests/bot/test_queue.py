@@ -213,11 +213,12 @@ async def test_a_held_lease_lasts_as_long_as_the_body(redis, wait_until):
     queue = Queue(redis, lease=1.5)
     await queue.add("a")
     lease = await got(queue)
-    ends = set()
+    keys, turns = set(), set()  # when the lease's key and the item's turn were to end
 
     async def renewed_twice():
-        ends.add(await redis.pexpiretime(queue.lease_key("a")))
-        return len(ends) > 2
+        keys.add(await redis.pexpiretime(queue.lease_key("a")))
+        turns.add(await redis.zscore("sweepbot:queue:running", "a"))
+        return len(keys) > 2 and len(turns) > 2
 
     async with queue.held(lease):
         await wait_until(renewed_twice, "the lease was renewed twice")
