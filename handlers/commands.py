@@ -11,6 +11,7 @@ from slack_bolt.async_app import AsyncAck
 from bot.access import may_examine
 from bot.doctor import ITEM
 from bot.identity import candidates
+from bot.logs import about
 from bot.models import Act, Ask, Asker, SweepRecord, SweepRequest, UserError
 from bot.mrkdwn import code, plain
 from bot.request import ACTS, HELP, parse, parse_act
@@ -99,4 +100,6 @@ async def _take(door: Door, command: dict[str, Any], request: SweepRequest) -> S
     async with asyncio.timeout(PATIENCE):
         record, _ = await door.store.create(named, ids, delivery)
         await door.queue.add(record.id)
+    with about(record.id):
+        log.info("%s asks for it in %s", asker.user, asker.channel)
     return record

@@ -1,5 +1,7 @@
 """Commands and clicks through Bolt's own dispatch: queued durably, then acknowledged, once."""
 
+import json
+import logging
 from dataclasses import replace
 
 import pytest
@@ -7,6 +9,7 @@ from redis.exceptions import ConnectionError as RedisDown
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.logs import JsonLines, Mask
 from bot.messages import CANCEL
 from bot.models import Act, Phase
 from bot.queue import Queue
@@ -67,6 +70,20 @@ async def test_a_command_is_stored_and_queued_before_it_is_acknowledged(app, doo
     assert (answer.status, lease.item in answer.body) == (200, True)
     sweep = await door.store.get(lease.item)
     assert (sweep.phase, sweep.request.gpus, sweep.asker.channel) == (Phase.RECEIVED, 2, "C1")
+
+
+async def test_the_log_tells_who_asked_for_what(app, door, caplog):
+    lines = JsonLines(Mask([]))
+    caplog.handler.setFormatter(lines)
+    caplog.set_level(logging.INFO)
+    await app.async_dispatch(a_command("branch=main space=lr"))
+    [sweep] = await door.store.active()
+    await app.async_dispatch(a_click(sweep))
+    said = [json.loads(line) for line in caplog.text.splitlines()]
+    assert [(line["sweep"], line["message"]) for line in said if "sweep" in line] == [
+        (sweep, "U1 asks for it in C1"),
+        (sweep, "U1 asks to cancel it"),
+    ]
 
 
 async def test_a_repeated_delivery_starts_nothing_twice(app, door):
