@@ -1,0 +1,96 @@
+"""docs/install.md only names what there is, and what it makes people write is understood."""
+
+import asyncio
+import os
+import re
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from bot.config import parse_config
+from bot.settings import Settings
+from tests.deploy.rendered import render
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "install.md").read_text()
+WRITTEN = dict(re.findall(r"cat > (deploy/mine/\S+) <<'END'\n(.*?)\nEND\n", GUIDE, re.DOTALL))
+MANIFESTS = sorted((ROOT / "examples" / "cluster").glob("*.yaml"))
+
+
+def test_every_file_it_names_is_there():
+    named = set(re.findall(r"(?<!\w/)\b((?:deploy|examples|docs)/[\w./-]*\w)", GUIDE))
+    assert named >= {"deploy/slack/manifest-socket.yaml", "examples/cluster/registry.yaml"}
+    assert not [path for path in named if not path.startswith("deploy/mine") and not (ROOT / path).exists()]
+
+
+def test_every_setting_it_names_is_one():
+    settings = {name.upper() for name in Settings.model_fields} | {"REDIS_PASSWORD"}
+    named = set(re.findall(r"\b(?:IMAGE|SLACK|REDIS|MLFLOW|K8S|KATIB)_[A-Z_]+\b", GUIDE))
+    assert named <= settings
+
+
+def test_the_configuration_it_shows_is_understood():
+    config = parse_config(WRITTEN["deploy/mine/config.yaml"], "config.yaml")
+    assert config.admins == ("U012ABCDEF",)
+
+
+def test_the_folder_it_shows_renders_with_its_values(tmp_path):
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    (tmp_path / "deploy" / "mine").mkdir()
+    for file, text in WRITTEN.items():
+        (tmp_path / file).write_text(text)
+    objects = render(tmp_path / "deploy" / "mine")
+    [work] = [o for o in objects if (o["kind"], o["metadata"]["name"]) == ("Deployment", "sweepbot-work")]
+    [container] = work["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.registry.svc:5000/sweepbot:0.1.0"
+    [settings] = [o for o in objects if o["metadata"]["name"].startswith("sweepbot-settings")]
+    assert settings["data"]["IMAGE_REGISTRY"] == "registry.registry.svc:5000"
+    assert "sweepbot-doctor" in {o["metadata"]["name"] for o in objects if o["kind"] == "ClusterRole"}
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+def test_the_example_manifests_pin_images_and_serve_the_addresses_it_names(file):
+    objects = list(yaml.safe_load_all(file.read_text()))
+    images = re.findall(r"image: (\S+)", file.read_text())
+    assert all(re.search(r":v?\d+\.\d+", image) for image in images)
+    for service in [o for o in objects if o["kind"] == "Service"]:
+        name, place = service["metadata"]["name"], service["metadata"]["namespace"]
+        assert f"{name}.{place}.svc:{service['spec']['ports'][0]['port']}" in GUIDE
+
+
+@pytest.mark.slow
+async def test_mlflow_started_as_its_manifest_says_knows_the_name_it_is_called_by(tmp_path, wait_until):
+    [server] = [o for o in yaml.safe_load_all(MANIFESTS[0].read_text()) if o["kind"] == "Deployment"]
+    _, *arguments = server["spec"]["template"]["spec"]["containers"][0]["args"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    changed = {"/data": str(tmp_path), "--port=5000": f"--port={port}", "0.0.0.0": "127.0.0.1"}  # noqa: S104
+    for old, new in changed.items():
+        arguments = [argument.replace(old, new) for argument in arguments]
+    command = [sys.executable, "-m", "mlflow", *arguments]
+    env = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # its job runner takes half a minute
+    quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
+    process = await asyncio.create_subprocess_exec(*command, env=env, start_new_session=True, **quiet)
+    url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/search?max_results=1"
+
+    async def status(host):
+        try:
+            async with web.get(url, headers={"Host": host}) as answer:
+                return answer.status
+        except aiohttp.ClientError:
+            return 0
+
+    try:
+        async with aiohttp.ClientSession() as web:
+            await wait_until(lambda: status("localhost:1"), "MLflow answers", seconds=60)
+            hosts = ("mlflow.mlflow.svc:5000", "localhost:5000", "mlflow:5000")
+            assert [await status(host) for host in hosts] == [200, 200, 403]
+    finally:
+        os.killpg(process.pid, 15)
+        await process.wait()
