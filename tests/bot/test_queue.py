@@ -120,6 +120,15 @@ async def test_a_delayed_item_wakes_a_sleeping_worker_when_it_is_due(queue, redi
     assert await drain(queue) == ["later"], "a plain add wins over a delay"
 
 
+async def test_of_two_delays_the_shorter_counts(queue, redis):
+    for seconds in (1000, 10, 1000):
+        await queue.add_after("a", seconds)
+    second, _ = await redis.time()
+    assert await redis.zscore("sweepbot:queue:delayed", "a") < (second + 11) * 1000
+    await queue.add("a")
+    assert await drain(queue) == ["a"]
+
+
 async def test_failures_delay_an_item_twice_as_long_each_time_up_to_five_minutes(queue):
     for failures, longest in enumerate([1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]):
         await queue.add("a")
