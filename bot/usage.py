@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+BUSY = 0.01  # from this share on a GPU works: its engine's counter has a floor of noise
+ENOUGH = 0.8  # of the samples there should be, or nothing is said
+HALF_HOUR = timedelta(minutes=30)  # what idle is judged by
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU of a pod, or one MIG slice. A share is None when less than 80 % of its samples are there."""
+    """One GPU of a pod, or one MIG slice.
+
+    Shares are of the window, or of the time since the pod's start where that is shorter. They are None when
+    less than 80 % of the samples of that time are there.
+    """
 
     device: str  # UUID; with the slice's id behind a slash for MIG
     model: str = ""  # "NVIDIA A100-SXM4-80GB", for a slice "NVIDIA A100-SXM4-80GB MIG 3g.40gb"
@@ -36,7 +43,7 @@ class PodUse:
     gpus: tuple[
         Gpu, ...
     ] = ()  # those that were seen at work or idle; fewer than `allocated` when not all were
-    busy_ever: bool | None = None  # since `started`; None when there are gaps that might hide it
+    busy_ever: bool | None = None  # in its life, a day at most; None when gaps might hide it
     cpu_requested: float | None = None  # cores
     cpu_mean: float | None = None  # cores, over the window
     ram_requested: float | None = None  # bytes
@@ -67,7 +74,7 @@ class NodeUse:
 
 @dataclass(frozen=True, kw_only=True)
 class HourUse:
-    """One pod's GPU-hours in one hour; one that moved to another node or model has a line for each.
+    """One pod's GPU-hours in one hour.
 
     Used counts each moment by the share the GPU is busy. Idle is whole half hours of the clock without any
     work: what lies between the two are pauses between batches, checkpoints, starts and ends.

@@ -1,0 +1,233 @@
+"""GPU use as Prometheus knows it: every past hour, and each answer one query for all pods."""
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from statistics import median
+
+from bot import promql
+from bot.hours import HOUR
+from bot.owners import NOBODYS, Owners, Place, Whose
+from bot.prometheus import Device, Prometheus, Row
+from bot.usage import BUSY, ENOUGH, HALF_HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse
+
+USUAL_STEP = 30  # seconds between two scrapes, until there are samples to tell
+A_DAY = 86400
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A GPU's samples in a window."""
+
+    device: Device
+    samples: float
+    peak: float
+    total: float
+    p95: float
+
+    def judged(self, expected: float) -> Gpu:
+        _, _, name, model = self.device
+        if self.samples < ENOUGH * expected:
+            return Gpu(device=name, model=model)
+        return Gpu(device=name, model=model, peak=self.peak, mean=self.total / self.samples, p95=self.p95)
+
+
+class PrometheusSource:
+    """`step`: seconds between two scrapes of dcgm-exporter; measured when 0."""
+
+    def __init__(
+        self, prometheus: Prometheus, owners: Owners, now: Callable[[], datetime], step: int = 0
+    ) -> None:
+        self._ask, self._times, self._owners, self._now = prometheus.ask, prometheus.times, owners, now
+        self._fixed_step, self._step = step, step or USUAL_STEP
+
+    async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
+        at, seconds = self._now(), round(window.total_seconds())
+        held, seen, started = await asyncio.gather(
+            self._ask(promql.HELD, at), self._seen(at, seconds), self._by_place(promql.STARTED, at)
+        )
+        cpu, cpu_mean, ram, ram_peak = await asyncio.gather(
+            self._by_place(promql.requested("cpu"), at),
+            self._by_place(promql.cpu_used(seconds), at),
+            self._by_place(promql.requested("memory"), at),
+            self._by_place(promql.ram_peak(seconds), at),
+        )
+        holders = {row.place: row for row in held if row.value}
+        ages = {place: at.timestamp() - since for place, since in started.items()}
+        step, whose = await self._scraped_each(at), await self._whose(at, list(holders))
+        used = await self._used(at, {place: seen[place] for place in holders}, ages, step)
+        return tuple(
+            PodUse(
+                namespace=place[0],
+                pod=place[1],
+                node=row.labels.get("node", ""),
+                **vars(whose[place]),
+                started=datetime.fromtimestamp(started[place], UTC) if place in started else None,
+                allocated=round(row.value),
+                gpus=tuple(gpu.judged(min(seconds, ages.get(place, seconds)) / step) for gpu in seen[place]),
+                busy_ever=used[place],
+                cpu_requested=cpu.get(place),
+                cpu_mean=cpu_mean.get(place),
+                ram_requested=ram.get(place),
+                ram_peak=ram_peak.get(place),
+            )
+            for place, row in sorted(holders.items())
+        )
+
+    async def nodes(self) -> tuple[NodeUse, ...]:
+        at = self._now()
+        physical, allocatable, held, cordoned, not_ready = await asyncio.gather(
+            self._by_node(promql.PHYSICAL, at),
+            self._by_node(promql.ALLOCATABLE, at),
+            self._by_node(promql.HELD, at),
+            self._by_node(promql.CORDONED, at),
+            self._by_node(promql.NOT_READY, at),
+        )
+        models = await self._models(at)
+        return tuple(
+            NodeUse(
+                node=node,
+                model=models.get(node, ""),
+                physical=round(physical[node]),
+                allocatable=round(allocatable.get(node, 0)),
+                allocated=round(held.get(node, 0)),
+                ready=node not in not_ready,
+                cordoned=node in cordoned,
+            )
+            for node in sorted(physical)
+            if physical[node]
+        )
+
+    async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
+        end = start + HOUR
+        step = await self._scraped_each(self._now())
+        held, observed, used, late, early = await asyncio.gather(
+            self._ask(promql.HELD_HOURS, end),
+            self._ask(promql.observed_hours(step), end),
+            self._ask(promql.used_hours(step), end),
+            self._ask(promql.idle_half(step), end),
+            self._ask(promql.idle_half(step), start + HALF_HOUR),
+        )
+        totals = (promql.CAPACITY_HOURS, promql.LOST_HOURS, promql.CLOSED_HOURS, promql.COVERAGE)
+        capacity, lost, closed, coverage = [
+            sum(row.value for row in await self._ask(query, end)) for query in totals
+        ]
+        models = await self._models(end)
+        allocated, node = _sums(held), {row.place: row.labels.get("node", "") for row in held}
+        seen, busy, idle = _sums(observed), _sums(used), _sums(late + early)
+        model = {row.place: row.model for row in observed}
+        whose = await self._whose(end, [place for place, hours in allocated.items() if hours])
+        uses = tuple(
+            HourUse(
+                hour=start,
+                namespace=place[0],
+                pod=place[1],
+                node=node[place],
+                owner=who.owner,
+                team=who.team,
+                sweep=who.sweep,
+                model=model.get(place) or models.get(node[place], ""),
+                allocated=allocated[place],
+                # A GPU may keep the label of a pod that has ended, until its kubelet forgets it.
+                observed=min(seen[place], allocated[place]),
+                used=min(busy[place], allocated[place]),
+                idle=min(idle[place], allocated[place]),
+            )
+            for place, who in sorted(whose.items())
+        )
+        return uses, HourCapacity(
+            hour=start,
+            capacity=capacity,
+            allocated=sum(allocated.values()),
+            unhealthy=lost + closed,
+            coverage=min(coverage, 1.0),
+        )
+
+    async def _seen(self, at: datetime, seconds: int) -> dict[Place, list[Seen]]:
+        samples, peak, total, p95 = await asyncio.gather(
+            *(
+                self._by_device(query(seconds), at)
+                for query in (promql.samples, promql.peak, promql.total, promql.p95)
+            )
+        )
+        found: dict[Place, list[Seen]] = defaultdict(list)
+        for device in sorted(samples):
+            if device in peak and device in total and device in p95:  # not between two scrapes
+                seen = Seen(device, samples[device], peak[device], total[device], p95[device])
+                found[device[0], device[1]].append(seen)
+        return found
+
+    async def _used(
+        self, at: datetime, seen: dict[Place, list[Seen]], ages: dict[Place, float], step: int
+    ) -> dict[Place, bool | None]:
+        """Whether they ever were at work: a longer look at those that are not."""
+        quiet = {place for place, gpus in seen.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
+        life = min(A_DAY, max((round(ages[place]) for place in quiet & ages.keys()), default=0) + step)
+        which = "|".join(sorted({gpu.device[2].partition("/")[0] for place in quiet for gpu in seen[place]}))
+        peak, samples = {}, {}
+        if quiet:
+            peak = await self._by_device(promql.peak(life, which), at)
+            samples = await self._by_device(promql.samples(life, which), at)
+
+        def ever(place: Place) -> bool | None:
+            devices = [gpu.device for gpu in seen[place]]
+            if place not in quiet:
+                return True if devices else None
+            if any(peak.get(device, 0) >= BUSY for device in devices):
+                return True
+            expected = ENOUGH * min(ages.get(place, math.inf), life) / step
+            return False if all(samples.get(device, 0) >= expected for device in devices) else None
+
+        return {place: ever(place) for place in seen}
+
+    async def _whose(self, at: datetime, places: list[Place]) -> dict[Place, Whose]:
+        """By the labels that kube-state-metrics exports where it is told to, else as remembered."""
+        said = {
+            row.place: Whose(
+                owner=row.labels.get("label_sweepbot_owner", ""),
+                team=row.labels.get("label_sweepbot_team", ""),
+                sweep=row.labels.get("label_sweepbot_sweep", ""),
+                trial=row.labels.get("label_katib_kubeflow_org_trial", ""),
+            )
+            for row in await self._ask(promql.WHOSE, at)
+        }
+        said = {place: whose for place, whose in said.items() if whose != NOBODYS}
+        return await self._owners.of(at, places, said)
+
+    async def _models(self, at: datetime) -> dict[str, str]:
+        """By node: dcgm-exporter knows it as its host's name, in a label that was renamed."""
+        rows = sorted(await self._ask(promql.MODELS, at), key=lambda row: row.value)
+        return {row.labels.get("Hostname") or row.labels.get("hostname", ""): row.model for row in rows}
+
+    async def _scraped_each(self, at: datetime) -> int:
+        """Seconds. As the samples lie; while there are none, as known before."""
+        if self._fixed_step:
+            return self._fixed_step
+        for longest in await self._ask(promql.LONGEST, at):
+            moments = await self._times(promql.samples_of(longest.labels), at)
+            gaps = [later - earlier for earlier, later in pairwise(moments)]
+            self._step = max(1, round(median(gaps))) if gaps else self._step
+        return self._step
+
+    async def _by_place(self, query: str, at: datetime) -> dict[Place, float]:
+        return {row.place: row.value for row in await self._ask(query, at)}
+
+    async def _by_node(self, query: str, at: datetime) -> dict[str, float]:
+        sums: dict[str, float] = defaultdict(float)
+        for row in await self._ask(query, at):
+            sums[row.labels.get("node", "")] += row.value
+        return sums
+
+    async def _by_device(self, query: str, at: datetime) -> dict[Device, float]:
+        return {row.device: row.value for row in await self._ask(query, at)}
+
+
+def _sums(rows: list[Row]) -> dict[Place, float]:
+    sums: dict[Place, float] = defaultdict(float)
+    for row in rows:
+        sums[row.place] += row.value
+    return sums

@@ -1,0 +1,69 @@
+"""Whose a pod is: by its labels while it lives, and remembered: hours are told when their pods are gone.
+
+usage:<cluster>:owners:<2026-11-20>   hash: namespace/pod -> owner, team, sweep, trial; expires after 40 days
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.hours import KEPT
+from bot.teams import Team, team_of
+from k8s.katib import TRIAL_LABEL
+from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL
+
+Place = tuple[str, str]  # namespace and pod
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whose:
+    owner: str = ""
+    team: str = ""
+    sweep: str = ""
+    trial: str = ""
+
+
+NOBODYS = Whose()
+
+
+def by_labels(labels: Mapping[str, str]) -> Whose:
+    return Whose(
+        owner=labels.get(OWNER_LABEL, ""),
+        team=labels.get(TEAM_LABEL, ""),
+        sweep=labels.get(SWEEP_LABEL, ""),
+        trial=labels.get(TRIAL_LABEL, ""),
+    )
+
+
+class Owners:
+    def __init__(self, redis: Redis, teams: tuple[Team, ...], cluster: str = "main") -> None:
+        self._redis, self._teams, self._prefix = redis, teams, f"usage:{cluster}:owners:"
+
+    async def remember(self, at: datetime, pods: Mapping[Place, Whose]) -> None:
+        known: dict[Any, Any] = {"/".join(p): json.dumps(vars(w)) for p, w in pods.items() if w != NOBODYS}
+        if not known:
+            return
+        async with self._redis.pipeline(transaction=True) as steps:
+            steps.hset(self._key(at), mapping=known)
+            steps.expire(self._key(at), KEPT)
+            await steps.execute()
+
+    async def of(
+        self, at: datetime, places: Iterable[Place], said: Mapping[Place, Whose]
+    ) -> dict[Place, Whose]:
+        """Of pods of that day: as `said`, else as remembered; the team by namespace or person."""
+        names = {"/".join(place): place for place in places}
+        kept = await self._redis.hmget(self._key(at), list(names)) if names else []
+        found = {}
+        for place, text in zip(names.values(), kept, strict=True):
+            whose = said.get(place) or (Whose(**json.loads(text)) if text else NOBODYS)
+            team = whose.team or team_of(self._teams, place[0], whose.owner)
+            found[place] = Whose(owner=whose.owner, team=team, sweep=whose.sweep, trial=whose.trial)
+        return found
+
+    def _key(self, at: datetime) -> str:
+        return f"{self._prefix}{at.astimezone(UTC):%Y-%m-%d}"

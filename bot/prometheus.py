@@ -1,0 +1,79 @@
+"""Prometheus: questions of any kind, and the rows of its answers."""
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+
+from bot.owners import Place
+from bot.usage import Unmeasured
+
+PATIENCE = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus itself gives up after two minutes
+
+Device = tuple[str, str, str, str]  # namespace, pod, id, model
+
+
+@dataclass(frozen=True)
+class Row:
+    labels: dict[str, str]
+    value: float
+
+    @property
+    def place(self) -> Place:
+        return self.labels.get("namespace", ""), self.labels.get("pod", "")
+
+    @property
+    def device(self) -> Device:
+        slices = (self.labels.get("UUID", ""), self.labels.get("GPU_I_ID", ""))
+        return *self.place, "/".join(filter(None, slices)), self.model
+
+    @property
+    def model(self) -> str:
+        profile = self.labels.get("GPU_I_PROFILE", "")
+        return self.labels.get("modelName", "") + f" MIG {profile}" * bool(profile)
+
+
+class Prometheus:
+    """Its HTTP API, or of what speaks as it does (Thanos, Mimir, VictoriaMetrics). Raises Unmeasured."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._url = f"{url}/api/v1/query"
+        self._web = aiohttp.ClientSession(headers=headers, timeout=PATIENCE, trust_env=True)
+
+    async def close(self) -> None:
+        await self._web.close()
+
+    async def ask(self, query: str, at: datetime) -> list[Row]:
+        """The vector at that moment, without what is no number."""
+        rows = [Row(each["metric"], float(each["value"][1])) for each in await self._result(query, at)]
+        return [row for row in rows if math.isfinite(row.value)]
+
+    async def times(self, query: str, at: datetime) -> list[float]:
+        """Of the samples in a range, of the first series: seconds of Unix time."""
+        found = await self._result(query, at)
+        return [float(moment) for moment, _ in found[0]["values"]] if found else []
+
+    async def _result(self, query: str, at: datetime) -> list[Any]:
+        asked = {"query": query, "time": f"{at.timestamp():.3f}"}
+        try:
+            async with self._web.post(self._url, data=asked) as answer:
+                text = await answer.text(errors="replace")
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
+            raise Unmeasured(f"Prometheus does not answer: {str(error) or type(error).__name__}") from error
+        return _read(answer.status, text)
+
+
+def _read(status: int, text: str) -> list[Any]:
+    try:
+        said = json.loads(text)
+        if said["status"] == "success":
+            result: list[Any] = said["data"]["result"]
+            return result
+        why = str(said["error"])
+    except (ValueError, KeyError, TypeError):  # a proxy's page, a login form
+        why = text.strip()
+    raise Unmeasured(f"Prometheus answers {status}: {why[:300]}")

@@ -1,0 +1,165 @@
+"""What Prometheus is asked about GPUs. Each query is tested against a history whose truth is known.
+
+Metrics are those of dcgm-exporter, kube-state-metrics and the kubelets' cAdvisor. What goes wrong with naive
+queries, and what is done about it:
+
+- Scraped without honorLabels a metric's own pod is `exported_pod`, and `pod` is its exporter: see `_own`.
+- A GPU that nobody holds may carry its exporter's pod; callers keep only the pods that `held` knows.
+- kube-state-metrics lists pods that ended and pods without a node: neither holds a GPU. A pod that has a node
+  and pulls its image does. After a restart each series is there twice for a while, hence `max by` first.
+- Two exporters may overlap (a rollout), so what is summed over time is first made one series per GPU at each
+  moment, from samples no older than a scrape: see `busy`. Samples as such would count twice.
+- GPU_UTIL does not know MIG; GR_ENGINE_ACTIVE does, but some GPUs lack it: then the first has to do.
+- Prometheus 2 includes both ends of a range, 3 only the later: ranges stop a second short of the next point.
+"""
+
+import json
+from collections.abc import Mapping
+
+from bot.usage import BUSY, ENOUGH
+
+ENGINE, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
+DEVICE = "namespace, pod, UUID, GPU_I_ID, GPU_I_PROFILE, modelName"
+GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-state-metrics spells them
+TRAINING = 'container!="",container!="POD",container!~"metrics-logger-and-collector|metrics-collector"'
+LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
+HOUR, HALF = "3599s", "1799s"  # ranges
+
+
+def _own(series: str, *labels: str) -> str:
+    """The series with its own labels at their usual place, whether or not the scrape has renamed them."""
+    for label in labels or ("namespace", "pod"):
+        series = f'label_replace({series}, "{label}", "$1", "exported_{label}", "(.+)")'
+    return series
+
+
+def _requested(resource: str) -> str:
+    """Of pods with a node, by container: GPUs, cores, bytes."""
+    series = f'kube_pod_container_resource_requests{{{resource},node!=""}}'
+    series = _own(series, "namespace", "pod", "container")
+    return f"max by (namespace, pod, container, node, resource) ({series})"
+
+
+def _in_phase(phases: str) -> str:
+    phase = _own(f'kube_pod_status_phase{{phase=~"{phases}"}}')
+    return f"(max by (namespace, pod) ({phase}) == 1)"
+
+
+def _per_hour(series: str) -> str:
+    """GPU-hours from GPUs, looked at each minute."""
+    return f"sum_over_time(({series})[{HOUR}:1m]) / 60"
+
+
+# Who holds what
+
+HELD = (
+    f"sum by (namespace, pod, node) ({_requested(GPUS)})"
+    f" * on (namespace, pod) group_left () {_in_phase('Pending|Running')}"
+)
+HELD_HOURS = _per_hour(HELD)
+STARTED = (  # in seconds of Unix time; a pod that pulls its image or crashes in a loop is not there
+    "max by (namespace, pod) ("
+    + _own("kube_pod_container_state_started", "namespace", "pod", "container")
+    + f" and on (namespace, pod, container) ({_requested(GPUS)}))"
+    + f" and on (namespace, pod) {_in_phase('Running')}"
+)
+# Off by default: kube-state-metrics has to be told to export these labels.
+WHOSE = f"max by (namespace, pod, {LABELS}) ({_own(f'last_over_time(kube_pod_labels[{HOUR}])')})"
+
+
+def requested(resource: str) -> str:
+    """`cpu` in cores or `memory` in bytes, of the pods that hold GPUs."""
+    per_container = _requested(f'resource="{resource}",{TRAINING}')
+    return f"sum by (namespace, pod) ({per_container}) and on (namespace, pod) ({HELD})"
+
+
+def cpu_used(window: int) -> str:
+    """Cores."""
+    series = f"rate(container_cpu_usage_seconds_total{{{TRAINING}}}[{window}s])"
+    return f"sum by (namespace, pod) ({_own(series)}) and on (namespace, pod) ({HELD})"
+
+
+def ram_peak(window: int) -> str:
+    """Bytes. A mean would hide the peak that the request is for."""
+    series = f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{window}s])"
+    per_container = _own(series, "namespace", "pod", "container")
+    per_container = f"max by (namespace, pod, container) ({per_container})"
+    return f"sum by (namespace, pod) ({per_container}) and on (namespace, pod) ({HELD})"
+
+
+# Nodes
+
+ALLOCATABLE = f"sum by (node) (max by (node, resource) (kube_node_status_allocatable{{{GPUS}}}))"
+PHYSICAL = f"sum by (node) (max by (node, resource) (kube_node_status_capacity{{{GPUS}}}))"
+CORDONED = "max by (node) (kube_node_spec_unschedulable) == 1"
+NOT_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"}) == 0'
+MODELS = f"count by (Hostname, hostname, modelName, GPU_I_PROFILE) (last_over_time({UTIL}[{HOUR}])"
+MODELS = f"{MODELS} or last_over_time({ENGINE}[{HOUR}]))"  # the label was renamed, in 4.6
+
+# Arithmetic drops what has no partner: `or 0 *` keeps the nodes on which nothing is held.
+_FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({HELD}) or 0 * {ALLOCATABLE})"
+_CLOSED = f"clamp_min({_FREE}, 0) and on (node) (({CORDONED}) or ({NOT_READY}))"
+CAPACITY_HOURS = _per_hour(f"sum({ALLOCATABLE})")
+LOST_HOURS = _per_hour(f"sum(clamp_min({PHYSICAL} - on (node) {ALLOCATABLE}, 0))")
+CLOSED_HOURS = _per_hour(f"sum({_CLOSED})")  # free, but nobody can have it
+COVERAGE = f"count_over_time((count(kube_node_status_allocatable))[{HOUR}:1m]) / 60"
+
+
+# What GPUs do, by pod and GPU
+
+
+def _either(over: str, window: str, function: str, scale: str = "", devices: str = "") -> str:
+    """By the engine's counter, else by utilization; `over` is a function over the window."""
+    which = f'pod!="",UUID=~"{devices}"' if devices else 'pod!=""'
+    engine, util = (
+        f"{function} by ({DEVICE}) ({_own(f'{over}{metric}{{{which}}}[{window}])')})"
+        for metric in (ENGINE, UTIL)
+    )
+    return f"{engine} or {util}{scale}"
+
+
+def peak(window: int, devices: str = "") -> str:
+    """The highest share in so many seconds; `devices` is a regular expression."""
+    return _either("max_over_time(", f"{window}s", "max", " / 100", devices)
+
+
+def p95(window: int) -> str:
+    return _either("quantile_over_time(0.95, ", f"{window}s", "max", " / 100")
+
+
+def total(window: int) -> str:
+    """The sum of all samples' shares."""
+    return _either("sum_over_time(", f"{window}s", "sum", " / 100")
+
+
+def samples(window: int, devices: str = "") -> str:
+    return _either("count_over_time(", f"{window}s", "sum", "", devices)
+
+
+def busy(step: int) -> str:
+    """The share at one moment; nothing where the last scrape, `step` seconds at most, brought nothing."""
+    return _either("last_over_time(", f"{step * 1000 - 1}ms", "max", " / 100")
+
+
+def used_hours(step: int) -> str:
+    return f"sum_over_time(({busy(step)})[{HOUR}:{step}s]) * {step} / 3600"
+
+
+def observed_hours(step: int) -> str:
+    return f"count_over_time(({busy(step)})[{HOUR}:{step}s]) * {step} / 3600"
+
+
+def idle_half(step: int) -> str:
+    """GPU-hours of the half hour before, of those that did nothing in it."""
+    half, enough = f"({busy(step)})[{HALF}:{step}s]", ENOUGH * 1800 / step
+    return f"(count_over_time({half}) >= {enough:g} and max_over_time({half}) < {BUSY}) * {step} / 3600"
+
+
+# How often dcgm-exporter is scraped: as the samples of the longest series lie
+
+LONGEST = f"topk(1, count_over_time({UTIL}[10m]) or count_over_time({ENGINE}[10m]))"
+
+
+def samples_of(labels: Mapping[str, str]) -> str:
+    which = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
+    return f'{{__name__=~"{UTIL}|{ENGINE}",{which}}}[10m]'

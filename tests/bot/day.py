@@ -1,0 +1,128 @@
+"""A busy day on twenty-two GPUs, with all that makes figures wrong, and what it truly came to.
+
+Times are hours since the day's start; shares are what a GPU does, 0 to 1.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+SCRAPE = 30  # seconds
+PHASE = 7  # seconds after the minute at which the first scrape of a day comes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    place: str  # namespace/name
+    node: str
+    gpus: tuple[str, ...]  # their ids
+    begin: float
+    end: float = 24.0
+    share: Callable[[float, int], float] = lambda *_: 0.0  # of the GPU of that number
+    waits: bool = False  # Pending: for a node, or for its image
+    stays: float = 0.0  # hours for which the API still has it when it has ended
+    restarts: tuple[float, ...] = ()
+    sweep: str = ""
+
+    def phase(self, hour: float) -> str:
+        if not self.begin <= hour < self.end + self.stays:
+            return ""
+        return "Succeeded" if hour >= self.end else "Pending" if self.waits else "Running"
+
+    def started(self, hour: float) -> float:
+        return max([self.begin, *(again for again in self.restarts if again <= hour)])
+
+
+def steadily(*shares: float) -> Callable[[float, int], float]:
+    return lambda _, number: shares[number]
+
+
+def in_bursts(hour: float, _: int) -> float:
+    """Five minutes of every thirty."""
+    return 0.9 if hour * 60 % 30 < 5 else 0.0
+
+
+def with_pauses(hour: float, _: int) -> float:
+    """Nothing for ten minutes after each restart."""
+    return 0.0 if any(again <= hour < again + 1 / 6 for again in (5, 13.5, 20)) else 0.5
+
+
+PODS = (
+    Pod(place="a/first", node="n1", gpus=("G16",), begin=0, end=12, share=steadily(0.7)),
+    Pod(place="b/second", node="n1", gpus=("G16",), begin=12, share=steadily(0.35)),
+    Pod(place="a/lazy", node="n1", gpus=("G10", "G11", "G12", "G13"), begin=6, end=18, stays=3),
+    Pod(place="b/restarts", node="n1", gpus=("G14",), begin=0, share=with_pauses, restarts=(5, 13.5, 20)),
+    Pod(place="b/gap", node="n2", gpus=("G20", "G21"), begin=0, share=steadily(0.6, 0.6)),
+    Pod(place="b/bursts", node="n2", gpus=("G22",), begin=0, share=in_bursts),
+    Pod(place="c/newborn", node="n2", gpus=("G23",), begin=24 - 1 / 12),
+    Pod(
+        place="a/half",
+        node="n2",
+        gpus=("G24", "G25"),
+        begin=20,
+        share=steadily(0.8, 0.0),
+        sweep="lr-brave-otter",
+    ),
+    Pod(place="a/queued", node="", gpus=("?", "?", "?", "?"), begin=10, waits=True),
+    Pod(place="c/pulling", node="n3", gpus=("?",), begin=22.5, waits=True),
+    Pod(place="c/slices", node="n3", gpus=("G30/1", "G30/2"), begin=8, end=20, share=steadily(0.3, 0.0)),
+)
+MODELS = {
+    "n1": "NVIDIA H100 80GB HBM3",
+    "n2": "NVIDIA A100-SXM4-80GB",
+    "n3": "NVIDIA H100 NVL",
+    "n4": "NVIDIA A10",
+}
+IDLE = {"n1": ("G15", "G17"), "n3": ("G30/3",), "n4": ("G40", "G41")}  # GPUs nobody ever holds
+SLICE = "3g.40gb"
+PHYSICAL = {"n1": 8, "n2": 8, "n3": 4, "n4": 2}
+AWAY = (3 + 1 / 6, 3 + 5 / 6)  # the exporter of n2
+BOTH = (
+    9 + 1 / 3,
+    11 + 1 / 3,
+)  # the old and the new exporter of n1; the new one calls its host's label otherwise
+BOTH_STATES = (13.0, 13.5)  # the old and the new kube-state-metrics
+LOST_SINCE, CORDONED_SINCE = 6.0, 18.0  # one of n3, all of n4
+
+
+def allocatable(node: str, hour: float) -> int:
+    return PHYSICAL[node] - (node == "n3" and hour >= LOST_SINCE)
+
+
+def cordoned(node: str, hour: float) -> bool:
+    return node == "n4" and hour >= CORDONED_SINCE
+
+
+def exporters(node: str, hour: float) -> Iterator[str]:
+    """The pods of dcgm-exporter that answer on a node."""
+    if node == "n2" and AWAY[0] <= hour < AWAY[1]:
+        return
+    if node != "n1" or hour < BOTH[1]:
+        yield f"dcgm-old-{node}"
+    if node == "n1" and hour >= BOTH[0]:
+        yield f"dcgm-new-{node}"
+
+
+def readings(node: str, hour: float) -> Iterator[tuple[str, str, str, float]]:
+    """Namespace, pod, GPU and share; "" for what nobody holds."""
+    for gpu in IDLE.get(node, ()):
+        yield "", "", gpu, 0.0
+    for pod in PODS:
+        if pod.node == node and pod.phase(hour) == "Running":
+            for number, gpu in enumerate(pod.gpus):
+                yield *pod.place.split("/"), gpu, pod.share(hour, number)
+
+
+# pod -> GPU-hours allocated, observed, used, idle for whole half hours
+TRUTH = {
+    "a/first": (12, 12, 8.4, 0),
+    "b/second": (12, 12, 4.2, 0),
+    "a/lazy": (48, 48, 0, 48),
+    "b/restarts": (24, 24, 11.75, 0),
+    "b/gap": (48, 48 - 4 / 3, 28, 0),
+    "b/bursts": (24, 24 - 2 / 3, 3.6 - 0.075, 0),
+    "c/newborn": (1 / 12, 1 / 12, 0, 0),
+    "a/half": (8, 8, 3.2, 4),
+    "c/pulling": (1.5, 0, 0, 0),
+    "c/slices": (24, 24, 3.6, 12),
+}
+CAPACITY, LOST, CLOSED = 22 * 24 - 18, 18, 12

@@ -1,0 +1,263 @@
+"""A real Prometheus with a day whose truth is known: every figure within one percent, or said to be unknown.
+
+Debian's package `prometheus`, which brings promtool. Once with honorLabels at the scrape, once without.
+"""
+
+import shutil
+import socket
+import subprocess
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from redis.asyncio import Redis
+
+from bot.from_prometheus import PrometheusSource
+from bot.hours import HOUR
+from bot.owners import Owners, Whose
+from bot.prometheus import Prometheus
+from bot.teams import Team
+from bot.usage import Gpu, NodeUse, PodUse, Unmeasured
+from tests.bot import day
+from tests.bot.history import openmetrics
+
+START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
+HALF_HOUR = timedelta(minutes=30)
+SLICE = f"{day.MODELS['n3']} MIG {day.SLICE}"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("prometheus") and shutil.which("promtool")),
+        reason="Debian's package prometheus is not installed",
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=["honorLabels", "exported_pod"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that has scraped the day."""
+    folder: Path = tmp_path_factory.mktemp("prometheus")
+    (folder / "day.txt").write_text(openmetrics(START, honoured=request.param == "honorLabels"))
+    made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    (folder / "none.yml").write_text("{}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = ["prometheus", "--config.file=none.yml", "--storage.tsdb.path=data"]
+    command += ["--storage.tsdb.retention.time=10y", f"--web.listen-address={address}"]
+    # A backfill has no staleness markers, which at a real scrape end a series with the next one.
+    command += [f"--query.lookback-delta={day.SCRAPE}s"]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        yield f"http://{address}"
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+@pytest.fixture
+async def prometheus(served: str, wait_until) -> AsyncIterator[Prometheus]:
+    async def ready() -> bool:
+        try:
+            async with aiohttp.ClientSession() as web, web.get(f"{served}/-/ready") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    await wait_until(ready, "Prometheus is ready", seconds=60)
+    client = Prometheus(served)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def source_at(prometheus: Prometheus, redis: Redis) -> Callable[[float], PrometheusSource]:
+    """As if it were that hour of the day."""
+    owners = Owners(redis, TEAMS)
+    return lambda hour: PrometheusSource(prometheus, owners, lambda: START + hour * HOUR)
+
+
+def near(truth: float) -> Any:
+    return pytest.approx(truth, rel=0.01, abs=1e-9)
+
+
+async def test_every_pods_day_is_what_it_was(source_at) -> None:
+    hours = [await source_at(30).hour(START + number * HOUR) for number in range(24)]
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for use in (use for uses, _ in hours for use in uses):
+        figures = (use.allocated, use.observed, use.used, use.idle)
+        sums[f"{use.namespace}/{use.pod}"] = [
+            sum(pair) for pair in zip(sums[f"{use.namespace}/{use.pod}"], figures, strict=True)
+        ]
+    assert sums == {pod: [near(each) for each in truth] for pod, truth in day.TRUTH.items()}
+    capacity = [capacity for _, capacity in hours]
+    assert sum(each.capacity for each in capacity) == near(day.CAPACITY)
+    assert sum(each.allocated for each in capacity) == near(sum(truth[0] for truth in day.TRUTH.values()))
+    assert sum(each.unhealthy for each in capacity) == near(day.LOST + day.CLOSED)
+    assert [each.coverage for each in capacity] == [near(1)] * 24
+
+
+async def test_an_hour_names_model_owner_and_team(source_at, redis: Redis) -> None:
+    slices = {("c", "slices"): Whose(owner="U1A1", sweep="remembered")}
+    await Owners(redis, ()).remember(START, slices)
+    uses = {f"{use.namespace}/{use.pod}": use for use in (await source_at(24).hour(START + 23 * HOUR))[0]}
+    assert (uses["a/half"].owner, uses["a/half"].sweep) == ("U1A1", "lr-brave-otter")
+    assert (uses["a/half"].team, uses["b/gap"].team, uses["c/newborn"].team) == ("vision", "speech", "")
+    assert (uses["a/half"].model, uses["c/pulling"].model) == (day.MODELS["n2"], SLICE)
+    uses = {use.pod: use for use in (await source_at(24).hour(START + 19 * HOUR))[0]}
+    assert uses["slices"].model == SLICE
+    assert (uses["slices"].owner, uses["slices"].team, uses["slices"].sweep) == (
+        "U1A1",
+        "vision",
+        "remembered",
+    )
+
+
+async def test_an_hour_that_nobody_looked_at_is_not_covered(source_at) -> None:
+    uses, capacity = await source_at(24).hour(START - 3 * HOUR)
+    assert (uses, capacity.capacity, capacity.coverage) == ((), 0, 0)
+
+
+# hour -> pod -> GPUs allocated, and the peak of each that was seen in half an hour
+NOW = {
+    24: {
+        "a/half": (2, [0.8, 0]),
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "b/second": (1, [0.35]),
+        "c/newborn": (1, [0]),
+        "c/pulling": (1, []),
+    },
+    # The exporter of n2 was away for half an hour and has just come back.
+    3.85: {
+        "a/first": (1, [0.7]),
+        "b/bursts": (1, [None]),
+        "b/gap": (2, [None, None]),
+        "b/restarts": (1, [0.5]),
+    },
+    # Two exporters on n1.
+    9.39: {
+        "a/first": (1, [0.7]),
+        "a/lazy": (4, [0, 0, 0, 0]),
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "c/slices": (2, [0.3, 0]),
+    },
+    # Two kube-state-metrics, and the GPU of n1 that a/first left at noon.
+    13.02: {
+        "a/lazy": (4, [0, 0, 0, 0]),
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "b/second": (1, [0.35]),
+        "c/slices": (2, [0.3, 0]),
+    },
+    # a/lazy has ended, and is still listed.
+    18.2: {
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "b/second": (1, [0.35]),
+        "c/slices": (2, [0.3, 0]),
+    },
+}
+
+
+@pytest.mark.parametrize("hour", NOW)
+async def test_pods_hold_and_use_what_they_do(source_at, hour: float) -> None:
+    pods = await source_at(hour).pods(HALF_HOUR)
+    found = {f"{p.namespace}/{p.pod}": (p.allocated, [gpu.peak for gpu in p.gpus]) for p in pods}
+    assert found == {
+        pod: (gpus, [peak if not peak else near(peak) for peak in peaks])
+        for pod, (gpus, peaks) in NOW[hour].items()
+    }
+
+
+async def test_a_pod_with_all_that_is_known_of_it(source_at) -> None:
+    [half] = [pod for pod in await source_at(24).pods(timedelta(hours=2)) if pod.pod == "half"]
+    model = day.MODELS["n2"]
+    assert half == PodUse(
+        namespace="a",
+        pod="half",
+        node="n2",
+        owner="U1A1",
+        team="vision",
+        sweep="lr-brave-otter",
+        started=START + 20 * HOUR,
+        allocated=2,
+        gpus=(
+            Gpu(device="G24", model=model, peak=near(0.8), mean=near(0.8), p95=near(0.8)),
+            Gpu(device="G25", model=model, peak=0, mean=0, p95=0),
+        ),
+        busy_ever=True,
+        cpu_requested=4,
+        cpu_mean=near(1),
+        ram_requested=2**35,
+        ram_peak=12 * 2**30,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hour", "pod", "ever"),
+    [
+        (24, "newborn", False),
+        (24, "pulling", None),
+        (17, "lazy", False),
+        (13.66, "restarts", True),  # idle since its restart, not before
+        (23.49, "bursts", True),
+        (3.85, "gap", True),  # known by what came before and after the gap
+    ],
+)
+async def test_who_never_used_a_gpu_is_known_or_said_to_be_unknown(source_at, hour, pod, ever) -> None:
+    [found] = [each for each in await source_at(hour).pods(timedelta(minutes=8)) if each.pod == pod]
+    assert found.busy_ever is ever
+
+
+async def test_a_restart_begins_anew(source_at) -> None:
+    started = {pod.pod: pod.started for pod in await source_at(14).pods(HALF_HOUR)}
+    assert started["restarts"] == START + 13.5 * HOUR
+    assert started["lazy"] == START + 6 * HOUR
+    assert {pod.pod: pod.started for pod in await source_at(24).pods(HALF_HOUR)}["pulling"] is None
+
+
+async def test_nodes_have_what_is_free_lost_and_closed(source_at) -> None:
+    def node(name: str, allocatable: int, allocated: int, **more: Any) -> NodeUse:
+        model = SLICE if name == "n3" else day.MODELS[name]
+        known = {"physical": day.PHYSICAL[name], "allocatable": allocatable, "allocated": allocated}
+        return NodeUse(node=name, model=model, **known, **more)
+
+    assert await source_at(13.02).nodes() == (
+        node("n1", 8, 6),
+        node("n2", 8, 3),
+        node("n3", 3, 2),
+        node("n4", 2, 0),
+    )
+    night = await source_at(24).nodes()
+    assert night == (
+        node("n1", 8, 2),
+        node("n2", 8, 6),
+        node("n3", 3, 1),
+        node("n4", 2, 0, cordoned=True),
+    )
+    assert [(each.free, each.lost) for each in night] == [(6, 0), (2, 0), (2, 1), (0, 0)]
+
+
+async def test_the_time_between_scrapes_is_measured(source_at) -> None:
+    source = source_at(24)
+    await source.pods(HALF_HOUR)
+    assert source._step == day.SCRAPE
+
+
+async def test_a_refusal_is_told(prometheus: Prometheus) -> None:
+    with pytest.raises(Unmeasured, match=r"Prometheus answers 400: .*parse error"):
+        await prometheus.ask("sum(", START)

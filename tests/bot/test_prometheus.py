@@ -1,0 +1,128 @@
+"""Questions to Prometheus and its answers; what the queries come to is in test_from_prometheus."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bot import promql
+from bot.owners import NOBODYS, Owners, Whose, by_labels
+from bot.prometheus import Prometheus, Row
+from bot.teams import Team
+from bot.usage import Unmeasured
+
+AT = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
+Toy = Callable[[web.Response], Awaitable[Prometheus]]
+
+
+@pytest.fixture
+async def toy() -> AsyncIterator[tuple[Toy, list[tuple[str, dict[str, Any]]]]]:
+    """`await toy(answer)`: a client of a Prometheus that says just that; and what it was asked."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+    closing = []
+
+    async def start(answer: web.Response) -> Prometheus:
+        async def say(request: web.Request) -> web.Response:
+            asked.append((request.headers.get("Authorization", ""), dict(await request.post())))
+            return answer
+
+        app = web.Application()
+        app.router.add_post("/under/api/v1/query", say)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        client = Prometheus(f"http://127.0.0.1:{runner.addresses[0][1]}/under", "s3cret")
+        closing.extend([client.close, runner.cleanup])
+        return client
+
+    yield start, asked
+    for close in closing:
+        await close()
+
+
+def vector(*values: str) -> web.Response:
+    rows = [{"metric": {"pod": str(number)}, "value": [1, value]} for number, value in enumerate(values)]
+    said = {"status": "success", "data": {"resultType": "vector", "result": rows}}
+    return web.json_response(said)
+
+
+async def test_rows_are_values_with_labels_and_not_a_number_is_none(toy: Any) -> None:
+    start, asked = toy
+    rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).ask("up", AT)
+    assert rows == [Row({"pod": "0"}, 0.5), Row({"pod": "3"}, 1000.0)]
+    assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}"})]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "told"),
+    [
+        (
+            422,
+            '{"status":"error","errorType":"execution","error":"too many samples"}',
+            "422: too many samples",
+        ),
+        (503, "no healthy upstream", "503: no healthy upstream"),
+        (200, "<html>Log in</html>", "200: <html>Log in</html>"),
+        (200, "[]", "200: []"),
+    ],
+)
+async def test_what_is_no_answer_is_told(toy: Any, status: int, text: str, told: str) -> None:
+    client = await toy[0](web.Response(status=status, text=text))
+    with pytest.raises(Unmeasured, match=f"Prometheus answers {told}$".replace("[", r"\[")):
+        await client.ask("up", AT)
+
+
+async def test_nobody_there_is_told() -> None:
+    client = Prometheus("http://127.0.0.1:1")
+    with pytest.raises(Unmeasured, match="Prometheus does not answer: "):
+        await client.ask("up", AT)
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("labels", "device", "model"),
+    [
+        ({"UUID": "GPU-1", "modelName": "NVIDIA A10"}, "GPU-1", "NVIDIA A10"),
+        (
+            {"UUID": "GPU-1", "GPU_I_ID": "7", "GPU_I_PROFILE": "1g.5gb", "modelName": "NVIDIA A100"},
+            "GPU-1/7",
+            "NVIDIA A100 MIG 1g.5gb",
+        ),
+        ({}, "", ""),
+    ],
+)
+def test_a_slice_is_a_device_of_its_own(labels: dict[str, str], device: str, model: str) -> None:
+    row = Row(labels | {"namespace": "a", "pod": "b"}, 1.0)
+    assert row.device == ("a", "b", device, model)
+
+
+def test_windows_and_devices_stand_in_the_query() -> None:
+    assert 'max_over_time(DCGM_FI_DEV_GPU_UTIL{pod!="",UUID=~"G1|G2"}[1800s])' in promql.peak(1800, "G1|G2")
+    assert 'DCGM_FI_PROF_GR_ENGINE_ACTIVE{pod!=""}[14999ms]' in promql.busy(15)
+    assert "[1799s:15s]) >= 96 and" in promql.idle_half(15)
+    assert promql.samples_of({"pod": 'a"b'}).endswith(r',pod="a\"b"}[10m]')
+
+
+TEAMS = (Team(name="vision", namespaces=("vision",)), Team(name="speech", members=("U1",)))
+
+
+async def test_whose_a_pod_was_is_remembered_when_it_is_gone(redis: Any, no_litter: None) -> None:
+    labels = {"sweepbot/owner": "U1", "sweepbot/sweep": "lr-brave-otter", "katib.kubeflow.org/trial": "t-1"}
+    mine = by_labels(labels)
+    assert mine == Whose(owner="U1", sweep="lr-brave-otter", trial="t-1")
+    await Owners(redis, TEAMS).remember(AT, {("sweeps", "t-1-x"): mine, ("sweeps", "none"): NOBODYS})
+    places = [("sweeps", "t-1-x"), ("vision", "notebook"), ("sweeps", "none")]
+    assert await Owners(redis, TEAMS).of(AT, places, {}) == {
+        places[0]: Whose(owner="U1", team="speech", sweep="lr-brave-otter", trial="t-1"),
+        places[1]: Whose(team="vision"),
+        places[2]: NOBODYS,
+    }
+
+
+async def test_what_is_said_now_counts_more_and_a_label_more_than_the_namespace(redis: Any) -> None:
+    place = ("vision", "a")
+    await Owners(redis, TEAMS).remember(AT, {place: Whose(owner="U1")})
+    said = {place: Whose(owner="U2", team="robots")}
+    assert await Owners(redis, TEAMS).of(AT, [place], said) == said
