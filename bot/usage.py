@@ -12,6 +12,7 @@ BUSY = 0.01  # from this share on a GPU works: its engine's counter has a floor 
 ENOUGH = 0.8  # of the samples there should be, or nothing is said
 HALF_HOUR = timedelta(minutes=30)  # what idle is judged by
 
+
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
     """One GPU of a pod, or one MIG slice.
