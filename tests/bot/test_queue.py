@@ -214,7 +214,7 @@ asyncio.run(main())
 
 
 async def hold_for_ever(holding):
-    async with holding:
+    async with asyncio.timeout(20), holding:
         await asyncio.Event().wait()
 
 
