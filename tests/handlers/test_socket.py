@@ -83,9 +83,11 @@ async def test_what_is_under_way_is_answered_before_the_line_is_closed(socket, s
     monkeypatch.setattr(door.store, "create", slow)
     typed = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", COMMAND))
     await begun.wait()
+    monkeypatch.setattr("handlers.socket.LAST_MOMENT", 0)
     finishing = asyncio.create_task(socket.finish())
-    await asyncio.sleep(0)
+    await asyncio.wait([finishing], timeout=0.05)
     assert not finishing.done()
+    assert await is_connected(socket)
     go_on.set()
     assert "On it" in await typed
     await finishing
