@@ -1,5 +1,6 @@
 """Manifests as kubectl renders them, and applies them to a server."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -29,7 +30,7 @@ def render(folder: Path, kubectl: str = "") -> list[Object]:
 
 
 async def apply(objects: list[Object], url: str, token: str) -> None:
-    """As `kubectl apply` to an empty cluster: namespaces first. Kinds the server has not are left out."""
+    """As `kubectl apply` does, namespaces first. Kinds the server has not are left out."""
     headers = {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(url, headers=headers) as session:
         for obj in sorted(objects, key=lambda obj: obj["kind"] != "Namespace"):
@@ -38,7 +39,13 @@ async def apply(objects: list[Object], url: str, token: str) -> None:
                 root = "/apis" if kind.group else "/api"
                 path = f"{root}/{kind.api_version}{namespace}/{kind.plural}?fieldValidation=Strict"
                 async with session.post(path, json=obj) as response:
-                    assert response.status == 201, await response.text()
+                    if response.status != 409:
+                        assert response.status == 201, await response.text()
+                        continue
+                there = path.replace("?", f"/{obj['metadata']['name']}?")
+                merge = {"Content-Type": "application/merge-patch+json"}
+                async with session.patch(there, data=json.dumps(obj), headers=merge) as response:
+                    assert response.status == 200, await response.text()
 
 
 def of(objects: list[Object], kind: str, name: str = "") -> list[Object]:

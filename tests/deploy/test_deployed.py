@@ -1,0 +1,253 @@
+"""An installation for real: what the image holds, started as the rendered manifests say, finishes a sweep.
+
+Only addresses and places are this machine's: image and volumes are folders, a service is a port. Where
+possible the processes run as the image's user, who may write to nothing but the volumes.
+"""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+from redis.asyncio import Redis
+
+from bot.config import parse_config
+from local.kubernetes.api import TOKEN as ADMIN
+from local.kubernetes.kinds import KINDS, Object
+from local.world import TOKEN as WORKER
+from local.world import World, commit, world
+from tests.deploy.rendered import DEPLOY, apply, of, one, render, secret, variables
+
+pytestmark = pytest.mark.slow
+ROOT = DEPLOY.parent
+# Root's own Python may lie where nobody else can read it.
+PYTHON = shutil.which("python3.11", path=os.defpath)
+AS_USER = os.getuid() == 0 and PYTHON and shutil.which("setpriv")
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+QUICK = """\
+command: python train.py --epochs=1
+objective: {metric: val_loss, goal: minimize}
+algorithm: random
+trials: {max: 2, parallel: 2}
+parameters:
+  lr: {min: 1e-4, max: 1e-1, scale: log}
+"""
+MINE = """\
+bases: [../overlays/OVERLAY]
+configMapGenerator:
+- name: sweepbot-settings
+  namespace: sweepbot
+  behavior: merge
+  literals: LITERALS
+- name: sweepbot-config
+  namespace: sweepbot
+  behavior: replace
+  files: [config.yaml]
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A folder in the place of "/": what the Dockerfile copies and installs."""
+
+    root: Path
+
+    def command(self, *arguments: str, environment: dict[str, str]) -> list[str]:
+        """The entrypoint with these arguments: its user, its variables and the given ones, nothing else."""
+        user, group = instruction("USER").split(":")
+        become = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"] if AS_USER else []
+        own = dict(word.split("=", 1) for word in instruction("ENV").split())
+        own["PATH"] = own["PATH"].replace("/opt", f"{self.root}/opt").replace("$PATH", os.defpath)
+        words = [f"{name}={value}" for name, value in (own | environment).items()]
+        place = f"--chdir={self.root}{instruction('WORKDIR')}"
+        return [*become, "env", "-i", place, *words, *json.loads(instruction("ENTRYPOINT")), *arguments]
+
+
+def instruction(word: str) -> str:
+    """The last of its kind."""
+    found: list[str] = re.findall(rf"^{word} (.*)", DOCKERFILE, re.MULTILINE)
+    return found[-1]
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    root = Path(tempfile.mkdtemp(prefix="sweepbot-image-"))
+    root.chmod(0o755)
+    venv, uv = root / "opt/venv", [sys.executable, "-m", "uv"]
+    subprocess.run([*uv, "venv", "-q", "--python", PYTHON or sys.executable, str(venv)], check=True)
+    lock = ["--require-hashes", "--link-mode=copy", str(ROOT / "requirements/run.txt")]
+    subprocess.run([*uv, "pip", "sync", "-q", "--python", str(venv / "bin/python"), *lock], check=True)
+    for folder in re.findall(r"^COPY (\w+) \w+$", DOCKERFILE, re.MULTILINE):
+        shutil.copytree(ROOT / folder, root / "app" / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    yield Image(root)
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where another user finds what he may read."""
+    made = Path(tempfile.mkdtemp(prefix="sweepbot-deployed-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@dataclass
+class Installation:
+    """Somebody's own folder beside deploy/'s overlays, rendered and applied to the cluster of a world."""
+
+    here: World
+    image: Image
+    objects: list[Object]
+    planted: set[str]
+
+    @classmethod
+    async def make(cls, overlay: str, here: World, image: Image) -> "Installation":
+        own = {
+            name: f"planted-{secrets.token_hex(8)}" for name in ("REDIS_PASSWORD", "MLFLOW_TRACKING_PASSWORD")
+        }
+        own |= {"SLACK_BOT_TOKEN": here.slack.bot_token, "SLACK_APP_TOKEN": here.slack.app_token}
+        own |= {"SLACK_SIGNING_SECRET": secrets.token_hex(16)}
+        async with Redis.from_url(here.env["REDIS_URL"]) as redis:
+            await redis.config_set("requirepass", own["REDIS_PASSWORD"])
+        filled = {**secret(), "stringData": {**own, "MLFLOW_TRACKING_USERNAME": "sweepbot"}}
+        objects = [*render(mine(overlay, here)), filled]
+        await apply(objects, here.api.url, ADMIN)
+        return cls(here, image, objects, {*own.values(), WORKER})
+
+    async def start(self) -> None:
+        """Each replica of each Deployment; back when all of them say that they are ready."""
+        probes = []
+        for deployment in of(self.objects, "Deployment"):
+            spec = deployment["spec"]["template"]["spec"]
+            for number in range(deployment["spec"].get("replicas", 1)):
+                name = f"{deployment['metadata']['name']}-{number}"
+                environment = self.environment(spec, self.here.folder / name)
+                command = self.image.command(*spec["containers"][0]["args"], environment=environment)
+                await self.here.processes.start(name, *command)
+                path = spec["containers"][0]["readinessProbe"]["httpGet"]["path"]
+                probes.append(f"http://127.0.0.1:{environment['HTTP_PORT']}{path}")
+        await asyncio.gather(*map(ready, probes))
+
+    def environment(self, spec: Object, folder: Path) -> dict[str, str]:
+        """The container's own, with this machine's places for its volumes and for whom it calls."""
+        places = {"/etc/sweepbot": folder / "etc", "/var/cache/sweepbot": folder / "cache"}
+        for place in places.values():
+            place.mkdir(parents=True)
+            place.chmod(0o777)
+        config = spec["volumes"][0]["configMap"]["name"]
+        for name, text in one(self.objects, "ConfigMap", config)["data"].items():
+            (folder / "etc" / name).write_text(text)
+        redis = self.here.env["REDIS_URL"].split("//")[1].split("/")[0].rpartition("@")[2]
+        found = variables(spec["containers"][0], self.objects)
+        found["SWEEPBOT_CONFIG"] = str(folder / "etc" / Path(found["SWEEPBOT_CONFIG"]).name)
+        found |= {"REDIS_URL": found["REDIS_URL"].replace("sweepbot-redis:6379", redis)}
+        found |= {"SWEEPBOT_DATA": str(folder / "cache"), "HTTP_PORT": str(free_port())}
+        if spec.get("automountServiceAccountToken"):
+            found["KUBECONFIG"] = str(self.here.folder / "bot-kubeconfig")
+        return found
+
+    async def plan(self) -> str:
+        spec = of(self.objects, "Deployment")[0]["spec"]["template"]["spec"]
+        environment = self.environment(spec, self.here.folder / "plan")
+        config = parse_config(
+            one(self.objects, "ConfigMap", "sweepbot-config")["data"]["config.yaml"], "config.yaml"
+        )
+        words = ("plan", "branch=main space=quick", "--repo", config.repositories[0].url)
+        command = self.image.command(*words, environment=environment)
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+        return str(done.stdout + done.stderr)
+
+    def leaks(self, said: dict[str, str]) -> list[tuple[str, str]]:
+        return [(where, one) for where, text in said.items() for one in self.planted if one in text]
+
+
+def mine(overlay: str, here: World) -> Path:
+    """A folder as deploy/README.md describes, for this world."""
+    deploy = here.folder / "deploy"
+    shutil.copytree(DEPLOY, deploy)
+    (deploy / "mine").mkdir()
+    given = ("IMAGE_REGISTRY", "IMAGE_REGISTRY_PLAIN_HTTP", "MLFLOW_TRACKING_URI", "SLACK_API_URL")
+    literals = json.dumps([f"{name}={here.env[name]}" for name in given])
+    text = MINE.replace("OVERLAY", overlay).replace("LITERALS", literals)
+    (deploy / "mine/kustomization.yaml").write_text(text)
+    shutil.copy(here.env["SWEEPBOT_CONFIG"], deploy / "mine/config.yaml")
+    return deploy / "mine"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def ready(url: str) -> None:
+    async with asyncio.timeout(90), aiohttp.ClientSession() as session:
+        while True:
+            try:
+                async with session.get(url) as response:
+                    if response.status == 200:
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.2)
+
+
+async def sweep(here: World) -> list[str]:
+    """The thread of a sweep, once it has ended."""
+    answer = await here.slack.command("ada", "sweeps", "/sweep", "branch=main space=quick gpus=1")
+    assert answer is not None
+    assert answer.startswith("On it")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(180):
+            while not any(text.startswith((":tada:", ":x:")) for text in thread(here)):  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
+    return thread(here)
+
+
+def thread(here: World) -> list[str]:
+    parents = here.slack.messages("sweeps")
+    return [m["text"] for parent in parents for m in here.slack.messages("sweeps", parent["ts"])]
+
+
+def everything_said(here: World) -> dict[str, str]:
+    """Logs, Slack and the cluster's objects, but for the Secret itself."""
+    logs = {path.name: path.read_text() for path in (here.folder / "logs").glob("sweepbot-*.log")}
+    slack = {"slack": json.dumps([here.slack.workspace.whispers, here.slack.messages("sweeps")], default=str)}
+    slack |= {"thread": json.dumps(thread(here))}
+    kinds = {kind: json.dumps(here.store.list(kind)) for kind in KINDS if kind != "Secret"}
+    return logs | slack | kinds
+
+
+@pytest.mark.parametrize("overlay", ["small", "replicas"])
+async def test_the_deployed_processes_finish_a_sweep_and_tell_no_secret(
+    overlay: str, folder: Path, image: Image
+) -> None:
+    async with world(folder) as here:
+        (here.git / "digits/sweeps/quick.yaml").write_text(QUICK)
+        commit(here.git / "digits", "A space for the hurried")
+        installation = await Installation.make(overlay, here, image)
+        await installation.start()
+        ended = (await sweep(here))[-1:]
+        said = everything_said(here)
+        assert ended[0].startswith(":tada: "), "\n".join(said.values())
+        said["plan"] = await installation.plan()
+        started = sum(
+            deployment["spec"].get("replicas", 1) for deployment in of(installation.objects, "Deployment")
+        )
+        assert len([name for name in said if name.endswith(".log")]) == started
+        assert '"sweep": "' in "".join(said.values())
+        assert installation.leaks(said) == []
