@@ -41,8 +41,8 @@ class Ask:
         where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
         how = f'{who} resource "{self.resource}" in API group "{self.group}" {where}'
         details = {"name": self.name, "group": self.group, "kind": kind}
-        told = {key: value for key, value in details.items() if value}
-        return refusal(403, f"{what} is forbidden: {how}", "Forbidden", told)
+        given = {key: value for key, value in details.items() if value}
+        return refusal(403, f"{what} is forbidden: {how}", "Forbidden", given)
 
 
 def user_of(request: web.Request, tokens: Mapping[str, str], store: Store) -> str:
@@ -61,13 +61,12 @@ def asked(user: str, request: web.Request) -> Ask:
     at = address(request.path)
     if not at:
         return Ask(user, request.method.lower(), "", "", "", request.path)
-    watches = request.query.get("watch") in ("1", "true")
-    reads = "get" if at.name else "watch" if watches else "list"
+    reads = "get" if at.name else "watch" if request.query.get("watch") in ("1", "true") else "list"
     verbs = VERBS | {"GET": reads, "DELETE": "delete" if at.name else "deletecollection"}
     # A namespace lies in itself: a Role may grant reading its own.
     namespace = at.namespace or (at.name if at.plural == "namespaces" else "")
     resource = f"{at.plural}/{at.subresource}" if at.subresource else at.plural
-    return Ask(user, verbs[request.method], at.group, resource, namespace, at.name)
+    return Ask(user, verbs.get(request.method, ""), at.group, resource, namespace, at.name)
 
 
 def why(ask: Ask, store: Store) -> str | None:
@@ -75,9 +74,7 @@ def why(ask: Ask, store: Store) -> str | None:
     named = (ask.verb, ask.group, ask.resource) == REVIEW and ask.user != ANONYMOUS
     if ask.user == ADMIN or named or (not ask.resource and ask.name.rstrip("/") in PUBLIC):
         return ""
-    bindings = [*store.peek("ClusterRoleBinding")]
-    if ask.namespace:
-        bindings += store.peek("RoleBinding", ask.namespace)
+    bindings = [*store.peek("ClusterRoleBinding"), *store.peek("RoleBinding", ask.namespace)]
     return next(filter(None, (_grant(binding, ask, store) for binding in bindings)), None)
 
 
