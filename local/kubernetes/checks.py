@@ -1,5 +1,6 @@
 """What the API server fills in and what it refuses, object by object, in its words."""
 
+import base64
 import re
 from collections.abc import Iterator
 
@@ -42,6 +43,9 @@ def complete(kind: Kind, obj: Object) -> None:
     if kind.name == "Namespace":
         meta["labels"] = meta.get("labels", {}) | {"kubernetes.io/metadata.name": meta.get("name", "")}
         obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+    elif kind.name == "Secret":
+        plain = {key: base64.b64encode(v.encode()).decode() for key, v in obj.pop("stringData", {}).items()}
+        obj |= {"type": obj.get("type", "Opaque"), "data": obj.get("data", {}) | plain}
     elif kind.name == "Pod":
         obj["status"] = {"phase": "Pending"}
     elif kind.name == "Job":

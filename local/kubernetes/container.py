@@ -135,7 +135,7 @@ class Container:
     async def _variables(self, image: Image) -> dict[str, str]:
         while True:
             try:
-                known = inputs.variables(self.pod, self.spec)
+                known = inputs.variables(self.node.store, self.pod, self.spec)
             except NotReady as error:
                 self._fail("CreateContainerConfigError", str(error))
             else:

@@ -1,9 +1,10 @@
 """What a container is started with: volumes as folders, variables, command line.
 
-Volumes are ConfigMaps and empty folders, variables are texts and fields of the pod: a pod that wants others
-waits for ever, and its events say for what.
+A pod that wants what no pod of the bot wants (a disk, a part of a ConfigMap, `envFrom`) waits for ever, and
+its events say for what.
 """
 
+import base64
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,16 +34,34 @@ def make_volumes(store: Store, pod: Object, folder: Path) -> dict[str, Path]:
 
 
 def _content(store: Store, pod: Object, volume: Object) -> dict[str, str]:
-    if "emptyDir" in volume:
+    """What lies in a volume at first: texts by file name."""
+    kind, source = next(((key, value) for key, value in volume.items() if key != "name"), ("nothing", {}))
+    if kind == "emptyDir":
         return {}
-    if volume.keys() != {"name", "configMap"} or volume["configMap"].keys() != {"name"}:
-        raise NotReady("the local nodes mount whole ConfigMaps and empty folders only")
-    name = volume["configMap"]["name"]
-    found = store.get("ConfigMap", pod["metadata"]["namespace"], name)
+    if kind == "downwardAPI":
+        return {item["path"]: _field(pod, item["fieldRef"]["fieldPath"]) for item in source["items"]}
+    if kind == "configMap" and source.keys() == {"name"}:
+        data: dict[str, str] = _found(store, pod, "ConfigMap", source["name"]).get("data", {})
+        return data
+    if kind == "secret" and source.keys() == {"secretName", "items"}:
+        return {
+            item["path"]: _secret(store, pod, source["secretName"], item["key"]) for item in source["items"]
+        }
+    raise NotReady(f"the local nodes mount no {kind} in this way")
+
+
+def _found(store: Store, pod: Object, kind: str, name: str) -> Object:
+    found = store.get(kind, pod["metadata"]["namespace"], name)
     if found is None:
-        raise NotReady(f'configmap "{name}" not found')
-    data: dict[str, str] = found.get("data", {})
-    return data
+        raise NotReady(f'{kind.lower()} "{name}" not found')
+    return found
+
+
+def _secret(store: Store, pod: Object, name: str, key: str) -> str:
+    data = _found(store, pod, "Secret", name).get("data", {})
+    if key not in data:
+        raise NotReady(f"couldn't find key {key} in Secret {pod['metadata']['namespace']}/{name}")
+    return base64.b64decode(data[key]).decode()
 
 
 def mounts(container: Object, volumes: Mapping[str, Path], termination_log: Path) -> dict[str, Path]:
@@ -54,18 +73,24 @@ def mounts(container: Object, volumes: Mapping[str, Path], termination_log: Path
     return found
 
 
-def variables(pod: Object, container: Object) -> dict[str, str]:
+def variables(store: Store, pod: Object, container: Object) -> dict[str, str]:
     """The container's own variables; a later one may use those before it. Raises NotReady."""
     if "envFrom" in container:
         raise NotReady("the local nodes know no envFrom")
     result: dict[str, str] = {}
     for entry in container.get("env", []):
         source = entry.get("valueFrom")
-        if source and source.keys() != {"fieldRef"}:
-            raise NotReady(f"the local nodes know no {', '.join(source)}")
-        value = _field(pod, source["fieldRef"]["fieldPath"]) if source else entry.get("value", "")
-        result[entry["name"]] = value if source else expand(value, result)
+        value = _from(store, pod, source) if source else expand(entry.get("value", ""), result)
+        result[entry["name"]] = value
     return result
+
+
+def _from(store: Store, pod: Object, source: Object) -> str:
+    if "fieldRef" in source:
+        return _field(pod, source["fieldRef"]["fieldPath"])
+    if "secretKeyRef" in source:
+        return _secret(store, pod, source["secretKeyRef"]["name"], source["secretKeyRef"]["key"])
+    raise NotReady(f"the local nodes know no {', '.join(source)}")
 
 
 def _field(pod: Object, path: str) -> str:

@@ -154,13 +154,42 @@ def test_dollars(text, expanded):
 
 async def test_what_these_nodes_cannot_give_is_waited_for(start):
     cluster = start()
-    source = {"secretKeyRef": {"name": "git", "key": "token"}}
+    source = {"configMapKeyRef": {"name": "git", "key": "token"}}
     cluster.run("env", sh("echo $TOKEN", env=[{"name": "TOKEN", "valueFrom": source}]))
     waiting = await cluster.waiting_for("env", "CreateContainerConfigError")
-    assert waiting["message"] == "the local nodes know no secretKeyRef"
+    assert waiting["message"] == "the local nodes know no configMapKeyRef"
     cluster.run("disk", sh("true"), volumes=[{"name": "disk", "hostPath": {"path": "/"}}])
-    said = 'MountVolume.SetUp failed for volume "disk" : the local nodes mount whole ConfigMaps'
-    await cluster.until(lambda: [m for _, m in cluster.events("disk") if m.startswith(said)], "it is said")
+    said = 'MountVolume.SetUp failed for volume "disk" : the local nodes mount no hostPath in this way'
+    await cluster.until(lambda: ("FailedMount", said) in cluster.events("disk"), "it is said")
+
+
+async def test_a_secret_comes_as_a_variable_and_as_a_file(start):
+    cluster = start()
+    source = {"secretKeyRef": {"name": "git", "key": "token"}}
+    items = [{"key": "token", "path": "config.json"}]
+    volumes = [{"name": "login", "secret": {"secretName": "git", "items": items}}]
+    mounts = [{"name": "login", "mountPath": "/kaniko/.docker"}]
+    env = [{"name": "TOKEN", "valueFrom": source}]
+    main = sh("echo $TOKEN && cat /kaniko/.docker/config.json", env=env, volumeMounts=mounts)
+    cluster.run("build", main, volumes=volumes)
+    missing = 'MountVolume.SetUp failed for volume "login" : secret "git" not found'
+    await cluster.until(lambda: ("FailedMount", missing) in cluster.events("build"), "it is said")
+    meta = {"name": "git", "namespace": "default"}
+    cluster.store.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": "x"}}
+    )
+    await cluster.phase("build", "Succeeded")
+    assert cluster.log("build") == "x\nx"
+
+
+async def test_annotations_of_a_pod_come_as_files(start):
+    cluster = start()
+    field = {"fieldPath": "metadata.labels['team']"}
+    volumes = [{"name": "made", "downwardAPI": {"items": [{"path": "Dockerfile", "fieldRef": field}]}}]
+    mounts = [{"name": "made", "mountPath": "/sweepbot"}]
+    cluster.run("build", sh("cat /sweepbot/Dockerfile", volumeMounts=mounts), volumes=volumes)
+    await cluster.phase("build", "Succeeded")
+    assert cluster.log("build") == "vision"
 
 
 async def test_a_missing_config_map_is_waited_for(start):
