@@ -35,7 +35,8 @@ def make_volumes(store: Store, pod: Object, folder: Path) -> dict[str, Path]:
 
 def _content(store: Store, pod: Object, volume: Object) -> dict[str, str]:
     """What lies in a volume at first: texts by file name."""
-    kind, source = next(((key, value) for key, value in volume.items() if key != "name"), ("nothing", {}))
+    kind = next((key for key in volume if key != "name"), "volume without a source")
+    source: Object = volume.get(kind, {})
     if kind == "emptyDir":
         return {}
     if kind == "downwardAPI":
