@@ -88,9 +88,10 @@ async def test_many_sleeping_workers_get_one_item_each(queue, redis, wait_until)
         await queue.done(lease)
 
 
-async def test_whoever_takes_an_item_and_leaves_others_wakes_the_next(queue, redis):
+async def test_an_add_wakes_a_worker_and_whoever_leaves_items_behind_the_next(queue, redis):
     for item in "ab":
         await queue.add(item)
+        assert await redis.llen("sweepbot:queue:wake") == 1
     leases = [await got(queue)]
     assert await redis.llen("sweepbot:queue:wake") == 1
     leases.append(await got(queue))
