@@ -94,7 +94,7 @@ PHYSICAL = f"sum by (node) (max by (node, resource) (kube_node_status_capacity{{
 CORDONED = "max by (node) (kube_node_spec_unschedulable) == 1"
 NOT_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"}) == 0'
 MODELS = f"count by (Hostname, hostname, modelName, GPU_I_PROFILE) (last_over_time({UTIL}[{HOUR}])"
-MODELS = f"{MODELS} or last_over_time({ENGINE}[{HOUR}]))"  # the label was renamed, in 4.6
+MODELS = f"{MODELS} or last_over_time({ENGINE}[{HOUR}]))"  # the label was renamed in 2026
 
 # Arithmetic drops what has no partner: `or 0 *` keeps the nodes on which nothing is held.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({HELD}) or 0 * {ALLOCATABLE})"

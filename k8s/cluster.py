@@ -33,10 +33,11 @@ KINDS = {
     "Experiment": ("kubeflow.org/v1beta1", "experiments"),
     "Trial": ("kubeflow.org/v1beta1", "trials"),
     "Suggestion": ("kubeflow.org/v1beta1", "suggestions"),
+    "Node": ("v1", "nodes"),
+    "PodMetrics": ("metrics.k8s.io/v1beta1", "pods"),  # where metrics-server is installed
     # What only the doctor looks at; most of these have no namespace.
     "SelfSubjectAccessReview": ("authorization.k8s.io/v1", "selfsubjectaccessreviews"),
     "Namespace": ("v1", "namespaces"),
-    "Node": ("v1", "nodes"),
     "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
     "DaemonSet": ("apps/v1", "daemonsets"),
     "Deployment": ("apps/v1", "deployments"),
@@ -194,6 +195,13 @@ class Cluster:
         text = await self._read("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
         return text.decode(errors="replace")
 
+    async def proxy(self, namespace: str, pod: str, port: int, path: str) -> str:
+        """What a pod's own HTTP server answers, through the API server."""
+        answer = await self._read(
+            "GET", _path("Pod", namespace, f"{pod}:{port}", f"proxy/{path}"), None, accept="*/*"
+        )
+        return answer.decode(errors="replace")
+
     async def watch(
         self,
         kind: str,
@@ -230,7 +238,7 @@ class Cluster:
             items += [{**what, **item} for item in page.get("items") or ()]
             token = page["metadata"].get("continue", "")
             if not token:
-                return items, str(page["metadata"]["resourceVersion"])
+                return items, str(page["metadata"].get("resourceVersion", ""))  # PodMetrics have none
 
     async def _call(
         self,

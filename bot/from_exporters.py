@@ -1,0 +1,178 @@
+"""GPU use without Prometheus: dcgm-exporter asked through the API server, metrics-server for CPU and memory.
+
+    usage:<cluster>:samples   list: a compressed Sample each, the latest first; expires after a day
+
+One worker looks (`bot.collecting`), every process reads. There is no past beyond what was looked at.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot import samples
+from bot.owners import Owners, Place, Whose, by_labels
+from bot.samples import Look, Sample
+from bot.usage import Gpu, HourCapacity, HourUse, NodeUse, PodUse, Unmeasured
+from k8s import gpus
+from k8s.cluster import ApiError, Cluster, Unreachable
+from k8s.gpus import GpuNode, Holder, Reading
+from k8s.objects import Manifest
+
+log = logging.getLogger(__name__)
+
+KEPT = timedelta(hours=3)  # the longest window there is a use for, and time to write an hour
+STALE = timedelta(minutes=5)  # without a look, nothing is known any more
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+ASKED = 16  # exporters at a time
+PATIENCE = 5.0  # seconds for one of them
+
+
+class Samples:
+    def __init__(self, redis: Redis, cluster: str = "main") -> None:
+        self._redis, self._key = redis, f"usage:{cluster}:samples"
+
+    async def keep(self, sample: Sample) -> None:
+        whole = samples.following(next(iter(await self._read(1)), None), sample)
+        async with self._redis.pipeline(transaction=True) as steps:
+            steps.lpush(self._key, zlib.compress(samples.dump(whole)))
+            steps.ltrim(self._key, 0, int(KEPT.total_seconds() / sample.step))
+            steps.expire(self._key, timedelta(days=1))
+            await steps.execute()
+
+    async def since(self, moment: datetime) -> list[Sample]:
+        """Those after it, the oldest first; each moment once, should two have looked."""
+        latest = next(iter(await self._read(1)), None)
+        if latest is None:
+            return []
+        number = (latest.at - moment).total_seconds() / latest.step
+        found = {sample.at: sample for sample in await self._read(max(1, round(number) + 2))}
+        return [found[at] for at in sorted(found) if at > moment]
+
+    async def _read(self, number: int) -> list[Sample]:
+        texts: list[Any] = await self._redis.lrange(self._key, 0, number - 1)
+        return [samples.load(zlib.decompress(text)) for text in texts]
+
+
+class ScrapeSource:
+    def __init__(self, kept: Samples, now: Callable[[], datetime]) -> None:
+        self._kept, self._now = kept, now
+
+    async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
+        return samples.pods(await self._fresh(window), window)
+
+    async def nodes(self) -> tuple[NodeUse, ...]:
+        return (await self._fresh(timedelta(0)))[-1].nodes
+
+    async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
+        return samples.hour(await self._kept.since(start), start)
+
+    async def _fresh(self, window: timedelta) -> Sequence[Sample]:
+        found = await self._kept.since(self._now() - STALE - window)
+        if not found or found[-1].at <= self._now() - STALE:
+            raise Unmeasured("nobody has looked at the GPUs for five minutes: does a worker run, and may it?")
+        return found
+
+
+class Looking:
+    """Asks the cluster. What it may not see is logged once and left out: unknown, not idle."""
+
+    def __init__(self, cluster: Cluster, namespace: str, owners: Owners) -> None:
+        self._cluster, self._namespace, self._owners = cluster, namespace, owners
+        self._told: set[str] = set()
+
+    async def holders(self, pods: Iterable[Manifest] | None = None) -> dict[Place, Holder]:
+        """The pods that hold GPUs now; without the right to see all, those of the sweeps."""
+        known = await self._pods() if pods is None else pods
+        found = [holder for holder in map(gpus.read_holder, known) if holder]
+        return {(holder.namespace, holder.pod): holder for holder in found}
+
+    async def once(self, at: datetime, step: int) -> Sample:
+        pods, nodes, metrics = await asyncio.gather(
+            self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
+        )
+        holders = await self.holders(pods)
+        readings = await self._readings([pod for pod in pods if gpus.is_exporter(pod)])
+        whose = await self._owners.of(at, holders, {p: by_labels(h.labels) for p, h in holders.items()})
+        used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
+        return Sample(
+            at=at,
+            step=step,
+            looks=tuple(
+                Look(use=_use(holder, whose[place], readings, used.get(place)))
+                for place, holder in sorted(holders.items())
+            ),
+            nodes=tuple(_node(n, holders.values(), readings) for n in map(gpus.read_node, nodes) if n),
+        )
+
+    async def _pods(self) -> list[Manifest]:
+        everywhere = await self._allowed("Pod", UNFINISHED)
+        return everywhere or await self._cluster.list("Pod", self._namespace, fields=UNFINISHED)
+
+    async def _allowed(self, kind: str, fields: str = "") -> list[Manifest]:
+        """All of the cluster; none where this is not allowed, or nobody serves the kind."""
+        try:
+            return await self._cluster.list(kind, "", fields=fields)
+        except ApiError as error:
+            if not error.permanent and error.status != 503:  # of metrics-server, while it is down
+                raise
+            self._tell(kind, error)
+            return []
+
+    async def _readings(self, exporters: list[Manifest]) -> dict[str, list[Reading]]:
+        """By node."""
+        turns = asyncio.Semaphore(ASKED)
+
+        async def ask(pod: Manifest) -> list[Reading]:
+            meta = pod["metadata"]
+            where = (meta["namespace"], meta["name"], gpus.EXPORTER_PORT, gpus.EXPORTER_PATH)
+            try:
+                async with turns, asyncio.timeout(PATIENCE):
+                    return gpus.read_exporter(await self._cluster.proxy(*where))
+            except (ApiError, Unreachable, TimeoutError) as error:
+                self._tell(meta["name"], error)
+                return []
+
+        found: dict[str, list[Reading]] = defaultdict(list)
+        for pod, said in zip(exporters, await asyncio.gather(*map(ask, exporters)), strict=True):
+            found[pod["spec"]["nodeName"]] += said
+        return found
+
+    def _tell(self, what: str, error: Exception) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            log.warning("GPU use is known in part, %s can't be asked: %s", what, error or "no answer")
+
+
+def _use(
+    holder: Holder, whose: Whose, readings: Mapping[str, list[Reading]], used: tuple[float, float] | None
+) -> PodUse:
+    mine = {  # two exporters may answer for one GPU
+        reading.device: Gpu(device=reading.device, model=reading.model, peak=reading.share)
+        for reading in readings.get(holder.node, ())
+        if (reading.namespace, reading.pod) == (holder.namespace, holder.pod)
+    }
+    return PodUse(
+        namespace=holder.namespace,
+        pod=holder.pod,
+        node=holder.node,
+        **vars(whose),
+        started=holder.started,
+        allocated=holder.gpus,
+        gpus=tuple(mine.values()),
+        cpu_requested=holder.cpu_requested,
+        cpu_mean=used[0] if used else None,
+        ram_requested=holder.ram_requested,
+        ram_peak=used[1] if used else None,
+    )
+
+
+def _node(node: GpuNode, holders: Iterable[Holder], readings: Mapping[str, list[Reading]]) -> NodeUse:
+    held = sum(holder.gpus for holder in holders if holder.node == node.node)
+    model = next((reading.model for reading in readings.get(node.node, ())), "")
+    return NodeUse(**vars(node), model=model, allocated=held)

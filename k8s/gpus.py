@@ -1,0 +1,167 @@
+"""GPUs as the cluster tells of them: the pods that hold some, the nodes, and what dcgm-exporter measures."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from k8s.objects import Manifest, moment
+
+GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")  # a MIG slice counts as one
+EXPORTERS = {"nvidia-dcgm-exporter", "dcgm-exporter"}  # as the GPU operator and the exporter's own chart say
+EXPORTER_PORT, EXPORTER_PATH = 9400, "metrics"
+SIDECARS = {"metrics-logger-and-collector", "metrics-collector"}  # Katib's, in every trial
+
+_QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([numkKMGTPE]?i?)")
+_UNITS = {
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+}
+_BINARY = {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
+_ENGINE, _UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
+_LINE = re.compile(rf"({_ENGINE}|{_UTIL})\{{(.*)\}} (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """A pod that holds GPUs."""
+
+    namespace: str
+    pod: str
+    node: str
+    labels: dict[str, str]
+    gpus: int
+    started: datetime | None  # since when all its containers with GPUs run
+    cpu_requested: float | None  # cores
+    ram_requested: float | None  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuNode:
+    node: str
+    physical: int
+    allocatable: int
+    ready: bool
+    cordoned: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What one GPU did when it was asked; without a pod nobody holds it."""
+
+    namespace: str
+    pod: str
+    device: str
+    model: str
+    share: float
+
+
+def read_holder(pod: Manifest) -> Holder | None:
+    """None: it asks for no GPU, has no node yet, or has ended, whatever is still to be read of it."""
+    containers, status = pod["spec"]["containers"], pod.get("status", {})
+    gpus = sum(_gpus(each) for each in containers)
+    if not gpus or not pod["spec"].get("nodeName") or status.get("phase") not in {"Pending", "Running"}:
+        return None
+    training = [each for each in containers if each["name"] not in SIDECARS]
+    return Holder(
+        namespace=pod["metadata"]["namespace"],
+        pod=pod["metadata"]["name"],
+        node=pod["spec"]["nodeName"],
+        labels=pod["metadata"].get("labels", {}),
+        gpus=gpus,
+        started=_started(status, {each["name"] for each in containers if _gpus(each)}),
+        cpu_requested=_requested(training, "cpu"),
+        ram_requested=_requested(training, "memory"),
+    )
+
+
+def read_node(node: Manifest) -> GpuNode | None:
+    """None: it has no GPUs and never had."""
+    status = node.get("status", {})
+    if not (physical := _count(status.get("capacity", {}))):
+        return None
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
+    return GpuNode(
+        node=node["metadata"]["name"],
+        physical=physical,
+        allocatable=_count(status.get("allocatable", {})),
+        ready=ready,
+        cordoned=bool(node["spec"].get("unschedulable")),
+    )
+
+
+def is_exporter(pod: Manifest) -> bool:
+    labels = pod["metadata"].get("labels", {})
+    named = {labels.get("app"), labels.get("app.kubernetes.io/name")} & EXPORTERS
+    return bool(named) and pod.get("status", {}).get("phase") == "Running"
+
+
+def read_exporter(text: str) -> list[Reading]:
+    """By the engine's counter, which knows MIG; by utilization where that is missing."""
+    found: dict[tuple[str, str, str], Reading] = {}
+    for metric, reading in sorted(_readings(text), key=lambda each: each[0], reverse=True):
+        key = (reading.namespace, reading.pod, reading.device)
+        if metric == _ENGINE or key not in found:
+            found[key] = reading
+    return list(found.values())
+
+
+def read_usage(metrics: Manifest) -> tuple[float, float]:
+    """Cores and bytes that a pod uses, of a PodMetrics, without Katib's sidecar."""
+    used = [each["usage"] for each in metrics["containers"] if each["name"] not in SIDECARS]
+    return sum(amount(each["cpu"]) for each in used), sum(amount(each["memory"]) for each in used)
+
+
+def amount(quantity: str) -> float:
+    """A Kubernetes quantity as a number: `4Gi` is 4294967296.0, `12345678n` is 0.012345678."""
+    match = _QUANTITY.fullmatch(quantity)
+    if not match:
+        raise ValueError(f"{quantity} is not a quantity")
+    return float(match[1]) * (_UNITS | _BINARY)[match[2]]
+
+
+def _gpus(container: Manifest) -> int:
+    """Requests and limits of such resources are equal; either may be left out."""
+    resources = container.get("resources", {})
+    return _count({**resources.get("limits", {}), **resources.get("requests", {})})
+
+
+def _count(sizes: Manifest) -> int:
+    return sum(int(amount(size)) for name, size in sizes.items() if GPU_RESOURCE.fullmatch(name))
+
+
+def _requested(containers: list[Manifest], resource: str) -> float | None:
+    asked = [each.get("resources", {}).get("requests", {}).get(resource) for each in containers]
+    return sum(amount(each) for each in asked if each) if any(asked) else None
+
+
+def _started(status: Manifest, containers: set[str]) -> datetime | None:
+    mine = [each for each in status.get("containerStatuses") or [] if each["name"] in containers]
+    since = [moment(each.get("state", {}).get("running", {}).get("startedAt")) for each in mine]
+    known = [each for each in since if each]
+    return max(known) if known and len(known) == len(containers) else None
+
+
+def _readings(text: str) -> Iterator[tuple[str, Reading]]:
+    for metric, labels, value in _LINE.findall(text):
+        said = dict(_LABEL.findall(labels))
+        slice_, profile = said.get("GPU_I_ID", ""), said.get("GPU_I_PROFILE", "")
+        yield (
+            metric,
+            Reading(
+                namespace=said.get("namespace", ""),
+                pod=said.get("pod", ""),
+                device="/".join(filter(None, (said.get("UUID", ""), slice_))),
+                model=said.get("modelName", "") + f" MIG {profile}" * bool(profile),
+                share=float(value) / (1 if metric == _ENGINE else 100),
+            ),
+        )
