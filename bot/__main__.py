@@ -87,7 +87,7 @@ def _plan(arguments: argparse.Namespace) -> int:
                     Git(Path(folder)),
                     repository(request.repo, config),
                     request,
-                    config.limits,
+                    config,
                     sweep=f"{request.name or request.space}-planned",
                     owner="nobody",
                     delivery="none",
@@ -118,7 +118,7 @@ def _manifests(order: Order, settings: PlanSettings) -> list[Manifest]:
         since=moment,
         plan=made,
     )
-    return [durable.config_map(record), made.build, made.experiment]
+    return [durable.config_map(record), *(build.job for build in made.builds), made.experiment]
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot.models import Phase, SweepPlan, SweepRecord
+from bot.models import Phase, Role, SweepPlan, SweepRecord
 from bot.observation import Observation
+from k8s.images import Place
 from k8s.jobs import Job
 from k8s.katib import Trial, TrialState, drained, ended, killed, more_trials, with_image
 from k8s.objects import Manifest, Ref
@@ -34,7 +35,8 @@ class Chores:
 
     patch: tuple[Patch, ...] = ()
     delete: tuple[Delete, ...] = ()
-    create: Manifest | None = None
+    create: tuple[Manifest, ...] = ()
+    compose: tuple[Place, Place, Place] | None = None  # what to make of dependencies, and code on top
 
 
 def chores(sweep: SweepRecord, seen: Observation, now: datetime) -> Chores:
@@ -42,18 +44,36 @@ def chores(sweep: SweepRecord, seen: Observation, now: datetime) -> Chores:
     if plan is None:
         return Chores()
     match sweep.phase:
-        case Phase.BUILDING if seen.build and seen.build_failed_earlier(sweep.build_uid):
-            return Chores(delete=(Delete(ref=plan.build_ref, uid=seen.build.uid),))
-        case Phase.BUILDING if seen.build is None:
-            return Chores(create=plan.build)
+        case Phase.BUILDING:
+            return _building(sweep, plan, seen)
         case Phase.PROVING if seen.experiment is None and sweep.image and not sweep.submitted:
-            return Chores(create=with_image(plan.experiment, sweep.image))
+            return Chores(create=(with_image(plan.experiment, sweep.image),))
         case Phase.PROVING | Phase.RUNNING:
             return _running(sweep, plan, seen, now)
         case Phase.STOPPING | Phase.CANCELLED | Phase.FAILED | Phase.SUCCEEDED:
             return _ending(sweep, plan, seen, now)
         case _:
             return Chores()
+
+
+def _building(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> Chores:
+    """Each Job as soon as what it needs is there, at the same time as others; all there: put together."""
+    there = {one.build.tag for one in seen.builds if one.there}
+    old = [b for b in seen.builds if b.ended_in_vain and not b.is_own(sweep.build_uids)]
+    new = [b.build for b in seen.builds if b.there is False and b.job is None]
+    return Chores(
+        delete=tuple(Delete(ref=b.build.ref, uid=b.job.uid) for b in old if b.job),
+        create=tuple(b.job for b in new if not b.needs or b.needs in there),
+        compose=_composition(plan) if seen.builds and len(there) == len(plan.builds) else None,
+    )
+
+
+def _composition(plan: SweepPlan) -> tuple[Place, Place, Place] | None:
+    below, above = plan.build(Role.DEPENDENCIES), plan.build(Role.CODE)
+    if below is None or above is None:
+        return None
+    to = Place(plan.image_repository, plan.image_tag)
+    return to, Place(below.repository, below.tag), Place(above.repository, above.tag)
 
 
 def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> Chores:
@@ -76,9 +96,8 @@ def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
         body = ended(seen.experiment.raw, f"Sweepbot: {sweep.reason}", now)
         return Chores(patch=(_status(plan.experiment_ref, body),))
     jobs = _deletions(seen.active_jobs, plan)
-    if seen.build and seen.build_unwanted(sweep.image):
-        jobs = (*jobs, Delete(ref=plan.build_ref, uid=seen.build.uid))
-    return Chores(patch=_kills(seen.live, plan, sweep.reason, now), delete=jobs)
+    builds = [Delete(ref=b.build.ref, uid=b.job.uid) for b in seen.unwanted_builds(sweep.image) if b.job]
+    return Chores(patch=_kills(seen.live, plan, sweep.reason, now), delete=(*jobs, *builds))
 
 
 def _kills(trials: Iterable[Trial], plan: SweepPlan, why: str, now: datetime) -> tuple[Patch, ...]:

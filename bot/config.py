@@ -7,8 +7,9 @@ from bot.document import Node, read
 from bot.hints import listed
 from bot.models import UserError
 from bot.teams import MEMBER, Price, Team, read_prices, read_teams
+from k8s.images import ImageName
 
-KEYS = ("repositories", "allowed_urls", "admins", "limits", "teams", "prices")
+KEYS = ("repositories", "allowed_urls", "images", "admins", "limits", "teams", "prices")
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 EXAMPLE = "https://github.com/acme/digits.git"
 
@@ -17,7 +18,10 @@ EXAMPLE = "https://github.com/acme/digits.git"
 class Repository:
     name: str
     url: str
-    dockerfile: str = "Dockerfile"  # from the repository's root
+    dockerfile: str | None = None  # from the repository's root, as is the next; None: the usual one, if any
+    requirements: str | None = None
+    install: bool = False  # it has to be installed, not only lie there
+    secret: str | None = None  # a Secret with the username and password (or token) for git
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,7 @@ class Limits:
 class Config:
     repositories: tuple[Repository, ...]  # the first is the default
     allowed_urls: tuple[str, ...] = ()  # prefixes, each ending in a slash
+    images: tuple[str, ...] = ()  # that need no build: repositories, or prefixes that end in a slash
     admins: tuple[str, ...] = ()  # Slack user ids
     limits: Limits = Limits()
     teams: tuple[Team, ...] = ()
@@ -46,6 +51,7 @@ def parse_config(text: str, file: str) -> Config:
     config = Config(
         repositories=tuple(_repositories(keys["repositories"])) if "repositories" in keys else (),
         allowed_urls=tuple(_prefix(item) for item in _list(keys.get("allowed_urls"))),
+        images=tuple(_image(item) for item in _list(keys.get("images"))),
         admins=tuple(_user(item) for item in _list(keys.get("admins"))),
         limits=_limits(keys.get("limits")),
         teams=read_teams(keys.get("teams")),
@@ -71,6 +77,20 @@ def repository(asked: str | None, config: Config) -> Repository:
     return Repository(name=_bare(asked).split("/", 3)[3].replace("/", "-"), url=asked)
 
 
+def ready_image(asked: str, config: Config) -> ImageName:
+    """An image that needs no build, if it is one of those allowed. Raises UserError."""
+    try:
+        image = ImageName.parse(asked)
+    except ValueError as error:
+        raise UserError(f"image={asked}: {error}.") from None
+    whole = f"{image.registry}/{image.repository}"
+    for allowed in config.images:
+        if whole == allowed or (allowed.endswith("/") and whole.startswith(allowed)):
+            return image
+    there = f"; there is {listed(config.images, 'or')}" if config.images else "; the configuration lists none"
+    raise UserError(f"image={asked} is not an image allowed here (as {whole}){there}.")
+
+
 def _bare(url: str) -> str:
     return url.rstrip("/").removesuffix(".git")
 
@@ -85,14 +105,42 @@ def _repositories(node: Node) -> list[Repository]:
 def _repository(name: str, node: Node) -> Repository:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
         node.wrong(f'"{name}" is not a name: use small letters, digits, dots, dashes and underscores')
-    keys = node.mapping(("url", "dockerfile"), must=("url",))
+    keys = node.mapping(("url", "dockerfile", "requirements", "install", "secret"), must=("url",))
     url = keys["url"].text() if "url" in keys else ""
     if url and (trouble := _url_trouble(url, ("https", "http"))):
         keys["url"].wrong(trouble)
-    dockerfile = keys["dockerfile"].text() if "dockerfile" in keys else "Dockerfile"
-    if dockerfile and not re.fullmatch(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*", dockerfile):
-        keys["dockerfile"].wrong("must be a path inside the repository, such as docker/Dockerfile")
-    return Repository(name=name, url=url, dockerfile=dockerfile)
+    secret = keys["secret"].text() if "secret" in keys else None
+    if secret and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", secret):
+        keys["secret"].wrong("must be the name of a Secret of Kubernetes, never what is in it")
+    return Repository(
+        name=name,
+        url=url,
+        dockerfile=_path(keys.get("dockerfile"), "docker/Dockerfile"),
+        requirements=_path(keys.get("requirements"), "requirements/train.txt"),
+        install=keys["install"].flag() if "install" in keys else False,
+        secret=secret,
+    )
+
+
+def _path(node: Node | None, example: str) -> str | None:
+    path = node.text() if node else None
+    if node and path and not re.fullmatch(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*", path):
+        node.wrong(f"must be a path inside the repository, such as {example}")
+    return path
+
+
+def _image(node: Node) -> str:
+    """Always with its registry, as image names are compared: pytorch/ is docker.io/pytorch/."""
+    text = node.text()
+    try:
+        name = ImageName.parse(f"{text}any" if text.endswith("/") else text)
+    except ValueError:
+        node.wrong("must be a repository of images, or a prefix that ends in a slash: registry.example/team/")
+        return text
+    if ":" in text.rpartition("/")[2] or "@" in text:
+        node.wrong("is without a tag: all tags of a repository are allowed")
+    whole = f"{name.registry}/{name.repository}"
+    return whole.removesuffix("any") if text.endswith("/") else whole
 
 
 def _prefix(node: Node) -> str:

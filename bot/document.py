@@ -100,6 +100,11 @@ class Node:
         self.wrong(f"must be a whole number, not {self.raw}")
         return 0
 
+    def flag(self) -> bool:
+        if self.raw not in {"true", "false"}:
+            self.wrong(f"{self.described} must be true or false")
+        return self.raw == "true"
+
     @property
     def described(self) -> str:
         if isinstance(self.value, dict | list):

@@ -11,10 +11,12 @@ import re
 import shutil
 import signal
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from bot.config import Config
 from bot.hints import did_you_mean
 from bot.models import UserError
 
@@ -26,6 +28,13 @@ REFUSALS = re.compile(
     r"authentication failed|could not read (username|password)|not found|access denied|permission denied"
     r"|requested url returned error: 40[0134]|is this a git repository|not a git repository",
     re.IGNORECASE,
+)
+
+Login = tuple[str, str]  # user; password or token
+# Told over a pipe: in an argument or an address, other processes, logs and error messages would see it.
+HELPER = (
+    """!f() { test "$1" = get && printf 'username=%s\\npassword=%s\\n' """
+    """"$SWEEPBOT_GIT_USERNAME" "$SWEEPBOT_GIT_PASSWORD"; }; f"""
 )
 
 
@@ -42,8 +51,12 @@ class Tip:
 
 
 class Git:
-    def __init__(self, cache: Path, *, timeout: float = 60.0) -> None:
-        self.cache = cache
+    """`logins`: user and password by URL; git hears them from its environment, and only for that URL."""
+
+    def __init__(
+        self, cache: Path, logins: Mapping[str, Login] | None = None, *, timeout: float = 60.0
+    ) -> None:
+        self.cache, self.logins = cache, logins or {}
         self.timeout = timeout  # seconds, for each git command
         self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -95,8 +108,9 @@ class Git:
         return {ref: commit for commit, ref in pairs}
 
     async def _files(self, url: str, repository: Path, commit: str, path: str) -> dict[str, str]:
-        """Regular files by path, with the name of their content."""
-        listing = await self._run(url, "-C", repository, "ls-tree", "-z", commit, "--", path)
+        """Regular files by path, with the name of their content; of the root without a path."""
+        where = ("--", path) if path.strip("/") else ()
+        listing = await self._run(url, "-C", repository, "ls-tree", "-z", commit, *where)
         entries = (entry.split("\t", 1) for entry in listing.decode(errors="replace").split("\0") if entry)
         return {file: about.split()[2] for about, file in entries if about.startswith("100")}
 
@@ -120,7 +134,7 @@ class Git:
         process = await asyncio.create_subprocess_exec(
             "git",
             *arguments,
-            env=self._environment(),
+            env=self._environment(url),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -140,7 +154,7 @@ class Git:
             raise _failure(url, errors.decode(errors="replace"))
         return output
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, url: str) -> dict[str, str]:
         home = self.cache / "home"
         home.mkdir(exist_ok=True)
         return {key: os.environ[key] for key in PASSED_ON if key in os.environ} | {
@@ -150,7 +164,34 @@ class Git:
             "GIT_ALLOW_PROTOCOL": "https:http",
             "GIT_LITERAL_PATHSPECS": "1",
             "LC_ALL": "C",  # the refusals are recognised by their words
+            **(_login(url, self.logins[url]) if url in self.logins else {}),
         }
+
+
+def logins(config: Config, environ: Mapping[str, str]) -> dict[str, Login]:
+    """Of repositories with a secret: GIT_USERNAME_<secret> and GIT_PASSWORD_<secret>. Raises UserError."""
+    found = {}
+    for each in config.repositories:
+        if each.secret:
+            suffix = re.sub(r"[.-]", "_", each.secret).upper()
+            names = [f"GIT_{what}_{suffix}" for what in ("USERNAME", "PASSWORD")]
+            if missing := [name for name in names if not environ.get(name)]:
+                raise UserError(
+                    f"{missing[0]} is not set. It is of the Secret {each.secret}, for {each.url}."
+                )
+            found[each.url] = (environ[names[0]], environ[names[1]])
+    return found
+
+
+def _login(url: str, login: Login) -> dict[str, str]:
+    host = "/".join(url.split("/", 3)[:3])  # a redirection to another one hears nothing
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"credential.{host}.helper",
+        "GIT_CONFIG_VALUE_0": HELPER,
+        "SWEEPBOT_GIT_USERNAME": login[0],
+        "SWEEPBOT_GIT_PASSWORD": login[1],
+    }
 
 
 def _failure(url: str, errors: str) -> Exception:

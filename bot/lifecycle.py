@@ -6,7 +6,8 @@
 
 1. received: git is asked for the commit and the space; a mistake is told to the person privately: refused.
 2. opening: the thread is opened in the channel. Nothing exists in the cluster but the durable record.
-3. building: the registry has the image, or one Job per commit makes it, shared by every sweep that needs it.
+3. building: the registry has the image, or Jobs make it (or its dependencies and its code, to be put together
+   there), shared by every sweep that needs the same.
 4. proving: the experiment is submitted, no trial was seen running. Katib says "Running" for waiting Jobs too.
 5. running: counts and better results are told.
 6. stopping: Katib starts nothing more; what is live is ended; nobody says the end before the GPUs are free.
@@ -22,9 +23,9 @@ from datetime import datetime, timedelta
 from bot.asks import hear
 from bot.config import Config
 from bot.health import Diagnosis, no_metrics, unreported
-from bot.hints import counted
+from bot.hints import counted, listed
 from bot.models import Ask, Event, EventKind, Goal, Phase, Progress, Result, SearchSpace, SweepRecord
-from bot.observation import Observation
+from bot.observation import BuildSeen, Observation
 from bot.planning import image_with
 from k8s.jobs import JobState
 from k8s.katib import (
@@ -125,29 +126,59 @@ def fail(sweep: SweepRecord, why: str, now: datetime, *events: Event) -> SweepRe
 
 
 def _building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    if seen.digest and sweep.plan:
-        return sweep.to(Phase.PROVING, now, _built(sweep, now), image=image_with(sweep.plan, seen.digest))
-    if seen.build is None or seen.build_failed_earlier(sweep.build_uid):
-        if sweep.build_began:
-            return sweep
-        return sweep.says(Event(kind=EventKind.BUILD_STARTED), build_began=now)
-    if seen.build.state is JobState.FAILED:
-        detail = seen.build_trouble.detail if seen.build_trouble else ""
-        event = Event(kind=EventKind.BUILD_FAILED, text=seen.build.message, detail=detail)
-        return fail(sweep, "the image could not be built", now, event)
-    if seen.build.state is JobState.COMPLETE:
-        why = "the build ended well, but the registry does not have its image"
-        return fail(sweep, why, now, Event(kind=EventKind.BUILD_FAILED, text=why))
-    sweep = replace(sweep, build_uid=seen.build.uid)
+    plan = sweep.plan
+    if plan is None:
+        return sweep
+    if not plan.builds:
+        ready = Event(kind=EventKind.IMAGE_READY, text=plan.image_by_digest)
+        return sweep.to(Phase.PROVING, now, ready, image=plan.image_by_digest)
+    if seen.digest:
+        return sweep.to(Phase.PROVING, now, _built(sweep, seen), image=image_with(plan, seen.digest))
+    running = {b.job.name: b.job.uid for b in seen.builds if b.job and b.running}
+    found = tuple(b.build.tag for b in seen.builds if b.there)
+    failed = next((b for b in seen.builds if b.ended_in_vain and b.is_own(sweep.build_uids)), None)
+    sweep = replace(sweep, build_uids=sweep.build_uids | running, found=found)
+    if failed:
+        return fail(sweep, "the image could not be built", now, _build_failed(failed))
     if not sweep.build_began:
-        return sweep.says(Event(kind=EventKind.BUILD_JOINED), build_began=now)
-    return _tell_once(sweep, EventKind.BUILD_WAITING, seen.build_trouble)
+        return sweep.says(_begun(seen), build_began=now)
+    trouble = next((b.trouble for b in seen.builds if b.running and b.trouble), None)
+    return _tell_once(sweep, EventKind.BUILD_WAITING, trouble)
 
 
-def _built(sweep: SweepRecord, now: datetime) -> Event:
-    if sweep.build_began is None:
+def _begun(seen: Observation) -> Event:
+    missing = [b for b in seen.builds if not b.there]
+    joined = all(b.running for b in missing)
+    reused = _reused(b for b in seen.builds if b.there)
+    text = "; ".join(filter(None, (listed(b.build.role for b in missing), reused)))
+    return Event(kind=EventKind.BUILD_JOINED if joined and missing else EventKind.BUILD_STARTED, text=text)
+
+
+def _build_failed(failed: BuildSeen) -> Event:
+    if failed.job and failed.job.state is JobState.COMPLETE:
+        text = "The build ended well, but the registry does not have its image."
+        return Event(kind=EventKind.BUILD_FAILED, text=text)
+    text, detail = (failed.trouble.text, failed.trouble.detail) if failed.trouble else ("", "")
+    return Event(kind=EventKind.BUILD_FAILED, text=text, detail=detail, pod=failed.pod)
+
+
+def _built(sweep: SweepRecord, seen: Observation) -> Event:
+    """What was built for this sweep, and what had been there."""
+    built = [b for b in seen.builds if b.is_own(sweep.build_uids)]
+    if not built:
         return Event(kind=EventKind.BUILD_REUSED)
-    return Event(kind=EventKind.BUILD_DONE, seconds=(now - sweep.build_began).total_seconds())
+    reused = _reused(b for b in seen.builds if b not in built and b.build.tag in sweep.found)
+    return Event(kind=EventKind.BUILD_DONE, text=", ".join(filter(None, (reused, *map(_built_in, built)))))
+
+
+def _built_in(one: BuildSeen) -> str:
+    seconds = one.job.seconds if one.job else None
+    return f"{one.build.role} built" + (f" in {seconds:.0f} s" if seconds is not None else "")
+
+
+def _reused(builds: Iterable[BuildSeen]) -> str:
+    roles = listed(b.build.role for b in builds)
+    return f"{roles} reused" if roles else ""
 
 
 def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -257,7 +288,7 @@ def _tell_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:
 
 def _gpus_free(sweep: SweepRecord, seen: Observation) -> bool:
     """Nothing runs for this sweep, and nothing can start any more."""
-    return not (seen.open or seen.held or seen.build_unwanted(sweep.image))
+    return not (seen.open or seen.held or seen.unwanted_builds(sweep.image))
 
 
 def _tell_once(sweep: SweepRecord, kind: EventKind, diagnosis: Diagnosis | None) -> SweepRecord:

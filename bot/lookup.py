@@ -1,22 +1,26 @@
-"""From a request to an order: which commit is meant, and what its space file says."""
+"""From a request to an order: which commit is meant, what its space file says, what it is built from."""
 
 from pathlib import PurePosixPath
 
-from bot.config import Limits, Repository
+from bot import pins
+from bot.builds import Source
+from bot.config import Config, Repository, ready_image
 from bot.git import Git
 from bot.hints import did_you_mean
 from bot.models import SweepRequest, UserError
-from bot.planning import Order, Source
+from bot.planning import Order
 from bot.space import parse_space
 
 FOLDER = "sweeps"
+BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", ".dockerignore", ".gitmodules")
+REQUIREMENTS = "requirements.txt"
 
 
 async def look_up(
     git: Git,
     repository: Repository,
     request: SweepRequest,
-    limits: Limits,
+    config: Config,
     *,
     sweep: str,
     owner: str,
@@ -29,9 +33,12 @@ async def look_up(
     text = await git.read(repository.url, commit, file)
     if text is None:
         raise UserError(await _missing(git, repository, commit, request))
-    space = parse_space(text, f"{file}@{commit[:8]}", request, limits)
+    space = parse_space(text, f"{file}@{commit[:8]}", request, config.limits)
     subject = await git.subject(repository.url, commit)
-    source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject)
+    if space.image:
+        ready_image(space.image, config)
+    files = {} if space.image else await _files(git, repository, commit)
+    source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject, files=files)
     return Order(sweep=sweep, owner=owner, delivery=delivery, request=request, source=source, space=space)
 
 
@@ -45,3 +52,54 @@ async def _missing(git: Git, repository: Repository, commit: str, request: Sweep
         return f"{where}, nor is any other space file. Add one; `/sweep help` says what it holds."
     there = ", ".join(f"`{name}`" for name in spaces[:10])
     return f"{where}.{did_you_mean(request.space, spaces)} There is {there}."
+
+
+async def _files(git: Git, repository: Repository, commit: str) -> dict[str, str]:
+    """Those that decide how it is built."""
+    dockerfile = repository.dockerfile or "Dockerfile"
+    files = await _read(git, repository, commit, dockerfile, ".gitmodules")
+    if dockerfile in files:
+        return files
+    if repository.dockerfile:
+        raise UserError(f"`{dockerfile}`, which the configuration names, is not in {repository.name}.")
+    files = await _read(git, repository, commit, *BUILT_FROM)
+    if "uv.lock" not in files and (first := await _requirements(git, repository, commit)):
+        files |= await _with_pointers(git, repository, commit, first)
+    return files
+
+
+async def _read(git: Git, repository: Repository, commit: str, *paths: str) -> dict[str, str]:
+    found = {path: await git.read(repository.url, commit, path) for path in paths}
+    return {path: text for path, text in found.items() if text is not None}
+
+
+async def _requirements(git: Git, repository: Repository, commit: str) -> str | None:
+    if repository.requirements:
+        return repository.requirements
+    names = await git.names(repository.url, commit, "")
+    found = [name for name in names if PurePosixPath(name).match("requirements*.txt")]
+    if REQUIREMENTS in found or not found:
+        return REQUIREMENTS if found else None
+    if len(found) > 1:
+        many = ", ".join(f"`{name}`" for name in found)
+        raise UserError(
+            f"{repository.name} has {many} and no `{REQUIREMENTS}`. Name the one for trainings so, or have "
+            "an administrator set `requirements:` of the repository in the configuration."
+        )
+    return found[0]
+
+
+async def _with_pointers(git: Git, repository: Repository, commit: str, first: str) -> dict[str, str]:
+    """A requirements file and those that it names, and those that they name; the first stays first."""
+    found: dict[str, str] = {}
+    waiting = [first]
+    while waiting:
+        path = waiting.pop(0)
+        if path in found:
+            continue
+        text = await git.read(repository.url, commit, path)
+        if text is None:
+            raise UserError(f"`{path}`, which is needed to install {repository.name}, is not in it.")
+        found[path] = text
+        waiting += pins.pointers(path, text)
+    return found

@@ -159,16 +159,22 @@ def event(sweep: SweepRecord, happened: Event) -> str:
     return EVENTS[happened.kind](sweep, happened).strip()
 
 
-def _build_started(sweep: SweepRecord, _: Event) -> str:
-    return f":package: Building the image of {_commit(sweep)}; nobody has built this commit yet."
+def _build_started(sweep: SweepRecord, happened: Event) -> str:
+    recipe = f" {plain(sweep.plan.recipe)}" if sweep.plan else ""
+    return f":package: Building {_commit(sweep)}{recipe}: {plain(happened.text)}."
 
 
-def _build_joined(sweep: SweepRecord, _: Event) -> str:
-    return f":package: Another sweep is already building {_commit(sweep)}; this one waits for the same image."
+def _build_joined(sweep: SweepRecord, happened: Event) -> str:
+    what = f"{_commit(sweep)} ({plain(happened.text)})"
+    return f":package: Another sweep is already building {what}; this one waits for the same."
 
 
 def _build_reused(sweep: SweepRecord, _: Event) -> str:
     return f":recycle: The image of {_commit(sweep)} is already in the registry and is reused."
+
+
+def _image_ready(_: SweepRecord, happened: Event) -> str:
+    return f":package: {code(happened.text)} is used as it is; nothing is built."
 
 
 def _build_waiting(_: SweepRecord, happened: Event) -> str:
@@ -176,14 +182,12 @@ def _build_waiting(_: SweepRecord, happened: Event) -> str:
 
 
 def _build_done(_: SweepRecord, happened: Event) -> str:
-    return f":package: Image built in {happened.seconds or 0:.0f} s."
+    return f":package: Image ready: {plain(happened.text)}."
 
 
 def _build_failed(sweep: SweepRecord, happened: Event) -> str:
-    """A Job that may not try again always says that it has tried too often; other reasons say something."""
     log = f" Its last lines:\n{block(happened.detail)}" if happened.detail else ""
-    why = "" if happened.text.startswith("BackoffLimitExceeded") else f" ({plain(happened.text)})"
-    return f":x: The image of {_commit(sweep)} could not be built{why}.{log}"
+    return f":x: The image of {_commit(sweep)} could not be built. {plain(happened.text)}{log}"
 
 
 def _submit_refused(_: SweepRecord, happened: Event) -> str:
@@ -293,6 +297,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.BUILD_STARTED: _build_started,
     EventKind.BUILD_JOINED: _build_joined,
     EventKind.BUILD_REUSED: _build_reused,
+    EventKind.IMAGE_READY: _image_ready,
     EventKind.BUILD_WAITING: _build_waiting,
     EventKind.BUILD_DONE: _build_done,
     EventKind.BUILD_FAILED: _build_failed,

@@ -28,6 +28,7 @@ class SweepRequest:
     space: str
     gpus: int = 1  # per trial
     repo: str | None = None  # a name from the configuration, or an allowed URL
+    image: str | None = None  # a ready one: nothing is built
     parallel: int | None = None
     trials: int | None = None
     name: str | None = None
@@ -77,7 +78,32 @@ class SearchSpace:
     max_failed: int
     parameters: tuple[Parameter, ...]
     finish_running: bool = False  # when the target is reached: let running trials end by themselves
+    image: str = ""  # a ready one, on which nothing is built
     extendable: bool = False  # its suggestion service stays after the end, so more trials can follow
+
+
+class Role(StrEnum):
+    """What a built image is to a sweep; the words are said to people."""
+
+    IMAGE = "image"
+    HEAVY = "heavy packages"
+    DEPENDENCIES = "dependencies"
+    CODE = "code"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One image that one Job makes, for every sweep that needs it."""
+
+    role: Role
+    repository: str  # as the bot asks the registry: path without host
+    tag: str
+    job: Manifest
+    needs: str = ""  # the tag of another one, which has to be there first
+
+    @property
+    def ref(self) -> Ref:
+        return ref_of(self.job)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +117,14 @@ class SweepPlan:
     gpus: int
     image_repository: str  # as the bot asks the registry: path without host
     image_tag: str
-    image_by_digest: str  # as nodes pull it, with a placeholder where the digest goes
+    image_by_digest: str  # as nodes pull it, with a placeholder where the digest goes; a ready one without
+    recipe: str  # what the image is made from, in words
     results_name: str  # of the MLflow experiment
-    build: Manifest
+    builds: tuple[Build, ...]  # several are composed; none: a ready image
     experiment: Manifest  # with image_by_digest until the digest is known
 
-    @property
-    def build_ref(self) -> Ref:
-        return ref_of(self.build)
+    def build(self, role: Role) -> Build | None:
+        return next((build for build in self.builds if build.role is role), None)
 
     @property
     def experiment_ref(self) -> Ref:
@@ -130,6 +156,7 @@ class EventKind(StrEnum):
     BUILD_STARTED = "build_started"
     BUILD_JOINED = "build_joined"
     BUILD_REUSED = "build_reused"
+    IMAGE_READY = "image_ready"
     BUILD_WAITING = "build_waiting"
     BUILD_DONE = "build_done"
     BUILD_FAILED = "build_failed"
@@ -165,6 +192,7 @@ class Event:
     text: str = ""  # the part only the moment knows: a reason, a log tail
     detail: str = ""
     trial: str = ""
+    pod: str = ""  # whose whole log goes with it, as a file
     result: Result | None = None
     seconds: float | None = None  # how long it took
     by: str = ""  # Slack user id of who wanted it
@@ -227,7 +255,8 @@ class SweepRecord:
     thread: str | None = None  # ts of the parent message
     image: str | None = None  # as nodes pull it, by digest
     build_began: datetime | None = None  # None: nothing had to be built so far
-    build_uid: str = ""  # of the Job this sweep waits for; an older one's failure is not its own
+    build_uids: dict[str, str] = field(default_factory=dict)  # by Job; an older one's failure is not its own
+    found: tuple[str, ...] = ()  # tags that the registry has: the parts of the image that are done
     submitted: bool = False  # the experiment has been seen in the cluster
     results_url: str | None = None  # MLflow
     progress: Progress = Progress()

@@ -1,12 +1,37 @@
 """What the outside says about one sweep, as far as its phase asks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot.health import Diagnosis
-from bot.models import Ask, SweepPlan
+from bot.models import Ask, Build, SweepPlan
 from k8s.jobs import Job, JobState
 from k8s.katib import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildSeen:
+    """One of the images that make the sweep's, and the Job that makes it."""
+
+    build: Build
+    there: bool | None = None  # the registry has it, or what was to be made of it; None: not asked
+    job: Job | None = None
+    shared: bool = False  # other sweeps wait for it, too
+    trouble: Diagnosis | None = None
+    pod: str = ""  # of a failed Job: it has the log
+
+    @property
+    def running(self) -> bool:
+        return self.job is not None and self.job.state is JobState.ACTIVE
+
+    @property
+    def ended_in_vain(self) -> bool:
+        return self.job is not None and not self.running and self.there is False
+
+    def is_own(self, uids: Mapping[str, str]) -> bool:
+        """This sweep waited for just this Job. An older one that ended in vain is done anew."""
+        return self.job is not None and uids.get(self.job.name) == self.job.uid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +40,7 @@ class Observation:
     plan: SweepPlan | None = None  # received: what git and the space file lead to
     refusal: str = ""  # received: or why they lead nowhere
     digest: str | None = None  # building: of the image in the registry
-    build: Job | None = None
-    build_shared: bool = False  # other sweeps wait for the same build
-    build_trouble: Diagnosis | None = None
+    builds: tuple[BuildSeen, ...] = ()
     experiment: Experiment | None = None
     foreign: bool = False  # the experiment of this name is an older sweep's
     trials: tuple[Trial, ...] = ()
@@ -45,12 +68,6 @@ class Observation:
         pods = {p.job for p in self.pods if not p.finished}
         return pods | {j.name for j in self.active_jobs} | {t.name for t in self.live}
 
-    def build_failed_earlier(self, own_uid: str) -> bool:
-        """An earlier sweep's build that left no image, or one since removed: to be cleared and done anew."""
-        over = self.build is not None and self.build.state is not JobState.ACTIVE
-        return over and self.digest is None and self.build is not None and self.build.uid != own_uid
-
-    def build_unwanted(self, image: str | None) -> bool:
-        """A running build of which the sweep needs nothing any more, nor does another one."""
-        running = self.build is not None and self.build.state is JobState.ACTIVE
-        return running and image is None and not self.build_shared
+    def unwanted_builds(self, image: str | None) -> tuple[BuildSeen, ...]:
+        """Those that run although this sweep needs nothing of them any more, nor does another one."""
+        return () if image else tuple(b for b in self.builds if b.running and not b.shared)

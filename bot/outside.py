@@ -1,5 +1,6 @@
 """The outside systems a turn may speak with, handed around as one value."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,8 +12,12 @@ from bot.results import Results
 from bot.settings import Settings
 from bot.slack import Slack
 from bot.store import Store
-from k8s.cluster import Cluster
+from k8s.cluster import ApiError, Cluster, Unreachable
 from k8s.registry import Registry
+
+LOG_LINES = 20
+LOG_CHARACTERS = 8000  # for so many: a line can be a whole progress bar
+LOG_PATIENCE = 5.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +36,12 @@ class Outside:
     async def wake(self, sweep_id: str, *, after: timedelta = timedelta(0)) -> None:
         """Ask for a turn of a sweep, once however often asked."""
         await self.queue.add_after(sweep_id, after.total_seconds())
+
+    async def tail(self, namespace: str, pod: str, container: str, lines: int = LOG_LINES) -> str:
+        """The last lines, as far as they can be had: a dead kubelet must not hide that a trial is over."""
+        try:
+            async with asyncio.timeout(LOG_PATIENCE):
+                log = await self.cluster.log(namespace, pod, container, tail=lines)
+        except (ApiError, Unreachable, TimeoutError) as error:
+            return f"(its log can't be read: {error or 'its node does not answer'})"
+        return log.replace("\0", "").strip()[-LOG_CHARACTERS * lines // LOG_LINES :]

@@ -1,29 +1,17 @@
 """From a request, a space and a commit to everything the cluster will be asked for. Pure."""
 
-import hashlib
 import json
 import re
 import shlex
 from dataclasses import dataclass
 
-from bot.config import Repository
+from bot.builds import Product, Source, product
 from bot.models import Goal, Parameter, SearchSpace, SweepPlan, SweepRequest, UserError
 from bot.settings import PlanSettings
-from k8s.kaniko import RECIPE_VERSION, BuildSpec, build_job
 from k8s.katib import DELIVERY, ExperimentSpec, Feasible, experiment
-from k8s.names import label_value, name
+from k8s.names import label_value
 
 DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # stands in the plan until the registry knows better
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What git said: the commit that a branch or tag points at."""
-
-    repository: Repository
-    ref: str  # refs/heads/... or refs/tags/...
-    commit: str
-    subject: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,43 +26,28 @@ class Order:
     space: SearchSpace
 
     @property
-    def project(self) -> str:
-        return name(self.source.repository.name, limit=30)
-
-    @property
     def results_name(self) -> str:
-        return f"{self.project}/{self.sweep}"
+        return f"{self.source.project}/{self.sweep}"
 
 
 def plan(order: Order, settings: PlanSettings) -> SweepPlan:
-    """Raises UserError for a command that could not be wrapped safely."""
+    """Raises UserError for a command that could not be wrapped safely, and for nothing to build from."""
     check_command(order.space.command)
-    source = order.source
-    recipe = hashlib.sha256(f"{RECIPE_VERSION}\n{source.repository.dockerfile}".encode()).hexdigest()[:8]
-    path, tag = f"sweepbot/{order.project}", f"{source.commit}-{recipe}"
-    image = f"{settings.image_registry}/{path}@{DIGEST}"
-    build = BuildSpec(
-        name=f"build-{order.project}-{source.commit[:12]}-{recipe}",
-        namespace=settings.k8s_namespace,
-        repo_url=source.repository.url,
-        ref=source.ref,
-        commit=source.commit,
-        dockerfile=source.repository.dockerfile,
-        destination=f"{settings.registry_push}/{path}:{tag}",
-        executor=settings.kaniko_image,
-        plain_http_registry=settings.image_registry_plain_http,
-    )
+    source, ready = order.source, order.space.image
+    made = Product(repository="", tag="", builds=(), words="") if ready else product(source, settings)
+    image = ready or f"{settings.image_registry}/{made.repository}@{DIGEST}"
     return SweepPlan(
         repo_url=source.repository.url,
         commit=source.commit,
         subject=source.subject,
         space=order.space,
         gpus=order.request.gpus,
-        image_repository=path,
-        image_tag=tag,
+        image_repository=made.repository,
+        image_tag=made.tag,
         image_by_digest=image,
+        recipe=made.words,
         results_name=order.results_name,
-        build=build_job(build),
+        builds=made.builds,
         experiment=experiment(_experiment(order, image, settings)),
     )
 
@@ -106,6 +79,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         image=image,
         gpus=order.request.gpus,
         env=_environment(order, settings),
+        pull_secret=settings.image_registry_secret,
     )
 
 

@@ -25,8 +25,10 @@ from bot.queue import Lease, LeaseLost
 from bot.slack import Busy, NotInChannel, NotTaken
 from bot.store import Stale
 from k8s.cluster import ApiError
+from k8s.images import Place
 from k8s.katib import ui_link
 from k8s.objects import BUILD_LABEL, Manifest, ref_of
+from k8s.registry import Missing
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +135,9 @@ class _Turn:
                 return await self._save(not_extended(sweep, error.message, self.outside.now()))
         for delete in todo.delete:
             await self.outside.cluster.delete(delete.ref, uid=delete.uid)
-        return await self._create(sweep, todo.create) if todo.create else sweep
+        for manifest in todo.create:
+            sweep = await self._create(sweep, manifest)
+        return await self._compose(sweep, *todo.compose) if todo.compose else sweep
 
     async def _open(self, sweep: SweepRecord) -> SweepRecord:
         """The durable record claims the name, then the thread is opened; only after both is anything made."""
@@ -188,7 +192,16 @@ class _Turn:
                 fail(sweep, f"the cluster refused the {manifest['kind']}", self.outside.now(), said)
             )
         if BUILD_LABEL in manifest["metadata"].get("labels", {}):
-            return await self._save(replace(sweep, build_uid=made["metadata"]["uid"]))
+            uids = {manifest["metadata"]["name"]: made["metadata"]["uid"]}
+            return await self._save(replace(sweep, build_uids=sweep.build_uids | uids))
+        return sweep
+
+    async def _compose(self, sweep: SweepRecord, to: Place, below: Place, above: Place) -> SweepRecord:
+        try:
+            await self.outside.registry.compose(to, below, above)
+        except Missing:  # somebody has deleted what an earlier look had found
+            sweep = await self._save(replace(sweep, found=()))
+        await self.outside.wake(sweep.id)
         return sweep
 
     async def _keep(self, sweep: SweepRecord) -> SweepRecord:

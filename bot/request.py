@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from bot.config import Config, repository
+from bot.config import Config, ready_image, repository
 from bot.hints import did_you_mean, listed
 from bot.identity import SWEEP_ID
 from bot.models import Act, SweepRequest, UserError
@@ -18,7 +18,8 @@ ACTS = {
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE}
 builds that branch and searches what `sweeps/lr.yaml` in it says, with one GPU per trial.
-You may add `repo=` (name or URL), `trials=`, `parallel=`, `name=` and `cmd=`, for example
+You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `trials=`, `parallel=`, `name=`
+and `cmd=`, for example
 `/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`
 *Later:* {ACTS["cancel"]}; {ACTS["drain"]} starts no more trials and lets the running ones end;
 {ACTS["extend"]}.
@@ -128,6 +129,11 @@ def _repo(_key: str, value: str, config: Config) -> str:
     return value
 
 
+def _image(_key: str, value: str, config: Config) -> str:
+    ready_image(value, config)
+    return value
+
+
 def _name(_key: str, value: str, _config: Config) -> str:
     if not 1 <= len(value) <= 30 or not value.isprintable() or not value.strip():
         raise UserError(f"name={value} must have 1 to 30 characters in one line.")
@@ -161,6 +167,7 @@ _READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "repo": _repo,
     "parallel": _number("parallel", 1),
     "trials": _number("trials", 1),
+    "image": _image,
     "name": _name,
     "cmd": _cmd,
 }

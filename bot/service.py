@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,8 +21,9 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.collecting import Collecting, measuring
 from bot.config import Config
-from bot.git import Git
+from bot.git import Git, logins
 from bot.logs import Mask
 from bot.models import UserError
 from bot.outside import Outside
@@ -155,7 +156,11 @@ async def workers(process: Process) -> None:
     async with AsyncExitStack() as stack:
         cluster = await Cluster.connect()
         stack.push_async_callback(cluster.close)
-        registry = Registry(settings.registry_api, insecure=settings.image_registry_plain_http)
+        registry = Registry(
+            settings.registry_api,
+            insecure=settings.image_registry_plain_http,
+            credentials=settings.login(settings.registry_api) or settings.login(settings.image_registry),
+        )
         stack.push_async_callback(registry.close)
         web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
         outside = Outside(
@@ -163,7 +168,7 @@ async def workers(process: Process) -> None:
             queue=Queue(process.redis),
             cluster=cluster,
             registry=registry,
-            git=Git(settings.sweepbot_data / "git"),
+            git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
             slack=Slack(web),
             results=Results(settings.mlflow_tracking_uri, settings.mlflow_ui),
             settings=settings,
@@ -171,21 +176,25 @@ async def workers(process: Process) -> None:
             now=now,
         )
         worker, waking = Worker(outside, settings.worker_turns), Waking(process.redis, outside)
+        source = await stack.enter_async_context(measuring(settings, process.config, process.redis, now))
+        collecting = Collecting(process.redis, cluster, source, settings, process.config, now)
         probes.check("slack", partial(_slack, web), every=60)
         probes.check("kubernetes", cluster.version, every=10)
         probes.check("watch", waking.fresh)
         probes.check("turns", partial(worker.moving, LONG_TURN))
         probes.vital("turns", partial(worker.moving, ENDLESS_TURN))
         log.info("taking turns in namespace %s", settings.k8s_namespace)
-        await _work(worker, waking, process.stop)
+        await _work(worker, [waking.run(), collecting.run()], process.stop)
 
 
-async def _work(worker: Worker, waking: Waking, stop: asyncio.Event) -> None:
+async def _work(worker: Worker, beside: list[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
+    """What runs beside the turns ends at once, for another worker to go on."""
     async with asyncio.TaskGroup() as group:
-        watching = group.create_task(waking.run())
+        watching = [group.create_task(each) for each in beside]
         group.create_task(worker.run(stop))
         await stop.wait()
-        watching.cancel()
+        for task in watching:
+            task.cancel()
 
 
 async def _redis(redis: Redis) -> str:

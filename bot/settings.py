@@ -4,7 +4,10 @@ Addresses and secrets come from the environment (`.env.example` lists them), peo
 file that SWEEPBOT_CONFIG names.
 """
 
+import json
 import os
+import re
+from base64 import b64decode
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -14,9 +17,11 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bot.models import UserError
+from k8s.logins import login
 
 SCHEMES = ("http://", "https://", "redis://", "rediss://", "unix://")
-READ_BY_MLFLOW = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+# Others' variables with secrets: MLflow's, and the logins of git repositories.
+SECRET_NAME = re.compile(r"^GIT_PASSWORD_|(PASSWORD|TOKEN|SECRET)$")
 
 
 def _url(text: str) -> str:
@@ -80,6 +85,14 @@ class PlanSettings(BaseSettings):
         default="ghcr.io/osscontainertools/kaniko:v1.28.3",
         description="Kaniko's executor; better mirrored into your registry and pinned by digest",
     )
+    base_image: str = Field(
+        default="python:3.11-slim",
+        description="what images start from where a repository has no Dockerfile; better pinned by digest",
+    )
+    image_registry_secret: str | None = Field(
+        default=None,
+        description="a dockerconfigjson Secret in K8S_NAMESPACE, to push and to pull with; none when empty",
+    )
     mlflow_tracking_uri: ShownUrl = Field(
         default="http://mlflow.invalid", description="MLflow, as trials and the bot reach it"
     )
@@ -124,12 +137,28 @@ class Settings(PlanSettings):
         default=None, description="the registry as the bot asks it; IMAGE_REGISTRY when empty"
     )
     mlflow_tracking_uri: ShownUrl = Field(description="MLflow, as trials and the bot reach it")
+    registry_auth_file: Path | None = Field(
+        default=None, description="a dockerconfigjson file with the bot's own logins to registries"
+    )
     mlflow_ui_url: ShownUrl | None = Field(
         default=None, description="MLflow, as people's browsers reach it; MLFLOW_TRACKING_URI when empty"
     )
     katib_ui_url: ShownUrl | None = Field(
         default=None, description="Katib's UI, as people's browsers reach it; no link when empty"
     )
+    prometheus_url: Url | None = Field(
+        default=None,
+        description="Prometheus with dcgm-exporter and kube-state-metrics; exporters are asked when empty",
+    )
+    prometheus_token: SecretStr | None = Field(
+        default=None, description="a bearer token for Prometheus, where it wants one"
+    )
+    dcgm_scrape_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        description="seconds between two scrapes of dcgm-exporter; measured when empty",
+    )
+    usage_seconds: int = Field(default=30, ge=1, description="seconds between two looks at the GPUs")
     worker_turns: int = Field(default=8, ge=1, description="how many sweeps one worker turns to at a time")
     http_host: str = Field(default="::", description="the address to listen on; :: is every one, of IPv4 too")
     http_port: int = Field(
@@ -156,6 +185,15 @@ class Settings(PlanSettings):
     def mlflow_ui(self) -> str:
         return self.mlflow_ui_url or self.mlflow_tracking_uri
 
+    def login(self, registry: str) -> tuple[str, str] | None:
+        """Who the bot is at a registry (host or host:port). Raises UserError for an unreadable file."""
+        if self.registry_auth_file is None:
+            return None
+        try:
+            return login(self.registry_auth_file.read_text(), registry)
+        except (OSError, ValueError) as error:
+            raise UserError(f"REGISTRY_AUTH_FILE: {self.registry_auth_file} {error}.") from None
+
     def slack_secret(self) -> str:
         """What opens Slack's door, which only `serve` needs. Raises UserError when it is not set."""
         name = "slack_signing_secret" if self.slack_mode == "http" else "slack_app_token"
@@ -165,10 +203,11 @@ class Settings(PlanSettings):
         return secret.get_secret_value()
 
     def secrets(self) -> set[str]:
-        """All that must never be shown: tokens, and the passwords in addresses, our own and the proxies'."""
+        """What must never be shown: tokens, and passwords, also in addresses, our own and the proxies'."""
         values = [getattr(self, name) for name in type(self).model_fields]
         found = {value.get_secret_value() for value in values if isinstance(value, SecretStr)}
-        found |= {os.environ[name] for name in READ_BY_MLFLOW if name in os.environ}
+        found |= {value for name, value in os.environ.items() if SECRET_NAME.search(name)}
+        found |= _of_registries(self.registry_auth_file) if self.registry_auth_file else set()
         for text in (*values, *os.environ.values()):
             found |= _passwords(text) if isinstance(text, str) else set()
         return found - {""}
@@ -184,6 +223,17 @@ def _passwords(address: str) -> set[str]:
     if parts.username and not parts.password and parts.scheme.startswith("http"):  # https://token@host
         found.add(parts.username)
     return found | {unquote(each) for each in found}
+
+
+def _of_registries(file: Path) -> set[str]:
+    """Of a dockerconfigjson; none in a file that can't be read, which others complain about."""
+    try:
+        logins = list(json.loads(file.read_text())["auths"].values())
+        found = {login.get(name, "") for login in logins for name in ("password", "identitytoken", "auth")}
+        plain = [b64decode(login.get("auth", "")).decode() for login in logins]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return set()
+    return found | {login.partition(":")[2] for login in plain}
 
 
 def _sentence(settings: type[PlanSettings], error: ErrorDetails) -> str:

@@ -23,6 +23,7 @@ KEYS = (
     "description",
     "running_at_target",
     "extendable",
+    "image",
 )
 ALGORITHMS = ("random", "grid")
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
@@ -43,7 +44,8 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     algorithm = _word(keys.get("algorithm"), ALGORITHMS)
     metric, goal, target = _objective(keys.get("objective"))
     finish = _word(keys.get("running_at_target"), ("end", "finish")) == "finish"
-    extendable = _flag(keys.get("extendable"))
+    extendable = keys["extendable"].flag() if "extendable" in keys else False
+    image = keys["image"].text() if "image" in keys else ""
     command = keys["command"].text() if "command" in keys else ""
     parameters = _parameters(keys.get("parameters"), algorithm)
     grid = _grid(root, parameters, limits) if algorithm == "grid" else None
@@ -62,6 +64,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         parameters=parameters,
         finish_running=finish,
         extendable=extendable,
+        image=request.image or image,
     )
 
 
@@ -89,12 +92,6 @@ def _word(node: Node | None, known: tuple[str, ...]) -> str:
     if node and word and word not in known:
         node.wrong(f'"{word}" must be {" or ".join(known)}')
     return word if word in known else known[0]
-
-
-def _flag(node: Node | None) -> bool:
-    if node and node.raw not in {"true", "false"}:
-        node.wrong(f"{node.described} must be true or false")
-    return node is not None and node.raw == "true"
 
 
 def _parameters(node: Node | None, algorithm: str) -> tuple[Parameter, ...]:

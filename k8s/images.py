@@ -57,6 +57,17 @@ class ImageName:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A tag in a repository of one registry."""
+
+    repository: str
+    tag: str
+
+    def __str__(self) -> str:
+        return f"{self.repository}:{self.tag}"
+
+
+@dataclass(frozen=True)
 class Image:
     manifest: Json
     config: Json

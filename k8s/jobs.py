@@ -19,6 +19,7 @@ class Job:
     uid: str
     state: JobState
     ended: datetime | None = None
+    seconds: float | None = None  # from its start to its good end
     message: str = ""
 
 
@@ -28,7 +29,9 @@ def read_job(obj: Manifest) -> Job:
     true_now = true_conditions(obj)
     if "Complete" in true_now:
         ended = moment(obj["status"].get("completionTime"))
-        return Job(name=name, uid=uid, state=JobState.COMPLETE, ended=ended)
+        began = moment(obj["status"].get("startTime"))
+        seconds = (ended - began).total_seconds() if began and ended else None
+        return Job(name=name, uid=uid, state=JobState.COMPLETE, ended=ended, seconds=seconds)
     if failed := true_now.get("Failed"):
         message = f"{failed.get('reason', '')}: {failed.get('message', '')}"
         ended = moment(failed.get("lastTransitionTime"))  # a failed one has no completionTime

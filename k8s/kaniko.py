@@ -9,8 +9,8 @@ from k8s.names import label_value
 from k8s.objects import BUILD_LABEL, MANAGED_BY, Manifest
 
 CONTAINER = "kaniko"
-# Part of the image tag: raise it when the flags below change what an image contains.
-RECIPE_VERSION = "1"
+DOCKERFILE, IGNORE = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
+GENERATED = "/sweepbot"  # where they lie as files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,16 @@ class BuildSpec:
     repo_url: str
     ref: str  # refs/heads/main: Kaniko clones this, then checks the commit out
     commit: str
-    dockerfile: str
+    submodules: bool = False
+    dockerfile: str  # a text, or a path in the repository
+    own_dockerfile: bool = False  # it is a path
+    ignore: str = ""  # what of the repository stays out, when the Dockerfile is a text
     destination: str  # registry/repository:tag, as Kaniko pushes
+    code_only: bool = False  # FROM scratch and COPY: the same files always make the same image, at once
+    cache: bool = False  # keep the layers of each RUN in the destination's repository
     executor: str  # Kaniko's own image
+    git_secret: str | None = None  # with username and password
+    registry_secret: str | None = None  # of type kubernetes.io/dockerconfigjson
     plain_http_registry: bool = False
     deadline: int = 1800  # seconds
 
@@ -38,38 +45,76 @@ def build_job(spec: BuildSpec) -> Manifest:
             "backoffLimit": 0,
             "activeDeadlineSeconds": spec.deadline,
             "ttlSecondsAfterFinished": 3600,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(spec)},
+            "template": {"metadata": {"labels": labels, **_files(spec)}, "spec": _pod(spec)},
         },
     }
 
 
+def _files(spec: BuildSpec) -> Manifest:
+    """A generated Dockerfile is an annotation of the pod, which sees it as a file: it goes with the Job."""
+    if spec.own_dockerfile:
+        return {}
+    return {"annotations": {DOCKERFILE: spec.dockerfile, IGNORE: spec.ignore}}
+
+
 def _pod(spec: BuildSpec) -> Manifest:
+    volumes = _volumes(spec)
+    container: Manifest = {
+        "name": CONTAINER,
+        "image": spec.executor,
+        "args": _arguments(spec),
+        "env": _environment(spec),
+        # Unpacking and RUN need root and these five capabilities, and nothing else.
+        "securityContext": {
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {
+                "drop": ["ALL"],
+                "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"],
+            },
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "resources": _resources(spec),
+        "volumeMounts": [
+            {"name": volume["name"], "mountPath": path, "readOnly": True} for path, volume in volumes.items()
+        ],
+    }
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "containers": [
-            {
-                "name": CONTAINER,
-                "image": spec.executor,
-                "args": _arguments(spec),
-                "env": _environment(spec),
-                # Unpacking and RUN need root and these five capabilities, and nothing else.
-                "securityContext": {
-                    "runAsUser": 0,
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {
-                        "drop": ["ALL"],
-                        "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"],
-                    },
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
-                "resources": {
-                    "requests": {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "20Gi"},
-                    "limits": {"memory": "8Gi", "ephemeral-storage": "60Gi"},
-                },
-            }
-        ],
+        "containers": [container],
+        "volumes": list(volumes.values()),
+    }
+
+
+def _volumes(spec: BuildSpec) -> dict[str, Manifest]:
+    """By where they are mounted."""
+    found: dict[str, Manifest] = {}
+    if not spec.own_dockerfile:
+        # Kaniko takes the ignore file beside the Dockerfile in place of the repository's.
+        files = {"Dockerfile": DOCKERFILE, "Dockerfile.dockerignore": IGNORE}
+        items = [
+            {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}}
+            for path, key in files.items()
+        ]
+        found[GENERATED] = {"name": "generated", "downwardAPI": {"items": items}}
+    if spec.registry_secret:
+        login = [{"key": ".dockerconfigjson", "path": "config.json"}]
+        secret = {"secretName": spec.registry_secret, "items": login}
+        found["/kaniko/.docker"] = {"name": "registry", "secret": secret}
+    return found
+
+
+def _resources(spec: BuildSpec) -> Manifest:
+    if spec.code_only:
+        return {
+            "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "1Gi"},
+            "limits": {"memory": "1Gi", "ephemeral-storage": "5Gi"},
+        }
+    return {
+        "requests": {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "20Gi"},
+        "limits": {"memory": "8Gi", "ephemeral-storage": "60Gi"},
     }
 
 
@@ -77,17 +122,13 @@ def _arguments(spec: BuildSpec) -> list[str]:
     registry, _, path = spec.destination.partition("/")
     repository = path.rpartition(":")[0]
     where = spec.repo_url.partition("://")[2]
+    dockerfile = spec.dockerfile if spec.own_dockerfile else f"{GENERATED}/Dockerfile"
     arguments = [
         f"--context=git://{where}#{spec.ref}#{spec.commit}",
         "--git=single-branch=true",
-        f"--dockerfile={spec.dockerfile}",
+        *(["--git=recurse-submodules=true"] if spec.submodules else []),
+        f"--dockerfile={dockerfile}",
         f"--destination={spec.destination}",
-        "--cache=true",
-        # The destination's own repository: another one would be pushed to twice.
-        f"--cache-repo={registry}/{repository}",
-        "--cache-ttl=8760h",
-        # "true" keeps whole layers in memory: 570 MB for a 106 MB layer, an OOM kill for PyTorch.
-        "--compressed-caching=false",
         "--snapshot-mode=redo",
         "--use-new-run",
         "--image-format=docker",
@@ -96,10 +137,28 @@ def _arguments(spec: BuildSpec) -> list[str]:
         "--image-download-retry=3",
         "--image-fs-extract-retry=1",
     ]
+    if spec.code_only:
+        arguments.append("--reproducible")
+    if spec.cache:
+        arguments += [
+            "--cache=true",
+            # The destination's own repository: another one would be pushed to twice.
+            f"--cache-repo={registry}/{repository}",
+            "--cache-ttl=8760h",
+            # "true" keeps whole layers in memory: 570 MB for a 106 MB layer, an OOM kill for PyTorch.
+            "--compressed-caching=false",
+        ]
     return [*arguments, f"--insecure-registry={registry}"] if spec.plain_http_registry else arguments
 
 
 def _environment(spec: BuildSpec) -> list[Manifest]:
-    # Kaniko turns git:// into https:// unless told so.
+    """Kaniko turns git:// into https:// unless told so. In the URL, a password would end in the image."""
     plain = spec.repo_url.startswith("http://")
-    return [{"name": "GIT_PULL_METHOD", "value": "http"}] if plain else []
+    login = {"GIT_USERNAME": "username", "GIT_PASSWORD": "password"} if spec.git_secret else {}
+    return [
+        *([{"name": "GIT_PULL_METHOD", "value": "http"}] if plain else []),
+        *(
+            {"name": variable, "valueFrom": {"secretKeyRef": {"name": spec.git_secret, "key": key}}}
+            for variable, key in login.items()
+        ),
+    ]

@@ -53,6 +53,7 @@ class ExperimentSpec:
     image: str
     gpus: int
     env: dict[str, str]
+    pull_secret: str | None = None
 
 
 class ExperimentState(StrEnum):

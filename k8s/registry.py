@@ -4,14 +4,13 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 import aiohttp
 from yarl import URL
 
-from k8s.images import DOCKER, INDEXES, OCI, Image, Json, composed, digest_of, for_linux
+from k8s.images import DOCKER, INDEXES, OCI, Image, Json, Place, composed, digest_of, for_linux
 
 # All four in one header. Without the right type registries convert, and answer the digest of something nobody
 # can pull, or 404 for an image that is there (distribution 2.8).
@@ -28,17 +27,6 @@ class RegistryError(Exception):
 
 class Missing(RegistryError):  # noqa: N818 - reads as a sentence where it is caught
     """There is no such image."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A tag of a repository."""
-
-    repository: str
-    tag: str
-
-    def __str__(self) -> str:
-        return f"{self.repository}:{self.tag}"
 
 
 class Registry:

@@ -3,16 +3,17 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from bot.builds import Source
 from bot.config import Config, Repository
 from bot.models import Asker, Goal, Parameter, Phase, SearchSpace, SweepRecord, SweepRequest
-from bot.planning import Order, Source, plan
+from bot.planning import Order, plan
 from bot.settings import Settings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ADMIN, OWNER, STRANGER = "UADMIN", "UOWNER", "USTRANGER"
 REPOSITORY = Repository(name="digits", url="https://git.example/digits.git")
-CONFIG = Config(repositories=(REPOSITORY,), admins=(ADMIN,))
+CONFIG = Config(repositories=(REPOSITORY,), admins=(ADMIN,), images=("registry:5000/lab/",))
 SETTINGS = Settings(
     slack_bot_token="xoxb-1",
     slack_app_token="xapp-1",
@@ -37,7 +38,10 @@ SPACE = SearchSpace(
         Parameter(name="optimizer", values=("adam", "sgd")),
     ),
 )
-SOURCE = Source(repository=REPOSITORY, ref="refs/heads/main", commit=COMMIT, subject="Try a wider net")
+FILES = {"Dockerfile": "FROM python:3.11-slim"}
+SOURCE = Source(
+    repository=REPOSITORY, ref="refs/heads/main", commit=COMMIT, subject="Try a wider net", files=FILES
+)
 ORDER = Order(
     sweep="lr-brave-otter", owner=OWNER, delivery="trigger-1", request=REQUEST, source=SOURCE, space=SPACE
 )

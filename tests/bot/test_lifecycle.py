@@ -9,7 +9,7 @@ from bot.chores import Chores, chores
 from bot.health import Diagnosis
 from bot.lifecycle import advance, hear_cancels, look_again, tell_trouble
 from bot.models import Act, Ask, EventKind, Phase
-from bot.observation import Observation
+from bot.observation import BuildSeen, Observation
 from k8s.jobs import Job, JobState
 from k8s.katib import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
@@ -23,7 +23,9 @@ RAW = {
 OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
 DONE = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="ExperimentMaxTrialsReached")
 GAVE_UP = replace(OPEN, state=ExperimentState.FAILED, reason="ExperimentFailed")
-BUILD = Job(name="b", uid="u1", state=JobState.ACTIVE)
+(MAKES,) = PLAN.builds
+BUILD = Job(name=MAKES.ref.name, uid="u1", state=JobState.ACTIVE)
+OWN = {MAKES.ref.name: "u1"}
 BROKEN = replace(BUILD, state=JobState.FAILED, message="BackoffLimitExceeded")
 CANCEL = Ask(act=Act.CANCEL, user=OWNER, user_name="ada", response_url="https://hooks/2")
 
@@ -39,6 +41,10 @@ def a_pod(job, **facts):
 
 def after(sweep, **seen):
     return advance(sweep, Observation(**seen), CONFIG, NOW)
+
+
+def building(job=None, there=None, **facts):
+    return {"builds": (BuildSeen(build=MAKES, job=job, there=there, **facts),)}
 
 
 def kinds(sweep):
@@ -69,41 +75,48 @@ def test_an_image_in_the_registry_is_used_at_once():
 
 
 def test_a_missing_image_is_built_and_the_start_said_once():
-    first = after(a_sweep(Phase.BUILDING))
+    seen = building(there=False)
+    first = after(a_sweep(Phase.BUILDING), **seen)
     assert kinds(first) == [EventKind.BUILD_STARTED]
-    assert after(first) == first
-    assert chores(first, Observation(), NOW).create == PLAN.build
+    assert after(first, **seen) == first
+    assert chores(first, Observation(**seen), NOW).create == (MAKES.job,)
 
 
 def test_the_build_of_another_sweep_is_joined():
-    sweep = after(a_sweep(Phase.BUILDING), build=BUILD)
+    sweep = after(a_sweep(Phase.BUILDING), **building(BUILD))
     assert kinds(sweep) == [EventKind.BUILD_JOINED]
-    assert chores(sweep, Observation(build=BUILD), NOW) == Chores()
+    assert sweep.build_uids == OWN
+    assert chores(sweep, Observation(**building(BUILD)), NOW) == Chores()
 
 
 def test_a_failed_build_ends_the_sweep_with_its_log():
-    began = a_sweep(Phase.BUILDING, build_began=NOW, build_uid="u1")
-    log = Diagnosis(key="crash", text="exit code 1", detail="no such file")
-    sweep = after(began, build=BROKEN, build_trouble=log)
+    began = a_sweep(Phase.BUILDING, build_began=NOW, build_uids=OWN)
+    log = Diagnosis(key="build", text="RUN failed", detail="no such file")
+    sweep = after(began, **building(BROKEN, there=False, trouble=log, pod="build-x"))
     assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.FAILED)
-    assert (sweep.unsaid[0].kind, sweep.unsaid[0].detail) == (EventKind.BUILD_FAILED, "no such file")
+    told = sweep.unsaid[0]
+    assert (told.kind, told.text, told.detail) == (EventKind.BUILD_FAILED, "RUN failed", "no such file")
+    assert told.pod == "build-x"
 
 
-def test_a_build_that_failed_for_an_earlier_sweep_is_cleared_and_tried_again():
-    sweep = after(a_sweep(Phase.BUILDING), build=BROKEN)
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.COMPLETE])
+def test_a_build_that_ended_in_vain_for_an_earlier_sweep_is_cleared_and_tried_again(state):
+    seen = building(replace(BUILD, state=state), there=False)
+    sweep = after(a_sweep(Phase.BUILDING), **seen)
     assert (sweep.phase, kinds(sweep)) == (Phase.BUILDING, [EventKind.BUILD_STARTED])
-    assert [d.uid for d in chores(sweep, Observation(build=BROKEN), NOW).delete] == ["u1"]
+    assert [d.uid for d in chores(sweep, Observation(**seen), NOW).delete] == ["u1"]
 
 
 def test_a_build_without_its_image_is_a_failure():
     done = replace(BUILD, state=JobState.COMPLETE)
-    sweep = after(a_sweep(Phase.BUILDING, build_began=NOW, build_uid="u1"), build=done)
+    waited = a_sweep(Phase.BUILDING, build_began=NOW, build_uids=OWN)
+    sweep = after(waited, **building(done, there=False))
     assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.FAILED)
 
 
 def test_the_experiment_is_submitted_with_the_image_by_digest_and_only_once():
     sweep = a_sweep(Phase.PROVING, image="registry:5000/x@sha256:ab")
-    made = chores(sweep, Observation(), NOW).create
+    (made,) = chores(sweep, Observation(), NOW).create
     pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry:5000/x@sha256:ab"
     submitted = after(sweep, experiment=OPEN)
@@ -172,13 +185,6 @@ def test_an_equal_result_is_not_a_better_one():
     )
     tie = (a_trial("t1", TrialState.SUCCEEDED, 0.5), a_trial("t9", TrialState.SUCCEEDED, 0.5))
     assert len(after(first, experiment=OPEN, trials=tie).unsaid) == 1
-
-
-def test_an_image_removed_after_its_build_is_built_again():
-    done = replace(BUILD, state=JobState.COMPLETE, uid="of-another-sweep")
-    sweep = after(a_sweep(Phase.BUILDING), build=done)
-    assert sweep.phase is Phase.BUILDING
-    assert [d.uid for d in chores(sweep, Observation(build=done), NOW).delete] == ["of-another-sweep"]
 
 
 def test_a_job_made_again_after_its_trial_was_killed_is_deleted():
@@ -358,10 +364,11 @@ def test_stopping_closes_the_experiment_first_and_then_kills():
 
 def test_a_cancelled_build_is_ended_unless_another_sweep_waits_for_it():
     sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED)
-    assert chores(sweep, Observation(build=BUILD), NOW).delete[0].ref == PLAN.build_ref
-    assert chores(sweep, Observation(build=BUILD, build_shared=True), NOW) == Chores()
-    assert after(sweep, build=BUILD).phase is Phase.STOPPING
-    assert after(sweep, build=BUILD, build_shared=True).phase is Phase.CANCELLED
+    seen, shared = building(BUILD), building(BUILD, shared=True)
+    assert chores(sweep, Observation(**seen), NOW).delete[0].ref == MAKES.ref
+    assert chores(sweep, Observation(**shared), NOW) == Chores()
+    assert after(sweep, **seen).phase is Phase.STOPPING
+    assert after(sweep, **shared).phase is Phase.CANCELLED
 
 
 def test_an_experiment_that_appears_after_the_end_is_closed():

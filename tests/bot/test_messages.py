@@ -100,17 +100,6 @@ def test_a_refusal_names_each_place_on_its_own_line():
     ]
 
 
-@pytest.mark.parametrize(
-    ("why", "said"),
-    [
-        ("BackoffLimitExceeded: Job has reached the specified backoff limit", "could not be built."),
-        ("DeadlineExceeded: Job was active too long", "could not be built (DeadlineExceeded: Job was active"),
-    ],
-)
-def test_a_failed_build_gives_a_reason_that_says_something(why, said):
-    assert said in event(RUNNING, Event(kind=EventKind.BUILD_FAILED, text=why))
-
-
 def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
     nasty = replace(
         RUNNING,

@@ -6,51 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config import Repository
 from bot.identity import candidates
 from bot.models import UserError
 from bot.planning import DIGEST, check_command, command_line, image_with, plan
-from tests.bot.sweeps import COMMIT, ORDER, PLAN, REPOSITORY, SETTINGS, SOURCE, SPACE
-
-
-def test_the_build_is_named_by_repository_commit_and_recipe():
-    other = replace(ORDER, sweep="lr-calm-fox", owner="UOTHER")
-    assert plan(other, SETTINGS).build == PLAN.build
-    own = replace(SOURCE, repository=replace(REPOSITORY, dockerfile="docker/train.Dockerfile"))
-    assert plan(replace(ORDER, source=own), SETTINGS).build_ref != PLAN.build_ref
-
-
-def test_the_build_asks_kaniko_for_the_commit():
-    container = PLAN.build["spec"]["template"]["spec"]["containers"][0]
-    assert container["args"][:4] == [
-        f"--context=git://git.example/digits.git#refs/heads/main#{COMMIT}",
-        "--git=single-branch=true",
-        "--dockerfile=Dockerfile",
-        f"--destination=registry:5000/sweepbot/digits:{PLAN.image_tag}",
-    ]
-    assert "--cache-repo=registry:5000/sweepbot/digits" in container["args"]
-    assert container["env"] == []
-
-
-def test_plain_http_is_said_to_kaniko_for_git_and_registry_apart():
-    repo = Repository(name="digits", url="http://git.local/digits.git")
-    made = plan(
-        replace(ORDER, source=replace(SOURCE, repository=repo)),
-        SETTINGS.model_copy(update={"image_registry_plain_http": True, "image_registry_push": "push:5000"}),
-    )
-    container = made.build["spec"]["template"]["spec"]["containers"][0]
-    assert container["env"] == [{"name": "GIT_PULL_METHOD", "value": "http"}]
-    assert container["args"][-1] == "--insecure-registry=push:5000"
-    assert made.image_by_digest.startswith("registry:5000/")
-
-
-def test_the_build_may_do_little():
-    pod = PLAN.build["spec"]["template"]["spec"]
-    assert pod["automountServiceAccountToken"] is False
-    assert pod["containers"][0]["securityContext"]["capabilities"] == {
-        "drop": ["ALL"],
-        "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"],
-    }
+from tests.bot.sweeps import ORDER, PLAN, SETTINGS, SPACE
 
 
 def test_the_image_is_used_by_digest():

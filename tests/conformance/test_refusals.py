@@ -104,7 +104,7 @@ async def test_what_the_bot_makes_has_no_field_a_server_does_not_know(place: Pla
     """Strictly checked, and the trial's Job as well, which Katib will make."""
     trial = PLAN.experiment["spec"]["trialTemplate"]["trialSpec"]
     job = {**trial, "metadata": {**trial["metadata"], "name": "trial"}}
-    for manifest in (config_map(a_sweep()), PLAN.build, PLAN.experiment, job):
+    for manifest in (config_map(a_sweep()), PLAN.builds[0].job, PLAN.experiment, job):
         answer = await place.http.send(
             "POST", f"{place.path(manifest['kind'])}?fieldValidation=Strict", unscheduled(manifest, place)
         )

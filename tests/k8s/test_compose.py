@@ -6,9 +6,9 @@ from base64 import b64encode
 import pytest
 from aiohttp import web
 
-from k8s.images import CONFIG, DOCKER, LAYER, OCI, ImageName
+from k8s.images import CONFIG, DOCKER, LAYER, OCI, ImageName, Place
 from k8s.logins import login
-from k8s.registry import Missing, Place, Registry, RegistryError
+from k8s.registry import Missing, Registry, RegistryError
 from tests.k8s.registries import Pusher, a_registry, digest_of
 
 TYPES = {kind: (kind, CONFIG[kind], LAYER[kind]) for kind in (DOCKER, OCI)}

@@ -21,12 +21,13 @@ from bot.slack import NotInChannel
 from bot.store import Store
 from k8s.cluster import ApiError, Unreachable
 from k8s.objects import BUILD_LABEL
+from k8s.registry import Missing
 from local.katib import Katib
 from local.katib.collector import Reported
 from local.kubernetes import store as kubernetes
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kinds import Refused
-from tests.bot.sweeps import COMMIT, CONFIG, NOW, OWNER, SETTINGS, a_sweep
+from tests.bot.sweeps import COMMIT, CONFIG, FILES, NOW, OWNER, SETTINGS, a_sweep
 
 SPACE = """
 command: python train.py
@@ -37,6 +38,7 @@ parameters:
   width: [a, b, c]
 """
 SWEEP = "lr-brave-otter"
+DIGEST = f"sha256:{'d' * 64}"
 ROUNDS = 60
 AFTERWARDS = 4  # an ended sweep that is woken stays as it is
 
@@ -123,19 +125,26 @@ class FakeRegistry:
     async def digest(self, repository, tag):
         return self.images.get(f"{repository}:{tag}")
 
+    async def compose(self, to, below, above):
+        for place in (below, above):
+            if str(place) not in self.images:
+                raise Missing(f"{place} is gone")
+        self.images[str(to)] = DIGEST
+        return DIGEST
+
 
 class FakeGit:
-    def __init__(self, space):
-        self.space = space
+    def __init__(self, space, files):
+        self.space, self.files = space, files
 
     async def resolve(self, url, branch):
         return Tip("refs/heads/main", COMMIT)
 
     async def read(self, url, commit, path):
-        return self.space
+        return self.space if path == "sweeps/lr.yaml" else self.files.get(path)
 
     async def names(self, url, commit, folder):
-        return ["lr.yaml"]
+        return ["lr.yaml"] if folder else list(self.files)
 
     async def subject(self, url, commit):
         return "Try a wider net"
@@ -177,8 +186,12 @@ class Life:
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
         self.slack = FakeSlack(invited=story.get("invited", True))
-        self.registry, self.git = FakeRegistry(), FakeGit(story.get("space", SPACE))
+        self.registry, self.git = (
+            FakeRegistry(),
+            FakeGit(story.get("space", SPACE), story.get("files", FILES)),
+        )
         self.cluster = DirectCluster(self.kubernetes)
+        self.registry.images["lab/ready:latest"] = DIGEST
         if story.get("image"):
             self.registry.images = _AnyImage()
         self.store = Store(redis, prefix="life")
@@ -272,13 +285,15 @@ class Life:
 
     def _end(self, pod, labels) -> None:
         build = BUILD_LABEL in labels
-        bad = self.story.get("bad_build") if build else self.story.get("crash")
+        bad = self.story.get("crash")
+        if build:
+            bad = self.story.get("bad_build", "none") in labels[BUILD_LABEL]
         over = {"exitCode": 1, "reason": "Error"} if bad else {"exitCode": 0, "reason": "Completed"}
         if build and not bad:
             destination = next(
                 a for a in pod["spec"]["containers"][0]["args"] if a.startswith("--destination=")
             )
-            self.registry.images[destination.split("/", 1)[1]] = f"sha256:{'d' * 64}"
+            self.registry.images[destination.split("/", 1)[1]] = DIGEST
         if not build and not bad:
             trial = labels["katib.kubeflow.org/trial"]
             value = self._width(trial)
@@ -344,6 +359,7 @@ class _AnyImage(dict):
 
 
 def _steady(text: str) -> str:
-    """Without what chance decides: suffixes, and which of the widths comes first."""
+    """Without what chance decides: suffixes, seconds, and which of the widths comes first."""
+    text = re.sub(r"in \d+ s", "in * s", text)
     text = re.sub(r"width=[a-e]", "width=*", re.sub(r"\*0\.\d\*", "*0.x*", text))
     return re.sub(rf"({SWEEP})-[a-z0-9-]+", r"\1-*", re.sub(r"-[a-z0-9]{5}$", "-*", text))

@@ -13,10 +13,27 @@ from tests.story.life import SPACE, Clock, Life
 
 TARGET = SPACE.replace("goal: minimize", "goal: minimize, target: 0.6")
 EXTENDABLE = SPACE.replace("[a, b, c]", "[a, b, c, d, e]") + "extendable: true\n"
+READY = f"{SPACE}image: registry:5000/lab/ready\n"
+PROJECT = '[project]\nname = "lr"\n'
+UV = {"pyproject.toml": PROJECT, "uv.lock": "version = 1"}
+TORCH = """
+[[package]]
+name = "torch"
+version = "2.7.1"
+source = { registry = "https://pypi.org/simple" }
+wheels = [{ url = "https://x/torch-2.7.1-cp311-cp311-manylinux_2_28_x86_64.whl", hash = "sha256:ab" }]
+"""
+HEAVY = {"pyproject.toml": PROJECT, "uv.lock": TORCH}
 STORIES = {
     "calm": {},
     "image there": {"image": True},
-    "bad build": {"bad_build": True},
+    "bad build": {"bad_build": "build-"},
+    "dependencies and code": {"files": UV},
+    "bad code beside good dependencies": {"files": UV, "bad_build": "-code-"},
+    "heavy packages first": {"files": HEAVY},
+    "two builds cancelled": {"files": UV, "acts": {Act.CANCEL: Phase.BUILDING}, "endless": True},
+    "a ready image": {"space": READY},
+    "nothing to build from": {"files": {}},
     "trainings crash": {"crash": True, "image": True},
     "bad space": {"space": "objective: {}"},
     "not invited": {"invited": False},
@@ -32,6 +49,11 @@ ENDS = {
     "calm": Phase.SUCCEEDED,
     "image there": Phase.SUCCEEDED,
     "bad build": Phase.FAILED,
+    "dependencies and code": Phase.SUCCEEDED,
+    "bad code beside good dependencies": Phase.FAILED,
+    "heavy packages first": Phase.SUCCEEDED,
+    "a ready image": Phase.SUCCEEDED,
+    "nothing to build from": Phase.REFUSED,
     "trainings crash": Phase.FAILED,
     "bad space": Phase.REFUSED,
     "not invited": Phase.REFUSED,
@@ -39,6 +61,14 @@ ENDS = {
     "one trial killed": Phase.SUCCEEDED,
     "target reached while others run": Phase.SUCCEEDED,
     "extended": Phase.SUCCEEDED,
+}
+
+BUILDS = {
+    "calm": 1,
+    "bad build": 1,
+    "dependencies and code": 2,
+    "bad code beside good dependencies": 2,
+    "heavy packages first": 3,
 }
 
 
@@ -54,7 +84,7 @@ async def test_a_calm_life(redis, story):
     assert life.gpus_held() == []
     assert len(life.told()) == len(set(life.told()))
     builds = [name for kind, name, _ in life.objects() if kind == "Job" and name.startswith("build-")]
-    assert bool(builds) == (story in {"calm", "bad build"})
+    assert len(builds) == BUILDS.get(story, 0)
 
 
 @pytest.mark.parametrize("story", STORIES)

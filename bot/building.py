@@ -1,0 +1,101 @@
+"""Ask cluster and registry about the images of one sweep, and no more often than needed."""
+
+import asyncio
+from dataclasses import replace
+
+from bot.buildlog import explain
+from bot.config import ready_image
+from bot.health import waiting
+from bot.models import Build, Role, SearchSpace, SweepPlan, SweepRecord, UserError
+from bot.observation import BuildSeen, Observation
+from bot.outside import Outside
+from k8s import kaniko
+from k8s.jobs import Job, JobState, read_job
+from k8s.objects import BUILD_LABEL
+from k8s.pods import read_pod
+from k8s.registry import Registry
+
+LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
+
+
+async def observe_builds(sweep: SweepRecord, plan: SweepPlan, outside: Outside) -> Observation:
+    for build in plan.builds:
+        await outside.store.wait_for_build(build.ref.name, sweep.id)
+    # The Jobs first: an image pushed between the two questions is then found, not missed.
+    jobs = await asyncio.gather(*(_job(build, outside) for build in plan.builds))
+    seen = [BuildSeen(build=build, job=job) for build, job in zip(plan.builds, jobs, strict=True)]
+    digest = None
+    if plan.builds and not any(one.running for one in seen):
+        digest = await outside.registry.digest(plan.image_repository, plan.image_tag)
+    if digest:
+        return Observation(digest=digest, builds=tuple(seen))
+    found = await _found(sweep, plan, seen, outside)
+    return Observation(builds=tuple([await _with_trouble(sweep, one, outside) for one in found]))
+
+
+async def with_ready_image(space: SearchSpace, outside: Outside) -> SearchSpace:
+    """Its image by digest, for a tag may be moved while trials run. Raises UserError, RegistryError."""
+    if not space.image:
+        return space
+    name, settings = ready_image(space.image, outside.config), outside.settings
+    if name.digest:
+        return space
+    if name.registry == settings.image_registry:
+        digest = await outside.registry.digest(name.repository, name.tag)
+    else:
+        registry = Registry(name.registry, credentials=settings.login(name.registry))
+        try:
+            digest = await registry.digest(name.repository, name.tag)
+        finally:
+            await registry.close()
+    if digest is None:
+        raise UserError(f"The image {space.image} is not in its registry, or hidden from me.")
+    return replace(space, image=name.at(digest))
+
+
+async def left_builds(sweep: SweepRecord, plan: SweepPlan, outside: Outside) -> tuple[BuildSeen, ...]:
+    """A sweep that stops without an image may leave builds that nobody else waits for."""
+    left = []
+    for build in () if sweep.image else plan.builds:
+        others = await outside.store.stop_waiting(build.ref.name, sweep.id)
+        left.append(BuildSeen(build=build, job=await _job(build, outside), shared=others > 0))
+    return tuple(left)
+
+
+async def _job(build: Build, outside: Outside) -> Job | None:
+    job = await outside.cluster.get(build.ref)
+    return read_job(job) if job else None
+
+
+async def _found(
+    sweep: SweepRecord, plan: SweepPlan, seen: list[BuildSeen], outside: Outside
+) -> list[BuildSeen]:
+    """Which of them the registry has. What dependencies were made of is not asked for once they are there."""
+    there: dict[Role, bool | None] = {}
+    for one in reversed(seen):
+        build = one.build
+        made = next((b.role for b in plan.builds if b.needs == build.tag), None)
+        if build.tag in sweep.found or (made and there[made]):
+            there[build.role] = True
+        elif one.running:
+            there[build.role] = None
+        elif build.tag == plan.image_tag:
+            there[build.role] = False
+        else:
+            there[build.role] = await outside.registry.digest(build.repository, build.tag) is not None
+    return [replace(one, there=there[one.build.role]) for one in seen]
+
+
+async def _with_trouble(sweep: SweepRecord, one: BuildSeen, outside: Outside) -> BuildSeen:
+    if one.job is None or one.there:
+        return one
+    ref = one.build.ref
+    found = await outside.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
+    pods = [read_pod(pod, kaniko.CONTAINER) for pod in found]
+    if one.running:
+        return replace(one, trouble=next((trouble for pod in pods if (trouble := waiting(pod))), None))
+    if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):
+        pod = next((pod for pod in pods if pod.finished), None)
+        log = await outside.tail(ref.namespace, pod.name, kaniko.CONTAINER, LOG_LINES) if pod else ""
+        return replace(one, trouble=explain(log, one.job, pod), pod=pod.name if pod else "")
+    return one

@@ -1,0 +1,101 @@
+"""From a recipe to the Jobs that make its images, and where in the registry they belong. Pure.
+
+sweepbot/<project>:<commit>-<key>         what trials run
+sweepbot/<project>:code-<commit>-<key>    the code of a commit
+sweepbot/dependencies:deps-<key>          for all projects: a fork has the same as its origin
+sweepbot/dependencies:heavy-<key>         PyTorch and the like, under changing smaller ones
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bot.config import Repository
+from bot.models import Build, Role
+from bot.recipes import Recipe, Step, recipe
+from bot.settings import PlanSettings
+from k8s.kaniko import BuildSpec, build_job
+from k8s.names import name
+
+SHARED = "sweepbot/dependencies"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What git said: the commit that a branch or tag points at, and the files that say how to build it."""
+
+    repository: Repository
+    ref: str  # refs/heads/... or refs/tags/...
+    commit: str
+    subject: str
+    files: Mapping[str, str]  # none for a ready image
+
+    @property
+    def project(self) -> str:
+        return name(self.repository.name, limit=30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """The image that trials run, and what makes it."""
+
+    repository: str
+    tag: str
+    builds: tuple[Build, ...]
+    words: str
+
+
+def product(source: Source, settings: PlanSettings) -> Product:
+    """Raises UserError when the repository does not say how to build it."""
+    heavy_at = f"{settings.registry_push}/{SHARED}:heavy-"
+    found = recipe(source.files, source.repository, settings.base_image, heavy_at)
+    made = [_build(step, found, source, settings) for step in found.steps]
+    tags = {build.role: build.tag for build in made}
+    return Product(
+        repository=_own(source),
+        tag=tags.get(Role.IMAGE) or _tag(source, found),
+        builds=tuple(made),
+        words=found.words,
+    )
+
+
+def _own(source: Source) -> str:
+    return f"sweepbot/{source.project}"
+
+
+def _tag(source: Source, found: Recipe) -> str:
+    return f"{source.commit}-{found.key}"
+
+
+def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) -> Build:
+    commit, needs = source.commit[:12], ""
+    match step.role:
+        case Role.IMAGE:
+            repository, tag = _own(source), _tag(source, found)
+            job = f"build-{source.project}-{commit}-{found.key}"
+        case Role.CODE:
+            repository, tag = _own(source), f"code-{source.commit}-{step.key[:8]}"
+            job = f"build-{source.project}-code-{commit}-{step.key[:8]}"
+        case _:
+            word = "heavy" if step.role is Role.HEAVY else "deps"
+            repository, tag, job = SHARED, f"{word}-{step.key}", f"build-{word}-{step.key[:16]}"
+    if step.role is Role.DEPENDENCIES:
+        needs = next((f"heavy-{other.key}" for other in found.steps if other.role is Role.HEAVY), "")
+    spec = BuildSpec(
+        name=job,
+        namespace=settings.k8s_namespace,
+        repo_url=source.repository.url,
+        ref=source.ref,
+        commit=source.commit,
+        submodules=".gitmodules" in source.files,
+        dockerfile=step.dockerfile,
+        own_dockerfile=step.own,
+        ignore=step.ignore,
+        destination=f"{settings.registry_push}/{repository}:{tag}",
+        code_only=step.role is Role.CODE,
+        cache=step.role is Role.IMAGE,
+        executor=settings.kaniko_image,
+        git_secret=source.repository.secret,
+        registry_secret=settings.image_registry_secret,
+        plain_http_registry=settings.image_registry_plain_http,
+    )
+    return Build(role=step.role, repository=repository, tag=tag, job=build_job(spec), needs=needs)

@@ -1,0 +1,162 @@
+"""Which files of a repository make which images, and how. Pure.
+
+    Dockerfile        as it is, in one Job, with Kaniko's cache
+    uv.lock           dependencies and code apart: two Jobs at once, put together by the registry's API
+    requirements.txt  the same
+    pyproject.toml    the same, with the versions of the day when it is first built
+
+Dependencies are named by what goes into them, so that nothing is installed twice; the code is a `COPY` alone,
+which is a matter of a second. A repository that has to be installed to work takes one Job for all of it.
+"""
+
+import hashlib
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bot import pins
+from bot.config import Repository
+from bot.models import Role, UserError
+from bot.pins import Pins
+
+TEMPLATE = "1"  # raise it when the texts below change what an image contains
+UV = "0.13.9"  # where the base has none
+IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's own rules say
+SETUP = f"""\
+ENV UV_PROJECT_ENVIRONMENT=/opt/venv UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never
+RUN command -v uv || pip install --no-cache-dir uv=={UV}
+"""
+ENVIRONMENT = """\
+ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app/src:/app PYTHONUNBUFFERED=1
+WORKDIR /app
+"""
+VENV = "uv venv --quiet /opt/venv"
+INSTALL = "uv pip install --python /opt/venv"
+LIKE_PIP = f"{INSTALL} --index-strategy=unsafe-best-match"  # of several indexes, the best version wins
+CODE = "FROM scratch\nCOPY . /app\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One image for one Job to make. `dockerfile`: a text, or the path of the repository's `own`."""
+
+    role: Role
+    dockerfile: str
+    own: bool = False
+    ignore: str = ""
+    key: str  # 32 hexadecimal digits: of everything that decides what is in it, but the commit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    steps: tuple[Step, ...]
+    words: str  # for people: what it is made from, and why in this way
+
+    @property
+    def key(self) -> str:
+        return _hash(*(step.key for step in self.steps))[:8]
+
+
+def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> Recipe:
+    """`files`: what `bot.lookup` found; `heavy_at`: the name of the image of heavy packages, up to its key.
+
+    Raises UserError when there is nothing to build from.
+    """
+    dockerfile = repository.dockerfile or "Dockerfile"
+    if dockerfile in files:
+        step = Step(role=Role.IMAGE, dockerfile=dockerfile, own=True, key=_hash(TEMPLATE, dockerfile))
+        return Recipe(steps=(step,), words=f"from `{dockerfile}`")
+    return _Kitchen(files, repository, base, heavy_at).recipe()
+
+
+class _Kitchen:
+    def __init__(self, files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> None:
+        self.files, self.repository, self.base, self.heavy_at = files, repository, base, heavy_at
+        self.project = pins.toml(files.get("pyproject.toml", ""), "pyproject.toml")
+        self.requirements = {path: text for path, text in files.items() if path.endswith((".txt", ".in"))}
+
+    def recipe(self) -> Recipe:
+        why = pins.why_install(self.project, self.files.get("setup.py", ""))
+        if self.repository.install:
+            why = "the configuration says that it has to be installed"
+        if "uv.lock" in self.files and "pyproject.toml" in self.files:
+            return self._uv_lock(why)
+        if self.requirements:
+            return self._requirements(why)
+        if pins.has_dependencies(self.project) or (self.project.get("project") and why):
+            return self._pyproject(why)
+        raise UserError(
+            f"{self.repository.name} has nothing that says how to build it: neither a Dockerfile nor a "
+            "uv.lock, requirements.txt or pyproject.toml with [project] dependencies. Add one at its root."
+        )
+
+    def _uv_lock(self, why: str) -> Recipe:
+        lock = pins.toml(self.files["uv.lock"], "uv.lock")
+        if inside := pins.local_packages(lock):
+            return self._whole("uv.lock", f"{inside[0]} lies in it", "uv sync --frozen --no-dev")
+        copies, sync = ("pyproject.toml", "uv.lock"), "uv sync --frozen --no-dev --no-install-project"
+        if why:
+            first = f"COPY {' '.join(copies)} /app/\nRUN cd /app && {sync}\n"
+            return self._whole("uv.lock", why, "uv sync --frozen --no-dev", first)
+        return self._apart("uv.lock", copies, sync, pins.heavy_of_lock(lock))
+
+    def _requirements(self, why: str) -> Recipe:
+        first = next(iter(self.requirements))
+        install = f"{LIKE_PIP} -r {first}"
+        if line := pins.local_requirement(self.requirements):
+            return self._whole(first, f"{line} needs it", f"{VENV} && {install}")
+        if why:
+            return self._whole(first, why, f"{VENV} && {install} && {INSTALL} --no-deps .")
+        heavy = pins.heavy_of_requirements(self.requirements)
+        return self._apart(
+            first, tuple(self.requirements), install if heavy.lines else f"{VENV} && {install}", heavy
+        )
+
+    def _pyproject(self, why: str) -> Recipe:
+        if why:
+            return self._whole("pyproject.toml", why, f"{VENV} && {INSTALL} .")
+        install = f"{VENV} && {INSTALL} -r pyproject.toml"
+        found = self._apart("pyproject.toml", ("pyproject.toml",), install, Pins())
+        return Recipe(steps=found.steps, words=f"{found.words}; without a lock, in the versions of today")
+
+    def _apart(self, source: str, copies: tuple[str, ...], install: str, heavy: Pins) -> Recipe:
+        steps: list[Step] = []
+        base = self.base
+        if heavy.lines:
+            steps.append(self._heavy(heavy))
+            base = f"{self.heavy_at}{steps[0].key}"
+        lines = [f"COPY {path} /opt/project/{path}" for path in copies]
+        text = f"FROM {base}\n{SETUP}" + "\n".join([*lines, f"RUN cd /opt/project && {install}", ENVIRONMENT])
+        contents = [part for path in copies for part in (path, self.files[path])]
+        steps.append(_step(Role.DEPENDENCIES, text, ".git\n", *contents))
+        steps.append(_step(Role.CODE, CODE, self._ignore()))
+        return Recipe(steps=tuple(steps), words=f"from `{source}`")
+
+    def _heavy(self, heavy: Pins) -> Step:
+        lines = " ".join(shlex.quote(line) for line in heavy.lines)
+        install = f"{INSTALL} {' '.join(heavy.options)} -r /opt/heavy.txt"
+        text = (
+            f"FROM {self.base}\n{SETUP}RUN printf '%s\\n' {lines} > /opt/heavy.txt && {VENV} && {install}\n"
+        )
+        return _step(Role.HEAVY, text, ".git\n")
+
+    def _whole(self, source: str, why: str, install: str, first: str = "") -> Recipe:
+        """`first`: what can be done before the code is there, so that Kaniko's cache keeps it."""
+        text = f"FROM {self.base}\n{SETUP}{first}{ENVIRONMENT}COPY . /app\nRUN {install}\n"
+        step = _step(Role.IMAGE, text, self._ignore())
+        return Recipe(steps=(step,), words=f"from `{source}`, installed in one Job: {why}")
+
+    def _ignore(self) -> str:
+        own = self.files.get(".dockerignore", "").splitlines()
+        return "\n".join([*IGNORED, *own, ".git", ""])
+
+
+def _step(role: Role, dockerfile: str, ignore: str, *contents: str) -> Step:
+    key = _hash(TEMPLATE, dockerfile, ignore, *contents)
+    return Step(role=role, dockerfile=dockerfile, ignore=ignore, key=key)
+
+
+def _hash(*parts: str) -> str:
+    """Of the parts, each with its length: no two lists of parts look the same joined."""
+    whole = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
