@@ -186,6 +186,18 @@ async def test_the_item_of_a_silent_worker_goes_to_another(queue, redis):
     await queue.done(other)
 
 
+async def test_an_item_taken_back_is_lost_to_its_worker_before_another_has_it(queue, redis):
+    await queue.add("a")
+    silent = await got(queue)
+    await queue.add("b")
+    await redis.zadd("sweepbot:queue:running", {"a": 1})  # as if its lease had been over for long
+    other = await got(queue)
+    assert other.item == "b"
+    assert not await queue.heartbeat(silent)
+    await queue.done(other)
+    assert await drain(queue) == ["a"]
+
+
 async def test_the_item_of_a_killed_worker_goes_to_another(redis, redis_url):
     queue = Queue(redis)
     await queue.add("a")
