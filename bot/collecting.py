@@ -1,0 +1,114 @@
+"""Who watches the GPUs: one worker looks at them and writes each hour's figures; every process may ask."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from bot.config import Config
+from bot.from_exporters import Looking, Samples, ScrapeSource
+from bot.from_prometheus import PrometheusSource
+from bot.hours import Hours, full_hour
+from bot.leader import lead
+from bot.owners import Owners, by_labels
+from bot.prometheus import Prometheus
+from bot.settings import Settings
+from bot.usage import Source, Unmeasured
+from k8s.cluster import ApiError, Cluster, Unreachable
+
+log = logging.getLogger(__name__)
+
+LEASE = 30.0  # seconds
+SETTLED = timedelta(minutes=5)  # after its end an hour's samples are all where they belong
+HOURS_EACH = 60.0  # seconds between two looks for hours to write
+REFILL = timedelta(days=8)  # a digest compares with a week; Prometheus usually keeps two
+FRESH_ONLY = timedelta(hours=2)  # what the samples of scraping reach back to
+
+Now = Callable[[], datetime]
+
+
+@asynccontextmanager
+async def measuring(settings: Settings, config: Config, redis: Redis, now: Now) -> AsyncIterator[Source]:
+    """What answers questions about GPU use, in any process: Prometheus where there is one."""
+    if not settings.prometheus_url:
+        yield ScrapeSource(Samples(redis), now)
+        return
+    token = settings.prometheus_token.get_secret_value() if settings.prometheus_token else ""
+    prometheus = Prometheus(settings.prometheus_url, token)
+    owners = Owners(redis, config.teams)
+    try:
+        yield PrometheusSource(prometheus, owners, now, settings.dcgm_scrape_seconds or 0)
+    finally:
+        await prometheus.close()
+
+
+class Collecting:
+    """Under a lease; two at once would only do the same twice."""
+
+    def __init__(
+        self, redis: Redis, cluster: Cluster, source: Source, settings: Settings, config: Config, now: Now
+    ) -> None:
+        self._redis, self._source, self._now = redis, source, now
+        self._owners, self._samples, self._hours = Owners(redis, config.teams), Samples(redis), Hours(redis)
+        self._looking = Looking(cluster, settings.k8s_namespace, self._owners)
+        self._step, self._scrapes = settings.usage_seconds, not settings.prometheus_url
+        self._nobody_looked: set[datetime] = set()
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Until cancelled; then another worker goes on."""
+        while True:
+            await lead(self._redis, "sweepbot:usage", LEASE, self._collect)
+
+    async def _collect(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_on())
+            group.create_task(self._write_on())
+
+    async def _look_on(self) -> None:
+        """At whole multiples of the step, so that looks of two workers are of the same moment."""
+        while True:
+            now = self._now().timestamp()
+            at = (now // self._step + 1) * self._step
+            await asyncio.sleep(at - now)
+            await self._tried(lambda at=at: self.look(datetime.fromtimestamp(at, UTC)))
+
+    async def _write_on(self) -> None:
+        while True:
+            await self._tried(self.write_hours)
+            await asyncio.sleep(HOURS_EACH)
+
+    async def look(self, at: datetime) -> None:
+        """Scraping needs all that there is to see, Prometheus only whose pods they are."""
+        if self._scrapes:
+            await self._samples.keep(await self._looking.once(at, self._step))
+        else:
+            holders = await self._looking.holders()
+            whose = {place: by_labels(holder.labels) for place, holder in holders.items()}
+            await self._owners.remember(at, whose)
+
+    async def write_hours(self) -> None:
+        """Those that have ended and nobody has written, the latest first."""
+        end = full_hour(self._now() - SETTLED)
+        begin = end - (FRESH_ONLY if self._scrapes else REFILL)
+        for hour in await self._hours.missing(begin, end):
+            if hour not in self._nobody_looked:
+                uses, capacity = await self._source.hour(hour)
+                if capacity.coverage:
+                    await self._hours.keep(uses, capacity)
+                else:
+                    self._nobody_looked.add(hour)
+
+    async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+            self._trouble = ""
+        except Exception as error:  # sweeps go on without figures, whatever it is
+            expected = isinstance(error, ApiError | Unreachable | Unmeasured | RedisError)
+            if str(error) != self._trouble:
+                log.warning("GPU use is not known: %s", error, exc_info=not expected)
+            self._trouble = str(error)

@@ -1,0 +1,109 @@
+"""One worker looks at the GPUs and writes each hour once it is over."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from bot.collecting import Collecting, measuring
+from bot.config import Config
+from bot.from_exporters import ScrapeSource
+from bot.from_prometheus import PrometheusSource
+from bot.hours import HOUR, Hours, full_hour
+from bot.owners import Owners, Whose
+from bot.settings import Settings
+from bot.usage import HourCapacity, Unmeasured
+from k8s.cluster import ApiError
+from tests.bot.test_from_exporters import DayCluster
+
+NOON = full_hour(datetime.now(UTC)).replace(hour=12) - timedelta(days=1)
+CONFIG = Config(repositories=())
+NEEDED = {
+    "slack_bot_token": "xoxb-1",
+    "redis_url": "redis://r",
+    "sweepbot_config": "c.yaml",
+    "image_registry": "r:5000",
+    "mlflow_tracking_uri": "http://m",
+}
+
+
+def settings(**changes: Any) -> Settings:
+    return Settings(**{**NEEDED, "k8s_namespace": "a", **changes})
+
+
+class Told:
+    """A source that knows every hour but those `without`."""
+
+    def __init__(self, *without: Any) -> None:
+        self.without, self.asked = without, []
+
+    async def hour(self, start: Any) -> Any:
+        self.asked.append(start)
+        known = start not in self.without
+        return (), HourCapacity(hour=start, capacity=8, allocated=0, unhealthy=0, coverage=float(known))
+
+
+def collecting(redis: Redis, source: Any, at: Any, **changes: Any) -> Collecting:
+    one: Any = DayCluster()
+    one.hour = 23.0
+    return Collecting(redis, one, source, settings(**changes), CONFIG, lambda: at)
+
+
+async def test_hours_are_written_when_they_are_over_and_settled(redis: Redis, no_litter: None) -> None:
+    source = Told()
+    for minutes, written in ((4, 2), (6, 3)):
+        await collecting(redis, source, NOON + timedelta(minutes=minutes)).write_hours()
+        found = await Hours(redis).between(NOON - 9 * HOUR, NOON + HOUR)
+        assert [hour.capacity.hour for hour in found] == [NOON + n * HOUR for n in range(-3, written - 3)]
+    assert len(source.asked) == 3
+
+
+async def test_prometheus_fills_a_week_once_and_asks_no_more_for_what_nobody_saw(redis: Redis) -> None:
+    unseen = NOON - 30 * HOUR
+    source = Told(unseen)
+    one = collecting(redis, source, NOON + timedelta(minutes=10), prometheus_url="http://p")
+    await one.write_hours()
+    await one.write_hours()
+    assert len(source.asked) == 8 * 24
+    assert await Hours(redis).missing(NOON - 8 * 24 * HOUR, NOON) == (unseen,)
+
+
+async def test_with_prometheus_it_remembers_whose_the_pods_are(redis: Redis) -> None:
+    await collecting(redis, Told(), NOON, prometheus_url="http://p").look(NOON)
+    place = ("a", "half")
+    found = await Owners(redis, ()).of(NOON, [place], {})
+    assert found == {place: Whose(owner="U1A1", sweep="lr-brave-otter")}
+
+
+async def test_without_it_looks_itself_and_everybody_can_ask(redis: Redis) -> None:
+    await collecting(redis, Told(), NOON).look(NOON)
+    async with measuring(settings(), CONFIG, redis, lambda: NOON) as source:
+        assert isinstance(source, ScrapeSource)
+        assert "half" in {pod.pod for pod in await source.pods(HOUR)}
+    async with measuring(settings(prometheus_url="http://p"), CONFIG, redis, lambda: NOON) as source:
+        assert isinstance(source, PrometheusSource)
+
+
+async def test_the_lease_goes_to_one_and_then_to_the_next(redis: Redis, wait_until: Any) -> None:
+    tasks = [asyncio.create_task(collecting(redis, Told(), NOON).run()) for _ in range(2)]
+    await wait_until(lambda: redis.exists("sweepbot:usage"), "one has the lease")
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert not await redis.exists("sweepbot:usage")
+
+
+@pytest.mark.parametrize(
+    "trouble", [Unmeasured("Prometheus is away"), ApiError(500, "", "etcd"), ValueError("a bug")]
+)
+async def test_trouble_is_said_once_and_work_goes_on(redis: Redis, caplog: Any, trouble: Exception) -> None:
+    one = collecting(redis, Told(), NOON)
+
+    async def fails() -> None:
+        raise trouble
+
+    await one._tried(fails)
+    await one._tried(fails)
+    assert [record.message for record in caplog.records] == [f"GPU use is not known: {trouble}"]
