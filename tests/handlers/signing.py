@@ -21,9 +21,9 @@ COMMAND = {
 }
 
 
-def signed(body, *, secret=SECRET, at=None, version="v0"):
+def signed(body, *, secret=SECRET, age=0, version="v0"):
     """The headers of Slack's call: https://docs.slack.dev/authentication/verifying-requests-from-slack"""
-    at = str(int(time.time() if at is None else at))
+    at = str(int(time.time() - age))
     base = f"v0:{at}:".encode() + body
     digest = hmac.new(secret.encode(), base, hashlib.sha256).hexdigest()
     return {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"{version}={digest}", "Content-Type": FORM}
