@@ -1,5 +1,7 @@
 """Settings: one sentence for each mistake, no secret in it, and .env.example in step."""
 
+import json
+from base64 import b64encode
 from itertools import pairwise
 from pathlib import Path
 
@@ -91,18 +93,24 @@ def test_the_example_lists_every_setting_with_its_help_line():
     assert listed == {n.upper(): f.description for n, f in Settings.model_fields.items()}
 
 
-def test_every_secret_is_known_wherever_it_hides(monkeypatch):
+def test_every_secret_is_known_wherever_it_hides(monkeypatch, tmp_path):
+    logins = tmp_path / "config.json"
+    login = {"username": "ada", "auth": b64encode(b"ada:registry:pw").decode()}
+    logins.write_text(json.dumps({"auths": {"registry": login, "other": {"password": "other-pw"}}}))
+    monkeypatch.setenv("GIT_PASSWORD_ACME_BOT", "git-pw")
     monkeypatch.setenv("HTTPS_PROXY", "http://ada:proxy-pw@proxy:3128")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "mlflow-token")
     settings = read(
         monkeypatch,
         SLACK_SIGNING_SECRET="5167",
+        REGISTRY_AUTH_FILE=str(logins),
         REDIS_URL="rediss://default:p%40ss@redis:6379/0",
         SLACK_API_URL="https://url-token@slack/api",
         MLFLOW_UI_URL="https://mlflow.example/?password=in-query",
     )
     ours = {"xoxb-1", "xapp-1", "5167", "p%40ss", "p@ss", "url-token", "in-query"}
-    assert settings.secrets() >= ours | {"proxy-pw", "mlflow-token"}
+    registries = {login["auth"], "registry:pw", "other-pw"}
+    assert settings.secrets() >= ours | registries | {"proxy-pw", "mlflow-token", "git-pw"}
 
 
 def test_secrets_do_not_print(monkeypatch):
