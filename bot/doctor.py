@@ -15,6 +15,7 @@ from bot import ask_cluster, ask_services
 from bot.ask_services import Installation, Resolve, Resolver
 from bot.config import Config
 from bot.findings import Finding, as_mrkdwn, broken, ok, warning
+from bot.logs import Mask
 from bot.outside import Outside
 from bot.settings import Settings
 from bot.slack import NotInChannel
@@ -34,7 +35,8 @@ async def visit(outside: Outside) -> None:
     asks = await outside.store.asks(ITEM)
     if not asks:
         return
-    text = as_mrkdwn(await run(outside.settings, outside.config))
+    hidden = Mask(outside.settings.secrets())
+    text = hidden(as_mrkdwn(await run(outside.settings, outside.config)))
     for ask in asks:
         try:
             await outside.slack.whisper(ask.user, text, ask.response_url)
