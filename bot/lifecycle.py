@@ -22,7 +22,8 @@ from datetime import datetime, timedelta
 
 from bot.asks import hear
 from bot.config import Config
-from bot.health import Diagnosis, no_metrics, unreported
+from bot.firsttrial import follow
+from bot.health import Diagnosis
 from bot.hints import counted, listed
 from bot.models import Ask, Event, EventKind, Goal, Phase, Progress, Result, SearchSpace, SweepRecord
 from bot.observation import BuildSeen, Observation
@@ -37,8 +38,7 @@ from k8s.katib import (
     TrialState,
 )
 
-REPORTED = timedelta(minutes=2)  # the collector reports within seconds of the training's end
-GIVEN_UP = timedelta(minutes=10)
+GIVEN_UP = timedelta(minutes=10)  # the collector reports within seconds of the training's end
 STUCK_AFTER = timedelta(minutes=5)  # pods have 30 s to end; a node that is dead never reports
 
 
@@ -55,9 +55,10 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
         case Phase.BUILDING:
             return _building(sweep, seen, now)
         case Phase.PROVING:
-            return _running(_proving(_submitted(sweep, seen, now), seen, now), seen, now)
+            sweep = follow(_submitted(sweep, seen, now), seen)
+            return _running(_proving(sweep, seen, now), seen, now)
         case Phase.RUNNING:
-            return _running(sweep, seen, now)
+            return _running(follow(sweep, seen), seen, now)
         case Phase.STOPPING:
             return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, now)
         case _:
@@ -91,14 +92,15 @@ def tell_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
     return sweep.says(event, told=(*sweep.told, key))
 
 
-def look_again(before: SweepRecord, after: SweepRecord) -> timedelta | None:
-    """When to look without being woken: at once after a step, else as a net under the watches."""
+def look_again(before: SweepRecord, after: SweepRecord, due: timedelta | None = None) -> timedelta | None:
+    """When to look without being woken: at once after a step, when something is due, or as a net."""
     if after.phase.final:
         return None
     if after.phase is not before.phase or after.thread != before.thread:
         return timedelta(0)
     slow = after.phase in {Phase.RUNNING, Phase.BUILDING}
-    return timedelta(minutes=5) if slow else timedelta(seconds=20)
+    net = timedelta(minutes=5) if slow else timedelta(seconds=20)
+    return min(net, due) if due else net
 
 
 def _received(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -197,9 +199,6 @@ def _proving(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if started or done:
         trial = started.job if started else done.name if done else ""
         return sweep.to(Phase.RUNNING, now, Event(kind=EventKind.FIRST_TRIAL_RUNNING, trial=trial))
-    for diagnosis in seen.trouble:
-        if diagnosis.key != "crash":
-            sweep = _tell_once(sweep, EventKind.FIRST_TRIAL_WAITING, diagnosis)
     return sweep
 
 
@@ -210,7 +209,7 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.experiment is None:
         return fail(sweep, "somebody deleted the Katib experiment", now)
     space = sweep.plan.space
-    sweep = _killed(_unreported(_results(sweep, seen, space), seen, now), seen)
+    sweep = _killed(_unreported(_results(sweep, seen), seen, now), seen)
     experiment = seen.experiment
     if seen.open:
         return replace(sweep, extending=False)
@@ -224,15 +223,9 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     return fail(sweep, _failure_words(experiment, sweep.progress), now)
 
 
-def _results(sweep: SweepRecord, seen: Observation, space: SearchSpace) -> SweepRecord:
+def _results(sweep: SweepRecord, seen: Observation) -> SweepRecord:
     before, progress = sweep.progress.best, _progress(sweep, seen)
     sweep = replace(sweep, progress=progress)
-    for diagnosis in seen.trouble:
-        if diagnosis.key == "crash":
-            sweep = _tell_once(sweep, EventKind.TRIAL_FAILED, diagnosis)
-    mute = next((t for t in seen.trials if t.state is TrialState.NO_METRICS), None)
-    if mute:
-        sweep = _tell_once(sweep, EventKind.TRIAL_FAILED, no_metrics(mute.name, space.metric))
     if progress.best and (before is None or progress.best.value != before.value):
         sweep = sweep.says(Event(kind=EventKind.BETTER, result=progress.best))
     return sweep
@@ -241,12 +234,8 @@ def _results(sweep: SweepRecord, seen: Observation, space: SearchSpace) -> Sweep
 def _unreported(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     """Trials that trained to the end and whose metrics never came: Katib asks for ever, then trains anew."""
     late = {j.name: now - j.ended for j in seen.jobs if j.state is JobState.COMPLETE and j.ended}
-    waiting = [(t.name, late[t.name]) for t in seen.live if late.get(t.name, REPORTED) > REPORTED]
-    for trial, since in waiting:
-        sweep = _tell_once(sweep, EventKind.TRIAL_FAILED, unreported(trial))
-        if since > GIVEN_UP:
-            sweep = replace(sweep, to_kill={trial: "", **sweep.to_kill})
-    return sweep
+    given_up = {t.name: "" for t in seen.live if late.get(t.name, GIVEN_UP) > GIVEN_UP}
+    return replace(sweep, to_kill=given_up | sweep.to_kill)
 
 
 def _killed(sweep: SweepRecord, seen: Observation) -> SweepRecord:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.hints import counted
-from bot.models import Event, EventKind, Phase, Progress, Result, SweepRecord
+from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result, SweepRecord
 from bot.mrkdwn import block, code, link, mention, plain
 from bot.planning import command_line
 
@@ -27,6 +27,13 @@ PHASES = {
     Phase.SUCCEEDED: (":white_check_mark:", "Finished"),
     Phase.FAILED: (":x:", "Failed"),
     Phase.CANCELLED: (":no_entry_sign:", "Cancelled"),
+}
+
+
+MOODS = {
+    Mood.WAITING: ":hourglass: The first trial isn't running yet.",
+    Mood.TROUBLED: ":warning: The first trial can't do well as it is.",
+    Mood.FAILED: ":warning: Trial {trial} failed.",
 }
 
 
@@ -108,8 +115,11 @@ def _counts(progress: Progress, total: int) -> str:
 
 def _result(sweep: SweepRecord, result: Result) -> str:
     metric = sweep.plan.space.metric if sweep.plan else ""
-    flags = " ".join(f"{k}={_short(v)}" for k, v in result.parameters.items())
-    return f"{code(metric)} *{result.value:.6g}* with {code(flags)}"
+    return f"{code(metric)} *{result.value:.6g}* with {_flags(result.parameters)}"
+
+
+def _flags(parameters: dict[str, str]) -> str:
+    return code(" ".join(f"{name}={_short(value)}" for name, value in parameters.items()))
 
 
 def _short(value: str) -> str:
@@ -207,10 +217,6 @@ def _first_running(_: SweepRecord, happened: Event) -> str:
     return f":seedling: The first trial is running ({code(happened.trial)})."
 
 
-def _first_waiting(_: SweepRecord, happened: Event) -> str:
-    return f":hourglass: The first trial isn't running yet. {plain(happened.text)}\n{block(happened.detail)}"
-
-
 def _trial_failed(_: SweepRecord, happened: Event) -> str:
     log = f" Its last lines:\n{block(happened.detail)}" if happened.detail else ""
     return f":warning: Trial {code(happened.trial)} failed. {plain(happened.text)}{log}"
@@ -291,6 +297,19 @@ def _said_as_is(_: SweepRecord, happened: Event) -> str:
     return happened.text
 
 
+def health(state: Health) -> Message:
+    """The one message about the first trials; it is edited as their state changes."""
+    why = plain(state.text)
+    if state.mood is Mood.RECOVERED:
+        trial = f"{code(state.trial)} is well" if state.trial else "all is well"
+        return Message(text=f":white_check_mark: Recovered: {trial}. Before that: {why}")
+    lines = [f"{MOODS[state.mood].format(trial=code(state.trial))} {why}"]
+    lines += [f":wrench: {plain(state.mend)}"] if state.mend else []
+    lines += [f"The trial's parameters: {_flags(state.parameters)}"] if state.parameters else []
+    lines += ["Its last lines:"] if state.mood is Mood.FAILED and state.detail else []
+    return Message(text="\n".join([*lines, block(state.detail)]).strip())
+
+
 EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.REFUSED: _refused,
     EventKind.NOT_ALLOWED: _said_as_is,
@@ -303,7 +322,6 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.BUILD_FAILED: _build_failed,
     EventKind.SUBMIT_REFUSED: _submit_refused,
     EventKind.SUBMITTED: _submitted,
-    EventKind.FIRST_TRIAL_WAITING: _first_waiting,
     EventKind.FIRST_TRIAL_RUNNING: _first_running,
     EventKind.TRIAL_FAILED: _trial_failed,
     EventKind.BETTER: _better,

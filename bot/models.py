@@ -162,7 +162,6 @@ class EventKind(StrEnum):
     BUILD_FAILED = "build_failed"
     SUBMIT_REFUSED = "submit_refused"
     SUBMITTED = "submitted"
-    FIRST_TRIAL_WAITING = "first_trial_waiting"
     FIRST_TRIAL_RUNNING = "first_trial_running"
     TRIAL_FAILED = "trial_failed"
     BETTER = "better"
@@ -216,6 +215,29 @@ class Progress:
         return self.succeeded + self.failed + self.killed
 
 
+class Mood(StrEnum):
+    """Of a first trial."""
+
+    WAITING = "waiting"
+    TROUBLED = "troubled"  # it can't run as it is, or runs in vain
+    FAILED = "failed"
+    RECOVERED = "recovered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What the one message about the health of a sweep's first trials says now."""
+
+    mood: Mood
+    key: str
+    text: str
+    mend: str = ""
+    detail: str = ""
+    trial: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+    lasting: bool = False  # a fact, which no later state takes back
+
+
 class Act(StrEnum):
     """What people may want of a sweep; the words are said to them."""
 
@@ -260,7 +282,11 @@ class SweepRecord:
     submitted: bool = False  # the experiment has been seen in the cluster
     results_url: str | None = None  # MLflow
     progress: Progress = Progress()
-    told: tuple[str, ...] = ()  # keys of things said once: waiting reasons, the first failed trial
+    told: tuple[str, ...] = ()  # keys of things said once: waiting reasons, failures of trials
+    health: Health | None = None  # of the first trials; None: nothing was ever wrong
+    health_ts: str | None = None  # of the one message about it
+    health_shown: str = ""  # fingerprint of that message as Slack has it
+    examined: tuple[str, ...] = ()  # trials whose failure was looked into
     ending: Phase | None = None
     reason: str = ""  # why it ended, for the parent
     cancelled_by: str | None = None  # Slack user id

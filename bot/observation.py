@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from bot.health import Diagnosis
 from bot.models import Ask, Build, SweepPlan
@@ -46,7 +47,8 @@ class Observation:
     trials: tuple[Trial, ...] = ()
     jobs: tuple[Job, ...] = ()  # of trials
     pods: tuple[Pod, ...] = ()  # of trials
-    trouble: tuple[Diagnosis, ...] = ()
+    trouble: tuple[Diagnosis, ...] = ()  # of trials, the gravest first
+    look_in: timedelta | None = None  # what was seen asks for another look by then
 
     @property
     def live(self) -> tuple[Trial, ...]:

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 from bot.building import left_builds, observe_builds, with_ready_image
 from bot.config import repository
+from bot.examining import Examination
 from bot.git import GitUnavailable
-from bot.health import Diagnosis, crash, no_pod, waiting
 from bot.lookup import look_up
-from bot.models import Ask, EventKind, Goal, Phase, SweepPlan, SweepRecord, UserError
+from bot.models import Ask, Goal, Phase, SweepPlan, SweepRecord, UserError
 from bot.observation import Observation
 from bot.outside import Outside
 from bot.planning import plan
-from k8s.jobs import JobState, read_job
+from k8s.jobs import read_job
 from k8s.katib import DELIVERY, EXPERIMENT_LABEL, MAIN, read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL
 from k8s.pods import is_trial_pod, read_pod
@@ -77,27 +77,7 @@ async def _experiment(
         jobs=tuple(read_job(j) for j in jobs),
         pods=tuple(read_pod(p, MAIN) for p in pods if is_trial_pod(p)),
     )
-    return replace(seen, trouble=await _trouble(sweep, seen, ref.namespace, outside))
-
-
-async def _trouble(
-    sweep: SweepRecord, seen: Observation, namespace: str, outside: Outside
-) -> tuple[Diagnosis, ...]:
-    """At most one of a kind, and nothing about what was told already: logs and events cost a call each."""
-    if sweep.phase not in {Phase.PROVING, Phase.RUNNING}:
-        return ()
-    found = [d for p in seen.pods if not p.finished and (d := waiting(p))][:1]
-    failed = next((p for p in seen.pods if p.finished and crash(p, "")), None)
-    if failed and f"{EventKind.TRIAL_FAILED}/crash" not in sweep.told:
-        log = await outside.tail(namespace, failed.name, MAIN)
-        found += [d for d in [crash(failed, log)] if d]
-    podless = {j.name for j in seen.jobs if j.state is JobState.ACTIVE} - {p.job for p in seen.pods}
-    if podless and sweep.phase is Phase.PROVING:
-        found += await _refused_pod(min(podless), namespace, outside)
-    return tuple(found)
-
-
-async def _refused_pod(job: str, namespace: str, outside: Outside) -> list[Diagnosis]:
-    fields = f"involvedObject.kind=Job,involvedObject.name={job}"
-    events = await outside.cluster.list("Event", namespace, fields=fields)
-    return [no_pod(job, e.get("message", "")) for e in events if e.get("reason") == "FailedCreate"][-1:]
+    examination = Examination(sweep, plan_, outside)
+    if experiment:
+        await examination.run(experiment, trials, jobs, pods)
+    return replace(seen, trouble=examination.trouble, look_in=examination.look_in)

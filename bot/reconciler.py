@@ -15,7 +15,7 @@ from bot import durable
 from bot.chores import chores
 from bot.identity import candidates
 from bot.lifecycle import advance, fail, hear_cancels, look_again, not_extended, refuse, tell_trouble
-from bot.messages import Links, event, parent
+from bot.messages import Links, event, health, parent
 from bot.models import Act, Event, EventKind, Phase, SweepRecord
 from bot.mrkdwn import code
 from bot.observation import Observation
@@ -100,9 +100,9 @@ class _Turn:
         await self.outside.store.answered(sweep.id, asks)
         if sweep.phase is before.phase:  # else what was seen answers the questions of another phase
             sweep = await self._act(sweep, seen)
-        sweep = await self._keep(await self._redraw(await self._speak(sweep)))
+        sweep = await self._keep(await self._redraw(await self._show_health(await self._speak(sweep))))
         await self._results(sweep)
-        return look_again(before, sweep)
+        return look_again(before, sweep, seen.look_in)
 
     async def admit(self, error: Exception) -> None:
         """The turn failed. Whoever cancels is heard all the same; people are told what lasts."""
@@ -238,6 +238,21 @@ class _Turn:
                 )
             sweep = await self._save(replace(sweep, unsaid=sweep.unsaid[1:]))
         return sweep
+
+    async def _show_health(self, sweep: SweepRecord) -> SweepRecord:
+        """Posted once, then edited; a death in between posts it twice, and only the second one is edited."""
+        message = health(sweep.health) if sweep.health and sweep.thread else None
+        if message is None or sweep.thread is None or message.fingerprint == sweep.health_shown:
+            return sweep
+        ts, slack, channel = sweep.health_ts, self.outside.slack, sweep.asker.channel
+        try:
+            if ts:
+                await slack.redraw(channel, ts, message)
+            else:
+                ts = await slack.say(channel, sweep.thread, message.text)
+        except (NotInChannel, NotTaken) as error:
+            log.warning("the health of %s can't be told: %s", sweep.id, error)
+        return await self._save(replace(sweep, health_ts=ts, health_shown=message.fingerprint))
 
     async def _say(self, sweep: SweepRecord, happened: Event) -> None:
         text = event(sweep, happened)

@@ -62,11 +62,12 @@ class Slack:
         """Post a parent; returns its ts. Raises NotInChannel."""
         return await self._post(channel, message.text, blocks=message.blocks)
 
-    async def say(self, channel: str, thread: str, text: str) -> None:
-        await self._post(channel, text, thread_ts=thread)
+    async def say(self, channel: str, thread: str, text: str) -> str:
+        """Post into a thread; returns the message's ts."""
+        return await self._post(channel, text, thread_ts=thread)
 
     async def redraw(self, channel: str, ts: str, message: Message) -> None:
-        """Show the parent's present state; silently nothing when somebody deleted it."""
+        """Show a message's present state; silently nothing when somebody deleted it."""
         try:
             await self._web.chat_update(
                 channel=channel, ts=ts, text=message.text, blocks=list(message.blocks)
@@ -74,7 +75,7 @@ class Slack:
         except SlackApiError as error:
             if error.response["error"] not in NOT_EDITABLE | NOT_THERE:
                 raise _meaning(error, channel) from error
-            log.warning("a parent message can't be edited: %s", error.response["error"])
+            log.warning("a message can't be edited: %s", error.response["error"])
 
     async def whisper(self, user: str, text: str, response_url: str = "") -> None:
         """Only this person sees it: under their command, or as a direct message when that has expired."""

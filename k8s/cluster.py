@@ -33,6 +33,7 @@ KINDS = {
     "Experiment": ("kubeflow.org/v1beta1", "experiments"),
     "Trial": ("kubeflow.org/v1beta1", "trials"),
     "Suggestion": ("kubeflow.org/v1beta1", "suggestions"),
+    "Workload": ("kueue.x-k8s.io/v1beta1", "workloads"),
     "Node": ("v1", "nodes"),
     "PodMetrics": ("metrics.k8s.io/v1beta1", "pods"),  # where metrics-server is installed
     # What only the doctor looks at; most of these have no namespace.

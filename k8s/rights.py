@@ -12,6 +12,15 @@ RIGHTS = {
     ("batch", "jobs"): ("create", "delete", "get", "list", "watch"),
     ("kubeflow.org", "experiments"): ("create", "get", "list", "patch", "watch"),
     ("kubeflow.org", "experiments/status"): ("patch",),
+    ("kubeflow.org", "suggestions"): ("get",),
     ("kubeflow.org", "trials"): ("list", "watch"),
     ("kubeflow.org", "trials/status"): ("patch",),
+}
+
+# What deploy/usage grants besides, where it is applied: to see GPUs in every namespace.
+WATCHING = {
+    ("", "nodes"): ("list",),
+    ("", "pods"): ("list",),
+    ("metrics.k8s.io", "pods"): ("list",),
+    ("", "pods/proxy"): ("get",),  # where dcgm-exporter lives
 }

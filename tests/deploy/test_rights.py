@@ -5,8 +5,8 @@ Whole lives of sweeps and the watches of a worker go through the local API serve
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bot.models import Phase
 from bot.waking import WATCHED, Waking
 from k8s.cluster import Cluster
 from k8s.rights import RIGHTS
-from local.kubernetes.api import ApiServer, serve
+from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import Ask
 from tests.story.life import Clock, Life
@@ -62,12 +62,16 @@ class Guarded(Life):
     def __init__(self, redis: Redis, folder: Path, rules: list[dict[str, Any]], **story: Any) -> None:
         super().__init__(redis, Clock(None), **story)
         self.folder, self.rules = folder, rules
-        self.server: ApiServer | None = None
 
-    async def _round(self, worker: str) -> None:
-        if self.server is None:
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator["Guarded"]:
+        async with super().started():
             await self.move_in()
-        await super()._round(worker)
+            try:
+                yield self
+            finally:
+                await self.outside.cluster.close()
+                await self.server.close()
 
     async def move_in(self) -> None:
         for obj in (*deployed("base/namespaces.yaml"), *deployed("base/rights.yaml")):
@@ -80,14 +84,6 @@ class Guarded(Life):
         self.server.tokens["worker"] = WORKER
         self.server.kubeconfig(self.folder / "kubeconfig", "worker")
         self.outside = replace(self.outside, cluster=await Cluster.connect())
-
-    async def run(self) -> "Guarded":
-        try:
-            await super().run()
-        finally:
-            await self.outside.cluster.close()
-            await self.server.close()
-        return self
 
 
 @pytest.fixture
@@ -102,13 +98,11 @@ async def watches(life: Guarded, wait_until: Any) -> None:
     def followed() -> bool:
         return len([ask for ask in life.server.granted if ask.verb == "watch"]) == len(WATCHED)
 
-    await life.move_in()
-    waking = asyncio.create_task(Waking(life.redis, life.outside).run())
-    await wait_until(followed, "every kind is watched")
-    waking.cancel()
-    await asyncio.gather(waking, return_exceptions=True)
-    await life.outside.cluster.close()
-    await life.server.close()
+    async with life.started():
+        waking = asyncio.create_task(Waking(life.redis, life.outside).run())
+        await wait_until(followed, "every kind is watched")
+        waking.cancel()
+        await asyncio.gather(waking, return_exceptions=True)
 
 
 def no_pods(_pod: Any) -> Any:
@@ -122,11 +116,13 @@ async def test_whole_lives_and_watches_use_the_rights_of_the_role(
     lives.append(Guarded(redis, folder, EVERYTHING, forget_in=Phase.RUNNING, image=True))
     without_pods = Guarded(redis, folder, EVERYTHING, image=True)
     without_pods.kubernetes.admission("Pod", no_pods)
+    without_trials = Guarded(redis, folder, EVERYTHING, image=True)
+    without_trials.katib.start = lambda: None
     watching = Guarded(redis, folder, EVERYTHING)
-    for life in (*lives, without_pods):
+    for life in (*lives, without_pods, without_trials):
         await life.run()
     await watches(watching, wait_until)
-    asks = {ask for life in (*lives, without_pods, watching) for ask in life.server.granted}
+    asks = {ask for life in (*lives, without_pods, without_trials, watching) for ask in life.server.granted}
     assert used(asks) == granted(role()["rules"])
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.health import crash, waiting
+from bot.health import waiting
 from k8s.jobs import JobState, read_job
 from k8s.pods import read_pod
 from tests.recorded import body
@@ -55,51 +55,6 @@ def test_what_a_pod_waits_for(recording, key):
 def test_the_systems_own_words_are_kept():
     found = waiting(read_pod(body("04-pod-unschedulable"), "kaniko"))
     assert found.detail.startswith("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
-
-
-def test_a_crash_shows_the_log():
-    found = crash(read_pod(body("04-pod-oomkilled"), "kaniko"), "epoch 3")
-    assert (found.key, found.detail) == ("crash", "epoch 3")
-    assert "ran out of memory" in found.text
-
-
-def test_a_drained_pod_is_nobodys_crash():
-    pod = body("04-pod-oomkilled")
-    pod["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
-    assert crash(read_pod(pod, "kaniko"), "") is None
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (
-            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."},
-            "Evicted",
-        ),
-        (
-            {
-                "phase": "Failed",
-                "containerStatuses": [
-                    {"name": "kaniko", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
-                    {
-                        "name": "metrics-collector",
-                        "state": {"terminated": {"exitCode": 1, "reason": "Error"}},
-                    },
-                ],
-            },
-            "metrics collector with exit code 1",
-        ),
-    ],
-)
-def test_a_pod_may_fail_although_its_training_did_not(status, words):
-    pod = body("05-pod-succeeded")
-    pod["status"] = status
-    assert words in crash(read_pod(pod, "kaniko"), "").text
-
-
-@pytest.mark.parametrize("recording", ["04-pod-running", "05-pod-succeeded", "04-pod-imagepullbackoff"])
-def test_nothing_else_is_a_crash(recording):
-    assert crash(read_pod(body(recording), "kaniko"), "") is None
 
 
 def test_a_pod_being_deleted_still_holds_its_gpus():

@@ -26,7 +26,7 @@ from local.katib import Katib
 from local.katib.collector import Reported
 from local.kubernetes import store as kubernetes
 from local.kubernetes.jobs import Controllers
-from local.kubernetes.kinds import Refused
+from local.kubernetes.kinds import KINDS, Refused
 from tests.bot.sweeps import COMMIT, CONFIG, FILES, NOW, OWNER, SETTINGS, a_sweep
 
 SPACE = """
@@ -88,8 +88,10 @@ class DirectCluster:
         return self.store.get(ref.kind, ref.namespace, ref.name)
 
     async def list(self, kind, namespace, *, labels="", fields=""):
+        if kind not in KINDS:
+            raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
         wanted = dict(pair.split("=", 1) for pair in labels.split(",") if pair)
-        return self.store.list(kind, namespace, wanted)
+        return self.store.list(kind, namespace or None, wanted)
 
     async def create(self, manifest):
         return self._refusable(self.store.create, manifest)
@@ -162,9 +164,14 @@ class FakeSlack:
 
     async def say(self, channel, thread, text):
         self.said.append(text)
+        return f"said.{len(self.said)}"
 
     async def redraw(self, channel, ts, message):
-        self.parents.append(message)
+        where, _, number = ts.partition(".")
+        if where == "said":
+            self.said[int(number) - 1] = message.text
+        else:
+            self.parents.append(message)
 
     async def whisper(self, user, text, response_url):
         self.whispers.append((user, text))

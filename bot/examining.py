@@ -1,0 +1,184 @@
+"""Ask what the diagnosis of the first trials needs: only about trials that may be in trouble.
+
+Events, logs and nodes cost a call each, so no turn looks at more than a few trials, and at a failed one once.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from bot.health import Diagnosis
+from bot.models import Phase, SweepPlan, SweepRecord
+from bot.outside import Outside
+from bot.scene import COLLECTORS, Scene, said_at
+from bot.signatures import diagnose, due, next_due
+from k8s.cluster import ApiError, Manifests
+from k8s.katib import MAIN
+from k8s.objects import Manifest, Ref, true_conditions
+from k8s.pods import JOB_LABEL, is_trial_pod
+
+AT_ONCE = 3  # live trials that a turn looks at
+EXAMINED = 20  # failed trials that are looked into; more are only counted
+LOG = 200  # lines: the cause may stand far above the last words of a training of several processes
+OFTEN = timedelta(seconds=10)  # events and logs are not watched
+FIRST_MINUTES = timedelta(minutes=15)  # in which a running trial's log is read again and again
+WELL = {"Succeeded", "Killed", "EarlyStopped"}
+BAD = {"Failed", "MetricsUnavailable"}
+
+
+class Examination:
+    def __init__(self, sweep: SweepRecord, plan: SweepPlan, outside: Outside) -> None:
+        self.sweep, self.plan, self.outside = sweep, plan, outside
+        self.namespace, self.now = plan.experiment_ref.namespace, outside.now()
+        self.found: list[Diagnosis] = []
+
+    async def run(self, experiment: Manifest, trials: Manifests, jobs: Manifests, pods: Manifests) -> None:
+        if self.sweep.phase not in {Phase.PROVING, Phase.RUNNING}:
+            return
+        if not trials:
+            self._note(await self._without_trials(experiment, pods))
+        logs = 1
+        for trial in self._suspects(trials):
+            scene = await self._scene(experiment, trial, jobs, pods, read=logs > 0)
+            logs -= scene.running
+            self._note(scene)
+
+    @property
+    def trouble(self) -> tuple[Diagnosis, ...]:
+        return due(self.found, self.now)
+
+    @property
+    def look_in(self) -> timedelta | None:
+        """When to look again; None when nothing asks for haste."""
+        at = next_due(self.found, self.now)
+        waits = [self._regularly(), at - self.now if at else None]
+        return min((wait for wait in waits if wait), default=None)
+
+    def _regularly(self) -> timedelta | None:
+        first = self.sweep.phase is Phase.RUNNING and not self.sweep.progress.succeeded
+        soon = first and self.now - self.sweep.since < FIRST_MINUTES
+        return OFTEN if soon or self.sweep.phase is Phase.PROVING else None
+
+    def _note(self, scene: Scene) -> None:
+        if found := diagnose(scene):
+            self.found.append(found)
+
+    def _suspects(self, trials: Manifests) -> Manifests:
+        sweep = self.sweep
+        rest = [t for t in _by_age(trials) if _name(t) not in {*sweep.examined, *sweep.to_kill}]
+        live = [t for t in rest if not (WELL | BAD) & true_conditions(t).keys()]
+        failed = [t for t in rest if BAD & true_conditions(t).keys()]
+        # A trial whose metric is NaN counts as a success for Katib.
+        nan = [t for t in rest if "Succeeded" in true_conditions(t) and "nan" in str(_observed(t)).lower()]
+        new = (failed + nan)[: 1 if len(sweep.examined) < EXAMINED else 0]
+        return new if sweep.progress.succeeded else new + live[:AT_ONCE]
+
+    async def _without_trials(self, experiment: Manifest, pods: Manifests) -> Scene:
+        ref = self.plan.experiment_ref
+        suggestion = await self.outside.cluster.get(Ref("Suggestion", ref.namespace, ref.name))
+        events = [*await self._events("Experiment", ref.name), *await self._events("Suggestion", ref.name)]
+        services = tuple(pod for pod in pods if not is_trial_pod(pod))
+        return self._a_scene(experiment, suggestion=suggestion, services=services, events=_in_order(events))
+
+    async def _scene(
+        self, experiment: Manifest, trial: Manifest, jobs: Manifests, pods: Manifests, *, read: bool
+    ) -> Scene:
+        name = _name(trial)
+        job = next((j for j in jobs if _name(j) == name), None)
+        pod = next(reversed(_by_age(p for p in pods if p["metadata"]["labels"].get(JOB_LABEL) == name)), None)
+        scene = self._a_scene(experiment, trial=trial, job=job, pod=pod)
+        return self._a_scene(
+            experiment,
+            trial=trial,
+            job=job,
+            pod=pod,
+            workload=await self._workload(job),
+            nodes=await self._nodes(scene),
+            events=_in_order(await self._events_of(scene)),
+            log=await self._log(pod) if scene.exit or (scene.running and read) else "",
+            collector_log=await self._collector_log(scene),
+        )
+
+    def _a_scene(self, experiment: Manifest, **known: object) -> Scene:
+        return Scene(
+            now=self.now,
+            metric=self.plan.space.metric,
+            gpus=self.plan.gpus,
+            experiment=experiment,
+            **known,  # type: ignore[arg-type]
+        )
+
+    async def _events_of(self, scene: Scene) -> Manifests:
+        if scene.trial and scene.job is None:
+            return await self._events("Trial", _name(scene.trial))
+        if scene.job and scene.pod is None:
+            return await self._events("Job", _name(scene.job))
+        if scene.pod is None or not (scene.status.get("phase") == "Pending" or _unready(scene)):
+            return []
+        found = await self._events("Pod", _name(scene.pod))
+        if scene.unscheduled and "claim" in scene.unscheduled.get("message", "").lower():
+            for claim in _claims(scene.pod):
+                found += await self._events("PersistentVolumeClaim", claim)
+        return found
+
+    async def _events(self, kind: str, name: str) -> Manifests:
+        about = {"kind": kind, "name": name}
+        fields = f"involvedObject.kind={kind},involvedObject.name={name}"
+        events = await self.outside.cluster.list("Event", self.namespace, fields=fields)
+        return [e for e in events if about.items() <= e["involvedObject"].items()]
+
+    async def _workload(self, job: Manifest | None) -> Manifest | None:
+        if job is None or not job["spec"].get("suspend"):
+            return None
+        labels = f"kueue.x-k8s.io/job-uid={job['metadata']['uid']}"
+        return next(iter(await self._if_allowed("Workload", self.namespace, labels)), None)
+
+    async def _nodes(self, scene: Scene) -> tuple[Manifest, ...]:
+        return tuple(await self._if_allowed("Node", "")) if scene.unscheduled or _unready(scene) else ()
+
+    async def _if_allowed(self, kind: str, namespace: str, labels: str = "") -> Manifests:
+        """Not every installation has Kueue, or lets the bot see nodes: then less is known."""
+        try:
+            return await self.outside.cluster.list(kind, namespace, labels=labels)
+        except ApiError as error:
+            if not error.permanent:
+                raise
+            return []
+
+    async def _log(self, pod: Manifest | None) -> str:
+        return await self.outside.tail(self.namespace, _name(pod), MAIN, LOG) if pod else ""
+
+    async def _collector_log(self, scene: Scene) -> str:
+        over = (scene.collector_exit or {}).get("exitCode") and not (scene.exit or {}).get("exitCode")
+        if scene.pod is None or not over:
+            return ""
+        names = (c["name"] for c in scene.pod["spec"]["containers"])
+        container = next((name for name in names if name in COLLECTORS), "")
+        return await self.outside.tail(self.namespace, _name(scene.pod), container) if container else ""
+
+
+def _name(obj: Manifest) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _by_age(objects: Iterable[Manifest]) -> Manifests:
+    return sorted(objects, key=lambda obj: (obj["metadata"].get("creationTimestamp", ""), _name(obj)))
+
+
+def _in_order(events: Manifests) -> tuple[Manifest, ...]:
+    return tuple(sorted(events, key=lambda event: str(said_at(event))))
+
+
+def _observed(trial: Manifest) -> object:
+    return trial.get("status", {}).get("observation")
+
+
+def _claims(pod: Manifest) -> list[str]:
+    volumes = pod["spec"].get("volumes") or ()
+    return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
+
+
+def _unready(scene: Scene) -> bool:
+    """It ran, and its node is no longer heard of: the node's controller then says that it is not ready."""
+    ready = (c["status"] for c in scene.status.get("conditions") or () if c["type"] == "Ready")
+    deleting = "deletionTimestamp" in (scene.pod or {}).get("metadata", {})
+    return scene.running and (deleting or next(ready, "True") != "True")

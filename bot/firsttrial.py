@@ -1,0 +1,76 @@
+"""The health of a sweep's first trials: one message, which follows its state. Pure.
+
+    nothing wrong -> waiting <-> troubled -> recovered (and perhaps waiting again)
+                          `----------`-----> failed, or another fact that lasts: the end of this message
+
+Failures of later trials, by something that was not told yet, are events of their own.
+"""
+
+from dataclasses import replace
+
+from bot.health import Diagnosis
+from bot.models import Event, EventKind, Health, Mood, Phase, SweepRecord
+from bot.observation import Observation
+from k8s.katib import TrialState
+
+
+def follow(sweep: SweepRecord, seen: Observation) -> SweepRecord:
+    """What was diagnosed now, into the record."""
+    for each in seen.trouble:
+        if each.lasting:
+            sweep = _lasting(sweep, each)
+    if sweep.health and sweep.health.lasting:
+        return sweep
+    # Once one trial runs, others that wait for GPUs are no news.
+    news = [d for d in seen.trouble if not d.lasting and (not d.soft or sweep.phase is Phase.PROVING)]
+    if news:
+        return _show(sweep, news[0])
+    well = _well(seen)
+    if well and sweep.health and sweep.health.mood is not Mood.RECOVERED:
+        return replace(sweep, health=replace(sweep.health, mood=Mood.RECOVERED, trial=well))
+    return sweep
+
+
+def _lasting(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
+    """Told once for each kind of trouble: in the message if that is free, else on its own."""
+    if found.trial and found.trial not in sweep.examined:
+        sweep = replace(sweep, examined=(*sweep.examined, found.trial))
+    key = f"{EventKind.TRIAL_FAILED}/{found.key}"
+    if key in sweep.told:
+        return sweep
+    sweep = replace(sweep, told=(*sweep.told, key))
+    if not (sweep.health and sweep.health.lasting) and not sweep.progress.succeeded:
+        return _show(sweep, found)
+    text = f"{found.text} {found.mend}".strip()
+    return sweep.says(Event(kind=EventKind.TRIAL_FAILED, text=text, detail=found.detail, trial=found.trial))
+
+
+def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
+    """Only what differs in words: the system's own change with every attempt, and edits are limited."""
+    shown, mood = sweep.health, _mood(found)
+    if shown and (shown.mood, shown.text, shown.trial) == (mood, found.text, found.trial):
+        return sweep
+    health = Health(
+        mood=mood,
+        key=found.key,
+        text=found.text,
+        mend=found.mend,
+        detail=found.detail,
+        trial=found.trial,
+        parameters=found.parameters,
+        lasting=found.lasting,
+    )
+    return replace(sweep, health=health)
+
+
+def _mood(found: Diagnosis) -> Mood:
+    if found.failed:
+        return Mood.FAILED
+    return Mood.WAITING if found.soft else Mood.TROUBLED
+
+
+def _well(seen: Observation) -> str:
+    """The name of a trial that trains, or has done so with success."""
+    running = [pod.job for pod in seen.pods if pod.running_since and not pod.finished]
+    done = [trial.name for trial in seen.trials if trial.state is TrialState.SUCCEEDED]
+    return next(iter((*running, *done)), "")

@@ -1,0 +1,250 @@
+"""Signatures 13 to 23: why a first trial that came to train does not do well. Pure.
+
+Numbers and order are those of the table in `bot.signatures`. A log that tells of trouble counts when the
+training has ended by it; what a hung or useless training prints counts while it runs, too.
+"""
+
+import math
+import re
+from datetime import timedelta
+
+from bot.before_training import ADMIN, PATIENCE
+from bot.health import Diagnosis
+from bot.scene import COLLECTORS, Scene
+from k8s.katib import MAIN
+from k8s.objects import Manifest, moment, true_conditions
+
+DELETED = timedelta(minutes=2)  # a pod has 30 s to end; one that takes longer has a dead node
+OUT_OF_GPU = r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
+NO_CUDA = (
+    r"no CUDA-capable device|driver version is insufficient|libcuda\.so|torch\.cuda\.is_available\S*\s*False"
+    r"|Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA"
+    r"|no kernel image is available|nvidia-smi: (command )?not found|driver on your system is too old"
+)
+HUNG = r"Watchdog caught collective operation timeout"
+NCCL = rf"NCCL (WARN|error)|{HUNG}"
+NAN = r"(?i)loss[^a-z]{0,6}nan\b|loss (is|became|was) nan"
+LOADER = (
+    r"DataLoader worker .*killed by signal: (Killed|Bus error)|Unexpected bus error encountered in worker"
+)
+LOST_BY_NODE = {
+    "Evicted",
+    "Preempting",
+    "Preempted",
+    "NodeShutdown",
+    "Shutdown",
+    "Terminated",
+    "NodeAffinity",
+}
+
+
+def out_of_memory(scene: Scene) -> Diagnosis | None:
+    """14. The machine's memory, not the GPU's. A killed child leaves its own words and no OOMKilled."""
+    over = scene.exit or {}
+    if over.get("reason") == "OOMKilled":
+        limit = _limits(scene).get("memory", "")
+        what = f"its limit of {limit}" if limit else "the node's"
+        text = f"The training ran out of memory (the machine's, not the GPU's): {what} was too small."
+        return scene.found(
+            "memory", text, "Use fewer data-loader workers, or a smaller data set in memory.", scene.tail
+        )
+    line = scene.line(LOADER)
+    if not over.get("exitCode") or not line:
+        return None
+    if "us error" in line:
+        text, mend = (
+            "A data loader ran out of shared memory.",
+            "Use fewer data-loader workers (`num_workers`).",
+        )
+        return scene.found("shared-memory", text, mend, scene.tail)
+    text = "A data loader was killed: the training ran out of memory (the machine's, not the GPU's)."
+    return scene.found("memory", text, "Use fewer data-loader workers (`num_workers`).", scene.tail)
+
+
+def evicted(scene: Scene) -> Diagnosis | None:
+    """15. Nobody's fault, unless it filled the node's disk. Disrupted pods are made again by their Job."""
+    reason, message = scene.status.get("reason", ""), scene.status.get("message", "")
+    if not scene.disrupted and (scene.status.get("phase") != "Failed" or reason not in LOST_BY_NODE):
+        return None
+    words = message or scene.disrupted
+    if "ephemeral" in words:
+        text, mend = "The node ended its pod: its disk was full.", "Write less to the container's disk."
+    elif "preempt" in words.lower():
+        text, mend = "Its pod had to make room for a more important one. It is not your code.", ""
+    else:
+        text, mend = "The node ended its pod. It is not your code.", ""
+    mend = mend or ("Kubernetes starts it again." if scene.disrupted else "Start the sweep again.")
+    return scene.found("evicted", text, mend, words)
+
+
+def out_of_gpu_memory(scene: Scene) -> Diagnosis | None:
+    """16. The parameters tell what was too large."""
+    line = scene.line(OUT_OF_GPU)
+    if not line or not _failed(scene):
+        return None
+    size = re.search(r"total capac\w+ of ([\d.]+ [GM]iB)|([\d.]+ [GM]iB) total capacity", line)
+    room = f" of {size[1] or size[2]}" if size else ""
+    mend = "Keep the batch size or the model smaller in the space file."
+    return scene.found(
+        "gpu-memory", f"The GPU's memory{room} was too small for this trial.", mend, scene.tail
+    )
+
+
+def no_cuda(scene: Scene) -> Diagnosis | None:
+    """17. The container sees no GPU, or the image and the node's driver do not go together."""
+    line = scene.line(NO_CUDA)
+    if not line or not _failed(scene):
+        return None
+    text = "The training found no GPU that it can use."
+    if "insufficient" in line or "too old" in line or "no kernel image" in line:
+        text = "The image's CUDA version and the node's GPU or driver don't go together."
+    mend = "Build on an image with CUDA for this driver; does the command need a GPU (`gpus=`)?"
+    return scene.found("cuda", text, f"{mend} If all that fits: {ADMIN[0].lower()}{ADMIN[1:]}", scene.tail)
+
+
+def nccl(scene: Scene) -> Diagnosis | None:
+    """18. The GPUs of one training do not reach each other. A warning alone may be harmless."""
+    line = scene.line(NCCL if _failed(scene) else HUNG)
+    if not line:
+        return None
+    text = "The training's GPUs stopped talking to each other (NCCL)."
+    if re.search(HUNG, line):
+        text = "The training hung: one of its GPUs never came to a step that all do together (NCCL)."
+    mend = "`NCCL_DEBUG=INFO` in the training's environment shows where; does it work with `gpus=1`?"
+    return scene.found("nccl", text, mend, scene.tail, lasting=True)
+
+
+def not_a_number(scene: Scene) -> Diagnosis | None:
+    """19. Katib keeps NaN as a value, so the trial may count as a success."""
+    line = scene.line(NAN)
+    if not line and not _reported_nan(scene):
+        return None
+    step = re.search(r"(?i)(step|epoch|iter\w*)\W{0,3}(\d+)", line)
+    where = f" at {step[1].lower()} {step[2]}" if step else ""
+    text = f"`{scene.metric}` is NaN." if not line else f"The loss became NaN{where}."
+    mend = "Often the learning rate is too large: keep it smaller in the space file."
+    return scene.found("nan", text, mend, scene.tail, lasting=True)
+
+
+def no_collector(scene: Scene) -> Diagnosis | None:
+    """20. Without the label on its namespace Katib reads no trial's metrics, ever (katib#1182)."""
+    if scene.pod is None or {c["name"] for c in scene.pod["spec"]["containers"]} & COLLECTORS:
+        return None
+    namespace = scene.pod["metadata"]["namespace"]
+    label = "katib.kubeflow.org/metrics-collector-injection=enabled"
+    text = f"Katib reads no metrics in the namespace `{namespace}`, so every trial will count as failed."
+    mend = f"An administrator has to run `kubectl label namespace {namespace} {label}`."
+    return scene.found("no-collector", text, mend, lasting=True)
+
+
+def no_metrics(scene: Scene) -> Diagnosis | None:
+    """20. The collector looks for TensorBoard scalars whose tag starts with the metric's name."""
+    if "MetricsUnavailable" not in true_conditions(scene.trial or {}):
+        return None
+    text = (
+        f"It ended well, but wrote no TensorBoard scalar named {scene.metric} into the folder given as "
+        "--tensorboard_dir, so it counts as failed."
+    )
+    mend = f'Write it with `SummaryWriter(args.tensorboard_dir).add_scalar("{scene.metric}", value, step)`.'
+    return scene.found("no-metrics", text, mend, "\n".join(scene.log.splitlines()[-5:]))
+
+
+def collector(scene: Scene) -> Diagnosis | None:
+    """21. The training ended well and its metrics collector did not. When both failed, blame the training."""
+    ended, over = scene.exit, scene.collector_exit
+    if not over or not over["exitCode"] or (ended is None or ended["exitCode"]):
+        return None
+    text = f"The training ended well, but its metrics collector with exit code {over['exitCode']}."
+    if "DB manager" in scene.collector_log or "Report logs" in scene.collector_log:
+        text = "The training ended well, but its metrics collector can't reach Katib's database."
+    return scene.found("collector", text, ADMIN, scene.collector_log or over.get("message", ""))
+
+
+def unreported(scene: Scene) -> Diagnosis | None:
+    """22. The training is over and Katib has heard no metric; it would wait for ever (katib#1795)."""
+    complete = true_conditions(scene.job or {}).get("Complete")
+    if complete is None or scene.ended_badly or _done(scene):
+        return None
+    text = (
+        "It ended well, but Katib has received none of its metrics; its metrics collector or its database "
+        "may be down. I end such a trial after ten minutes."
+    )
+    at = moment((scene.job or {})["status"].get("completionTime"))
+    at = at and at + timedelta(seconds=PATIENCE)
+    return scene.found("unreported", text, ADMIN, scene.collector_log, tell_at=at)
+
+
+def dead_node(scene: Scene) -> Diagnosis | None:
+    """23. Nothing is heard of the node; for minutes its pods look as if they ran."""
+    if scene.pod is None or scene.status.get("phase") in {"Succeeded", "Failed"}:
+        return None
+    name = scene.pod["spec"].get("nodeName", "")
+    node = next((n for n in scene.nodes if n["metadata"]["name"] == name), {})
+    ready: Manifest = next(
+        (c for c in node.get("status", {}).get("conditions") or () if c["type"] == "Ready"), {}
+    )
+    event = None if ready else scene.last("NodeNotReady")  # without the right to see nodes
+    gone = ready.get("status", "True") != "True" or scene.status.get("reason") == "NodeLost"
+    if not (gone or event or _long_deleted(scene)):
+        return None
+    words = ready.get("message") or (event or scene.status).get("message", "")
+    text = f"Nothing is heard of its node `{name}` any more."
+    mend = "Kubernetes starts the trial elsewhere once it has given the node up, which takes minutes."
+    return scene.found("node", text, mend, words)
+
+
+def crash(scene: Scene) -> Diagnosis | None:
+    """13. Whatever else ended the training; so it comes last, or it would hide the others."""
+    reason, message = scene.waiting
+    over = scene.exit or {}
+    if reason == "CrashLoopBackOff" or over.get("exitCode"):
+        mend = "Run the command with this trial's parameters on your machine to see more."
+        return scene.found(
+            "crash", _exit_words(over.get("exitCode", 0)), mend, scene.tail or over.get("message") or message
+        )
+    if scene.status.get("phase") == "Failed" and not scene.disrupted:
+        text = f"The node ended or refused its pod ({scene.status.get('reason') or 'it does not say why'})."
+        return scene.found("crash", text, ADMIN, scene.status.get("message", ""))
+    failed = true_conditions(scene.trial or {}).get("Failed")
+    if failed and not scene.pod:
+        return scene.found(
+            "crash", "Katib says that it failed; its pod is gone.", "", failed.get("message", "")
+        )
+    return None
+
+
+def _exit_words(code: int) -> str:
+    if code > 128:
+        return f"The training was ended by signal {code - 128} (exit code {code})."
+    return f"The training ended with exit code {code}."
+
+
+def _failed(scene: Scene) -> bool:
+    return bool((scene.exit or {}).get("exitCode"))
+
+
+def _done(scene: Scene) -> bool:
+    return bool({"Succeeded", "Killed", "EarlyStopped"} & true_conditions(scene.trial or {}).keys())
+
+
+def _limits(scene: Scene) -> dict[str, str]:
+    containers = scene.pod["spec"]["containers"] if scene.pod else ()
+    return next((c.get("resources", {}).get("limits", {}) for c in containers if c["name"] == MAIN), {})
+
+
+def _reported_nan(scene: Scene) -> bool:
+    observation = (scene.trial or {}).get("status", {}).get("observation") or {}
+    found = [m for m in observation.get("metrics") or () if m["name"] == scene.metric]
+    return any(_is_nan(str(m.get("latest", ""))) for m in found)
+
+
+def _is_nan(text: str) -> bool:
+    try:
+        return not math.isfinite(float(text))
+    except ValueError:  # "unavailable"
+        return False
+
+
+def _long_deleted(scene: Scene) -> bool:
+    at = moment((scene.pod or {})["metadata"].get("deletionTimestamp"))
+    return at is not None and scene.now - at > DELETED
