@@ -95,7 +95,7 @@ def read_node(node: Manifest) -> GpuNode | None:
         physical=physical,
         allocatable=_count(status.get("allocatable", {})),
         ready=ready,
-        cordoned=bool(node["spec"].get("unschedulable")),
+        cordoned=bool(node.get("spec", {}).get("unschedulable")),
     )
 
 

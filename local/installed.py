@@ -7,8 +7,13 @@ from pathlib import Path
 import yaml
 
 from local.kubernetes.container import Log
+from local.kubernetes.kinds import Object
 from local.kubernetes.store import Store
 
+SAYS = {
+    "nvidia-device-plugin-ctr": "Registered device plugin for 'nvidia.com/gpu' with Kubelet\n",
+    "nvidia-dcgm-exporter": "Starting webserver\n",
+}
 MANIFESTS = Path(__file__).with_suffix(".yaml")
 
 
@@ -25,7 +30,7 @@ def install(store: Store, nodes: Iterable[str]) -> None:
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": f"{name}-{node}", "namespace": place},
+                "metadata": pod["metadata"] | {"name": f"{name}-{node}", "namespace": place},
                 "spec": pod["spec"] | {"nodeName": node},
             }
             for node in nodes
@@ -36,7 +41,7 @@ def install(store: Store, nodes: Iterable[str]) -> None:
         store.patch("DaemonSet", place, name, {"status": count})
 
 
-async def device_plugin(_pod: object, _spec: object, _volumes: object, log: Log, _siblings: object) -> int:
-    log("Registered device plugin for 'nvidia.com/gpu' with Kubelet\n")
+async def daemon(_pod: object, spec: Object, _volumes: object, log: Log, _siblings: object) -> int:
+    log(SAYS[spec["name"]])
     await asyncio.Event().wait()
     return 0

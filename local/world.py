@@ -30,7 +30,7 @@ MLFLOW = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 # What an installation gives the bot in a cluster, and as whom it comes: never as the admin of ./kubeconfig.
-DEPLOYED = ("base/namespaces.yaml", "base/rights.yaml", "doctor/rights.yaml")
+DEPLOYED = ("base/namespaces.yaml", "base/rights.yaml", "doctor/rights.yaml", "usage/rights.yaml")
 WORKER, TOKEN = "system:serviceaccount:sweepbot:sweepbot-work", "local-sweepbot-work"
 
 
@@ -92,9 +92,10 @@ async def _cluster(
     installed.install(store, nodes)
     server = await serve(store)
     stack.push_async_callback(server.close)
-    builtins = {**katib.builtins, "k8s-device-plugin": installed.device_plugin}
+    daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), installed.daemon)
+    builtins = {**katib.builtins, **daemons}
     kubelet = Kubelet(store, nodes, images, builtins, folder / "pods")
-    server.logs = kubelet.logs
+    server.logs, server.metrics = kubelet.logs, kubelet.metrics
     stack.push_async_callback(kubelet.close)
     controllers = Controllers(store)
     for part in (controllers, katib):

@@ -6,6 +6,7 @@ are 400, 405 or 415 here, not nearly right.
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -36,6 +37,7 @@ class ApiServer:
         self.tokens = {TOKEN: rbac.ADMIN}
         self.granted: set[rbac.Ask] = set()
         self.logs: Logs | None = None
+        self.metrics: Callable[[str], str] | None = None  # what the dcgm-exporter of a node says
         self._pages = Pages()
 
     async def start(self, port: int) -> None:
@@ -77,6 +79,7 @@ class ApiServer:
             "GET object": self._get,
             "GET status": self._get,
             "GET log": self._log,
+            "GET proxy": self._proxy,
             "POST list": self._create,
             "PATCH object": self._patch,
             "PATCH status": self._patch,
@@ -161,6 +164,14 @@ class ApiServer:
         text = self.logs(target.namespace or "", target.name, container, int(tail) if tail else None)
         most = int(request.query.get("limitBytes") or len(text) * 4)
         return web.Response(body=text.encode()[:most], content_type="text/plain")
+
+    async def _proxy(self, target: Target, _request: web.Request) -> web.Response:
+        """The only server in a pod here is dcgm-exporter."""
+        pod = self._known(replace(target, name=target.name.partition(":")[0]))
+        if self.metrics is None or "dcgm-exporter" not in pod["metadata"]["name"]:
+            text = "error trying to reach service: dial tcp 127.0.0.1: connect: connection refused"
+            raise refusal(503, text, "ServiceUnavailable", {})
+        return web.Response(text=self.metrics(pod["spec"]["nodeName"]))
 
 
 async def serve(store: Store, port: int = 0) -> ApiServer:

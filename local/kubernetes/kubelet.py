@@ -11,6 +11,7 @@ from typing import Any
 
 from local.kubernetes import inputs, scheduler
 from local.kubernetes.container import Builtin, Container, Node
+from local.kubernetes.dcgm import Gpus
 from local.kubernetes.inputs import NotReady
 from local.kubernetes.kinds import Object, Refused, timestamp
 from local.kubernetes.store import Store, place
@@ -33,6 +34,7 @@ class Kubelet:
         self.store, self.nodes, self.folder = store, nodes, folder
         self.node = Node(store, registry, builtins, retry)
         self._pods: dict[str, _Pod] = {}
+        self._gpus = {name: Gpus(name, count) for name, count in nodes.items()}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -57,6 +59,11 @@ class Kubelet:
         text = text.replace(f"{there.folder / container}/", "/")  # paths as the container knows them
         lines = text.splitlines(keepends=True)
         return "".join(lines if tail_lines is None else lines[-tail_lines or len(lines) :])
+
+    def metrics(self, node: str) -> str:
+        """What the dcgm-exporter of a node says."""
+        here = [pod for pod in self._pods.values() if pod.pod["spec"]["nodeName"] == node]
+        return self._gpus[node].metrics(one for pod in here for one in pod.containers)
 
     async def _follow(self) -> None:
         async for type_, pod in self.store.subscribe("Pod"):

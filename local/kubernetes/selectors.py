@@ -1,4 +1,4 @@
-"""labelSelector and fieldSelector in the forms that are used here: `key`, `key=value`, `field=value`."""
+"""labelSelector and fieldSelector as used here: `key`, `key=value`, `field=value`, `field!=value`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -41,9 +41,10 @@ def _field_rule(kind: str, text: str) -> Matcher:
     path, operator, value = text.partition("=")
     if not operator:
         raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
+    unequal, path = path.endswith("!"), path.removesuffix("!")
     if path not in {"metadata.name", "metadata.namespace"} | FIELDS.get(kind, set()):
         raise bad_request(f"field label not supported: {path}")
-    return lambda obj: str(_at(obj, path)) == value.removeprefix("=")
+    return lambda obj: (str(_at(obj, path)) == value.removeprefix("=")) != unequal
 
 
 def _at(obj: Object, path: str) -> object:

@@ -1,0 +1,143 @@
+"""The rights of deploy/usage let the bot see what GPUs do: exporters answer through the API server."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from redis.asyncio import Redis
+
+from bot.from_exporters import Looking
+from bot.owners import Owners
+from bot.usage import BUSY, NodeUse
+from k8s.cluster import ApiError, Cluster
+from k8s.rights import WATCHING
+from local import installed
+from local.kubernetes.api import ApiServer, serve
+from local.kubernetes.kubelet import Kubelet
+from local.kubernetes.store import Store
+
+RIGHTS = Path(__file__).parents[2] / "deploy" / "usage" / "rights.yaml"
+WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
+STEP = 30
+NOW = datetime.now(UTC)
+
+
+def deployed() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(RIGHTS.read_text()))
+
+
+def rules() -> dict[tuple[str, str], set[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for rule in (rule for obj in deployed() for rule in obj.get("rules", [])):
+        for resource in rule["resources"]:
+            found.setdefault((rule["apiGroups"][0], resource), set()).update(rule["verbs"])
+    return found
+
+
+def pod(namespace: str, name: str, program: str, gpus: int) -> dict[str, Any]:
+    main = {"name": "main", "image": "python:3.11-slim", "command": ["python", "-c", program]}
+    main["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    meta = {"namespace": namespace, "name": name, "labels": {"sweepbot/owner": "U1A1"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {"restartPolicy": "Never", "containers": [main]},
+    }
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    store, nodes = Store(), {"gpu-1": 4}
+    for name in ("sweepbot", "sweeps"):
+        store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    account = {"name": "sweepbot-work", "namespace": "sweepbot"}
+    store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    installed.install(store, nodes)
+    daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), installed.daemon)
+    kubelet = Kubelet(store, nodes, "127.0.0.1:1", daemons, tmp_path / "pods")
+    kubelet.start()
+    server = await serve(store)
+    server.metrics = kubelet.metrics
+    server.tokens["worker"] = WORKER
+    server.kubeconfig(tmp_path / "kubeconfig", "worker")
+    store.create(pod("sweeps", "busy", "while True: pass", 1))
+    store.create(pod("default", "idle", "import time; time.sleep(600)", 2))
+    yield server
+    await kubelet.close()
+    await server.close()
+
+
+@pytest.fixture
+async def cluster(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Cluster]:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    cluster = await Cluster.connect()
+    yield cluster
+    await cluster.close()
+
+
+def test_the_list_of_rights_is_what_is_granted() -> None:
+    assert {key: set(verbs) for key, verbs in WATCHING.items()} == rules()
+
+
+async def test_a_gpu_is_as_busy_as_its_process_and_all_rights_are_used(
+    server: ApiServer, cluster: Cluster, redis: Redis, wait_until: Any
+) -> None:
+    for obj in deployed():
+        server.store.create(obj)
+    looking = Looking(cluster, "sweeps", Owners(redis, ()))
+    shares: dict[str, list[float | None]] = {}
+
+    async def seen() -> bool:
+        sample = await looking.once(NOW, STEP)
+        shares.update({look.use.pod: [gpu.peak for gpu in look.use.gpus] for look in sample.looks})
+        return shares.get("busy", [0])[:1] > [0.2] and len(shares["idle"]) == 2
+
+    await wait_until(seen, "the busy GPU is seen at work")
+    assert max(shares["idle"]) < 0.2  # its interpreter had to start
+    await wait_until(lambda: looked_idle(looking), "the idle ones are seen idle")
+    sample = await looking.once(NOW, STEP)
+    assert sample.nodes == (NodeUse(node="gpu-1", model="Local GPU", physical=4, allocatable=4, allocated=3),)
+    assert {look.use.owner for look in sample.looks} == {"U1A1"}
+    used = {(ask.group, ask.resource) for ask in server.granted}
+    assert used == set(rules())
+
+
+async def looked_idle(looking: Looking) -> bool:
+    sample = await looking.once(NOW, STEP)
+    [idle] = [look.use for look in sample.looks if look.use.pod == "idle"]
+    return all((gpu.peak or 0) < BUSY for gpu in idle.gpus)
+
+
+async def test_without_the_proxy_what_gpus_do_is_unknown(
+    server: ApiServer, cluster: Cluster, redis: Redis, wait_until: Any
+) -> None:
+    for obj in deployed():
+        if not obj["kind"].startswith("Role"):
+            server.store.create(obj)
+    looking = Looking(cluster, "sweeps", Owners(redis, ()))
+
+    async def holders() -> bool:
+        return len(await looking.holders()) == 2
+
+    await wait_until(holders, "both pods have their node")
+    sample = await looking.once(NOW, STEP)
+    assert [(look.use.pod, look.use.allocated, look.use.gpus) for look in sample.looks] == [
+        ("idle", 2, ()),
+        ("busy", 1, ()),
+    ]
+
+
+async def test_a_pod_that_serves_nothing_is_no_exporter(server: ApiServer, cluster: Cluster) -> None:
+    server.tokens["worker"] = "system:admin"
+    with pytest.raises(ApiError) as error:
+        await cluster.proxy("sweeps", "busy", 9400, "metrics")
+    assert (error.value.status, error.value.reason) == (503, "ServiceUnavailable")
+    with pytest.raises(ApiError) as error:
+        await cluster.proxy("sweeps", "nobody", 9400, "metrics")
+    assert error.value.absent
