@@ -124,6 +124,7 @@ def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str
         "HTTP_HOST": "127.0.0.1",
         "HTTP_PORT": "0",
         "SHUTDOWN_GRACE": "3",
+        "USAGE_SECONDS": "2",
         "LOG_FORMAT": "text",
     }
 
