@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 # Each names a module with `async def run(arguments) -> int | None`, imported only when asked for.
-COMMANDS = {"demo": "local.demo"}
+COMMANDS = {"demo": "local.demo", "kubernetes": "local.kubernetes.command"}
 
 
 async def _until_signal(work: Coroutine[Any, Any, int | None]) -> int:

@@ -1,0 +1,22 @@
+"""The API server alone, as a process."""
+
+import asyncio
+import signal
+import sys
+
+from k8s.cluster import Cluster
+
+
+async def test_it_serves_until_it_is_asked_to_stop(tmp_path, monkeypatch):
+    config = tmp_path / "kubeconfig"
+    command = [sys.executable, "-m", "local", "kubernetes", "--port", "0", "--kubeconfig", str(config)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    address = (await process.stdout.readline()).decode().strip()
+    assert address.startswith("http://127.0.0.1:")
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    cluster = await Cluster.connect()
+    assert await cluster.version() == "v1.36.2"
+    assert await cluster.list("Experiment", "default") == []
+    await cluster.close()
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
