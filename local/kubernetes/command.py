@@ -1,4 +1,4 @@
-"""`python -m local kubernetes`: the API server with its controllers and Katib, and nothing that runs a pod."""
+"""`python -m local kubernetes`: the API server with its controllers and Katib; nothing runs a pod."""
 
 import argparse
 import asyncio
