@@ -4,6 +4,7 @@ git itself answers (`git http-backend`, a CGI program); this only carries reques
 """
 
 import asyncio
+import base64
 import gzip
 import os
 from pathlib import Path
@@ -23,9 +24,14 @@ CONFIG = {
 
 
 async def serve(folder: Path) -> Server:
-    """Serve every bare repository below `folder`: its `a/b.git` is at `{url}/a/b.git`."""
+    """Serve every bare repository below `folder`: its `a/b.git` is at `{url}/a/b.git`.
+
+    One with a file `password` (`user:password`) in it wants that.
+    """
 
     async def answer(request: web.Request) -> web.Response:
+        if not _may(request, folder):
+            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="git"'})
         body = await request.read()
         if request.headers.get("Content-Encoding") == "gzip" and body[:2] == b"\x1f\x8b":
             body = gzip.decompress(body)
@@ -34,6 +40,12 @@ async def serve(folder: Path) -> Server:
     app = web.Application(client_max_size=2**30)
     app.router.add_route("*", "/{path:.*}", answer)
     return await listen(app)
+
+
+def _may(request: web.Request, folder: Path) -> bool:
+    password = folder / f"{request.path.partition('.git')[0].strip('/')}.git" / "password"
+    said = request.headers.get("Authorization", "").removeprefix("Basic ")
+    return not password.exists() or base64.b64decode(said).decode() == password.read_text()
 
 
 def _environment(folder: Path, request: web.Request, length: int) -> dict[str, str]:

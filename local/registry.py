@@ -27,6 +27,7 @@ REFERENCE = r"{reference:\w[\w.-]{0,127}|sha256:[0-9a-f]{64}}"
 ERRORS = {
     "BLOB_UNKNOWN": (404, "blob unknown to registry"),
     "BLOB_UPLOAD_INVALID": (404, "blob upload invalid"),
+    "DENIED": (403, "requested access to the resource is denied"),
     "DIGEST_INVALID": (400, "provided digest did not match uploaded content"),
     "MANIFEST_BLOB_UNKNOWN": (400, "blob unknown to registry"),
     "MANIFEST_INVALID": (400, "manifest invalid"),
@@ -114,6 +115,8 @@ class _Api:
             request.query.get("mount"),
             request.query.get("from"),
         )
+        if self._link(name, "read-only").exists():
+            return _error("DENIED")
         if mount and source and self._link(source, f"layers/{mount}").exists():
             self._write(name, f"layers/{mount}", "")
             return _created(request, f"blobs/{mount}", mount)

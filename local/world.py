@@ -29,6 +29,7 @@ NODES = {"gpu-1": 2, "gpu-2": 2}  # GPUs
 MLFLOW = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
+REPOSITORIES = ("digits", "uv", "requirements")
 # What an installation gives the bot in a cluster, and as whom it comes: never as the admin of ./kubeconfig.
 DEPLOYED = ("base/namespaces.yaml", "base/rights.yaml", "doctor/rights.yaml", "usage/rights.yaml")
 WORKER, TOKEN = "system:serviceaccount:sweepbot:sweepbot-work", "local-sweepbot-work"
@@ -70,7 +71,8 @@ async def world(
         stack.push_async_callback(images.close)
         host = await githost.serve(folder / "git")
         stack.push_async_callback(host.close)
-        publish(EXAMPLES / "digits", folder / "work" / "digits", folder / "git" / "digits.git")
+        for name in REPOSITORIES:
+            publish(EXAMPLES / name, folder / "work" / name, folder / "git" / f"{name}.git")
         tracking = await _mlflow(folder, processes) if mlflow else "http://127.0.0.1:9"
         server, kubelet = await _cluster(stack, folder, images.address, nodes or NODES)
         env = _environment(folder, chat, host.url) | {
@@ -110,8 +112,8 @@ async def _cluster(
 
 def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str]:
     config = folder / "config.yaml"
-    repository = f"repositories:\n  digits: {{url: {git_url.rstrip('/')}/digits.git}}\n"
-    config.write_text(f"{repository}admins: [{ADA.id}]\n")
+    known = "".join(f"  {name}: {{url: {git_url.rstrip('/')}/{name}.git}}\n" for name in REPOSITORIES)
+    config.write_text(f"repositories:\n{known}admins: [{ADA.id}]\n")
     return {
         "SLACK_BOT_TOKEN": chat.bot_token,
         "SLACK_APP_TOKEN": chat.app_token,

@@ -68,7 +68,7 @@ def _prefixed(text: str, end: str = "") -> Iterator[None]:
 def _logger() -> Callable[[str], None]:
     started = time.monotonic()
     return lambda text: print(
-        f"INFO[{int(time.monotonic() - started):04}] {text}", file=sys.stderr, flush=True
+        f"\x1b[36mINFO\x1b[0m[{int(time.monotonic() - started):04}] {text}", file=sys.stderr, flush=True
     )
 
 
@@ -89,8 +89,10 @@ def _check_push(options: Options, to: Reference) -> None:
     place = f'checking push permission for "{to.host}/{to.repository}:{to.tag}"'
     with _prefixed(f"error checking push permissions -- {advice}: {place}: "), reaching(to):
         options.check_http(to.host)
-        with ask(to.host, "POST", f"/v2/{to.repository}/blobs/uploads/"):
-            pass
+        path = f"/v2/{to.repository}/blobs/uploads/"
+        with ask(to.host, "POST", path) as answer:
+            if answer.status != 202:
+                raise Stop(f"POST https://{to.host}{path}: unexpected status code {answer.status}")
 
 
 def _parsed(file: Path) -> list[dockerfile.Instruction]:

@@ -114,6 +114,7 @@ class Build:
             self.workdir.mkdir(parents=True, exist_ok=True)
             command = [images.localise(word, self.rootfs, {}) for word in step.command]
             env = images.environment(self.rootfs, self.env, {})
+            env.pop("UV_NO_CACHE", None)  # this machine's cache lies outside of the image anyway
             code = subprocess.run(command, cwd=self.workdir, env=env, check=False).returncode
         if code:
             why = f"exit status {code}" if code > 0 else f"signal: {signal.strsignal(-code)}".lower()

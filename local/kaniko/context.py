@@ -15,6 +15,12 @@ SAID = (
     (r"not our ref|reference is not a tree|unable to read tree", "object not found"),
 )
 
+LOGIN = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "credential.helper",
+    "GIT_CONFIG_VALUE_0": '!f() { echo "username=$GIT_USERNAME"; echo "password=$GIT_PASSWORD"; }; f',
+}
+
 
 def fetch(options: Options, folder: Path) -> Path:
     """Clone into `folder`; the folder to build from. Raises Stop with go-git's words."""
@@ -39,7 +45,7 @@ def _clone_options(options: Options) -> list[str]:
 
 
 def _git(*words: str) -> None:
-    env = os.environ | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    env = os.environ | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"} | LOGIN
     done = subprocess.run(["git", *words], env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         said = next((ours for theirs, ours in SAID if re.search(theirs, done.stderr)), done.stderr.strip())
