@@ -24,6 +24,7 @@ from bot.outside import Outside
 from bot.queue import Lease, LeaseLost
 from bot.slack import Busy, NotInChannel, NotTaken
 from bot.store import Stale
+from k8s import kaniko
 from k8s.cluster import ApiError
 from k8s.images import Place
 from k8s.katib import ui_link
@@ -32,6 +33,7 @@ from k8s.registry import Missing
 
 log = logging.getLogger(__name__)
 
+WHOLE_LOG = 10_000  # lines
 REDRAW_EVERY = timedelta(seconds=2)  # at most; a change of phase is shown at once
 # Slack takes some 50 edits a minute from an app, all sweeps together.
 REDRAW_SHARE = timedelta(seconds=1.2)
@@ -258,8 +260,14 @@ class _Turn:
         text = event(sweep, happened)
         if happened.to_user:
             await self.outside.slack.whisper(happened.to_user, text, happened.response_url)
+        elif sweep.thread and happened.pod and (log := await self._whole_log(sweep, happened.pod)):
+            name = f"{happened.pod}.log"
+            await self.outside.slack.share(sweep.asker.channel, sweep.thread, text, name, log)
         elif sweep.thread:
             await self.outside.slack.say(sweep.asker.channel, sweep.thread, text)
+
+    async def _whole_log(self, sweep: SweepRecord, pod: str) -> str:
+        return await self.outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG)
 
     async def _redraw(self, sweep: SweepRecord) -> SweepRecord:
         if sweep.thread is None or sweep.phase is Phase.REFUSED:

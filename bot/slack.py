@@ -32,6 +32,10 @@ PASSING = {
 }
 
 
+# The app was installed without files:write, or the workspace wants no files.
+NO_FILES = {"missing_scope", "file_uploads_disabled", "file_upload_size_restricted"}
+
+
 class NotInChannel(Exception):  # noqa: N818 - reads as a sentence where it is caught
     """The bot can't post there until someone invites it."""
 
@@ -65,6 +69,18 @@ class Slack:
     async def say(self, channel: str, thread: str, text: str) -> str:
         """Post into a thread; returns the message's ts."""
         return await self._post(channel, text, thread_ts=thread)
+
+    async def share(self, channel: str, thread: str, text: str, name: str, content: str | bytes) -> None:
+        """A message with a file, into a thread; without the file where the app may not upload any."""
+        try:
+            await self._web.files_upload_v2(
+                channel=channel, thread_ts=thread, initial_comment=text, filename=name, content=content
+            )
+        except SlackApiError as error:
+            if error.response["error"] not in NO_FILES:
+                raise _meaning(error, channel) from error
+            log.warning("a file can't be uploaded: %s", error.response["error"])
+            await self.say(channel, thread, text)
 
     async def redraw(self, channel: str, ts: str, message: Message) -> None:
         """Show a message's present state; silently nothing when somebody deleted it."""

@@ -31,6 +31,7 @@ class Slack(People):
         app = web.Application()
         app.add_routes([web.route("*", "/api/{method}", api.handle), web.get("/link/", self.sockets.link)])
         app.add_routes([web.post("/{kind:commands|actions}/{tail:.+}", self.respond), *self._page.routes()])
+        app.add_routes([web.post("/upload/{file}", api.upload), web.get("/files/{file}", api.download)])
         self._server = await listen(app, port)
         self.site = self._server.url
         self.url, self.api_url = f"{self.site}/", f"{self.site}/api/"

@@ -4,6 +4,7 @@ A refusal is HTTP 200 with {"ok": false, "error": ...}; only a spent rate limit 
 are ignored, as they are there.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -48,6 +49,8 @@ RATES = {
     "chat.postMessage": Rate(60, 10),
     "chat.update": Rate(50, 50),
     "chat.getPermalink": Rate(600, 100),
+    "files.getUploadURLExternal": Rate(100, 100),
+    "files.completeUploadExternal": Rate(100, 100),
 }
 
 
@@ -113,6 +116,38 @@ class WebApi:
         thread = f"?thread_ts={message['thread_ts']}&cid={channel.id}" if "thread_ts" in message else ""
         link = f"{site}/archives/{channel.id}/p{message['ts'].replace('.', '')}{thread}"
         return {"channel": channel.id, "permalink": link}
+
+    def _files_getuploadurlexternal(self, arguments: Json, site: str) -> Json:
+        if not arguments.get("filename") or not str(arguments.get("length", "")).isdecimal():
+            raise Refusal("invalid_arguments")
+        file = self.workspace.new_file(str(arguments["filename"]), int(arguments["length"]))
+        return {"upload_url": f"{site}/upload/{file['id']}", "file_id": file["id"]}
+
+    def _files_completeuploadexternal(self, arguments: Json, site: str) -> Json:
+        asked = [one["id"] for one in json.loads(str(arguments.get("files") or "[]"))]
+        files = [self.workspace.files.get(file, {}) for file in asked]
+        if not files or not all("content" in file for file in files):
+            raise Refusal("file_not_found")
+        channel = self._channel({"channel": arguments.get("channel_id")})
+        shown = [
+            {"id": f["id"], "name": f["name"], "size": f["size"], "url_private": f"{site}/files/{f['id']}"}
+            for f in files
+        ]
+        content = {"text": str(arguments.get("initial_comment") or ""), "files": shown}
+        self.workspace.post(channel, BOT, content, _thread(arguments))
+        return {"files": shown}
+
+    async def upload(self, request: web.Request) -> web.Response:
+        """To the address that files.getUploadURLExternal gave out; nobody has to say who they are."""
+        file, content = self.workspace.files.get(request.match_info["file"]), await request.read()
+        if file is None or len(content) != file["size"]:
+            return web.Response(status=400)
+        file["content"] = content
+        return web.Response(text=f"OK - {len(content)}")
+
+    async def download(self, request: web.Request) -> web.Response:
+        content = self.workspace.files.get(request.match_info["file"], {}).get("content")
+        return web.Response(body=content, status=200 if content is not None else 404)
 
     def _channel(self, arguments: Json) -> Channel:
         place = str(arguments.get("channel"))

@@ -52,6 +52,7 @@ class Workspace:
         self.channels = {channel.id: channel for channel in (sweeps, vision, random)}
         self.users = {user.id: user for user in (*PEOPLE, BOT, SLACKBOT)}
         self.whispers: dict[str, list[Message]] = {person.id: [] for person in PEOPLE}
+        self.files: dict[str, dict[str, Any]] = {}  # by id: name, size, and content once it is uploaded
         self._ears: list[Callable[[Change], None]] = []
         self._last_stamp = 0
 
@@ -64,6 +65,10 @@ class Workspace:
         """A new `ts`: seconds and microseconds, unique and increasing."""
         self._last_stamp = max(int(time.time() * 1e6), self._last_stamp + 1)
         return f"{self._last_stamp // 10**6}.{self._last_stamp % 10**6:06}"
+
+    def new_file(self, name: str, size: int) -> dict[str, Any]:
+        file = {"id": f"F{len(self.files):09}", "name": name, "size": size}
+        return self.files.setdefault(str(file["id"]), file)
 
     def person(self, name: str) -> User:
         """Whoever has this name or id; KeyError when nobody has."""

@@ -120,7 +120,7 @@ def test_the_rules_refuse_what_slack_refuses(change, path):
 @pytest.mark.parametrize("mode", FILES)
 def test_it_asks_for_no_more_than_is_used_and_says_why(mode):
     scopes = manifest(mode)["oauth_config"]["scopes"]
-    assert scopes == {"bot": ["commands", "chat:write"]}
+    assert scopes == {"bot": ["commands", "chat:write", "files:write"]}
     reasons = re.findall(r"^ +- ([a-z_.:]+) +# to \w+", FILES[mode].read_text(), re.MULTILINE)
     assert reasons == scopes["bot"]
 

@@ -166,6 +166,9 @@ class FakeSlack:
         self.said.append(text)
         return f"said.{len(self.said)}"
 
+    async def share(self, channel, thread, text, name, content):
+        self.said.append(text)
+
     async def redraw(self, channel, ts, message):
         where, _, number = ts.partition(".")
         if where == "said":

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import aiohttp
 import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
@@ -254,3 +255,28 @@ async def test_a_burst_is_allowed_and_then_one_post_a_second_and_channel() -> No
     now[0] += 1
     await web.chat_postMessage(channel=SWEEPS, text="x")
     await slack.close()
+
+
+async def test_a_file_is_uploaded_in_three_calls_and_shown_in_a_thread(
+    slack: Slack, web: AsyncWebClient
+) -> None:
+    parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
+    how = {"channel": SWEEPS, "thread_ts": parent, "initial_comment": "It failed", "filename": "build.log"}
+    await web.files_upload_v2(content="line 1\nline 2", **how)
+    said = slack.messages("sweeps", parent)[1]
+    assert (said["text"], said["files"][0]["name"]) == ("It failed", "build.log")
+    async with aiohttp.request("GET", said["files"][0]["url_private"]) as answer:
+        assert await answer.text() == "line 1\nline 2"
+
+
+async def test_a_file_that_never_came_is_not_shown(slack: Slack, web: AsyncWebClient) -> None:
+    begun = await web.files_getUploadURLExternal(filename="x.png", length=3)
+    async with aiohttp.request("POST", begun["upload_url"], data=b"four") as answer:
+        assert answer.status == 400
+    said = await refusal(
+        web.files_completeUploadExternal(files=[{"id": begun["file_id"]}], channel_id=SWEEPS)
+    )
+    assert said["error"] == "file_not_found"
+    assert (await refusal(web.files_getUploadURLExternal(filename="", length=3)))[
+        "error"
+    ] == "invalid_arguments"
