@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -75,7 +76,7 @@ class Collecting:
             now = self._now().timestamp()
             at = (now // self._step + 1) * self._step
             await asyncio.sleep(at - now)
-            await self._tried(lambda at=at: self.look(datetime.fromtimestamp(at, UTC)))
+            await self._tried(partial(self.look, datetime.fromtimestamp(at, UTC)))
 
     async def _write_on(self) -> None:
         while True:

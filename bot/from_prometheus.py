@@ -58,7 +58,7 @@ class PrometheusSource:
         )
         holders = {row.place: row for row in held if row.value}
         ages = {place: at.timestamp() - since for place, since in started.items()}
-        step, whose = await self._scraped_each(at), await self._whose(at, list(holders))
+        step, whose = await self._scraped_each(at), await self._whose(at, list(holders), day=at)
         used = await self._used(at, {place: seen[place] for place in holders}, ages, step)
         return tuple(
             PodUse(
@@ -120,7 +120,7 @@ class PrometheusSource:
         allocated, node = _sums(held), {row.place: row.labels.get("node", "") for row in held}
         seen, busy, idle = _sums(observed), _sums(used), _sums(late + early)
         model = {row.place: row.model for row in observed}
-        whose = await self._whose(end, [place for place, hours in allocated.items() if hours])
+        whose = await self._whose(end, [place for place, hours in allocated.items() if hours], day=start)
         uses = tuple(
             HourUse(
                 hour=start,
@@ -184,7 +184,7 @@ class PrometheusSource:
 
         return {place: ever(place) for place in seen}
 
-    async def _whose(self, at: datetime, places: list[Place]) -> dict[Place, Whose]:
+    async def _whose(self, at: datetime, places: list[Place], *, day: datetime) -> dict[Place, Whose]:
         """By the labels that kube-state-metrics exports where it is told to, else as remembered."""
         said = {
             row.place: Whose(
@@ -196,7 +196,7 @@ class PrometheusSource:
             for row in await self._ask(promql.WHOSE, at)
         }
         said = {place: whose for place, whose in said.items() if whose != NOBODYS}
-        return await self._owners.of(at, places, said)
+        return await self._owners.of(day, places, said)
 
     async def _models(self, at: datetime) -> dict[str, str]:
         """By node: dcgm-exporter knows it as its host's name, in a label that was renamed."""

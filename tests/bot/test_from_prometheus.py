@@ -106,10 +106,11 @@ async def test_every_pods_day_is_what_it_was(source_at) -> None:
 
 
 async def test_an_hour_names_model_owner_and_team(source_at, redis: Redis) -> None:
-    slices = {("c", "slices"): Whose(owner="U1A1", sweep="remembered")}
-    await Owners(redis, ()).remember(START, slices)
+    remembered = {("c", "slices"): Whose(owner="U1A1", sweep="remembered"), ("b", "gap"): Whose(owner="U1A1")}
+    await Owners(redis, ()).remember(START, remembered)
     uses = {f"{use.namespace}/{use.pod}": use for use in (await source_at(24).hour(START + 23 * HOUR))[0]}
     assert (uses["a/half"].owner, uses["a/half"].sweep) == ("U1A1", "lr-brave-otter")
+    assert uses["b/gap"].owner == "U1A1"  # the day's last hour is still of that day
     assert (uses["a/half"].team, uses["b/gap"].team, uses["c/newborn"].team) == ("vision", "speech", "")
     assert (uses["a/half"].model, uses["c/pulling"].model) == (day.MODELS["n2"], SLICE)
     uses = {use.pod: use for use in (await source_at(24).hour(START + 19 * HOUR))[0]}
