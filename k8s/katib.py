@@ -179,6 +179,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         "enableServiceLinks": False,
         "containers": [container],
         "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
+        **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
     }
 
 

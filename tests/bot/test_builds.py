@@ -1,0 +1,94 @@
+"""From files to Jobs and tags: one Job for one thing, under one name, whoever asks."""
+
+from dataclasses import replace
+
+from bot.config import Repository
+from bot.models import Role
+from bot.planning import plan
+from bot.settings import PlanSettings
+from tests.bot.sweeps import COMMIT, ORDER, PLAN, REPOSITORY, SETTINGS, SOURCE
+from tests.bot.test_recipes import LOCK, PROJECT, TORCH, UV
+
+
+def planned(files, settings=SETTINGS, **source):
+    return plan(replace(ORDER, source=replace(SOURCE, files=files, **source)), settings)
+
+
+def test_sweeps_of_one_commit_have_the_same_builds():
+    other = replace(ORDER, sweep="lr-calm-fox", owner="UOTHER")
+    assert plan(other, SETTINGS).builds == PLAN.builds
+
+
+def test_one_job_makes_the_image_of_a_dockerfile():
+    (build,) = PLAN.builds
+    assert (build.role, build.repository, build.tag) == (Role.IMAGE, "sweepbot/digits", PLAN.image_tag)
+    assert build.tag.startswith(f"{COMMIT}-")
+
+
+def test_dependencies_belong_to_all_projects_and_code_to_its_own():
+    made = planned(UV)
+    dependencies, code = made.builds
+    assert (dependencies.repository, code.repository) == ("sweepbot/dependencies", "sweepbot/digits")
+    assert code.tag.startswith(f"code-{COMMIT}-")
+    assert made.image_tag.startswith(f"{COMMIT}-")
+    fork = planned(UV, repository=Repository(name="fork", url="https://git.example/fork.git"))
+    assert fork.builds[0].tag == dependencies.tag
+    assert fork.builds[0].ref == dependencies.ref, "whoever comes second joins"
+    assert fork.builds[1].ref != code.ref
+
+
+def test_another_commit_has_the_same_dependencies():
+    before, after = planned(UV), planned(UV, commit="f" * 40)
+    assert before.builds[0].tag == after.builds[0].tag
+    assert before.builds[1].tag != after.builds[1].tag
+
+
+def test_dependencies_wait_for_the_heavy_ones():
+    heavy, dependencies, code = planned({"pyproject.toml": PROJECT, "uv.lock": LOCK + TORCH}).builds
+    assert (heavy.needs, dependencies.needs, code.needs) == ("", heavy.tag, "")
+
+
+def test_names_are_names_of_jobs_however_long_the_project():
+    long = Repository(name="a-very-long-name-of-a-repository-of-somebody", url="https://git.example/x.git")
+    files = {"pyproject.toml": PROJECT, "uv.lock": LOCK + TORCH}
+    for build in (
+        *planned(files, repository=long).builds,
+        *planned({"Dockerfile": ""}, repository=long).builds,
+    ):
+        assert len(build.ref.name) <= 63
+        assert len(build.tag) <= 128
+
+
+def test_the_three_addresses_of_a_registry():
+    settings = SETTINGS.model_copy(
+        update={"image_registry_push": "push:5000", "image_registry_plain_http": True}
+    )
+    made = planned(UV, settings)
+    for build in made.builds:
+        args = build.job["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert f"--destination=push:5000/{build.repository}:{build.tag}" in args
+        assert "--insecure-registry=push:5000" in args
+    assert made.image_by_digest.startswith("registry:5000/sweepbot/digits@")
+
+
+def test_a_ready_image_has_no_build():
+    ready = replace(ORDER, space=replace(ORDER.space, image="registry:5000/lab/ready@sha256:ab"))
+    made = plan(ready, SETTINGS)
+    assert (made.builds, made.image_by_digest) == ((), "registry:5000/lab/ready@sha256:ab")
+
+
+def test_a_secret_for_the_registry_pushes_and_pulls():
+    settings = PlanSettings(image_registry_secret="login")
+    made = plan(replace(ORDER, source=replace(SOURCE, files=UV)), settings)
+    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "login"}]
+    assert "imagePullSecrets" not in str(PLAN.experiment)
+    volumes = made.builds[0].job["spec"]["template"]["spec"]["volumes"]
+    assert {v["name"] for v in volumes} == {"generated", "registry"}
+
+
+def test_a_secret_for_git_is_named_in_each_job():
+    made = planned(UV, repository=replace(REPOSITORY, secret="git-digits"))
+    for build in made.builds:
+        env = build.job["spec"]["template"]["spec"]["containers"][0]["env"]
+        assert [e["valueFrom"]["secretKeyRef"]["name"] for e in env] == ["git-digits"] * 2

@@ -1,0 +1,121 @@
+"""The Jobs that are sent: what they build, what they may, and what they never hold."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from k8s.kaniko import DOCKERFILE, IGNORE, BuildSpec, build_job
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OWN = BuildSpec(
+    name="build-digits-0123456789ab-cafe0123",
+    namespace="sweeps",
+    repo_url="https://git.example/digits.git",
+    ref="refs/heads/main",
+    commit=COMMIT,
+    dockerfile="docker/Dockerfile",
+    own_dockerfile=True,
+    destination="registry:5000/sweepbot/digits:tag",
+    cache=True,
+    executor="kaniko:v1",
+)
+GENERATED = replace(OWN, dockerfile="FROM python\n", own_dockerfile=False, ignore=".git\n", cache=False)
+CODE = replace(GENERATED, dockerfile="FROM scratch\nCOPY . /app\n", code_only=True)
+
+
+def pod(spec):
+    return build_job(spec)["spec"]["template"]["spec"]
+
+
+def container(spec):
+    (found,) = pod(spec)["containers"]
+    return found
+
+
+def test_the_repositorys_own_dockerfile_is_built_with_the_cache_that_works():
+    assert container(OWN)["args"] == [
+        f"--context=git://git.example/digits.git#refs/heads/main#{COMMIT}",
+        "--git=single-branch=true",
+        "--dockerfile=docker/Dockerfile",
+        "--destination=registry:5000/sweepbot/digits:tag",
+        "--snapshot-mode=redo",
+        "--use-new-run",
+        "--image-format=docker",
+        "--digest-file=/dev/termination-log",
+        "--push-retry=3",
+        "--image-download-retry=3",
+        "--image-fs-extract-retry=1",
+        "--cache=true",
+        "--cache-repo=registry:5000/sweepbot/digits",
+        "--cache-ttl=8760h",
+        "--compressed-caching=false",
+    ]
+    assert container(OWN)["env"] == []
+
+
+def test_a_generated_dockerfile_comes_with_the_pod():
+    template = build_job(GENERATED)["spec"]["template"]
+    assert template["metadata"]["annotations"] == {DOCKERFILE: "FROM python\n", IGNORE: ".git\n"}
+    assert "--dockerfile=/sweepbot/Dockerfile" in container(GENERATED)["args"]
+    (volume,) = pod(GENERATED)["volumes"]
+    paths = {item["path"]: item["fieldRef"]["fieldPath"] for item in volume["downwardAPI"]["items"]}
+    assert paths == {
+        "Dockerfile": "metadata.annotations['sweepbot/dockerfile']",
+        "Dockerfile.dockerignore": "metadata.annotations['sweepbot/dockerignore']",
+    }
+    assert not any(argument.startswith("--cache") for argument in container(GENERATED)["args"])
+
+
+def test_code_alone_is_small_and_always_the_same():
+    assert "--reproducible" in container(CODE)["args"]
+    assert container(CODE)["resources"]["requests"]["memory"] == "128Mi"
+
+
+def test_plain_http_is_said_for_git_and_registry_apart():
+    assert (
+        container(replace(OWN, plain_http_registry=True))["args"][-1] == "--insecure-registry=registry:5000"
+    )
+    plain = container(replace(OWN, repo_url="http://git.local/digits.git"))
+    assert plain["env"] == [{"name": "GIT_PULL_METHOD", "value": "http"}]
+
+
+def test_submodules_are_fetched_where_there_are_any():
+    assert "--git=recurse-submodules=true" in container(replace(OWN, submodules=True))["args"]
+
+
+def test_logins_are_named_and_never_held():
+    job = build_job(replace(OWN, git_secret="git-digits", registry_secret="registry-login"))
+    (one,) = job["spec"]["template"]["spec"]["containers"]
+    assert one["env"] == [
+        {"name": "GIT_USERNAME", "valueFrom": {"secretKeyRef": {"name": "git-digits", "key": "username"}}},
+        {"name": "GIT_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "git-digits", "key": "password"}}},
+    ]
+    assert one["volumeMounts"] == [{"name": "registry", "mountPath": "/kaniko/.docker", "readOnly": True}]
+    items = [{"key": ".dockerconfigjson", "path": "config.json"}]
+    assert job["spec"]["template"]["spec"]["volumes"] == [
+        {"name": "registry", "secret": {"secretName": "registry-login", "items": items}}
+    ]
+    assert "@" not in json.dumps(one["args"])
+
+
+@pytest.mark.parametrize("spec", [OWN, GENERATED, CODE])
+def test_a_build_may_do_little(spec):
+    """Pod Security "baseline", and less."""
+    job = build_job(spec)["spec"]
+    assert (job["backoffLimit"], job["activeDeadlineSeconds"], job["ttlSecondsAfterFinished"]) == (
+        0,
+        1800,
+        3600,
+    )
+    assert pod(spec)["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod(spec).keys()
+    assert {next(k for k in v if k != "name") for v in pod(spec)["volumes"]} <= {"downwardAPI", "secret"}
+    security = container(spec)["securityContext"]
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert security["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"],
+    }
+    assert {"memory", "ephemeral-storage"} == container(spec)["resources"]["limits"].keys()
