@@ -138,7 +138,7 @@ def _image(node: Node) -> str:
         node.wrong("must be a repository of images, or a prefix that ends in a slash: registry.example/team/")
         return text
     if ":" in text.rpartition("/")[2] or "@" in text:
-        node.wrong("is without a tag: all tags of a repository are allowed")
+        node.wrong("must be without a tag: all of a repository's are allowed")
     whole = f"{name.registry}/{name.repository}"
     return whole.removesuffix("any") if text.endswith("/") else whole
 

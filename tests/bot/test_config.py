@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.config import Config, Limits, Repository, parse_config, repository
+from bot.config import Config, Limits, Repository, parse_config, ready_image, repository
 from bot.models import UserError
 
 FULL = """\
@@ -134,3 +134,49 @@ def test_any_other_address_is_refused(asked: str, told: str) -> None:
         repository(asked, CONFIG)
     assert told in str(error.value)
     assert "secret" not in str(error.value)
+
+
+def test_images_that_need_no_build_are_repositories_or_prefixes() -> None:
+    config = parse_config(
+        "repositories:\n  a: {url: https://x.org/a}\nimages: [pytorch/, reg:5000/lab/one]\n", "c"
+    )
+    assert config.images == ("docker.io/pytorch/", "reg:5000/lab/one")
+    for good in ("pytorch/pytorch:2.7", "docker.io/pytorch/x", "reg:5000/lab/one:v2"):
+        assert ready_image(good, config).repository
+    for bad in ("pytorch-evil/x", "reg:5000/lab/one-evil", "reg:5000/lab", "python:3.11"):
+        with pytest.raises(
+            UserError, match=r"is not an image allowed here .*; there is docker\.io/pytorch/ or"
+        ):
+            ready_image(bad, config)
+    with pytest.raises(UserError, match="is not the name of an image"):
+        ready_image("https://x", config)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "images: [pytorch/pytorch:2.7]",
+            "c:3: images[1] is without a tag: all tags of a repository are allowed",
+        ),
+        ("images: [https://x/]", "must be a repository of images, or a prefix that ends in a slash"),
+    ],
+)
+def test_images_that_are_written_wrong(line: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_config(f"repositories:\n  a: {{url: https://x.org/a}}\n{line}\n", "c")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("secret: hunter2!", "must be the name of a Secret of Kubernetes, never what is in it"),
+        ("install: maybe", "must be true or false"),
+        ("requirements: ../r.txt", "must be a path inside the repository, such as requirements/train.txt"),
+    ],
+)
+def test_how_a_repository_is_built_that_is_written_wrong(keys: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_config(f"repositories:\n  a: {{url: https://x.org/a, {keys}}}\n", "c")
+    assert told in str(error.value)

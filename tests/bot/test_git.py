@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.git import Git, GitUnavailable, Tip, _failure
+from bot.config import Config, Repository
+from bot.git import Git, GitUnavailable, Tip, _failure, logins
 from bot.models import UserError
 from local import githost
 
@@ -224,3 +225,52 @@ async def unused_port() -> int:
     server.close()
     await server.wait_closed()
     return port
+
+
+TOKEN = "t0p-s3cr3t-token"
+
+
+@pytest.fixture
+def private(repo: Repo) -> Repo:
+    (repo.bare / "password").write_text(f"bot:{TOKEN}")
+    return repo
+
+
+async def test_a_private_repository_is_read_with_a_login_that_only_git_hears(
+    private: Repo, url: str, tmp_path: Path
+) -> None:
+    commit = private.commit("Begin", {"a.txt": "a"})
+    private.push("main")
+    git = Git(tmp_path / "cache", {url: ("bot", TOKEN)}, timeout=20)
+    assert (await git.resolve(url, "main")).commit == commit
+    assert await git.read(url, commit, "a.txt") == "a"
+    kept = [file for file in git.cache.rglob("*") if file.is_file() and TOKEN.encode() in file.read_bytes()]
+    assert kept == []
+
+
+async def test_without_its_login_a_private_repository_is_the_persons_to_mend(
+    private: Repo, url: str, git: Git, tmp_path: Path
+) -> None:
+    for one in (git, Git(tmp_path / "other", {url: ("bot", f"old-{TOKEN}")}, timeout=20)):
+        with pytest.raises(UserError, match="may Sweepbot read it") as error:
+            await one.resolve(url, "main")
+        assert TOKEN not in str(error.value)
+
+
+async def test_a_login_is_for_one_host(private: Repo, url: str, tmp_path: Path) -> None:
+    private.commit("Begin", {})
+    private.push("main")
+    other = url.replace("127.0.0.1", "localhost")
+    with pytest.raises(UserError):
+        await Git(tmp_path / "cache", {url: ("bot", TOKEN)}, timeout=20).resolve(other, "main")
+
+
+def test_logins_come_from_the_environment_by_the_name_of_their_secret() -> None:
+    digits = Repository(name="digits", url="https://x/y.git", secret="git-digits.lab")
+    config = Config(repositories=(digits, Repository(name="open", url="https://x/z.git")))
+    environment = {"GIT_USERNAME_GIT_DIGITS_LAB": "bot", "GIT_PASSWORD_GIT_DIGITS_LAB": TOKEN}
+    assert logins(config, environment) == {"https://x/y.git": ("bot", TOKEN)}
+    with pytest.raises(
+        UserError, match=r"^GIT_PASSWORD_GIT_DIGITS_LAB is not set\. It is of the Secret git-"
+    ):
+        logins(config, {"GIT_USERNAME_GIT_DIGITS_LAB": "bot"})

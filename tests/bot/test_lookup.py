@@ -1,0 +1,80 @@
+"""What is read of a repository before anything is built."""
+
+import pytest
+
+from bot.config import Config, Repository
+from bot.git import Tip
+from bot.lookup import look_up
+from bot.models import SweepRequest, UserError
+from tests.bot.sweeps import COMMIT
+
+SPACE = "command: python train.py\nobjective: {metric: loss, goal: minimize}\nparameters: {lr: {min: 0.1, max: 1}}\n"
+
+
+class Files:
+    """A git with one commit."""
+
+    def __init__(self, files):
+        self.files = {"sweeps/lr.yaml": SPACE, **files}
+
+    async def resolve(self, url, branch):
+        return Tip("refs/heads/main", COMMIT)
+
+    async def read(self, url, commit, path):
+        return self.files.get(path)
+
+    async def names(self, url, commit, folder):
+        return sorted(path for path in self.files if "/" not in path)
+
+    async def subject(self, url, commit):
+        return "a change"
+
+
+async def found(files, **config):
+    repository = Repository(name="digits", url="https://git.example/digits.git", **config)
+    known = Config(repositories=(repository,), images=("docker.io/pytorch/",))
+    request = SweepRequest(branch="main", space="lr")
+    order = await look_up(Files(files), repository, request, known, sweep="s", owner="U", delivery="d")
+    return order.source.files
+
+
+async def test_with_a_dockerfile_nothing_else_matters():
+    files = {"Dockerfile": "FROM x", "uv.lock": "", ".gitmodules": "[submodule]"}
+    assert (await found(files)).keys() == {"Dockerfile", ".gitmodules"}
+
+
+async def test_a_dockerfile_that_the_configuration_names_must_be_there():
+    with pytest.raises(UserError, match=r"`docker/train`, which the configuration names, is not in digits"):
+        await found({"Dockerfile": "FROM x"}, dockerfile="docker/train")
+
+
+async def test_requirements_are_read_with_all_that_they_name_once():
+    files = {"requirements.txt": "-r a.txt\n-c c.txt\n", "a.txt": "-c c.txt\n", "c.txt": "", "other.txt": ""}
+    assert list(await found(files)) == ["requirements.txt", "a.txt", "c.txt"]
+
+
+async def test_a_file_that_requirements_name_must_be_there():
+    with pytest.raises(UserError, match=r"`base\.txt`, which is needed to install digits, is not in it"):
+        await found({"requirements.txt": "-r base.txt\n"})
+
+
+async def test_the_one_requirements_file_is_found_by_its_ending():
+    assert "requirements-train.txt" in await found({"requirements-train.txt": ""})
+
+
+async def test_of_several_requirements_files_somebody_has_to_choose():
+    files = {"requirements-a.txt": "", "requirements-b.txt": ""}
+    with pytest.raises(UserError, match=r"digits has `requirements-a\.txt`, `requirements-b\.txt` and no"):
+        await found(files)
+    assert "requirements-b.txt" in await found(files, requirements="requirements-b.txt")
+
+
+async def test_a_ready_image_needs_nothing_of_it():
+    assert await found({"sweeps/lr.yaml": f"{SPACE}image: pytorch/pytorch:2.7\n", "uv.lock": ""}) == {}
+
+
+async def test_a_ready_image_must_be_an_allowed_one():
+    with pytest.raises(
+        UserError, match=r"image=evil/pytorch is not an image allowed here \(as docker\.io/evil/"
+    ):
+        await found({"sweeps/lr.yaml": f"{SPACE}image: evil/pytorch\n"})
