@@ -23,8 +23,8 @@ def no_suggestion(scene: Scene) -> Diagnosis | None:
     if scene.trial or _finished(scene.experiment):
         return None
     words, killed = _services(scene), _out_of_memory(scene)
-    ready = true_conditions(scene.suggestion or {}).get("DeploymentReady")
-    if killed or (scene.suggestion and not ready):
+    known = true_conditions(scene.suggestion or {}).keys()
+    if killed or (scene.suggestion and not {"DeploymentReady", "Failed"} & known):
         text = "Katib's search service ran out of memory" if killed else "Katib's search service isn't up yet"
         at = None if killed else born(scene.experiment, later=PATIENCE)
         return scene.found(
@@ -50,7 +50,7 @@ def settings(scene: Scene) -> Diagnosis | None:
     failed = true_conditions(scene.suggestion or {}).get("Failed")
     if scene.trial or not failed:
         return None
-    words = failed.get("message", "").removeprefix("Validation failed: ")
+    words = re.sub(r"^Validation failed: (Validate\w+ Error: )?", "", failed.get("message", ""))
     text = "Katib's search algorithm refuses the search space."
     mend = "Mend `algorithm` or `parameters` in the space file and start the sweep again."
     return scene.found("settings", text, mend, words, lasting=True)
@@ -169,7 +169,7 @@ def slow_start(scene: Scene) -> Diagnosis | None:
     if not _being_made(scene):
         return None
     placed = next((c for c in scene.status.get("conditions") or () if c["type"] == "PodScheduled"), None)
-    at = since(placed, later=PATIENCE) if placed else born(scene.pod, later=PATIENCE)
+    at = since(placed or {}, later=PATIENCE) or born(scene.pod, later=PATIENCE)
     event = scene.last("Pulling")
     text = "Its node is still pulling the image." if event else "Its node is still preparing the container."
     mend = "A large image takes minutes on a node that has never had it."

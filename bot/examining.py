@@ -13,7 +13,7 @@ from bot.scene import COLLECTORS, Scene, said_at
 from bot.signatures import diagnose, due, next_due
 from k8s.cluster import ApiError, Manifests
 from k8s.katib import MAIN
-from k8s.objects import Manifest, Ref, true_conditions
+from k8s.objects import Manifest, Ref, still_live, true_conditions
 from k8s.pods import JOB_LABEL, is_trial_pod
 
 AT_ONCE = 3  # live trials that a turn looks at
@@ -84,7 +84,7 @@ class Examination:
     ) -> Scene:
         name = _name(trial)
         job = next((j for j in jobs if _name(j) == name), None)
-        pod = next(reversed(_by_age(p for p in pods if p["metadata"]["labels"].get(JOB_LABEL) == name)), None)
+        pod = _latest(p for p in pods if p["metadata"]["labels"].get(JOB_LABEL) == name)
         scene = self._a_scene(experiment, trial=trial, job=job, pod=pod)
         return self._a_scene(
             experiment,
@@ -162,6 +162,11 @@ def _name(obj: Manifest) -> str:
 
 def _by_age(objects: Iterable[Manifest]) -> Manifests:
     return sorted(objects, key=lambda obj: (obj["metadata"].get("creationTimestamp", ""), _name(obj)))
+
+
+def _latest(pods: Iterable[Manifest]) -> Manifest | None:
+    """One that lives, or the last that did: made anew in the same second, it looks no younger."""
+    return max(reversed(_by_age(pods)), key=still_live, default=None)
 
 
 def _in_order(events: Manifests) -> tuple[Manifest, ...]:

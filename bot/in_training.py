@@ -74,7 +74,7 @@ def evicted(scene: Scene) -> Diagnosis | None:
     else:
         text, mend = "The node ended its pod. It is not your code.", ""
     mend = mend or ("Kubernetes starts it again." if scene.disrupted else "Start the sweep again.")
-    return scene.found("evicted", text, mend, words)
+    return scene.found("evicted", text, mend, words, soft=bool(scene.disrupted))
 
 
 def out_of_gpu_memory(scene: Scene) -> Diagnosis | None:
@@ -119,8 +119,9 @@ def not_a_number(scene: Scene) -> Diagnosis | None:
     line = scene.line(NAN)
     if not line and not _reported_nan(scene):
         return None
-    step = re.search(r"(?i)(step|epoch|iter\w*)\W{0,3}(\d+)", line)
-    where = f" at {step[1].lower()} {step[2]}" if step else ""
+    places = re.findall(r"(?i)(epoch|iter\w*|step)\W{0,3}(\d+)", line)
+    step = max(places, key=lambda place: place[0].lower(), default=None)  # a step is finer than an epoch
+    where = f" at {step[0].lower()} {step[1]}" if step else ""
     text = f"`{scene.metric}` is NaN." if not line else f"The loss became NaN{where}."
     mend = "Often the learning rate is too large: keep it smaller in the space file."
     return scene.found("nan", text, mend, scene.tail, lasting=True)
@@ -133,7 +134,8 @@ def no_collector(scene: Scene) -> Diagnosis | None:
     namespace = scene.pod["metadata"]["namespace"]
     label = "katib.kubeflow.org/metrics-collector-injection=enabled"
     text = f"Katib reads no metrics in the namespace `{namespace}`, so every trial will count as failed."
-    mend = f"An administrator has to run `kubectl label namespace {namespace} {label}`."
+    run = f"`kubectl label namespace {namespace} {label}`"
+    mend = f"An administrator has to run {run}, or to see why Katib's webhook was away."
     return scene.found("no-collector", text, mend, lasting=True)
 
 

@@ -241,7 +241,7 @@ class Life:
         self.katib.start()
         self.controllers.start()
         try:
-            first = a_sweep(delivery="trigger-1")
+            first = a_sweep(delivery="trigger-1", **self.story.get("sweep", {}))
             await self.store.create(lambda i: replace(first, id=i), [SWEEP], "trigger-1")
             yield self
         finally:

@@ -151,7 +151,7 @@ async def test_a_failing_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
 
 async def test_too_many_gpus_are_told_in_the_schedulers_words(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main gpus=8 space=tiny")
-    told = await sweep.says("isn't running yet")
+    told = await sweep.says("can never fit: it asks for 8 GPUs")
     assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in told
     await sweep.click_cancel("ada")
     await sweep.says(":no_entry_sign:")

@@ -1,0 +1,217 @@
+"""What the real systems say, word for word; each with its source: a report of it, or the code that has the format.
+
+Where only a format is known (`%s`), its blanks are filled in here.
+"""
+# ruff: noqa: E501  their lines are as long as they are
+
+# kube-scheduler: a recorded pod (tests/recordings/04-pod-unschedulable), and pkg/scheduler/framework/types.go
+UNSCHEDULABLE = (
+    "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. "
+    "preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod."
+)
+# kube-scheduler, tainttoleration: kubernetes 1.30 and later
+TAINTED = (
+    "0/5 nodes are available: 3 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {dedicated: gpu}, "
+    "1 node(s) were unschedulable. preemption: 0/5 nodes are available: 5 No preemption victims found for "
+    "incoming pod."
+)
+# kube-scheduler, schedulinggates plugin
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
+# cluster-autoscaler
+SCALE_UP = "pod triggered scale-up: [{eks-40bd16d2-ecbd-df8a-2040-7bb5b1508a43 2->3 (max: 5)}]"
+# kube-scheduler, volumebinding plugin
+UNBOUND = (
+    "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/3 nodes are "
+    "available: 3 Preemption is not helpful for scheduling."
+)
+NO_CLAIM = (
+    '0/3 nodes are available: persistentvolumeclaim "rc-definitely-missing-pvc" not found. preemption: 0/3 nodes '
+    "are available: 3 No preemption victims found for incoming pod.."
+)
+# kube-controller-manager, pkg/controller/volume/persistentvolume/pv_controller.go
+NO_CLASS = "no persistent volumes available for this claim and no storage class is set"
+# Kueue, pkg/scheduler/flavorassigner; pkg/controller/core/workload_controller.go
+NO_QUOTA = (
+    "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor gpu-a100, "
+    "2 more needed"
+)
+NO_QUEUE = "LocalQueue research-lq doesn't exist"
+# kube-apiserver, plugin/pkg/admission/resourcequota
+QUOTA = (
+    'pods "{pod}" is forbidden: exceeded quota: team-quota, requested: requests.nvidia.com/gpu=8, '
+    "used: requests.nvidia.com/gpu=56, limited: requests.nvidia.com/gpu=60"
+)
+# Katib, pkg/webhook/v1beta1/pod (katib#1544)
+NO_PRIMARY = (
+    'admission webhook "mutator.pod.katib.kubeflow.org" denied the request: Unable to find primary container '
+    "training-container in mutated pod containers [main]"
+)
+# kube-apiserver, RBAC: apiserver/pkg/endpoints/handlers/responsewriters
+NO_RIGHT = (
+    'jobs.batch is forbidden: User "system:serviceaccount:kubeflow:katib-controller" cannot create resource '
+    '"jobs" in API group "batch" in the namespace "sweeps"'
+)
+# kube-apiserver, registry/generic/registry/store.go, as Katib's events quote it
+CONFLICT = (
+    'Failed to reconcile: Operation cannot be fulfilled on trials.kubeflow.org "t1": the object has been modified; please '
+    "apply your changes to the latest version and try again"
+)
+# kubelet, pkg/volume/util/operationexecutor: tmforum-oda/oda-canvas#24
+NO_SECRET = 'MountVolume.SetUp failed for volume "secret-volume" : secret "compcrdwebhook-secret" not found'
+# kube-controller-manager, attachdetach: UffizziCloud/uffizzi_controller#82
+MULTI_ATTACH = (
+    'Multi-Attach error for volume "pvc-8837384d-69d7-40b2-b2e6-5df86943eef9" Volume is already exclusively '
+    "attached to one node and can't be attached to another"
+)
+# kubelet and containerd: kodekloud's triton lab; NVIDIA gpu-operator's troubleshooting page
+NO_NETWORK = (
+    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "
+    '"7fa2130083825d3ad4a29ad855d149fda68dc172e55d0114248e667e202f0982": plugin type="bridge" name="kubernetes" '
+    "failed (add): no IP ranges specified"
+)
+NO_RUNTIME = (
+    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime "
+    'for "nvidia" is configured'
+)
+# kubelet, cm/devicemanager: openshift/instaslice-operator#140; NVIDIA/k8s-device-plugin#231; lifecycle/predicate.go
+UNHEALTHY_GPU = (
+    "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
+    "nvidia.com/gpu, which is unexpected"
+)
+LOST_GPU = (
+    "Pod Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: rpc error: code = "
+    "Unknown desc = Unable to retrieve list of available devices: error creating nvml.Device 3: nvml: GPU is "
+    "lost, which is unexpected"
+)
+OUT_OF_GPU = (
+    "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu, requested: 1, used: 8, capacity: 8"
+)
+# containerd through the kubelet: pfnet/image-pull-secrets-provisioner#31, kubernetes#110678, cnoe-io/idpbuilder#520,
+# namespacelabs/foundation#846, ciiiii/cloudflare-docker-proxy#79, a recorded pod (04-pod-errimagepull)
+PULL = 'failed to pull and unpack image "reg.example/lab/x:1": failed to resolve reference "reg.example/lab/x:1": '
+PULLS = {
+    "image-missing": 'failed to pull and unpack image "gcr.io/kaniko-project/executor:v1.23.2": not found',
+    "image-login": (
+        f"rpc error: code = Unknown desc = {PULL}pull access denied, repository does not exist or may require "
+        "authorization: server message: insufficient_scope: authorization failed"
+    ),
+    "image-login ": (
+        f"rpc error: code = Unknown desc = {PULL}pulling from host reg.example failed with status code [manifests "
+        "GitActionsNew-2e7e78f7bb157128f1853b0dc06bf7ccd13156d7]: 401 Unauthorized"
+    ),
+    "image-tls": (
+        f'{PULL}failed to do request: Head "https://registry.k8s.io/v2/coredns/coredns/manifests/v1.11.1": '
+        "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    ),
+    "image-dns": (
+        f'{PULL}failed to do request: Head "https://reg.example/v2/lab/x/manifests/1": dial tcp: lookup '
+        "reg.example on 192.168.5.1:53: no such host"
+    ),
+    "image-limit": (
+        'rpc error: code = Unknown desc = failed to pull and unpack image "docker.io/jaegertracing/all-in-one:1": '
+        "failed to copy: httpReadSeeker: failed open: unexpected status code "
+        "https://registry-1.docker.io/v2/jaegertracing/all-in-one/manifests/1: 429 Too Many Requests - Server "
+        "message: toomanyrequests: You have reached your pull rate limit. You may increase the limit by "
+        "authenticating and upgrading: https://www.docker.com/increase-rate-limit"
+    ),
+    "image-pull": (
+        f"{PULL}failed to authorize: failed to fetch anonymous token: Get "
+        '"https://auth.docker.io/token?scope=repository%3Alibrary%2Fnginx%3Apull&service=registry.docker.io": '
+        "dial tcp 199.59.149.230:443: connect: connection refused"
+    ),
+}
+# kubelet, pkg/kubelet/images/image_manager.go
+BACK_OFF = 'Back-off pulling image "reg.example/lab/x:1"'
+NEVER_PULL = 'Container image "reg.example/lab/x:1" is not present with pull policy of Never'
+# kubelet: reportportal/kubernetes#178; shieldworks/aegis#293
+NO_ENV_SECRET = 'secret "secretpostgresql" not found'
+NO_KEY = "couldn't find key VALUE in Secret default/aegis-secret-aegis-workload-demo"
+# runc through containerd
+NO_COMMAND = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
+    'failed: unable to start container process: exec: "curl": executable file not found in $PATH: unknown'
+)
+# dash, busybox
+NO_PYTHON = "sh: 1: python: not found"
+# kubelet, pkg/kubelet/kuberuntime
+CRASH_LOOP = (
+    "back-off 5m0s restarting failed container=app pod=rc-oomkilled-memory-limit-b6d999d-m8sl8_aiops-e2e"
+    "(837f1b14-9cec-4f6f-8f5b-c89f5b397ca5)"
+)
+# Python 3.11
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/app/train.py", line 31, in <module>
+    optimizer = OPTIMIZERS[args.optimizer]
+                ~~~~~~~~~~^^^^^^^^^^^^^^^^
+KeyError: 'adamw'"""
+# torch/csrc/DataLoader.cpp and torch/utils/data/_utils/signal_handling.py: NVIDIA/Megatron-LM#878
+SHM = """\
+ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).
+Traceback (most recent call last):
+  File "/usr/local/lib/python3.10/dist-packages/torch/utils/data/_utils/signal_handling.py", line 66, in handler
+    _error_if_any_worker_fails()
+RuntimeError: DataLoader worker (pid 56811) is killed by signal: Bus error. It is possible that dataloader's \
+workers are out of shared memory. Please try to raise your shared memory limit."""
+KILLED_LOADER = """\
+  File "/opt/conda/lib/python3.11/site-packages/torch/utils/data/_utils/signal_handling.py", line 66, in handler
+    _error_if_any_worker_fails()
+RuntimeError: DataLoader worker (pid 61138) is killed by signal: Killed. """
+# kubelet, pkg/kubelet/eviction: sustainable-computing-io/susql-operator#140; nodeshutdown_manager_linux.go
+EVICTED = (
+    "The node was low on resource: ephemeral-storage. Threshold quantity: 24068434671, available: 23201836Ki. "
+    "Container manager was using 106848Ki, request is 0, has larger consumption of ephemeral-storage. "
+)
+SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
+# kube-scheduler, preemption (kubernetes#114914); kube-controller-manager, tainteviction
+PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
+TAINT = "Taint manager: deleting due to NoExecute taint"
+# torch: pytorch#16417
+CUDA_OOM = """\
+Traceback (most recent call last):
+  File "/app/train.py", line 58, in <module>
+    loss.backward()
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of \
+23.65 GiB of which 11.06 MiB is free. Including non-PyTorch memory, this process has 23.60 GiB memory in use. \
+Of the allocated memory 22.90 GiB is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but \
+unallocated. If reserved but unallocated memory is large try setting \
+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory \
+Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"""
+# torch before 2.1: pytorch#16417
+OLD_CUDA_OOM = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total capacity; 8.57 MiB "
+    "already allocated; 9.28 GiB free; 4.68 MiB cached)"
+)
+# torch/csrc/cuda: detectron2#3104; the CUDA runtime's own words for error 35; torch/cuda/__init__.py
+NO_DRIVER = (
+    "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed "
+    "a driver from http://www.nvidia.com/Download/index.aspx"
+)
+OLD_DRIVER = "RuntimeError: CUDA driver version is insufficient for CUDA runtime version"
+# torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: NVIDIA/nccl#1381
+NCCL = (
+    "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691, "
+    "unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.19.3\n"
+    "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error."
+)
+HUNG = (
+    "[rank0]:[E1218 20:27:21.426415540 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=131072000, NumelOut=131072000, Timeout(ms)=600000) ran "
+    "for 600081 milliseconds before timing out."
+)
+# Nobody's standard: what a plain training loop prints
+NAN = "epoch 3/10  step 1200  lr 0.1  loss: nan  acc: 0.098"
+# Katib, suggestion_controller.go, suggestionclient.go:230 and suggestion/v1beta1/skopt/service.py:132
+VALIDATION = (
+    "Validation failed: ValidateAlgorithmSettings Error: n_initial_points should be great or equal than zero"
+)
+NOT_READY = "Deployment is not ready"
+# Katib, trial_controller_util.go:70; cmd/metricscollector/v1beta1/file-metricscollector/main.go:438
+NO_METRICS = "Metrics are not available"
+NO_DB = (
+    "F1121 12:00:00.000000      14 main.go:438] Could not connect to DB manager service, error: context deadline "
+    "exceeded"
+)
+# kube-controller-manager, pkg/controller/util/node/controller_utils.go and nodelifecycle
+NODE_NOT_READY = "Node is not ready"
+NO_KUBELET = "Kubelet stopped posting node status."

@@ -1,0 +1,434 @@
+"""First trials in trouble: a story breaks the cluster in the real systems' words, and reads the thread."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.models import Phase
+from local.kubernetes.kinds import refusal
+from tests.bot import words
+from tests.bot.sweeps import REQUEST
+from tests.story.life import SPACE, SWEEP
+from tests.story.ward import Ward
+
+NOW, MINUTE = 0, 61  # seconds until it has to be told
+
+
+def says(**status):
+    return lambda ward, pod: (ward.bind(pod), ward.says(pod, **status))
+
+
+def unscheduled(message, reason="Unschedulable"):
+    return lambda ward, pod: ward.unscheduled(pod, message, reason)
+
+
+def event(reason, message, wait="ContainerCreating"):
+    def happens(ward, pod):
+        ward.waits(pod, wait)
+        ward.event(pod, reason, message)
+
+    return happens
+
+
+def waits(reason, message):
+    return lambda ward, pod: ward.waits(pod, reason, message)
+
+
+def ends(code=1, reason="Error", log="", message="", **more):
+    def happens(ward, pod):
+        ward.cluster.logs |= {"main": log, "metrics-collector": words.NO_DB}
+        ward.ends(pod, code, reason, message, **more)
+
+    return happens
+
+
+def runs(log="", **more):
+    def happens(ward, pod):
+        ward.cluster.logs["main"] = log
+        ward.runs(pod, **more)
+
+    return happens
+
+
+def too_large(ward, pod):
+    ward.node(gpus=4)
+    unscheduled(words.UNSCHEDULABLE)(ward, pod)
+
+
+def unbound(ward, pod):
+    unscheduled(words.UNBOUND)(ward, pod)
+    ward.event(pod, "FailedBinding", words.NO_CLASS, "Normal", "persistentvolume-controller")
+
+
+def node_dies(ward, pod):
+    ward.node(ready="Unknown", message=words.NO_KUBELET)
+    ward.runs(pod, conditions=[{"type": "Ready", "status": "False"}])
+
+
+def node_dies_unseen(ward, pod):
+    """Where the bot may not see nodes."""
+    ward.runs(pod, conditions=[{"type": "Ready", "status": "False"}])
+    ward.event(pod, "NodeNotReady", words.NODE_NOT_READY, component="node-controller")
+
+
+def no_metrics(ward, pod):
+    ward.ends(pod, 0, "Completed")
+    trial = ward.kubernetes.get("Trial", "sweeps", pod["metadata"]["labels"]["katib.kubeflow.org/trial"])
+    why = {"type": "MetricsUnavailable", "status": "True", "reason": "MetricsUnavailable"}
+    ward.says(trial, conditions=[{**why, "message": words.NO_METRICS}])
+
+
+# number in the table and a name -> what happens to each pod, after how many seconds it is told, and the words
+STORIES = {
+    "6 no free GPU": (
+        unscheduled(words.UNSCHEDULABLE),
+        MINUTE,
+        ["isn't running yet", "4 nodes without enough free GPUs", "0/4 nodes"],
+    ),
+    "6 nodes reserved by a taint": (
+        unscheduled(words.TAINTED),
+        MINUTE,
+        ["1 node reserved by the taint `dedicated: gpu`"],
+    ),
+    "6 no node is large enough": (
+        too_large,
+        NOW,
+        ["asks for 8 GPUs, the largest node has 4", "`gpus=4` or fewer", "0/4 nodes"],
+    ),
+    "6 held back by a gate": (unscheduled(words.GATED, "SchedulingGated"), MINUTE, ["scheduling gate"]),
+    "7 no such claim": (unscheduled(words.NO_CLAIM), NOW, ["`rc-definitely-missing-pvc` doesn't exist"]),
+    "7 nothing fills the claim": (unbound, MINUTE, ["Its storage", "default"]),
+    "8 a secret to mount is missing": (
+        event("FailedMount", words.NO_SECRET),
+        NOW,
+        ["mount secret `compcrdwebhook-secret`: there is none"],
+    ),
+    "8 a volume is attached elsewhere": (
+        event("FailedAttachVolume", words.MULTI_ATTACH),
+        MINUTE,
+        ["still attached to another node", "pvc-8837384d"],
+    ),
+    "8 a large image": (event("Pulling", "Pulling image"), MINUTE, ["still pulling the image"]),
+    "9 no network": (
+        event("FailedCreatePodSandBox", words.NO_NETWORK),
+        11,
+        ["Node `n1` can't prepare the pod: its network"],
+    ),
+    "9 no runtime": (
+        event("FailedCreatePodSandBox", words.NO_RUNTIME),
+        11,
+        ["container runtime is broken", 'no runtime for "nvidia"'],
+    ),
+    "10 a broken GPU": (
+        says(phase="Failed", reason="UnexpectedAdmissionError", message=words.UNHEALTHY_GPU),
+        NOW,
+        ["Node `n1` could not hand out its GPUs", "no healthy devices present"],
+    ),
+    "10 a GPU just taken": (
+        says(phase="Failed", reason="OutOfnvidia.com/gpu", message=words.OUT_OF_GPU),
+        NOW,
+        ["no room left when the pod came"],
+    ),
+    "11 no such tag": (
+        waits("ErrImagePull", words.PULLS["image-missing"]),
+        NOW,
+        ["the registry doesn't have it"],
+    ),
+    "11 a first failure may pass": (
+        waits("ErrImagePull", words.PULLS["image-pull"]),
+        11,
+        ["can't pull the image", "connection refused"],
+    ),
+    "12 a secret is missing": (
+        waits("CreateContainerConfigError", words.NO_ENV_SECRET),
+        NOW,
+        ["secret `secretpostgresql` is missing"],
+    ),
+    "12 no such command": (
+        ends(128, "StartError", message=words.NO_COMMAND),
+        NOW,
+        ["could not be started in the image", "executable file not found in $PATH"],
+    ),
+    "12 no python": (
+        ends(127, log=words.NO_PYTHON),
+        NOW,
+        ["not found in the image (exit code 127)", "python: not found"],
+    ),
+    "13 a crash": (
+        ends(1, log=words.TRACEBACK),
+        NOW,
+        [":warning: Trial `", "failed. The training ended with exit code 1.", "KeyError: 'adamw'", "width="],
+    ),
+    "14 out of memory": (ends(137, "OOMKilled"), NOW, ["ran out of memory (the machine's, not the GPU's)"]),
+    "14 out of shared memory": (ends(1, log=words.SHM), NOW, ["out of shared memory", "num_workers"]),
+    "14 a loader is killed": (ends(1, log=words.KILLED_LOADER), NOW, ["data loader was killed"]),
+    "15 the disk is full": (
+        says(phase="Failed", reason="Evicted", message=words.EVICTED),
+        NOW,
+        ["its disk was full"],
+    ),
+    "15 the node shuts down": (
+        says(phase="Failed", reason="Terminated", message=words.SHUTDOWN),
+        NOW,
+        ["The node ended its pod. It is not your code."],
+    ),
+    "16 the GPU's memory": (
+        ends(1, log=words.CUDA_OOM),
+        NOW,
+        ["The GPU's memory of 23.65 GiB was too small", "width=", "batch size"],
+    ),
+    "17 no driver": (ends(1, log=words.NO_DRIVER), NOW, ["found no GPU that it can use"]),
+    "18 NCCL": (ends(1, log=words.NCCL), NOW, ["stopped talking to each other (NCCL)"]),
+    "18 hung": (runs(words.HUNG), NOW, ["The training hung"]),
+    "19 NaN while it runs": (runs(words.NAN), NOW, ["The loss became NaN at step 1200", "learning rate"]),
+    "20 no metric": (no_metrics, NOW, ["no TensorBoard scalar named loss", "add_scalar"]),
+    "21 the collector fails": (
+        ends(0, "Completed", collector=1),
+        NOW,
+        ["its metrics collector can't reach Katib's database", "DB manager"],
+    ),
+    "22 nothing is reported": (ends(0, "Completed"), MINUTE, ["Katib has received none of its metrics"]),
+    "23 a node dies": (node_dies, NOW, ["Nothing is heard of its node `n1`", words.NO_KUBELET]),
+    "23 a node dies, unseen": (
+        node_dies_unseen,
+        NOW,
+        ["Nothing is heard of its node `n1`", words.NODE_NOT_READY],
+    ),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_what_is_wrong_with_the_first_trial_is_told_in_time(redis, story):
+    happens, due, expected = STORIES[story]
+    gpus = 8 if happens is too_large else 1
+    async with Ward(redis, happens, sweep={"request": replace(REQUEST, gpus=gpus)}).started() as ward:
+        await ward.rounds(8)
+        if due:
+            assert await ward.message() is None
+            await ward.after(due)
+        told = await ward.message()
+        assert told is not None, ward.told()
+        for part in expected:
+            assert part in told, told
+        assert sum(told == each for each in ward.slack.said) == 1
+
+
+async def without_katib(redis, *conditions, story=()):
+    ward = Ward(redis, lambda *_: None, **dict(story))
+    ward.katib.start = lambda: None
+    async with ward.started():
+        for _ in range(8):
+            await ward.round()
+            ward.suggestion(*conditions)
+        yield ward
+
+
+async def test_1_the_search_service_does_not_come_up(redis):
+    async for ward in without_katib(
+        redis,
+        {
+            "type": "DeploymentReady",
+            "status": "False",
+            "reason": "DeploymentNotReady",
+            "message": words.NOT_READY,
+        },
+    ):
+        assert await ward.message() is None
+        await ward.after(MINUTE)
+        told = await ward.message()
+        assert "isn't running yet. Katib's search service isn't up yet" in told
+        assert words.NOT_READY in told
+
+
+async def test_1_katib_says_in_an_event_only_that_it_cannot_go_on(redis):
+    ready = {"type": "DeploymentReady", "status": "True", "message": "Deployment is ready"}
+    async for ward in without_katib(redis, ready):
+        experiment = ward.kubernetes.get("Experiment", "sweeps", SWEEP)
+        for _ in range(2):
+            ward.kubernetes.record_event(
+                experiment,
+                "Warning",
+                "ReconcileError",
+                f"Failed to reconcile: {words.NO_RIGHT}",
+                "experiment-controller",
+            )
+        await ward.round()
+        told = await ward.message()
+        assert "Katib can't go on with the experiment" in told
+        assert "```\njobs.batch is forbidden" in told
+
+
+async def test_2_the_search_service_refuses_the_settings(redis):
+    async for ward in without_katib(
+        redis, {"type": "Failed", "status": "True", "reason": "SuggestionFailed", "message": words.VALIDATION}
+    ):
+        told = await ward.message()
+        assert "Katib's search algorithm refuses the search space" in told
+        assert "```\nn_initial_points should be great or equal than zero" in told
+
+
+def only_trials(refuse):
+    def hook(obj):
+        if not obj["metadata"].get("name", "").startswith("build"):
+            return refuse(obj)
+        return obj
+
+    return hook
+
+
+def forbid(message):
+    def refuse(obj):
+        raise refusal(403, message, "Forbidden")
+
+    return only_trials(refuse)
+
+
+def suspend(job):
+    return {**job, "spec": {**job["spec"], "suspend": True}}
+
+
+async def test_3_katib_may_not_make_the_job(redis):
+    ward = Ward(redis, lambda *_: None)
+    ward.kubernetes.admission("Job", forbid(words.NO_RIGHT))
+    async with ward.started():
+        await ward.rounds(8)
+        await ward.after(11)
+        told = await ward.message()
+        assert "Katib can't make the trial's Job" in told
+        assert words.NO_RIGHT.replace("&", "&amp;") in told
+        assert "width=" in told
+
+
+@pytest.mark.parametrize(
+    ("said", "due", "expected"),
+    [
+        (words.NO_QUOTA, MINUTE, "queued by Kueue: it needs 2 more GPUs in gpu-a100"),
+        (words.NO_QUEUE, NOW, "The queue for its GPUs doesn't exist"),
+    ],
+)
+async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
+    ward = Ward(redis, lambda *_: None)
+    ward.kubernetes.admission("Job", only_trials(suspend))
+    why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": said}
+    ward.cluster.workloads = [{"metadata": {"name": "job-x"}, "status": {"conditions": [why]}}]
+    async with ward.started():
+        await ward.rounds(8)
+        assert due == NOW or await ward.message() is None
+        await ward.after(due)
+        assert expected in await ward.message()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (words.QUOTA, "may use 60 GPUs, 56 are in use, and this trial asks for 8"),
+        (words.NO_PRIMARY, "finds no training container"),
+    ],
+)
+async def test_5_its_pod_is_refused(redis, said, expected):
+    ward = Ward(redis, lambda *_: None)
+    ward.kubernetes.admission("Pod", forbid(said))
+    async with ward.started():
+        await ward.rounds(8)
+        assert expected in await ward.message()
+
+
+def without_collector(pod):
+    containers = [c for c in pod["spec"]["containers"] if c["name"] != "metrics-collector"]
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
+
+
+async def test_20_the_namespace_lacks_katibs_label(redis):
+    """So that the API server does not call Katib's webhook for pods."""
+    async with Ward(redis, lambda ward, pod: ward.runs(pod)).started() as ward:
+        ward.kubernetes.admission("Pod", without_collector)
+        await ward.rounds(8)
+        told = await ward.message()
+        assert "kubectl label namespace sweeps katib.kubeflow.org/metrics-collector-injection=enabled" in told
+
+
+async def test_a_pod_that_waits_for_two_seconds_while_another_one_ends_is_not_told(redis):
+    async with Ward(redis, unscheduled(words.UNSCHEDULABLE)).started() as ward:
+        await ward.rounds(8)
+        ward.happens = lambda ward, pod: ward.runs(pod)
+        await ward.after(2)
+        assert (await ward.record()).phase is Phase.RUNNING
+        await ward.after(MINUTE)
+        assert await ward.message() is None
+
+
+async def test_one_message_follows_the_state_until_it_is_well(redis):
+    async with Ward(redis, unscheduled(words.UNSCHEDULABLE)).started() as ward:
+        await ward.rounds(8)
+        await ward.after(MINUTE)
+        assert "No node has room" in await ward.message()
+        ward.happens = waits("ErrImagePull", words.PULLS["image-login"])
+        await ward.rounds(2)
+        assert "the registry wants a login" in await ward.message()
+        ward.happens = waits(
+            "ImagePullBackOff", f"{words.BACK_OFF}: ErrImagePull: {words.PULLS['image-login']}"
+        )
+        await ward.rounds(2)
+        before = list(ward.slack.said)
+        ward.happens = lambda ward, pod: ward.runs(pod)
+        await ward.rounds(2)
+        told = await ward.message()
+        assert told.startswith(":white_check_mark: Recovered: `lr-brave-otter-")
+        assert "the registry wants a login" in told
+        assert len([text for text in ward.slack.said if "registry wants a login" in text]) == 1
+        assert len(ward.slack.said) == len(before) + 1  # the first trial runs
+
+
+async def test_other_trials_that_wait_are_no_news_once_one_runs(redis):
+    def happens(ward, pod):
+        ward.first = getattr(ward, "first", pod["metadata"]["name"])
+        if pod["metadata"]["name"] == ward.first:
+            ward.runs(pod)
+        else:
+            ward.unscheduled(pod, words.UNSCHEDULABLE)
+
+    async with Ward(redis, happens).started() as ward:
+        await ward.rounds(8)
+        await ward.after(MINUTE)
+        assert await ward.message() is None
+
+
+async def test_a_later_failure_of_another_kind_is_told_on_its_own_and_one_of_the_same_kind_is_not(redis):
+    space = SPACE.replace("max_failed: 1", "max_failed: 3").replace("parallel: 2", "parallel: 1")
+    logs = [words.TRACEBACK, words.TRACEBACK, words.CUDA_OOM]
+    names = []
+
+    def happens(ward, pod):
+        name = pod["metadata"]["name"]
+        names.extend([name] if name not in names else [])
+        ward.cluster.logs[name] = logs[min(names.index(name), 2)]
+        ward.ends(pod, 1)
+
+    async with Ward(redis, happens, space=space).started() as ward:
+        await ward.rounds(25)
+        assert "KeyError" in await ward.message()
+        failures = [text for text in ward.told() if text.startswith(":warning: Trial")]
+        assert len(failures) == 2
+        assert "23.65 GiB" in failures[1]
+
+
+async def recovering(redis, dies_at=None):
+    """Told twice: it can't start, then it is well. The worker may die at one of its calls."""
+    ward = Ward(redis, waits("CreateContainerConfigError", words.NO_ENV_SECRET))
+    ward.clock.dies_at = dies_at
+    async with ward.started():
+        await ward.rounds(9)
+        told_by = ward.clock.calls
+        ward.happens = lambda ward, pod: ward.runs(pod)
+        await ward.rounds(4)
+        shown = [text for text in ward.slack.said if "secretpostgresql" in text]
+        return told_by, ward.clock.calls, shown
+
+
+async def test_a_worker_that_dies_leaves_at_most_one_more_message_and_the_last_is_true(redis):
+    told_by, calls, [calm] = await recovering(redis)
+    assert calm.startswith(":white_check_mark: Recovered")
+    for dies_at in range(told_by - 12, calls + 1):
+        _, _, shown = await recovering(redis, dies_at)
+        assert len(shown) <= 2, f"died at call {dies_at}"
+        assert shown[-1].startswith(":white_check_mark: Recovered"), f"died at call {dies_at}"
