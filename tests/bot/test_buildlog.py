@@ -23,6 +23,8 @@ PUSH = (
     'authenticated correctly, and try again: checking push permission for "reg/x:1": POST '
     "https://reg/v2/x/blobs/uploads/: DENIED: requested access to the resource is denied"
 )
+NO_FILE = "error building image: failed to optimize instructions: failed to get files used from context: "
+DATA = "/kaniko/buildcontext/data.csv"
 FULL = "OSError: [Errno 28] No space left on device"
 CASES = {
     "an exit code": (
@@ -58,8 +60,7 @@ CASES = {
         "could not be read: dial tcp: i/o timeout.",
     ),
     "no such base": (
-        "error building image: error building stage: failed to get files: GET https://index.docker.io/v2/"
-        "library/python/manifests/9.9: MANIFEST_UNKNOWN: manifest unknown; unknown tag=9.9",
+        "error building image: error building stage: GET https://index.docker.io/v2/x: MANIFEST_UNKNOWN: no",
         "There is no such base image.",
     ),
     "a base that wants a login": (
@@ -74,13 +75,11 @@ CASES = {
     "a full disk": (f"{BEGUN}{FULL}\n{STAGE}exit status 1", "ran out of disk"),
     "a killed step": (f"{BEGUN}{STAGE}signal: killed", "ran out of memory"),
     "a file that is not there": (
-        "error building image: error building stage: failed to optimize instructions: failed to get files used "
-        "from context: failed to get fileinfo for /kaniko/buildcontext/data.csv: lstat "
-        "/kaniko/buildcontext/data.csv: no such file or directory",
+        f"{NO_FILE}failed to get fileinfo for {DATA}: lstat {DATA}: no such file or directory",
         "`data.csv` is not in the repository, or `.dockerignore` keeps it out.",
     ),
     "a broken Dockerfile": (
-        "error building image: parsing dockerfile: dockerfile parse error on line 3: unknown instruction: FOO",
+        "error building image: parsing dockerfile: parse error on line 3: unknown instruction: FOO",
         "The Dockerfile can't be read: line 3: unknown instruction: FOO.",
     ),
 }

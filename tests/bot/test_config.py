@@ -157,7 +157,7 @@ def test_images_that_need_no_build_are_repositories_or_prefixes() -> None:
     [
         (
             "images: [pytorch/pytorch:2.7]",
-            "c:3: images[1] is without a tag: all tags of a repository are allowed",
+            "c:3: images[1]: must be without a tag: all of a repo",
         ),
         ("images: [https://x/]", "must be a repository of images, or a prefix that ends in a slash"),
     ],

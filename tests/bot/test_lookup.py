@@ -8,7 +8,11 @@ from bot.lookup import look_up
 from bot.models import SweepRequest, UserError
 from tests.bot.sweeps import COMMIT
 
-SPACE = "command: python train.py\nobjective: {metric: loss, goal: minimize}\nparameters: {lr: {min: 0.1, max: 1}}\n"
+SPACE = """\
+command: python train.py
+objective: {metric: loss, goal: minimize}
+parameters: {lr: {min: 0.1, max: 1}}
+"""
 
 
 class Files:
