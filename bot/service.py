@@ -17,6 +17,8 @@ from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
@@ -73,7 +75,9 @@ async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end)
     async with AsyncExitStack() as stack:
-        redis = await stack.enter_async_context(Redis.from_url(settings.redis_url))
+        # Once more on a new connection: after a restart of Redis those kept open are dead. All calls bear it.
+        once_more = Retry(NoBackoff(), 1)
+        redis = await stack.enter_async_context(Redis.from_url(settings.redis_url, retry=once_more))
         probes = Probes(stop.is_set, Mask(settings.secrets()))
         stack.push_async_callback(probes.close)
         http = Http(probes)
