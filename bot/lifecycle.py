@@ -92,6 +92,15 @@ def tell_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
     return sweep.says(event, told=(*sweep.told, key))
 
 
+def trouble_over(sweep: SweepRecord) -> SweepRecord:
+    """A turn went well again; what comes next of the kind is told anew."""
+    told = tuple(key for key in sweep.told if not key.startswith(f"{EventKind.TROUBLE}/"))
+    if told == sweep.told:
+        return sweep
+    event = (Event(kind=EventKind.TROUBLE_OVER),) if sweep.thread and not sweep.phase.final else ()
+    return sweep.says(*event, told=told)
+
+
 def look_again(before: SweepRecord, after: SweepRecord, due: timedelta | None = None) -> timedelta | None:
     """When to look without being woken: at once after a step, when something is due, or as a net."""
     if after.phase.final:

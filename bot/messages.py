@@ -250,6 +250,10 @@ def _trouble(sweep: SweepRecord, happened: Event) -> str:
     return f":warning: {code(sweep.id)} can't go on for now; I keep trying. The reason:\n{why}"
 
 
+def _trouble_over(_: SweepRecord, __: Event) -> str:
+    return ":arrow_forward: The trouble is over; this sweep goes on."
+
+
 def _stuck(_: SweepRecord, happened: Event) -> str:
     force = "`kubectl delete pod NAME --grace-period=0 --force`"
     return (
@@ -329,6 +333,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.DRAINING: _draining,
     EventKind.EXTENDED: _extended,
     EventKind.TROUBLE: _trouble,
+    EventKind.TROUBLE_OVER: _trouble_over,
     EventKind.STUCK: _stuck,
     EventKind.STOPPING: _stopping,
     EventKind.SUCCEEDED: _succeeded,

@@ -169,6 +169,7 @@ class EventKind(StrEnum):
     DRAINING = "draining"
     EXTENDED = "extended"
     TROUBLE = "trouble"
+    TROUBLE_OVER = "trouble_over"
     STUCK = "stuck"
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"

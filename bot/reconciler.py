@@ -14,7 +14,16 @@ from redis.exceptions import RedisError
 from bot import durable
 from bot.chores import chores
 from bot.identity import candidates
-from bot.lifecycle import advance, fail, hear_cancels, look_again, not_extended, refuse, tell_trouble
+from bot.lifecycle import (
+    advance,
+    fail,
+    hear_cancels,
+    look_again,
+    not_extended,
+    refuse,
+    tell_trouble,
+    trouble_over,
+)
 from bot.messages import Links, event, health, parent
 from bot.models import Act, Event, EventKind, Phase, SweepRecord
 from bot.mrkdwn import code
@@ -103,6 +112,8 @@ class _Turn:
         if sweep.phase is before.phase:  # else what was seen answers the questions of another phase
             sweep = await self._act(sweep, seen)
         sweep = await self._keep(await self._redraw(await self._show_health(await self._speak(sweep))))
+        if (better := trouble_over(sweep)) != sweep:
+            sweep = await self._speak(await self._save(better))
         await self._results(sweep)
         return look_again(before, sweep, seen.look_in)
 

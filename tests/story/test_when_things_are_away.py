@@ -122,3 +122,82 @@ async def test_an_ask_for_what_never_was_is_answered(life):
     await life.store.ask("lr-no-such", Ask(act=Act.CANCEL, user=OWNER, user_name="ada"))
     await life.round(item="lr-no-such")
     assert "There is no sweep `lr-no-such`" in life.slack.whispers[0][1]
+
+
+async def test_an_api_server_away_for_a_while_is_told_once_and_so_is_its_return(life):
+    has_its_image(life)
+    await rounds(life, 8)
+    there = dict(vars(life.cluster))
+
+    async def away(*_, **__):
+        raise Unreachable("the API server does not answer")
+
+    for name in ("get", "list", "create", "merge", "delete"):
+        setattr(life.cluster, name, away)
+    before = len(life.slack.said)
+    for failures in range(8):
+        await life.round(failures)
+    vars(life.cluster).clear()
+    vars(life.cluster).update(there)
+    await rounds(life, 3)
+    new = life.slack.said[before:]
+    assert len(new) == 2
+    assert "can't go on for now" in new[0]
+    assert "goes on" in new[1]
+    await cancel(life)
+    await rounds(life, 6)
+    assert (await life.record()).phase is Phase.CANCELLED
+
+
+async def test_a_build_deleted_by_hand_is_made_again_without_a_word(life):
+    await rounds(life, 6)
+    [build] = [j for j in life.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")]
+    said = list(life.slack.said)
+    life.kubernetes.delete("Job", "sweeps", build["metadata"]["name"])
+    await rounds(life, 3)
+    [again] = [j for j in life.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")]
+    assert again["metadata"]["uid"] != build["metadata"]["uid"]
+    assert life.slack.said == said
+
+
+async def test_an_experiment_deleted_by_hand_ends_the_sweep_and_frees_its_gpus(life):
+    has_its_image(life)
+    await rounds(life, 8)
+    assert life.gpus_held()
+    life.kubernetes.delete("Experiment", "sweeps", SWEEP)
+    await rounds(life, 6)
+    assert (await life.record()).phase is Phase.FAILED
+    assert "somebody deleted the Katib experiment" in life.slack.said[-1]
+    assert life.gpus_held() == []
+
+
+async def test_a_trials_job_deleted_by_hand_is_made_again_by_katib_and_the_sweep_ends_well(life):
+    has_its_image(life)
+    await rounds(life, 8)
+    job = life.kubernetes.list("Job", "sweeps")[0]["metadata"]
+    life.kubernetes.delete("Job", "sweeps", job["name"])
+    await rounds(life, 2)
+    assert life.kubernetes.get("Job", "sweeps", job["name"])["metadata"]["uid"] != job["uid"]
+    life.story["endless"] = False
+    await rounds(life, 16)
+    assert (await life.record()).phase is Phase.SUCCEEDED
+
+
+async def test_a_record_deleted_by_hand_is_kept_again(life):
+    has_its_image(life)
+    await rounds(life, 4)
+    life.kubernetes.delete("ConfigMap", "sweeps", f"sweep-{SWEEP}")
+    await rounds(life, 5)
+    kept = durable.read(life.kubernetes.get("ConfigMap", "sweeps", f"sweep-{SWEEP}"))
+    assert kept.phase is (await life.record()).phase
+
+
+async def test_the_same_command_twice_in_a_second_is_two_sweeps_and_one_build(life):
+    second = a_sweep(delivery="trigger-2")
+    await life.store.create(lambda i: replace(second, id=i), ["lr-calm-fox"], "trigger-2")
+    for _ in range(8):
+        await life.round()
+        await life.round(item="lr-calm-fox")
+    builds = [j for j in life.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")]
+    assert len(builds) == 1
+    assert sum("already building" in text for text in life.slack.said) == 1
