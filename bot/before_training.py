@@ -1,4 +1,4 @@
-"""Signatures 1 to 12: why a first trial does not come to train. Pure.
+"""Signatures 1 to 7: why a first trial does not come to a node. Pure.
 
 Numbers and order are those of the table in `bot.signatures`. A soft one is a wait that may be nobody's fault
 and ends by itself; `tell_at` says from when on it is worth telling.
@@ -39,7 +39,7 @@ def stuck_experiment(scene: Scene) -> Diagnosis | None:
         return None
     event = scene.last("ReconcileError")
     if event and CONFLICT not in event.get("message", ""):
-        text, at = "Katib can't go on with the experiment, so no trial starts.", _again(event)
+        text, at = "Katib can't go on with the experiment, so no trial starts.", again(event)
         return scene.found("experiment", text, ADMIN, _reconciled(event), tell_at=at)
     text, at = "Katib has made no trial yet and doesn't say why.", born(scene.experiment, later=PATIENCE)
     return scene.found("no-trial", text, f"Its controller may be down. {ADMIN}", soft=True, tell_at=at)
@@ -135,124 +135,13 @@ def no_volume(scene: Scene) -> Diagnosis | None:
     return scene.found("volume", text, ADMIN, words, soft=True, tell_at=since(condition, later=PATIENCE))
 
 
-def mount(scene: Scene) -> Diagnosis | None:
-    """8. The node can't mount what the pod needs. A missing Secret may still come, so may a volume."""
-    event = scene.last("FailedMount", "FailedAttachVolume")
-    if event is None or not _being_made(scene):
-        return None
-    words, first = event.get("message", ""), said_at(event, first=True)
-    missing = re.search(r'(secret|configmap|persistentvolumeclaim)s? "([^"]+)" not found', words)
-    if missing:
-        text = f"Its node can't mount {missing[1]} `{missing[2]}`: there is none."
-        return scene.found("mount", text, ADMIN, words)
-    text = "Its node can't mount its storage."
-    if "Multi-Attach" in words:
-        text = "Its storage is still attached to another node, and only one may have it."
-    return scene.found("mount", text, ADMIN, words, soft=True, tell_at=_after(first, PATIENCE))
+def again(event: Manifest) -> datetime | None:
+    """At once when it has happened twice, else when there was time for a second try."""
+    return None if event.get("count", 1) > 1 else after(said_at(event, first=True), RETRIED)
 
 
-def sandbox(scene: Scene) -> Diagnosis | None:
-    """9. The node's network or container runtime fails; the kubelet tries on."""
-    event = scene.last("FailedCreatePodSandBox")
-    if event is None or not _being_made(scene):
-        return None
-    words, node = event.get("message", ""), scene.pod["spec"].get("nodeName", "") if scene.pod else ""
-    what = (
-        "container runtime" if "no runtime for" in words else "network" if "network" in words else "runtime"
-    )
-    text = f"Node `{node}` can't prepare the pod: its {what} is broken."
-    return scene.found("sandbox", text, ADMIN, words, tell_at=_again(event))
-
-
-def slow_start(scene: Scene) -> Diagnosis | None:
-    """8, too: nothing is known to be wrong, but the containers are still being made."""
-    if not _being_made(scene):
-        return None
-    placed = next((c for c in scene.status.get("conditions") or () if c["type"] == "PodScheduled"), None)
-    at = since(placed or {}, later=PATIENCE) or born(scene.pod, later=PATIENCE)
-    event = scene.last("Pulling")
-    text = "Its node is still pulling the image." if event else "Its node is still preparing the container."
-    mend = "A large image takes minutes on a node that has never had it."
-    return scene.found("slow-start", text, mend, (event or {}).get("message", ""), soft=True, tell_at=at)
-
-
-def device(scene: Scene) -> Diagnosis | None:
-    """10. The kubelet has refused the pod: a GPU is broken, or was taken in between."""
-    reason = scene.status.get("reason", "")
-    if reason != "UnexpectedAdmissionError" and not reason.startswith("OutOf"):
-        return None
-    node = scene.pod["spec"].get("nodeName", "") if scene.pod else ""
-    if reason.startswith("OutOf"):
-        text = f"Node `{node}` had no room left when the pod came ({reason})."
-        return scene.found("out-of", text, "The next trial lands elsewhere.", scene.status.get("message", ""))
-    text = f"Node `{node}` could not hand out its GPUs: one may be broken."
-    mend = f"The next trial may land elsewhere. {ADMIN}"
-    return scene.found("device", text, mend, scene.status.get("message", ""))
-
-
-IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
-# What the registry, or the way to it, says; the first one that is in the words counts.
-PULLS = (
-    ("toomanyrequests|Too Many Requests", "image-limit", "the registry's rate limit is reached", "wait"),
-    (
-        "unauthorized|Unauthorized|denied|authorization failed|no basic auth|may require|403 Forbidden",
-        "image-login",
-        "the registry wants a login that the node doesn't have",
-        "login",
-    ),
-    ("x509|certificate", "image-tls", "the node doesn't trust the registry's certificate", "admin"),
-    ("no such host|server misbehaving", "image-dns", "the node doesn't find the registry's name", "admin"),
-    ("not found|manifest unknown|NotFound", "image-missing", "the registry doesn't have it", "tag"),
-    ("http: server gave HTTP response", "image-tls", "the registry speaks plain HTTP, the node TLS", "admin"),
-)
-MENDS = {
-    "wait": "Kubernetes tries again by itself; a login or a mirror would lift the limit.",
-    "login": "An administrator has to give the namespace a pull secret for this registry.",
-    "tag": "If `image=` names it, check the tag; else start the sweep again, so that it is built anew.",
-    "admin": ADMIN,
-}
-
-
-def image(scene: Scene) -> Diagnosis | None:
-    """11. A first failure may pass; what the registry clearly refused, or a second failure, does not.
-
-    After the first failure a kubelet before 1.31 says only `Back-off pulling image`; its event has the cause.
-    """
-    reason, message = scene.waiting
-    if reason not in IMAGE:
-        return None
-    event = next((e for e in reversed(scene.events) if "ailed to pull" in e.get("message", "")), None)
-    words = message if "ailed to" in message or event is None else event["message"]
-    if reason in {"InvalidImageName", "ErrImageNeverPull"}:
-        why = "its name is not valid" if reason == "InvalidImageName" else "it may not be pulled there"
-        return scene.found("image-name", f"The image can't be used: {why}.", MENDS["tag"], words)
-    for pattern, key, why, mend in PULLS:
-        if re.search(pattern, words):
-            return scene.found(key, f"The node can't pull the image: {why}.", MENDS[mend], words)
-    at = _again(event) if event else _after(born(scene.pod), RETRIED)
-    text = "The node can't pull the image. Kubernetes keeps trying."
-    return scene.found("image-pull", text, ADMIN, words, tell_at=at)
-
-
-CONFIGS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
-NO_START = {"StartError", "ContainerCannotRun"}
-
-
-def config(scene: Scene) -> Diagnosis | None:
-    """12. The container can't be made, or its command is not in the image."""
-    reason, message = scene.waiting
-    if reason in CONFIGS:
-        missing = re.search(r'(secret|configmap)s? "([^"]+)" not found', message)
-        what = f"{missing[1]} `{missing[2]}` is missing" if missing else reason
-        return scene.found("config", f"The container can't start: {what}.", ADMIN, message)
-    over = scene.exit or {}
-    if over.get("reason") in NO_START:
-        text, mend = "The command could not be started in the image.", "Check `command` and the Dockerfile."
-        return scene.found("command", text, mend, over.get("message", ""))
-    if over.get("exitCode") in {126, 127}:
-        text = f"The command was not found in the image (exit code {over['exitCode']})."
-        return scene.found("command", text, "Check `command` and the Dockerfile.", scene.tail)
-    return None
+def after(at: datetime | None, seconds: float) -> datetime | None:
+    return at and at + timedelta(seconds=seconds)
 
 
 def _finished(experiment: Manifest) -> bool:
@@ -261,15 +150,6 @@ def _finished(experiment: Manifest) -> bool:
 
 def _reconciled(event: Manifest) -> str:
     return str(event.get("message", "")).removeprefix("Failed to reconcile: ")
-
-
-def _again(event: Manifest) -> datetime | None:
-    """At once when it has happened twice, else when there was time for a second try."""
-    return None if event.get("count", 1) > 1 else _after(said_at(event, first=True), RETRIED)
-
-
-def _after(at: datetime | None, seconds: float) -> datetime | None:
-    return at and at + timedelta(seconds=seconds)
 
 
 def _conditions(obj: Manifest | None) -> list[Manifest]:
@@ -337,9 +217,3 @@ def _claims(scene: Scene) -> str:
     volumes = scene.pod["spec"].get("volumes") or () if scene.pod else ()
     names = [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
     return f" `{', '.join(names)}`" if names else ""
-
-
-def _being_made(scene: Scene) -> bool:
-    placed = scene.pod is not None and bool(scene.pod["spec"].get("nodeName"))
-    fresh = scene.waiting[0] in {"", "ContainerCreating", "PodInitializing"}
-    return placed and fresh and scene.status.get("phase") == "Pending"

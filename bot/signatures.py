@@ -8,6 +8,7 @@ from datetime import datetime
 
 from bot import before_training as before
 from bot import in_training as during
+from bot import on_the_node as node
 from bot.health import Diagnosis
 from bot.scene import Scene
 
@@ -22,12 +23,12 @@ SIGNATURES: tuple[tuple[int, Callable[[Scene], Diagnosis | None]], ...] = (
     (20, during.no_collector),
     (6, before.unschedulable),
     (7, before.no_volume),
-    (8, before.mount),
-    (9, before.sandbox),
-    (8, before.slow_start),
-    (10, before.device),
-    (11, before.image),
-    (12, before.config),
+    (8, node.mount),
+    (9, node.sandbox),
+    (8, node.slow_start),
+    (10, node.device),
+    (11, node.image),
+    (12, node.config),
     (14, during.out_of_memory),
     (15, during.evicted),
     (16, during.out_of_gpu_memory),

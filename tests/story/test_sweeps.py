@@ -145,8 +145,8 @@ async def test_a_failing_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=crash")
     told = await sweep.says(":warning:", "failed", "exit code 1")
     assert "ValueError: unknown optimizer 'adamw'" in told
-    await sweep.says(":x:", "trials failed")
-    await sweep.shows("Failed", "trials failed")
+    await sweep.says(":x:", "1 trial failed")
+    await sweep.shows("Failed", "1 trial failed")
 
 
 async def test_too_many_gpus_are_told_in_the_schedulers_words(lab: Lab) -> None:
