@@ -230,3 +230,20 @@ def test_redis_keeps_what_it_is_told(objects: list[Object]) -> None:
     assert key["name"] == secret()["metadata"]["name"]
     assert key["key"] in secret()["stringData"]
     assert options["--requirepass"] == f"$({container(redis)['env'][0]['name']})"
+
+
+def test_over_http_slack_reaches_the_pods_that_answer_it_and_no_others(objects: list[Object]) -> None:
+    added = render(DEPLOY / "http")
+    wanted = one(added, "Service", "sweepbot")["spec"]["selector"]
+    policy = one(added, "NetworkPolicy", "slack-calls-sweepbot")["spec"]
+    assert policy["podSelector"]["matchLabels"] == wanted
+    reached = [
+        bot
+        for bot in bots(objects)
+        if wanted.items() <= bot["spec"]["template"]["metadata"]["labels"].items()
+    ]
+    assert {container(bot)["args"][0] for bot in reached} <= {"serve", "all"}
+    assert len(reached) == 1
+    ports = {port["name"] for port in container(reached[0])["ports"]}
+    assert one(added, "Service", "sweepbot")["spec"]["ports"][0]["targetPort"] in ports
+    assert policy["ingress"][0]["ports"][0]["port"] in ports
