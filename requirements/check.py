@@ -20,9 +20,7 @@ def compiled(name: str, options: list[str]) -> str:
         out.write_text((HERE / name).read_text())
         command = [str(UV), "pip", "compile", "--quiet", "--universal", "--python-version=3.11"]
         command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate"]
-        subprocess.run(
-            [*command, "pyproject.toml", *options, "-o", str(out)], cwd=HERE.parent, check=True
-        )
+        subprocess.run([*command, "pyproject.toml", *options, "-o", str(out)], cwd=HERE.parent, check=True)
         return out.read_text()
 
 
