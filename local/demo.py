@@ -3,12 +3,13 @@
 import argparse
 import asyncio
 import contextlib
+import html
 import re
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from local.processes import EndedError
 from local.slack.workspace import Change
 from local.world import World, world
 
@@ -21,25 +22,33 @@ PATIENCE = 600  # seconds for a whole sweep
 async def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m local demo", description=__doc__)
     parser.add_argument("--once", action="store_true", help="type one sweep and exit with its result")
-    parser.add_argument("--port", type=int, default=0, help="of the Slack page; any free one without")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="sweepbot-demo-", ignore_cleanup_errors=True) as folder:
         print(STARTING, flush=True)
-        async with world(Path(folder), port=options.port) as here:
-            await here.start_bot("serve", "work")
-            print(_welcome(here), flush=True)
-            return await _first([_watch(here), _sweep(here)] if options.once else [_watch(here)])
+        try:
+            async with world(Path(folder)) as here:
+                return await _live(here, once=options.once)
+        except EndedError as error:
+            print(error, flush=True)
+            return 1
 
 
-async def _first(works: list[Coroutine[Any, Any, int]]) -> int:
-    """The answer of whichever ends first."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+async def _live(here: World, *, once: bool) -> int:
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return done.pop().result()
-    finally:
-        for task in tasks:
-            task.cancel()
+        await here.start_bot("serve", "work")
+        print(_welcome(here), flush=True)
+        return await (_sweep(here) if once else _until(here, lambda: False))
+    except asyncio.CancelledError:
+        print("\nEnding everything ...", flush=True)
+        raise
+
+
+async def _until(here: World, done: Callable[[], bool]) -> int:
+    """Raises EndedError when meanwhile a process ends by itself."""
+    while not done():
+        here.processes.check()
+        await asyncio.sleep(0.2)
+    return 0
 
 
 def _welcome(here: World) -> str:
@@ -54,32 +63,29 @@ def _welcome(here: World) -> str:
 """
 
 
-async def _watch(here: World) -> int:
-    print(await here.processes.first_to_end(), flush=True)
-    return 1
-
-
 async def _sweep(here: World) -> int:
     """Type the sweep, print the thread as it grows; 0 only if the sweep succeeded."""
-    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    ends: list[int] = []
 
     def hear(change: Change) -> None:
-        if change["type"] != "posted" or "thread_ts" not in change["message"]:
-            return
-        text = change["message"]["text"]
-        print(_indented(text), flush=True)
-        for emoji, code in ENDS.items():
-            if text.startswith(emoji) and not ended.done():
-                ended.set_result(code)
+        if change["type"] == "posted" and "thread_ts" in change["message"]:
+            text = change["message"]["text"]
+            print(_readable(text), flush=True)
+            ends.extend(code for emoji, code in ENDS.items() if text.startswith(emoji))
 
     here.slack.listen(hear)
-    print(f"ada in #sweeps: /sweep {COMMAND}")
-    print(_indented(await here.slack.command("ada", "sweeps", "/sweep", COMMAND) or ""), flush=True)
+    print(f"Ada in #sweeps: /sweep {COMMAND}")
+    print(_readable(await here.slack.command("ada", "sweeps", "/sweep", COMMAND) or ""), flush=True)
     with contextlib.suppress(TimeoutError):
-        return await asyncio.wait_for(ended, PATIENCE)
-    print(f"The sweep did not end within {PATIENCE} s.")
-    return 1
+        await asyncio.wait_for(_until(here, lambda: bool(ends)), PATIENCE)
+    if ends != [0]:
+        print("" if ends else f"The sweep did not end within {PATIENCE} s.")
+        print(here.processes.last_lines("work"))
+    return ends[0] if ends else 1
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"  | {line}" for line in re.sub(r"<[^|>]*\|([^>]*)>", r"\1", text).splitlines())
+def _readable(text: str) -> str:
+    """Slack's mark-up taken off, an indented line each."""
+    text = re.sub(r"<[^|>]*\|([^>]*)>", r"\1", text)
+    text = html.unescape(re.sub(r"^:[a-z_]+: |```\n?|[`*]", "", text))
+    return "\n".join(f"  | {line}" for line in text.splitlines())

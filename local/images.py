@@ -164,7 +164,9 @@ def localise(text: str, rootfs: Path, mounts: Mapping[str, Path]) -> str:
 
 
 def inherited() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if INHERITED.fullmatch(key)}
+    """All that the world serves is on this machine, where no proxy would find it."""
+    here = dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1")
+    return {key: value for key, value in os.environ.items() if INHERITED.fullmatch(key)} | here
 
 
 def environment(rootfs: Path, given: Mapping[str, str], mounts: Mapping[str, Path]) -> dict[str, str]:

@@ -1,11 +1,11 @@
 """The whole world on one machine: what a Sweepbot talks to, and the environment that points it there."""
 
 import asyncio
+import os
 import shutil
-import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,11 @@ from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kubelet import Kubelet
 from local.kubernetes.store import Store
-from local.processes import Processes, answers
+from local.processes import Processes
 from local.redis import redis
 from local.slack.workspace import ADA
 
 NAMESPACE = "sweeps"
-START = 60  # seconds until a bot has to answer Slack
 NODES = {"gpu-1": 2, "gpu-2": 2}  # GPUs
 # Without its job runner the server starts at once and answers the first run in seconds, not half a minute.
 MLFLOW = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -49,23 +48,21 @@ class World:
     async def start_bot(self, *commands: str) -> None:
         for command in commands:
             await self.processes.start(command, sys.executable, "-m", "bot", command, env=self.env)
-        async with asyncio.timeout(START):
-            while not self.slack.sockets.connections:  # noqa: ASYNC110  another process connects
-                await asyncio.sleep(0.05)
+        while not self.slack.sockets.connections:
+            self.processes.check()
+            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
-async def world(
-    folder: Path, *, port: int = 0, nodes: Mapping[str, int] | None = None, mlflow: bool = True
-) -> AsyncIterator[World]:
-    """Everything but the bot itself; all of it ends with the block. `port`: of the Slack page."""
+async def world(folder: Path) -> AsyncIterator[World]:
+    """Everything but the bot itself; all of it ends with the block."""
     async with AsyncExitStack() as stack:
         for name in ("logs", "blobs", "pods", "git", "work"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         processes = Processes(folder / "logs")
         stack.push_async_callback(processes.stop_all)
         redis_url = stack.enter_context(redis(folder / "redis"))
-        chat = await slack.serve(port)
+        chat = await slack.serve()
         stack.push_async_callback(chat.close)
         images = await registry.serve(folder / "blobs")
         stack.push_async_callback(images.close)
@@ -73,8 +70,8 @@ async def world(
         stack.push_async_callback(host.close)
         for name in REPOSITORIES:
             publish(EXAMPLES / name, folder / "work" / name, folder / "git" / f"{name}.git")
-        tracking = await _mlflow(folder, processes) if mlflow else "http://127.0.0.1:9"
-        server, kubelet = await _cluster(stack, folder, images.address, nodes or NODES)
+        tracking = await _mlflow(folder, processes)
+        server, kubelet = await _cluster(stack, folder, images.address)
         env = _environment(folder, chat, host.url) | {
             "REDIS_URL": redis_url,
             "IMAGE_REGISTRY": images.address,
@@ -83,20 +80,18 @@ async def world(
         yield World(folder, env, chat, server, server.store, kubelet, processes, folder / "work")
 
 
-async def _cluster(
-    stack: AsyncExitStack, folder: Path, images: str, nodes: Mapping[str, int]
-) -> tuple[ApiServer, Kubelet]:
+async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[ApiServer, Kubelet]:
     store = Store()
     katib = Katib(store)
     for file in DEPLOYED:
         for obj in yaml.safe_load_all((ROOT / "deploy" / file).read_text()):
             store.create(obj)
-    installed.install(store, nodes)
+    installed.install(store, NODES)
     server = await serve(store)
     stack.push_async_callback(server.close)
     daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), installed.daemon)
     builtins = {**katib.builtins, **daemons}
-    kubelet = Kubelet(store, nodes, images, builtins, folder / "pods")
+    kubelet = Kubelet(store, NODES, images, builtins, folder / "pods")
     server.logs, server.metrics = kubelet.logs, kubelet.metrics
     stack.push_async_callback(kubelet.close)
     controllers = Controllers(store)
@@ -132,15 +127,12 @@ def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str
 
 
 async def _mlflow(folder: Path, processes: Processes) -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """On a port that the system gives it, which nobody else can have taken meanwhile."""
     store = f"sqlite:///{folder / 'mlflow.db'}"
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", "0"]
     command += ["--backend-store-uri", store, "--artifacts-destination", str(folder / "artifacts")]
     await processes.start("mlflow", *command, "--workers", "1", env=MLFLOW)
-    await answers(f"http://127.0.0.1:{port}/health")
-    return f"http://127.0.0.1:{port}"
+    return await processes.says("mlflow", r"running on (http://[0-9.:]+)")
 
 
 def publish(example: Path, copy: Path, bare: Path) -> None:
@@ -149,16 +141,21 @@ def publish(example: Path, copy: Path, bare: Path) -> None:
     git(copy.parent, "init", "--quiet", "--bare", "--initial-branch=main", str(bare))
     git(copy, "init", "--quiet", "--initial-branch=main")
     git(copy, "remote", "add", "origin", str(bare))
+    git(copy, "config", "user.name", "Ada Lovelace")
+    git(copy, "config", "user.email", "ada@lab.example")
     commit(copy, "Search the learning rate of a small network on the digits")
 
 
 def commit(copy: Path, message: str) -> str:
     """Commit all changes in a working copy and push its branch; returns the commit."""
     git(copy, "add", "--all")
-    git(copy, "-c", "user.name=Ada", "-c", "user.email=ada@example.com", "commit", "--quiet", "-m", message)
+    git(copy, "commit", "--quiet", "-m", message)
     git(copy, "push", "--quiet", "--set-upstream", "origin", "HEAD")
     return git(copy, "rev-parse", "HEAD").strip()
 
 
 def git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+    """With nobody's own settings: signed commits or hooks are no part of this world."""
+    env = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    command = ["git", *arguments]
+    return subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True, text=True).stdout

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,12 +11,12 @@ import aiohttp
 import pytest
 
 from local import registry
-from local.processes import Processes, answers
+from local.processes import Processes
 
 DISTRIBUTION = """
 version: 0.1
 storage: {{filesystem: {{rootdirectory: {folder}/storage}}}}
-http: {{addr: "127.0.0.1:{port}"}}
+http: {{addr: "127.0.0.1:0"}}
 {auth}
 """
 HTPASSWD = "auth: {{htpasswd: {{realm: lab, path: {file}}}}}"
@@ -37,20 +36,16 @@ async def a_registry(kind: str, folder: Path, *, password: bool = False) -> Asyn
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("Debian's docker-registry is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     auth = ""
     if password:
         (folder / "htpasswd").write_text(BOT_SECRET)
         auth = HTPASSWD.format(file=folder / "htpasswd")
     config = folder / "config.yml"
-    config.write_text(DISTRIBUTION.format(folder=folder, port=port, auth=auth))
+    config.write_text(DISTRIBUTION.format(folder=folder, auth=auth))
     processes = Processes(folder)
     try:
         await processes.start("registry", program, "serve", str(config))
-        await answers(f"http://127.0.0.1:{port}/", 20)
-        yield f"127.0.0.1:{port}"
+        yield await processes.says("registry", r"listening on (127\.0\.0\.1:\d+)")
     finally:
         await processes.stop_all()
 

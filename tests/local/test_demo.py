@@ -1,0 +1,78 @@
+"""`make demo` as a newcomer meets it: whatever ends it, nothing of it is left behind."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.story.lab import until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are found in Linux's /proc"),
+]
+
+IMPATIENT = (signal.SIGINT, signal.SIGINT, signal.SIGTERM)
+CLOSED_TERMINAL = (signal.SIGHUP,)
+
+
+class Demo:
+    """`folder` is its TMPDIR, by which all its processes are known."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder, folder.parent / "demo.log"
+
+    async def start(self) -> None:
+        env = {**os.environ, "TMPDIR": str(self.folder)}
+        command = [sys.executable, "-m", "local", "demo"]
+        with self.log.open("wb") as log:
+            self.process = await asyncio.create_subprocess_exec(*command, env=env, stdout=log, stderr=log)
+        await until(lambda: "Ctrl-C ends everything" in self.text(), "the demo is there", self.text)
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def processes(self) -> dict[int, str]:
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if f"TMPDIR={self.folder}" in (folder / "environ").read_text(errors="replace"):
+                    found[int(folder.name)] = words
+        return found
+
+
+@pytest.fixture
+async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
+    (folder := tmp_path / "tmp").mkdir()
+    demo = Demo(folder)
+    await demo.start()
+    yield demo
+    for process in demo.processes():
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("signals", [IMPATIENT, CLOSED_TERMINAL])
+async def test_nothing_is_left_behind(demo: Demo, signals: tuple[signal.Signals, ...]) -> None:
+    assert len(demo.processes()) > 4
+    for number in signals:
+        demo.process.send_signal(number)
+        await asyncio.sleep(0.1)
+    assert await demo.process.wait() == 0
+    assert demo.processes() == {}
+    assert list(demo.folder.iterdir()) == []
+    assert "Traceback" not in demo.text()
+
+
+async def test_a_process_that_ends_by_itself_is_told_with_its_last_lines(demo: Demo) -> None:
+    [worker] = [number for number, words in demo.processes().items() if words.endswith("-m bot work ")]
+    os.kill(worker, signal.SIGKILL)
+    assert await demo.process.wait() == 1
+    assert re.search(r"^work ended with exit code -9\.\nwork: ", demo.text(), re.MULTILINE)
+    assert demo.processes() == {}
