@@ -31,8 +31,9 @@ lock: .venv/ready  ## resolve pyproject.toml again into requirements/
 .venv/ready: requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Sweepbot needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.11" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing the locked packages into .venv ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.txt
+	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.txt
 	@touch $@
 
 clean:
