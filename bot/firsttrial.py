@@ -60,7 +60,8 @@ def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
         parameters=found.parameters,
         lasting=found.lasting,
     )
-    return replace(sweep, health=health)
+    first = () if shown else (Event(kind=EventKind.HEALTH),)
+    return sweep.says(*first, health=health)
 
 
 def _mood(found: Diagnosis) -> Mood:

@@ -12,7 +12,7 @@ from typing import Any
 
 from bot.hints import counted
 from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result, SweepRecord
-from bot.mrkdwn import block, code, link, mention, plain
+from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, plain
 from bot.planning import command_line
 
 CANCEL = "cancel_sweep"  # the button's action_id
@@ -311,7 +311,18 @@ def health(state: Health) -> Message:
     lines += [f":wrench: {plain(state.mend)}"] if state.mend else []
     lines += [f"The trial's parameters: {_flags(state.parameters)}"] if state.parameters else []
     lines += ["Its last lines:"] if state.mood is Mood.FAILED and state.detail else []
-    return Message(text="\n".join([*lines, block(state.detail)]).strip())
+    return Message(text="\n".join([*lines, block(_end(state.detail))]).strip())
+
+
+def _end(text: str) -> str:
+    """As much of a log's end as fits an edit, for which Slack takes 4,000 characters."""
+    while len(plain(text)) > CODE_LIMIT:
+        text = text.partition("\n")[2] or text[len(text) // 2 :]
+    return text
+
+
+def _health(sweep: SweepRecord, _: Event) -> str:
+    return health(sweep.health).text if sweep.health else ""
 
 
 EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
@@ -327,6 +338,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.SUBMIT_REFUSED: _submit_refused,
     EventKind.SUBMITTED: _submitted,
     EventKind.FIRST_TRIAL_RUNNING: _first_running,
+    EventKind.HEALTH: _health,
     EventKind.TRIAL_FAILED: _trial_failed,
     EventKind.BETTER: _better,
     EventKind.TRIAL_KILLED: _trial_killed,

@@ -163,6 +163,7 @@ class EventKind(StrEnum):
     SUBMIT_REFUSED = "submit_refused"
     SUBMITTED = "submitted"
     FIRST_TRIAL_RUNNING = "first_trial_running"
+    HEALTH = "health"  # of the first trials: posted once, then edited
     TRIAL_FAILED = "trial_failed"
     BETTER = "better"
     TRIAL_KILLED = "trial_killed"

@@ -243,31 +243,30 @@ class _Turn:
 
     async def _speak(self, sweep: SweepRecord) -> SweepRecord:
         while sweep.unsaid:
+            said, posted = sweep.unsaid[0], ""
             try:
-                await self._say(sweep, sweep.unsaid[0])
+                posted = await self._say(sweep, said)
             except (NotInChannel, NotTaken) as error:
-                log.warning(
-                    "a message of %s can't be delivered (%s): %s", sweep.id, error, sweep.unsaid[0].kind
-                )
-            sweep = await self._save(replace(sweep, unsaid=sweep.unsaid[1:]))
+                log.warning("a message of %s can't be delivered (%s): %s", sweep.id, error, said.kind)
+            sweep = replace(sweep, unsaid=sweep.unsaid[1:])
+            if said.kind is EventKind.HEALTH and sweep.health:
+                sweep = replace(sweep, health_ts=posted, health_shown=health(sweep.health).fingerprint)
+            sweep = await self._save(sweep)
         return sweep
 
     async def _show_health(self, sweep: SweepRecord) -> SweepRecord:
-        """Posted once, then edited; a death in between posts it twice, and only the second one is edited."""
-        message = health(sweep.health) if sweep.health and sweep.thread else None
-        if message is None or sweep.thread is None or message.fingerprint == sweep.health_shown:
+        """Posted as an event, then edited; a death in between posts it again, and then that one is edited."""
+        message = health(sweep.health) if sweep.health and sweep.health_ts else None
+        if not message or not sweep.health_ts or message.fingerprint == sweep.health_shown:
             return sweep
-        ts, slack, channel = sweep.health_ts, self.outside.slack, sweep.asker.channel
         try:
-            if ts:
-                await slack.redraw(channel, ts, message)
-            else:
-                ts = await slack.say(channel, sweep.thread, message.text)
+            await self.outside.slack.redraw(sweep.asker.channel, sweep.health_ts, message)
         except (NotInChannel, NotTaken) as error:
-            log.warning("the health of %s can't be told: %s", sweep.id, error)
-        return await self._save(replace(sweep, health_ts=ts, health_shown=message.fingerprint))
+            log.warning("the health of %s can't be shown: %s", sweep.id, error)
+        return await self._save(replace(sweep, health_shown=message.fingerprint))
 
-    async def _say(self, sweep: SweepRecord, happened: Event) -> None:
+    async def _say(self, sweep: SweepRecord, happened: Event) -> str:
+        """The ts of what was posted in the thread."""
         text = event(sweep, happened)
         if happened.to_user:
             await self.outside.slack.whisper(happened.to_user, text, happened.response_url)
@@ -275,7 +274,8 @@ class _Turn:
             name = f"{happened.pod}.log"
             await self.outside.slack.share(sweep.asker.channel, sweep.thread, text, name, log)
         elif sweep.thread:
-            await self.outside.slack.say(sweep.asker.channel, sweep.thread, text)
+            return await self.outside.slack.say(sweep.asker.channel, sweep.thread, text)
+        return ""
 
     async def _whole_log(self, sweep: SweepRecord, pod: str) -> str:
         return await self.outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG)

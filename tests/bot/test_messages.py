@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from bot.messages import EVENTS, Links, event, parent
-from bot.models import Event, EventKind, Phase, Progress, Result
+from bot.messages import EVENTS, Links, event, health, parent
+from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result
 from bot.mrkdwn import CODE_LIMIT, block, code, link, plain
 from local.slack.limits import complaints
 from tests.bot.sweeps import OWNER, PLAN, REQUEST, a_sweep
 
 BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})
 BUSY = Progress(running=2, waiting=1, succeeded=1, failed=1, best=BEST)
+ILL = Health(mood=Mood.WAITING, key="unschedulable", text="No room.", mend="Wait.", detail="0/2", trial="t1")
 RUNNING = a_sweep(Phase.RUNNING, submitted=True, progress=BUSY)
 NASTY = "<!channel> <@U1> *x* `y` ```z``` & \u202eevil 🚀"
 
@@ -69,9 +70,17 @@ def test_the_fingerprint_changes_with_what_is_shown_only():
 @pytest.mark.parametrize("kind", EventKind)
 def test_every_event_has_words_without_holes(kind):
     happened = Event(kind=kind, text="why", detail="log", trial="t1", result=BEST, seconds=41.7)
-    text = event(RUNNING, happened)
+    text = event(replace(RUNNING, health=ILL), happened)
     assert text
     assert "None" not in text
+
+
+@pytest.mark.parametrize("mood", Mood)
+def test_the_health_of_first_trials_is_told_in_a_message_that_can_be_edited(mood):
+    """Slack takes 4,000 characters in an edit."""
+    text = health(replace(ILL, mood=mood, detail="<" * 9000)).text
+    assert "No room." in text
+    assert len(text) < 4000
 
 
 def test_every_kind_of_event_is_known():
