@@ -82,11 +82,16 @@ CAUSES = (
 
 def explain(log: str, job: Job, pod: Pod | None) -> Diagnosis:
     """The failing instruction, the cause and what to do, then the last lines."""
-    lines = COLOUR.sub("", log).splitlines()
+    lines = plain_log(log).splitlines()
     cause = _from_outside(job, pod) or _from_log(lines) or _at_least(job, pod)
     step = _step(lines)
     text = f"`{step[:200]}` failed. {cause}" if step else cause
     return Diagnosis(key="build", text=text, detail=_tail(lines))
+
+
+def plain_log(log: str) -> str:
+    """Without a terminal's colours, which Kaniko writes wherever it runs."""
+    return COLOUR.sub("", log)
 
 
 def _from_outside(job: Job, pod: Pod | None) -> str:

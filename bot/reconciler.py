@@ -12,6 +12,7 @@ from datetime import timedelta
 from redis.exceptions import RedisError
 
 from bot import durable
+from bot.buildlog import plain_log
 from bot.chores import chores
 from bot.identity import candidates
 from bot.lifecycle import (
@@ -278,7 +279,7 @@ class _Turn:
         return ""
 
     async def _whole_log(self, sweep: SweepRecord, pod: str) -> str:
-        return await self.outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG)
+        return plain_log(await self.outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG))
 
     async def _redraw(self, sweep: SweepRecord) -> SweepRecord:
         if sweep.thread is None or sweep.phase is Phase.REFUSED:
