@@ -18,7 +18,7 @@ NOISE = re.compile(r"^(?:(?:INFO|WARN)\[\d+\]|Usage:|  executor|$)")
 MEMORY = "It ran out of memory (a build gets 8 GiB) and was killed. Split the RUN that installs into several."
 DISK = "It ran out of disk (a build gets 60 GiB). Leave caches out (`--no-cache-dir`), or install less."
 
-# What is found in the log -> what it means and what to do. The first that fits; {} is what it had in brackets.
+# What is found in the log -> what it means, and what to do. The first that fits; {} is the group in it.
 CAUSES = (
     (
         r"resolving source context: .*reference not found",
