@@ -13,7 +13,7 @@ from bot.scene import Scene, born, said_at, since
 from k8s.objects import GPU, Manifest, true_conditions
 
 ADMIN = "An administrator has to look at it."
-PATIENCE = 60.0  # seconds a wait may last before it is told
+PATIENCE = 55.0  # seconds a wait may last before it is told, which takes some of the minute, too
 RETRIED = 10.0  # seconds in which a controller, or a node, mends by itself what fails at first
 CONFLICT = "the object has been modified"  # of two writers one is told so, and tries again
 

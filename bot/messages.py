@@ -32,7 +32,7 @@ PHASES = {
 
 MOODS = {
     Mood.WAITING: ":hourglass: The first trial isn't running yet.",
-    Mood.TROUBLED: ":warning: The first trial can't do well as it is.",
+    Mood.TROUBLED: ":warning: Something is wrong with the first trial.",
     Mood.FAILED: ":warning: Trial {trial} failed.",
 }
 
