@@ -129,7 +129,7 @@ class _Kitchen:
         text = f"FROM {base}\n{SETUP}" + "\n".join([*lines, f"RUN cd /opt/project && {install}", ENVIRONMENT])
         contents = [part for path in copies for part in (path, self.files[path])]
         steps.append(_step(Role.DEPENDENCIES, text, ".git\n", *contents))
-        steps.append(_step(Role.CODE, CODE, self._ignore()))
+        steps.append(_step(Role.CODE, CODE, self._ignore("uv.lock")))  # long, and of use to nobody there
         return Recipe(steps=tuple(steps), words=f"from `{source}`")
 
     def _heavy(self, heavy: Pins) -> Step:
@@ -146,9 +146,9 @@ class _Kitchen:
         step = _step(Role.IMAGE, text, self._ignore())
         return Recipe(steps=(step,), words=f"from `{source}`, installed in one Job: {why}")
 
-    def _ignore(self) -> str:
+    def _ignore(self, *more: str) -> str:
         own = self.files.get(".dockerignore", "").splitlines()
-        return "\n".join([*IGNORED, *own, ".git", ""])
+        return "\n".join([*IGNORED, *more, *own, ".git", ""])
 
 
 def _step(role: Role, dockerfile: str, ignore: str, *contents: str) -> Step:

@@ -230,7 +230,15 @@ def test_files_that_files_name():
 
 def test_ignore_files_are_merged_and_git_never_comes_back():
     *_, code = made({**UV, ".dockerignore": "data\n!.git\n"}).steps
-    assert code.ignore.splitlines() == ["**/__pycache__", "**/*.pyc", ".venv", "data", "!.git", ".git"]
+    assert code.ignore.splitlines() == [
+        "**/__pycache__",
+        "**/*.pyc",
+        ".venv",
+        "uv.lock",
+        "data",
+        "!.git",
+        ".git",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,15 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bench import distribution
 from local import registry
 from local.processes import Processes
 
-DISTRIBUTION = """
-version: 0.1
-storage: {{filesystem: {{rootdirectory: {folder}/storage}}}}
-http: {{addr: "127.0.0.1:0"}}
-{auth}
-"""
 HTPASSWD = "auth: {{htpasswd: {{realm: lab, path: {file}}}}}"
 # bot:secret, as `htpasswd -B` writes it
 BOT_SECRET = "bot:$2b$05$ls5sfm2tqENb9ZYO4WkQhuXrwddUrQZjE9TBHZM/LM8Ug.CJMLzBW\n"
@@ -33,19 +27,15 @@ async def a_registry(kind: str, folder: Path, *, password: bool = False) -> Asyn
         yield server.address
         await server.close()
         return
-    program = shutil.which("docker-registry")
-    if program is None:
+    if not distribution.is_installed():
         pytest.skip("Debian's docker-registry is not installed")
     auth = ""
     if password:
         (folder / "htpasswd").write_text(BOT_SECRET)
         auth = HTPASSWD.format(file=folder / "htpasswd")
-    config = folder / "config.yml"
-    config.write_text(DISTRIBUTION.format(folder=folder, auth=auth))
     processes = Processes(folder)
     try:
-        await processes.start("registry", program, "serve", str(config))
-        yield await processes.says("registry", r"listening on (127\.0\.0\.1:\d+)")
+        yield await distribution.start(folder, processes, auth)
     finally:
         await processes.stop_all()
 

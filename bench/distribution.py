@@ -1,0 +1,32 @@
+"""A real registry to try things on: Debian's docker-registry, where it is installed."""
+
+import shutil
+import socket
+from pathlib import Path
+
+from local.processes import Processes
+
+PROGRAM = "docker-registry"
+CONFIG = """
+version: 0.1
+log: {{level: info}}
+storage: {{filesystem: {{rootdirectory: {folder}/images}}}}
+http: {{addr: "{address}"}}
+{more}
+"""
+
+
+def is_installed() -> bool:
+    return shutil.which(PROGRAM) is not None
+
+
+async def start(folder: Path, processes: Processes, more: str = "") -> str:
+    """Its host and port. `more`: of its configuration."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    config = folder / "registry.yml"
+    config.write_text(CONFIG.format(folder=folder, address=address, more=more))
+    await processes.start(PROGRAM, PROGRAM, "serve", str(config))
+    await processes.says(PROGRAM, "(listening on)")
+    return address

@@ -1,0 +1,22 @@
+"""What builds cost, by counting: the promises that do not depend on a machine."""
+
+import pytest
+
+from bench import distribution
+from bench.builds import measure
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["local", "distribution"])
+async def test_a_change_of_code_costs_next_to_nothing(tmp_path, real):
+    if real and not distribution.is_installed():
+        pytest.skip("Debian's docker-registry is not installed")
+    first, same, code, dependencies = await measure(tmp_path, real=real)
+    assert (first.jobs, first.pushed > 1_000_000) == (2, True)
+    assert (same.jobs, same.requests, same.pushed, same.pulled) == (0, 1, 0, 0)
+    assert code.jobs == 1
+    assert code.pushed <= 2 * code.changed + 10_000
+    assert code.pulled <= 10_000, "two manifests and two configs, no layer"
+    assert code.requests <= 25
+    assert dependencies.jobs == 2

@@ -1,0 +1,89 @@
+"""Dependencies and code, in memory: what is asked for, in which order, and what if somebody cleans up."""
+
+import pytest
+
+from bot.models import Phase
+from tests.story.life import Clock, Life
+from tests.story.test_any_crash import HEAVY, UV
+
+
+@pytest.fixture
+def life(redis):
+    return lambda **story: Life(redis, Clock(None), **story)
+
+
+def jobs(one):
+    return {job["metadata"]["name"].split("-0123")[0] for job in one.kubernetes.list("Job", "sweeps")}
+
+
+def told(one, words):
+    return [text for text in one.slack.said if words in text]
+
+
+async def until_phase(one, phase, most=20):
+    for _ in range(most):
+        await one.round()
+        if (await one.record()).phase is phase:
+            return
+    pytest.fail(f"still {(await one.record()).phase}")
+
+
+async def test_both_are_built_at_once_and_then_put_together(life):
+    one = life(files=UV)
+    async with one.started():
+        await until_phase(one, Phase.BUILDING)
+        await one.round()
+        assert len(jobs(one)) == 2
+        await until_phase(one, Phase.PROVING)
+    assert told(one, "Building `01234567` from `uv.lock`: dependencies and code.")
+    assert told(one, "dependencies built in")
+    assert told(one, "code built in")
+
+
+async def test_what_dependencies_are_made_of_comes_before_them_and_code_waits_for_neither(life):
+    one = life(files=HEAVY)
+    async with one.started():
+        await until_phase(one, Phase.BUILDING)
+        await one.round()
+        assert sorted(name.split("-")[1] for name in jobs(one)) == ["digits", "heavy"]
+        await until_phase(one, Phase.PROVING)
+    assert told(one, "heavy packages built in")
+
+
+async def test_dependencies_that_are_there_are_reused_without_asking_for_what_they_are_made_of(life):
+    one = life(files=HEAVY)
+    asked = []
+    async with one.started():
+        await until_phase(one, Phase.BUILDING)
+        (build,) = [b for b in (await one.record()).plan.builds if b.needs]
+        one.registry.images[f"{build.repository}:{build.tag}"] = "sha256:there"
+        ask = one.registry.digest
+
+        async def listen(repository, tag):
+            asked.append(tag)
+            return await ask(repository, tag)
+
+        one.registry.digest = listen
+        await until_phase(one, Phase.PROVING)
+        assert {name.split("-")[1] for name in jobs(one) if name.startswith("build")} == {"digits"}
+    assert told(one, "code; heavy packages and dependencies reused")
+    assert told(one, "Image ready: heavy packages and dependencies reused, code built in")
+    assert not [tag for tag in asked if tag.startswith("heavy-")]
+
+
+async def test_dependencies_deleted_just_before_they_are_needed_are_built_again(life):
+    one = life(files=UV)
+    compose = one.registry.compose
+
+    async def vanish(to, below, above):
+        one.registry.compose = compose
+        del one.registry.images[str(below)]
+        for job in one.kubernetes.list("Job", "sweeps"):
+            if "deps" in job["metadata"]["name"]:  # its hour is over, too
+                one.kubernetes.delete("Job", "sweeps", job["metadata"]["name"])
+        return await compose(to, below, above)
+
+    async with one.started():
+        one.registry.compose = vanish
+        await until_phase(one, Phase.PROVING, most=30)
+    assert one.registry.compose == compose
