@@ -23,7 +23,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bot import judge_services as judge
 from bot.config import Config
 from bot.findings import Finding, broken, ok, warning
-from bot.git import Git, GitUnavailable
+from bot.git import Git, GitUnavailable, logins
 from bot.models import UserError
 from bot.settings import Settings
 from k8s.registry import Registry, RegistryError
@@ -103,11 +103,17 @@ async def _registry(one: Installation) -> list[Finding]:
     if first:
         mend = f"set IMAGE_REGISTRY_PLAIN_HTTP={'false' if plain else 'true'}"
         return [broken("registry", f"{named} answers over {schemes[1]}, not {schemes[0]}", mend)]
-    registry = Registry(host, insecure=plain)
+    registry = Registry(host, insecure=plain, credentials=one.settings.own_login())
     try:
         await registry.digest("sweepbot/doctor", "none")
     except RegistryError as error:
-        return [broken("registry", str(error), "let the bot read without a login, at least from its network")]
+        return [
+            broken(
+                "registry",
+                str(error),
+                "is its login in the file that REGISTRY_AUTH_FILE names, or may all read?",
+            )
+        ]
     finally:
         await registry.close()
     return [ok("registry", f"{named} answers over {schemes[0]}")]
@@ -124,7 +130,7 @@ async def _registry_answers(url: str) -> str:
 
 async def _git(one: Installation) -> list[Finding]:
     with tempfile.TemporaryDirectory() as folder:
-        git = Git(Path(folder), timeout=2 * SHORT)
+        git = Git(Path(folder), logins(one.config, os.environ), timeout=2 * SHORT)
         repositories = one.config.repositories
         return list(await asyncio.gather(*(_repository(git, r.name, r.url) for r in repositories)))
 

@@ -163,7 +163,7 @@ async def workers(process: Process) -> None:
         registry = Registry(
             settings.registry_api,
             insecure=settings.image_registry_plain_http,
-            credentials=settings.login(settings.registry_api) or settings.login(settings.image_registry),
+            credentials=settings.own_login(),
         )
         stack.push_async_callback(registry.close)
         web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)

@@ -194,6 +194,10 @@ class Settings(PlanSettings):
         except (OSError, ValueError) as error:
             raise UserError(f"REGISTRY_AUTH_FILE: {self.registry_auth_file} {error}.") from None
 
+    def own_login(self) -> tuple[str, str] | None:
+        """At the registry that images are built for, by whichever of its names the file has."""
+        return self.login(self.registry_api) or self.login(self.image_registry)
+
     def slack_secret(self) -> str:
         """What opens Slack's door, which only `serve` needs. Raises UserError when it is not set."""
         name = "slack_signing_secret" if self.slack_mode == "http" else "slack_app_token"
