@@ -82,11 +82,11 @@ async def test_the_second_sweep_of_a_commit_reuses_its_image(lab: Lab) -> None:
 async def test_two_sweeps_of_one_commit_share_one_build(lab: Lab) -> None:
     commit = lab.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=3)}, branch="shared-build")
     first = await lab.sweep("branch=shared-build space=tiny", "ada")
-    await first.says("Building the image")
+    await first.says(":package: Building")
     second = await lab.sweep("branch=shared-build space=tiny", "grace")
     await second.says("Another sweep is already building")
     for sweep in (first, second):
-        await sweep.says("Image built in")
+        await sweep.says("built in")
         await sweep.says(":tada:")
     assert len(lab.builds(commit)) == 1
 
@@ -134,7 +134,7 @@ async def test_a_failing_build_shows_what_failed(lab: Lab) -> None:
     broken = "FROM python:3.11-slim\nWORKDIR /app\nRUN echo looking for a compiler && gcc-99 --version\n"
     lab.commit("Need a compiler", {"Dockerfile": broken}, branch="broken-build")
     sweep = await lab.sweep("branch=broken-build space=tiny")
-    told = await sweep.says(":x:", "could not be built. Its last lines")
+    told = await sweep.says(":x:", "could not be built", "Its last lines")
     for words in ("looking for a compiler", "gcc-99", "exit status 127"):
         assert words in told
     await sweep.shows("Failed: the image could not be built")
