@@ -126,7 +126,7 @@ def test_the_whole_experiment():
                                     }
                                 ],
                                 "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
-                            }
+                            },
                         },
                     },
                 },
