@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.hints import counted
-from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result, SweepRecord
+from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result, Role, SweepRecord
 from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, plain
 from bot.planning import command_line
 
@@ -171,6 +171,8 @@ def event(sweep: SweepRecord, happened: Event) -> str:
 
 def _build_started(sweep: SweepRecord, happened: Event) -> str:
     recipe = f" {plain(sweep.plan.recipe)}" if sweep.plan else ""
+    if happened.text == Role.IMAGE:
+        return f":package: Building the image of {_commit(sweep)}{recipe}."
     return f":package: Building {_commit(sweep)}{recipe}: {plain(happened.text)}."
 
 
@@ -192,7 +194,12 @@ def _build_waiting(_: SweepRecord, happened: Event) -> str:
 
 
 def _build_done(_: SweepRecord, happened: Event) -> str:
-    return f":package: Image ready: {plain(happened.text)}."
+    made = plain(happened.text)
+    return (
+        f":package: {made.capitalize()}."
+        if made.startswith(Role.IMAGE)
+        else f":package: Image ready: {made}."
+    )
 
 
 def _build_failed(sweep: SweepRecord, happened: Event) -> str:

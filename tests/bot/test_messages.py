@@ -109,6 +109,23 @@ def test_a_refusal_names_each_place_on_its_own_line():
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (EventKind.BUILD_STARTED, "image", "Building the image of `01234567` from `Dockerfile`."),
+        (EventKind.BUILD_STARTED, "code; dependencies reused", ": code; dependencies reused."),
+        (EventKind.BUILD_DONE, "image built in 3 s", "Image built in 3 s."),
+        (
+            EventKind.BUILD_DONE,
+            "dependencies reused, code built in 1 s",
+            "Image ready: dependencies reused, ",
+        ),
+    ],
+)
+def test_one_image_is_told_in_fewer_words_than_its_parts(kind, text, said):
+    assert said in event(RUNNING, Event(kind=kind, text=text))
+
+
 def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
     nasty = replace(
         RUNNING,

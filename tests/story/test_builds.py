@@ -82,8 +82,8 @@ async def test_a_repository_without_a_dockerfile_runs_and_a_change_of_code_is_a_
 
 async def test_a_dockerfile_is_built_in_one_job_and_the_image_used_by_others_as_it_is(lab):
     first = await lab.sweep("repo=digits branch=main space=tiny trials=1")
-    await first.says("Building", "from `Dockerfile`: image.")
-    await first.says("Image ready: image built in")
+    await first.says("Building the image of", "from `Dockerfile`.")
+    await first.says("Image built in")
     await first.says(":tada:")
     (pod,) = [p for p in first.objects("Pod") if "katib.kubeflow.org/trial" in p["metadata"]["labels"]]
     image = next(c["image"] for c in pod["spec"]["containers"] if "@sha256" in c["image"])
