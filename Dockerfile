@@ -11,7 +11,8 @@ WORKDIR /app
 COPY bot bot
 COPY handlers handlers
 COPY k8s k8s
-RUN python -m compileall -q .
+RUN python -m compileall -q . \
+    && printf '#!/bin/sh\nexec python -m bot "$@"\n' > /opt/venv/bin/sweepbot && chmod 755 /opt/venv/bin/sweepbot
 
 FROM ${PYTHON}
 RUN apt-get update \
@@ -21,8 +22,8 @@ RUN apt-get update \
     && rm -rf /usr/local/lib/python3.11/ensurepip
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
-ENV PATH=/opt/venv/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PATH=/opt/venv/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONPATH=/app
 WORKDIR /app
 USER 10001:10001
 EXPOSE 8080
-ENTRYPOINT ["python", "-m", "bot"]
+ENTRYPOINT ["sweepbot"]

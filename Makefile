@@ -34,6 +34,8 @@ lock: .venv/ready  ## resolve pyproject.toml again into requirements/
 	@echo "Installing the locked packages into .venv ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.txt
+	@printf '#!/bin/sh\nPYTHONPATH="%s" exec "%s/python" -m bot "$$@"\n' '$(CURDIR)' '$(CURDIR)/$(BIN)' > $(BIN)/sweepbot
+	@chmod +x $(BIN)/sweepbot
 	@touch $@
 
 clean:
