@@ -328,7 +328,10 @@ async def test_a_namespace_that_does_not_exist(here):
 async def test_a_missing_scope_is_named(here, monkeypatch):
     monkeypatch.setattr("local.slack.webapi.SCOPES", "commands")
     [finding] = await here.examined()
-    assert (finding.check, finding.found) == ("Slack scopes", "the bot token lacks chat:write and files:write")
+    assert (finding.check, finding.found) == (
+        "Slack scopes",
+        "the bot token lacks chat:write and files:write",
+    )
 
 
 async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_calls_nothing_broken(here):
