@@ -40,7 +40,8 @@ class Results:
             log.warning("MLflow does not answer; sweeps go on without a link: %s", error)
             self._not_before = monotonic() + PAUSE
             return None
-        return f"{self._ui}/#/experiments/{number}"
+        # Its runs by name: without these words MLflow 3 opens on a page about language models' traces.
+        return f"{self._ui}/#/experiments/{number}/runs?workflowType=machine_learning"
 
     def _experiment(self, name: str, tags: dict[str, str]) -> str:
         os.environ.update(PATIENCE)

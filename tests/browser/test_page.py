@@ -79,6 +79,18 @@ async def test_a_mistake_is_shown_to_nobody_else(opened: Opened) -> None:
     assert await messages(grace, "Did you mean main?").count() == 0
 
 
+async def test_the_link_to_mlflow_opens_the_runs_by_the_names_of_their_trials(
+    opened: Opened, lab: Lab
+) -> None:
+    page = await opened("ada")
+    sweep = await lab.sweep('branch=main space=lr trials=1 cmd="python train.py --epochs=1"')
+    await sweep.says(":tada:")
+    async with page.context.expect_page() as tab:
+        await messages(page, f"{sweep.id} ·").get_by_role("link", name="MLflow runs").click()
+    [trial] = sweep.objects("Trial")
+    await expect((await tab.value).get_by_role("link", name=trial["metadata"]["name"])).to_be_visible()
+
+
 async def test_no_mark_up_is_left_to_be_read(opened: Opened) -> None:
     """After all that was said above: no emoji by its name, no link or mention in brackets."""
     page = await opened("ada")

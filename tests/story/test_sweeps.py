@@ -54,7 +54,7 @@ async def test_a_sweep_ends_with_a_command_line_that_really_trains(lab: Lab, tmp
 async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
     """The parent's link opens the experiment; its runs are named after trials and say whose they are."""
     [(server, experiment)] = re.findall(
-        r"<(http://[^|/]+)/#/experiments/(\d+)\|MLflow", shown(sweep.parent())
+        r"<(http://[^|/]+)/#/experiments/(\d+)/runs\S*\|MLflow", shown(sweep.parent())
     )
     async with aiohttp.ClientSession() as session:
         search = f"{server}/api/2.0/mlflow/runs/search"
