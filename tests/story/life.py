@@ -288,6 +288,8 @@ class Life:
     def _ends(self, labels) -> bool:
         """`patient`: not before what was asked is some rounds old; `one_ends`: the others never."""
         self.rounds_since += not self.acts
+        if self.story.get("endless") == "trainings":
+            return BUILD_LABEL in labels
         if self.story.get("one_ends"):
             trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial", "sweeps")]
             return labels.get("katib.kubeflow.org/trial") == min(trials)
