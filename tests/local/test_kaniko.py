@@ -174,3 +174,37 @@ async def test_a_dockerfile_beside_the_context_with_its_own_ignore_file(kaniko, 
         ".dockerignore",
         "train.py",
     ]
+
+
+async def test_a_private_repository_wants_the_login_of_the_environment(kaniko, origin, tmp_path, monkeypatch):
+    commit = origin.commit({"Dockerfile": FROM_SCRATCH})
+    (origin.bare / "password").write_text("bot:secret")
+    ended = await kaniko(commit)
+    assert ended.said.startswith("Error: error resolving source context: authentication required")
+    monkeypatch.setenv("GIT_USERNAME", "bot")
+    monkeypatch.setenv("GIT_PASSWORD", "secret")
+    assert (await kaniko(commit)).code == 0
+
+
+async def test_submodules_come_when_they_are_asked_for(kaniko, origin, git_host, images, tmp_path):
+    library = origin.bare.parent / "library.git"
+    origin.git("clone", "-q", "--bare", str(origin.bare), str(library))
+    origin.commit({"Dockerfile": FROM_SCRATCH, "own.txt": ""})
+    origin.git("push", "-q", str(library), "main")
+    add = ("submodule", "add", "-q", f"{git_host.url}/team/library.git", "lib")
+    await asyncio.to_thread(origin.git, *add)
+    commit = origin.commit({})
+    for flags, there in (((), False), (("--git=recurse-submodules=true",), True)):
+        assert (await kaniko(commit, *flags)).code == 0
+        place = tmp_path / f"rootfs{there}"
+        await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", place, images.address)
+        assert (place / "app/lib/own.txt").exists() == there
+
+
+async def test_a_registry_that_refuses_stops_the_build_before_it_begins(kaniko, origin, tmp_path):
+    commit = origin.commit({"Dockerfile": FROM_SCRATCH})
+    assert (await kaniko(commit)).code == 0
+    (tmp_path / "registry/repositories/code/read-only").touch()
+    ended = await kaniko(commit)
+    assert ended.code == 1
+    assert ended.said.startswith("error checking push permissions")
