@@ -221,9 +221,9 @@ def test_what_needs_the_repository_itself(line, local):
 
 def test_files_that_files_name():
     text = (
-        "-r base.txt\n--requirement ../shared/b.txt\n-cpins.txt\n--constraint=c.txt\nnumpy -r\n# -r no.txt\n"
+        "-r base.txt\n--requirement ../common/b.txt\n-cpins.txt\n--constraint=c.txt\nnumpy -r\n# -r no.txt\n"
     )
-    assert pointers("req/train.txt", text) == ["req/base.txt", "shared/b.txt", "req/pins.txt", "req/c.txt"]
+    assert pointers("req/train.txt", text) == ["req/base.txt", "common/b.txt", "req/pins.txt", "req/c.txt"]
     with pytest.raises(UserError, match="outside of the repository"):
         pointers("requirements.txt", "-r ../../etc/passwd")
 
