@@ -22,8 +22,8 @@ RUN apt-get update \
     && rm -rf /usr/local/lib/python3.11/ensurepip
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
-ENV PATH=/opt/venv/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONPATH=/app
+ENV PATH=/opt/venv/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /app
 USER 10001:10001
 EXPOSE 8080
-ENTRYPOINT ["sweepbot"]
+ENTRYPOINT ["python", "-m", "bot"]
