@@ -20,6 +20,14 @@ class UserError(Exception):
     """Something the person can mend; the text is a sentence for them: what is wrong, where, what to do."""
 
 
+class Notify(StrEnum):
+    """Where the owner is told of a first trial that failed and of the end; the thread tells everything anyway."""
+
+    CHANNEL = "channel"  # by name, and for the whole channel to see
+    DM = "dm"
+    NONE = "none"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepRequest:
     """What was asked for. None: not said, so the space file or the configuration decides."""
@@ -33,6 +41,7 @@ class SweepRequest:
     trials: int | None = None
     name: str | None = None
     cmd: str | None = None
+    notify: Notify = Notify.CHANNEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +208,8 @@ class Event:
     by: str = ""  # Slack user id of who wanted it
     to_user: str = ""  # privately, to this Slack user id
     response_url: str = ""
+    in_thread: bool = False  # privately, but where the sweep's thread is
+    more: int = 0  # earlier ones of its kind that it stands for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +249,7 @@ class Health:
     trial: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
     lasting: bool = False  # a fact, which no later state takes back
+    more: int = 0  # other trials that failed the same way
 
 
 class Act(StrEnum):
@@ -247,7 +259,18 @@ class Act(StrEnum):
     DRAIN = "drain"  # start no more trials, let the running ones end
     KILL = "end a trial of"
     EXTEND = "extend"
+    LAUNCH = "launch"
+    RERUN = "rerun"  # the same request as another sweep
+    STATUS = "look at"
+    LOGS = "read the logs of"
+    RESULTS = "see the results of"
+    TRIALS = "see the trials of"
     EXAMINE = "examine"  # not a sweep but the whole installation
+
+    @property
+    def question(self) -> bool:
+        """It is answered, and the sweep stays as it is."""
+        return self in {Act.RERUN, Act.STATUS, Act.LOGS, Act.RESULTS, Act.TRIALS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +283,21 @@ class Ask:
     response_url: str = ""
     trial: str = ""  # kill: the trial's name, or its end
     trials: int = 0  # extend: how many there shall be in all
+    changes: str = ""  # rerun: what shall differ, as typed
+    delivery: str = ""  # rerun: Slack's id of the wish
+    in_thread: bool = False  # asked in the sweep's thread, where it is answered
+    view: str = ""  # trials: the modal that shows them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deed:
+    """What somebody did to a sweep, or was refused."""
+
+    at: datetime
+    user: str
+    act: Act
+    about: str = ""  # a trial, a number of trials
+    refused: str = ""  # why; empty: it was done
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,6 +333,8 @@ class SweepRecord:
     drained_by: str | None = None
     extending: bool = False  # until Katib has opened the experiment again
     to_kill: dict[str, str] = field(default_factory=dict)  # names of trials, and the users who want their end
+    history: tuple[Deed, ...] = ()  # the newest
+    alike: dict[str, int] = field(default_factory=dict)  # by cause: trials that failed of it after the first
     unsaid: tuple[Event, ...] = ()
     shown: str = ""  # fingerprint of the parent message as Slack has it
     shown_at: datetime | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from bot.config import Config, ready_image, repository
 from bot.hints import did_you_mean, listed
 from bot.identity import SWEEP_ID
-from bot.models import Act, SweepRequest, UserError
+from bot.models import Act, Notify, SweepRequest, UserError
 
 ACTS = {
     "cancel": "`/sweep cancel SWEEP`, or `/sweep cancel SWEEP TRIAL` to end one trial",
@@ -146,6 +146,12 @@ def _cmd(_key: str, value: str, _config: Config) -> str:
     return value
 
 
+def _notify(_key: str, value: str, _config: Config) -> Notify:
+    if value not in set(Notify):
+        raise UserError(f"notify={value} is unknown: write notify=channel, notify=dm or notify=none.")
+    return Notify(value)
+
+
 def _number(limit: str, least: int) -> Callable[[str, str, Config], int]:
     def read(key: str, value: str, config: Config) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", value):
@@ -170,4 +176,5 @@ _READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "image": _image,
     "name": _name,
     "cmd": _cmd,
+    "notify": _notify,
 }
