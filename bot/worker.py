@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from time import monotonic
 
@@ -13,6 +14,7 @@ from bot.outside import Outside
 from bot.probes import Broken
 from bot.queue import Lease, LeaseLost
 from bot.reconciler import turn
+from bot.slack import Busy
 from bot.store import Stale
 from k8s.cluster import ApiError, Unreachable
 
@@ -22,9 +24,15 @@ REDIS_PAUSE = 1.0  # seconds before Redis is asked again
 GIVE_BACK = 2.0  # seconds for it; what can't be given back runs out
 
 
+# A turn of an item that is no sweep; when it wants another one by itself.
+Errand = Callable[[str], Awaitable[timedelta | None]]
+
+
 class Worker:
-    def __init__(self, outside: Outside, turns: int) -> None:
-        self._outside = outside
+    """`errands`: by what stands before ": " in their items' names; with its blank nobody can type such a name."""
+
+    def __init__(self, outside: Outside, turns: int, errands: Mapping[str, Errand] | None = None) -> None:
+        self._outside, self._errands = outside, errands or {}
         self._at = [("", monotonic())] * turns  # what each loop is at ("": waiting), and since when
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -77,6 +85,9 @@ class Worker:
         if lease.item == doctor.ITEM:
             await doctor.visit(self._outside)
             return None
+        kind, found, _ = lease.item.partition(": ")
+        if found and (errand := self._errands.get(kind)):
+            return await _unhurried(errand, lease.item)
         return await turn(lease, self._outside)
 
     async def _give_back(self, lease: Lease) -> None:
@@ -86,3 +97,10 @@ class Worker:
                 await self._outside.queue.release(lease)
         except (RedisError, TimeoutError):
             log.warning("the lease of %s could not be given back; it runs out", lease.item)
+
+
+async def _unhurried(errand: Errand, item: str) -> timedelta | None:
+    try:
+        return await errand(item)
+    except Busy as busy:
+        return timedelta(seconds=busy.seconds)

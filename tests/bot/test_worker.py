@@ -10,6 +10,7 @@ from bot import service, waking, worker
 from bot.logs import JsonLines, Mask
 from bot.probes import Broken
 from bot.queue import Queue
+from bot.slack import Busy
 from bot.waking import Waking
 from bot.worker import Worker
 from tests.bot.sweeps import SETTINGS
@@ -74,6 +75,23 @@ async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(outside, t
     await running.cancelled()
     lease = await Queue(redis).get(wait=0)
     assert (lease.item, lease.failures, turns.ended) == (SWEEP, 0, [])
+
+
+async def test_what_is_no_sweep_has_turns_of_its_own(outside, turns, wait_until):
+    done = []
+
+    async def errand(item):
+        done.append(item)
+        raise Busy(30)
+
+    worker, stop = Worker(outside, 1, {"watch": errand}), asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    await outside.queue.add("watch: gpus")
+    await wait_until(lambda: done, "it had its turn")
+    stop.set()
+    await running
+    assert (done, turns.begun) == (["watch: gpus"], [])
+    assert await outside.queue.get(wait=0) is None  # not before Slack wants to hear more
 
 
 async def test_it_says_what_it_is_at(outside, turns, wait_until):
