@@ -29,7 +29,7 @@ Errand = Callable[[str], Awaitable[timedelta | None]]
 
 
 class Worker:
-    """`errands`: by what stands before ": " in their items' names; with its blank nobody can type such a name."""
+    """`errands`: by what stands before ": " in their items; the blank is what nobody can type as a name."""
 
     def __init__(self, outside: Outside, turns: int, errands: Mapping[str, Errand] | None = None) -> None:
         self._outside, self._errands = outside, errands or {}
