@@ -27,7 +27,7 @@ class Slack(People):
 
     async def start(self, port: int, rates: Mapping[str, Rate]) -> None:
         self._page = Page(self)
-        api = WebApi(self.workspace, self.sockets, rates)
+        api = WebApi(self.workspace, self.views, self.sockets, rates)
         app = web.Application()
         app.add_routes([web.route("*", "/api/{method}", api.handle), web.get("/link/", self.sockets.link)])
         app.add_routes([web.post("/{kind:commands|actions}/{tail:.+}", self.respond), *self._page.routes()])
@@ -47,17 +47,28 @@ class Slack(People):
     def messages(self, channel: str, thread_ts: str | None = None) -> list[Message]:
         """What the channel shows, or a thread, its parent first."""
         said = self.workspace.channel(channel).messages.values()
-        return copy.deepcopy(
-            [one for one in said if one.get("thread_ts", one["ts"]) == (thread_ts or one["ts"])]
-        )
+        return copy.deepcopy([message for message in said if _belongs(message, thread_ts)])
 
     def ephemerals(self, user: str) -> list[Message]:
         """What only this person sees, as posted messages with a `channel`."""
         return copy.deepcopy(self.workspace.whispers[self.workspace.person(user).id])
 
+    def modals(self, user: str) -> list[Message]:
+        """The stack of modals that this person has open, each with the state of its inputs."""
+        stack = self.views.stacks.get(self.workspace.person(user).id, [])
+        return [self.views.stated(view) for view in stack]
+
+    def home(self, user: str) -> Message | None:
+        return copy.deepcopy(self.views.homes.get(self.workspace.person(user).id))
+
     def listen(self, hear: Callable[[Change], None]) -> Callable[[], None]:
         """Call `hear` with each Change; what is returned stops it."""
         return self.workspace.listen(hear)
+
+
+def _belongs(message: Message, thread_ts: str | None) -> bool:
+    parent = message.get("thread_ts", message["ts"])
+    return parent == (thread_ts or message["ts"]) or (not thread_ts and "subtype" in message)
 
 
 async def serve(

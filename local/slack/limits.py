@@ -22,6 +22,25 @@ def complaints(blocks: list[Any]) -> list[str]:
     return [*_MESSAGE(blocks, "/blocks"), *_repeated(blocks, "block_id", "/blocks")]
 
 
+def view_complaints(view: Any, kind: str) -> list[str]:
+    """Slack's sentences about a modal or a home tab."""
+    found = list(_typed(**{kind: _MODAL if kind == "modal" else _HOME})(view, "/view"))
+    if not found:
+        found = list(_repeated(view["blocks"], "block_id", "/view/blocks"))
+        if kind == "modal" and "submit" not in view and any(b["type"] == "input" for b in view["blocks"]):
+            found.append(_at("/view", "must define `submit` to use an `input` block in modals"))
+    return found
+
+
+def elements(blocks: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Whatever has a state, with its block's id."""
+    for block in blocks:
+        inside = block.get("elements", []) if block["type"] == "actions" else []
+        for one in [*inside, block.get("accessory", {}), block.get("element", {})]:
+            if one.get("type") in _STATEFUL:
+                yield block["block_id"], one
+
+
 def too_long(blocks: list[Any]) -> bool:
     return len(json.dumps(blocks, ensure_ascii=False, separators=(",", ":"))) > LONGEST
 
@@ -36,8 +55,9 @@ def _filled(node: Any) -> Any:
         return [_filled(item) for item in node]
     if not isinstance(node, dict):
         return node
-    button: dict[str, Any] = {"action_id": secrets.token_urlsafe(4)[:5]}
-    defaults = {"plain_text": {"emoji": True}, "mrkdwn": {"verbatim": False}, "button": button}
+    named: dict[str, Any] = {"action_id": secrets.token_urlsafe(4)[:5]}
+    defaults = {"plain_text": {"emoji": True}, "mrkdwn": {"verbatim": False}}
+    defaults |= dict.fromkeys(("button", *_STATEFUL), named)
     return defaults.get(str(node.get("type")), {}) | {key: _filled(value) for key, value in node.items()}
 
 
@@ -59,6 +79,11 @@ def _string(most: int) -> Check:
             yield _at(at, "must be more than 0 characters")
 
     return check
+
+
+def _metadata(value: Any, at: str) -> Iterator[str]:
+    if value != "":
+        yield from _string(3000)(value, at)
 
 
 def _one_of(*choices: str) -> Check:
@@ -145,7 +170,7 @@ def _text(most: int) -> Check:
 def _section(block: Any, at: str) -> Iterator[str]:
     if "text" not in block and "fields" not in block:
         yield _at(f"{at}/type", "must define either `text` or `fields`")
-    accessory = _typed(button=_BUTTON, image=_IMAGE)
+    accessory = _typed(image=_IMAGE, **_PRESSABLE)
     parts: Parts = {"text": _text(3000), "fields": _items(_text(2000), 10)}
     yield from _block({}, parts | {"accessory": accessory, "expand": _any})(block, at)
 
@@ -157,6 +182,34 @@ _ANSWERS: Parts = {"confirm": _plain(30), "deny": _plain(30)}
 _CONFIRM: Parts = {"confirm": _object({"title": _plain(100), "text": _text(300)} | _ANSWERS, _STYLE)}
 _PRESSED: Parts = {"action_id": _string(255), "value": _string(2000), "url": _string(3000)}
 _BUTTON = _object({"text": _plain(75)}, _PRESSED | _STYLE | _CONFIRM | {"accessibility_label": _string(75)})
+_OPTION = _object({"text": _plain(75), "value": _string(150)}, {"description": _plain(75)})
+_OPTIONS: Parts = {"options": _items(_OPTION, 100)}
+
+
+def options_complaints(answer: Any) -> list[str]:
+    """About the answer to a menu that asked for its options; none at all are allowed."""
+    return list(_object({"options": _items(_OPTION, 100, least=0)})(answer, ""))
+
+
+def _static_select(element: Any, at: str) -> Iterator[str]:
+    yield from _object(_OPTIONS, _ASKED | _CONFIRM | {"initial_option": _OPTION})(element, at)
+    if "initial_option" in element and element["initial_option"] not in element.get("options", []):
+        yield _at(f"{at}/initial_option", "initial_option must be one of the options")
+
+
+_ASKED: Parts = {"action_id": _string(255), "placeholder": _plain(150), "focus_on_load": _any}
+_EXTERNAL = _object({}, _ASKED | _CONFIRM | {"initial_option": _OPTION, "min_query_length": _any})
+_LENGTHS: Parts = {"multiline": _any, "min_length": _any, "max_length": _any, "initial_value": _string(3000)}
+_NUMBERS: Parts = {"initial_value": _string(50), "min_value": _string(50), "max_value": _string(50)}
+_PRESSABLE: Parts = {"button": _BUTTON, "static_select": _static_select, "external_select": _EXTERNAL}
+_INPUTS: Parts = {
+    "static_select": _static_select,
+    "external_select": _EXTERNAL,
+    "plain_text_input": _object({}, _ASKED | _LENGTHS),
+    "number_input": _object({"is_decimal_allowed": _any}, _ASKED | _NUMBERS),
+}
+_STATEFUL = tuple(_INPUTS)
+_INPUT: Parts = {"label": _plain(2000), "element": _typed(**_INPUTS)}
 _SPAN = _typed(text=_any, link=_any, emoji=_any, user=_any, channel=_any)
 _RUN = _object({"elements": _items(_SPAN, 1000, 0)}, {"border": _any, "language": _any})
 _POINTS: Parts = {"elements": _items(_typed(rich_text_section=_RUN), 1000)}
@@ -173,9 +226,27 @@ _BLOCKS: Parts = {
     "header": _block({"text": _plain(150)}, {"level": _any}),
     "image": _block(_PICTURE, {"title": _plain(2000)}),
     "context": _block({"elements": _items(_NOTE, 10)}),
-    "actions": _block({"elements": _items(_typed(button=_BUTTON), 25)}),
+    "actions": _block({"elements": _items(_typed(**_PRESSABLE), 25)}),
     "rich_text": _RICH_TEXT,
     "markdown": _block({"text": _string(12_000)}),
     "table": _block({"rows": _items(_items(_CELL, 20), 100)}, {"column_settings": _items(_any, 20)}),
 }
 _MESSAGE = _items(_typed(**_BLOCKS), 50, least=0)
+_IN_VIEW: Parts = {
+    "blocks": _items(
+        _typed(
+            **_BLOCKS,
+            input=_block(
+                _INPUT, {"hint": _plain(2000)} | dict.fromkeys(("optional", "dispatch_action"), _any)
+            ),
+        ),
+        100,
+        least=0,
+    )
+}
+_META: Parts = {"private_metadata": _metadata, "callback_id": _string(255), "external_id": _string(255)}
+_FLAGS: Parts = dict.fromkeys(("clear_on_close", "notify_on_close"), _any)
+_MODAL = _object(
+    _IN_VIEW | {"title": _plain(24)}, _META | _FLAGS | {"submit": _plain(24), "close": _plain(24)}
+)
+_HOME = _object(_IN_VIEW, _META)

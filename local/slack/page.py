@@ -71,7 +71,8 @@ class Page:
         return {"type": "welcome", "you": person, **shown}
 
     def _sees(self, person: str, change: Change) -> bool:
-        return person in self.workspace.channels[change["channel"]].members and change["to"] in (None, person)
+        place = self.workspace.channels.get(change.get("channel", ""))
+        return change["to"] in (None, person) and (place is None or person in place.members)
 
 
 async def _tell(socket: web.WebSocketResponse, news: asyncio.Queue[Json]) -> None:

@@ -1,18 +1,17 @@
 """What people do in Slack and what it sends to the bot: messages, slash commands, clicks, response URLs."""
 
-import asyncio
 import html
 import re
 import secrets
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
 from local.slack.socketmode import SocketMode, UnansweredError
-from local.slack.webapi import Refusal, content_of
-from local.slack.workspace import APP_ID, BOT, PEOPLE, SLACKBOT, TEAM, Channel, Message, User, Workspace
+from local.slack.surfaces import COMMON, UNPRESSED, Surfaces
+from local.slack.webapi import content_of
+from local.slack.workspace import BOT, PEOPLE, SLACKBOT, TEAM, Channel, Message, Refusal, User, Workspace
 
 Json = dict[str, Any]
 
@@ -22,7 +21,6 @@ NONSENSE = '{} failed with the error "invalid_command_response"'
 UNKNOWN = (
     "`{}` is not a valid command. In Slack, all messages that start with “/” are interpreted as commands."
 )
-UNPRESSED = "This app did not respond. Try again, or contact the app developer."
 
 
 @dataclass
@@ -36,20 +34,27 @@ class ResponseUrl:
     uses: int = 0
 
 
-class People:
+class People(Surfaces):
     """Users and channels are given by name or id."""
 
     def __init__(self, workspace: Workspace, sockets: SocketMode, commands: tuple[str, ...]) -> None:
-        self.workspace, self.sockets, self.commands, self.site = workspace, sockets, commands, ""
-        self.tasks: set[asyncio.Task[None]] = set()
+        super().__init__(workspace, sockets)
+        self.commands, self.site = commands, ""
         self._urls: dict[str, ResponseUrl] = {}
 
     def say(self, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
+        """Post a message; the bot is told when it is mentioned."""
         text = html.escape(text, quote=False)
         for someone in (*PEOPLE, BOT):
             text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text)
         place, person = self.workspace.channel(channel), self.workspace.person(user)
-        return self.workspace.post(place, person, {"text": text}, thread_ts)
+        message = self.workspace.post(place, person, {"text": text}, thread_ts)
+        if f"<@{BOT.id}>" in text and BOT.id in place.members:
+            told = {
+                key: message[key] for key in ("user", "ts", "text", "team", "thread_ts") if key in message
+            }
+            self.happens(told | {"type": "app_mention", "channel": place.id, "event_ts": message["ts"]})
+        return message
 
     async def command(self, user: str, channel: str, command: str, text: str) -> str | None:
         """Type a slash command; the text it is acknowledged with or "", None when Slackbot had to say why."""
@@ -80,9 +85,12 @@ class People:
         return str(answer.get("text", ""))
 
     async def click(
-        self, user: str, channel: str, ts: str, action_id: str, value: str | None = None
+        self, user: str, channel: str, ts: str, action_id: str, value: str | Json | None = None
     ) -> str | None:
-        """Press a button; the warning seen when the app is silent, else None. LookupError: no such button."""
+        """Press a button, or choose an option of a menu; the warning seen when the app is silent, else None.
+
+        LookupError: there is no such button.
+        """
         person, place = self.workspace.person(user), self.workspace.channel(channel)
         whispers = {whisper["ts"]: whisper for whisper in self.workspace.whispers[person.id]}
         message = place.messages.get(ts) or whispers[ts]
@@ -138,16 +146,18 @@ class People:
         """What commands and clicks both carry."""
         path = f"/{kind}/{TEAM['id']}/{secrets.randbelow(10**12)}/{secrets.token_urlsafe(18)}"
         self._urls[path] = ResponseUrl(place, person, original, self.workspace.clock() + URL_SECONDS)
-        trigger = f"{secrets.randbelow(10**13)}.{int(time.time())}.{secrets.token_hex(16)}"
-        app = {"token": "local-verification-token", "api_app_id": APP_ID}
-        return {**app, "response_url": self.site + path, "trigger_id": trigger}
+        return {**COMMON, "response_url": self.site + path, "trigger_id": self.views.trigger(person.id)}
 
 
-def _button(message: Message, action_id: str, value: str | None) -> Json:
+def _button(message: Message, action_id: str, value: str | Json | None) -> Json:
     """As an action reports it; action ids may repeat between blocks, then the value tells which."""
     for block in message.get("blocks", []):
         inside = block["elements"] if block["type"] == "actions" else []
         for element in [*inside, block.get("accessory", {})]:
-            if element.get("action_id") == action_id and value in (None, element.get("value")):
+            if element.get("action_id") != action_id:
+                continue
+            if isinstance(value, dict):
+                return {**element, "block_id": block["block_id"], "selected_option": value}
+            if value in (None, element.get("value")):
                 return {**element, "block_id": block["block_id"]}
     raise LookupError(f"no button {action_id} in {message['ts']}")

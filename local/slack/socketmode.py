@@ -55,12 +55,13 @@ class SocketMode:
         if waiting and not waiting.done():
             waiting.set_result(answer.get("payload") or {})
 
-    async def deliver(self, kind: str, payload: Json) -> Json:
+    async def deliver(self, kind: str, payload: Json, **retry: Any) -> Json:
         """Give the payload to one of the connections; returns what the acknowledgement carries, often {}."""
         if not self.connections:
             raise UnansweredError("no app is connected")
         envelope_id = str(uuid.uuid4())
-        envelope = {"envelope_id": envelope_id, "type": kind, "accepts_response_payload": True}
+        envelope = {"envelope_id": envelope_id, "type": kind} | retry
+        envelope["accepts_response_payload"] = kind != "events_api"
         self._waiting[envelope_id] = asyncio.get_running_loop().create_future()
         try:
             await secrets.choice(self.connections).send_json({**envelope, "payload": payload})

@@ -15,7 +15,8 @@ from aiohttp import web
 
 from local.slack import limits
 from local.slack.socketmode import SocketMode
-from local.slack.workspace import APP_ID, BOT, TEAM, Channel, Message, Workspace
+from local.slack.views import Views
+from local.slack.workspace import APP_ID, BOT, TEAM, Channel, Message, Refusal, User, Workspace
 
 Json = dict[str, Any]
 
@@ -25,14 +26,6 @@ SCOPES = (
     "commands,chat:write,files:write,reactions:write,im:write,users:read,users:read.email,app_mentions:read"
 )
 TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is cut there, an update refused
-
-
-class Refusal(Exception):  # noqa: N818 - an answer, not an accident
-    """The method says no: {"ok": false, "error": error, **more}."""
-
-    def __init__(self, error: str, **more: Any) -> None:
-        super().__init__(error)
-        self.body: Json = {"ok": False, "error": error, **more}
 
 
 @dataclass(frozen=True)
@@ -48,15 +41,22 @@ RATES = {
     "apps.connections.open": Rate(50, 50),
     "chat.postMessage": Rate(60, 10),
     "chat.update": Rate(50, 50),
+    "chat.postEphemeral": Rate(100, 100),
     "chat.getPermalink": Rate(600, 100),
+    "conversations.open": Rate(50, 50),
+    "users.info": Rate(100, 100),
+    **dict.fromkeys(("views.open", "views.push", "views.update", "views.publish"), Rate(100, 100)),
     "files.getUploadURLExternal": Rate(100, 100),
     "files.completeUploadExternal": Rate(100, 100),
 }
 
 
 class WebApi:
-    def __init__(self, workspace: Workspace, sockets: SocketMode, rates: Mapping[str, Rate]) -> None:
-        self.workspace, self.sockets, self._rates = workspace, sockets, RATES | dict(rates)
+    def __init__(
+        self, workspace: Workspace, views: Views, sockets: SocketMode, rates: Mapping[str, Rate]
+    ) -> None:
+        self.workspace, self.views, self.sockets = workspace, views, sockets
+        self._rates = RATES | dict(rates)
         self._purses: dict[str, tuple[float, float]] = {}  # what is left of the burst, and since when
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -95,9 +95,19 @@ class WebApi:
         return {"url": f"ws{site[4:]}/link/?ticket={self.sockets.ticket()}&app_id={APP_ID}"}
 
     def _chat_postmessage(self, arguments: Json, _: str) -> Json:
-        channel = self._channel(arguments)
-        message = self.workspace.post(channel, BOT, content_of(arguments), _thread(arguments))
+        channel, content, thread_ts = self._channel(arguments), content_of(arguments), _thread(arguments)
+        if thread_ts and str(arguments.get("reply_broadcast")).lower() in {"true", "1"}:
+            content["subtype"] = "thread_broadcast"
+        message = self.workspace.post(channel, BOT, content, thread_ts)
         return {"channel": channel.id, "ts": message["ts"], "message": message}
+
+    def _chat_postephemeral(self, arguments: Json, _: str) -> Json:
+        channel = self._channel(arguments)
+        if arguments.get("user") not in channel.members - {BOT.id}:
+            raise Refusal("user_not_in_channel")
+        to = self.workspace.users[arguments["user"]]
+        whisper = self.workspace.whisper(channel, to, content_of(arguments), thread_ts=_thread(arguments))
+        return {"message_ts": whisper["ts"]}
 
     def _chat_update(self, arguments: Json, _: str) -> Json:
         channel, message = self._found(arguments, "ts")
@@ -116,6 +126,27 @@ class WebApi:
         thread = f"?thread_ts={message['thread_ts']}&cid={channel.id}" if "thread_ts" in message else ""
         link = f"{site}/archives/{channel.id}/p{message['ts'].replace('.', '')}{thread}"
         return {"channel": channel.id, "permalink": link}
+
+    def _conversations_open(self, arguments: Json, _: str) -> Json:
+        """With one person: of several nobody here is told."""
+        if not arguments.get("users"):
+            raise Refusal("users_list_not_supplied")
+        return {"channel": {"id": self.workspace.direct(self._user(arguments["users"])).id}}
+
+    def _users_info(self, arguments: Json, _: str) -> Json:
+        return {"user": self._user(arguments.get("user")).shown()}
+
+    def _views_open(self, arguments: Json, _: str) -> Json:
+        return {"view": self.views.open(arguments)}
+
+    def _views_push(self, arguments: Json, _: str) -> Json:
+        return {"view": self.views.push(arguments)}
+
+    def _views_update(self, arguments: Json, _: str) -> Json:
+        return {"view": self.views.update(arguments)}
+
+    def _views_publish(self, arguments: Json, _: str) -> Json:
+        return {"view": self.views.publish(arguments)}
 
     def _files_getuploadurlexternal(self, arguments: Json, site: str) -> Json:
         if not arguments.get("filename") or not str(arguments.get("length", "")).isdecimal():
@@ -148,6 +179,11 @@ class WebApi:
     async def download(self, request: web.Request) -> web.Response:
         content = self.workspace.files.get(request.match_info["file"], {}).get("content")
         return web.Response(body=content, status=200 if content is not None else 404)
+
+    def _user(self, name: Any) -> User:
+        if not (user := self.workspace.users.get(str(name))):
+            raise Refusal("user_not_found")
+        return user
 
     def _channel(self, arguments: Json) -> Channel:
         place = str(arguments.get("channel"))

@@ -9,11 +9,19 @@ from typing import Any
 from local.slack import limits
 
 Message = dict[str, Any]
-Change = dict[
-    str, Any
-]  # type ("posted", "edited" or "deleted"), channel (its id), message, to (an id or None)
+# type ("posted", "edited" or "deleted"), channel (its id), message, to (an id or None); or type "views" or
+# "home", the views, to
+Change = dict[str, Any]
 
 TEAM, APP_ID = {"id": "T01LOCALLAB", "domain": "local-lab"}, "A01SWEEPBOT"
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not an accident
+    """The method says no: {"ok": false, "error": error, **more}."""
+
+    def __init__(self, error: str, **more: Any) -> None:
+        super().__init__(error)
+        self.body: dict[str, Any] = {"ok": False, "error": error, **more}
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,13 @@ class User:
     name: str
     real_name: str
     bot_id: str | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """As users.info returns a person, with the scope users:read.email."""
+        names = {"real_name": self.real_name, "display_name": self.name, "email": f"{self.name}@lab.example"}
+        about = {"id": self.id, "team_id": TEAM["id"], "name": self.name, "real_name": self.real_name}
+        flags = {"deleted": False, "is_bot": self.bot_id is not None, "is_admin": False}
+        return {**about, **flags, "tz": "Etc/UTC", "tz_offset": 0, "profile": names}
 
 
 BOT = User("U01SWEEPBOT", "sweepbot", "Sweepbot", bot_id="B01SWEEPBOT")
@@ -94,11 +109,14 @@ class Workspace:
             self._tell("edited", channel.id, parent)
         return message
 
-    def whisper(self, channel: Channel, to: User, content: Message, by: User = BOT) -> None:
+    def whisper(
+        self, channel: Channel, to: User, content: Message, by: User = BOT, thread_ts: str | None = None
+    ) -> Message:
         """Say something that only this person sees, and no API returns."""
-        message = self._message(by, content) | {"channel": channel.id, "is_ephemeral": True}
+        message = self._message(by, content, thread_ts) | {"channel": channel.id, "is_ephemeral": True}
         self.whispers[to.id].append(message)
         self._tell("posted", channel.id, message, to.id)
+        return message
 
     def edit(self, channel: Channel, message: Message, content: Message, to: str | None = None) -> None:
         """Replace the parts named in `content`; None removes a part."""
@@ -118,8 +136,11 @@ class Workspace:
         return shown | app | thread | _stored(content)
 
     def _tell(self, kind: str, channel: str, message: Message, to: str | None = None) -> None:
+        self.tell({"type": kind, "channel": channel, "message": message, "to": to})
+
+    def tell(self, change: Change) -> None:
         for hear in list(self._ears):
-            hear({"type": kind, "channel": channel, "message": copy.deepcopy(message), "to": to})
+            hear(copy.deepcopy(change))
 
 
 def _stored(content: Message) -> Message:

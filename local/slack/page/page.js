@@ -24,6 +24,7 @@ const send = (wish) => socket.send(JSON.stringify({ channel: state.channel, ...w
 function hear(change) {
   if (change.type === "welcome") return welcome(change);
   if (change.type === "warning") return notice(change.text, 6000);
+  if (!change.channel) return; // of modals and the home tab
   const { channel, message } = change;
   if (!state.channels[channel]) { // a conversation new to this person
     state.unread.add(channel);
@@ -72,7 +73,7 @@ function paint() {
   $("about").textContent = here.name === "random" ? "Sweepbot is not in this channel" : "";
   document.title = `${state.unread.size ? "• " : ""}${label(here)} – Local Slack`;
   $("write").elements[0].placeholder = `Message ${$("title").textContent.replace("# ", "#")} or type /`;
-  list($("messages"), all.filter((one) => !reply(one)), false);
+  list($("messages"), all.filter((one) => !reply(one) || one.subtype === "thread_broadcast"), false);
   const thread = all.filter((one) => state.thread && (one.ts === state.thread || one.thread_ts === state.thread));
   $("thread").hidden = !thread.length;
   $("where").textContent = $("title").textContent;
