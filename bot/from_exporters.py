@@ -108,6 +108,7 @@ class Looking:
                 for place, holder in sorted(holders.items())
             ),
             nodes=tuple(_node(n, holders.values(), readings) for n in map(gpus.read_node, nodes) if n),
+            wanted=sum(map(gpus.wanted, pods)),
         )
 
     async def _pods(self) -> list[Manifest]:

@@ -113,8 +113,8 @@ class PrometheusSource:
             self._ask(promql.idle_half(step), start + HALF_HOUR),
         )
         totals = (promql.CAPACITY_HOURS, promql.LOST_HOURS, promql.CLOSED_HOURS, promql.COVERAGE)
-        capacity, lost, closed, coverage = [
-            sum(row.value for row in await self._ask(query, end)) for query in totals
+        capacity, lost, closed, coverage, waited = [
+            sum(row.value for row in await self._ask(query, end)) for query in (*totals, promql.WAITED_HOURS)
         ]
         models = await self._models(end)
         allocated, node = _sums(held), {row.place: row.labels.get("node", "") for row in held}
@@ -145,6 +145,8 @@ class PrometheusSource:
             allocated=sum(allocated.values()),
             unhealthy=lost + closed,
             coverage=min(coverage, 1.0),
+            closed=closed,
+            waited=waited,
         )
 
     async def _seen(self, at: datetime, seconds: int) -> dict[Place, list[Seen]]:

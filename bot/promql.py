@@ -57,6 +57,11 @@ HELD = (
     f" * on (namespace, pod) group_left () {_in_phase('Pending|Running')}"
 )
 HELD_HOURS = _per_hour(HELD)
+_WANTED = _own(f'kube_pod_container_resource_requests{{{GPUS},node=""}}', "namespace", "pod", "container")
+WAITED_HOURS = _per_hour(
+    f"sum(sum by (namespace, pod) (max by (namespace, pod, container, resource) ({_WANTED}))"
+    f" * on (namespace, pod) group_left () {_in_phase('Pending')})"
+)
 STARTED = (  # in seconds of Unix time; a pod that pulls its image or crashes in a loop is not there
     "max by (namespace, pod) ("
     + _own("kube_pod_container_state_started", "namespace", "pod", "container")

@@ -29,6 +29,7 @@ class Sample:
     step: int
     looks: tuple[Look, ...]
     nodes: tuple[NodeUse, ...]
+    wanted: int = 0  # GPUs of pods that no node has room for
 
 
 _SAMPLE: TypeAdapter[Sample] = TypeAdapter(Sample)
@@ -150,12 +151,14 @@ def _idle(half: Sequence[Sample]) -> Iterator[tuple[tuple[str, str], float]]:
 
 def _capacity(within: Sequence[Sample], start: datetime) -> HourCapacity:
     nodes = [(sample.step / 3600, node) for sample in within for node in sample.nodes]
-    closed = [(hours, node) for hours, node in nodes if node.cordoned or not node.ready]
+    shut = [(hours, node) for hours, node in nodes if node.cordoned or not node.ready]
+    closed = sum(hours * max(0, node.allocatable - node.allocated) for hours, node in shut)
     return HourCapacity(
         hour=start,
         capacity=sum(hours * node.allocatable for hours, node in nodes),
         allocated=sum(s.step / 3600 * look.use.allocated for s in within for look in s.looks),
-        unhealthy=sum(hours * node.lost for hours, node in nodes)
-        + sum(hours * max(0, node.allocatable - node.allocated) for hours, node in closed),
+        unhealthy=sum(hours * node.lost for hours, node in nodes) + closed,
         coverage=min(1.0, sum(sample.step for sample in within) / 3600),
+        closed=closed,
+        waited=sum(sample.step / 3600 * sample.wanted for sample in within),
     )

@@ -101,13 +101,19 @@ class HourUse:
 
 @dataclass(frozen=True, kw_only=True)
 class HourCapacity:
-    """What there was to give, in GPU-hours. Free is what capacity has beyond allocated."""
+    """What there was to give, in GPU-hours, and what was wanted besides."""
 
     hour: datetime
     capacity: float  # allocatable, on every node
     allocated: float
     unhealthy: float  # lost GPUs, and those of nodes that are not ready or cordoned and held by nobody
     coverage: float = 1.0  # the share of the hour that anybody looked at; below 1 every sum is too small
+    closed: float = 0.0  # the part of unhealthy that counts as capacity, on nodes that take nobody
+    waited: float = 0.0  # asked for by pods that no node had room for
+
+    @property
+    def free(self) -> float:
+        return max(self.capacity - self.allocated - self.closed, 0.0)
 
 
 class Source(Protocol):

@@ -84,6 +84,12 @@ def read_holder(pod: Manifest) -> Holder | None:
     )
 
 
+def wanted(pod: Manifest) -> int:
+    """GPUs that it asks for and no node has room for."""
+    waits = not pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") == "Pending"
+    return sum(_gpus(each) for each in pod["spec"]["containers"]) if waits else 0
+
+
 def read_node(node: Manifest) -> GpuNode | None:
     """None: it has no GPUs and never had."""
     status = node.get("status", {})

@@ -125,4 +125,4 @@ TRUTH = {
     "c/pulling": (1.5, 0, 0, 0),
     "c/slices": (24, 24, 3.6, 12),
 }
-CAPACITY, LOST, CLOSED = 22 * 24 - 18, 18, 12
+CAPACITY, LOST, CLOSED, WAITED = 22 * 24 - 18, 18, 12, 56

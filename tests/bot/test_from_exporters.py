@@ -151,6 +151,8 @@ async def test_every_pods_day_is_what_it_was(redis: Redis) -> None:
     assert sum(each.capacity for each in capacity) == near(day.CAPACITY)
     assert sum(each.allocated for each in capacity) == near(sum(truth[0] for truth in day.TRUTH.values()))
     assert sum(each.unhealthy for each in capacity) == near(day.LOST + day.CLOSED)
+    assert sum(each.closed for each in capacity) == near(day.CLOSED)
+    assert sum(each.waited for each in capacity) == near(day.WAITED)
     assert [each.coverage for each in capacity] == [near(1)] * 24
 
 
