@@ -1,15 +1,28 @@
 """The one file of people and policy (SWEEPBOT_CONFIG): which repositories, who may more, how much at most."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bot.document import Node, read
 from bot.hints import listed
-from bot.models import UserError
-from bot.teams import MEMBER, Price, Team, read_prices, read_teams
+from bot.models import UserError, Watch
+from bot.teams import MEMBER, Price, Team, read_channel, read_prices, read_teams
+from bot.thresholds import read_watch
 from k8s.images import ImageName
 
-KEYS = ("repositories", "allowed_urls", "images", "admins", "limits", "teams", "prices")
+KEYS = (
+    "repositories",
+    "allowed_urls",
+    "images",
+    "admins",
+    "limits",
+    "launch",
+    "teammates_may",
+    "teams",
+    "prices",
+    "warnings",
+    "admin_channel",
+)
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 EXAMPLE = "https://github.com/acme/digits.git"
 
@@ -34,14 +47,27 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Who may start a sweep and where; nothing said allows all. Administrators always may."""
+
+    channels: tuple[str, ...] = ()  # Slack channel ids
+    people: tuple[str, ...] = ()  # Slack user ids
+    gpus: int | None = None  # of one sweep at its peak; a team's own number goes before
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     repositories: tuple[Repository, ...]  # the first is the default
     allowed_urls: tuple[str, ...] = ()  # prefixes, each ending in a slash
     images: tuple[str, ...] = ()  # that need no build: repositories, or prefixes that end in a slash
     admins: tuple[str, ...] = ()  # Slack user ids
     limits: Limits = Limits()
+    launch: Launch = Launch()
+    teammates_may: bool = False  # cancel and extend one another's sweeps
     teams: tuple[Team, ...] = ()
     prices: tuple[Price, ...] = ()  # the first that fits a model is its price
+    warnings: Watch = field(default_factory=Watch)  # of idle GPUs
+    admin_channel: str = ""  # a Slack channel id: where broken GPUs are told
 
 
 def parse_config(text: str, file: str) -> Config:
@@ -54,8 +80,12 @@ def parse_config(text: str, file: str) -> Config:
         images=tuple(_image(item) for item in _list(keys.get("images"))),
         admins=tuple(_user(item) for item in _list(keys.get("admins"))),
         limits=_limits(keys.get("limits")),
+        launch=_launch(keys.get("launch")),
+        teammates_may=keys["teammates_may"].flag() if "teammates_may" in keys else False,
         teams=read_teams(keys.get("teams")),
         prices=read_prices(keys.get("prices")),
+        warnings=Watch(**read_watch(keys.get("warnings"))),
+        admin_channel=read_channel(keys.get("admin_channel")),
     )
     root.check()
     return config
@@ -159,6 +189,22 @@ def _user(node: Node) -> str:
             f'"{user}" is not a Slack member id such as U012ABC (profile, the three dots, copy member ID)'
         )
     return user
+
+
+def _launch(node: Node | None) -> Launch:
+    keys = node.mapping(("channels", "people", "gpus")) if node else {}
+    return Launch(
+        channels=tuple(_channel(item) for item in _list(keys.get("channels"))),
+        people=tuple(_user(item) for item in _list(keys.get("people"))),
+        gpus=_limit(keys["gpus"], 0, 0) if "gpus" in keys else None,
+    )
+
+
+def _channel(node: Node) -> str:
+    channel = node.text()
+    if channel and not re.fullmatch(r"[CG][A-Z0-9]{2,}", channel):
+        node.wrong(f'"{channel}" is not a channel id such as C012ABC (at the end of its details in Slack)')
+    return channel
 
 
 def _limits(node: Node | None) -> Limits:

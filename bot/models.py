@@ -21,7 +21,7 @@ class UserError(Exception):
 
 
 class Notify(StrEnum):
-    """Where the owner is told of a first trial that failed and of the end; the thread tells everything anyway."""
+    """Where the owner is told of a failed first trial and of the end; the thread tells everything anyway."""
 
     CHANNEL = "channel"  # by name, and for the whole channel to see
     DM = "dm"
@@ -73,6 +73,15 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Watch:
+    """When GPUs that do nothing are worth a word. 0: never."""
+
+    idle_minutes: float = 30  # without any work; again at twice and four times that
+    first_use_minutes: float = 30  # since the start, of GPUs that never did anything; 45 where data is large
+    low_percent: float = 15  # on average of two hours
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchSpace:
     """A space file that passed every check."""
 
@@ -88,6 +97,7 @@ class SearchSpace:
     parameters: tuple[Parameter, ...]
     finish_running: bool = False  # when the target is reached: let running trials end by themselves
     image: str = ""  # a ready one, on which nothing is built
+    watch: dict[str, float] = field(default_factory=dict)  # what differs from the configuration's Watch
     extendable: bool = False  # its suggestion service stays after the end, so more trials can follow
 
 
@@ -265,6 +275,8 @@ class Act(StrEnum):
     LOGS = "read the logs of"
     RESULTS = "see the results of"
     TRIALS = "see the trials of"
+    KEEP = "keep the idle GPUs of"  # heard where GPUs are watched
+    MEASURES = "see the GPU use of"  # as above
     EXAMINE = "examine"  # not a sweep but the whole installation
 
     @property
@@ -287,6 +299,8 @@ class Ask:
     delivery: str = ""  # rerun: Slack's id of the wish
     in_thread: bool = False  # asked in the sweep's thread, where it is answered
     view: str = ""  # trials: the modal that shows them
+    notice: str = ""  # keep, measures: which warning it is about
+    hours: int = 0  # keep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from functools import partial
 from bot.config import Limits
 from bot.document import Node, read
 from bot.models import Goal, Parameter, SearchSpace, SweepRequest
+from bot.thresholds import read_watch
 
 KEYS = (
     "command",
@@ -24,6 +25,7 @@ KEYS = (
     "running_at_target",
     "extendable",
     "image",
+    "watch",
 )
 ALGORITHMS = ("random", "grid")
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
@@ -50,6 +52,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     parameters = _parameters(keys.get("parameters"), algorithm)
     grid = _grid(root, parameters, limits) if algorithm == "grid" else None
     max_trials, parallel, max_failed = _counts(root, keys.get("trials"), request, limits, grid)
+    watch = read_watch(keys.get("watch"))
     root.check()
     return SearchSpace(
         name=request.space,
@@ -65,6 +68,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         finish_running=finish,
         extendable=extendable,
         image=request.image or image,
+        watch=watch,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bot.document import Node
 
 MEMBER = re.compile(r"[UW][A-Z0-9]{2,}")
+CHANNEL = re.compile(r"[CG][A-Z0-9]{2,}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +14,8 @@ class Team:
     name: str
     namespaces: tuple[str, ...] = ()
     members: tuple[str, ...] = ()  # Slack user ids
+    channel: str = ""  # Slack channel id: where idle GPUs are told that no sweep holds
+    gpus: int | None = None  # that one sweep of theirs may hold at its peak; None: as everybody's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +51,14 @@ def read_teams(node: Node | None) -> tuple[Team, ...]:
 def _team(name: str, node: Node) -> Team:
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
         node.wrong(f'"{name}" is not a name: use small letters, digits and dashes, 63 at most')
-    keys = node.mapping(("namespaces", "members"))
+    keys = node.mapping(("namespaces", "members", "channel", "gpus"))
     namespaces, members = ([*keys[key].items()] if key in keys else [] for key in ("namespaces", "members"))
     return Team(
         name=name,
         namespaces=tuple(each.text() for each in namespaces),
         members=tuple(_member(each) for each in members),
+        channel=read_channel(keys.get("channel")),
+        gpus=keys["gpus"].whole() if "gpus" in keys else None,
     )
 
 
@@ -62,6 +67,13 @@ def _member(node: Node) -> str:
     if member and not MEMBER.fullmatch(member):
         node.wrong(f'"{member}" is not a Slack member id such as U012ABC')
     return member
+
+
+def read_channel(node: Node | None) -> str:
+    channel = node.text() if node else ""
+    if node and channel and not CHANNEL.fullmatch(channel):
+        node.wrong(f'"{channel}" is not a channel id such as C012ABC (at the end of its details in Slack)')
+    return channel
 
 
 def read_prices(node: Node | None) -> tuple[Price, ...]:

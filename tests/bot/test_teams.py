@@ -42,6 +42,7 @@ prices:
             "teams:\n  v: {members: [U11]}\n  w: {members: [U11]}",
             "c.yaml:4: teams.w: U11 already belongs to v",
         ),
+        ("teams:\n  v: {channel: vision}", 'c.yaml:3: teams.v.channel: "vision" is not a channel id such as'),
         ("prices:\n  A(: 1", 'c.yaml:3: prices.A(: "A(" is not a regular expression'),
         ("prices:\n  A: -1", "c.yaml:3: prices.A: a price can't be below zero"),
         ("prices:\n  A: much", 'c.yaml:3: prices.A: must be a number, not "much"'),
