@@ -7,11 +7,12 @@ from bot.builds import Source
 from bot.config import Config, Repository, ready_image
 from bot.git import Git
 from bot.hints import did_you_mean
-from bot.models import SweepRequest, UserError
+from bot.models import SearchSpace, SweepRequest, UserError
 from bot.planning import Order
 from bot.space import parse_space
 
 FOLDER = "sweeps"
+WRITTEN = "your space"  # how complaints about a text name it
 BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", ".dockerignore", ".gitmodules")
 REQUIREMENTS = "requirements.txt"
 
@@ -29,17 +30,25 @@ async def look_up(
     """Raises UserError with what the person can mend, GitUnavailable when the git host does not answer."""
     tip = await git.resolve(repository.url, request.branch)
     commit = tip.commit
-    file = f"{FOLDER}/{request.space}.yaml"
-    text = await git.read(repository.url, commit, file)
-    if text is None:
-        raise UserError(await _missing(git, repository, commit, request))
-    space = parse_space(text, f"{file}@{commit[:8]}", request, config.limits)
+    space = await _space(git, repository, commit, request, config)
     subject = await git.subject(repository.url, commit)
     if space.image:
         ready_image(space.image, config)
     files = {} if space.image else await _files(git, repository, commit)
     source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject, files=files)
     return Order(sweep=sweep, owner=owner, delivery=delivery, request=request, source=source, space=space)
+
+
+async def _space(
+    git: Git, repository: Repository, commit: str, request: SweepRequest, config: Config
+) -> SearchSpace:
+    if request.text is not None:
+        return parse_space(request.text, WRITTEN, request, config.limits)
+    file = f"{FOLDER}/{request.space}.yaml"
+    text = await git.read(repository.url, commit, file)
+    if text is None:
+        raise UserError(await _missing(git, repository, commit, request))
+    return parse_space(text, f"{file}@{commit[:8]}", request, config.limits)
 
 
 async def _missing(git: Git, repository: Repository, commit: str, request: SweepRequest) -> str:

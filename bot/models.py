@@ -20,6 +20,9 @@ class UserError(Exception):
     """Something the person can mend; the text is a sentence for them: what is wrong, where, what to do."""
 
 
+ALGORITHMS = ("random", "grid")
+
+
 class Notify(StrEnum):
     """Where the owner is told of a failed first trial and of the end; the thread tells everything anyway."""
 
@@ -42,6 +45,8 @@ class SweepRequest:
     name: str | None = None
     cmd: str | None = None
     notify: Notify = Notify.CHANNEL
+    algorithm: str | None = None
+    text: str | None = None  # of the space, when it was written in the form and is in no file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bot.config import Config, ready_image, repository
 from bot.hints import did_you_mean, listed
 from bot.identity import SWEEP_ID
-from bot.models import Act, Notify, SweepRequest, UserError
+from bot.models import ALGORITHMS, Act, Notify, SweepRequest, UserError
 
 ACTS = {
     "cancel": "`/sweep cancel SWEEP`, or `/sweep cancel SWEEP TRIAL` to end one trial",
@@ -39,17 +39,33 @@ def parse(text: str, config: Config) -> SweepRequest:
     missing = [key for key in ("branch", "space") if key not in said]
     if missing and not wrong:
         wrong.append(f"Say which {listed(missing)} to use, for example {EXAMPLE}.")
+    values, troubles = read_values(said, config)
+    wrong += troubles.values()
+    if wrong:
+        raise UserError("\n".join(wrong))
+    return SweepRequest(**values)
+
+
+def words(text: str) -> dict[str, str]:
+    """What was typed, by key, complete or not. Raises UserError for what can't be read as key=value."""
+    said, wrong = _words(_unescape(text))
+    if wrong:
+        raise UserError("\n".join(wrong))
+    return said
+
+
+def read_values(said: Mapping[str, str], config: Config) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields of a SweepRequest, and a sentence for each key whose value is wrong."""
     values: dict[str, Any] = {"gpus": min(1, config.limits.gpus_per_trial)}
+    wrong: dict[str, str] = {}
     for key, value in said.items():
         try:
             values[key] = _READERS[key](key, value, config)
         except UserError as error:
-            wrong.append(str(error))
+            wrong[key] = str(error)
     if "trials" in values and values.get("parallel", 0) > values["trials"]:
-        wrong.append(f"parallel={values['parallel']} is more than trials={values['trials']}.")
-    if wrong:
-        raise UserError("\n".join(wrong))
-    return SweepRequest(**values)
+        wrong["parallel"] = f"parallel={values['parallel']} is more than trials={values['trials']}."
+    return values, wrong
 
 
 def parse_act(text: str) -> tuple[str, Act, str, int]:
@@ -166,6 +182,12 @@ def _number(limit: str, least: int) -> Callable[[str, str, Config], int]:
     return read
 
 
+def _algorithm(_key: str, value: str, _config: Config) -> str:
+    if value not in ALGORITHMS:
+        raise UserError(f"algorithm={value} is unknown: write algorithm={' or algorithm='.join(ALGORITHMS)}.")
+    return value
+
+
 _READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "branch": _branch,
     "gpus": _number("gpus_per_trial", 0),
@@ -177,4 +199,5 @@ _READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "name": _name,
     "cmd": _cmd,
     "notify": _notify,
+    "algorithm": _algorithm,
 }

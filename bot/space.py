@@ -12,7 +12,7 @@ from functools import partial
 
 from bot.config import Limits
 from bot.document import Node, read
-from bot.models import Goal, Parameter, SearchSpace, SweepRequest
+from bot.models import ALGORITHMS, Goal, Parameter, SearchSpace, SweepRequest
 from bot.thresholds import read_watch
 
 KEYS = (
@@ -27,7 +27,6 @@ KEYS = (
     "image",
     "watch",
 )
-ALGORITHMS = ("random", "grid")
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
 MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
 # Flags with a meaning of their own: ours, draccus' (a config file), and the name Katib gives a trial's name.
@@ -43,7 +42,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     keys = root.mapping(KEYS, must=("objective", "parameters", *(() if request.cmd else ("command",))))
     if "description" in keys and "\n" in keys["description"].text().strip():
         keys["description"].wrong("must be one line")
-    algorithm = _word(keys.get("algorithm"), ALGORITHMS)
+    algorithm = request.algorithm or _word(keys.get("algorithm"), ALGORITHMS)
     metric, goal, target = _objective(keys.get("objective"))
     finish = _word(keys.get("running_at_target"), ("end", "finish")) == "finish"
     extendable = keys["extendable"].flag() if "extendable" in keys else False

@@ -1,6 +1,5 @@
 """/sweep: the grammar is checked here and now, everything else by a turn."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,12 +9,10 @@ from slack_bolt.async_app import AsyncAck
 
 from bot.access import may_examine
 from bot.doctor import ITEM
-from bot.identity import candidates
-from bot.logs import about
-from bot.models import Act, Ask, Asker, SweepRecord, SweepRequest, UserError
+from bot.models import Act, Ask, Asker, UserError
 from bot.mrkdwn import code, plain
 from bot.request import ACTS, HELP, parse, parse_act
-from handlers.door import PATIENCE, UNREACHABLE, Door
+from handlers.door import UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +35,7 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
             return may_examine(command["user_id"], door.config) or await _examine(door, command)
         if text.split()[0] in ACTS:
             return await _ask(door, command, text)
-        record = await _take(door, command, parse(text, door.config))
+        record = await door.take(parse(text, door.config), asker_of(command), command["trigger_id"])
     except UserError as error:
         return plain(str(error))
     except (RedisError, TimeoutError):
@@ -75,31 +72,10 @@ async def _examine(door: Door, command: dict[str, Any]) -> str:
     return "Looking; the answer comes here in a few seconds. If none comes, no worker is running."
 
 
-async def _take(door: Door, command: dict[str, Any], request: SweepRequest) -> SweepRecord:
-    """Durably, before Slack hears anything. A repeated delivery has the same trigger_id: the same sweep."""
-    now, delivery = door.now(), command["trigger_id"]
-    asker = Asker(
+def asker_of(command: dict[str, Any]) -> Asker:
+    return Asker(
         user=command["user_id"],
         user_name=command.get("user_name", ""),
         channel=command["channel_id"],
         response_url=command.get("response_url", ""),
     )
-
-    def named(sweep_id: str) -> SweepRecord:
-        return SweepRecord(
-            id=sweep_id,
-            namespace=door.namespace,
-            request=request,
-            asker=asker,
-            delivery=delivery,
-            created=now,
-            since=now,
-        )
-
-    ids = candidates(request.name or request.space, delivery)
-    async with asyncio.timeout(PATIENCE):
-        record, _ = await door.store.create(named, ids, delivery)
-        await door.queue.add(record.id)
-    with about(record.id):
-        log.info("%s asks for it in %s", asker.user, asker.channel)
-    return record

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bot.config import Config
+from bot.identity import candidates
 from bot.logs import about
-from bot.models import Ask
+from bot.models import Ask, Asker, SweepRecord, SweepRequest
 from bot.queue import Queue
 from bot.store import Store
 
@@ -33,3 +34,26 @@ class Door:
                 await self.store.ask(sweep_id, ask)
                 await self.queue.add(sweep_id)
             log.info("%s asks to %s it", ask.user, ask.act)
+
+    async def take(self, request: SweepRequest, asker: Asker, delivery: str) -> SweepRecord:
+        """A new sweep, durably, before Slack hears anything. A repeated delivery is the same sweep."""
+        now = self.now()
+
+        def named(sweep_id: str) -> SweepRecord:
+            return SweepRecord(
+                id=sweep_id,
+                namespace=self.namespace,
+                request=request,
+                asker=asker,
+                delivery=delivery,
+                created=now,
+                since=now,
+            )
+
+        ids = candidates(request.name or request.space, delivery)
+        async with asyncio.timeout(PATIENCE):
+            record, _ = await self.store.create(named, ids, delivery)
+            await self.queue.add(record.id)
+        with about(record.id):
+            log.info("%s asks for it in %s", asker.user, asker.channel)
+        return record
