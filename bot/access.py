@@ -1,24 +1,63 @@
-"""Who may do what: one pure answer for every door."""
+"""Who may do what: one pure answer for every door and every turn.
+
+Each answer is empty when it is allowed, else the sentence that says why not and who could.
+"""
 
 from bot.config import Config
 from bot.hints import listed
-from bot.models import Act, SweepRecord
+from bot.models import Act, SweepPlan, SweepRecord
+from bot.mrkdwn import mention
+from bot.teams import team_of
 
 
 def may_examine(user: str, config: Config) -> str:
-    """As `may`, of looking at the whole installation."""
+    """Of looking at the whole installation."""
     if user in config.admins:
         return ""
-    who = listed([f"<@{admin}>" for admin in config.admins], "or") or "an administrator"
     nobody = (
         "" if config.admins else "; nobody is one yet: `admins:` in the file of SWEEPBOT_CONFIG names them"
     )
-    return f"Only {who} may do that{nobody}."
+    return f"Only {_admins(config)} may do that{nobody}."
+
+
+def may_launch(user: str, channel: str, config: Config) -> str:
+    """Of starting a sweep there, whatever its size."""
+    launch = config.launch
+    if user in config.admins:
+        return ""
+    if launch.people and user not in launch.people:
+        return f"You may not start sweeps here; ask {_admins(config)} to add you (`launch.people`)."
+    if launch.channels and channel not in launch.channels:
+        return f"Sweeps may be started in {listed([f'<#{each}>' for each in launch.channels], 'or')} only."
+    return ""
+
+
+def may_hold(user: str, plan: SweepPlan, config: Config) -> str:
+    """Of so many GPUs at the peak."""
+    peak = plan.gpus * plan.space.parallel
+    team = next((t for t in config.teams if t.name == team_of(config.teams, "", user)), None)
+    own = team.gpus if team else None
+    most = config.launch.gpus if own is None else own
+    if user in config.admins or most is None or peak <= most:
+        return ""
+    whose = f"one of team {team.name}" if team and own is not None else "a sweep"
+    return (
+        f"{plan.space.parallel} trials at a time with {plan.gpus} GPUs each are {peak} GPUs; {whose} may "
+        f"hold {most}. Say a smaller parallel= or gpus=, or ask {_admins(config)}."
+    )
 
 
 def may(user: str, act: Act, sweep: SweepRecord, config: Config) -> str:
-    """Empty when allowed, else the sentence that says why not and who could."""
+    """Of acting on a sweep: its owner, team-mates where the configuration lets them, administrators."""
     owner = sweep.asker.user
-    if user == owner or user in config.admins:
+    if act.question or user == owner or user in config.admins:
         return ""
-    return f"Only <@{owner}>, who started `{sweep.id}`, or an administrator may {act} it."
+    team = team_of(config.teams, "", owner)
+    if config.teammates_may and team and team_of(config.teams, "", user) == team:
+        return ""
+    mates = ", somebody of the same team" if config.teammates_may and team else ""
+    return f"Only {mention(owner)}, who started `{sweep.id}`{mates} or an administrator may {act} it."
+
+
+def _admins(config: Config) -> str:
+    return listed([mention(admin) for admin in config.admins], "or") or "an administrator"

@@ -5,27 +5,44 @@ from datetime import datetime
 
 from bot.access import may
 from bot.config import Config
-from bot.models import Act, Ask, Event, EventKind, Phase, SweepRecord
+from bot.models import Act, Ask, Deed, Event, EventKind, Phase, SweepRecord
+from bot.mrkdwn import code
 from bot.observation import Observation
 from bot.space import combinations
 from k8s.katib import MAX_TRIALS_REACHED, Trial
 
+HISTORY = 50  # deeds that a record keeps; the log keeps all
+
 
 def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: datetime) -> SweepRecord:
-    if refusal := may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen, config):
-        return sweep.says(_privately(ask, refusal))
+    """Done or refused, it stands in the sweep's history. Questions are answered elsewhere."""
+    if ask.act.question:
+        return sweep
+    refusal = may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen, config)
+    about = ask.trial or (f"{ask.trials} trials" if ask.trials else "")
+    sweep = noted(sweep, Deed(at=now, user=ask.user, act=ask.act, about=about, refused=refusal))
+    if refusal:
+        return sweep.says(_privately(ask, refusal), shown="")  # it may have been an old message's button
+    return _done(sweep, ask, seen, now)
+
+
+def noted(sweep: SweepRecord, deed: Deed) -> SweepRecord:
+    return replace(sweep, history=(*sweep.history, deed)[-HISTORY:])
+
+
+def _done(sweep: SweepRecord, ask: Ask, seen: Observation, now: datetime) -> SweepRecord:
     match ask.act:
         case Act.CANCEL:
             return replace(sweep, cancelled_by=ask.user)
         case Act.DRAIN:
             return sweep.says(Event(kind=EventKind.DRAINING, by=ask.user), drained_by=ask.user)
         case Act.KILL:
-            trial = _named(seen.live, ask.trial)[0]
+            trial = named(seen.live, ask.trial)[0]
             return replace(sweep, to_kill={**sweep.to_kill, trial.name: ask.user})
         case Act.EXTEND:
             return _extended(sweep, ask, now)
-        case Act.EXAMINE:
-            return sweep  # the doctor's, who has a mailbox of his own
+        case _:
+            return sweep
 
 
 def _untimely(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config) -> str:
@@ -39,9 +56,9 @@ def _untimely(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config) -
         return f"<@{sweep.cancelled_by}> has already cancelled `{sweep.id}`."
     if ask.act is Act.DRAIN and (sweep.drained_by or not searching):
         return f"`{sweep.id}` {'is draining already' if sweep.drained_by else 'has no running trials yet'}."
-    if ask.act is Act.KILL and not (searching and len(_named(seen.live, ask.trial)) == 1):
+    if ask.act is Act.KILL and not (searching and len(named(seen.live, ask.trial)) == 1):
         live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
-        return f"`{ask.trial}` is not one of the running trials of `{sweep.id}`; those are: {live}."
+        return f"{code(ask.trial)} is not one of the running trials of `{sweep.id}`; those are: {live}."
     return ""
 
 
@@ -70,10 +87,16 @@ def _extended(sweep: SweepRecord, ask: Ask, now: datetime) -> SweepRecord:
     return sweep.to(Phase.RUNNING, now, event, plan=plan, ending=None, reason="", extending=True)
 
 
-def _named(trials: tuple[Trial, ...], name: str) -> list[Trial]:
+def named(trials: tuple[Trial, ...], name: str) -> list[Trial]:
     """The trials of this name, or whose name ends with it."""
     return [t for t in trials if name and t.name.endswith(name)]
 
 
 def _privately(ask: Ask, text: str) -> Event:
-    return Event(kind=EventKind.NOT_ALLOWED, text=text, to_user=ask.user, response_url=ask.response_url)
+    return Event(
+        kind=EventKind.NOT_ALLOWED,
+        text=text,
+        to_user=ask.user,
+        response_url=ask.response_url,
+        in_thread=ask.in_thread,
+    )

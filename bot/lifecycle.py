@@ -20,12 +20,25 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from bot.asks import hear
+from bot.access import may_hold, may_launch
+from bot.asks import hear, noted
 from bot.config import Config
 from bot.firsttrial import follow
 from bot.health import Diagnosis
 from bot.hints import counted, listed
-from bot.models import Ask, Event, EventKind, Goal, Phase, Progress, Result, SearchSpace, SweepRecord
+from bot.models import (
+    Act,
+    Ask,
+    Deed,
+    Event,
+    EventKind,
+    Goal,
+    Phase,
+    Progress,
+    Result,
+    SearchSpace,
+    SweepRecord,
+)
 from bot.observation import BuildSeen, Observation
 from bot.planning import image_with
 from k8s.jobs import JobState
@@ -49,7 +62,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
         return _cancel(sweep, now)
     match sweep.phase:
         case Phase.RECEIVED:
-            return _received(sweep, seen, now)
+            return _received(sweep, seen, config, now)
         case Phase.OPENING:
             return sweep.to(Phase.BUILDING, now) if sweep.thread else sweep
         case Phase.BUILDING:
@@ -112,16 +125,22 @@ def look_again(before: SweepRecord, after: SweepRecord, due: timedelta | None = 
     return min(net, due) if due else net
 
 
-def _received(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    if seen.plan:
+def _received(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
+    user, channel = sweep.asker.user, sweep.asker.channel
+    forbidden = may_launch(user, channel, config)
+    if seen.plan and not forbidden:  # what is not there has no size
+        forbidden = may_hold(user, seen.plan, config)
+    refusal = forbidden or seen.refusal
+    sweep = noted(sweep, Deed(at=now, user=user, act=Act.LAUNCH, refused=refusal))
+    if seen.plan and not refusal:
         return sweep.to(Phase.OPENING, now, plan=seen.plan)
-    return refuse(sweep, seen.refusal, now)
+    return refuse(sweep, refusal, now, allowed=not forbidden)
 
 
-def refuse(sweep: SweepRecord, why: str, now: datetime) -> SweepRecord:
+def refuse(sweep: SweepRecord, why: str, now: datetime, *, allowed: bool = True) -> SweepRecord:
     """It could not start; the person is told privately."""
-    asker = sweep.asker
-    event = Event(kind=EventKind.REFUSED, text=why, to_user=asker.user, response_url=asker.response_url)
+    asker, kind = sweep.asker, EventKind.REFUSED if allowed else EventKind.NOT_ALLOWED
+    event = Event(kind=kind, text=why, to_user=asker.user, response_url=asker.response_url)
     return sweep.to(Phase.REFUSED, now, event, reason=why)
 
 

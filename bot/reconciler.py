@@ -12,6 +12,7 @@ from datetime import timedelta
 from redis.exceptions import RedisError
 
 from bot import durable
+from bot.audit import tell_new
 from bot.buildlog import plain_log
 from bot.chores import chores
 from bot.identity import candidates
@@ -107,6 +108,7 @@ class _Turn:
         asks = tuple(await self.outside.store.asks(before.id))
         seen = await observe(before, asks, self.outside)
         sweep = advance(before, seen, self.outside.config, now)
+        tell_new(before, sweep)
         if sweep != before:
             sweep = await self._save(sweep)
         await self.outside.store.answered(sweep.id, asks)
@@ -127,6 +129,7 @@ class _Turn:
         after = hear_cancels(sweep, asks, self.outside.config, self.outside.now())
         if self.lease.failures >= ADMITTED:
             after = tell_trouble(after, str(error) or type(error).__name__)
+        tell_new(sweep, after)
         if after != sweep:
             after = await self._save(after)
             await self.outside.store.answered(sweep.id, asks)
