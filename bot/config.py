@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
+from bot.appointments import Appointment, read_digests
 from bot.document import Node, read
 from bot.hints import listed
 from bot.models import UserError, Watch
@@ -20,6 +21,8 @@ KEYS = (
     "teammates_may",
     "teams",
     "prices",
+    "currency",
+    "digests",
     "warnings",
     "admin_channel",
 )
@@ -66,6 +69,8 @@ class Config:
     teammates_may: bool = False  # cancel and extend one another's sweeps
     teams: tuple[Team, ...] = ()
     prices: tuple[Price, ...] = ()  # the first that fits a model is its price
+    currency: str = "$"
+    digests: tuple[Appointment, ...] = ()  # of a channel one
     warnings: Watch = field(default_factory=Watch)  # of idle GPUs
     admin_channel: str = ""  # a Slack channel id: where broken GPUs are told
 
@@ -74,6 +79,7 @@ def parse_config(text: str, file: str) -> Config:
     """Raises UserError with all that is wrong, each with its line."""
     root = read(text, file)
     keys = root.mapping(KEYS, must=("repositories",))
+    teams = read_teams(keys.get("teams"))
     config = Config(
         repositories=tuple(_repositories(keys["repositories"])) if "repositories" in keys else (),
         allowed_urls=tuple(_prefix(item) for item in _list(keys.get("allowed_urls"))),
@@ -82,8 +88,10 @@ def parse_config(text: str, file: str) -> Config:
         limits=_limits(keys.get("limits")),
         launch=_launch(keys.get("launch")),
         teammates_may=keys["teammates_may"].flag() if "teammates_may" in keys else False,
-        teams=read_teams(keys.get("teams")),
+        teams=teams,
         prices=read_prices(keys.get("prices")),
+        currency=_currency(keys.get("currency")),
+        digests=read_digests(keys.get("digests"), teams),
         warnings=Watch(**read_watch(keys.get("warnings"))),
         admin_channel=read_channel(keys.get("admin_channel")),
     )
@@ -205,6 +213,13 @@ def _channel(node: Node) -> str:
     if channel and not re.fullmatch(r"[CG][A-Z0-9]{2,}", channel):
         node.wrong(f'"{channel}" is not a channel id such as C012ABC (at the end of its details in Slack)')
     return channel
+
+
+def _currency(node: Node | None) -> str:
+    currency = node.text() if node else "$"
+    if node and len(currency) > 8:
+        node.wrong("must be a currency's sign or its three letters")
+    return currency
 
 
 def _limits(node: Node | None) -> Limits:
