@@ -175,6 +175,12 @@ def _section(block: Any, at: str) -> Iterator[str]:
     yield from _block({}, parts | {"accessory": accessory, "expand": _any})(block, at)
 
 
+def _image(block: Any, at: str) -> Iterator[str]:
+    """Of an address, or of a file that was uploaded before."""
+    shown: Parts = {"slack_file": _object({"id": _string(255)})} if "slack_file" in block else _PICTURE
+    yield from _block(shown | {"alt_text": _string(2000)}, {"title": _plain(2000)})(block, at)
+
+
 _PICTURE: Parts = {"image_url": _image_url, "alt_text": _string(2000)}
 _IMAGE = _object(_PICTURE)
 _STYLE: Parts = {"style": _one_of("primary", "danger")}
@@ -224,7 +230,7 @@ _BLOCKS: Parts = {
     "section": _section,
     "divider": _block({}),
     "header": _block({"text": _plain(150)}, {"level": _any}),
-    "image": _block(_PICTURE, {"title": _plain(2000)}),
+    "image": _image,
     "context": _block({"elements": _items(_NOTE, 10)}),
     "actions": _block({"elements": _items(_typed(**_PRESSABLE), 25)}),
     "rich_text": _RICH_TEXT,

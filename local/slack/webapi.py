@@ -75,9 +75,17 @@ class WebApi:
         arguments = await _arguments(request)
         _authenticate(request, arguments, APP_TOKEN if name == "apps.connections.open" else BOT_TOKEN)
         self._spend(name, str(arguments.get("channel")) if name == "chat.postMessage" else "")
+        self._pictures(arguments.get("blocks"))
         method = getattr(self, "_" + name.replace(".", "_").lower())
         answer: Json = method(arguments, f"{request.scheme}://{request.host}")
         return answer
+
+    def _pictures(self, blocks: Any) -> None:
+        for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
+            file = block.get("slack_file") if isinstance(block, dict) else None
+            if isinstance(file, dict) and "content" not in self.workspace.files.get(str(file.get("id")), {}):
+                said = f"invalid slack file [json-pointer:/blocks/{number}/slack_file]"
+                raise Refusal("invalid_blocks", errors=[said])
 
     def _spend(self, method: str, channel: str) -> None:
         rate, now, purse = self._rates[method], self.workspace.clock(), f"{method} {channel}"

@@ -137,7 +137,7 @@ function draw(message, follows, inThread, kept) {
 
 const spelt = (text) => text.replace(/:([a-z0-9_+-]+):/g, (_, name) => emoji(name));
 const words = (text) => (text.type === "mrkdwn" ? mrkdwn(text.text, names) : [spelt(text.text)]);
-const image = (one) => h("img", { src: one.image_url, alt: one.alt_text, loading: "lazy" });
+const image = (one) => h("img", { src: one.image_url ?? `/files/${one.slack_file.id}`, alt: one.alt_text, loading: "lazy" });
 
 const BLOCKS = {
   section: (block, message) => h("div", { className: "section" }, h("div", {},
