@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
@@ -25,6 +24,7 @@ from bot.config import Config
 from bot.findings import Finding, broken, ok, warning
 from bot.git import Git, GitUnavailable, logins
 from bot.models import UserError
+from bot.redis import connect
 from bot.settings import Settings
 from k8s.registry import Registry, RegistryError
 
@@ -77,7 +77,7 @@ async def _call(one: Installation, token: str, method: str) -> AsyncSlackRespons
 
 
 async def _redis(one: Installation) -> list[Finding]:
-    async with Redis.from_url(one.settings.redis_url) as redis:
+    async with connect(one.settings.redis_url) as redis:
         try:
             info = await redis.info()
         except ResponseError as error:  # managed ones may forbid it

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.queue import LeaseLost, kept, stay_cancelled
+from bot.queue import LeaseLost, kept
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ async def lead(redis: Redis, name: str, ttl: float, body: Callable[[], Awaitable
     while True:
         await _acquired(redis, name, token, ttl)
         try:
-            stay_cancelled()
             async with kept(ttl, lambda: renew([name], [token, round(ttl * 1000)])):
                 return await body()
         except LeaseLost:
@@ -52,7 +51,6 @@ async def _acquired(redis: Redis, name: str, token: str, ttl: float) -> None:
             if reachable:
                 log.warning("can't ask for the lease %s: %s", name, error)
             reachable = False
-        stay_cancelled()
         await asyncio.sleep(ttl / 3 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load, guards nothing
 
 

@@ -12,7 +12,6 @@ from time import monotonic
 from typing import Any
 
 from bot.logs import Mask
-from bot.queue import stay_cancelled
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +92,6 @@ class Probes:
     async def _repeat(self, name: str, ask: Ask, every: float) -> None:
         while True:
             before, now = self._answers.get(name), await self._ask(ask)
-            stay_cancelled()
             self._answers[name] = now
             if (before is None or before.ok != now.ok) and not self._stopping():
                 level = logging.INFO if now.ok else logging.WARNING

@@ -163,7 +163,6 @@ class Queue:
         """
         until = monotonic() + wait
         while True:
-            stay_cancelled()
             token = uuid.uuid4().hex
             found = await self._run(_TAKE, token, self._lease)
             if isinstance(found, list):
@@ -245,21 +244,9 @@ async def _renew(ttl: float, renew: Callable[[], Awaitable[bool]], limit: asynci
                 ours = await renew()
         except (RedisError, TimeoutError):
             continue  # the limit runs on; the next answer may still come in time
-        stay_cancelled()
         if limit.expired():
             return
         limit.reschedule(asked + ttl if ours else asked)
-
-
-def stay_cancelled() -> None:
-    """For loops around Redis calls: raise again a cancellation that got lost in one.
-
-    redis-py sends with asyncio.wait_for, which on Python 3.11 swallows a cancellation that comes at the very
-    moment of success (https://github.com/python/cpython/issues/86296); such a loop would never end.
-    """
-    task = asyncio.current_task()
-    if task and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def text(value: bytes | str) -> str:

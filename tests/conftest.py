@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from bot.redis import connect
 from local.redis import redis as server
 
 WaitUntil = Callable[..., Awaitable[Any]]
@@ -29,7 +30,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
     """A client of an empty Redis, emptied again afterwards."""
-    async with Redis.from_url(redis_url) as client:
+    async with connect(redis_url) as client:
         yield client
         await client.flushall()
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisDown
 
 from bot import queue as queue_module
 from bot.queue import Lease, LeaseLost, Queue, kept
+from bot.redis import connect
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("no_litter")
@@ -62,7 +62,7 @@ async def test_a_running_item_is_given_to_nobody_else(queue):
 
 
 async def test_works_with_a_client_that_decodes(redis_url):
-    async with Redis.from_url(redis_url, decode_responses=True) as redis:
+    async with connect(redis_url, decode_responses=True) as redis:
         queue = Queue(redis)
         await queue.add("a")
         assert (await got(queue)).item == "a"
@@ -214,10 +214,10 @@ async def test_the_item_of_a_killed_worker_goes_to_another(redis, redis_url):
 
 WORKER = """
 import asyncio, sys
-from redis.asyncio import Redis
 from bot.queue import Queue
+from bot.redis import connect
 async def main():
-    queue = Queue(Redis.from_url(sys.argv[1]), lease=0.6)
+    queue = Queue(connect(sys.argv[1]), lease=0.6)
     lease = await queue.get(wait=20)
     async with queue.held(lease):
         print(lease.item, flush=True)
@@ -387,7 +387,7 @@ def test_every_act_in_every_state(redis_url, acts):
 async def play(redis_url, acts):
     """Play the acts on a queue where nothing becomes due by itself, and compare with the table."""
     states, leases = dict.fromkeys("abc", "absent"), {}
-    async with Redis.from_url(redis_url) as redis:
+    async with connect(redis_url) as redis:
         queue = Queue(redis, prefix=f"table:{uuid.uuid4().hex}", lease=1000)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(queue_module, "FIRST_DELAY", 300.0)

@@ -99,7 +99,6 @@ async def test_a_gpu_is_as_busy_as_its_process_and_all_rights_are_used(
         return shares.get("busy", [0])[:1] > [0.2] and len(shares["idle"]) == 2
 
     await wait_until(seen, "the busy GPU is seen at work")
-    assert max(shares["idle"]) < 0.2  # its interpreter had to start
     await wait_until(lambda: looked_idle(looking), "the idle ones are seen idle")
     sample = await looking.once(NOW, STEP)
     assert sample.nodes == (NodeUse(node="gpu-1", model="Local GPU", physical=4, allocatable=4, allocated=3),)

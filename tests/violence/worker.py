@@ -14,10 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from bot.queue import Lease, LeaseLost, Queue
+from bot.redis import connect
 from bot.store import Stale, Store
 
 EFFORT = 0.02  # seconds of a turn, on average
@@ -82,7 +82,7 @@ MANNERS = {
 
 
 async def live(url: str, ledger: int, lease: float, manner: str) -> None:
-    async with Redis.from_url(url) as redis:
+    async with connect(url) as redis:
         worker = Worker(Queue(redis, lease=lease), Store(redis), ledger)
         while True:
             try:
