@@ -31,6 +31,7 @@ from bot.models import UserError
 from bot.outside import Outside
 from bot.probes import Probes
 from bot.queue import Queue
+from bot.redis import connect
 from bot.results import Results
 from bot.settings import Settings
 from bot.slack import Slack, client
@@ -77,7 +78,7 @@ async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None
     async with AsyncExitStack() as stack:
         # Once more on a new connection: after a restart of Redis those kept open are dead. All calls bear it.
         once_more = Retry(NoBackoff(), 1)
-        redis = await stack.enter_async_context(Redis.from_url(settings.redis_url, retry=once_more))
+        redis = await stack.enter_async_context(connect(settings.redis_url, retry=once_more))
         probes = Probes(stop.is_set, Mask(settings.secrets()))
         stack.push_async_callback(probes.close)
         http = Http(probes)
