@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from redis.asyncio import Connection, Redis
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 
 
 def connect(url: str, **options: Any) -> Redis:
@@ -18,7 +19,7 @@ def connect(url: str, **options: Any) -> Redis:
     return redis
 
 
-class _Cancellable(Connection):
+class _Cancellable(AbstractConnection):
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
@@ -28,6 +29,6 @@ class _Cancellable(Connection):
             raise asyncio.CancelledError
 
 
-def _cancellable(kind: type[Connection]) -> type[Connection]:
+def _cancellable(kind: type[AbstractConnection]) -> type[AbstractConnection]:
     """Of the kind that the URL asks for: TCP, TLS or a Unix socket."""
     return type(kind.__name__, (_Cancellable, kind), {})
