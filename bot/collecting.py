@@ -17,7 +17,9 @@ from bot.hours import Hours, full_hour
 from bot.leader import lead
 from bot.owners import Owners, by_labels
 from bot.prometheus import Prometheus
+from bot.queue import Queue
 from bot.settings import Settings
+from bot.told import ITEM
 from bot.usage import Source, Unmeasured
 from k8s.cluster import ApiError, Cluster, Unreachable
 
@@ -56,6 +58,7 @@ class Collecting:
         self._redis, self._source, self._now = redis, source, now
         self._owners, self._samples, self._hours = Owners(redis, config.teams), Samples(redis), Hours(redis)
         self._looking = Looking(cluster, settings.k8s_namespace, self._owners)
+        self._queue, self._watch_each = Queue(redis), settings.watch_seconds
         self._step, self._scrapes = settings.usage_seconds, not settings.prometheus_url
         self._nobody_looked: set[datetime] = set()
         self._trouble = ""
@@ -69,6 +72,7 @@ class Collecting:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_on())
             group.create_task(self._write_on())
+            group.create_task(self._watch_on())
 
     async def _look_on(self) -> None:
         """At whole multiples of the step, so that looks of two workers are of the same moment."""
@@ -82,6 +86,12 @@ class Collecting:
         while True:
             await self._tried(self.write_hours)
             await asyncio.sleep(HOURS_EACH)
+
+    async def _watch_on(self) -> None:
+        """Only asks for a turn, which any worker takes."""
+        while True:
+            await self._tried(partial(self._queue.add, ITEM))
+            await asyncio.sleep(self._watch_each)
 
     async def look(self, at: datetime) -> None:
         """Scraping needs all that there is to see, Prometheus only whose pods they are."""

@@ -159,6 +159,9 @@ class Settings(PlanSettings):
         description="seconds between two scrapes of dcgm-exporter; measured when empty",
     )
     usage_seconds: int = Field(default=30, ge=1, description="seconds between two looks at the GPUs")
+    watch_seconds: int = Field(
+        default=180, ge=1, description="seconds between two looks for GPUs that are held and not used"
+    )
     worker_turns: int = Field(default=8, ge=1, description="how many sweeps one worker turns to at a time")
     http_host: str = Field(default="::", description="the address to listen on; :: is every one, of IPv4 too")
     http_port: int = Field(

@@ -1,0 +1,39 @@
+"""What was told of idle GPUs, in Redis: bookkeeping only. Lost, each warning comes once more.
+
+usage:<cluster>:told   hash: notice's id -> Notice; expires 30 days after the last one changed
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+
+from bot.notices import Notice
+
+ITEM = "watch: gpus"  # in the queue
+KEPT = timedelta(days=30)
+
+_NOTICE: TypeAdapter[Notice] = TypeAdapter(Notice)
+
+
+class Told:
+    def __init__(self, redis: Redis, cluster: str = "main") -> None:
+        self._redis, self._key = redis, f"usage:{cluster}:told"
+
+    async def all(self) -> tuple[Notice, ...]:
+        texts: list[Any] = await self._redis.hvals(self._key)
+        return tuple(_NOTICE.validate_json(text) for text in texts)
+
+    async def save(self, notices: Iterable[Notice]) -> None:
+        known: dict[Any, Any] = {notice.id: _NOTICE.dump_json(notice) for notice in notices}
+        if not known:
+            return
+        async with self._redis.pipeline(transaction=True) as steps:
+            steps.hset(self._key, mapping=known)
+            steps.expire(self._key, KEPT)
+            await steps.execute()
+
+    async def forget(self, notice: Notice) -> None:
+        await self._redis.hdel(self._key, notice.id)

@@ -1,0 +1,201 @@
+"""The words of warnings about GPUs: what was seen, by which measure, what people may do about it. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate
+from typing import Any
+
+from bot.hints import counted
+from bot.idle import AGAIN, Holding, Kind
+from bot.messages import Message
+from bot.mrkdwn import code, mention, plain
+from bot.notices import Case, Keep, Notice, kept
+from bot.usage import BUSY
+
+CANCEL, KEEP_4, KEEP_24, MEASURES = "warning_cancel", "warning_keep_4", "warning_keep_24", "warning_measures"
+LIST = 2400  # characters of all trials of one message; a section takes 3000
+VALUE = 2000  # characters of a button's value
+SHOWN = 16  # GPUs of a private answer
+
+SENTENCES = {
+    Kind.UNUSED: "never did anything in the {lasted} after the start",
+    Kind.IDLE: "did nothing for {lasted}",
+    Kind.PARTIAL: "did nothing for {lasted} while the others work",
+    Kind.LOW: "did little for {lasted}: {mean:.0%} on average",
+}
+MENDS = {
+    Kind.UNUSED: "Does the program see a GPU, and put its model there? Or does it still load its data?",
+    Kind.IDLE: "Is it stuck, or waiting for somebody? Evaluation on the CPU would do without.",
+    Kind.PARTIAL: "If it can't use them all, ask for fewer: `gpus=`.",
+    Kind.LOW: "Larger batches, or more workers that load data, may help.",
+}
+CRITERIA = {
+    Kind.LOW: "Measured: the share of time in which a GPU's engine works.",
+    Kind.IDLE: f"Measured: no sample above {BUSY:.0%} of its engine's time; memory in use does not count.",
+}
+NOTHING_ENDS = "Nothing is ended unless one of you says so."
+
+
+def warning(notice: Notice, keeps: Mapping[str, Keep], now: datetime) -> Message:
+    lines = _one(notice) if len(notice.cases) == 1 else _many(notice)
+    keep = next((k for case in notice.open if (k := kept(case.key, keeps, now))), None)
+    if keep:
+        lines.append(f":stopwatch: {mention(keep.by)} keeps them until {_moment(keep.until)}.")
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(lines)}}
+    if not notice.open:
+        return Message(text=lines[0], blocks=(section,))
+    how = CRITERIA.get(notice.kind, CRITERIA[Kind.IDLE])
+    context = {"type": "context", "elements": [{"type": "mrkdwn", "text": f"{how} {NOTHING_ENDS}"}]}
+    return Message(text=lines[0], blocks=(section, context, _buttons(notice)))
+
+
+def _one(notice: Notice) -> list[str]:
+    case = notice.cases[0]
+    who = f"trial {code(case.name)}" if notice.sweep else _pod(notice, case)
+    if case.now is not notice.kind:
+        return [f":white_check_mark: {who[0].upper()}{who[1:]} {_how_it_ended(notice, case)}."]
+    sentence = _sentence(notice.kind, [case])
+    head = f":zzz: {_which(case)} of {who} {sentence} (from {_moment(case.since)} on)."
+    return [head, _mend(notice)]
+
+
+def _mend(notice: Notice) -> str:
+    """At the last time it is told, plainer."""
+    if any(case.again == AGAIN[-1] for case in notice.open) and notice.kind in {Kind.UNUSED, Kind.IDLE}:
+        return ":octagonal_sign: Better cancel it, or keep it if there is a reason: others may wait for GPUs."
+    return f":wrench: {MENDS[notice.kind]}"
+
+
+def _many(notice: Notice) -> list[str]:
+    thing = "trial" if notice.sweep else "pod"
+    still, all_ = notice.open, counted(len(notice.cases), thing)
+    head = f":white_check_mark: No GPU of these {all_} is idle any more:"
+    if still:
+        head = f":zzz: GPUs of {len(still)} of {all_} {_sentence(notice.kind, still)}:"
+    lines = [f"• {_state(notice, case)}" for case in sorted(notice.cases, key=lambda case: case not in still)]
+    return [head, *_fitting(lines), *([_mend(notice)] if still else [])]
+
+
+def _fitting(lines: list[str]) -> list[str]:
+    """The first ones, as many as a section takes."""
+    ends = accumulate(len(line) + 1 for line in lines)
+    most = sum(end <= LIST for end in ends)
+    return [*lines[:most], *([f"… and {len(lines) - most} more"] if most < len(lines) else [])]
+
+
+def _state(notice: Notice, case: Case) -> str:
+    if case.now is not notice.kind:
+        return f"{code(case.name)} {_how_it_ended(notice, case)}"
+    where = plain(", ".join(case.nodes)[:60])
+    return f"{code(case.name)} on {where}: {_which(case)}, since {_moment(case.since)}"
+
+
+def _which(case: Case) -> str:
+    if case.idle and case.idle < case.gpus:
+        return f"{case.idle} of {counted(case.gpus, 'GPU')}"
+    return counted(case.gpus, "GPU")
+
+
+def _sentence(kind: Kind, cases: Sequence[Case]) -> str:
+    mean = sum(case.mean or 0.0 for case in cases) / len(cases)
+    return SENTENCES[kind].format(lasted=duration(max(case.lasted for case in cases)), mean=mean)
+
+
+def _how_it_ended(notice: Notice, case: Case) -> str:
+    before = f"after {duration(case.lasted)} with {_which(case)} idle"
+    if notice.kind is Kind.LOW:
+        before = f"after {duration(case.lasted)} at {case.mean or 0:.0%}"
+    if case.now is Kind.OVER:
+        return f"has ended, {before}"
+    if case.now.wrong:
+        return f"changed, {before}; a later message tells how it is now"
+    return f"is at work again, {before}"
+
+
+def _pod(notice: Notice, case: Case) -> str:
+    """Nobody is called: it is not for a channel to hear who it is."""
+    team = f" (team {plain(notice.team)})" if notice.team else ""
+    return f"pod {code(f'{notice.namespace}/{case.name}')}{team}"
+
+
+def duration(time: timedelta) -> str:
+    """The largest unit that says it: 40 seconds, 30 minutes, 1 hour, 25 hours; 90 minutes stay minutes."""
+    seconds = round(time.total_seconds())
+    if seconds < 120 and seconds != 60:
+        return counted(seconds, "second")
+    minutes = round(seconds / 60)
+    return (
+        counted(minutes // 60, "hour") if minutes % 60 == 0 or minutes > 600 else counted(minutes, "minute")
+    )
+
+
+def _moment(when: datetime) -> str:
+    """In each reader's own time."""
+    return f"<!date^{round(when.timestamp())}^{{date_short_pretty}} {{time}}|{when:%Y-%m-%d %H:%M} UTC>"
+
+
+# Buttons
+
+
+def _buttons(notice: Notice) -> dict[str, Any]:
+    keeps = [_button(action, f"Keep {hours} h", notice.id) for action, hours in ((KEEP_4, 4), (KEEP_24, 24))]
+    cancel = [_cancel(notice)] if notice.sweep else []
+    return {
+        "type": "actions",
+        "elements": [*cancel, *keeps, _button(MEASURES, "Show what was measured", notice.id)],
+    }
+
+
+def _button(action: str, text: str, value: str) -> dict[str, Any]:
+    return {"type": "button", "action_id": action, "text": _plain_text(text), "value": value}
+
+
+def _cancel(notice: Notice) -> dict[str, Any]:
+    trials = [case.name.removeprefix(f"{notice.sweep}-") for case in notice.open]
+    value = " ".join([notice.sweep, *trials])
+    while len(value) > VALUE:
+        value = value.rpartition(" ")[0]
+    what = "trial" if len(trials) == 1 else f"{value.count(' ')} trials"
+    named = trials[0] if len(trials) == 1 else what
+    return _button(CANCEL, f"Cancel {what}", value) | {
+        "style": "danger",
+        "confirm": {
+            "title": _plain_text(f"Cancel {what}?"),
+            "text": _plain_text(
+                f"{named[:100]} of {notice.sweep}: ended now, and the GPUs freed. The sweep goes on."
+            ),
+            "confirm": _plain_text(f"Cancel {what}"),
+            "deny": _plain_text("Let it run" if len(trials) == 1 else "Let them run"),
+            "style": "danger",
+        },
+    }
+
+
+def _plain_text(text: str) -> dict[str, str]:
+    return {"type": "plain_text", "text": text}
+
+
+# The private answer
+
+
+def measures(held: Iterable[Holding], over: timedelta, source: str) -> str:
+    lines = [line for each in held for line in _of(each)]
+    head = f"What {source} measured over {duration(over)}:"
+    rest = [f"… and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    return "\n".join([head, *(lines[:SHOWN] or ["• nothing: the GPUs are not held any more"]), *rest])
+
+
+def _of(held: Holding) -> list[str]:
+    lines = []
+    for gpu in held.gpus:
+        what = "unknown: too few samples"
+        if gpu.peak is not None and gpu.mean is not None and gpu.p95 is not None:
+            what = (
+                f"at most {gpu.peak:.1%}, {gpu.mean:.1%} on average, below {gpu.p95:.1%} in 95 of 100 samples"
+            )
+        model = f" {plain(gpu.model)}" if gpu.model else ""
+        lines.append(f"• {code(held.name)} {code(gpu.device[:16])}{model}: {what}")
+    missing = held.allocated - len(held.gpus)
+    return lines + (
+        [f"• {code(held.name)}: {counted(missing, 'GPU')} not seen: unknown"] if missing > 0 else []
+    )

@@ -1,0 +1,179 @@
+"""The words of a warning: what was seen, by which measure, what one can do; within Slack's limits."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bot.idle import Kind, holdings
+from bot.messages import Message
+from bot.models import Watch
+from bot.notices import Case, Found, Keep, Notice, follow
+from bot.warning import CANCEL, KEEP_4, KEEP_24, MEASURES, duration, measures, warning
+from local.slack.limits import complaints
+from tests.bot.sweeps import NOW
+from tests.bot.test_idle import BUSY, QUIET, UNSEEN, a_pod
+from tests.bot.test_notices import found
+
+SINCE = "<!date^1795260600^{date_short_pretty} {time}|2026-11-21 11:30 UTC>"
+
+
+def shown(message: Message) -> str:
+    return str(message.blocks[0]["text"]["text"])
+
+
+def buttons(message: Message) -> dict[str, Any]:
+    return {e["action_id"]: e for b in message.blocks if b["type"] == "actions" for e in b["elements"]}
+
+
+def told(*kinds: Kind, **changes: str) -> Notice:
+    [notice] = follow((), found(*kinds, **changes), {}, NOW)
+    return notice
+
+
+def text(notice: Notice, minutes: float = 0, *kinds: Kind) -> str:
+    now = NOW + timedelta(minutes=minutes)
+    [later, *_] = follow([notice], found(*kinds), {}, now)
+    return shown(warning(later, {}, now))
+
+
+def test_an_idle_trial() -> None:
+    message = warning(told(Kind.IDLE), {}, NOW)
+    assert shown(message) == (
+        f":zzz: 2 GPUs of trial `lr-brave-otter-a` did nothing for 30 minutes (from {SINCE} on).\n"
+        ":wrench: Is it stuck, or waiting for somebody? Evaluation on the CPU would do without."
+    )
+    assert message.blocks[1]["elements"][0]["text"] == (
+        "Measured: no sample above 1% of its engine's time; memory in use does not count. "
+        "Nothing is ended unless one of you says so."
+    )
+    assert list(buttons(message)) == [CANCEL, KEEP_4, KEEP_24, MEASURES]
+    assert buttons(message)[CANCEL]["value"] == "lr-brave-otter a"
+    assert buttons(message)[CANCEL]["confirm"]["title"]["text"] == "Cancel trial?"
+    assert buttons(message)[KEEP_4]["value"] == "idle/sweeps/lr-brave-otter-a"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Kind.UNUSED, "2 GPUs of trial `lr-brave-otter-a` never did anything in the"),
+        (
+            Kind.PARTIAL,
+            "1 of 2 GPUs of trial `lr-brave-otter-a` did nothing for 30 minutes while the others work",
+        ),
+        (Kind.LOW, "did little for 2 hours: 0% on average"),
+    ],
+)
+def test_each_kind_in_its_own_words(kind: Kind, words: str) -> None:
+    assert words in shown(warning(told(kind), {}, NOW))
+
+
+def test_the_last_time_it_is_told_plainer() -> None:
+    assert "for 1 hour (from" in text(told(Kind.IDLE), 30, Kind.IDLE)
+    assert ":octagonal_sign: Better cancel it" not in text(told(Kind.IDLE), 30, Kind.IDLE)
+    assert "for 2 hours (from" in text(told(Kind.IDLE), 90, Kind.IDLE)
+    assert ":octagonal_sign: Better cancel it" in text(told(Kind.IDLE), 90, Kind.IDLE)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ([Kind.FINE], "Trial `lr-brave-otter-a` is at work again, after 42 minutes with 2 GPUs idle."),
+        ([], "Trial `lr-brave-otter-a` has ended, after 42 minutes with 2 GPUs idle."),
+        ([Kind.PARTIAL], "changed, after 42 minutes with 2 GPUs idle; a later message tells how it is now."),
+    ],
+)
+def test_how_it_ended(kinds: list[Kind], words: str) -> None:
+    assert text(told(Kind.IDLE), 12, *kinds).startswith(":white_check_mark: ")
+    assert words in text(told(Kind.IDLE), 12, *kinds)
+
+
+def test_what_is_over_has_no_buttons() -> None:
+    [notice] = follow([told(Kind.IDLE)], {}, {}, NOW)
+    assert buttons(warning(notice, {}, NOW)) == {}
+
+
+def test_many_are_one_message_with_one_line_each() -> None:
+    notice = told(*[Kind.IDLE] * 5)
+    message = warning(notice, {}, NOW)
+    assert shown(message).splitlines()[:2] == [
+        ":zzz: GPUs of 5 of 5 trials did nothing for 30 minutes:",
+        f"• `lr-brave-otter-a` on n1: 2 GPUs, since {SINCE}",
+    ]
+    assert buttons(message)[CANCEL]["text"]["text"] == "Cancel 5 trials"
+    assert buttons(message)[CANCEL]["value"] == "lr-brave-otter a b c d e"
+    later = text(notice, 12, Kind.FINE, *[Kind.IDLE] * 3)
+    assert later.startswith(":zzz: GPUs of 3 of 5 trials did nothing for 30 minutes:")
+    assert "• `lr-brave-otter-a` is at work again" in later
+    assert "• `lr-brave-otter-e` has ended" in later
+    assert text(notice, 12, *[Kind.FINE] * 5).startswith(
+        ":white_check_mark: No GPU of these 5 trials is idle"
+    )
+
+
+def test_who_keeps_it_and_until_when() -> None:
+    notice, until = told(Kind.IDLE), NOW + timedelta(hours=4)
+    keeps = {notice.cases[0].key: Keep(until=until, by="U1")}
+    assert ":stopwatch: <@U1> keeps them until <!date^1795276800^" in shown(warning(notice, keeps, NOW))
+    assert "keeps" not in shown(warning(notice, keeps, until))
+
+
+def test_a_pod_of_nobodys_sweep_is_told_to_its_team_and_can_t_be_cancelled() -> None:
+    [held] = holdings([a_pod(QUIET, sweep="", trial="", team="vision", owner="U1")]).values()
+    pod = {held.key: Found(held=held, kind=Kind.IDLE, watch=Watch(), channel="C9")}
+    [notice] = follow((), pod, {}, NOW)
+    message = warning(notice, {}, NOW)
+    assert "1 GPU of pod `sweeps/lr-brave-otter-x-1` (team vision) did nothing" in shown(message)
+    assert list(buttons(message)) == [KEEP_4, KEEP_24, MEASURES]
+    assert "U1" not in str(message)
+
+
+def test_what_was_measured() -> None:
+    [held] = holdings([a_pod(QUIET, UNSEEN, allocated=3)]).values()
+    assert measures([held], timedelta(minutes=30), "Prometheus") == (
+        "What Prometheus measured over 30 minutes:\n"
+        "• `lr-brave-otter-x` `GPU-0`: at most 0.4%, 0.2% on average, below 0.3% in 95 of 100 samples\n"
+        "• `lr-brave-otter-x` `GPU-1`: unknown: too few samples\n"
+        "• `lr-brave-otter-x`: 1 GPU not seen: unknown"
+    )
+    assert "not held any more" in measures([], timedelta(minutes=30), "Prometheus")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(12, "12 seconds"), (60, "1 minute"), (2520, "42 minutes"), (5400, "90 minutes"), (90000, "25 hours")],
+)
+def test_how_long_is_said_as_people_say_it(seconds: float, words: str) -> None:
+    assert duration(timedelta(seconds=seconds)) == words
+
+
+@pytest.mark.parametrize("many", [1, 1000])
+@pytest.mark.parametrize("kind", [Kind.UNUSED, Kind.IDLE, Kind.PARTIAL, Kind.LOW])
+@pytest.mark.parametrize("sweep", ["", "lr-brave-otter-lynx-badgers"])
+def test_the_longest_names_pass_slack_s_limits(many: int, kind: Kind, sweep: str) -> None:
+    name = "x" * (63 if sweep else 253)
+    case = Case(
+        key=f"{'n' * 63}/{name}",
+        name=name,
+        nodes=("<!channel>" * 25, "n" * 253),
+        now=kind,
+        since=NOW,
+        lasted=timedelta(days=400),
+        again=4,
+        idle=7,
+        gpus=8,
+        mean=0.149,
+    )
+    notice = Notice(
+        kind=kind, sweep=sweep, namespace="n" * 63, team="t" * 63, channel="C1", cases=(case,) * many
+    )
+    keeps = {case.key: Keep(until=NOW + timedelta(hours=1), by="U" * 20)}
+    message = warning(notice, keeps, NOW)
+    assert complaints(list(message.blocks)) == []
+    assert len(message.text) < 4000
+    assert "<!channel>" not in str(message)
+
+
+def test_a_private_answer_stays_short() -> None:
+    held = list(holdings([a_pod(*[BUSY] * 500, trial="t" * 63)]).values())
+    assert len(measures(held * 20, timedelta(hours=2), "dcgm-exporter")) < 4000
