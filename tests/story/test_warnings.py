@@ -1,0 +1,249 @@
+"""Turns of the watch on GPUs: who is warned of what, what people say to it, and workers that die anywhere."""
+
+import contextlib
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.models import Act, Ask, Phase
+from bot.outside import Outside
+from bot.queue import Queue
+from bot.slack import Busy
+from bot.store import Store
+from bot.teams import Team
+from bot.told import ITEM, Told
+from bot.usage import NodeUse, Unmeasured
+from bot.watching import Watching
+from local.kubernetes import store as kubernetes
+from tests.bot.sweeps import ADMIN, CONFIG, NOW, OWNER, PLAN, SETTINGS, STRANGER, a_sweep
+from tests.bot.test_idle import BUSY, QUIET, a_pod
+from tests.story.life import Clock, Died, DirectCluster, Mortal
+
+TRIAL = "lr-brave-otter-x"
+VISION = Team(name="vision", namespaces=("vision",), members=("UMATE",), channel="C9")
+NODE = NodeUse(node="n1", physical=2, allocatable=2, allocated=1)
+
+
+class FakeSlack:
+    def __init__(self) -> None:
+        self.posted, self.whispers, self.busy = {}, [], set()
+
+    async def post(self, channel, message, thread=""):
+        if channel in self.busy:
+            raise Busy(7)
+        self.posted[f"m{len(self.posted)}"] = (channel, thread, message)
+        return f"m{len(self.posted) - 1}"
+
+    async def redraw(self, channel, ts, message):
+        self.posted[ts] = (*self.posted[ts][:2], message)
+
+    async def whisper(self, user, text, response_url=""):
+        self.whispers.append((user, text))
+
+
+class FakeSource:
+    def __init__(self, *pods) -> None:
+        self.now, self.over = pods, []
+
+    async def pods(self, over):
+        self.over.append(over / timedelta(minutes=1))
+        if self.now is None:
+            raise Unmeasured("nobody looked")
+        return self.now
+
+    async def nodes(self):
+        return (NODE,) if self.now is not None else ()
+
+
+class Ward:
+    """`dies_at`: at which outside call a worker dies; the next turn is another worker's."""
+
+    def __init__(self, redis, *pods, dies_at=None, teams=(VISION,)) -> None:
+        self.redis, self.now, self.clock = redis, NOW, Clock(dies_at)
+        self.slack, self.source, self.store = FakeSlack(), FakeSource(*pods), Store(redis)
+        self.kubernetes = kubernetes.Store()
+        self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
+        parts = {"slack": self.slack, "store": self.store, "cluster": DirectCluster(self.kubernetes)}
+        mortal = {name: Mortal(part, self.clock) for name, part in parts.items()}
+        outside = Outside(
+            **mortal,
+            registry=None,
+            git=None,
+            results=None,
+            queue=Queue(redis),
+            settings=SETTINGS,
+            config=replace(CONFIG, teams=teams),
+            now=lambda: self.now,
+        )
+        self.watching = Watching(outside, self.source, Mortal(Told(redis), self.clock))
+
+    async def sweep(self, phase=Phase.RUNNING, **changes) -> None:
+        sweep = a_sweep(phase, **changes)
+        await self.store.create(lambda _: sweep, [sweep.id], "trigger-1")
+
+    async def turn(self, minutes=0, *pods):
+        self.now, self.source.now = NOW + timedelta(minutes=minutes), pods or self.source.now
+        with contextlib.suppress(Died):
+            return await self.watching.turn()
+
+    async def click(self, act, user=OWNER, **what) -> None:
+        notice = what.pop("notice", f"idle/sweeps/{TRIAL}")
+        await self.store.ask(ITEM, Ask(act=act, user=user, user_name="ada", notice=notice, **what))
+
+    def texts(self) -> list[str]:
+        return [message.blocks[0]["text"]["text"] for _, _, message in self.slack.posted.values()]
+
+
+@pytest.fixture
+async def ward(redis):
+    ward = Ward(redis, a_pod(QUIET))
+    await ward.sweep()
+    return ward
+
+
+async def test_an_idle_trial_is_told_of_once_in_its_thread(ward):
+    await ward.turn()
+    await ward.turn(3)
+    [(channel, thread, _)] = ward.slack.posted.values()
+    assert (channel, thread) == ("C1", "1.1")
+    assert f"1 GPU of trial `{TRIAL}` did nothing for 30 minutes" in ward.texts()[0]
+
+
+async def test_the_one_message_follows_what_becomes_of_it(ward):
+    await ward.turn()
+    await ward.turn(31)
+    assert "for 1 hour" in ward.texts()[0]
+    await ward.turn(40, a_pod(BUSY))
+    assert ward.texts() == [
+        f":white_check_mark: Trial `{TRIAL}` is at work again, after 70 minutes with 1 GPU idle."
+    ]
+    ward.source.now = ()
+    await ward.turn(50)
+    assert "has ended" in ward.texts()[0]
+    assert await Told(ward.redis).all() == ()
+
+
+async def test_who_keeps_it_is_noted_and_outlives_redis(ward):
+    await ward.turn()
+    await ward.click(Act.KEEP, hours=4)
+    await ward.turn(1)
+    assert f"<@{OWNER}> keeps them until" in ward.texts()[0]
+    await ward.redis.flushall()
+    await ward.sweep()
+    await ward.turn(200)
+    assert len(ward.texts()) == 1
+    await ward.turn(242)
+    assert len(ward.texts()) == 2  # of what was told before, Redis knew alone
+
+
+@pytest.mark.parametrize(("user", "may"), [(OWNER, True), (ADMIN, True), (STRANGER, False)])
+async def test_who_may_keep_it(ward, user, may):
+    await ward.turn()
+    await ward.click(Act.KEEP, user, hours=24)
+    await ward.turn(1)
+    assert (f"<@{user}> keeps them" in ward.texts()[0]) is may
+    refusals = (
+        [] if may else [(user, f"Only <@{OWNER}>, who started `lr-brave-otter` or an administrator may keep")]
+    )
+    assert [(who, text[: len(refusals[0][1])]) for who, text in ward.slack.whispers] == refusals
+
+
+async def test_anybody_may_see_what_was_measured(ward):
+    await ward.turn()
+    await ward.click(Act.MEASURES, STRANGER)
+    await ward.turn(1)
+    [(user, text)] = ward.slack.whispers
+    assert user == STRANGER
+    assert "at most 0.4%, 0.2% on average" in text
+
+
+async def test_a_click_on_an_old_message_is_answered(ward):
+    await ward.click(Act.KEEP, notice="idle/sweeps/gone", hours=4)
+    await ward.turn()
+    assert ward.slack.whispers == [(OWNER, "These GPUs are at work again, or held by nobody any more.")]
+
+
+async def test_while_nothing_is_measured_nobody_is_warned_and_everybody_is_heard(ward):
+    await ward.turn()
+    ward.source.now = None
+    await ward.click(Act.KEEP, hours=4)
+    await ward.turn(90)
+    assert "for 30 minutes" in ward.texts()[0]
+    assert "keeps them until" in ward.texts()[0]
+
+
+async def test_a_sweep_may_have_its_own_times(redis):
+    ward = Ward(redis, a_pod(QUIET, age=15))
+    space = replace(PLAN.space, watch={"idle_minutes": 10})
+    await ward.sweep(plan=replace(PLAN, space=space))
+    await ward.turn()
+    assert ward.source.over == [30, 120, 10]
+    assert "did nothing for 10 minutes" in ward.texts()[0]
+
+
+async def test_a_sweep_that_ends_is_left_alone(redis):
+    ward = Ward(redis, a_pod(QUIET))
+    await ward.sweep(phase=Phase.STOPPING)
+    await ward.turn()
+    assert ward.texts() == []
+
+
+async def test_pods_of_no_sweep_are_told_to_their_team_where_it_has_a_channel(redis):
+    lost = {"sweep": "", "trial": "", "namespace": "vision"}
+    ward = Ward(redis, a_pod(QUIET, pod="notebook", team="vision", **lost), a_pod(QUIET, pod="other", **lost))
+    await ward.turn()
+    [(channel, thread, _)] = ward.slack.posted.values()
+    assert (channel, thread) == ("C9", "")
+    assert "pod `vision/notebook` (team vision) did nothing" in ward.texts()[0]
+    for user in (STRANGER, "UMATE"):
+        await ward.click(Act.KEEP, user, notice="idle/vision/notebook", hours=4)
+    await ward.turn(1)
+    assert "<@UMATE> keeps them until" in ward.texts()[0]
+    assert ward.slack.whispers == [
+        (STRANGER, "Only their owner, somebody of team vision or an administrator may keep these GPUs.")
+    ]
+
+
+async def test_one_busy_channel_does_not_hold_up_the_others(redis):
+    ward = Ward(
+        redis, a_pod(QUIET), a_pod(QUIET, pod="notebook", team="vision", sweep="", namespace="vision")
+    )
+    await ward.sweep()
+    ward.slack.busy = {"C1"}
+    assert await ward.turn() == timedelta(seconds=7)
+    assert [channel for channel, _, _ in ward.slack.posted.values()] == ["C9"]
+    ward.slack.busy = set()
+    assert await ward.turn() is None
+    assert sorted(channel for channel, _, _ in ward.slack.posted.values()) == ["C1", "C9"]
+
+
+async def a_day(redis, dies_at=None) -> Ward:
+    """Idle, kept, told again, and ended; with one turn more wherever one may have died."""
+    ward = Ward(redis, a_pod(QUIET), dies_at=dies_at)
+    await ward.sweep()
+    for _ in range(2):
+        await ward.turn()
+    await ward.store.ask(ITEM, Ask(act=Act.MEASURES, user=OWNER, user_name="", notice=f"idle/sweeps/{TRIAL}"))
+    await ward.click(Act.KEEP, hours=4)
+    for _ in range(2):
+        await ward.turn(1)
+    for _ in range(2):
+        await ward.turn(300)
+    ward.source.now = ()
+    for _ in range(2):
+        await ward.turn(310)
+    return ward
+
+
+async def test_a_worker_may_die_at_any_call(redis):
+    whole = await a_day(redis)
+    calls, texts, whispers = whole.clock.calls, whole.texts(), len(whole.slack.whispers)
+    assert (len(texts), whispers) == (1, 1)
+    for dies_at in range(1, calls + 1):
+        await redis.flushall()
+        ward = await a_day(redis, dies_at)
+        posted, said = len(ward.texts()), len(ward.slack.whispers)
+        assert ward.texts()[-1] == texts[0], dies_at
+        assert posted + said <= 3, f"{dies_at}: {posted} messages and {said} answers"
+        assert await Told(redis).all() == ()
