@@ -92,7 +92,7 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
         ignore=step.ignore,
         destination=f"{settings.registry_push}/{repository}:{tag}",
         code_only=step.role is Role.CODE,
-        cache=step.role is Role.IMAGE,
+        cache=step.cache,
         executor=settings.kaniko_image,
         git_secret=source.repository.secret,
         registry_secret=settings.image_registry_secret,

@@ -1,10 +1,12 @@
 """From a request to an order: which commit is meant, what its space file says, what it is built from."""
 
+import contextlib
 from pathlib import PurePosixPath
 
 from bot import pins
 from bot.builds import Source
 from bot.config import Config, Repository, ready_image
+from bot.dockerfile import split
 from bot.git import Git
 from bot.hints import did_you_mean
 from bot.models import SearchSpace, SweepRequest, UserError
@@ -68,12 +70,25 @@ async def _files(git: Git, repository: Repository, commit: str) -> dict[str, str
     dockerfile = repository.dockerfile or "Dockerfile"
     files = await _read(git, repository, commit, dockerfile, ".gitmodules")
     if dockerfile in files:
-        return files
+        return files | await _below_code(git, repository, commit, dockerfile, files[dockerfile])
     if repository.dockerfile:
         raise UserError(f"`{dockerfile}`, which the configuration names, is not in {repository.name}.")
     files = await _read(git, repository, commit, *BUILT_FROM)
     if "uv.lock" not in files and (first := await _requirements(git, repository, commit)):
         files |= await _with_pointers(git, repository, commit, first)
+    return files
+
+
+async def _below_code(
+    git: Git, repository: Repository, commit: str, dockerfile: str, text: str
+) -> dict[str, str]:
+    """What a Dockerfile that can be split takes from the repository before the code; no file of bytes."""
+    parts = split(text)
+    if parts is None:
+        return {}
+    files = await _read(git, repository, commit, f"{dockerfile}.dockerignore", ".dockerignore")
+    with contextlib.suppress(UserError):
+        files |= await _read(git, repository, commit, *parts.sources)
     return files
 
 

@@ -1,6 +1,6 @@
 """Which files of a repository make which images, and how. Pure.
 
-    Dockerfile        as it is, in one Job, with Kaniko's cache
+    Dockerfile        as it is, in one Job, with Kaniko's cache; split in two where that makes no difference
     uv.lock           dependencies and code apart: two Jobs at once, put together by the registry's API
     requirements.txt  the same
     pyproject.toml    the same, with the versions of the day when it is first built
@@ -12,10 +12,11 @@ which is a matter of a second. A repository that has to be installed to work tak
 import hashlib
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bot import pins
 from bot.config import Repository
+from bot.dockerfile import split
 from bot.models import Role, UserError
 from bot.pins import Pins
 
@@ -44,6 +45,7 @@ class Step:
     dockerfile: str
     own: bool = False
     ignore: str = ""
+    cache: bool = False  # keep the layer of each RUN
     key: str  # 32 hexadecimal digits: of everything that decides what is in it, but the commit
 
 
@@ -64,9 +66,19 @@ def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at
     """
     dockerfile = repository.dockerfile or "Dockerfile"
     if dockerfile in files:
-        step = Step(role=Role.IMAGE, dockerfile=dockerfile, own=True, key=_hash(TEMPLATE, dockerfile))
-        return Recipe(steps=(step,), words=f"from `{dockerfile}`")
+        return Recipe(steps=_own(files, dockerfile), words=f"from `{dockerfile}`")
     return _Kitchen(files, repository, base, heavy_at).recipe()
+
+
+def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:
+    parts = split(files[dockerfile])
+    if parts is None or not files.keys() >= set(parts.sources):
+        key = _hash(TEMPLATE, dockerfile)
+        return (Step(role=Role.IMAGE, dockerfile=dockerfile, own=True, cache=True, key=key),)
+    ignore = files.get(f"{dockerfile}.dockerignore", files.get(".dockerignore", ""))
+    contents = [part for path in parts.sources for part in (path, files[path])]
+    below = _step(Role.DEPENDENCIES, parts.below, ignore, *contents)
+    return (replace(below, cache=True), _step(Role.CODE, parts.code, ignore))
 
 
 class _Kitchen:
@@ -144,7 +156,9 @@ class _Kitchen:
         """`first`: what can be done before the code is there, so that Kaniko's cache keeps it."""
         text = f"FROM {self.base}\n{SETUP}{first}{ENVIRONMENT}COPY . /app\nRUN {install}\n"
         step = _step(Role.IMAGE, text, self._ignore())
-        return Recipe(steps=(step,), words=f"from `{source}`, installed in one Job: {why}")
+        return Recipe(
+            steps=(replace(step, cache=True),), words=f"from `{source}`, installed in one Job: {why}"
+        )
 
     def _ignore(self, *more: str) -> str:
         own = self.files.get(".dockerignore", "").splitlines()

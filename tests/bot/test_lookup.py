@@ -47,6 +47,12 @@ async def test_with_a_dockerfile_nothing_else_matters():
     assert (await found(files)).keys() == {"Dockerfile", ".gitmodules"}
 
 
+async def test_of_a_dockerfile_with_the_code_last_what_it_takes_before_is_read_too():
+    text = "FROM x\nCOPY a.txt lib /\nCOPY . /app\n"
+    files = {"Dockerfile": text, "a.txt": "a", "b.txt": "b", ".dockerignore": "c"}
+    assert (await found(files)).keys() == {"Dockerfile", ".dockerignore", "a.txt"}
+
+
 async def test_a_dockerfile_that_the_configuration_names_must_be_there():
     with pytest.raises(UserError, match=r"`docker/train`, which the configuration names, is not in digits"):
         await found({"Dockerfile": "FROM x"}, dockerfile="docker/train")

@@ -60,6 +60,30 @@ def test_a_dockerfile_is_used_before_anything_else():
     assert elsewhere.steps[0].dockerfile == "docker/train"
 
 
+DOCKERFILE = "FROM x\nWORKDIR /app\nCOPY needs.txt .\nRUN install-it needs.txt\nCOPY . .\n"
+
+
+def test_a_dockerfile_with_the_code_last_makes_two_images():
+    files = {"Dockerfile": DOCKERFILE, "needs.txt": "numpy"}
+    below, code = made(files).steps
+    assert (below.role, code.role, below.cache, code.cache) == (Role.DEPENDENCIES, Role.CODE, True, False)
+    assert made({**files, "train.py": "new"}).key == made(files).key
+    changed, same = made({**files, "needs.txt": "numpy==2"}).steps
+    assert changed.key != below.key
+    assert same.key == code.key
+
+
+def test_the_rules_for_what_stays_out_are_those_of_the_dockerfile():
+    files = {"Dockerfile": DOCKERFILE, "needs.txt": "", ".dockerignore": "data\n"}
+    assert {step.ignore for step in made(files).steps} == {"data\n"}
+    files["Dockerfile.dockerignore"] = "runs\n"
+    assert {step.ignore for step in made(files).steps} == {"runs\n"}
+
+
+def test_a_dockerfile_that_copies_what_nobody_could_read_is_built_as_it_is():
+    assert roles(made({"Dockerfile": DOCKERFILE})) == [Role.IMAGE]
+
+
 def test_a_lock_makes_dependencies_and_code_apart():
     found = made(UV)
     assert (roles(found), found.words) == ([Role.DEPENDENCIES, Role.CODE], "from `uv.lock`")

@@ -1,4 +1,4 @@
-"""Builds as the person in Slack lives them: each way to make an image, each way it fails.."""
+"""Builds as the person in Slack lives them: each way to make an image, each way it fails."""
 
 import base64
 import re
@@ -80,11 +80,15 @@ async def test_a_repository_without_a_dockerfile_runs_and_a_change_of_code_is_a_
     await third.says(":tada:")
 
 
-async def test_a_dockerfile_is_built_in_one_job_and_the_image_used_by_others_as_it_is(lab):
+async def test_a_dockerfile_with_the_code_last_is_built_apart_and_the_image_used_by_others_as_it_is(lab):
     first = await lab.sweep("repo=digits branch=main space=tiny trials=1")
-    await first.says("Building the image of", "from `Dockerfile`.")
-    await first.says("Image built in")
+    await first.says("Building", "dependencies and code", "from `Dockerfile`")
+    await first.says("Image ready: dependencies built in", "code built in")
     await first.says(":tada:")
+    made = lab.commit("Another line of code")
+    again = await lab.sweep("repo=digits branch=main space=tiny trials=1")
+    await again.says("Image ready: dependencies reused, code built in")
+    assert len(lab.builds(made)) == 1
     (pod,) = [p for p in first.objects("Pod") if "katib.kubeflow.org/trial" in p["metadata"]["labels"]]
     image = next(c["image"] for c in pod["spec"]["containers"] if "@sha256" in c["image"])
     ready = await lab.sweep(f"repo=digits branch=main space=tiny trials=1 image={image}")

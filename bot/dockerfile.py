@@ -1,0 +1,100 @@
+"""Which Dockerfiles can be made as two images, what is below the code and the code itself. Pure.
+
+Both together must be what the whole would be, so every doubt means no: one stage; the code comes with one
+`COPY .` after everything that runs; nothing before it touches who owns what, or reads more of the repository than
+files it names. Then its text and these files decide what is below, and the code can be put on top of that.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+SETTINGS = {"ENV", "LABEL", "WORKDIR", "ENTRYPOINT", "CMD", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+BELOW, ABOVE = SETTINGS | {"FROM", "ARG", "RUN", "COPY", "SHELL"}, SETTINGS | {"USER"}
+# A directory that the code brings replaces the one below with its owner and mode, and a link by a directory.
+DELICATE = re.compile(r"\b(chown|chmod|umask|ln|useradd|adduser)\b|\binstall -[^-]*[dDmog]\b|--mount|<<")
+NUMBERS = re.compile(r"--chown=\d+(:\d+)?")
+
+
+@dataclass(frozen=True)
+class Split:
+    below: str  # a Dockerfile
+    sources: tuple[str, ...]  # what it copies: paths from the repository's root
+    code: str  # a Dockerfile
+
+
+def split(text: str) -> Split | None:
+    """None: it has to be built as it is."""
+    lines = list(_instructions(text))
+    whole = [number for number, line in enumerate(lines) if _copies_all(line)]
+    if len(whole) != 1 or re.match(r"#\s*escape\s*=", text, re.IGNORECASE):
+        return None
+    [at] = whole
+    before, after = lines[:at], lines[at + 1 :]
+    sources, code = _sources(before), _code(lines[at], before)
+    if sources is None or code is None or not _harmless(before, after):
+        return None
+    return Split("\n".join([*before, *after, ""]), sources, code)
+
+
+def _harmless(before: list[str], after: list[str]) -> bool:
+    words = [_word(line) for line in before]
+    return (
+        words.count("FROM") == 1
+        and BELOW.issuperset(words)
+        and ABOVE.issuperset(map(_word, after))
+        and not any(word == "RUN" and DELICATE.search(line) for word, line in zip(words, before, strict=True))
+        and not any(word == "FROM" and "onbuild" in line for word, line in zip(words, before, strict=True))
+    )
+
+
+def _word(line: str) -> str:
+    return line.split(None, 1)[0].upper()
+
+
+def _rest(line: str) -> str:
+    return line[len(_word(line)) :].strip()
+
+
+def _instructions(text: str) -> Iterator[str]:
+    """Each on one line, without comments."""
+    plain = "\n".join(line for line in text.splitlines() if not re.match(r"\s*#", line))
+    for line in re.sub(r"\\[ \t]*\n", " ", plain).splitlines():
+        if line.strip():
+            yield line.strip()
+
+
+def _copies_all(line: str) -> bool:
+    flags, paths = _copy(line)
+    return len(paths) == 2 and paths[0] in {".", "./"} and not any(f.startswith("--from") for f in flags)
+
+
+def _copy(line: str) -> tuple[list[str], list[str]]:
+    """Flags and paths of a COPY; none of another instruction, or where quotes or patterns make it unclear."""
+    if _word(line) != "COPY" or re.search(r"[\[\"'$*?\\]", line):
+        return [], []
+    words = _rest(line).split()
+    return [x for x in words if x.startswith("--")], [x for x in words if not x.startswith("--")]
+
+
+def _sources(before: list[str]) -> tuple[str, ...] | None:
+    """The files that are copied by name; None when they can't be told."""
+    copies = [_copy(line) for line in before if _word(line) == "COPY"]
+    if any(flags or len(paths) < 2 for flags, paths in copies):
+        return None
+    found = [posixpath.normpath(path) for _, paths in copies for path in paths[:-1]]
+    return None if any(path.startswith((".", "/")) for path in found) else tuple(found)
+
+
+def _code(copy: str, before: list[str]) -> str | None:
+    """The Dockerfile of the code; None when it is not clear where it goes, or whose it is."""
+    flags, [_, target] = _copy(copy)
+    place = ""  # not known: the base may have any
+    for line in before:
+        if _word(line) == "WORKDIR":
+            place = posixpath.join(place, _rest(line))
+    place = posixpath.normpath(posixpath.join(place, target))
+    if not re.fullmatch(r"/[\w./-]+", place) or not all(map(NUMBERS.fullmatch, flags)):
+        return None
+    return " ".join(["FROM scratch\nCOPY", *flags, ".", f"{place}\n"])
