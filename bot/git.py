@@ -98,6 +98,11 @@ class Git:
             line = await self._run(url, "-C", repository, "log", "-1", "--format=%s", commit, "--")
         return line.decode(errors="replace").strip()
 
+    async def branches(self, url: str) -> list[str]:
+        """Their names, without tags. Raises UserError, GitUnavailable."""
+        heads = "refs/heads/"
+        return [ref.removeprefix(heads) for ref in await self._refs(url) if ref.startswith(heads)]
+
     async def reach(self, url: str) -> None:
         """Raises UserError, GitUnavailable when it can't be read."""
         await self._refs(url)

@@ -11,10 +11,9 @@ from bot.git import Git
 from bot.hints import did_you_mean
 from bot.models import SearchSpace, SweepRequest, UserError
 from bot.planning import Order
-from bot.space import parse_space
+from bot.space import WRITTEN, parse_space
 
 FOLDER = "sweeps"
-WRITTEN = "your space"  # how complaints about a text name it
 BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", ".dockerignore", ".gitmodules")
 REQUIREMENTS = "requirements.txt"
 

@@ -27,6 +27,7 @@ KEYS = (
     "image",
     "watch",
 )
+WRITTEN = "your space"  # how complaints name one that was typed into the form
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
 MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
 # Flags with a meaning of their own: ours, draccus' (a config file), and the name Katib gives a trial's name.

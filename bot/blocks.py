@@ -1,0 +1,41 @@
+"""The few Block Kit parts that views are made of."""
+
+from typing import Any
+
+Block = dict[str, Any]
+View = dict[str, Any]
+
+
+def section(text: str, accessory: Block | None = None) -> Block:
+    block: Block = {"type": "section", "text": {"type": "mrkdwn", "text": text[:3000]}}
+    return block | ({"accessory": accessory} if accessory else {})
+
+
+def fields(*pairs: tuple[str, str]) -> Block:
+    shown = [{"type": "mrkdwn", "text": f"*{name}*\n{value}"[:2000]} for name, value in pairs]
+    return {"type": "section", "fields": shown}
+
+
+def context(text: str) -> Block:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text[:3000]}]}
+
+
+def header(text: str) -> Block:
+    return {"type": "header", "text": plain_text(text[:150])}
+
+
+def button(action: str, text: str, value: str = "", **more: Any) -> Block:
+    shown: Block = {"type": "button", "action_id": action, "text": plain_text(text)}
+    return shown | ({"value": value} if value else {}) | more
+
+
+def actions(*elements: Block) -> Block:
+    return {"type": "actions", "elements": list(elements)}
+
+
+def plain_text(text: str) -> Block:
+    return {"type": "plain_text", "text": text}
+
+
+def modal(title: str, blocks: list[Block], *, close: str = "Close", **more: Any) -> View:
+    return {"type": "modal", "title": plain_text(title), "close": plain_text(close), "blocks": blocks, **more}

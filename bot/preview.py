@@ -1,0 +1,77 @@
+"""What a sweep would be, before it starts: the second step of the form. Pure."""
+
+from bot.blocks import View, actions, button, context, fields, modal, plain_text, section
+from bot.config import Config
+from bot.forms import AGAIN, CHANGE, LAUNCH, TOLD, Draft, metadata
+from bot.hints import counted
+from bot.models import Parameter, SearchSpace, SweepPlan, SweepRequest
+from bot.mrkdwn import block, code, plain
+from bot.planning import command_line
+from bot.space import combinations
+
+
+def preview(draft: Draft, request: SweepRequest, plan: SweepPlan, config: Config) -> View:
+    """With Launch below it."""
+    space, subject = plan.space, plain(plan.subject[:120])
+    head = f"*{plain(_name(request))}* on {code(request.branch)} at {code(plan.commit[:8])} “{subject}”"
+    first = f"*The first trial*{_such_as(space)}\n{block(command_line(space, first_values(space)))}"
+    return modal(
+        "What will happen",
+        [
+            section(head),
+            fields(*_facts(request, plan, config)),
+            section(first),
+            context("Nothing has been started yet."),
+            actions(button(CHANGE, "Change something"), button(AGAIN, "Look at the branch again")),
+        ],
+        close="Cancel",
+        callback_id=LAUNCH,
+        submit=plain_text("Launch"),
+        private_metadata=metadata(draft),
+    )
+
+
+def _name(request: SweepRequest) -> str:
+    return request.name or ("A space of your own" if request.text is not None else request.space)
+
+
+def _facts(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
+    space, peak = plan.space, plan.space.parallel * plan.gpus
+    image = f"a ready one, {code(space.image)}" if space.image else plan.recipe
+    return [
+        ("Trials", f"{counted(space.max_trials, 'trial')}{_of_all(space)}, {space.algorithm}"),
+        ("GPUs at the peak", f"{peak}: {counted(space.parallel, 'trial')} with {plan.gpus} each"),
+        ("For each hour that a trial takes", _cost(space.max_trials * plan.gpus, config)),
+        ("Goal", f"{space.goal} {code(space.metric)}{_until(space)}"),
+        ("Image", image),
+        ("Told", plain(TOLD[request.notify])),
+    ]
+
+
+def _of_all(space: SearchSpace) -> str:
+    there = combinations(space)
+    return f" of {counted(there, 'combination')}" if there else " of endlessly many combinations"
+
+
+def _until(space: SearchSpace) -> str:
+    return f" until {space.target:g}" if space.target is not None else ""
+
+
+def _cost(gpus: int, config: Config) -> str:
+    """How long a trial takes nobody knows before; what an hour of all of them comes to, at the dearest."""
+    hours = f"{counted(gpus, 'GPU-hour')}"
+    dearest = max((price.hourly for price in config.prices), default=None)
+    return hours if dearest is None or not gpus else f"{hours}, at most {gpus * dearest:,.2f}"
+
+
+def first_values(space: SearchSpace) -> dict[str, str]:
+    """Of the first trial in a grid; in a random search of one that may come."""
+    return {parameter.name: _first(parameter) for parameter in space.parameters}
+
+
+def _first(parameter: Parameter) -> str:
+    return parameter.values[0] if parameter.values else f"{parameter.min}"
+
+
+def _such_as(space: SearchSpace) -> str:
+    return "" if space.algorithm == "grid" else ", with values drawn in place of these"

@@ -1,0 +1,44 @@
+"""A turn for a filled form: ask git what the sweep would be, and show that, or what is wrong, in its view."""
+
+from bot.access import may_hold
+from bot.blocks import View
+from bot.config import repository
+from bot.drafts import ITEM, Drafts, Filled
+from bot.forms import about, form
+from bot.git import GitUnavailable
+from bot.identity import candidates
+from bot.lookup import look_up
+from bot.models import UserError
+from bot.mrkdwn import plain
+from bot.outside import Outside
+from bot.planning import plan
+from bot.preview import preview
+
+
+async def show(item: str, outside: Outside, drafts: Drafts) -> None:
+    """Nothing is made by it, so it may be done again at any time."""
+    view_id = item.removeprefix(f"{ITEM}: ")
+    if filled := await drafts.get(view_id):
+        await outside.slack.update_view(view_id, await _view(view_id, filled, outside))
+
+
+async def _view(view_id: str, filled: Filled, outside: Outside) -> View:
+    request, draft, config = filled.request, filled.draft, outside.config
+    try:
+        order = await look_up(
+            outside.git,
+            repository(request.repo, config),
+            request,
+            config,
+            sweep=candidates(request.name or request.space, view_id)[0],
+            owner=filled.user,
+            delivery=view_id,
+        )
+        made = plan(order, outside.settings)
+    except UserError as error:
+        return form(draft, config, about(plain(str(error)), draft))
+    except GitUnavailable as error:
+        return form(draft, config, {"": f"The git host does not answer; try again. {plain(str(error))}"})
+    if refusal := may_hold(filled.user, made, config):
+        return form(draft, config, {"parallel": refusal})
+    return preview(draft, request, made, config)

@@ -1,0 +1,189 @@
+"""The form that starts a sweep, from its opening to Launch. What needs git is done by a turn, not here."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.access import may_launch
+from bot.config import repository
+from bot.drafts import SETTLED, Filled, item
+from bot.forms import (
+    AGAIN,
+    BRANCH,
+    CHANGE,
+    FORM,
+    LAUNCH,
+    REPO,
+    WRITE,
+    Draft,
+    checking,
+    errors,
+    form,
+    gone,
+    launched,
+    read,
+    request,
+)
+from bot.models import Asker, UserError
+from handlers.door import PATIENCE, UNREACHABLE, Door
+
+log = logging.getLogger(__name__)
+
+Body = dict[str, Any]
+FORGOTTEN = "This form is too old, or my memory was lost. Please open it again; your last sweep fills it."
+
+
+def add_form(app: AsyncApp, door: Door) -> None:
+    app.view(FORM)(_on_form(door))
+    app.view(LAUNCH)(_on_launch(door))
+    for action in (REPO, BRANCH, WRITE):
+        app.action(action)(_on_choice(door))
+    app.action(CHANGE)(_on_change(door))
+    app.action(AGAIN)(_on_again(door))
+
+
+async def open_form(
+    door: Door, web: AsyncWebClient, trigger: str, user: str, channel: str, said: dict[str, str]
+) -> bool:
+    """Filled from the person's last sweep and from what was typed. False: Slack does not show it."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            draft = await _draft(door, user, channel, said)
+            await _look(door, draft)
+            await web.views_open(trigger_id=trigger, view=form(draft, door.config))
+    except (SlackApiError, RedisError, TimeoutError) as error:
+        log.warning("the form can't be opened: %s", error)
+        return False
+    return True
+
+
+async def _draft(door: Door, user: str, channel: str, said: dict[str, str]) -> Draft:
+    """Without a channel, from the home tab, it is that of the last sweep, or what the two of us say."""
+    last = await door.drafts.last(user) or Draft(channel=user)
+    if said.get("repo", last.said.get("repo")) != last.said.get("repo"):
+        last = Draft(channel=last.channel)  # another repository's branches and spaces
+    writes = last.writes and "space" not in said
+    return Draft(said={**last.said, **said}, channel=channel or last.channel, writes=writes)
+
+
+async def _look(door: Door, draft: Draft) -> None:
+    """So that the menus know when they are opened."""
+    try:
+        url = repository(draft.said.get("repo"), door.config).url
+    except UserError:
+        return
+    await door.catalogue.known(url, patience=0)
+    if branch := draft.said.get("branch"):
+        await door.catalogue.known(url, branch, patience=0)
+
+
+def _on_choice(door: Door) -> Callable[..., Awaitable[None]]:
+    """Another repository, another branch, or the space is to be written: the form follows."""
+
+    async def chosen(ack: AsyncAck, body: Body, client: AsyncWebClient, action: Body) -> None:
+        await ack()
+        view = body["view"]
+        draft = read(view)
+        if action["action_id"] == REPO:
+            draft = draft.without("branch", "space")
+        elif action["action_id"] == WRITE:
+            draft = replace(draft, writes=not draft.writes)
+        try:
+            await _look(door, draft)
+        except (RedisError, TimeoutError):
+            log.warning("menus will not know: Redis does not answer")
+        await _redraw(client, view, form(draft, door.config))
+
+    return chosen
+
+
+async def _redraw(client: AsyncWebClient, old: Body, new: Body) -> None:
+    try:
+        await client.views_update(view_id=old["id"], hash=old["hash"], view=new)
+    except SlackApiError as error:  # closed, or another click was faster
+        log.info("a form is not redrawn: %s", error.response["error"])
+
+
+def _on_form(door: Door) -> Callable[..., Awaitable[None]]:
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        view, user = body["view"], body["user"]
+        draft = read(view)
+        asked, wrong = request(draft, door.config)
+        if asked is None:
+            await ack(response_action="errors", errors=errors(view, wrong))
+        elif refusal := may_launch(user["id"], draft.channel, door.config):
+            await ack(response_action="update", view=form(draft, door.config, {"": refusal}))
+        else:
+            name = user.get("username", "")
+            filled = Filled(draft=draft, request=asked, user=user["id"], user_name=name)
+            await ack(response_action="update", view=await _kept(door, view["id"], filled))
+
+    return submitted
+
+
+async def _kept(door: Door, view_id: str, filled: Filled) -> Body:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await door.drafts.keep(view_id, filled)
+            await door.queue.add_after(item(view_id), SETTLED)
+    except (RedisError, TimeoutError):
+        log.exception("a form could not be queued")
+        return form(filled.draft, door.config, {"": UNREACHABLE})
+    return checking(filled.draft)
+
+
+def _on_launch(door: Door) -> Callable[..., Awaitable[None]]:
+    """The view is the delivery: pressed twice, it is the same sweep."""
+
+    async def launch(ack: AsyncAck, body: Body) -> None:
+        await ack(response_action="update", view=await _launched(door, body["view"]))
+
+    return launch
+
+
+async def _launched(door: Door, view: Body) -> Body:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            filled = await door.drafts.get(view["id"])
+        if filled is None:
+            return gone(read(view), FORGOTTEN)
+        asker = Asker(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
+        record = await door.take(filled.request, asker, view["id"])
+    except (RedisError, TimeoutError):
+        log.exception("a form could not be launched")
+        return gone(read(view), UNREACHABLE)
+    return launched(filled.draft, record.id)
+
+
+def _on_change(door: Door) -> Callable[..., Awaitable[None]]:
+    async def change(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
+        await ack()
+        filled = await door.drafts.get(body["view"]["id"])
+        draft = filled.draft if filled else read(body["view"])
+        await _redraw(client, body["view"], form(draft, door.config))
+
+    return change
+
+
+def _on_again(door: Door) -> Callable[..., Awaitable[None]]:
+    """No worker came, or the branch has moved since."""
+
+    async def again(ack: AsyncAck, body: Body) -> None:
+        await door.queue.add(item(body["view"]["id"]))
+        await ack()
+
+    return again
+
+
+def hidden(view: Body) -> Body:
+    """What the form hides for its menus: a view that asks for options comes without its state."""
+    found: Body = json.loads(view["private_metadata"])["said"]
+    return found

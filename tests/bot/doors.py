@@ -1,0 +1,26 @@
+"""A door for tests: all that handlers may use, on a Redis of the test's own."""
+
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.catalogue import Catalogue
+from bot.drafts import Drafts
+from bot.queue import Queue
+from bot.store import Store
+from handlers.door import Door
+from tests.bot.sweeps import CONFIG, NOW
+
+
+def a_door(redis: Redis, **changes: Any) -> Door:
+    queue = Queue(redis)
+    parts = {
+        "store": Store(redis),
+        "queue": queue,
+        "drafts": Drafts(redis),
+        "catalogue": Catalogue(redis, queue, lambda: NOW),
+        "config": CONFIG,
+        "namespace": "sweeps",
+        "now": lambda: NOW,
+    }
+    return Door(**parts | changes)
