@@ -55,6 +55,7 @@ def _welcome(here: World) -> str:
     return f"""
   Slack     {here.slack.url}
             open it and type   /sweep {COMMAND}   in #sweeps
+            space=idle waits before it trains: after some seconds its GPUs are told of
   MLflow    {here.env["MLFLOW_TRACKING_URI"]}
   kubectl   KUBECONFIG={here.folder / "kubeconfig"}
   git       commit in {here.git / "digits"} and push, then sweep again

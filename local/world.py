@@ -122,6 +122,7 @@ def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str
         "HTTP_PORT": "0",
         "SHUTDOWN_GRACE": "3",
         "USAGE_SECONDS": "2",
+        "WATCH_SECONDS": "2",
         "LOG_FORMAT": "text",
     }
 

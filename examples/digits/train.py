@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 import importlib.util
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,12 +20,15 @@ from pathlib import Path
 import numpy as np
 from tensorboardX import SummaryWriter
 
+PLACES = {"tensorboard_dir", "wait"}  # flags that are no parameters
+
 Array = np.ndarray
 Update = Callable[[list[Array], list[Array]], None]
 
 
 def main() -> None:
     args = arguments()
+    time.sleep(args.wait)
     rng = np.random.default_rng(args.seed)
     weights = network(rng, [64, *[args.hidden] * args.layers, 10])
     update = optimizer(args.optimizer, args.lr, weights)
@@ -50,6 +54,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tensorboard_dir", default="runs")
+    parser.add_argument("--wait", type=float, default=0, help="seconds before it begins, its GPU idle")
     return parser.parse_args()
 
 
@@ -137,7 +142,7 @@ class Log:
             import mlflow  # noqa: PLC0415, it takes seconds
 
             self.mlflow = mlflow
-            mlflow.log_params({key: value for key, value in vars(args).items() if key != "tensorboard_dir"})
+            mlflow.log_params({key: value for key, value in vars(args).items() if key not in PLACES})
 
     def metrics(self, epoch: int, values: dict[str, float]) -> None:
         for name, value in values.items():

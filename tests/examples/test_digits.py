@@ -73,7 +73,7 @@ def space(name: str) -> SearchSpace:
 
 @pytest.mark.parametrize(
     ("name", "algorithm", "trials", "parallel"),
-    [("lr", "random", 6, 2), ("depth", "grid", 6, 2), ("crash", "random", 4, 1)],
+    [("lr", "random", 6, 2), ("depth", "grid", 6, 2), ("crash", "random", 4, 1), ("idle", "random", 2, 2)],
 )
 def test_every_space_is_accepted(name: str, algorithm: str, trials: int, parallel: int) -> None:
     found = space(name)
@@ -82,7 +82,7 @@ def test_every_space_is_accepted(name: str, algorithm: str, trials: int, paralle
 
 def test_every_parameter_of_a_space_is_a_flag_of_the_program() -> None:
     flags = train("--help").stdout
-    for name in ("lr", "depth", "crash"):
+    for name in ("lr", "depth", "crash", "idle"):
         for parameter in space(name).parameters:
             assert f"--{parameter.name} " in flags
 
