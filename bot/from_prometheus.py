@@ -10,10 +10,9 @@ from itertools import pairwise
 from statistics import median
 
 from bot import promql
-from bot.hours import HOUR
 from bot.owners import NOBODYS, Owners, Place, Whose
 from bot.prometheus import Device, Prometheus, Row
-from bot.usage import BUSY, ENOUGH, HALF_HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse
+from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse
 
 USUAL_STEP = 30  # seconds between two scrapes, until there are samples to tell
 A_DAY = 86400

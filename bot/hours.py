@@ -6,26 +6,18 @@ An hour is written whole: writing it again (two collectors, a refill) changes on
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
-from bot.usage import HourCapacity, HourUse
+from bot.usage import HOUR, Hour, HourCapacity, HourUse
 
 KEPT = timedelta(days=40)  # a month's bill, and some days to ask for it
-HOUR = timedelta(hours=1)
 
 _USE: TypeAdapter[HourUse] = TypeAdapter(HourUse)
 _CAPACITY: TypeAdapter[HourCapacity] = TypeAdapter(HourCapacity)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hour:
-    uses: tuple[HourUse, ...]
-    capacity: HourCapacity
 
 
 class Hours:

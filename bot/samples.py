@@ -7,9 +7,7 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
-from bot.usage import BUSY, ENOUGH, HALF_HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse
-
-HOUR = timedelta(hours=1)
+from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Protocol
 BUSY = 0.01  # from this share on a GPU works: its engine's counter has a floor of noise
 ENOUGH = 0.8  # of the samples there should be, or nothing is said
 HALF_HOUR = timedelta(minutes=30)  # what idle is judged by
+HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,12 @@ class HourCapacity:
     @property
     def free(self) -> float:
         return max(self.capacity - self.allocated - self.closed, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hour:
+    uses: tuple[HourUse, ...]
+    capacity: HourCapacity
 
 
 class Source(Protocol):

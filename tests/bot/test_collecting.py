@@ -11,10 +11,10 @@ from bot.collecting import Collecting, measuring
 from bot.config import Config
 from bot.from_exporters import ScrapeSource
 from bot.from_prometheus import PrometheusSource
-from bot.hours import HOUR, Hours, full_hour
+from bot.hours import Hours, full_hour
 from bot.owners import Owners, Whose
 from bot.settings import Settings
-from bot.usage import HourCapacity, Unmeasured
+from bot.usage import HOUR, HourCapacity, Unmeasured
 from k8s.cluster import ApiError
 from tests.bot.test_from_exporters import DayCluster
 

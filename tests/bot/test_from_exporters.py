@@ -8,10 +8,9 @@ import pytest
 from redis.asyncio import Redis
 
 from bot.from_exporters import Looking, Samples, ScrapeSource
-from bot.hours import HOUR
 from bot.owners import Owners
 from bot.teams import Team
-from bot.usage import NodeUse, Unmeasured
+from bot.usage import HOUR, NodeUse, Unmeasured
 from k8s.cluster import ApiError, Unreachable
 from k8s.objects import timestamp
 from tests.bot import day

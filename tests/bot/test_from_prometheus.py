@@ -17,11 +17,10 @@ import pytest
 from redis.asyncio import Redis
 
 from bot.from_prometheus import PrometheusSource
-from bot.hours import HOUR
 from bot.owners import Owners, Whose
 from bot.prometheus import Prometheus
 from bot.teams import Team
-from bot.usage import Gpu, NodeUse, PodUse, Unmeasured
+from bot.usage import HOUR, Gpu, NodeUse, PodUse, Unmeasured
 from tests.bot import day
 from tests.bot.history import openmetrics
 

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from bot.hours import HOUR, KEPT, Hour, Hours
-from bot.usage import HourCapacity, HourUse
+from bot.hours import KEPT, Hours
+from bot.usage import HOUR, Hour, HourCapacity, HourUse
 
 NOON = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
 

@@ -1,0 +1,195 @@
+"""What a day's GPUs came to: sums of its hours, compared with the week before. Pure.
+
+Allocated is what pods held, used each moment by the share a GPU was busy, idle whole half hours without any
+work, unknown what nobody measured. What is left between them are pauses: loading, checkpoints, starts, ends.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+
+from bot.appointments import Appointment
+from bot.teams import Price, price_of
+from bot.usage import HOUR, Hour, HourUse
+
+WEEK = timedelta(days=7)
+WORST = 5
+WORTH = 1.0  # idle GPU-hours below which nobody is named
+
+
+@dataclass(kw_only=True)
+class Sums:
+    """GPU-hours, and the money that the idle ones and all of them cost as far as prices are known."""
+
+    allocated: float = 0.0
+    used: float = 0.0
+    idle: float = 0.0
+    unknown: float = 0.0
+    cost: float = 0.0
+    wasted: float = 0.0
+    unpriced: set[str] = field(default_factory=set)  # models without a price
+
+    def add(self, use: HourUse, price: float | None) -> None:
+        self.allocated += use.allocated
+        self.used += use.used
+        self.idle += use.idle
+        self.unknown += use.unknown
+        self.cost += use.allocated * (price or 0.0)
+        self.wasted += use.idle * (price or 0.0)
+        if price is None:
+            self.unpriced.add(use.model or "an unknown model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    name: str  # of a team; or a person's id
+    sums: Sums
+    usual: float | None  # idle GPU-hours of a day as in the seven before; None: nothing is known of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offender:
+    """A sweep, or a pod outside of sweeps, that held GPUs and did nothing with them."""
+
+    name: str  # sweep, or namespace/pod
+    sweep: str
+    owner: str
+    team: str
+    gpus: int  # at most, at a time
+    sums: Sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """An hour of the chart: GPUs on average."""
+
+    hour: datetime  # local
+    used: float
+    unused: float
+    unknown: float
+    free: float
+    unhealthy: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    about: Appointment
+    day: date
+    total: Sums
+    capacity: float
+    free: float
+    unhealthy: float
+    waited: float
+    coverage: float  # the share of the day that anybody looked at
+    rows: tuple[Row, ...]  # teams, or the people of one; the most idle first
+    people: tuple[Row, ...]
+    offenders: tuple[Offender, ...]
+    steps: tuple[Step, ...]
+    uses: tuple[HourUse, ...]
+
+    @property
+    def quiet(self) -> bool:
+        return max(self.total.idle, self.total.unknown, self.unhealthy, self.waited) < WORTH
+
+
+def figures(
+    about: Appointment, day: date, hours: Iterable[Hour], week: Iterable[Hour], prices: tuple[Price, ...]
+) -> Figures:
+    """`hours`: those of the day; `week`: of the seven days before."""
+    known, before = tuple(hours), tuple(week)
+    uses = tuple(use for hour in known for use in hour.uses if about.team in ("", use.team))
+    past = [use for hour in before for use in hour.uses]
+    begin, end = about.window(day)
+    people = _rows(uses, past, len(before), prices, lambda use: use.owner)
+    teams = _rows(uses, past, len(before), prices, lambda use: use.team)
+    given = [hour.capacity for hour in known]
+    return Figures(
+        about=about,
+        day=day,
+        total=_sum(uses, prices),
+        capacity=sum(each.capacity for each in given),
+        free=sum(each.free for each in given),
+        unhealthy=sum(each.unhealthy for each in given),
+        waited=sum(each.waited for each in given),
+        coverage=sum(each.coverage for each in given) / max(1, round((end - begin) / HOUR)),
+        rows=people if about.team else teams,
+        people=people,
+        offenders=_offenders(uses, prices),
+        steps=tuple(_step(hour, about) for hour in known),
+        uses=uses,
+    )
+
+
+def _sum(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> Sums:
+    sums = Sums()
+    for use in uses:
+        sums.add(use, price_of(prices, use.model))
+    return sums
+
+
+def grouped(
+    uses: Iterable[HourUse], prices: tuple[Price, ...], key: Callable[[HourUse], str]
+) -> dict[str, Sums]:
+    """The sums by whatever `key` says, "" included; the most allocated first."""
+    groups: dict[str, Sums] = defaultdict(Sums)
+    for use in uses:
+        groups[key(use)].add(use, price_of(prices, use.model))
+    return dict(sorted(groups.items(), key=lambda each: (-each[1].allocated, each[0])))
+
+
+def _rows(
+    uses: Iterable[HourUse],
+    past: Iterable[HourUse],
+    hours: int,
+    prices: tuple[Price, ...],
+    key: Callable[[HourUse], str],
+) -> tuple[Row, ...]:
+    usual: dict[str, float] = defaultdict(float)
+    for use in past:
+        usual[key(use)] += use.idle
+    rows = [
+        Row(name=name, sums=sums, usual=24 * usual[name] / hours if hours else None)
+        for name, sums in grouped(uses, prices, key).items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.sums.idle, -row.sums.allocated, row.name)))
+
+
+def _offenders(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[Offender, ...]:
+    groups: dict[str, list[HourUse]] = defaultdict(list)
+    for use in uses:
+        groups[use.sweep or f"{use.namespace}/{use.pod}"].append(use)
+    found = [
+        Offender(
+            name=name,
+            sweep=mine[0].sweep,
+            owner=mine[0].owner,
+            team=mine[0].team,
+            gpus=_at_a_time(mine),
+            sums=_sum(mine, prices),
+        )
+        for name, mine in groups.items()
+        if sum(use.idle for use in mine) >= WORTH
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.sums.idle, one.name))[:WORST])
+
+
+def _at_a_time(uses: Iterable[HourUse]) -> int:
+    held: dict[datetime, float] = defaultdict(float)
+    for use in uses:
+        held[use.hour] += use.allocated
+    return max(1, round(max(held.values())))
+
+
+def _step(hour: Hour, about: Appointment) -> Step:
+    """All of the cluster: free and broken GPUs are no team's."""
+    given, uses = hour.capacity, hour.uses
+    used, unknown = sum(use.used for use in uses), sum(use.unknown for use in uses)
+    return Step(
+        hour=given.hour.astimezone(about.zone),
+        used=used,
+        unused=max(0.0, sum(use.allocated for use in uses) - used - unknown),
+        unknown=unknown,
+        free=given.free,
+        unhealthy=given.unhealthy,
+    )

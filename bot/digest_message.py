@@ -1,0 +1,292 @@
+"""What a digest says: one message for the channel, and the details in its thread. Pure.
+
+Nobody is mentioned: people are named as they call themselves, and their phones stay silent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from bot.amounts import as_csv, hours, money, percent, signed
+from bot.chart import alt_text
+from bot.digest import WORTH, Figures, Offender, Row, Sums
+from bot.hints import counted, listed
+from bot.messages import Message
+from bot.mrkdwn import code, link, plain
+from bot.usage import NodeUse, PodUse
+
+ROWS = 5  # of the table, then "others"
+PEOPLE = 30  # of the thread; the file has all
+LONGEST = 2900  # characters of a section; Slack takes 3,000
+NAME = 60  # characters of a name that somebody chose
+DAYS = 7  # days that are told to have got no digest
+GIB = 2**30
+DEFINITIONS = (
+    "Idle: whole half hours without work. Used: each moment by the share a GPU was busy. "
+    "Unknown: nobody measured."
+)
+LARGE_CPU, LARGE_RAM = 4.0, 32 * GIB  # requests below which nobody is told
+LITTLE_CPU, LITTLE_RAM = 0.1, 0.35  # of the request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A sweep with trials that no node has room for."""
+
+    sweep: str
+    trials: int
+    hours: float  # so long in this phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    """What the hours don't tell."""
+
+    currency: str = "$"
+    names: Mapping[str, str] = field(default_factory=dict)  # of people, by id
+    links: Mapping[str, str] = field(default_factory=dict)  # to threads, by sweep
+    nodes: tuple[NodeUse, ...] | None = None  # None: nobody can say
+    pods: tuple[PodUse, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    missed: tuple[date, ...] = ()
+
+
+def headline(figures: Figures, now: Present) -> str:
+    """Plain text, as notifications show it."""
+    total, day = figures.total, f"{figures.day:%a} {figures.day.day} {figures.day:%b}"
+    of = f" of {figures.about.team}" if figures.about.team else ""
+    if not figures.coverage:
+        return f"GPU day {day}{of}: unknown, nobody measured it.{_free_now(now)}"
+    if not total.allocated and figures.quiet:
+        return f"GPU day {day}{of}: nobody held any of {hours(figures.capacity)} GPU-hours.{_free_now(now)}"
+    if figures.quiet:
+        busy = f"{hours(total.allocated)} GPU-hours held, {percent(total.used, total.allocated)} used"
+        return f"GPU day {day}{of}: {busy}, nothing to report.{_free_now(now)}"
+    idle = f"{hours(total.idle)} of {hours(total.allocated)} allocated GPU-hours idle"
+    cost = f", {_money(total.wasted, total, now)}" if total.idle and _priced(total) else ""
+    return f"GPU day {day}{of}: {idle} ({percent(total.idle, total.allocated)}){cost}.{_free_now(now)}"
+
+
+def _free_now(now: Present) -> str:
+    if now.nodes is None:
+        return ""
+    there = sum(node.allocatable for node in now.nodes)
+    return f" {sum(node.free for node in now.nodes)} of {counted(there, 'GPU')} free now."
+
+
+def _priced(sums: Sums) -> bool:
+    return bool(sums.cost) or not sums.unpriced
+
+
+def _money(value: float, sums: Sums, now: Present) -> str:
+    """A floor, where some models have no price."""
+    return "at least " * bool(sums.unpriced) + money(value, now.currency)
+
+
+def message(figures: Figures, now: Present, chart: str = "") -> Message:
+    """`chart`: the id of its picture, which Slack has."""
+    first = headline(figures, now)
+    if figures.quiet or not figures.coverage:
+        return Message(text=" ".join([plain(first), *_missed(now)]))
+    blocks = [_section(f"*{plain(first)}*"), _context(_sums(figures))]
+    if chart:
+        alt = alt_text(figures)[:2000]
+        blocks.append({"type": "image", "slack_file": {"id": chart}, "alt_text": alt})
+    if figures.rows:
+        blocks.append(_table(figures, now))
+    if figures.offenders:
+        blocks.append(_section(_worst(figures, now)))
+    blocks += [_section(_meanwhile(figures, now)), _context(_footer(figures, now))]
+    return Message(text=plain(first), blocks=tuple(blocks))
+
+
+def _sums(figures: Figures) -> str:
+    """Parts of the whole cluster; those of one team are its own."""
+    total, capacity = figures.total, figures.capacity
+    parts = [
+        f"capacity {hours(capacity)} GPU-h",
+        f"allocated {hours(total.allocated)} ({percent(total.allocated, capacity)})",
+        f"used {hours(total.used)} ({percent(total.used, total.allocated)} of allocated)",
+        f"idle {hours(total.idle)}",
+        f"unknown {hours(total.unknown)}",
+        f"free {hours(figures.free)}",
+        f"unhealthy {hours(figures.unhealthy)}",
+    ]
+    return "  ·  ".join(parts)
+
+
+def _table(figures: Figures, now: Present) -> dict[str, Any]:
+    head = ["Person" if figures.about.team else "Team", "Allocated", "Used", "Idle", "Idle cost", "vs 7 days"]
+    shown, rest = figures.rows[:ROWS], figures.rows[ROWS:]
+    rows = [_cells(_named(row.name, figures, now), row, now) for row in shown]
+    if rest:
+        rows.append(_cells(f"{len(rest)} others", _together(rest), now))
+    settings = [{"align": "left"}] + [{"align": "right"}] * (len(head) - 1)
+    cells = [[{"type": "raw_text", "text": text} for text in row] for row in [head, *rows]]
+    return {"type": "table", "rows": cells, "column_settings": settings}
+
+
+def _cells(name: str, row: Row, now: Present) -> list[str]:
+    sums = row.sums
+    return [
+        name,
+        hours(sums.allocated),
+        percent(sums.used, sums.allocated),
+        hours(sums.idle),
+        _money(sums.wasted, sums, now) if _priced(sums) else "no price",
+        "–" if row.usual is None else signed(sums.idle - row.usual),
+    ]
+
+
+def _together(rows: tuple[Row, ...]) -> Row:
+    sums = Sums(
+        **{key: sum(getattr(row.sums, key) for row in rows) for key in vars(Sums()) if key != "unpriced"},
+        unpriced={model for row in rows for model in row.sums.unpriced},
+    )
+    usual = [row.usual for row in rows if row.usual is not None]
+    return Row(name="", sums=sums, usual=sum(usual) if usual else None)
+
+
+def _named(key: str, figures: Figures, now: Present) -> str:
+    return _person(key, now) if figures.about.team else key or "no team"
+
+
+def _person(user: str, now: Present) -> str:
+    return (now.names.get(user) or user)[:NAME] if user else "unknown person"
+
+
+def _worst(figures: Figures, now: Present) -> str:
+    return _fitting(["*Most idle*", *(_offender(one, now) for one in figures.offenders)])
+
+
+def _offender(one: Offender, now: Present) -> str:
+    where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.name[:NAME])
+    who = plain(_person(one.owner, now)) if one.owner else plain(one.team or "owner unknown")
+    cost = f", {_money(one.sums.wasted, one.sums, now)}" if _priced(one.sums) else ""
+    idle = f"{hours(one.sums.idle)} of {hours(one.sums.allocated)} GPU-h idle"
+    return f"• {where} ({who}): {counted(one.gpus, 'GPU')}, {idle}{cost}"
+
+
+def _meanwhile(figures: Figures, now: Present) -> str:
+    lines = []
+    if figures.waited >= WORTH:
+        lines.append(f":hourglass: Meanwhile pods waited for {hours(figures.waited)} GPU-hours.")
+    for one in sorted(now.waiting, key=lambda each: -each.hours)[:ROWS]:
+        where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.sweep)
+        lines.append(
+            f":hourglass: Waiting now: {where}, {counted(one.trials, 'trial')}, for {hours(one.hours)} h"
+        )
+    lines += _blocks(now)
+    return _fitting(lines or ["Nothing waited for GPUs."])
+
+
+def _blocks(now: Present) -> list[str]:
+    if now.nodes is None:
+        return ["What is free now is not known."]
+    largest = max(now.nodes, key=lambda node: node.free, default=None)
+    found = []
+    if largest and largest.free:
+        model = f" ({plain(largest.model)})" if largest.model else ""
+        found.append(
+            f"Largest free block now: {counted(largest.free, 'GPU')} on {code(largest.node)}{model}."
+        )
+    else:
+        found.append("No GPU is free now.")
+    lost = [f"{node.lost} on {node.node}" for node in now.nodes if node.lost]
+    shut = [node.node for node in now.nodes if node.cordoned or not node.ready]
+    found += [f":warning: GPUs lost: {plain(listed(lost))}."] if lost else []
+    return found + ([f":warning: Nobody is let onto {plain(listed(shut))}."] if shut else [])
+
+
+def _footer(figures: Figures, now: Present) -> str:
+    about = figures.about
+    begin, end = (each.astimezone(about.zone) for each in about.window(figures.day))
+    unpriced = sorted(figures.total.unpriced)
+    window = f"{begin:%d %b %H:%M} to {end:%d %b %H:%M} {plain(about.timezone)}"
+    parts = [
+        DEFINITIONS,
+        f"{window}, {percent(figures.coverage, 1)} of it covered.",
+        f"No price for {plain(listed(unpriced))}." if unpriced and figures.total.cost else "",
+        *_missed(now),
+        "`/gpus` tells the present.",
+    ]
+    return " ".join(part for part in parts if part)[:LONGEST]
+
+
+def _missed(now: Present) -> list[str]:
+    if not now.missed:
+        return []
+    days = listed([f"{day:%d %b}" for day in now.missed[-DAYS:]])
+    return [f"No digest could be posted about {days}."]
+
+
+def details(figures: Figures, now: Present) -> str:
+    """For the thread: each person's day, and who asks for far more CPU or RAM than they use."""
+    rows = sorted(figures.people, key=lambda row: -row.sums.allocated)
+    lines = ["*By person*", *(_line(row, now) for row in rows[:PEOPLE])]
+    lines += [f"… and {len(rows) - PEOPLE} more in the file"] if len(rows) > PEOPLE else []
+    over = [_over(pod, now) for pod in now.pods if too_much(pod)]
+    return _fitting([*lines, *(["*More requested than used in the last hour*", *over] if over else [])])
+
+
+def _line(row: Row, now: Present) -> str:
+    sums = row.sums
+    cost = f", {_money(sums.cost, sums, now)}" if _priced(sums) else ""
+    used = f"{percent(sums.used, sums.allocated)} used, {hours(sums.idle)} idle"
+    return f"• {plain(_person(row.name, now))}: {hours(sums.allocated)} GPU-h, {used}{cost}"
+
+
+def too_much(pod: PodUse) -> tuple[bool, bool] | None:
+    """Whether it asks for far more CPU, and more RAM, than it used; None for neither."""
+    cpu = pod.cpu_requested is not None and pod.cpu_requested >= LARGE_CPU and pod.cpu_mean is not None
+    ram = pod.ram_requested is not None and pod.ram_requested >= LARGE_RAM and pod.ram_peak is not None
+    found = (
+        cpu and (pod.cpu_mean or 0) < LITTLE_CPU * (pod.cpu_requested or 0),
+        ram and (pod.ram_peak or 0) < LITTLE_RAM * (pod.ram_requested or 0),
+    )
+    return found if any(found) else None
+
+
+def _over(pod: PodUse, now: Present) -> str:
+    cpu, ram = too_much(pod) or (False, False)
+    parts = [f"{pod.cpu_requested:g} cores, {pod.cpu_mean:.1f} used"] if cpu else []
+    parts += (
+        [f"{(pod.ram_requested or 0) / GIB:.0f} GiB, at most {(pod.ram_peak or 0) / GIB:.1f} used"]
+        if ram
+        else []
+    )
+    who = plain(_person(pod.owner, now)) if pod.owner else plain(pod.team or pod.namespace)
+    return f"• {who}, {code(pod.pod)}: {'; '.join(parts)}"
+
+
+def table(figures: Figures, now: Present) -> str:
+    """The day's hours as CSV, with every pod."""
+    head = "hour_utc,namespace,pod,node,model,owner,name,team,sweep,allocated,observed,used,idle,unknown"
+    rows = [
+        (
+            f"{use.hour:%Y-%m-%dT%H:%MZ}",
+            *(use.namespace, use.pod, use.node, use.model, use.owner, now.names.get(use.owner, "")),
+            *(use.team, use.sweep, use.allocated, use.observed, use.used, use.idle, use.unknown),
+        )
+        for use in figures.uses
+    ]
+    return as_csv([head.split(","), *rows])
+
+
+def _fitting(lines: list[str]) -> str:
+    """As many lines as fit, and how many did not."""
+    text, left = "", len(lines)
+    for line in lines:
+        if len(text) + len(line) > LONGEST:
+            return f"{text}… and {left} more lines"
+        text, left = f"{text}{line}\n", left - 1
+    return text.rstrip("\n")
+
+
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
+
+
+def _context(text: str) -> dict[str, Any]:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text}]}

@@ -1,0 +1,181 @@
+"""A day's figures, and what a digest says of them."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from bot.appointments import Appointment
+from bot.chart import alt_text, png
+from bot.digest import WEEK, Figures, figures
+from bot.digest_message import Present, Waiting, details, headline, message, table
+from bot.teams import Price
+from bot.usage import HOUR, NodeUse, PodUse
+from local.slack.limits import complaints, too_long
+from tests.bot.busy import hour, lazy, use
+
+BERLIN = Appointment(channel="C1", timezone="Europe/Berlin")
+DAY = date(2026, 11, 20)
+PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
+NODES = (
+    NodeUse(node="n1", model="NVIDIA H100 80GB HBM3", physical=8, allocatable=7, allocated=5),
+    NodeUse(node="n2", physical=8, allocatable=8, allocated=2),
+)
+
+
+def of(about: Appointment = BERLIN, day: date = DAY, *, prices: tuple[Price, ...] = PRICES) -> Figures:
+    begin, end = about.window(day)
+    return figures(about, day, lazy(begin, end), lazy(begin - WEEK, begin), prices)
+
+
+def blocks(figures: Figures, now: Present) -> str:
+    return str(message(figures, now, "F1").blocks)
+
+
+def test_a_day_adds_up() -> None:
+    found = of()
+    total = found.total
+    assert (total.allocated, total.used, total.idle, total.unknown) == pytest.approx((168, 67.2, 72, 12))
+    assert (found.capacity, found.free, found.unhealthy, found.waited) == (360, 192, 24, 48)
+    assert (total.cost, total.wasted, total.unpriced) == (360, 180, {"NVIDIA A10"})
+    assert [(row.name, row.sums.idle, row.usual) for row in found.rows] == [
+        ("vision", 72, 72),
+        ("speech", 0, 0),
+        ("", 0, 0),
+    ]
+    (worst,) = found.offenders
+    assert (worst.name, worst.gpus, worst.sums.idle) == ("lr-brave-otter", 4, 72)
+    assert sum(
+        step.used + step.unused + step.unknown + step.free + step.unhealthy for step in found.steps
+    ) == (pytest.approx(found.capacity + found.unhealthy))
+
+
+@pytest.mark.parametrize(
+    ("day", "hours", "sums"),
+    [
+        (date(2026, 3, 29), 23, 161),  # at two the clock goes to three
+        (date(2026, 10, 25), 25, 175),  # at three it goes back to two
+        (DAY, 24, 168),
+    ],
+)
+async def test_a_day_has_the_hours_that_it_has(day: date, hours: int, sums: float) -> None:
+    found = of(day=day)
+    assert (len(found.steps), found.coverage, found.total.allocated) == (hours, 1, sums)
+    assert (found.steps[0].hour.hour, found.steps[-1].hour.hour) == (0, 23)
+    assert (await png(found)).startswith(b"\x89PNG")
+
+
+def test_what_nobody_looked_at_is_not_covered() -> None:
+    begin, end = BERLIN.window(DAY)
+    half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
+    assert half.coverage == 0.5
+    assert "50 % of it covered" in blocks(half, Present())
+    assert "–" in blocks(half, Present())  # nothing is known of the week before
+    none = figures(BERLIN, DAY, (), (), PRICES)
+    assert headline(none, Present()) == "GPU day Fri 20 Nov: unknown, nobody measured it."
+
+
+def test_a_teams_digest_is_about_its_people() -> None:
+    found = of(replace(BERLIN, team="vision"))
+    assert (found.total.allocated, found.free) == (96, 192)
+    assert [row.name for row in found.rows] == ["U1ADA"]
+    said = message(found, Present(names={"U1ADA": "Ada"}), "")
+    assert said.text.startswith("GPU day Fri 20 Nov of vision: 72 of 96")
+    assert "Ada" in str(said.blocks)
+
+
+def test_the_headline_has_the_cost_and_what_is_free() -> None:
+    now = Present(nodes=NODES)
+    assert headline(of(), now) == (
+        "GPU day Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43 %), at least $180. 8 of 15 GPUs free now."
+    )
+    assert "$" not in headline(of(prices=()), now)
+
+
+def test_a_quiet_day_is_one_line() -> None:
+    begin, _ = BERLIN.window(DAY)
+    busy = [hour(begin + n * HOUR, use(begin + n * HOUR, "a", 2, 1.9)) for n in range(24)]
+    said = message(figures(BERLIN, DAY, busy, (), ()), Present(missed=(date(2026, 11, 18),)))
+    assert said.blocks == ()
+    assert said.text == (
+        "GPU day Fri 20 Nov: 48 GPU-hours held, 95 % used, nothing to report. "
+        "No digest could be posted about 18 Nov."
+    )
+    empty = [hour(begin + n * HOUR) for n in range(24)]
+    assert headline(figures(BERLIN, DAY, empty, (), ()), Present()) == (
+        "GPU day Fri 20 Nov: nobody held any of 384 GPU-hours."
+    )
+
+
+def test_it_tells_what_waited_and_where_there_is_room_and_mentions_nobody() -> None:
+    now = Present(
+        names={"U1ADA": "ada"},
+        links={"lr-brave-otter": "https://lab.slack.com/archives/C1/p1"},
+        nodes=(*NODES, NodeUse(node="n3", physical=4, allocatable=4, allocated=0, cordoned=True)),
+        waiting=(Waiting(sweep="wd-calm-fox", trials=3, hours=2.5),),
+    )
+    said = blocks(of(), now)
+    for part in (
+        "<https://lab.slack.com/archives/C1/p1|lr-brave-otter> (ada): 4 GPUs, 72 of 96 GPU-h idle",
+        "pods waited for 48 GPU-hours",
+        "`wd-calm-fox`, 3 trials, for 2.5 h",
+        "6 GPUs on `n2`",
+        "GPUs lost: 1 on n1",
+        "Nobody is let onto n3",
+    ):
+        assert part in said
+    assert "<@" not in said + details(of(), now)
+
+
+def test_who_asks_for_far_more_than_they_use_is_told_in_the_thread() -> None:
+    pod = PodUse(namespace="sweeps", pod="lr-1", node="n1", owner="U1ADA", allocated=1)
+    big = replace(pod, cpu_requested=32, cpu_mean=1.2, ram_requested=256 * 2**30, ram_peak=20 * 2**30)
+    small = replace(pod, pod="small", cpu_requested=2, cpu_mean=0.0, ram_requested=2**30, ram_peak=0)
+    said = details(of(), Present(pods=(pod, big, small), names={"U1ADA": "ada"}))
+    assert said.endswith("• ada, `lr-1`: 32 cores, 1.2 used; 256 GiB, at most 20.0 used")
+    assert "ada: 96 GPU-h, 25 % used, 72 idle, $240" in said
+
+
+def test_the_file_has_every_hour_of_every_pod_and_no_formulas() -> None:
+    lines = table(of(), Present(names={"U1ADA": "=HYPERLINK(1)"})).splitlines()
+    assert len(lines) == 1 + 3 * 24
+    assert lines[1] == (
+        "2026-11-19T23:00Z,sweeps,lr-1,n1,NVIDIA H100 80GB HBM3,U1ADA,'=HYPERLINK(1),"
+        "vision,lr-brave-otter,4,4,1.0,3.0,0"
+    )
+
+
+def test_the_worst_contents_pass_slacks_limits() -> None:
+    begin, _ = BERLIN.window(DAY)
+    long, wild = "x" * 253, "<!channel> *&`_~" + "😀" * 200 + "שלום"
+    uses = [
+        use(begin, f"{long[:63]}/{n}{long}"[:300], 8, 0, 8, owner=f"U{n}", team=long[:63], model=wild)
+        for n in range(500)
+    ]
+    sweeps = {f"{n}{long[:60]}": "https://lab.slack.com/" + "p" * 200 for n in range(500)}
+    uses += [use(begin, f"s{n}", 8, 0, 8, sweep=sweep, owner=f"U{n}") for n, sweep in enumerate(sweeps)]
+    found = figures(BERLIN, DAY, [hour(begin, *uses, unhealthy=9, waited=1e6)], (), PRICES)
+    now = Present(
+        names={f"U{n}": wild for n in range(500)},
+        links=sweeps,
+        nodes=tuple(replace(NODES[0], node=f"{n}{long}", model=wild, cordoned=True) for n in range(500)),
+        pods=tuple(
+            PodUse(namespace=long, pod=long, node="n", owner="U1", allocated=1, cpu_requested=64, cpu_mean=0)
+            for _ in range(500)
+        ),
+        waiting=tuple(Waiting(sweep=sweep, trials=500, hours=1e4) for sweep in sweeps),
+        missed=tuple(DAY - timedelta(days=n) for n in range(500)),
+        currency="EUR",
+    )
+    said = message(found, now, "F" * 20)
+    assert complaints(list(said.blocks)) == []
+    assert not too_long(list(said.blocks))
+    assert len(said.text) < 4000
+    assert len(details(found, now)) < 3000
+    assert len(alt_text(found)) < 2000
+    assert "<!channel>" not in str(said.blocks) + said.text + details(found, now)
+
+
+def test_a_clock_that_is_half_an_hour_off_still_has_a_day() -> None:
+    begin, end = Appointment(channel="C1", timezone="Asia/Kolkata").window(DAY)
+    assert (begin, end - begin) == (datetime(2026, 11, 19, 18, 30, tzinfo=UTC), 24 * HOUR)
