@@ -25,7 +25,7 @@ SENTENCES = {
 }
 MENDS = {
     Kind.UNUSED: "Does the program see a GPU, and put its model there? Or does it still load its data?",
-    Kind.IDLE: "Is it stuck, or waiting for somebody? Evaluation on the CPU would do without.",
+    Kind.IDLE: "Is it stuck, does it wait for data, or does it compute on the CPU?",
     Kind.PARTIAL: "If it can't use them all, ask for fewer: `gpus=`.",
     Kind.LOW: "Larger batches, or more workers that load data, may help.",
 }
@@ -55,7 +55,7 @@ def _one(notice: Notice) -> list[str]:
     if case.now is not notice.kind:
         return [f":white_check_mark: {who[0].upper()}{who[1:]} {_how_it_ended(notice, case)}."]
     sentence = _sentence(notice.kind, [case])
-    head = f":zzz: {_which(case)} of {who} {sentence} (from {_moment(case.since)} on)."
+    head = f":zzz: {_which(case)} of {who} {sentence} (since {_moment(case.since)})."
     return [head, _mend(notice)]
 
 

@@ -40,8 +40,8 @@ def text(notice: Notice, minutes: float = 0, *kinds: Kind) -> str:
 def test_an_idle_trial() -> None:
     message = warning(told(Kind.IDLE), {}, NOW)
     assert shown(message) == (
-        f":zzz: 2 GPUs of trial `lr-brave-otter-a` did nothing for 30 minutes (from {SINCE} on).\n"
-        ":wrench: Is it stuck, or waiting for somebody? Evaluation on the CPU would do without."
+        f":zzz: 2 GPUs of trial `lr-brave-otter-a` did nothing for 30 minutes (since {SINCE}).\n"
+        ":wrench: Is it stuck, does it wait for data, or does it compute on the CPU?"
     )
     assert message.blocks[1]["elements"][0]["text"] == (
         "Measured: no sample above 1% of its engine's time; memory in use does not count. "
@@ -69,9 +69,9 @@ def test_each_kind_in_its_own_words(kind: Kind, words: str) -> None:
 
 
 def test_the_last_time_it_is_told_plainer() -> None:
-    assert "for 1 hour (from" in text(told(Kind.IDLE), 30, Kind.IDLE)
+    assert "for 1 hour (since" in text(told(Kind.IDLE), 30, Kind.IDLE)
     assert ":octagonal_sign: Better cancel it" not in text(told(Kind.IDLE), 30, Kind.IDLE)
-    assert "for 2 hours (from" in text(told(Kind.IDLE), 90, Kind.IDLE)
+    assert "for 2 hours (since" in text(told(Kind.IDLE), 90, Kind.IDLE)
     assert ":octagonal_sign: Better cancel it" in text(told(Kind.IDLE), 90, Kind.IDLE)
 
 

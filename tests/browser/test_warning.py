@@ -1,0 +1,35 @@
+"""A warning of idle GPUs as people see it, with its buttons; its picture for docs/gpus.md."""
+
+import os
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.browser.conftest import Opened
+from tests.browser.test_pictures import picture
+from tests.story.lab import Lab
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+def warning(page: Page) -> Locator:
+    return page.get_by_role("log", name="Replies").get_by_role("listitem").filter(has_text="did nothing for")
+
+
+async def test_an_idle_trial_is_kept_and_another_ended_on_the_page(opened: Opened, lab: Lab) -> None:
+    ada = await opened("ada")
+    lab.commit("Try the small network first", {"README.md": "# Digits\n"})
+    sweep = await lab.sweep("branch=main gpus=2 space=idle")
+    await sweep.shows("2 running")
+    parent = ada.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text=f"{sweep.id} ·")
+    await parent.get_by_role("button", name="repl").click()
+    await expect(warning(ada)).to_have_count(2)
+    await warning(ada).first.get_by_role("button", name="Keep 4 h").click()
+    await expect(warning(ada).first).to_contain_text("keeps them until")
+    if os.environ.get("SWEEPBOT_PICTURES"):
+        await picture(ada, "warning", sweep.id, thread=False)
+    await warning(ada).nth(1).get_by_role("button", name="Cancel trial").click()
+    await ada.get_by_role("dialog").get_by_role("button", name="Cancel trial").click()
+    await expect(ada.get_by_role("log", name="Replies")).to_contain_text("has ended")
+    await sweep.click_cancel("ada")
+    await sweep.says("GPUs free")
