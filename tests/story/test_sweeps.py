@@ -19,7 +19,7 @@ from tests.story.lab import Lab, Sweep, lab, shown, sweep_id, until
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 ADA = "U01ADALOVEL"
-SLOW = "FROM python:3.11-slim\nRUN sleep {seconds}\nWORKDIR /app\nCOPY . .\n"
+SLOW = "FROM python:3.11-slim\nWORKDIR /app\nCOPY . .\nRUN sleep {seconds}\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
