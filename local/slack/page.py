@@ -52,10 +52,24 @@ class Page:
             self.people.say(person, wish["channel"], wish["text"], wish.get("thread_ts"))
         elif wish["do"] == "command":
             await self.people.command(person, wish["channel"], wish["command"], wish["text"])
-        else:
-            button = wish["channel"], wish["ts"], wish["action_id"], wish["value"]
-            if warning := await self.people.click(person, *button):
-                news.put_nowait({"type": "warning", "text": warning})
+        elif wish["do"] == "home":
+            self.people.visit_home(person)
+        elif wish["do"] == "options":
+            offered = await self.people.options(person, wish["action_id"], wish["typed"])
+            news.put_nowait({"type": "options", "offered": offered, **wish})
+        elif wish["do"] == "submit":
+            news.put_nowait({"type": "errors", "errors": await self.people.submit(person)})
+        elif wish["do"] == "dismiss":
+            await self.people.dismiss(person)
+        elif warning := await self._touch(person, wish):
+            news.put_nowait({"type": "warning", "text": warning})
+
+    async def _touch(self, person: str, wish: Json) -> str | None:
+        if wish["do"] == "enter":
+            return await self.people.enter(person, wish["action_id"], wish["value"])
+        if wish["do"] == "press":
+            return await self.people.press(person, wish["action_id"], wish["value"])
+        return await self.people.click(person, wish["channel"], wish["ts"], wish["action_id"], wish["value"])
 
     def _welcome(self, person: str) -> Json:
         """All that this person may see now; changes follow."""
@@ -67,7 +81,9 @@ class Page:
         users = self.workspace.users.values()
         people = [{"id": user.id, "name": user.real_name, "app": user.bot_id is not None} for user in users]
         whispers, commands = self.workspace.whispers[person], list(self.people.commands)
+        views = [self.people.views.stated(view) for view in self.people.views.stacks.get(person, [])]
         shown: Json = {"people": people, "channels": channels, "whispers": whispers, "commands": commands}
+        shown |= {"views": views, "home": self.people.views.homes.get(person)}
         return {"type": "welcome", "you": person, **shown}
 
     def _sees(self, person: str, change: Change) -> bool:

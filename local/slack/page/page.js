@@ -1,10 +1,13 @@
 // One web socket brings everything this person may see and takes what they do.
-import { anchor, emoji, h, markdown, mrkdwn, time } from "./text.js";
+import * as block from "./blocks.js";
+import { anchor, h, mrkdwn, time } from "./text.js";
+import { drawHome, showErrors, showOptions, showViews } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
 const at = new URLSearchParams(location.search);
 const linked = location.pathname.match(/^\/archives\/(\w+)\/p(\d{10})(\d{6})/); // a permalink
-const state = { you: "", people: {}, channels: {}, whispers: [], commands: [], unread: new Set(), thread: null };
+const state = { you: "", people: {}, channels: {}, whispers: [], commands: [], unread: new Set(), thread: null, home: null };
+const HOME = "home"; // in place of a channel
 let socket;
 
 function connect() {
@@ -24,7 +27,13 @@ const send = (wish) => socket.send(JSON.stringify({ channel: state.channel, ...w
 function hear(change) {
   if (change.type === "welcome") return welcome(change);
   if (change.type === "warning") return notice(change.text, 6000);
-  if (!change.channel) return; // of modals and the home tab
+  if (change.type === "views") return showViews(change.views, names, send);
+  if (change.type === "errors") return showErrors(change.errors);
+  if (change.type === "options") return showOptions(change);
+  if (change.type === "home") {
+    state.home = change.home;
+    return paint();
+  }
   const { channel, message } = change;
   if (!state.channels[channel]) { // a conversation new to this person
     state.unread.add(channel);
@@ -44,32 +53,40 @@ function hear(change) {
 
 function welcome(told) {
   $("notice").hidden = true;
-  Object.assign(state, { you: told.you, whispers: told.whispers, commands: told.commands });
+  Object.assign(state, { you: told.you, whispers: told.whispers, commands: told.commands, home: told.home });
   state.people = Object.fromEntries(told.people.map((user) => [user.id, user]));
   state.channels = Object.fromEntries(told.channels.map((channel) => [channel.id, channel]));
   const people = told.people.filter((user) => !user.app);
   $("as").replaceChildren(...people.map((user) => h("option", { value: user.id }, user.name)));
   $("as").value = state.you;
-  if (!state.channels[state.channel]) {
+  if (!state.channels[state.channel] && state.channel !== HOME) {
     state.channel = linked && state.channels[linked[1]] ? linked[1] : told.channels[0].id;
     if (linked) state.thread = at.get("thread_ts") ?? `${linked[2]}.${linked[3]}`;
   }
+  showViews(told.views, names, send);
   paint();
 }
 
 const names = (id) => state.people[id]?.name ?? state.channels[id]?.name;
 const label = (channel) => (channel.id[0] === "D" ? "Sweepbot" : channel.name);
+const surface = (message) => ({ id: message.ts, names,
+  act: (one, value) => send({ do: "click", ts: message.ts, action_id: one.action_id, value }) });
 
 function paint() {
-  const here = state.channels[state.channel];
+  const here = state.channels[state.channel] ?? { id: HOME, name: "Sweepbot", messages: [] };
   const whispers = state.whispers.filter((one) => one.channel === here.id);
   const all = [...here.messages, ...whispers].sort((a, b) => (a.ts < b.ts ? -1 : 1));
   const reply = (one) => one.thread_ts && one.thread_ts !== one.ts;
   $("channels").replaceChildren(...Object.values(state.channels).map((channel) => h("button", {
     className: state.unread.has(channel.id) ? "unread" : "", ariaCurrent: channel === here ? "page" : null,
     onclick: () => open(channel.id, null),
-  }, h("i", {}, channel.id[0] === "D" ? "@" : "#"), label(channel))));
-  $("title").textContent = (here.id[0] === "D" ? "" : "# ") + label(here);
+  }, h("i", {}, channel.id[0] === "D" ? "@" : "#"), label(channel))), h("button", {
+    ariaCurrent: here.id === HOME ? "page" : null, onclick: () => { open(HOME, null); send({ do: "home" }); },
+  }, h("i", {}, "⌂"), "Sweepbot’s home"));
+  $("title").textContent = ("DH".includes(here.id[0].toUpperCase()) ? "" : "# ") + label(here);
+  $("home").hidden = here.id !== HOME;
+  $("messages").hidden = $("write").hidden = here.id === HOME;
+  drawHome($("home"), state.home, names, send);
   $("about").textContent = here.name === "random" ? "Sweepbot is not in this channel" : "";
   document.title = `${state.unread.size ? "• " : ""}${label(here)} – Local Slack`;
   $("write").elements[0].placeholder = `Message ${$("title").textContent.replace("# ", "#")} or type /`;
@@ -85,7 +102,7 @@ function open(channel, thread) {
   state.unread.delete(thread ?? channel);
   document.body.classList.remove("menu");
   paint();
-  (thread ? $("reply") : $("write")).elements[0].focus();
+  if (channel !== HOME) (thread ? $("reply") : $("write")).elements[0].focus();
 }
 
 /** Only messages that changed are drawn anew, so that focus, selection and scrolling survive. */
@@ -111,8 +128,9 @@ function list(place, messages, inThread) {
 
 function draw(message, follows, inThread, kept) {
   const author = state.people[message.user];
-  const body = message.blocks?.map((block) => BLOCKS[block.type](block, message)) ??
+  const body = message.blocks ? block.draw(message.blocks, surface(message)) :
     [h("div", { className: "text" }, mrkdwn(message.text, names))];
+  body.push(...(message.files ?? []).map((file) => h("div", { className: "file" }, "📄 ", anchor(file.url_private, file.name))));
   if (message.edited) body.push(h("small", { className: "edited" }, "(edited)"));
   const replies = message.reply_count && !inThread ? h("button", {
     className: `replies ${state.unread.has(message.ts) ? "unread" : ""}`, onclick: () => open(state.channel, message.ts),
@@ -133,72 +151,6 @@ function draw(message, follows, inThread, kept) {
   item.querySelector(".avatar").style.setProperty("--hue", hue);
   item.dataset.ts = message.ts;
   return item;
-}
-
-const spelt = (text) => text.replace(/:([a-z0-9_+-]+):/g, (_, name) => emoji(name));
-const words = (text) => (text.type === "mrkdwn" ? mrkdwn(text.text, names) : [spelt(text.text)]);
-const image = (one) => h("img", { src: one.image_url ?? `/files/${one.slack_file.id}`, alt: one.alt_text, loading: "lazy" });
-
-const BLOCKS = {
-  section: (block, message) => h("div", { className: "section" }, h("div", {},
-    block.text ? h("div", { className: "text" }, words(block.text)) : null,
-    block.fields ? h("div", { className: "fields" }, block.fields.map((field) => h("div", {}, words(field)))) : null),
-  block.accessory ? drawElement(block.accessory, message) : null),
-  header: (block) => h("h3", {}, words(block.text)),
-  divider: () => h("hr"),
-  context: (block) => h("div", { className: "context" }, block.elements.map((one) => drawElement(one))),
-  actions: (block, message) => h("div", { className: "actions" }, block.elements.map((one) => drawButton(one, message))),
-  image: (block) => h("figure", {}, block.title ? h("figcaption", {}, words(block.title)) : null, image(block)),
-  markdown: (block) => h("div", { className: "text" }, markdown(block.text, names)),
-  rich_text: (block) => h("div", { className: "text" }, block.elements.map(rich)),
-  table: (block) => h("div", { className: "scroll", tabIndex: 0 }, h("table", {}, block.rows.map((row, index) =>
-    h("tr", {}, row.map((cell, column) => h(index ? "td" : "th", {
-      style: `text-align: ${block.column_settings?.[column]?.align ?? "left"}`,
-    }, cell.type === "raw_text" ? cell.text : cell.elements.map(rich))))))),
-};
-
-function drawElement(one, message) {
-  if (one.type === "image") return image(one);
-  return one.type === "button" ? drawButton(one, message) : h("span", {}, words(one));
-}
-
-function rich(part) {
-  const items = () => part.elements.map((one) => h("li", {}, rich(one)));
-  if (part.type === "rich_text_list") return h(part.style === "ordered" ? "ol" : "ul", {}, items());
-  const tags = { rich_text_section: "div", rich_text_quote: "blockquote", rich_text_preformatted: "pre" };
-  return h(tags[part.type], {}, part.elements.map((span) => {
-    if (span.type === "emoji") return emoji(span.name);
-    if (span.type === "link") return anchor(span.url, span.text);
-    if (span.type !== "text") return h("span", { className: "mention" }, `@${names(span.user_id ?? span.channel_id)}`);
-    const styles = { bold: "strong", italic: "em", strike: "s", code: "code" };
-    return Object.keys(span.style ?? {}).reduce((inner, style) => h(styles[style] ?? "span", {}, inner), span.text);
-  }));
-}
-
-function drawButton(one, message) {
-  const press = async () => {
-    if (one.confirm && !(await confirmed(one.confirm))) return;
-    send({ do: "click", channel: state.channel, ts: message.ts, action_id: one.action_id, value: one.value ?? null });
-  };
-  const props = { className: `button ${one.style ?? ""}`, onclick: press, ariaLabel: one.accessibility_label ?? null };
-  const link = one.url ? { href: /^https?:/i.test(one.url) ? one.url : "#", target: "_blank", rel: "noopener noreferrer" } : {};
-  const button = h(one.url ? "a" : "button", { ...props, ...link }, words(one.text), one.url ? h("i", {}, " ↗") : null);
-  button.dataset.action = `${message.ts} ${one.action_id}`;
-  return button;
-}
-
-function confirmed({ title, text, confirm, deny, style }) {
-  const dialog = $("confirm");
-  const [no, yes] = dialog.querySelectorAll("button");
-  dialog.querySelector("h2").replaceChildren(...words(title));
-  dialog.querySelector("div").replaceChildren(...words(text));
-  no.replaceChildren(...words(deny));
-  yes.replaceChildren(...words(confirm));
-  yes.className = `button ${style ?? "primary"}`;
-  no.className = "button";
-  dialog.returnValue = "no";
-  dialog.showModal();
-  return new Promise((resolve) => (dialog.onclose = () => resolve(dialog.returnValue === "yes")));
 }
 
 function notice(text, milliseconds) {
@@ -255,7 +207,7 @@ $("as").onchange = () => {
   connect();
 };
 document.onkeydown = (event) => {
-  if (event.key !== "Escape" || $("confirm").open) return;
+  if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
   if (document.body.classList.contains("menu")) document.body.classList.remove("menu");
   else if (state.thread) open(state.channel, null);
 };
