@@ -1,7 +1,7 @@
 """What was told of idle GPUs and what is to be told now: one notice for each trial and kind. Pure.
 
-    told -> told again (twice, four times as long) -> busy again | over
-       `-> kept by somebody until a time -> told again when that is over
+    told -> told anew (twice, four times as long) -> at work again -> told anew
+       `-> kept by somebody until a time -> told anew           `-----> over
 
 More than three of a sweep at once are one notice, which those that come later join.
 """
@@ -65,6 +65,8 @@ class Notice:
     thread: str = ""
     cases: tuple[Case, ...] = field(default=())
     ts: str = ""  # of the message
+    rang: int = 0  # how loud it was posted; what gets louder is posted anew, for an edit calls nobody
+    old: str = ""  # the message that it replaces, until that is deleted
     shown: str = ""  # fingerprint of the message as Slack has it
 
     @property
@@ -74,6 +76,10 @@ class Notice:
     @property
     def open(self) -> tuple[Case, ...]:
         return tuple(case for case in self.cases if case.now is self.kind)
+
+    def loud(self, keeps: Mapping[str, Keep], now: datetime) -> int:
+        """0 while nothing is idle that somebody does not keep."""
+        return max((c.again for c in self.open if not kept(c.key, keeps, now)), default=0)
 
     @property
     def over(self) -> bool:

@@ -164,16 +164,22 @@ class Watching:
     # Speak
 
     async def _show(self, notice: Notice, keeps: dict[str, Keep], now: datetime) -> None:
-        message, ts = warning(notice, keeps, now), notice.ts
+        message, loud = warning(notice, keeps, now), notice.loud(keeps, now)
         if message.fingerprint != notice.shown:
+            shown = replace(notice, shown=message.fingerprint, rang=loud)
             try:
-                if ts:
-                    await self.outside.slack.redraw(notice.channel, ts, message)
-                elif notice.open:
+                if loud > notice.rang:
                     ts = await self.outside.slack.post(notice.channel, message, notice.thread)
+                    shown = replace(shown, ts=ts, old=notice.ts)
+                elif notice.ts:
+                    await self.outside.slack.redraw(notice.channel, notice.ts, message)
             except (NotInChannel, NotTaken) as error:
                 log.warning("%s can't be told (%s)", notice.id, error)
-            await self.told.save([replace(notice, ts=ts, shown=message.fingerprint)])
+            notice = shown
+            await self.told.save([notice])
+        if notice.old:
+            await self.outside.slack.take_back(notice.channel, notice.old)
+            await self.told.save([replace(notice, old="")])
         if notice.over:
             await self.told.forget(notice)
 

@@ -41,6 +41,7 @@ RATES = {
     "apps.connections.open": Rate(50, 50),
     "chat.postMessage": Rate(60, 10),
     "chat.update": Rate(50, 50),
+    "chat.delete": Rate(50, 50),
     "chat.postEphemeral": Rate(100, 100),
     "chat.getPermalink": Rate(600, 100),
     "conversations.open": Rate(50, 50),
@@ -128,6 +129,13 @@ class WebApi:
             content = {"blocks": None, **content}
         self.workspace.edit(channel, message, content)
         return {"channel": channel.id, "ts": message["ts"], "text": message["text"], "message": message}
+
+    def _chat_delete(self, arguments: Json, _: str) -> Json:
+        channel, message = self._found(arguments, "ts")
+        if message["user"] != BOT.id:
+            raise Refusal("cant_delete_message")
+        self.workspace.delete(channel, message)
+        return {"channel": channel.id, "ts": message["ts"]}
 
     def _chat_getpermalink(self, arguments: Json, site: str) -> Json:
         channel, message = self._found(arguments, "message_ts")

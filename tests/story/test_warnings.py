@@ -27,13 +27,17 @@ NODE = NodeUse(node="n1", physical=2, allocatable=2, allocated=1)
 
 class FakeSlack:
     def __init__(self) -> None:
-        self.posted, self.whispers, self.busy = {}, [], set()
+        self.posted, self.whispers, self.busy, self.number = {}, [], set(), 0
 
     async def post(self, channel, message, thread=""):
         if channel in self.busy:
             raise Busy(7)
-        self.posted[f"m{len(self.posted)}"] = (channel, thread, message)
-        return f"m{len(self.posted) - 1}"
+        self.number += 1
+        self.posted[f"m{self.number}"] = (channel, thread, message)
+        return f"m{self.number}"
+
+    async def take_back(self, channel, ts):
+        self.posted.pop(ts, None)
 
     async def redraw(self, channel, ts, message):
         self.posted[ts] = (*self.posted[ts][:2], message)
@@ -122,6 +126,28 @@ async def test_the_one_message_follows_what_becomes_of_it(ward):
     await ward.turn(50)
     assert "has ended" in ward.texts()[0]
     assert await Told(ward.redis).all() == ()
+
+
+async def test_what_is_told_again_calls_again_and_stays_one_message(ward):
+    posts = []
+    for minutes in (0, 15, 31, 60, 91, 200):
+        await ward.turn(minutes)
+        posts.append(ward.slack.number)
+        assert len(ward.texts()) == 1
+    assert posts == [1, 1, 2, 2, 3, 3]
+    await ward.turn(210, a_pod(BUSY))
+    await ward.turn(300, a_pod(QUIET))
+    assert (ward.slack.number, len(ward.texts())) == (4, 1)
+
+
+async def test_who_keeps_it_calls_nobody_until_that_is_over(ward):
+    await ward.turn()
+    await ward.click(Act.KEEP, hours=4)
+    for minutes in (1, 40, 100, 239):
+        await ward.turn(minutes)
+    assert (ward.slack.number, "for 2 hours" in ward.texts()[0]) == (1, True)
+    await ward.turn(242)
+    assert (ward.slack.number, len(ward.texts())) == (2, 1)
 
 
 async def test_who_keeps_it_is_noted_and_outlives_redis(ward):

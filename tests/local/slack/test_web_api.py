@@ -113,6 +113,15 @@ async def test_a_wrong_token_is_refused(slack: Slack, token: str | None, error: 
     assert (await refusal(AsyncWebClient(token, base_url=slack.api_url).auth_test()))["error"] == error
 
 
+async def test_the_bot_deletes_what_it_said_and_nothing_else(slack: Slack, web: AsyncWebClient) -> None:
+    mine = (await web.chat_postMessage(channel=SWEEPS, text="x"))["ts"]
+    theirs = slack.say("ada", "sweeps", "hello")["ts"]
+    await web.chat_delete(channel=SWEEPS, ts=mine)
+    assert [message["ts"] for message in slack.messages("sweeps")] == [theirs]
+    assert (await refusal(web.chat_delete(channel=SWEEPS, ts=mine)))["error"] == "message_not_found"
+    assert (await refusal(web.chat_delete(channel=SWEEPS, ts=theirs)))["error"] == "cant_delete_message"
+
+
 async def test_an_update_is_refused_when_too_long_or_not_the_bots(slack: Slack, web: AsyncWebClient) -> None:
     mine = (await web.chat_postMessage(channel=SWEEPS, text="x" * 40_001))["ts"]
     assert len(slack.messages("sweeps")[0]["text"]) == 40_000
