@@ -10,7 +10,7 @@ PROGRAM = "docker-registry"
 CONFIG = """
 version: 0.1
 log: {{level: info}}
-storage: {{filesystem: {{rootdirectory: {folder}/images}}}}
+storage: {{filesystem: {{rootdirectory: {folder}/images}}, delete: {{enabled: true}}}}
 http: {{addr: "{address}"}}
 {more}
 """

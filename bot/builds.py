@@ -31,7 +31,7 @@ class Source:
 
     @property
     def project(self) -> str:
-        return name(self.repository.name, limit=30)
+        return project(self.repository)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +51,19 @@ def product(source: Source, settings: PlanSettings) -> Product:
     made = [_build(step, found, source, settings) for step in found.steps]
     tags = {build.role: build.tag for build in made}
     return Product(
-        repository=_own(source),
+        repository=own_repository(source.repository),
         tag=tags.get(Role.IMAGE) or _tag(source, found),
         builds=tuple(made),
         words=found.words,
     )
 
 
-def _own(source: Source) -> str:
-    return f"sweepbot/{source.project}"
+def project(repository: Repository) -> str:
+    return name(repository.name, limit=30)
+
+
+def own_repository(repository: Repository) -> str:
+    return f"sweepbot/{project(repository)}"
 
 
 def _tag(source: Source, found: Recipe) -> str:
@@ -70,10 +74,10 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
     commit, needs = source.commit[:12], ""
     match step.role:
         case Role.IMAGE:
-            repository, tag = _own(source), _tag(source, found)
+            repository, tag = own_repository(source.repository), _tag(source, found)
             job = f"build-{source.project}-{commit}-{found.key}"
         case Role.CODE:
-            repository, tag = _own(source), f"code-{source.commit}-{step.key[:8]}"
+            repository, tag = own_repository(source.repository), f"code-{source.commit}-{step.key[:8]}"
             job = f"build-{source.project}-code-{commit}-{step.key[:8]}"
         case _:
             word = "heavy" if step.role is Role.HEAVY else "deps"

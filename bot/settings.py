@@ -93,6 +93,11 @@ class PlanSettings(BaseSettings):
         default=None,
         description="a dockerconfigjson Secret in K8S_NAMESPACE, to push and to pull with; none when empty",
     )
+    image_days: int | None = Field(
+        default=None,
+        ge=1,
+        description="days without use after which the parts of images leave the registry; never when empty",
+    )
     mlflow_tracking_uri: ShownUrl = Field(
         default="http://mlflow.invalid", description="MLflow, as trials and the bot reach it"
     )

@@ -18,6 +18,7 @@ MANIFESTS = ", ".join((OCI, DOCKER, *INDEXES))
 TIMEOUT = aiohttp.ClientTimeout(total=5)  # seconds
 COPY = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)  # seconds; a layer may be gigabytes
 TOKEN_LIFE = 60  # seconds, when a token does not say: the least that the specification allows
+PAGE = 1000  # tags
 HUB, HUB_API = "docker.io", "registry-1.docker.io"
 
 
@@ -59,6 +60,31 @@ class Registry:
             if "Docker-Content-Digest" not in answer.headers:
                 raise self._refused(f"no digest for {repository}:{tag}")
             return answer.headers["Docker-Content-Digest"]
+
+    async def tags(self, repository: str) -> list[str]:
+        """None when there is no such repository. Raises RegistryError."""
+        found: list[str] = []
+        page = f"/v2/{repository}/tags/list?n={PAGE}"
+        while page:
+            async with self._ask("GET", page, _pull(repository)) as answer:
+                if answer.status == 404:
+                    return found
+                found += (await self._json(answer, f"the tags of {repository}")).get("tags") or []
+                page = str(answer.links["next"]["url"]) if "next" in answer.links else ""
+        return found
+
+    async def delete(self, place: Place) -> bool:
+        """With all other tags of the same image; False when there is none. Raises RegistryError."""
+        digest = await self.digest(place.repository, place.tag)
+        path, scope = f"/v2/{place.repository}/manifests/{digest}", f"{_pull(place.repository)},delete"
+        if not digest:
+            return False
+        async with self._ask("DELETE", path, scope) as answer:
+            if answer.status == 405:  # distribution's default
+                raise RegistryError(f"the registry {self._host} allows no deletions (storage.delete.enabled)")
+            if answer.status not in {200, 202, 404}:
+                raise self._refused(f"{answer.status} to the deletion of {place}")
+            return answer.status != 404
 
     async def compose(self, to: Place, below: Place, above: Place) -> str:
         """Tag `to` the image of `below` with the layers of `above` on top; its digest. Raises RegistryError.

@@ -32,6 +32,7 @@ ERRORS = {
     "MANIFEST_BLOB_UNKNOWN": (400, "blob unknown to registry"),
     "MANIFEST_INVALID": (400, "manifest invalid"),
     "MANIFEST_UNKNOWN": (404, "manifest unknown"),
+    "NAME_UNKNOWN": (404, "repository name not known to registry"),
 }
 
 
@@ -58,6 +59,8 @@ class _Api:
         add("GET", "/v2/", self.version)
         app.router.add_get(f"/v2/{NAME}/manifests/{REFERENCE}", self.get_manifest)
         add("PUT", f"/v2/{NAME}/manifests/{REFERENCE}", self.put_manifest)
+        add("DELETE", f"/v2/{NAME}/manifests/{DIGEST}", self.delete_manifest)
+        app.router.add_get(f"/v2/{NAME}/tags/list", self.list_tags)
         app.router.add_get(f"/v2/{NAME}/blobs/{DIGEST}", self.get_blob)
         add("POST", f"/v2/{NAME}/blobs/uploads/", self.start_upload)
         add("PUT", f"/v2/{NAME}/blobs/uploads/{{id}}", self.upload)
@@ -100,6 +103,28 @@ class _Api:
         if ":" not in reference:
             self._write(name, f"tags/{reference}", digest)
         return _created(request, f"manifests/{digest}", digest)
+
+    async def delete_manifest(self, request: web.Request) -> web.Response:
+        """With its tags; as with `storage.delete.enabled`."""
+        name, digest = request.match_info["name"], request.match_info["digest"]
+        manifest = self._link(name, f"manifests/{digest}")
+        if not manifest.exists():
+            return _error("MANIFEST_UNKNOWN", {"Name": name, "Revision": digest})
+        for tag in self._link(name, "tags").iterdir():
+            if tag.read_text() == digest:
+                tag.unlink()
+        manifest.unlink()
+        return web.Response(status=202)
+
+    async def list_tags(self, request: web.Request) -> web.Response:
+        name, tags = request.match_info["name"], self._link(request.match_info["name"], "tags")
+        if not tags.exists():
+            return _error("NAME_UNKNOWN", {"name": name})
+        after, number = request.query.get("last", ""), int(request.query.get("n", 100))
+        names = sorted(tag.name for tag in tags.iterdir() if tag.name > after)
+        page, more = names[:number], names[number:]
+        link = {"Link": f'</v2/{name}/tags/list?last={page[-1]}&n={number}>; rel="next"'} if more else {}
+        return web.json_response({"name": name, "tags": page}, headers=link)
 
     async def get_blob(self, request: web.Request) -> web.StreamResponse:
         name, digest = request.match_info["name"], request.match_info["digest"]

@@ -1,0 +1,94 @@
+"""What builds leave in the registry is deleted when it has long been of no use; images of trials stay.
+
+The parts of an image (`code-`, `deps-`, `heavy-`) are wanted again only by a later build: trials run what was
+put together of them, which has its layers in a repository of its own. So the worst that a deletion costs is
+one more build; a sweep that finds a part and then does not notices (`k8s.registry.Missing`).
+
+    images:used   sorted set: repository:tag by when it was last of use (or first seen), seconds
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from redis.asyncio import Redis
+
+from bot import durable
+from bot.builds import SHARED, own_repository
+from bot.config import Config
+from bot.models import SweepRecord
+from bot.queue import text
+from k8s.cluster import Cluster
+from k8s.images import Place
+from k8s.objects import SWEEP_LABEL
+from k8s.registry import Registry, RegistryError
+
+log = logging.getLogger(__name__)
+
+ITEM = "registry: tidy"
+EACH = timedelta(days=1)
+PART = re.compile(r"(code-[0-9a-f]{40}|deps|heavy)-[0-9a-f]+")
+USED = "images:used"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tidying:
+    redis: Redis
+    cluster: Cluster
+    registry: Registry
+    config: Config
+    namespace: str
+    days: int
+    now: Callable[[], datetime]
+
+    async def turn(self, _item: str) -> timedelta:
+        try:
+            await self._tidy()
+        except RegistryError as error:
+            log.warning("parts of images can't be deleted, which is tried again tomorrow: %s", error)
+        return EACH
+
+    async def _tidy(self) -> None:
+        used = self._uses(await self._records())
+        there = [place for repository in self._repositories(used) for place in await self._parts(repository)]
+        limit = (self.now() - timedelta(days=self.days)).timestamp()
+        for place in await self._old(there, used, limit):
+            if await self.registry.delete(place):
+                log.info("deleted %s, of no use for %d days", place, self.days)
+        await self.redis.zremrangebyscore(USED, "-inf", limit)
+
+    async def _records(self) -> list[SweepRecord]:
+        kept = await self.cluster.list("ConfigMap", self.namespace, labels=SWEEP_LABEL)
+        return [durable.read(each) for each in kept]
+
+    def _uses(self, records: Iterable[SweepRecord]) -> dict[Place, datetime]:
+        """When each part was last of use to a sweep: now, when the sweep has not ended."""
+        found: dict[Place, datetime] = {}
+        for record in records:
+            until = record.since if record.phase.final else self.now()
+            for build in record.plan.builds if record.plan else ():
+                place = Place(build.repository, build.tag)
+                found[place] = max(until, found.get(place, until))
+        return found
+
+    def _repositories(self, used: Iterable[Place]) -> set[str]:
+        known = {own_repository(repository) for repository in self.config.repositories}
+        return {SHARED} | known | {place.repository for place in used}
+
+    async def _parts(self, repository: str) -> list[Place]:
+        tags = await self.registry.tags(repository)
+        return [Place(repository, tag) for tag in tags if PART.fullmatch(tag)]
+
+    async def _old(self, there: list[Place], used: dict[Place, datetime], limit: float) -> list[Place]:
+        """What no sweep is known to have used is as old as our knowledge of it."""
+        if not there:
+            return []
+        last = {str(place): used.get(place, self.now()).timestamp() for place in there}
+        await self.redis.zadd(USED, last, nx=True)
+        if later := {str(place): last[str(place)] for place in there if place in used}:
+            await self.redis.zadd(USED, later, gt=True)
+        found: list[str | bytes] = await self.redis.zrangebyscore(USED, "-inf", limit)
+        old = {text(name) for name in found}
+        return [place for place in there if str(place) in old]
