@@ -41,7 +41,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple
     return [
         ("Trials", f"{counted(space.max_trials, 'trial')}{_of_all(space)}, {space.algorithm}"),
         ("GPUs at the peak", f"{peak}: {counted(space.parallel, 'trial')} with {plan.gpus} each"),
-        ("For each hour that a trial takes", _cost(space.max_trials * plan.gpus, config)),
+        ("GPU-hours", _cost(space.max_trials * plan.gpus, config)),
         ("Goal", f"{space.goal} {code(space.metric)}{_until(space)}"),
         ("Image", image),
         ("Told", plain(TOLD[request.notify])),
@@ -50,7 +50,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple
 
 def _of_all(space: SearchSpace) -> str:
     there = combinations(space)
-    return f" of {counted(there, 'combination')}" if there else " of endlessly many combinations"
+    return f" of {counted(there, 'combination')}" if there else ""
 
 
 def _until(space: SearchSpace) -> str:
@@ -59,9 +59,9 @@ def _until(space: SearchSpace) -> str:
 
 def _cost(gpus: int, config: Config) -> str:
     """How long a trial takes nobody knows before; what an hour of all of them comes to, at the dearest."""
-    hours = f"{counted(gpus, 'GPU-hour')}"
+    hours = f"{gpus} for each hour that a trial takes"
     dearest = max((price.hourly for price in config.prices), default=None)
-    return hours if dearest is None or not gpus else f"{hours}, at most {gpus * dearest:,.2f}"
+    return hours if dearest is None or not gpus else f"{hours}: at most {gpus * dearest:,.2f}"
 
 
 def first_values(space: SearchSpace) -> dict[str, str]:

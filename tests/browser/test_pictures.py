@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Opened
+from tests.browser.test_form import ask, choose
 from tests.story.lab import Lab
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -41,10 +42,27 @@ async def test_pictures(opened: Opened, lab: Lab) -> None:
     await picture(linus, "failure", failing.id)
 
 
+async def test_pictures_of_the_form(opened: Opened, lab: Lab) -> None:
+    page = await opened("ada")
+    form = await ask(page, "/sweep")
+    await choose(form, "Branch or tag", "main", "main")
+    await form.get_by_label("Space").click()
+    await expect(form.get_by_role("option", name="lr")).to_be_visible()
+    await shoot(page, "modal")
+    await form.get_by_role("option", name="lr").click()
+    await form.get_by_role("button", name="Preview").click()
+    await expect(form).to_contain_text("The first trial")
+    await shoot(page, "preview")
+
+
 async def picture(page: Page, name: str, sweep: str, *, thread: bool = True) -> None:
     parent = page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text=f"{sweep} ·")
     if thread:
         await parent.get_by_role("button", name="repl").click()
+    await shoot(page, name)
+
+
+async def shoot(page: Page, name: str) -> None:
     await page.mouse.move(640, 20)  # over nothing that would light up
     shot = Image.open(BytesIO(await page.screenshot(animations="disabled", caret="hide"))).convert("RGB")
     shot.quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)

@@ -25,7 +25,8 @@ export function showViews(views, named, sending) {
   showErrors({});
   if (!dialog.open) dialog.showModal();
   const wanted = focused && place.querySelector(`[data-action="${CSS.escape(focused)}"]`);
-  (wanted || before === view.id ? wanted : place.querySelector("input, select, textarea") ?? close)?.focus();
+  const first = before !== view.id && (place.querySelector("input, select, textarea") ?? close);
+  if (wanted || first) (wanted || first).focus();
 }
 
 export function drawHome(section, home, named, sending) {

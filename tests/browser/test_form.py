@@ -1,0 +1,82 @@
+"""The form on the page: fields, menus that ask while one types, mistakes at their fields, by keyboard too."""
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.browser.conftest import Opened
+from tests.browser.test_page import messages, tab_to
+from tests.story.lab import Lab
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def test_a_sweep_is_chosen_previewed_and_launched(opened: Opened, lab: Lab) -> None:
+    page = await opened("ada")
+    form = await ask(page, "/sweep")
+    await choose(form, "Branch or tag", "mai", "main")
+    await choose(form, "Space", "ti", "tiny")
+    await form.get_by_label("Trials at a time").fill("3")
+    await form.get_by_label("Trials in all").fill("2")
+    await form.get_by_role("button", name="Preview").click()
+    await expect(form).to_contain_text("parallel=3 is more than trials=2")
+    await form.get_by_label("Trials at a time").fill("2")
+    await form.get_by_role("button", name="Preview").click()
+    await expect(form).to_contain_text("What will happen")
+    await expect(form).to_contain_text("2 trials of 2 combinations, grid")
+    await expect(form).to_contain_text("python tiny.py --width=1")
+    await form.get_by_role("button", name="Launch").click()
+    await expect(form).to_contain_text("On it:")
+    started = await form.locator("code").inner_text()
+    await form.get_by_role("button", name="Close").last.click()
+    await expect(form).to_be_hidden()
+    await expect(messages(page, f"{started} ·")).to_contain_text("Finished")
+
+
+async def test_the_form_with_the_keyboard_alone(opened: Opened) -> None:
+    page = await opened("grace")
+    await tab_to(page, page.get_by_role("textbox", name="Message"))
+    await page.keyboard.type("/sweep branch=main")
+    await page.keyboard.press("Enter")
+    form = page.get_by_role("dialog", name="New sweep")
+    await tab_to(page, form.get_by_label("Space"))
+    await page.keyboard.type("tin")
+    await expect(form.get_by_role("option", name="tiny")).to_have_attribute("aria-selected", "true")
+    await page.keyboard.press("Enter")
+    await expect(form.get_by_label("Space")).to_have_value("tiny")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog")).to_contain_text("What will happen")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+async def test_a_mistake_git_finds_is_in_the_form_again(opened: Opened) -> None:
+    page = await opened("linus")
+    form = await ask(page, "/sweep branch=mian")
+    await choose(form, "Space", "tiny", "tiny")
+    await form.get_by_role("button", name="Preview").click()
+    await expect(form).to_contain_text("Did you mean main?")
+    await form.get_by_role("button", name="Write a space here").click()
+    await form.get_by_label("Space").fill("objective: {metric: loss, goal: smallest}")
+    await form.get_by_role("button", name="Preview").click()
+    await expect(form).to_contain_text(
+        'your space:1: objective.goal: "smallest" must be minimize or maximize'
+    )
+    await form.get_by_role("button", name="Cancel").click()
+    await expect(form).to_be_hidden()
+
+
+async def ask(page: Page, text: str) -> Locator:
+    """The dialog that comes when one types this."""
+    await page.get_by_role("textbox", name="Message").fill(text)
+    await page.keyboard.press("Enter")
+    form = page.locator("#modal")
+    await expect(form).to_be_visible()
+    return form
+
+
+async def choose(form: Locator, field: str, typed: str, option: str) -> None:
+    box = form.get_by_role("combobox", name=field)
+    await box.click()
+    await box.fill(typed)
+    await form.get_by_role("option", name=option).first.click()
+    await expect(box).to_have_value(option)
