@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from redis.asyncio import Redis
 
@@ -89,6 +90,6 @@ class Tidying:
         await self.redis.zadd(USED, last, nx=True)
         if later := {str(place): last[str(place)] for place in there if place in used}:
             await self.redis.zadd(USED, later, gt=True)
-        found: list[str | bytes] = await self.redis.zrangebyscore(USED, "-inf", limit)
+        found: Any = await self.redis.zrangebyscore(USED, "-inf", limit)
         old = {text(name) for name in found}
         return [place for place in there if str(place) in old]
