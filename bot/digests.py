@@ -78,6 +78,12 @@ def item(channel: str, day: date) -> str:
     return f"{KIND}: {channel} {day}"
 
 
+def appointed(known: tuple[Appointment, ...], channel: str) -> Appointment:
+    """The channel's; one without gets its digest, when asked for, by the clock of the first that has."""
+    mine = (each for each in known if each.channel == channel)
+    return next(mine, Appointment(channel=channel, timezone=known[0].timezone if known else "UTC"))
+
+
 async def last(redis: Redis, channel: str) -> Last | None:
     """None: none was posted within forty days."""
     found = await redis.get(_last_key(channel))
@@ -103,13 +109,9 @@ class Digests:
             return None
         if state is None or state.day < day:
             state = State(day=day, missed=_missed(state, day))
-        return await self._post(await self._about(channel), _Kept(channel, state, version))
-
-    async def _about(self, channel: str) -> Appointment:
-        """As appointed; a channel that was not, by the clock of the first that was."""
-        known = await self._appointments()
-        mine = (each for each in known if each.channel == channel)
-        return next(mine, Appointment(channel=channel, timezone=known[0].timezone if known else "UTC"))
+        return await self._post(
+            appointed(await self._appointments(), channel), _Kept(channel, state, version)
+        )
 
     async def _post(self, about: Appointment, kept: _Kept) -> timedelta | None:
         found = await self._figures(about, kept.state.day)
@@ -119,7 +121,9 @@ class Digests:
                 log.warning("the digest of %s in %s was perhaps not posted", kept.state.day, about.channel)
                 return None
             kept = await self._open(about.channel, found, now, kept)
-        if not kept.state.ts or found.quiet or not found.coverage:
+        if not kept.state.ts:
+            return None  # nothing is lost by asking again
+        if found.quiet or not found.coverage:
             await self._keep(kept, done=True)
             return None
         kept = await self._share(about.channel, found, now, kept)
@@ -131,8 +135,8 @@ class Digests:
         try:
             ts = await slack.open_thread(channel, message(found, now))
         except (NotInChannel, NotTaken) as error:
-            log.warning("no digest for %s: %s", channel, str(error) or "the bot is not in it")
-            return kept
+            log.warning("no digest for %s: %s", channel, error)
+            return await self._keep(kept, tries=before.state.tries)
         except (Busy, SlackApiError):  # it was refused, so it is not there
             await self._keep(kept, tries=before.state.tries)
             raise

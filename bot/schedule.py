@@ -20,6 +20,7 @@ from bot.queue import Queue
 from k8s.cluster import ApiError, Unreachable
 
 log = logging.getLogger(__name__)
+logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it would tell each look
 
 GRACE = timedelta(hours=3)  # later a digest is no news; the next one says that it is missing
 LOOK = timedelta(minutes=10)

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from local import busyday
 from local.processes import EndedError
 from local.slack.workspace import Change
 from local.world import World, world
@@ -35,9 +36,14 @@ async def run(arguments: list[str]) -> int:
 
 async def _live(here: World, *, once: bool) -> int:
     try:
+        await busyday.write(here.env["REDIS_URL"])
         await here.start_bot("serve", "work")
         print(_welcome(here), flush=True)
-        return await (_sweep(here) if once else _until(here, lambda: False))
+        if once:
+            return await _sweep(here)
+        await asyncio.sleep(5)  # until a worker has seen the nodes
+        await here.slack.command("ada", "sweeps", "/gpus", "digest")
+        return await _until(here, lambda: False)
     except asyncio.CancelledError:
         print("\nEnding everything ...", flush=True)
         raise
@@ -56,6 +62,7 @@ def _welcome(here: World) -> str:
   Slack     {here.slack.url}
             open it and type   /sweep {COMMAND}   in #sweeps
             space=idle waits before it trains: after some seconds its GPUs are told of
+            /gpus tells what is free; what yesterday's GPUs did stands in the channel
   MLflow    {here.env["MLFLOW_TRACKING_URI"]}
   kubectl   KUBECONFIG={here.folder / "kubeconfig"}
   git       commit in {here.git / "digits"} and push, then sweep again

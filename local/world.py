@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from local import githost, installed, registry, slack
+from local import busyday, githost, installed, registry, slack
 from local.katib import Katib
 from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.jobs import Controllers
@@ -108,7 +108,7 @@ async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[Ap
 def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str]:
     config = folder / "config.yaml"
     known = "".join(f"  {name}: {{url: {git_url.rstrip('/')}/{name}.git}}\n" for name in REPOSITORIES)
-    config.write_text(f"repositories:\n{known}admins: [{ADA.id}]\n")
+    config.write_text(f"repositories:\n{known}admins: [{ADA.id}]\n{busyday.CONFIG}")
     return {
         "SLACK_BOT_TOKEN": chat.bot_token,
         "SLACK_APP_TOKEN": chat.app_token,

@@ -1,0 +1,210 @@
+"""/gpus: what was asked, and the answers about the present. Pure."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bot.amounts import hours
+from bot.hints import counted, did_you_mean, listed
+from bot.known import Snapshot
+from bot.models import UserError
+from bot.mrkdwn import code, mention, plain
+from bot.teams import Team
+from bot.usage import BUSY, HOUR, NodeUse, PodUse
+
+FRESH = timedelta(seconds=60)  # what is younger need not be measured again
+LONGEST = 2900  # characters
+VIEWS = {
+    "free": "how many GPUs are free, by model, and the largest block",
+    "mine": "what you hold, and what it does",
+    "team": "who holds how many, by team",
+    "nodes": "node by node",
+    "now": "every pod that holds GPUs, the idle first",
+}
+OTHERS = ("bill", "digest", "help")
+SAME = {
+    "by team": "team",
+    "by node": "nodes",
+    "teams": "team",
+    "node": "nodes",
+    "by nodes": "nodes",
+    "": "free",
+}
+HELP = "\n".join(
+    [
+        "*GPUs*",
+        *(f"• `/gpus {view}`: {what}" for view, what in VIEWS.items()),
+        "• `/gpus bill [TEAM] [MONTH]`: GPU-hours and money of a month, such as `2026-11`, or of `last`",
+        "• `/gpus digest`: yesterday's digest here and now, for administrators",
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    view: str
+    team: str = ""
+    month: str = ""  # "2026-11", "last", or "" for the present one
+
+
+def read_wish(text: str, teams: tuple[Team, ...]) -> Wish:
+    """Raises UserError with what may have been meant."""
+    said = " ".join(text.lower().split())
+    word, _, rest = said.partition(" ")
+    if word == "bill":
+        return _bill(rest, [team.name for team in teams])
+    view = SAME.get(said, said)
+    if view in (*VIEWS, *OTHERS):
+        return Wish(view=view)
+    raise UserError(f"`/gpus` does not know “{said[:60]}”.{did_you_mean(word, [*VIEWS, *OTHERS])}")
+
+
+def _bill(rest: str, teams: list[str]) -> Wish:
+    team = month = ""
+    for word in rest.split():
+        if re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])|last", word):
+            month = word
+        elif word in teams:
+            team = word
+        else:
+            known = f" {did_you_mean(word, teams).strip()}" if teams else ""
+            raise UserError(f"“{word[:60]}” is no team and no month such as 2026-11 or last.{known}")
+    return Wish(view="bill", team=team, month=month)
+
+
+def answer(view: str, known: Snapshot, user: str, now: datetime) -> str:
+    lines = [*ANSWERS[view](known, user), f"_Measured {_ago(now - known.at)}._"]
+    return fitting(lines[:-1], lines[-1])
+
+
+def _ago(age: timedelta) -> str:
+    seconds = max(0, round(age.total_seconds()))
+    if seconds < 5:
+        return "just now"
+    if seconds < 120:
+        return f"{seconds} s ago"
+    return f"{seconds // 60} min ago" if seconds < 7200 else f"{hours(seconds / 3600)} h ago"
+
+
+def _free(known: Snapshot, _: str) -> Iterator[str]:
+    free, there = sum(node.free for node in known.nodes), sum(node.allocatable for node in known.nodes)
+    if not known.nodes:
+        yield "No node with GPUs is seen."
+        return
+    yield f"*{free} of {counted(there, 'GPU')} {'is' if free == 1 else 'are'} free.*"
+    models: dict[str, list[NodeUse]] = defaultdict(list)
+    for node in known.nodes:
+        models[node.model].append(node)
+    for model, nodes in sorted(models.items()):
+        left, largest = sum(node.free for node in nodes), max(nodes, key=lambda node: node.free)
+        block = f", the largest block {largest.free} on {code(largest.node)}" if left else ""
+        all_ = sum(node.allocatable for node in nodes)
+        yield f"• {plain(model) or 'unknown model'}: {left} of {all_} free{block}"
+    yield from _broken(known.nodes)
+
+
+def _broken(nodes: Iterable[NodeUse]) -> Iterator[str]:
+    lost = [f"{node.lost} on {code(node.node)}" for node in nodes if node.lost]
+    shut = [code(node.node) for node in nodes if node.cordoned or not node.ready]
+    if lost:
+        yield f":warning: GPUs lost: {listed(lost)}."
+    if shut:
+        yield f":warning: Nobody is let onto {listed(shut)}."
+
+
+def _mine(known: Snapshot, user: str) -> Iterator[str]:
+    mine = [pod for pod in known.pods if pod.owner == user]
+    held = sum(pod.allocated for pod in mine)
+    yield f"*You hold {counted(held, 'GPU')}.*" if mine else "You hold no GPUs."
+    for pod in _idle_first(mine):
+        yield _pod(pod, known.at)
+
+
+def _team(known: Snapshot, _: str) -> Iterator[str]:
+    groups: dict[str, list[PodUse]] = defaultdict(list)
+    for pod in known.pods:
+        groups[pod.team].append(pod)
+    if not groups:
+        yield "Nobody holds any GPU."
+    for team, pods in sorted(groups.items(), key=lambda each: -_held(each[1])):
+        people = {mention(pod.owner) for pod in pods if pod.owner}
+        who = f" ({listed(sorted(people))})" if people else ""
+        yield f"• *{plain(team) or 'no team'}*: {_held_and_idle(pods)}{who}"
+
+
+def _nodes(known: Snapshot, _: str) -> Iterator[str]:
+    if not known.nodes:
+        yield "No node with GPUs is seen."
+    for node in sorted(known.nodes, key=lambda each: (-each.free, each.node)):
+        state = [f"{node.lost} lost"] if node.lost else []
+        state += ["cordoned"] if node.cordoned else []
+        state += [] if node.ready else ["not ready"]
+        more = f", :warning: {', '.join(state)}" if state else ""
+        model = f" {plain(node.model)}" if node.model else ""
+        yield f"• {code(node.node)}{model}: {node.free} of {node.allocatable} free{more}"
+
+
+def _now(known: Snapshot, _: str) -> Iterator[str]:
+    yield f"*{_held_and_idle(known.pods)}.*" if known.pods else "Nobody holds any GPU."
+    for pod in _idle_first(known.pods):
+        yield _pod(pod, known.at, who=True)
+
+
+def _idle_first(pods: Iterable[PodUse]) -> list[PodUse]:
+    return sorted(pods, key=lambda pod: (-_idle(pod), -pod.allocated, pod.namespace, pod.pod))
+
+
+def _held(pods: Iterable[PodUse]) -> int:
+    return sum(pod.allocated for pod in pods)
+
+
+def _idle(pod: PodUse) -> int:
+    """GPUs that are known to have done nothing in the last half hour."""
+    return sum(gpu.peak is not None and gpu.peak < BUSY for gpu in pod.gpus)
+
+
+def _held_and_idle(pods: Iterable[PodUse]) -> str:
+    known = list(pods)
+    unknown = sum(pod.allocated - sum(gpu.peak is not None for gpu in pod.gpus) for pod in known)
+    parts = [f"{counted(_held(known), 'GPU')} held", f"{sum(map(_idle, known))} idle for half an hour"]
+    return ", ".join([*parts, *([f"{unknown} unknown"] if unknown > 0 else [])])
+
+
+def _pod(pod: PodUse, at: datetime, *, who: bool = False) -> str:
+    name = code(pod.trial or pod.pod) + (
+        f" of {code(pod.sweep)}" if pod.sweep else f" in {code(pod.namespace)}"
+    )
+    since = f", for {hours((at - pod.started) / HOUR)} h" if pod.started else ", not running yet"
+    owner = f" ({mention(pod.owner)})" if who and pod.owner else ""
+    return f"• {name}{owner}: {counted(pod.allocated, 'GPU')} on {code(pod.node)}{since}, {_doing(pod)}"
+
+
+def _doing(pod: PodUse) -> str:
+    means = [gpu.mean for gpu in pod.gpus if gpu.mean is not None]
+    if len(means) < pod.allocated and not means:
+        return "not measured"
+    busy = f"{100 * sum(means) / len(means):.0f} % busy"
+    idle = _idle(pod)
+    if idle and idle == pod.allocated:
+        return ":zzz: idle"
+    return f"{busy}, :zzz: {idle} of {pod.allocated} idle" if idle else busy
+
+
+ANSWERS: dict[str, Callable[[Snapshot, str], Iterator[str]]] = {
+    "free": _free,
+    "mine": _mine,
+    "team": _team,
+    "nodes": _nodes,
+    "now": _now,
+}
+
+
+def fitting(lines: Iterable[str], last: str) -> str:
+    """As many lines as a message takes, how many more there are, and the last one."""
+    shown, rest, room = [], list(lines), LONGEST - len(last)
+    while rest and len(rest[0]) < room:
+        room -= len(rest[0]) + 1
+        shown.append(rest.pop(0))
+    return "\n".join([*shown, *([f"… and {len(rest)} more"] if rest else []), last])

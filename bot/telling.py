@@ -1,0 +1,90 @@
+"""A turn of the item `gpus: now`: measure, remember, and answer everybody who asked with /gpus."""
+
+import logging
+from datetime import timedelta
+
+from redis.asyncio import Redis
+from slack_sdk.errors import SlackApiError
+
+from bot import digests
+from bot.bill import bill, bill_file, month
+from bot.digests import Appointments, appointed
+from bot.gpus import VIEWS, Wish, answer, read_wish
+from bot.hours import Hours
+from bot.known import Known, Question, Snapshot
+from bot.models import UserError
+from bot.mrkdwn import link, plain
+from bot.outside import Outside
+from bot.slack import NotInChannel, NotTaken
+from bot.usage import HALF_HOUR, Source, Unmeasured
+
+log = logging.getLogger(__name__)
+
+PATIENCE, AGAIN = timedelta(seconds=15), timedelta(seconds=2)  # until somebody has measured
+
+
+class Telling:
+    def __init__(self, outside: Outside, redis: Redis, source: Source, appointments: Appointments) -> None:
+        self._outside, self._redis, self._source = outside, redis, source
+        self._known, self._hours, self._appointments = Known(redis), Hours(redis), appointments
+
+    async def turn(self, _: str) -> timedelta | None:
+        asked, trouble, fresh = await self._known.asked(), "", None
+        if not asked or any(self._wish(each).view in VIEWS for each in asked):
+            try:
+                fresh = await self._measured()
+            except Unmeasured as why:
+                trouble = f"GPU use is not known at the moment: {plain(str(why))}"
+        later = [each for each in asked if trouble and self._outside.now() - each.at < PATIENCE]
+        for question in asked:
+            if question not in later:
+                await self._tell(question, fresh, trouble)
+                await self._known.answered([question])
+        return AGAIN if later else None
+
+    def _wish(self, question: Question) -> Wish:
+        try:
+            return read_wish(question.text, self._outside.config.teams)
+        except UserError:  # of a team that the configuration has lost since
+            return Wish(view="free")
+
+    async def _measured(self) -> Snapshot:
+        nodes, pods = await self._source.nodes(), await self._source.pods(HALF_HOUR)
+        fresh = Snapshot(at=self._outside.now(), nodes=nodes, pods=pods)
+        await self._known.keep(fresh)
+        return fresh
+
+    async def _tell(self, question: Question, fresh: Snapshot | None, trouble: str) -> None:
+        wish, now = self._wish(question), self._outside.now()
+        try:
+            if wish.view == "bill":
+                await self._bill(wish, question)
+            elif text := await self._digest(question) if wish.view == "digest" else trouble:
+                await self._outside.slack.whisper(question.user, text, question.response_url)
+            elif fresh:
+                text = answer(wish.view, fresh, question.user, now)
+                await self._outside.slack.whisper(question.user, text, question.response_url)
+        except (NotInChannel, NotTaken, SlackApiError) as error:
+            log.warning("Slack does not take an answer about GPUs: %s", error)
+
+    async def _bill(self, wish: Wish, question: Question) -> None:
+        config, now = self._outside.config, self._outside.now()
+        known = await self._hours.between(*month(wish, now))
+        text = bill(wish, known, config.prices, config.currency, now)
+        await self._outside.slack.whisper(question.user, text, question.response_url)
+        if known:
+            name = f"gpus-{month(wish, now)[0]:%Y-%m}.csv"
+            await self._outside.slack.hand(
+                question.user, "The bill as a table:", name, bill_file(wish, known, config.prices)
+            )
+
+    async def _digest(self, question: Question) -> str:
+        """Into the channel where it was asked for, unless it is there."""
+        day = appointed(await self._appointments(), question.channel).day(self._outside.now())
+        last = await digests.last(self._redis, question.channel)
+        if last and last.day == day:
+            return (
+                f"It is here already: {link(last.link, last.headline) if last.link else plain(last.headline)}"
+            )
+        await self._outside.queue.add(digests.item(question.channel, day))
+        return ""

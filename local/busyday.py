@@ -1,0 +1,88 @@
+"""A busy yesterday for the demo, and the week before: hourly figures in Redis as docs/gpus.md tells them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from redis.asyncio import Redis
+
+from local.slack.workspace import ADA, GRACE, LINUS
+
+GPUS = 20
+H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+CONFIG = f"""
+teams:
+  vision: {{members: [{ADA.id}, {GRACE.id}]}}
+  speech: {{namespaces: [speech], members: [{LINUS.id}]}}
+prices: {{"NVIDIA H100.*": 2.5, "NVIDIA A100.*": 1.5}}
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Pods of one kind: from hour to hour, working by day with one share and by night with another."""
+
+    pod: str
+    whose: tuple[str, str, str]  # owner, team, sweep
+    model: str
+    gpus: int
+    hours: range
+    by_day: float
+    by_night: float
+    measured: bool = True
+
+    def share(self, hour: int) -> float:
+        return self.by_day if 9 <= hour < 19 else self.by_night
+
+
+YESTERDAY = (
+    Run("sweeps/lr-brave-otter", (ADA.id, "vision", "lr-brave-otter"), H100, 4, range(24), 0.85, 0.0),
+    Run("sweeps/aug-calm-heron", (GRACE.id, "vision", "aug-calm-heron"), H100, 4, range(8, 22), 0.92, 0.88),
+    Run("speech/notebook-0", (LINUS.id, "speech", ""), A100, 2, range(7, 24), 0.0, 0.0),
+    Run("speech/asr-train-0", (LINUS.id, "speech", ""), A100, 4, range(10, 20), 0.7, 0.6),
+    Run("sweeps/pull-slow-image", (GRACE.id, "vision", ""), H100, 1, range(14, 17), 0.0, 0.0, measured=False),
+    Run("batch/embed-42", ("", "", ""), H100, 3, range(12, 18), 0.45, 0.0),
+)
+USUALLY = (
+    YESTERDAY[1],
+    YESTERDAY[3],
+    Run("speech/notebook-0", YESTERDAY[2].whose, A100, 1, range(9, 18), 0.0, 0.0),
+)
+
+
+async def write(redis_url: str) -> None:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    async with Redis.from_url(redis_url) as redis:
+        for number in range(8 * 24):
+            hour = today - timedelta(hours=number + 1)
+            runs = YESTERDAY if number < 24 else USUALLY
+            fields: dict[Any, Any] = {
+                str(place): json.dumps(use) for place, use in enumerate(_uses(hour, runs))
+            }
+            held = sum(json.loads(use)["allocated"] for use in fields.values())
+            fields["capacity"] = json.dumps(_capacity(hour, held))
+            key = f"usage:main:hour:{hour:%Y-%m-%dT%H}"
+            await redis.hset(key, mapping=fields)
+            await redis.expireat(key, hour + timedelta(days=40))
+
+
+def _uses(hour: datetime, runs: tuple[Run, ...]) -> Iterator[dict[str, Any]]:
+    for run in runs:
+        if hour.hour in run.hours:
+            namespace, _, pod = run.pod.partition("/")
+            owner, team, sweep = run.whose
+            seen, share = run.gpus * run.measured, run.share(hour.hour)
+            who = {"owner": owner, "team": team, "sweep": sweep, "model": run.model}
+            place = {"hour": hour.isoformat(), "namespace": namespace, "pod": pod, "node": "dgx-1"}
+            idle = {"used": seen * share, "idle": 0 if share else seen}
+            yield place | who | idle | {"allocated": run.gpus, "observed": seen}
+
+
+def _capacity(hour: datetime, held: float) -> dict[str, Any]:
+    """One GPU is lost since six, and pods wait in the afternoon."""
+    lost = int(hour.hour >= 6)
+    waited = 4 if 12 <= hour.hour < 17 else 0
+    given = {"capacity": GPUS - lost, "allocated": held, "unhealthy": lost, "waited": waited}
+    return {"hour": hour.isoformat(), **given}

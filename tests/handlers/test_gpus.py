@@ -1,0 +1,139 @@
+"""/gpus from the door to the answer."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from bot.appointments import Appointment
+from bot.digests import item
+from bot.hours import Hours
+from bot.known import ITEM, Known, Snapshot
+from bot.queue import Queue
+from bot.telling import Telling
+from bot.usage import NodeUse, PodUse, Unmeasured
+from handlers.gpus import on_gpus
+from tests.bot.busy import lazy
+from tests.bot.doors import a_door
+from tests.bot.sweeps import ADMIN, CONFIG, NOW, OWNER, SETTINGS
+
+NODE = NodeUse(node="n1", model="NVIDIA H100", physical=8, allocatable=8, allocated=2)
+POD = PodUse(namespace="sweeps", pod="a", node="n1", owner=OWNER, allocated=2)
+
+
+class FakeSource:
+    trouble = ""
+
+    async def nodes(self) -> tuple[NodeUse, ...]:
+        if self.trouble:
+            raise Unmeasured(self.trouble)
+        return (NODE,)
+
+    async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
+        return (POD,)
+
+
+class FakeSlack:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str, str]] = []
+        self.files: list[str] = []
+
+    async def whisper(self, user: str, text: str, response_url: str) -> None:
+        self.said.append((user, text, response_url))
+
+    async def hand(self, user: str, text: str, name: str, content: str) -> None:
+        self.files.append(name)
+
+
+class Place:
+    def __init__(self, redis: Redis) -> None:
+        self.redis, self.now, self.source, self.slack = redis, NOW, FakeSource(), FakeSlack()
+        self.door = a_door(redis, now=lambda: self.now)
+        outside: Any = type("Outside", (), {"slack": self.slack, "queue": Queue(redis)})()
+        outside.settings, outside.config, outside.now = SETTINGS, CONFIG, lambda: self.now
+        self.telling = Telling(outside, redis, self.source, self.appointments)  # type: ignore[arg-type]
+
+    async def appointments(self) -> tuple[Appointment, ...]:
+        return ()
+
+    async def types(self, text: str, user: str = OWNER) -> str:
+        said: list[str] = []
+
+        async def ack(*, text: str) -> None:
+            said.append(text)
+
+        command = {"text": text, "user_id": user, "channel_id": "C1", "response_url": "https://hooks/1"}
+        await on_gpus(self.door)(ack, command)  # type: ignore[arg-type]
+        return said[0]
+
+    async def queued(self) -> list[str]:
+        found = []
+        while lease := await self.door.queue.get(wait=0):
+            await self.door.queue.done(lease)
+            found.append(lease.item)
+        return found
+
+
+@pytest.fixture
+def here(redis: Redis) -> Place:
+    return Place(redis)
+
+
+async def test_the_first_answer_is_measured_and_the_next_is_known(here: Place) -> None:
+    assert (await here.types("free")).startswith("Looking")
+    assert await here.queued() == [ITEM]
+    await here.telling.turn(ITEM)
+    measured = "*6 of 8 GPUs are free.*\n• NVIDIA H100: 6 of 8 free, the largest block 6 on `n1`"
+    assert here.slack.said == [(OWNER, f"{measured}\n_Measured just now._", "https://hooks/1")]
+    here.now += timedelta(seconds=50)
+    assert await here.types("") == f"{measured}\n_Measured 50 s ago._"
+    assert await here.queued() == []
+
+
+async def test_what_is_old_is_said_at_once_and_measured_anew(here: Place) -> None:
+    await Known(here.redis).keep(Snapshot(at=NOW - timedelta(minutes=30), nodes=(NODE,), pods=(POD,)))
+    said = await here.types("mine")
+    assert said.startswith("*You hold 2 GPUs.*")
+    assert said.endswith("_Measured 30 min ago._\nMeasuring anew …")
+    assert await here.queued() == [ITEM]
+    await here.telling.turn(ITEM)
+    await here.telling.turn(ITEM)
+    assert [text.rpartition("\n")[2] for _, text, _ in here.slack.said] == ["_Measured just now._"]
+
+
+async def test_what_can_not_be_measured_is_waited_for_and_then_told(here: Place) -> None:
+    here.source.trouble = "nobody looks"
+    await here.types("free")
+    assert await here.telling.turn(ITEM)
+    assert here.slack.said == []
+    here.now += timedelta(seconds=20)
+    assert await here.telling.turn(ITEM) is None
+    assert here.slack.said[0][1] == "GPU use is not known at the moment: nobody looks"
+
+
+async def test_a_bill_comes_with_a_file(here: Place) -> None:
+    day = NOW.replace(hour=0)
+    for hour in lazy(day, NOW):
+        await Hours(here.redis).keep(hour.uses, hour.capacity)
+    assert (await here.types("bill")).startswith("Adding up")
+    await here.telling.turn(ITEM)
+    assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h reserved, 33.6 used (40 %)")
+    assert here.slack.files == ["gpus-2026-11.csv"]
+
+
+async def test_only_administrators_ask_for_a_digest(here: Place) -> None:
+    assert (await here.types("digest")).startswith(f"Only <@{ADMIN}>")
+    assert await here.queued() == []
+    assert (await here.types("digest", ADMIN)).startswith("Yesterday's digest comes")
+    await here.queued()
+    await here.telling.turn(ITEM)
+    assert await here.queued() == [item("C1", NOW.date() - timedelta(days=1))]
+
+
+async def test_what_nobody_understands_is_answered_with_what_was_meant(here: Place) -> None:
+    said = (
+        "`/gpus` does not know “&lt;!channel&gt; nods”. There is free, mine, team, nodes, now, bill, digest"
+    )
+    assert (await here.types("<!channel> nods")).startswith(said)
+    assert (await here.types("nods")).endswith("Did you mean nodes or now?")
