@@ -20,7 +20,9 @@ def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: d
         return sweep
     refusal = may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen, config)
     about = ask.trial or (f"{ask.trials} trials" if ask.trials else "")
-    sweep = noted(sweep, Deed(at=now, user=ask.user, act=ask.act, about=about, refused=refusal))
+    sweep = noted(
+        sweep, Deed(at=now, user=ask.user, name=ask.user_name, act=ask.act, about=about, refused=refusal)
+    )
     if refusal:
         return sweep.says(_privately(ask, refusal), shown="")  # it may have been an old message's button
     return _done(sweep, ask, seen, now)

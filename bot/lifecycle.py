@@ -131,7 +131,7 @@ def _received(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
     if seen.plan and not forbidden:  # what is not there has no size
         forbidden = may_hold(user, seen.plan, config)
     refusal = forbidden or seen.refusal
-    sweep = noted(sweep, Deed(at=now, user=user, act=Act.LAUNCH, refused=refusal))
+    sweep = noted(sweep, Deed(at=now, user=user, name=sweep.asker.user_name, act=Act.LAUNCH, refused=refusal))
     if seen.plan and not refusal:
         return sweep.to(Phase.OPENING, now, plan=seen.plan)
     return refuse(sweep, refusal, now, allowed=not forbidden)

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bot.blocks import button, plain_text
 from bot.hints import counted
 from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result, Role, SweepRecord
 from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, plain
 from bot.planning import command_line
 
-CANCEL = "cancel_sweep"  # the button's action_id
+# The buttons' action_ids
+CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
+RESULTS, RERUN = "show_results", "rerun_sweep"
 BAR = 20  # characters
 
 PHASES = {
@@ -55,27 +58,35 @@ class Message:
 
 def parent(sweep: SweepRecord, links: Links) -> Message:
     """The living message: always the present state, whatever happened before."""
-    emoji, phase = PHASES[sweep.phase]
-    headline = f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}"
-    lines = [headline, _what(sweep), *_search(sweep)]
-    blocks: list[dict[str, Any]] = [_section("\n".join(lines))]
+    blocks: list[dict[str, Any]] = [_section(summary(sweep))]
     if below := _below(sweep, links):
         blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": below}]})
-    if not (sweep.phase.final or sweep.phase is Phase.STOPPING):
-        blocks.append(_buttons(sweep))
+    blocks.append({"type": "actions", "elements": _buttons(sweep)})
+    phase = PHASES[sweep.phase][1]
     return Message(text=f"{sweep.id}: {phase}{_why(sweep)}", blocks=tuple(blocks))
+
+
+def summary(sweep: SweepRecord) -> str:
+    emoji, phase = PHASES.get(sweep.phase, (":hourglass_flowing_sand:", "Received"))
+    return "\n".join([f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}", _what(sweep), *_search(sweep)])
+
+
+def _who(sweep: SweepRecord, user: str) -> str:
+    """The owner is mentioned where a sweep fails or ends, and nowhere else."""
+    owner = sweep.asker
+    return f"*{plain(owner.user_name)}*" if user == owner.user and owner.user_name else mention(user)
 
 
 def _why(sweep: SweepRecord) -> str:
     if sweep.cancelled_by:
-        return f" by {mention(sweep.cancelled_by)}"
+        return f" by {_who(sweep, sweep.cancelled_by)}"
     return f": {plain(sweep.reason)}" if sweep.reason else ""
 
 
 def _what(sweep: SweepRecord) -> str:
     request, plan = sweep.request, sweep.plan
     did = "searched" if sweep.phase.final else "searches"
-    who = f"{mention(sweep.asker.user)} {did} {code(request.space)} on {code(request.branch)}"
+    who = f"{_who(sweep, sweep.asker.user)} {did} {code(request.space)} on {code(request.branch)}"
     if plan is None:
         return who
     subject = plain(plan.subject[:80])
@@ -115,14 +126,14 @@ def _counts(progress: Progress, total: int) -> str:
 
 def _result(sweep: SweepRecord, result: Result) -> str:
     metric = sweep.plan.space.metric if sweep.plan else ""
-    return f"{code(metric)} *{result.value:.6g}* with {_flags(result.parameters)}"
+    return f"{code(metric)} *{result.value:.6g}* with {flags(result.parameters)}"
 
 
-def _flags(parameters: dict[str, str]) -> str:
-    return code(" ".join(f"{name}={_short(value)}" for name, value in parameters.items()))
+def flags(parameters: dict[str, str]) -> str:
+    return code(" ".join(f"{name}={short(value)}" for name, value in parameters.items()))
 
 
-def _short(value: str) -> str:
+def short(value: str) -> str:
     """Sixteen digits of a random draw tell a reader nothing; the command line at the end has them all."""
     return f"{float(value):.6g}" if re.fullmatch(r"-?\d+\.\d{7,}(e-?\d+)?", value) else value
 
@@ -139,29 +150,35 @@ def _section(text: str) -> dict[str, Any]:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text[:3000]}}
 
 
-def _buttons(sweep: SweepRecord) -> dict[str, Any]:
+def _buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
+    read = [button(LOGS, "Logs", sweep.id)]
+    if sweep.phase.final:
+        results = [button(RESULTS, "Results", sweep.id)] if sweep.submitted else []
+        return [*results, *read, button(RERUN, "Rerun", sweep.id, confirm=_confirm_rerun(sweep))]
+    if sweep.phase in {Phase.PROVING, Phase.RUNNING}:
+        read.insert(0, button(TRIALS, "Trials", sweep.id))
+    return read if sweep.phase is Phase.STOPPING else [*read, cancel_button(sweep.id)]
+
+
+def cancel_button(sweep: str) -> dict[str, Any]:
     confirm = {
-        "title": _plain_text("Cancel this sweep?"),
-        "text": _plain_text(
-            f"{sweep.id}: running trials are ended and their GPUs freed. Results so far stay."
-        ),
-        "confirm": _plain_text("Cancel sweep"),
-        "deny": _plain_text("Keep it running"),
+        "title": plain_text("Cancel this sweep?"),
+        "text": plain_text(f"{sweep}: running trials are ended and their GPUs freed. Results so far stay."),
+        "confirm": plain_text("Cancel sweep"),
+        "deny": plain_text("Keep it running"),
         "style": "danger",
     }
-    button = {
-        "type": "button",
-        "action_id": CANCEL,
-        "text": _plain_text("Cancel sweep"),
-        "style": "danger",
-        "value": sweep.id,
-        "confirm": confirm,
+    return button(CANCEL, "Cancel sweep", sweep, style="danger", confirm=confirm)
+
+
+def _confirm_rerun(sweep: SweepRecord) -> dict[str, Any]:
+    where = f"branch {sweep.request.branch[:100]} as it is now, space {sweep.request.space[:60]}"
+    return {
+        "title": plain_text("Run this sweep again?"),
+        "text": plain_text(f"A new sweep starts in your name: {where}."),
+        "confirm": plain_text("Run it again"),
+        "deny": plain_text("No"),
     }
-    return {"type": "actions", "elements": [button]}
-
-
-def _plain_text(text: str) -> dict[str, str]:
-    return {"type": "plain_text", "text": text}
 
 
 def event(sweep: SweepRecord, happened: Event) -> str:
@@ -236,20 +253,19 @@ def _better(sweep: SweepRecord, happened: Event) -> str:
     return f":chart_with_upwards_trend: Best so far: {best}"
 
 
-def _trial_killed(_: SweepRecord, happened: Event) -> str:
-    trial, user = code(happened.trial), mention(happened.by) if happened.by else "me"
+def _trial_killed(sweep: SweepRecord, happened: Event) -> str:
+    trial, user = code(happened.trial), _who(sweep, happened.by) if happened.by else "me"
     return f":no_entry_sign: Trial {trial} was ended by {user}; its GPUs are free."
 
 
-def _draining(_: SweepRecord, happened: Event) -> str:
-    return (
-        f":potable_water: {mention(happened.by)} drains this sweep: no more trials start, running ones end."
-    )
+def _draining(sweep: SweepRecord, happened: Event) -> str:
+    who = _who(sweep, happened.by)
+    return f":potable_water: {who} drains this sweep: no more trials start, running ones end."
 
 
 def _extended(sweep: SweepRecord, happened: Event) -> str:
     total = sweep.plan.space.max_trials if sweep.plan else 0
-    return f":heavy_plus_sign: {mention(happened.by)} extended this sweep to {counted(total, 'trial')}."
+    return f":heavy_plus_sign: {_who(sweep, happened.by)} extended this sweep to {counted(total, 'trial')}."
 
 
 def _trouble(sweep: SweepRecord, happened: Event) -> str:
@@ -270,7 +286,7 @@ def _stuck(_: SweepRecord, happened: Event) -> str:
 
 
 def _stopping(sweep: SweepRecord, _: Event) -> str:
-    return f":octagonal_sign: Cancelled by {mention(sweep.cancelled_by or '')}; ending what runs."
+    return f":octagonal_sign: Cancelled by {_who(sweep, sweep.cancelled_by or '')}; ending what runs."
 
 
 def _succeeded(sweep: SweepRecord, happened: Event) -> str:
@@ -316,7 +332,7 @@ def health(state: Health) -> Message:
         return Message(text=f":white_check_mark: Recovered: {trial}. Before that: {why}")
     lines = [f"{MOODS[state.mood].format(trial=code(state.trial))} {why}"]
     lines += [f":wrench: {plain(state.mend)}"] if state.mend else []
-    lines += [f"The trial's parameters: {_flags(state.parameters)}"] if state.parameters else []
+    lines += [f"The trial's parameters: {flags(state.parameters)}"] if state.parameters else []
     lines += ["Its last lines:"] if state.mood is Mood.FAILED and state.detail else []
     return Message(text="\n".join([*lines, block(_end(state.detail))]).strip())
 

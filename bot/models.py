@@ -302,6 +302,7 @@ class Ask:
     trials: int = 0  # extend: how many there shall be in all
     changes: str = ""  # rerun: what shall differ, as typed
     delivery: str = ""  # rerun: Slack's id of the wish
+    channel: str = ""  # rerun: where its thread shall be; empty: where the sweep's is
     in_thread: bool = False  # asked in the sweep's thread, where it is answered
     view: str = ""  # trials: the modal that shows them
     notice: str = ""  # keep, measures: which warning it is about
@@ -315,6 +316,7 @@ class Deed:
     at: datetime
     user: str
     act: Act
+    name: str = ""  # of the user
     about: str = ""  # a trial, a number of trials
     refused: str = ""  # why; empty: it was done
 

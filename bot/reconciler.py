@@ -12,6 +12,7 @@ from datetime import timedelta
 from redis.exceptions import RedisError
 
 from bot import durable
+from bot.answering import answer
 from bot.audit import tell_new
 from bot.buildlog import plain_log
 from bot.chores import chores
@@ -105,7 +106,9 @@ class _Turn:
 
     async def run(self, before: SweepRecord) -> timedelta | None:
         now = self.outside.now()
-        asks = tuple(await self.outside.store.asks(before.id))
+        waiting = await self.outside.store.asks(before.id)
+        questions = [ask for ask in waiting if ask.act.question]
+        asks = tuple(ask for ask in waiting if not ask.act.question)
         seen = await observe(before, asks, self.outside)
         sweep = advance(before, seen, self.outside.config, now)
         tell_new(before, sweep)
@@ -114,6 +117,9 @@ class _Turn:
         await self.outside.store.answered(sweep.id, asks)
         if sweep.phase is before.phase:  # else what was seen answers the questions of another phase
             sweep = await self._act(sweep, seen)
+        for question in questions:
+            await answer(question, sweep, seen, self.outside)
+            await self.outside.store.answered(sweep.id, [question])
         sweep = await self._keep(await self._redraw(await self._show_health(await self._speak(sweep))))
         if (better := trouble_over(sweep)) != sweep:
             sweep = await self._speak(await self._save(better))
@@ -273,7 +279,8 @@ class _Turn:
         """The ts of what was posted in the thread."""
         text = event(sweep, happened)
         if happened.to_user:
-            await self.outside.slack.whisper(happened.to_user, text, happened.response_url)
+            here = (sweep.asker.channel, sweep.thread or "") if happened.in_thread else ("", "")
+            await self.outside.slack.whisper(happened.to_user, text, happened.response_url, *here)
         elif sweep.thread and happened.pod and (log := await self._whole_log(sweep, happened.pod)):
             name = f"{happened.pod}.log"
             await self.outside.slack.share(sweep.asker.channel, sweep.thread, text, name, log)

@@ -3,26 +3,24 @@
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bot.config import Config, ready_image, repository
 from bot.hints import did_you_mean, listed
-from bot.identity import SWEEP_ID
-from bot.models import ALGORITHMS, Act, Notify, SweepRequest, UserError
+from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
 
-ACTS = {
-    "cancel": "`/sweep cancel SWEEP`, or `/sweep cancel SWEEP TRIAL` to end one trial",
-    "drain": "`/sweep drain SWEEP`",
-    "extend": "`/sweep extend SWEEP trials=20`, 20 being the number of trials in all",
-}
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE}
 builds that branch and searches what `sweeps/lr.yaml` in it says, with one GPU per trial.
 You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `trials=`, `parallel=`, `name=`
 and `cmd=`, for example
 `/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`
-*Later:* {ACTS["cancel"]}; {ACTS["drain"]} starts no more trials and lets the running ones end;
-{ACTS["extend"]}.
+`notify=dm` tells you the end in a direct message and not in the channel, `notify=none` only in the thread.
+*Later:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no more trials),
+`extend trials=20` (in all) and `rerun` with whatever shall differ. Behind the word you may name the sweep, by
+its whole name or a part of it, and behind `cancel` and `logs` also a trial.
+In a sweep's thread mention me, for example `@sweepbot logs`.
 *Administrators:* `/sweep doctor` looks whether everything that sweeps need works."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
@@ -35,7 +33,7 @@ _NO_REF = re.compile(r"^[-/.]|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/
 
 def parse(text: str, config: Config) -> SweepRequest:
     """Raises UserError with one line for each thing that is wrong."""
-    said, wrong = _words(_unescape(text))
+    said, wrong = _words(unescape(text))
     missing = [key for key in ("branch", "space") if key not in said]
     if missing and not wrong:
         wrong.append(f"Say which {listed(missing)} to use, for example {EXAMPLE}.")
@@ -48,7 +46,7 @@ def parse(text: str, config: Config) -> SweepRequest:
 
 def words(text: str) -> dict[str, str]:
     """What was typed, by key, complete or not. Raises UserError for what can't be read as key=value."""
-    said, wrong = _words(_unescape(text))
+    said, wrong = _words(unescape(text))
     if wrong:
         raise UserError("\n".join(wrong))
     return said
@@ -68,27 +66,19 @@ def read_values(said: Mapping[str, str], config: Config) -> tuple[dict[str, Any]
     return values, wrong
 
 
-def parse_act(text: str) -> tuple[str, Act, str, int]:
-    """`cancel ID [TRIAL]`, `drain ID`, `extend ID trials=N`: the id, the act, a trial, a number.
-
-    Raises UserError with the form that was meant.
-    """
-    word, *rest = _unescape(text).replace("`", "").split()
-    if rest and not SWEEP_ID.fullmatch(rest[0]):
-        raise UserError(f"`{rest[0]}` is not the name of a sweep; those look like `lr-brave-otter`.")
-    match word, rest:
-        case "cancel", [sweep]:
-            return sweep, Act.CANCEL, "", 0
-        case "cancel", [sweep, trial]:
-            return sweep, Act.KILL, trial, 0
-        case "drain", [sweep]:
-            return sweep, Act.DRAIN, "", 0
-        case "extend", [sweep, total] if re.fullmatch(r"trials=[1-9]\d{0,5}", total):
-            return sweep, Act.EXTEND, "", int(total.partition("=")[2])
-    raise UserError(f"Write {ACTS[word]}; the sweep's name stands in the first line of its message.")
+def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
+    """The same request but for what is said. Raises UserError."""
+    said = words(text)
+    values, wrong = read_values(said, config)
+    after = replace(request, **{key: values[key] for key in said if key in values})
+    if not wrong and after.parallel and after.trials and after.parallel > after.trials:
+        wrong["parallel"] = f"parallel={after.parallel} is more than trials={after.trials}."
+    if wrong:
+        raise UserError("\n".join(wrong.values()))
+    return after
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
     """Slack escapes three characters, turns addresses into links, and phones curl the quotes."""
     text = _LINK.sub(_typed, text).translate(_QUOTES)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")

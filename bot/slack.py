@@ -1,6 +1,7 @@
 """Slack's Web API, as far as a turn needs it."""
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from slack_sdk.errors import SlackApiError
@@ -8,6 +9,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.messages import Message
+from bot.pace import EDITS, POSTS, Pace, Rate
 
 log = logging.getLogger(__name__)
 
@@ -57,66 +59,177 @@ def client(token: str, api_url: str) -> AsyncWebClient:
 
 
 class Slack:
-    """Raises Busy; SlackApiError for trouble that may pass, so that the turn is repeated; NotTaken else."""
+    """Raises Busy; SlackApiError for trouble that may pass, so that the turn is repeated; NotTaken else.
 
-    def __init__(self, web: AsyncWebClient) -> None:
-        self._web = web
+    What is posted or edited waits its turn among all workers, unless there is no `pace`.
+    """
+
+    def __init__(self, web: AsyncWebClient, pace: Pace | None = None) -> None:
+        self._web, self._pace = web, pace
 
     async def open_thread(self, channel: str, message: Message) -> str:
         """Post a parent; returns its ts. Raises NotInChannel."""
-        return await self._post(channel, message.text, blocks=message.blocks)
+        return await self._post(channel, message)
 
-    async def say(self, channel: str, thread: str, text: str) -> str:
-        """Post into a thread; returns the message's ts."""
-        return await self._post(channel, text, thread_ts=thread)
+    async def say(self, channel: str, thread: str, message: Message | str, *, broadcast: bool = False) -> str:
+        """Post into a thread, with `broadcast` for the whole channel to see; returns the message's ts."""
+        more = {"reply_broadcast": True} if broadcast else {}
+        return await self._post(channel, message, thread_ts=thread, **more)
 
-    async def share(self, channel: str, thread: str, text: str, name: str, content: str | bytes) -> None:
-        """A message with a file, into a thread; without the file where the app may not upload any."""
+    async def post(self, channel: str, message: Message, thread: str = "") -> str:
+        """Into a channel, or into a thread of it; returns the message's ts. Raises NotInChannel."""
+        return await self._post(channel, message, **({"thread_ts": thread} if thread else {}))
+
+    async def permalink(self, channel: str, ts: str) -> str:
+        """The address of a message; "" when there is none."""
         try:
-            await self._web.files_upload_v2(
-                channel=channel, thread_ts=thread, initial_comment=text, filename=name, content=content
+            return str((await self._web.chat_getPermalink(channel=channel, message_ts=ts))["permalink"])
+        except SlackApiError as error:
+            log.warning("no link to a message in %s: %s", channel, error.response["error"])
+            return ""
+
+    async def names(self, people: Iterable[str]) -> dict[str, str]:
+        """How people are called, by their ids; without those that Slack does not tell."""
+        found: dict[str, str] = {}
+        for person in people:
+            try:
+                user = (await self._web.users_info(user=person))["user"]
+            except SlackApiError as error:
+                log.info("the name of %s is not known: %s", person, error.response["error"])
+            else:
+                found[person] = user.get("profile", {}).get("display_name") or user["name"]
+        return found
+
+    async def share(
+        self, channel: str, thread: str, text: str, name: str, content: str | bytes, *, alt: str = ""
+    ) -> str:
+        """A message with a file, into a thread; returns the file's id.
+
+        Without the file, and "", where the app may not upload any.
+        """
+        await self._in_turn(_posts(channel), thread, POSTS)
+        try:
+            answer = await self._web.files_upload_v2(
+                channel=channel,
+                thread_ts=thread,
+                initial_comment=text,
+                filename=name,
+                content=content,
+                alt_txt=alt or None,
             )
+            return str(answer["files"][0]["id"])
         except SlackApiError as error:
             if error.response["error"] not in NO_FILES:
-                raise _meaning(error, channel) from error
+                raise await self._meaning(error, _posts(channel)) from error
             log.warning("a file can't be uploaded: %s", error.response["error"])
             await self.say(channel, thread, text)
+            return ""
 
     async def redraw(self, channel: str, ts: str, message: Message) -> None:
         """Show a message's present state; silently nothing when somebody deleted it."""
+        await self._in_turn("edits", ts, EDITS)
         try:
             await self._web.chat_update(
                 channel=channel, ts=ts, text=message.text, blocks=list(message.blocks)
             )
         except SlackApiError as error:
             if error.response["error"] not in NOT_EDITABLE | NOT_THERE:
-                raise _meaning(error, channel) from error
+                raise await self._meaning(error, "edits") from error
             log.warning("a message can't be edited: %s", error.response["error"])
 
-    async def whisper(self, user: str, text: str, response_url: str = "") -> None:
-        """Only this person sees it: under their command, or as a direct message when that has expired."""
+    async def take_back(self, channel: str, ts: str) -> None:
+        """Delete a message of ours; silently nothing when that can't be."""
+        await self._in_turn("edits", ts, EDITS)
+        try:
+            await self._web.chat_delete(channel=channel, ts=ts)
+        except SlackApiError as error:
+            if error.response["error"] not in NOT_EDITABLE | NOT_THERE | {"cant_delete_message"}:
+                raise await self._meaning(error, "edits") from error
+            log.warning("a message can't be deleted: %s", error.response["error"])
+
+    async def whisper(
+        self,
+        user: str,
+        message: Message | str,
+        response_url: str = "",
+        channel: str = "",
+        thread: str = "",
+    ) -> None:
+        """Only this person sees it: under their command, in a thread, or else as a direct message."""
+        shown = _content(message)
         if response_url:
             answer = await AsyncWebhookClient(response_url).send(
-                text=text, response_type="ephemeral", replace_original=False
+                response_type="ephemeral", replace_original=False, **shown
             )
             if answer.status_code == 200:
                 return
-        await self._post(user, text)
+        if channel and await self._seen_only_by(user, channel, thread, shown):
+            return
+        await self._post(user, message)
 
-    async def _post(self, channel: str, text: str, **more: Any) -> str:
+    async def hand(self, user: str, text: str, name: str, content: str | bytes) -> None:
+        """A direct message with a file; nothing where the app may not upload any."""
         try:
-            answer = await self._web.chat_postMessage(
-                channel=channel, text=text, unfurl_links=False, unfurl_media=False, **more
+            answer = await self._web.chat_postMessage(channel=user, text=text)
+            await self._web.files_upload_v2(
+                channel=answer["channel"], thread_ts=answer["ts"], filename=name, content=content
             )
         except SlackApiError as error:
-            raise _meaning(error, channel) from error
+            if error.response["error"] not in NO_FILES:
+                raise await self._meaning(error, _posts(user)) from error
+            log.warning("a file can't be uploaded: %s", error.response["error"])
+
+    async def update_view(self, view: str, content: dict[str, Any]) -> None:
+        """Show this in a modal that is open; silently nothing when it was closed."""
+        try:
+            await self._web.views_update(view_id=view, view=content)
+        except SlackApiError as error:
+            if error.response["error"] != "not_found":
+                raise await self._meaning(error, "views") from error
+
+    async def _seen_only_by(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
+        try:
+            await self._web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread or None, **shown)
+        except SlackApiError as error:
+            if error.response["error"] in NOT_THERE | {"user_not_in_channel"}:
+                return False
+            raise await self._meaning(error, "ephemerals") from error
+        return True
+
+    async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
+        shown = _content(message)
+        await self._in_turn(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
+        try:
+            answer = await self._web.chat_postMessage(
+                channel=channel, unfurl_links=False, unfurl_media=False, **shown, **more
+            )
+        except SlackApiError as error:
+            raise await self._meaning(error, _posts(channel)) from error
         return str(answer["ts"])
 
+    async def _in_turn(self, line: str, who: str, rate: Rate) -> None:
+        seconds = await self._pace.wait(line, who, rate) if self._pace else 0
+        if seconds:
+            raise Busy(seconds)
 
-def _meaning(error: SlackApiError, channel: str) -> Exception:
-    word = error.response["error"]
-    if word == "ratelimited":
-        return Busy(float(error.response.headers.get("Retry-After", 1)))
-    if word in NOT_THERE:
-        return NotInChannel(channel)
-    return error if word in PASSING else NotTaken(word)
+    async def _meaning(self, error: SlackApiError, line: str) -> Exception:
+        """A rate limit holds all workers, but only at what it is about."""
+        word = error.response["error"]
+        if word == "ratelimited":
+            seconds = float(error.response.headers.get("Retry-After", 1))
+            if self._pace:
+                await self._pace.hold(line, seconds)
+            return Busy(seconds)
+        if word in NOT_THERE:
+            return NotInChannel(line)
+        return error if word in PASSING else NotTaken(word)
+
+
+def _posts(channel: str) -> str:
+    return f"posts:{channel}"
+
+
+def _content(message: Message | str) -> dict[str, Any]:
+    if isinstance(message, str):
+        return {"text": message}
+    return {"text": message.text} | ({"blocks": list(message.blocks)} if message.blocks else {})

@@ -6,10 +6,13 @@ looked at in the script that writes, so a worker that was paused can't overwrite
     sweep:<id>       hash: version, record, by lease  expires 14 days after the sweep ended
     asks:<id>        list: clicks for the next turn   as long
     active           set: ids of sweeps not ended
+    recent           sorted set: ids of sweeps by their last save; those of the last 14 days
+    heard:<id>       Slack's id of a mention           a day
     delivery:<id>    Slack's delivery -> sweep id     a day
     build:<name>     set: ids waiting for a build     a day after the last one began to wait
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -23,8 +26,12 @@ from bot.queue import Lease, text
 DAY = timedelta(days=1)
 
 _COMMON = """
-local sweep, active, id, call = KEYS[1], KEYS[2], ARGV[1], redis.call
+local sweep, active, recent, id, call = KEYS[1], KEYS[2], KEYS[3], ARGV[1], redis.call
 local function write(version, record, expires, by)
+  local now = tonumber(call('TIME')[1])
+  call('ZADD', recent, now, id)
+  call('ZREMRANGEBYSCORE', recent, '-inf', now - 1209600)
+  call('EXPIRE', recent, 1209600)
   call('HSET', sweep, 'version', version, 'record', record, 'by', by or '')
   if expires == '' then
     call('PERSIST', sweep)
@@ -37,7 +44,7 @@ end
 """
 
 _CREATE = """
-local delivery, prefix = KEYS[3], ARGV[6]
+local delivery, prefix = KEYS[4], ARGV[6]
 local known = call('GET', delivery)
 local record = known and call('HGET', prefix .. known, 'record')
 if record then return record end
@@ -52,7 +59,7 @@ return 1
 _SAVE = """
 local version, record, by = unpack(call('HMGET', sweep, 'version', 'record', 'by'))
 if record == ARGV[3] and by == ARGV[5] then return 'saved' end
-if ARGV[5] ~= '' and call('GET', KEYS[3]) ~= ARGV[5] then return 'its lease is lost' end
+if ARGV[5] ~= '' and call('GET', KEYS[4]) ~= ARGV[5] then return 'its lease is lost' end
 if not version then return 'it is gone' end
 if tonumber(version) ~= ARGV[2] - 1 then return 'someone else saved version ' .. version end
 write(ARGV[2], ARGV[3], ARGV[4], ARGV[5])
@@ -63,6 +70,12 @@ _RESTORE = """
 if call('EXISTS', sweep) == 1 then return 0 end
 write(ARGV[2], ARGV[3], ARGV[4])
 return 1
+"""
+
+_ASK_ONCE = """
+if not redis.call('SET', KEYS[1], '1', 'NX', 'EX', ARGV[2]) then return end
+redis.call('RPUSH', KEYS[2], ARGV[1])
+redis.call('EXPIRE', KEYS[2], ARGV[3])
 """
 
 _STOP_WAITING = "redis.call('SREM', KEYS[1], ARGV[1]) return redis.call('SCARD', KEYS[1])"
@@ -88,6 +101,7 @@ class Store:
         self._create = redis.register_script(_COMMON + _CREATE)
         self._save = redis.register_script(_COMMON + _SAVE)
         self._restore = redis.register_script(_COMMON + _RESTORE)
+        self._ask_once = redis.register_script(_ASK_ONCE)
         self._stop_waiting = redis.register_script(_STOP_WAITING)
 
     async def create(
@@ -140,6 +154,16 @@ class Store:
         """What was asked and is not yet answered, oldest first."""
         return [load_ask(one) for one in await self._redis.lrange(self._key("asks", sweep_id), 0, -1)]
 
+    async def ask_once(self, sweep_id: str, ask: Ask, delivery: str) -> None:
+        """As `ask`, but a delivery that Slack repeats is heard once."""
+        keys = [self._key("heard", delivery), self._key("asks", sweep_id)]
+        ages = [int(DAY.total_seconds()), int(self._keep_final.total_seconds())]
+        await self._ask_once(keys, [dump_ask(ask), *ages])
+
+    async def is_new(self, delivery: str) -> bool:
+        """Whether this delivery comes for the first time."""
+        return bool(await self._redis.set(self._key("heard", delivery), "1", nx=True, ex=DAY))
+
     async def answered(self, sweep_id: str, asks: Sequence[Ask]) -> None:
         """Forget these asks: by what they say, not by number, or a late or repeated call took newer ones."""
         async with self._redis.pipeline(transaction=True) as all_:
@@ -150,6 +174,17 @@ class Store:
     async def active(self) -> set[str]:
         """The ids of all sweeps that have not ended."""
         return await self._members(self._key("active"))
+
+    async def recent(self, most: int = 300) -> list[SweepRecord]:
+        """All that have not ended and the last that did, the latest change first."""
+        found = await self._redis.zrange(self._key("recent"), 0, most - 1, desc=True)
+        ids = [text(one) for one in found if isinstance(one, bytes | str)]
+        ids += sorted(await self.active() - set(ids))
+        async with self._redis.pipeline(transaction=False) as all_:
+            for sweep_id in ids:
+                all_.hget(self._key("sweep", sweep_id), "record")
+            records = await all_.execute()
+        return [record for one in records if one and (record := _readable(one))]
 
     async def is_active(self, sweep_id: str) -> bool:
         return bool(await self._redis.sismember(self._key("active"), sweep_id))
@@ -174,8 +209,15 @@ class Store:
         return ":".join((self._prefix, *parts))
 
     def _keys(self, record: SweepRecord) -> list[str]:
-        return [self._key("sweep", record.id), self._key("active")]
+        return [self._key("sweep", record.id), self._key("active"), self._key("recent")]
 
     def _args(self, record: SweepRecord) -> list[Any]:
         expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
         return [record.id, record.version, dump(record), expires]
+
+
+def _readable(found: bytes | str) -> SweepRecord | None:
+    """A newer Sweepbot's record hides no other from an older one beside it."""
+    with contextlib.suppress(ValueError):
+        return load(found)
+    return None

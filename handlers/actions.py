@@ -5,32 +5,85 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.exceptions import RedisError
-from slack_bolt.async_app import AsyncAck, AsyncRespond
+from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
 
+from bot import messages
+from bot.answers import END, loading
 from bot.models import Act, Ask
 from handlers.door import UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[AsyncAck, AsyncRespond, dict[str, Any], dict[str, Any]], Awaitable[None]]
+BUTTONS = {
+    messages.CANCEL: Act.CANCEL,
+    messages.LOGS: Act.LOGS,
+    messages.RESULTS: Act.RESULTS,
+    messages.RERUN: Act.RERUN,
+}
 
 
-def on_cancel(door: Door) -> Handler:
-    async def cancel(
+def add_buttons(app: AsyncApp, door: Door) -> None:
+    for action_id, act in BUTTONS.items():
+        app.action(action_id)(on_click(door, act))
+    app.action(messages.TRIALS)(on_trials(door))
+    app.action(END)(on_end(door))
+
+
+def on_click(door: Door, act: Act) -> Handler:
+    async def click(
         ack: AsyncAck, respond: AsyncRespond, body: dict[str, Any], action: dict[str, Any]
     ) -> None:
-        user = body["user"]
-        ask = Ask(
-            act=Act.CANCEL,
-            user=user["id"],
-            user_name=user.get("username", ""),
-            response_url=body.get("response_url", ""),
-        )
+        rerun = {"delivery": body["trigger_id"]} if act is Act.RERUN else {}
         try:
-            await door.ask(action["value"], ask)
+            await door.ask(action["value"], _ask(body, act, **rerun))
         except (RedisError, TimeoutError):
             log.exception("a click could not be queued")
             await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
         await ack()
 
-    return cancel
+    return click
+
+
+def on_trials(door: Door) -> Callable[..., Awaitable[None]]:
+    """The modal is opened at once, for Slack allows three seconds; the sweep's turn fills it."""
+
+    async def trials(
+        ack: AsyncAck, client: AsyncWebClient, body: dict[str, Any], action: dict[str, Any]
+    ) -> None:
+        try:
+            opened = await client.views_open(trigger_id=body["trigger_id"], view=loading("Looking…"))
+            await door.ask(action["value"], _ask(body, Act.TRIALS, view=opened["view"]["id"]))
+        except (RedisError, TimeoutError, SlackApiError):
+            log.exception("trials could not be shown")
+        await ack()
+
+    return trials
+
+
+def on_end(door: Door) -> Callable[..., Awaitable[None]]:
+    """In that modal: the trial is to end, and the modal to show it."""
+
+    async def end(ack: AsyncAck, body: dict[str, Any], action: dict[str, Any]) -> None:
+        sweep, _, trial = action["value"].partition(" ")
+        try:
+            await door.ask(sweep, _ask(body, Act.KILL, trial=trial))
+            await door.ask(sweep, _ask(body, Act.TRIALS, view=body["view"]["id"]))
+        except (RedisError, TimeoutError):
+            log.exception("a click could not be queued")
+        await ack()
+
+    return end
+
+
+def _ask(body: dict[str, Any], act: Act, **more: Any) -> Ask:
+    user = body["user"]
+    return Ask(
+        act=act,
+        user=user["id"],
+        user_name=user.get("username") or user.get("name", ""),
+        response_url=body.get("response_url", ""),
+        **more,
+    )

@@ -6,35 +6,57 @@ from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck
+from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.access import may_examine
+from bot.access import may_examine, may_launch
+from bot.audit import tell
 from bot.doctor import ITEM
-from bot.models import Act, Ask, Asker, UserError
+from bot.models import Act, Ask, Asker, Deed, UserError
 from bot.mrkdwn import code, plain
-from bot.request import ACTS, HELP, parse, parse_act
+from bot.request import HELP, parse, words
 from handlers.door import UNREACHABLE, Door
+from handlers.views import open_form
+from handlers.wishing import Speaker, hear, is_wish
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[AsyncAck, dict[str, Any]], Awaitable[None]]
+Handler = Callable[[AsyncAck, dict[str, Any], AsyncWebClient], Awaitable[None]]
 
 
 def on_sweep(door: Door) -> Handler:
-    async def sweep(ack: AsyncAck, command: dict[str, Any]) -> None:
-        await ack(text=await _answer(door, command))
+    async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
+        if await _form(door, command, client):
+            await ack()
+        else:
+            await ack(text=await _answer(door, command))
 
     return sweep
 
 
+async def _form(door: Door, command: dict[str, Any], client: AsyncWebClient) -> bool:
+    """Whether the form stands open now, for what is not yet said."""
+    text = command.get("text", "").strip()
+    try:
+        said = None if is_wish(text) else words(text)
+    except UserError:
+        return False
+    if said is None or {"branch", "space"} <= said.keys() or _forbidden(door, command):
+        return False
+    user, channel = command["user_id"], command["channel_id"]
+    return await open_form(door, client, command["trigger_id"], user, channel, said)
+
+
 async def _answer(door: Door, command: dict[str, Any]) -> str:
     text = command.get("text", "").strip()
-    if text in {"", "help"}:
-        return HELP
+    if text in {"", "help"}:  # without a word there is the form, where it can be
+        return (not text and _forbidden(door, command)) or HELP
     try:
         if text == "doctor":
             return may_examine(command["user_id"], door.config) or await _examine(door, command)
-        if text.split()[0] in ACTS:
-            return await _ask(door, command, text)
+        if is_wish(text):
+            return await hear(door, text, _speaker(command))
+        if refusal := _forbidden(door, command):
+            return refusal
         record = await door.take(parse(text, door.config), asker_of(command), command["trigger_id"])
     except UserError as error:
         return plain(str(error))
@@ -45,19 +67,22 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
     return f"On it: `{record.id}`. Its thread tells the story as soon as {branch} is checked."
 
 
-async def _ask(door: Door, command: dict[str, Any], text: str) -> str:
-    """The sweep's next turn decides, by the state it then finds."""
-    sweep, act, trial, trials = parse_act(text)
-    ask = Ask(
-        act=act,
+def _speaker(command: dict[str, Any]) -> Speaker:
+    return Speaker(
         user=command["user_id"],
         user_name=command.get("user_name", ""),
+        channel=command["channel_id"],
+        delivery=command["trigger_id"],
         response_url=command.get("response_url", ""),
-        trial=trial,
-        trials=trials,
     )
-    await door.ask(sweep, ask)
-    return f"Asked {code(sweep)}; its thread tells what becomes of it."
+
+
+def _forbidden(door: Door, command: dict[str, Any]) -> str:
+    """Why this person may start nothing here; the sweep's first turn looks again, at its size, too."""
+    user, channel = command["user_id"], command["channel_id"]
+    if refusal := may_launch(user, channel, door.config):
+        tell("", Deed(at=door.now(), user=user, act=Act.LAUNCH, about=f"in {channel}", refused=refusal))
+    return refusal
 
 
 async def _examine(door: Door, command: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from bot.messages import EVENTS, Links, event, health, parent
 from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result
 from bot.mrkdwn import CODE_LIMIT, block, code, link, plain
 from local.slack.limits import complaints
-from tests.bot.sweeps import OWNER, PLAN, REQUEST, a_sweep
+from tests.bot.sweeps import PLAN, REQUEST, a_sweep
 
 BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})
 BUSY = Progress(running=2, waiting=1, succeeded=1, failed=1, best=BEST)
@@ -25,7 +25,7 @@ def shown(sweep):
 def test_a_running_sweep_at_a_glance():
     assert shown(RUNNING).splitlines() == [
         ":runner: *lr-brave-otter* · Searching",
-        f"<@{OWNER}> searches `lr` on `main` at `01234567` “Try a wider net” · 1 GPU per trial",
+        "*ada* searches `lr` on `main` at `01234567` “Try a wider net” · 1 GPU per trial",
         "`██████████░░░░░░░░░░`  2 of 4 trials · 2 running · 1 waiting · 1 failed",
         "Best so far: `val_loss` *0.03125* with `lr=0.01 optimizer=adam`",
     ]
@@ -36,7 +36,7 @@ def test_an_ended_sweep_is_in_the_past():
     ended = replace(one, phase=Phase.FAILED, reason="1 trial failed")
     assert shown(ended).splitlines() == [
         ":x: *lr-brave-otter* · Failed: 1 trial failed",
-        f"<@{OWNER}> searched `lr` on `main` at `01234567` “Try a wider net” · 2 GPUs per trial",
+        "*ada* searched `lr` on `main` at `01234567` “Try a wider net” · 2 GPUs per trial",
         "`█████░░░░░░░░░░░░░░░`  1 of 4 trials · 1 failed",
     ]
     assert "\nBest: `val_loss` *0.03125*" in shown(replace(RUNNING, phase=Phase.CANCELLED))
@@ -48,10 +48,24 @@ def test_links_appear_when_there_is_something_behind_them():
     assert context["elements"][0]["text"] == "<https://kf/x|Katib>  ·  <https://ml/y|MLflow runs>"
 
 
-@pytest.mark.parametrize("phase", [p for p in Phase if p not in {Phase.RECEIVED, Phase.REFUSED}])
-def test_the_button_is_there_as_long_as_it_means_something(phase):
-    kinds = [b["type"] for b in parent(a_sweep(phase), Links()).blocks]
-    assert ("actions" in kinds) is not (phase.final or phase is Phase.STOPPING)
+@pytest.mark.parametrize(
+    ("phase", "submitted", "buttons"),
+    [
+        (Phase.OPENING, False, ["Logs", "Cancel sweep"]),
+        (Phase.BUILDING, False, ["Logs", "Cancel sweep"]),
+        (Phase.RUNNING, True, ["Trials", "Logs", "Cancel sweep"]),
+        (Phase.STOPPING, True, ["Logs"]),
+        (Phase.SUCCEEDED, True, ["Results", "Logs", "Rerun"]),
+        (Phase.FAILED, False, ["Logs", "Rerun"]),
+    ],
+)
+def test_buttons_are_there_as_long_as_they_mean_something(phase, submitted, buttons):
+    [actions] = [
+        b for b in parent(a_sweep(phase, submitted=submitted), Links()).blocks if b["type"] == "actions"
+    ]
+    assert [each["text"]["text"] for each in actions["elements"]] == buttons
+    confirmed = {each["text"]["text"] for each in actions["elements"] if "confirm" in each}
+    assert confirmed == {"Cancel sweep", "Rerun"} & set(buttons)
 
 
 def test_the_button_becomes_who_did_it():

@@ -12,12 +12,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.logs import JsonLines, Mask
 from bot.messages import CANCEL
 from bot.models import Act, Phase
-from bot.queue import Queue
-from bot.store import Store
 from handlers.app import build
-from handlers.door import Door
 from local.slack import serve
-from tests.bot.sweeps import ADMIN, CONFIG, NOW, a_sweep
+from tests.bot.doors import a_door
+from tests.bot.sweeps import ADMIN, a_sweep
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ async def slack():
 
 @pytest.fixture
 def door(redis):
-    return Door(store=Store(redis), queue=Queue(redis), config=CONFIG, namespace="sweeps", now=lambda: NOW)
+    return a_door(redis)
 
 
 @pytest.fixture
@@ -171,11 +169,20 @@ async def test_words_wait_in_the_sweeps_mailbox(app, door, text, asked):
 
 
 @pytest.mark.parametrize(
-    "text", ["cancel", "cancel fox b c", "drain", "extend fox", "extend fox trials=many"]
+    ("text", "answer"),
+    [
+        ("cancel lr-a-b b c", "Write `/sweep cancel`"),
+        ("extend lr-a-b", "Write `/sweep extend trials=20`"),
+        ("extend lr-a-b trials=many", "Write `/sweep extend trials=20`"),
+        ("drain lr-a-b now", "Write `/sweep drain`"),
+        ("list everything", "Write `/sweep list`"),
+        ("cancel", "You have no sweep that runs"),
+        ("logs fox", "I know no sweep `fox`"),
+    ],
 )
-async def test_a_word_without_its_parts_is_shown_its_form(app, door, text):
+async def test_a_word_that_is_not_understood_is_shown_its_form(app, door, text, answer):
     response = await app.async_dispatch(a_command(text))
-    assert f"`/sweep {text.split()[0]} SWEEP" in response.body
+    assert answer in response.body
     assert await door.queue.get(wait=0) is None
 
 

@@ -91,7 +91,8 @@ class Sweep:
 
     def button(self) -> dict[str, Any] | None:
         blocks = self.parent().get("blocks", [])
-        return next((b["elements"][0] for b in blocks if b["type"] == "actions"), None)
+        buttons = [each for b in blocks if b["type"] == "actions" for each in b["elements"]]
+        return next((each for each in buttons if each["action_id"] == "cancel_sweep"), None)
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
         return self.lab.here.store.list(kind, NAMESPACE, {"sweepbot/sweep": self.id})

@@ -155,6 +155,7 @@ class FakeGit:
 class FakeSlack:
     def __init__(self, *, invited=True):
         self.invited, self.said, self.whispers, self.parents = invited, [], [], []
+        self.loud, self.files, self.views = [], [], {}  # what the whole channel sees; by name; by id
 
     async def open_thread(self, channel, message):
         if not self.invited:
@@ -162,12 +163,21 @@ class FakeSlack:
         self.parents.append(message)
         return f"{len(self.parents)}.0"
 
-    async def say(self, channel, thread, text):
+    async def say(self, channel, thread, message, *, broadcast=False):
+        text = message if isinstance(message, str) else message.text
         self.said.append(text)
+        self.loud += [text] if broadcast else []
         return f"said.{len(self.said)}"
 
     async def share(self, channel, thread, text, name, content):
         self.said.append(text)
+        self.files.append((name, content))
+
+    async def hand(self, user, text, name, content):
+        self.files.append((name, content))
+
+    async def update_view(self, view, content):
+        self.views[view] = content
 
     async def redraw(self, channel, ts, message):
         where, _, number = ts.partition(".")
@@ -176,8 +186,8 @@ class FakeSlack:
         else:
             self.parents.append(message)
 
-    async def whisper(self, user, text, response_url):
-        self.whispers.append((user, text))
+    async def whisper(self, user, message, response_url="", channel="", thread=""):
+        self.whispers.append((user, message if isinstance(message, str) else message.text))
 
 
 class FakeResults:

@@ -1,0 +1,174 @@
+"""What people hear when they ask about sweeps: a list, a status, results, logs, the running trials. Pure.
+
+Slack takes 13,000 characters in a message's blocks and 100 rows in its table; what does not fit is in a file.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from bot.blocks import Block, View, button, context, modal, section
+from bot.hints import counted
+from bot.messages import PHASES, Message, flags, short, summary
+from bot.models import Deed, Goal, SearchSpace, SweepRecord
+from bot.mrkdwn import block, code, plain
+from k8s.katib import Trial, TrialState
+
+END = "end_trial"  # the button's action_id
+LISTED = 25
+DEEDS = 12  # that a status tells
+TABLE = 9_000  # characters of its JSON
+COLUMNS = 16
+CELL = 60  # characters
+SHOWN = 40  # trials in the modal
+BEST = 5  # in the plain form of results
+STATES = {
+    TrialState.LIVE: "not ended",
+    TrialState.SUCCEEDED: "done",
+    TrialState.FAILED: "failed",
+    TrialState.NO_METRICS: "no metrics",
+    TrialState.KILLED: "ended early",
+}
+
+
+def listing(sweeps: Sequence[SweepRecord]) -> str:
+    if not sweeps:
+        return "There are none. `/sweep help` says how to start one."
+    more = len(sweeps) - LISTED
+    lines = [_line(sweep) for sweep in sweeps[:LISTED]]
+    return "\n".join(lines + ([f"and {more} more"] if more > 0 else []))
+
+
+def _line(sweep: SweepRecord) -> str:
+    emoji, phase = PHASES.get(sweep.phase, (":hourglass_flowing_sand:", "Received"))
+    parts = [f"{emoji} *{sweep.id}*", phase]
+    if sweep.plan and sweep.submitted:
+        parts.append(f"{sweep.progress.finished} of {counted(sweep.plan.space.max_trials, 'trial')}")
+    if sweep.progress.best:
+        parts.append(f"best {sweep.progress.best.value:.6g}")
+    who = plain(sweep.asker.user_name or sweep.asker.user)
+    return " · ".join([*parts, f"{who} in <#{sweep.asker.channel}>"])
+
+
+def status(sweep: SweepRecord) -> str:
+    lines = [summary(sweep), f"Since {_moment(sweep.since)}, started {_moment(sweep.created)}."]
+    if sweep.drained_by and not sweep.phase.final:
+        lines.append("It drains: no more trials start.")
+    told = [_deed(deed) for deed in sweep.history[-DEEDS:]]
+    return "\n".join(lines + (["*What people did:*", *told] if told else []))[:3900]
+
+
+def _deed(deed: Deed) -> str:
+    about = f" ({plain(deed.about[:80])})" if deed.about else ""
+    refused = " and was refused" if deed.refused else ""
+    return f"• {_moment(deed.at)} {plain(deed.name or deed.user)} wanted to {deed.act} it{about}{refused}"
+
+
+def _moment(at: datetime) -> str:
+    """As each reader's own clock shows it."""
+    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time}}|{at:%Y-%m-%d %H:%M} UTC>"
+
+
+def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> tuple[Message, str]:
+    """The trials as a table, best first; and all of them as CSV, "" when Katib has none any more."""
+    ranked = _ranked(space, trials)
+    head = f"{summary(sweep)}\n"
+    if not ranked:
+        return Message(text=f"{head}Katib has no trials of it{' any more' if sweep.submitted else ''}."), ""
+    best = [_ranked_line(space, trial) for trial in ranked[:BEST] if trial.value is not None]
+    rows = _rows(sweep, space, ranked)
+    left = len(ranked) - len(rows) + 1
+    below = [context(f"{counted(left, 'more trial')} in the file.")] if left > 0 else []
+    blocks = (section(head), {"type": "table", "rows": rows}, *below)
+    return Message(text=(head + "\n".join(best))[:3900], blocks=blocks), _csv(space, ranked)
+
+
+def _ranked(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:
+    sign = -1 if space.goal is Goal.MAXIMIZE else 1
+    return sorted(trials, key=lambda t: (t.value is None, sign * (t.value or 0.0), t.name))
+
+
+def _ranked_line(space: SearchSpace, trial: Trial) -> str:
+    value = f"{code(space.metric)} {trial.value:.6g}"
+    return f"{value} in {code(trial.name)} with {flags(trial.parameters)}"
+
+
+def _rows(sweep: SweepRecord, space: SearchSpace, ranked: list[Trial]) -> list[list[Block]]:
+    names = [parameter.name for parameter in space.parameters][:COLUMNS]
+    rows = [_row(["trial", "state", space.metric, *names])]
+    room = TABLE - _length(rows[0])
+    for trial in ranked[:99]:
+        value = "" if trial.value is None else f"{trial.value:.6g}"
+        name = trial.name.removeprefix(f"{sweep.id}-")
+        row = _row([name, STATES[trial.state], value, *(short(trial.parameters.get(n, "")) for n in names)])
+        room -= _length(row)
+        if room < 0:
+            break
+        rows.append(row)
+    return rows
+
+
+def _row(texts: list[str]) -> list[Block]:
+    """A cell may not be empty."""
+    return [{"type": "raw_text", "text": text[:CELL] or "–"} for text in texts]
+
+
+def _length(row: list[Block]) -> int:
+    return len(json.dumps(row, ensure_ascii=False)) + 2
+
+
+def _csv(space: SearchSpace, ranked: list[Trial]) -> str:
+    names = [parameter.name for parameter in space.parameters]
+    out = io.StringIO()
+    sheet = csv.writer(out)
+    sheet.writerow(["trial", "state", space.metric, *names])
+    for trial in ranked:
+        value = "" if trial.value is None else repr(trial.value)
+        values = (trial.parameters.get(name, "") for name in names)
+        sheet.writerow([trial.name, STATES[trial.state], value, *map(_cell, values)])
+    return out.getvalue()
+
+
+def _cell(value: str) -> str:
+    """A spreadsheet would take these for formulas."""
+    return f"'{value}" if value.startswith(("=", "+", "@", "\t")) else value
+
+
+def logs(what: str, log: str) -> str:
+    return f":page_facing_up: The log of {what}, its end:\n{block(log)}" if log else f"{what} has no log yet."
+
+
+def running_trials(sweep: SweepRecord, live: Sequence[Trial], running: set[str]) -> View:
+    """A modal: what runs now, with its values, and a button to end it."""
+    blocks = [_trial(sweep, trial, trial.name in running) for trial in live[:SHOWN]]
+    left = len(live) - SHOWN
+    blocks += (
+        [context(f"and {left} more: `/sweep cancel {sweep.id} TRIAL` ends one of them")] if left > 0 else []
+    )
+    none = section("No trials are running or waiting.")
+    above = section(summary(sweep))
+    return modal("Trials", [above, *(blocks or [none])], private_metadata=sweep.id)
+
+
+def _trial(sweep: SweepRecord, trial: Trial, runs: bool) -> Block:
+    short_name = trial.name.removeprefix(f"{sweep.id}-")
+    ending = trial.name in sweep.to_kill
+    state = "is being ended" if ending else "runs" if runs else "waits for GPUs"
+    text = f"*{plain(short_name)}* {state}\n{flags(trial.parameters)}"
+    if ending:
+        return section(text)
+    confirm = {
+        "title": {"type": "plain_text", "text": "End this trial?"},
+        "text": {"type": "plain_text", "text": f"{short_name} is ended and its GPUs freed."[:300]},
+        "confirm": {"type": "plain_text", "text": "End trial"},
+        "deny": {"type": "plain_text", "text": "Keep it"},
+        "style": "danger",
+    }
+    press = button(END, "Cancel", f"{sweep.id} {trial.name}", style="danger", confirm=confirm)
+    return section(text, press)
+
+
+def loading(text: str) -> View:
+    return modal("Trials", [section(text)])

@@ -1,0 +1,76 @@
+"""@sweepbot: the same words in a sweep's thread, where slash commands don't work; help anywhere else.
+
+Slack repeats an event that it believes lost: what is asked of a sweep is put down together with the event's
+id, so it is asked once.
+"""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.models import UserError
+from bot.mrkdwn import plain
+from bot.request import HELP
+from bot.wishes import USES
+from handlers.door import UNREACHABLE, Door
+from handlers.wishing import Speaker, hear, is_wish, sweep_in
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[dict[str, Any], AsyncWebClient], Awaitable[None]]
+SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^>]*)?>")
+HERE = f"In this thread you may write, behind my name: {', '.join(word for word in USES if word != 'list')}."
+
+
+def on_mention(door: Door) -> Handler:
+    async def mention(body: dict[str, Any], client: AsyncWebClient) -> None:
+        event = body["event"]
+        if event.get("bot_id"):
+            return
+        text, said = SELF.sub("", event.get("text", "")).strip(), ""
+        try:
+            said = await _answer(door, text, event, body["event_id"])
+        except UserError as error:
+            said = plain(str(error))
+        except (RedisError, TimeoutError):
+            log.exception("a mention could not be queued")
+            said = UNREACHABLE
+        if said:
+            await _whisper(client, event, said)
+
+    return mention
+
+
+async def _answer(door: Door, text: str, event: dict[str, Any], delivery: str) -> str:
+    """What is told at once; "" when it was told before, or the thread will tell."""
+    thread = event.get("thread_ts", "")
+    sweep = await sweep_in(door, event["channel"], thread) if thread else None
+    who = Speaker(
+        user=event["user"],
+        user_name="",
+        channel=event["channel"],
+        delivery=delivery,
+        here=sweep.id if sweep else "",
+    )
+    if sweep and is_wish(text) and not text.startswith(("list", "status")):
+        await hear(door, text, who)
+        return ""
+    if not await door.store.is_new(delivery):
+        return ""
+    if is_wish(text) and (sweep or text.startswith("list")):
+        return await hear(door, text, who)
+    return HERE if sweep else HELP
+
+
+async def _whisper(client: AsyncWebClient, event: dict[str, Any], text: str) -> None:
+    try:
+        await client.chat_postEphemeral(
+            channel=event["channel"], user=event["user"], text=text, thread_ts=event.get("thread_ts")
+        )
+    except SlackApiError as error:
+        log.warning("a mention can't be answered: %s", error.response["error"])
