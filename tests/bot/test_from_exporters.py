@@ -14,6 +14,7 @@ from bot.usage import HOUR, NodeUse, Unmeasured
 from k8s.cluster import ApiError, Unreachable
 from k8s.objects import timestamp
 from tests.bot import day
+from tests.bot.truth import assert_digest
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
@@ -153,6 +154,7 @@ async def test_every_pods_day_is_what_it_was(redis: Redis) -> None:
     assert sum(each.closed for each in capacity) == near(day.CLOSED)
     assert sum(each.waited for each in capacity) == near(day.WAITED)
     assert [each.coverage for each in capacity] == [near(1)] * 24
+    assert_digest(START, hours)
 
 
 async def test_pods_hold_and_use_what_they_do(watched: Watched) -> None:

@@ -23,6 +23,7 @@ from bot.teams import Team
 from bot.usage import HOUR, Gpu, NodeUse, PodUse, Unmeasured
 from tests.bot import day
 from tests.bot.history import openmetrics
+from tests.bot.truth import assert_digest
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
@@ -104,6 +105,7 @@ async def test_every_pods_day_is_what_it_was(source_at) -> None:
     assert sum(each.closed for each in capacity) == near(day.CLOSED)
     assert sum(each.waited for each in capacity) == near(day.WAITED)
     assert [each.coverage for each in capacity] == [near(1)] * 24
+    assert_digest(START, hours)
 
 
 async def test_an_hour_names_model_owner_and_team(source_at, redis: Redis) -> None:

@@ -1,0 +1,44 @@
+"""What a digest has to say of the busy day, however it was measured."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import pytest
+
+from bot.appointments import Appointment
+from bot.digest import figures
+from bot.teams import Price
+from bot.usage import Hour, HourCapacity, HourUse
+from tests.bot import day
+
+PRICES = (Price(model="NVIDIA H100", hourly=2.5), Price(model="NVIDIA A100", hourly=1.5))
+
+
+def assert_digest(start: datetime, hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> None:
+    """Every figure within one percent."""
+    about = Appointment(channel="C1")
+    found = figures(
+        about, start.date(), [Hour(uses=uses, capacity=given) for uses, given in hours], (), PRICES
+    )
+    allocated, observed, used, idle = (sum(truth[n] for truth in day.TRUTH.values()) for n in range(4))
+    total = found.total
+    truth = {
+        "capacity": (found.capacity, day.CAPACITY),
+        "allocated": (total.allocated, allocated),
+        "used": (total.used, used),
+        "idle": (total.idle, idle),
+        "unknown": (total.unknown, allocated - observed),
+        "free": (found.free, day.CAPACITY - allocated - day.CLOSED),
+        "unhealthy": (found.unhealthy, day.LOST + day.CLOSED),
+        "waited": (found.waited, day.WAITED),
+        "cost of idle": (total.wasted, 2.5 * (48 + 12) + 1.5 * 4),
+        "coverage": (found.coverage, 1),
+    }
+    assert {name: each for name, (each, _) in truth.items()} == {
+        name: pytest.approx(true, rel=0.01) for name, (_, true) in truth.items()
+    }
+    assert [(one.name, one.gpus) for one in found.offenders] == [
+        ("a/lazy", 4),
+        ("c/slices", 2),
+        ("lr-brave-otter" if found.offenders[2].sweep else "a/half", 2),
+    ]
