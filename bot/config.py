@@ -9,7 +9,9 @@ from bot.hints import listed
 from bot.models import UserError, Watch
 from bot.teams import MEMBER, Price, Team, read_channel, read_prices, read_teams
 from bot.thresholds import read_watch
+from bot.trialpods import read_trials
 from k8s.images import ImageName
+from k8s.katib import PodShape
 
 KEYS = (
     "repositories",
@@ -25,6 +27,7 @@ KEYS = (
     "digests",
     "warnings",
     "admin_channel",
+    "trials",
 )
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 EXAMPLE = "https://github.com/acme/digits.git"
@@ -73,6 +76,7 @@ class Config:
     digests: tuple[Appointment, ...] = ()  # of a channel one
     warnings: Watch = field(default_factory=Watch)  # of idle GPUs
     admin_channel: str = ""  # a Slack channel id: where broken GPUs are told
+    trials: PodShape = field(default_factory=PodShape)  # what their pods need here
 
 
 def parse_config(text: str, file: str) -> Config:
@@ -94,6 +98,7 @@ def parse_config(text: str, file: str) -> Config:
         digests=read_digests(keys.get("digests"), teams),
         warnings=Watch(**read_watch(keys.get("warnings"))),
         admin_channel=read_channel(keys.get("admin_channel")),
+        trials=read_trials(keys.get("trials")),
     )
     root.check()
     return config

@@ -1,8 +1,8 @@
 """Which Dockerfiles can be made as two images, what is below the code and the code itself. Pure.
 
 Both together must be what the whole would be, so every doubt means no: one stage; the code comes with one
-`COPY .` after everything that runs; nothing before it touches who owns what, or reads more of the repository than
-files it names. Then its text and these files decide what is below, and the code can be put on top of that.
+`COPY .` after everything that runs; nothing before it touches who owns what, or reads more of the repository
+than files it names. Then its text and these files decide what is below, and the code can be put on top of it.
 """
 
 import posixpath

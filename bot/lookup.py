@@ -37,7 +37,15 @@ async def look_up(
         ready_image(space.image, config)
     files = {} if space.image else await _files(git, repository, commit)
     source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject, files=files)
-    return Order(sweep=sweep, owner=owner, delivery=delivery, request=request, source=source, space=space)
+    return Order(
+        sweep=sweep,
+        owner=owner,
+        delivery=delivery,
+        request=request,
+        source=source,
+        space=space,
+        shape=config.trials,
+    )
 
 
 async def _space(

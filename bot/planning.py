@@ -3,12 +3,12 @@
 import json
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bot.builds import Product, Source, product
 from bot.models import Goal, Parameter, SearchSpace, SweepPlan, SweepRequest, UserError
 from bot.settings import PlanSettings
-from k8s.katib import DELIVERY, ExperimentSpec, Feasible, experiment
+from k8s.katib import DELIVERY, ExperimentSpec, Feasible, PodShape, experiment
 from k8s.names import label_value
 
 DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # stands in the plan until the registry knows better
@@ -24,6 +24,7 @@ class Order:
     request: SweepRequest
     source: Source
     space: SearchSpace
+    shape: PodShape = field(default_factory=PodShape)  # what pods of trials need on this cluster
 
     @property
     def results_name(self) -> str:
@@ -80,6 +81,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         gpus=order.request.gpus,
         env=_environment(order, settings),
         pull_secret=settings.image_registry_secret,
+        shape=order.shape,
     )
 
 

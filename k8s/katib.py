@@ -7,7 +7,7 @@ its running trials on their GPUs.
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -34,6 +34,27 @@ class Feasible:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A PersistentVolumeClaim in the namespace of the trials, and where it is mounted."""
+
+    claim: str
+    at: str
+    read_only: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodShape:
+    """What the pods of trials need on one cluster: the same for all of them."""
+
+    runtime_class: str = ""
+    nodes: dict[str, str] = field(default_factory=dict)  # labels of the nodes to run on
+    tolerations: tuple[dict[str, str], ...] = ()
+    cpu: str = ""  # requested
+    memory: str = ""  # requested, and no more
+    volumes: tuple[Volume, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExperimentSpec:
     name: str
     namespace: str
@@ -54,6 +75,7 @@ class ExperimentSpec:
     gpus: int
     env: dict[str, str]
     pull_secret: str | None = None
+    shape: PodShape = PodShape()
 
 
 class ExperimentState(StrEnum):
@@ -168,19 +190,42 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         "command": ["sh", "-c"],
         "args": [shell(spec)],
         "env": [{"name": name, "value": value} for name, value in spec.env.items()],
-        "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],  # noqa: S108  data loaders share memory here
+        "volumeMounts": [
+            {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108  data loaders share memory here
+            *(
+                {"name": f"volume-{number}", "mountPath": volume.at, "readOnly": volume.read_only}
+                for number, volume in enumerate(spec.shape.volumes)
+            ),
+        ],
     }
-    if spec.gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": spec.gpus}}
+    if resources := _resources(spec):
+        container["resources"] = resources
     return {
         "restartPolicy": "Never",
         # Training needs no Kubernetes, and a Service named mlflow would set MLFLOW_PORT for it.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "containers": [container],
-        "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
+        "volumes": [
+            {"name": "dshm", "emptyDir": {"medium": "Memory"}},
+            *(
+                {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.claim}}
+                for number, volume in enumerate(spec.shape.volumes)
+            ),
+        ],
+        **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
+        **({"nodeSelector": spec.shape.nodes} if spec.shape.nodes else {}),
+        **({"tolerations": list(spec.shape.tolerations)} if spec.shape.tolerations else {}),
         **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
     }
+
+
+def _resources(spec: ExperimentSpec) -> Manifest:
+    asked = {"cpu": spec.shape.cpu, "memory": spec.shape.memory}
+    requests = {name: size for name, size in asked.items() if size}
+    limits: Manifest = {"nvidia.com/gpu": spec.gpus} if spec.gpus else {}
+    limits |= {"memory": spec.shape.memory} if spec.shape.memory else {}
+    return {name: sizes for name, sizes in (("limits", limits), ("requests", requests)) if sizes}
 
 
 def shell(spec: ExperimentSpec) -> str:

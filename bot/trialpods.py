@@ -1,0 +1,74 @@
+"""`trials:` in the configuration: what the pods of all trials need on this cluster. Pure."""
+
+import re
+
+from bot.document import Node
+from k8s.katib import PodShape, Volume
+
+KEYS = ("runtime_class", "nodes", "tolerations", "cpu", "memory", "volumes")
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGT]i?)?")
+TOLERATION = ("key", "operator", "value", "effect")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def read_trials(node: Node | None) -> PodShape:
+    keys = node.mapping(KEYS) if node else {}
+    return PodShape(
+        runtime_class=_name(keys.get("runtime_class"), "a RuntimeClass"),
+        nodes=_texts(keys.get("nodes")),
+        tolerations=tuple(_toleration(each) for each in _list(keys.get("tolerations"))),
+        cpu=_quantity(keys.get("cpu"), "4 or 500m"),
+        memory=_quantity(keys.get("memory"), "32Gi"),
+        volumes=tuple(_volume(each) for each in _list(keys.get("volumes"))),
+    )
+
+
+def _name(node: Node | None, what: str) -> str:
+    name = node.text() if node else ""
+    if node and name and not NAME.fullmatch(name):
+        node.wrong(f"must be the name of {what}")
+    return name
+
+
+def _texts(node: Node | None) -> dict[str, str]:
+    """Labels of nodes: `true` and `1` are texts there."""
+    found = node.mapping() if node else {}
+    for value in found.values():
+        if isinstance(value.value, dict | list):
+            value.wrong("must be text")
+    return {key: value.raw for key, value in found.items()}
+
+
+def _toleration(node: Node) -> dict[str, str]:
+    found = {key: value.raw for key, value in node.mapping(TOLERATION).items()}
+    operator = found.get("operator", "Equal")
+    if operator not in {"Exists", "Equal"}:
+        node.wrong("operator must be Exists or Equal")
+    if operator == "Exists" and "value" in found:
+        node.wrong("has a value, which Exists does not look at")
+    if "effect" in found and found["effect"] not in EFFECTS:
+        node.wrong(f"effect must be one of {', '.join(EFFECTS)}")
+    return found
+
+
+def _quantity(node: Node | None, example: str) -> str:
+    if node and not QUANTITY.fullmatch(node.raw):
+        node.wrong(f'"{node.raw}" is not a quantity such as {example}')
+    return node.raw if node else ""
+
+
+def _volume(node: Node) -> Volume:
+    keys = node.mapping(("claim", "at", "read_only"), must=("claim", "at"))
+    at = keys["at"].text() if "at" in keys else "/data"
+    if not re.fullmatch(r"/[^:]*[^:/]", at):
+        keys["at"].wrong("must be a folder's whole path, such as /data")
+    return Volume(
+        claim=_name(keys.get("claim"), "a PersistentVolumeClaim"),
+        at=at,
+        read_only=keys["read_only"].flag() if "read_only" in keys else False,
+    )
+
+
+def _list(node: Node | None) -> list[Node]:
+    return node.items() if node else []
