@@ -23,21 +23,32 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot import digests, drafts, previewing
+from bot.appointments import Appointment
+from bot.catalogue import Catalogue
 from bot.collecting import Collecting, measuring
 from bot.config import Config
+from bot.digests import Digests
 from bot.git import Git, logins
+from bot.known import Known
 from bot.logs import Mask
 from bot.models import UserError
 from bot.outside import Outside
+from bot.pace import Pace
 from bot.probes import Probes
 from bot.queue import Queue
 from bot.redis import connect
 from bot.results import Results
+from bot.schedule import Schedule
 from bot.settings import Settings
 from bot.slack import Slack, client
 from bot.store import Store
+from bot.telling import Telling
+from bot.tidying import ITEM, Tidying
+from bot.told import Told
 from bot.waking import Waking
-from bot.worker import Worker
+from bot.watching import Watching
+from bot.worker import Errand, Worker
 from handlers.app import build
 from handlers.door import Door
 from handlers.http import Http, SlackCalls, served
@@ -60,6 +71,10 @@ class Process:
     probes: Probes
     http: Http
     stop: asyncio.Event
+
+    async def appointments(self) -> tuple[Appointment, ...]:
+        """Whose digests there are, and when."""
+        return self.config.digests
 
 
 Job = Callable[[Process], Awaitable[None]]
@@ -117,9 +132,14 @@ async def serve(process: Process) -> None:
     web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
     await _accepted("SLACK_BOT_TOKEN", web.auth_test())
     process.probes.check("slack", partial(_slack, web), every=60)
+    queue = Queue(process.redis)
     door = Door(
         store=Store(process.redis),
-        queue=Queue(process.redis),
+        queue=queue,
+        drafts=drafts.Drafts(process.redis),
+        catalogue=Catalogue(process.redis, queue, now),
+        last_digest=partial(digests.last, process.redis),
+        known=Known(process.redis),
         config=process.config,
         namespace=settings.k8s_namespace,
         now=now,
@@ -174,14 +194,35 @@ async def workers(process: Process) -> None:
             cluster=cluster,
             registry=registry,
             git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
-            slack=Slack(web),
+            slack=Slack(web, Pace(process.redis)),
             results=Results(settings.mlflow_tracking_uri, settings.mlflow_ui),
             settings=settings,
             config=process.config,
             now=now,
         )
-        worker, waking = Worker(outside, settings.worker_turns), Waking(process.redis, outside)
         source = await stack.enter_async_context(measuring(settings, process.config, process.redis, now))
+        catalogue = Catalogue(process.redis, outside.queue, now)
+        errands: dict[str, Errand] = {
+            "watch": Watching(outside, source, Told(process.redis)).turn,
+            drafts.ITEM: partial(previewing.show, outside=outside, drafts=drafts.Drafts(process.redis)),
+            catalogue.ITEM: partial(catalogue.look, git=outside.git),
+            "digest": Digests(outside, process.redis, source, process.appointments).turn,
+            "gpus": Telling(outside, process.redis, source, process.appointments).turn,
+        }
+        if settings.image_days:
+            tidying = Tidying(
+                redis=process.redis,
+                cluster=cluster,
+                registry=registry,
+                config=process.config,
+                namespace=settings.k8s_namespace,
+                days=settings.image_days,
+                now=now,
+            )
+            errands["registry"] = tidying.turn
+            await outside.queue.add(ITEM)
+        worker, waking = Worker(outside, settings.worker_turns, errands), Waking(process.redis, outside)
+        schedule = Schedule(outside.queue, process.appointments, now)
         collecting = Collecting(process.redis, cluster, source, settings, process.config, now)
         probes.check("slack", partial(_slack, web), every=60)
         probes.check("kubernetes", cluster.version, every=10)
@@ -189,7 +230,7 @@ async def workers(process: Process) -> None:
         probes.check("turns", partial(worker.moving, LONG_TURN))
         probes.vital("turns", partial(worker.moving, ENDLESS_TURN))
         log.info("taking turns in namespace %s", settings.k8s_namespace)
-        await _work(worker, [waking.run(), collecting.run()], process.stop)
+        await _work(worker, [waking.run(), collecting.run(), schedule.run()], process.stop)
 
 
 async def _work(worker: Worker, beside: list[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:

@@ -3,15 +3,26 @@
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.messages import CANCEL
-from handlers.actions import on_cancel
+from handlers import warnings
+from handlers.actions import add_buttons
 from handlers.commands import on_sweep
 from handlers.door import Door
+from handlers.gpus import COMMAND, on_gpus
+from handlers.home import add_home
+from handlers.mentions import on_mention
+from handlers.options import add_menus
+from handlers.views import add_form
 
 
 def build(web: AsyncWebClient, door: Door, *, signing_secret: str | None = None) -> AsyncApp:
     """`process_before_response`: Bolt else polls every 10 ms for the ack, and these handlers only enqueue."""
     app = AsyncApp(client=web, signing_secret=signing_secret, process_before_response=True)
     app.command("/sweep")(on_sweep(door))
-    app.action(CANCEL)(on_cancel(door))
+    app.command(COMMAND)(on_gpus(door))
+    app.event("app_mention")(on_mention(door))
+    add_buttons(app, door)
+    add_form(app, door)
+    add_menus(app, door)
+    add_home(app, door)
+    warnings.register(app, door)
     return app

@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from bot.catalogue import Catalogue
 from bot.config import Config
-from bot.identity import candidates
+from bot.digests import Last
+from bot.drafts import Drafts
+from bot.known import Known
 from bot.logs import about
 from bot.models import Ask, Asker, SweepRecord, SweepRequest
 from bot.queue import Queue
+from bot.starting import start
 from bot.store import Store
 
 log = logging.getLogger(__name__)
@@ -23,37 +27,38 @@ PATIENCE = 2.0  # seconds; Slack gives a door three
 class Door:
     store: Store
     queue: Queue
+    drafts: Drafts
+    catalogue: Catalogue
+    known: Known
+    last_digest: Callable[[str], Awaitable[Last | None]]  # of a channel
     config: Config
     namespace: str
     now: Callable[[], datetime]
 
-    async def ask(self, sweep_id: str, ask: Ask) -> None:
-        """Into the sweep's mailbox, and a turn for it; durably."""
+    async def ask(self, sweep_id: str, ask: Ask, *, once: str = "") -> None:
+        """Into the sweep's mailbox, and a turn for it; durably. `once`: an id of what Slack may repeat."""
         with about(sweep_id):
             async with asyncio.timeout(PATIENCE):
-                await self.store.ask(sweep_id, ask)
+                if once:
+                    await self.store.ask_once(sweep_id, ask, once)
+                else:
+                    await self.store.ask(sweep_id, ask)
                 await self.queue.add(sweep_id)
             log.info("%s asks to %s it", ask.user, ask.act)
 
     async def take(self, request: SweepRequest, asker: Asker, delivery: str) -> SweepRecord:
         """A new sweep, durably, before Slack hears anything. A repeated delivery is the same sweep."""
-        now = self.now()
-
-        def named(sweep_id: str) -> SweepRecord:
-            return SweepRecord(
-                id=sweep_id,
-                namespace=self.namespace,
-                request=request,
-                asker=asker,
-                delivery=delivery,
-                created=now,
-                since=now,
-            )
-
-        ids = candidates(request.name or request.space, delivery)
         async with asyncio.timeout(PATIENCE):
-            record, _ = await self.store.create(named, ids, delivery)
-            await self.queue.add(record.id)
+            record = await start(
+                self.store,
+                self.queue,
+                request,
+                asker,
+                namespace=self.namespace,
+                delivery=delivery,
+                now=self.now(),
+            )
+            await self.drafts.remember(asker.user, request, asker.channel)
         with about(record.id):
             log.info("%s asks for it in %s", asker.user, asker.channel)
         return record

@@ -56,7 +56,7 @@ async def open_form(
     """Filled from the person's last sweep and from what was typed. False: Slack does not show it."""
     try:
         async with asyncio.timeout(PATIENCE):
-            draft = await _draft(door, user, channel, said)
+            draft = await _draft(door, web, user, channel, said)
             await _look(door, draft)
             await web.views_open(trigger_id=trigger, view=form(draft, door.config))
     except (SlackApiError, RedisError, TimeoutError) as error:
@@ -65,9 +65,11 @@ async def open_form(
     return True
 
 
-async def _draft(door: Door, user: str, channel: str, said: dict[str, str]) -> Draft:
+async def _draft(door: Door, web: AsyncWebClient, user: str, channel: str, said: dict[str, str]) -> Draft:
     """Without a channel, from the home tab, it is that of the last sweep, or what the two of us say."""
-    last = await door.drafts.last(user) or Draft(channel=user)
+    last = await door.drafts.last(user) or Draft(channel="")
+    if not (channel or last.channel):  # an edit wants the conversation's id, where a post takes a person's
+        channel = (await web.conversations_open(users=user))["channel"]["id"]
     if said.get("repo", last.said.get("repo")) != last.said.get("repo"):
         last = Draft(channel=last.channel)  # another repository's branches and spaces
     writes = last.writes and "space" not in said

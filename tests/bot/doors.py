@@ -1,11 +1,14 @@
 """A door for tests: all that handlers may use, on a Redis of the test's own."""
 
+from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
 
 from bot.catalogue import Catalogue
+from bot.digests import last
 from bot.drafts import Drafts
+from bot.known import Known
 from bot.queue import Queue
 from bot.store import Store
 from handlers.door import Door
@@ -19,6 +22,8 @@ def a_door(redis: Redis, **changes: Any) -> Door:
         "queue": queue,
         "drafts": Drafts(redis),
         "catalogue": Catalogue(redis, queue, lambda: NOW),
+        "known": Known(redis),
+        "last_digest": partial(last, redis),
         "config": CONFIG,
         "namespace": "sweeps",
         "now": lambda: NOW,

@@ -13,13 +13,11 @@ from bot.logs import Mask
 from bot.messages import CANCEL
 from bot.models import Phase, UserError
 from bot.probes import Broken, Probes
-from bot.queue import Queue
-from bot.store import Store
 from handlers.app import build
-from handlers.door import Door
 from handlers.http import LARGEST, SLACK, Http, SlackCalls, served
 from local.slack import serve
-from tests.bot.sweeps import CONFIG, NOW, a_sweep
+from tests.bot.doors import a_door
+from tests.bot.sweeps import a_sweep
 from tests.handlers.signing import COMMAND, FORM, SECRET, call, signed
 
 
@@ -32,7 +30,7 @@ async def slack():
 
 @pytest.fixture
 def door(redis):
-    return Door(store=Store(redis), queue=Queue(redis), config=CONFIG, namespace="sweeps", now=lambda: NOW)
+    return a_door(redis)
 
 
 @pytest.fixture

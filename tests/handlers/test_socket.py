@@ -7,13 +7,10 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.probes import Broken
-from bot.queue import Queue
-from bot.store import Store
 from handlers.app import build
-from handlers.door import Door
 from handlers.socket import Socket
 from local.slack import serve
-from tests.bot.sweeps import CONFIG, NOW
+from tests.bot.doors import a_door
 
 COMMAND = "branch=main space=lr"
 
@@ -27,7 +24,7 @@ async def slack():
 
 @pytest.fixture
 def door(redis):
-    return Door(store=Store(redis), queue=Queue(redis), config=CONFIG, namespace="sweeps", now=lambda: NOW)
+    return a_door(redis)
 
 
 @pytest.fixture

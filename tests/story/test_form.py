@@ -1,131 +1,13 @@
 """The form, from /sweep alone to a sweep in the queue: a person, Bolt's dispatch, and turns that ask git."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 
 import pytest
-from slack_sdk.web.async_client import AsyncWebClient
 
-from bot import drafts, previewing
-from bot.catalogue import Catalogue
 from bot.config import Launch
-from bot.git import GitUnavailable, Tip
-from bot.models import UserError
-from bot.outside import Outside
-from bot.slack import Slack
-from handlers.app import build
-from handlers.socket import Socket
-from local.slack import serve
-from tests.bot.doors import a_door
-from tests.bot.sweeps import COMMIT, CONFIG, FILES, NOW, SETTINGS
-
-ADA = "U01ADALOVEL"
-SPACE = """\
-# How fast it may learn
-command: python train.py
-objective: {metric: loss, goal: minimize}
-algorithm: grid
-trials: {parallel: 2}
-parameters:
-  width: [a, b, c]
-"""
-
-
-class Repository:
-    """`away`: nobody answers."""
-
-    def __init__(self):
-        self.spaces = {"lr": SPACE, "wide": SPACE.replace("[a, b, c]", "{min: 1, max: 0}")}
-        self.heads, self.away = ["dev", "main"], False
-
-    async def branches(self, url):
-        if self.away:
-            raise GitUnavailable(f"{url} did not answer within 60 s")
-        return self.heads
-
-    async def resolve(self, url, branch):
-        if branch not in await self.branches(url):
-            raise UserError(f"branch={branch} is not in {url}. Did you mean main?")
-        return Tip(f"refs/heads/{branch}", COMMIT)
-
-    async def names(self, url, commit, folder):
-        return [f"{name}.yaml" for name in self.spaces] if folder else list(FILES)
-
-    async def read(self, url, commit, path):
-        return self.spaces.get(path.removeprefix("sweeps/").removesuffix(".yaml"), FILES.get(path))
-
-    async def subject(self, url, commit):
-        return "Try a wider net"
-
-
-class Desk:
-    """Ada's Slack, the bot's doors, and a worker whose turns are taken by hand."""
-
-    def __init__(self, slack, redis, config):
-        self.slack, self.git = slack, Repository()
-        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
-        self.door = a_door(redis, config=config)
-        self.app = build(web, self.door)
-        parts = dict.fromkeys(("cluster", "registry", "results"))
-        self.outside = Outside(
-            **parts,
-            store=self.door.store,
-            queue=self.door.queue,
-            git=self.git,
-            slack=Slack(web),
-            settings=SETTINGS,
-            config=config,
-            now=lambda: NOW,
-        )
-        self.errands = {
-            drafts.ITEM: partial(previewing.show, outside=self.outside, drafts=self.door.drafts),
-            Catalogue.ITEM: partial(self.door.catalogue.look, git=self.git),
-        }
-
-    async def turns(self, wait=0.05):
-        """All that the queue has, sweeps aside; their ids are returned."""
-        sweeps = []
-        while lease := await self.door.queue.get(wait=wait):
-            errand = self.errands.get(lease.item.partition(": ")[0])
-            await errand(lease.item) if errand else sweeps.append(lease.item)
-            await self.door.queue.done(lease)
-        return sweeps
-
-    async def offered(self, menu, typed=""):
-        """What a menu offers while a worker takes its turns."""
-        working = asyncio.create_task(self.turns(wait=0.3))
-        found = await self.slack.options("ada", menu, typed)
-        await working
-        return found
-
-    async def choose(self, menu, value):
-        option = {"text": {"type": "plain_text", "text": value}, "value": value}
-        assert await self.slack.enter("ada", menu, option) is None
-
-    def modal(self):
-        [view] = self.slack.modals("ada")
-        return view
-
-    def shows(self):
-        return "\n".join(
-            block["text"]["text"]
-            if "text" in block
-            else "\n".join(each["text"] for each in block.get("fields", []))
-            for block in self.modal()["blocks"]
-        )
-
-
-@asynccontextmanager
-async def a_desk(redis, config=CONFIG):
-    slack = await serve()
-    desk = Desk(slack, redis, config)
-    socket = Socket(desk.app, slack.app_token)
-    await socket.open()
-    yield desk
-    await socket.finish()
-    await slack.close()
+from tests.bot.sweeps import CONFIG
+from tests.story.desk import ADA, SPACE, a_desk
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,108 @@
+"""The home tab: what I search, what my team does, what waits, which GPUs are free. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from bot.blocks import Block, View, actions, button, context, header, section
+from bot.config import Config
+from bot.gpus import answer
+from bot.known import Snapshot
+from bot.messages import cancel_button, summary
+from bot.models import Phase, SweepRecord
+from bot.mrkdwn import link, plain
+from bot.teams import team_of
+
+NEW, REFRESH, OPEN = "home_new", "home_refresh", "home_open"  # action ids
+MINE, OTHERS = 10, 8  # sweeps shown
+ENDED = 4  # of mine
+SEARCHING = {Phase.PROVING, Phase.RUNNING, Phase.STOPPING}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What is known at the moment. `site`: the address of this Slack, "" when it is not known."""
+
+    sweeps: Sequence[SweepRecord] = field(default=())
+    gpus: Snapshot | None = None
+    digest: str = ""  # the last one's headline
+    digest_link: str = ""
+    site: str = ""
+    now: datetime
+
+
+def home(user: str, seen: Seen, config: Config) -> View:
+    mine = [one for one in seen.sweeps if one.asker.user == user and one.phase is not Phase.REFUSED]
+    team = team_of(config.teams, "", user)
+    live = [one for one in seen.sweeps if one.asker.user != user and not one.phase.final]
+    mates = [one for one in live if team and team_of(config.teams, "", one.asker.user) == team]
+    blocks = [
+        actions(button(NEW, "New sweep", style="primary"), button(REFRESH, "Look again")),
+        *_sweeps("My sweeps", _latest(mine), seen, user, MINE, "None yet. New sweep opens the form."),
+        *(_sweeps(f"Team {team}", mates, seen, user, OTHERS, "Nobody else searches.") if team else []),
+        *_queue(seen.sweeps),
+        *_gpus(user, seen),
+        *_digest(seen),
+        context("`/sweep help` and `/gpus help` say what else I know."),
+    ]
+    return {"type": "home", "blocks": blocks}
+
+
+def _latest(mine: list[SweepRecord]) -> list[SweepRecord]:
+    """Those that go on, and the last that ended."""
+    ended = [one for one in mine if one.phase.final]
+    return [one for one in mine if not one.phase.final] + ended[:ENDED]
+
+
+def _sweeps(
+    title: str, sweeps: Sequence[SweepRecord], seen: Seen, user: str, most: int, none: str
+) -> list[Block]:
+    blocks = [header(title)]
+    for sweep in sweeps[:most]:
+        blocks += _sweep(sweep, seen.site, own=sweep.asker.user == user)
+    if len(sweeps) > most:
+        blocks.append(context(f"and {len(sweeps) - most} more: `/sweep list` has them all."))
+    return blocks if sweeps else [*blocks, section(f"_{none}_")]
+
+
+def _sweep(sweep: SweepRecord, site: str, *, own: bool) -> list[Block]:
+    """The buttons in a row of their own: a section has room for one."""
+    buttons = []
+    if site and sweep.thread:
+        address = f"{site.rstrip('/')}/archives/{sweep.asker.channel}/p{sweep.thread.replace('.', '')}"
+        buttons.append(button(OPEN, "Thread", sweep.id, url=address))
+    if own and not sweep.phase.final and sweep.phase is not Phase.STOPPING:
+        buttons.append(cancel_button(sweep.id))
+    return [section(summary(sweep)), *([actions(*buttons)] if buttons else [])]
+
+
+def _queue(sweeps: Sequence[SweepRecord]) -> list[Block]:
+    """What has not begun to search, whoever asked for it, and what waits for GPUs."""
+    waiting = [one for one in sweeps if not one.phase.final and _waits(one)]
+    lines = [
+        f"• *{one.id}*: {_for_what(one)}, of {plain(one.asker.user_name or 'somebody')}" for one in waiting
+    ]
+    more = [f"and {len(lines) - OTHERS} more"] if len(lines) > OTHERS else []
+    return [header("Queued"), section("\n".join(lines[:OTHERS] + more) or "_Nothing waits._")]
+
+
+def _waits(sweep: SweepRecord) -> bool:
+    return sweep.phase not in SEARCHING or (not sweep.progress.running and sweep.phase is not Phase.STOPPING)
+
+
+def _for_what(sweep: SweepRecord) -> str:
+    return "waits for GPUs" if sweep.phase in SEARCHING else "has its image built"
+
+
+def _gpus(user: str, seen: Seen) -> list[Block]:
+    text = (
+        answer("free", seen.gpus, user, seen.now) if seen.gpus else "_Nobody has looked yet: `/gpus` does._"
+    )
+    return [header("GPUs"), section(text)]
+
+
+def _digest(seen: Seen) -> list[Block]:
+    if not seen.digest:
+        return []
+    headline = link(seen.digest_link, seen.digest) if seen.digest_link else plain(seen.digest)
+    return [header("The last digest"), section(headline)]

@@ -1,0 +1,82 @@
+"""The home tab: shown when it is opened, and anew on request."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot import known
+from bot.home import NEW, OPEN, REFRESH, Seen, home
+from handlers.door import PATIENCE, Door
+from handlers.views import open_form
+
+log = logging.getLogger(__name__)
+
+Body = dict[str, Any]
+
+
+def add_home(app: AsyncApp, door: Door) -> None:
+    app.event("app_home_opened")(_on_opened(door))
+    app.action(NEW)(_on_new(door))
+    app.action(REFRESH)(_on_refresh(door))
+    app.action(OPEN)(_on_link)
+
+
+def _on_opened(door: Door) -> Callable[..., Awaitable[None]]:
+    async def opened(event: Body, client: AsyncWebClient, context: AsyncBoltContext) -> None:
+        if event.get("tab") == "home":
+            await _show(door, client, context, event["user"])
+
+    return opened
+
+
+def _on_refresh(door: Door) -> Callable[..., Awaitable[None]]:
+    async def refresh(ack: AsyncAck, body: Body, client: AsyncWebClient, context: AsyncBoltContext) -> None:
+        await ack()
+        await _show(door, client, context, body["user"]["id"])
+
+    return refresh
+
+
+async def _show(door: Door, client: AsyncWebClient, context: AsyncBoltContext, user: str) -> None:
+    site = context.authorize_result.url if context.authorize_result else ""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            view = home(user, await _seen(door, user, site or ""), door.config)
+        await client.views_publish(user_id=user, view=view)
+    except (RedisError, TimeoutError, SlackApiError) as error:
+        log.warning("a home tab can't be shown: %s", error)
+
+
+async def _seen(door: Door, user: str, site: str) -> Seen:
+    await door.queue.add(known.ITEM)  # so that the next look knows better
+    last = await door.drafts.last(user)
+    channels = [last.channel] if last else []
+    channels += [each.channel for each in door.config.digests]
+    digests = [found for channel in dict.fromkeys(channels) if (found := await door.last_digest(channel))]
+    return Seen(
+        sweeps=await door.store.recent(),
+        gpus=await door.known.latest(),
+        digest=digests[0].headline if digests else "",
+        digest_link=digests[0].link if digests else "",
+        site=site,
+        now=door.now(),
+    )
+
+
+def _on_new(door: Door) -> Callable[..., Awaitable[None]]:
+    async def new(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
+        await open_form(door, client, body["trigger_id"], body["user"]["id"], "", {})
+        await ack()
+
+    return new
+
+
+async def _on_link(ack: AsyncAck) -> None:
+    """The browser has followed the link already; Slack wants an answer all the same."""
+    await ack()

@@ -1,0 +1,83 @@
+"""The home tab as a value."""
+
+from dataclasses import replace
+
+from bot.home import Seen, home
+from bot.known import Snapshot
+from bot.models import Asker, Phase, Progress
+from bot.teams import Team
+from bot.usage import NodeUse
+from local.slack import limits
+from tests.bot.sweeps import CONFIG, NOW, OWNER, STRANGER, a_sweep
+
+TEAMS = replace(CONFIG, teams=(Team(name="vision", members=(OWNER, STRANGER)),))
+WORST = "ﷺ*_~`<!channel>&" * 20
+
+
+def a_sweep_of(user, name, phase=Phase.RUNNING, **changes):
+    asker = Asker(user=user, user_name=user.lower(), channel="C1")
+    return a_sweep(phase, id=name, asker=asker, **changes)
+
+
+def words(view):
+    assert limits.view_complaints(view, "home") == []
+    texts = [block.get("text", {}).get("text", "") for block in view["blocks"]]
+    buttons = [e for block in view["blocks"] if block["type"] == "actions" for e in block["elements"]]
+    return "\n".join(texts), [(b["text"]["text"], b.get("url") or b.get("value")) for b in buttons]
+
+
+def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
+    sweeps = [
+        a_sweep_of(OWNER, "mine-runs", progress=Progress(running=2)),
+        a_sweep_of(OWNER, "mine-ended", Phase.SUCCEEDED),
+        a_sweep_of(STRANGER, "mate-waits"),
+        a_sweep_of("U9", "other-builds", Phase.BUILDING),
+    ]
+    node = NodeUse(node="a", model="A100", physical=8, allocatable=8, allocated=5)
+    seen = Seen(
+        sweeps=sweeps,
+        gpus=Snapshot(at=NOW, nodes=(node,), pods=()),
+        digest="80 % used, 20 % idle",
+        digest_link="https://lab.slack.com/archives/C1/p1",
+        site="https://lab.slack.com/",
+        now=NOW,
+    )
+    text, buttons = words(home(OWNER, seen, TEAMS))
+    places = [
+        text.index(title) for title in ("My sweeps", "Team vision", "Queued", "GPUs", "The last digest")
+    ]
+    assert places == sorted(places)
+    assert text.index("mine-ended") < text.index("Team vision") < text.index("*mate-waits*")
+    for fact in (
+        "• *mate-waits*: waits for GPUs, of ustranger",
+        "• *other-builds*: has its image built, of u9",
+        "3 of 8 GPUs are free",
+        "<https://lab.slack.com/archives/C1/p1|80 % used, 20 % idle>",
+    ):
+        assert fact in text
+    assert "*mine-runs*: waits" not in text
+    assert ("Thread", "https://lab.slack.com/archives/C1/p11") in buttons
+    assert [value for word, value in buttons if word == "Cancel sweep"] == ["mine-runs"]
+
+
+def test_a_new_person_finds_the_way_in():
+    text, buttons = words(home("U1", Seen(now=NOW), CONFIG))
+    assert "None yet. New sweep opens the form." in text
+    assert buttons == [("New sweep", None), ("Look again", None)]
+
+
+def test_the_worst_contents_pass_slacks_limits():
+    sweeps = [
+        a_sweep_of(user, f"{'x' * 23}-{n}", phase, reason=WORST * 20)
+        for n in range(50)
+        for user in (OWNER, STRANGER)
+        for phase in (Phase.RUNNING, Phase.BUILDING, Phase.FAILED)
+    ]
+    nodes = tuple(
+        NodeUse(node=f"{n}" * 60, model=WORST, physical=8, allocatable=8, allocated=0) for n in range(99)
+    )
+    gpus = Snapshot(at=NOW, nodes=nodes, pods=())
+    seen = Seen(sweeps=sweeps, gpus=gpus, digest=WORST, digest_link="https://x/", site="https://x", now=NOW)
+    view = home(OWNER, seen, TEAMS)
+    words(view)
+    assert len(view["blocks"]) <= 100
