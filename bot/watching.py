@@ -107,14 +107,14 @@ class Watching:
         self, ask: Ask, notice: Notice | None, keeps: dict[str, Keep], now: datetime
     ) -> dict[str, Keep]:
         if notice is None or not notice.open:
-            await self._whisper(ask, GONE)
+            await self._whisper(ask, GONE, notice)
         elif ask.act is Act.MEASURES:
-            await self._whisper(ask, await self._measures(notice))
+            await self._whisper(ask, await self._measures(notice), notice)
         elif ask.act is Act.KEEP:
             refusal, about = await self._may_keep(ask, notice), f"{notice.id}, {ask.hours} h"
             tell(notice.sweep, Deed(at=now, user=ask.user, act=ask.act, about=about, refused=refusal))
             if refusal:
-                await self._whisper(ask, refusal)
+                await self._whisper(ask, refusal, notice)
             else:
                 keep = Keep(until=now + timedelta(hours=ask.hours), by=ask.user)
                 keeps = keeps | {case.key: keep for case in notice.open}
@@ -155,9 +155,14 @@ class Watching:
                 raise
             await self.outside.cluster.create(kept)
 
-    async def _whisper(self, ask: Ask, text: str) -> None:
+    async def _whisper(self, ask: Ask, text: str, notice: Notice | None) -> None:
+        """In the thread: what a response_url brings would stand in the channel."""
+        slack = self.outside.slack
         try:
-            await self.outside.slack.whisper(ask.user, text, ask.response_url)
+            if notice:
+                await slack.whisper(ask.user, text, channel=notice.channel, thread=notice.thread)
+            else:
+                await slack.whisper(ask.user, text, ask.response_url)
         except (NotInChannel, NotTaken) as error:
             log.warning("%s can't be answered: %s", ask.user, error)
 

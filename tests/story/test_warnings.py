@@ -42,7 +42,7 @@ class FakeSlack:
     async def redraw(self, channel, ts, message):
         self.posted[ts] = (*self.posted[ts][:2], message)
 
-    async def whisper(self, user, text, response_url=""):
+    async def whisper(self, user, text, response_url="", channel="", thread=""):
         self.whispers.append((user, text))
 
 
