@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from bot.blocks import Block, View, actions, button, context, header, section
 from bot.config import Config
-from bot.gpus import answer
-from bot.known import Snapshot
 from bot.messages import cancel_button, summary
 from bot.models import Phase, SweepRecord
 from bot.mrkdwn import link, plain
@@ -24,11 +21,10 @@ class Seen:
     """What is known at the moment. `site`: the address of this Slack, "" when it is not known."""
 
     sweeps: Sequence[SweepRecord] = field(default=())
-    gpus: Snapshot | None = None
+    gpus: str = ""  # how many are free, in mrkdwn
     digest: str = ""  # the last one's headline
     digest_link: str = ""
     site: str = ""
-    now: datetime
 
 
 def home(user: str, seen: Seen, config: Config) -> View:
@@ -41,7 +37,8 @@ def home(user: str, seen: Seen, config: Config) -> View:
         *_sweeps("My sweeps", _latest(mine), seen, user, MINE, "None yet. New sweep opens the form."),
         *(_sweeps(f"Team {team}", mates, seen, user, OTHERS, "Nobody else searches.") if team else []),
         *_queue(seen.sweeps),
-        *_gpus(user, seen),
+        header("GPUs"),
+        section(seen.gpus or "_Nobody has looked yet: `/gpus` does._"),
         *_digest(seen),
         context("`/sweep help` and `/gpus help` say what else I know."),
     ]
@@ -92,13 +89,6 @@ def _waits(sweep: SweepRecord) -> bool:
 
 def _for_what(sweep: SweepRecord) -> str:
     return "waits for GPUs" if sweep.phase in SEARCHING else "has its image built"
-
-
-def _gpus(user: str, seen: Seen) -> list[Block]:
-    text = (
-        answer("free", seen.gpus, user, seen.now) if seen.gpus else "_Nobody has looked yet: `/gpus` does._"
-    )
-    return [header("GPUs"), section(text)]
 
 
 def _digest(seen: Seen) -> list[Block]:

@@ -11,6 +11,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import known
+from bot.gpus import answer
 from bot.home import NEW, OPEN, REFRESH, Seen, home
 from handlers.door import PATIENCE, Door
 from handlers.views import open_form
@@ -59,13 +60,13 @@ async def _seen(door: Door, user: str, site: str) -> Seen:
     channels = [last.channel] if last else []
     channels += [each.channel for each in door.config.digests]
     digests = [found for channel in dict.fromkeys(channels) if (found := await door.last_digest(channel))]
+    gpus = await door.known.latest()
     return Seen(
         sweeps=await door.store.recent(),
-        gpus=await door.known.latest(),
+        gpus=answer("free", gpus, user, door.now()) if gpus else "",
         digest=digests[0].headline if digests else "",
         digest_link=digests[0].link if digests else "",
         site=site,
-        now=door.now(),
     )
 
 

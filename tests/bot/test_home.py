@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from bot.gpus import answer
 from bot.home import Seen, home
 from bot.known import Snapshot
 from bot.models import Asker, Phase, Progress
@@ -36,11 +37,10 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
     node = NodeUse(node="a", model="A100", physical=8, allocatable=8, allocated=5)
     seen = Seen(
         sweeps=sweeps,
-        gpus=Snapshot(at=NOW, nodes=(node,), pods=()),
+        gpus=answer("free", Snapshot(at=NOW, nodes=(node,), pods=()), OWNER, NOW),
         digest="80 % used, 20 % idle",
         digest_link="https://lab.slack.com/archives/C1/p1",
         site="https://lab.slack.com/",
-        now=NOW,
     )
     text, buttons = words(home(OWNER, seen, TEAMS))
     places = [
@@ -61,7 +61,7 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
 
 
 def test_a_new_person_finds_the_way_in():
-    text, buttons = words(home("U1", Seen(now=NOW), CONFIG))
+    text, buttons = words(home("U1", Seen(), CONFIG))
     assert "None yet. New sweep opens the form." in text
     assert buttons == [("New sweep", None), ("Look again", None)]
 
@@ -76,8 +76,8 @@ def test_the_worst_contents_pass_slacks_limits():
     nodes = tuple(
         NodeUse(node=f"{n}" * 60, model=WORST, physical=8, allocatable=8, allocated=0) for n in range(99)
     )
-    gpus = Snapshot(at=NOW, nodes=nodes, pods=())
-    seen = Seen(sweeps=sweeps, gpus=gpus, digest=WORST, digest_link="https://x/", site="https://x", now=NOW)
+    gpus = answer("free", Snapshot(at=NOW, nodes=nodes, pods=()), OWNER, NOW)
+    seen = Seen(sweeps=sweeps, gpus=gpus, digest=WORST, digest_link="https://x/", site="https://x")
     view = home(OWNER, seen, TEAMS)
     words(view)
     assert len(view["blocks"]) <= 100
