@@ -18,6 +18,7 @@ SETTLING = 4 / 3  # a container is that many windows old before its silence mean
 AGAIN = (2, 4)  # times the first: 60 and 120 minutes
 LOW_WINDOW = timedelta(hours=2)
 LOW_MOST = 0.5  # what it may do in all but 5 % of the samples
+ALWAYS = 0.95  # of the time at work: also what processes do that wait for one another in NCCL
 LOW_HOURS = 4.0  # GPU-hours held; small jobs are nobody's worry
 
 
@@ -26,13 +27,14 @@ class Kind(StrEnum):
     IDLE = "idle"
     PARTIAL = "partial"  # some of several do nothing
     LOW = "low"
+    STUCK = "stuck"  # at work all the time, and nothing comes of it
     FINE = "fine"
     UNKNOWN = "unknown"
     OVER = "over"  # nobody holds them any more
 
     @property
     def wrong(self) -> bool:
-        return self in {Kind.UNUSED, Kind.IDLE, Kind.PARTIAL, Kind.LOW}
+        return self in {Kind.UNUSED, Kind.IDLE, Kind.PARTIAL, Kind.LOW, Kind.STUCK}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,7 @@ class Holding:
     sweep: str = ""  # its trial then; else `name` is a pod
     team: str = ""
     owner: str = ""
+    pods: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     started: datetime | None = None  # when the last of its containers began to run
     allocated: int
@@ -91,6 +94,7 @@ def _holding(name: str, pods: list[PodUse]) -> Holding:
         sweep=pods[0].sweep if pods[0].trial else "",
         team=pods[0].team,
         owner=pods[0].owner,
+        pods=tuple(pod.pod for pod in pods),
         nodes=tuple(sorted({pod.node for pod in pods})),
         started=max(starts) if len(starts) == len(pods) else None,
         allocated=sum(pod.allocated for pod in pods),
@@ -125,10 +129,20 @@ def _low(held: Holding | None, age: timedelta, watch: Watch) -> Kind:
     return Kind.LOW if held.mean < watch.low_percent / 100 and held.p95 < LOW_MOST else Kind.FINE
 
 
+def ever_at_work(held: Holding, watch: Watch, now: datetime) -> bool:
+    """All of its GPUs, for so long that its log should say something meanwhile."""
+    if not watch.stuck_minutes or held.started is None or not held.measured:
+        return False
+    long_enough = now - held.started >= max(timedelta(minutes=watch.stuck_minutes), window(watch)) * SETTLING
+    return long_enough and all((gpu.mean or 0.0) >= ALWAYS for gpu in held.gpus)
+
+
 def first_after(kind: Kind, watch: Watch) -> timedelta:
     """After how long it is told for the first time."""
     if kind is Kind.LOW:
         return LOW_WINDOW
+    if kind is Kind.STUCK:
+        return timedelta(minutes=watch.stuck_minutes)
     return timedelta(minutes=watch.first_use_minutes) if kind is Kind.UNUSED else window(watch)
 
 

@@ -84,6 +84,7 @@ class Watch:
     idle_minutes: float = 30  # without any work; again at twice and four times that
     first_use_minutes: float = 30  # since the start, of GPUs that never did anything; 45 where data is large
     low_percent: float = 15  # on average of two hours
+    stuck_minutes: float = 30  # at work all the time, and without a line in the log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +189,8 @@ class EventKind(StrEnum):
     SUBMITTED = "submitted"
     FIRST_TRIAL_RUNNING = "first_trial_running"
     HEALTH = "health"  # of the first trials: posted once, then edited
+    FIRST_FAILED = "first_failed"  # when that message, being edited, would call nobody
+    ALIKE = "alike"  # how many more trials failed as one did that was told
     TRIAL_FAILED = "trial_failed"
     BETTER = "better"
     TRIAL_KILLED = "trial_killed"
@@ -355,7 +358,8 @@ class SweepRecord:
     extending: bool = False  # until Katib has opened the experiment again
     to_kill: dict[str, str] = field(default_factory=dict)  # names of trials, and the users who want their end
     history: tuple[Deed, ...] = ()  # the newest
-    alike: dict[str, int] = field(default_factory=dict)  # by cause: trials that failed of it after the first
+    # By cause: the first trial that failed of it, and how many more did.
+    alike: dict[str, tuple[str, int]] = field(default_factory=dict)
     unsaid: tuple[Event, ...] = ()
     shown: str = ""  # fingerprint of the parent message as Slack has it
     shown_at: datetime | None = None

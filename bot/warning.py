@@ -22,15 +22,18 @@ SENTENCES = {
     Kind.IDLE: "did nothing for {lasted}",
     Kind.PARTIAL: "did nothing for {lasted} while the others work",
     Kind.LOW: "did little for {lasted}: {mean:.0%} on average",
+    Kind.STUCK: "worked without a pause for {lasted}, and nothing was written to the log",
 }
 MENDS = {
     Kind.UNUSED: "Does the program see a GPU, and put its model there? Or does it still load its data?",
     Kind.IDLE: "Is it stuck, does it wait for data, or does it compute on the CPU?",
     Kind.PARTIAL: "If it can't use them all, ask for fewer: `gpus=`.",
     Kind.LOW: "Larger batches, or more workers that load data, may help.",
+    Kind.STUCK: "Processes that wait for one another look like this. If it only writes elsewhere, keep it.",
 }
 CRITERIA = {
     Kind.LOW: "Measured: the share of time in which a GPU's engine works.",
+    Kind.STUCK: "Measured: above 95% of the GPU's engine time, and when the container last wrote a line.",
     Kind.IDLE: f"Measured: no sample above {BUSY:.0%} of its engine's time; memory in use does not count.",
 }
 NOTHING_ENDS = "Nothing is ended unless one of you says so."
@@ -105,11 +108,13 @@ def _how_it_ended(notice: Notice, case: Case) -> str:
     before = f"after {duration(case.lasted)} with {_which(case)} idle"
     if notice.kind is Kind.LOW:
         before = f"after {duration(case.lasted)} at {case.mean or 0:.0%}"
+    if notice.kind is Kind.STUCK:
+        before = f"after {duration(case.lasted)} without a line in its log"
     if case.now is Kind.OVER:
         return f"has ended, {before}"
     if case.now.wrong:
         return f"changed, {before}; a later message tells how it is now"
-    return f"is at work again, {before}"
+    return f"{'writes' if notice.kind is Kind.STUCK else 'is at work'} again, {before}"
 
 
 def _pod(notice: Notice, case: Case) -> str:

@@ -4,6 +4,7 @@ Whatever it does may be done twice. A worker that dies between a message and the
 that one message; what people said is in the cluster before anybody hears that it was understood.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,11 +13,12 @@ from functools import partial
 from bot import keeping
 from bot.access import may
 from bot.audit import tell
-from bot.idle import LOW_WINDOW, Holding, Kind, holdings, judge, window
+from bot.idle import LOW_WINDOW, Holding, Kind, ever_at_work, holdings, judge, window
 from bot.models import Act, Ask, Deed, Phase, SweepRecord, Watch
 from bot.mrkdwn import mention
 from bot.notices import Found, Keep, Notice, follow
 from bot.outside import Outside
+from bot.silence import fell_silent
 from bot.slack import Busy, NotInChannel, NotTaken
 from bot.teams import team_of
 from bot.told import ITEM, Told
@@ -27,6 +29,7 @@ from k8s.objects import ref_of
 
 log = logging.getLogger(__name__)
 
+LOGS = 8  # that are asked for at a time
 GONE = "These GPUs are at work again, or held by nobody any more."
 SEARCHING = {Phase.PROVING, Phase.RUNNING}
 
@@ -80,7 +83,18 @@ class Watching:
             watch = watches.get(each.sweep, usual)
             now_held = measured[window(watch)].get(key, each)
             found[key] = self._found(now_held, long.get(key), sweeps.get(each.sweep), watch, now)
-        return found
+        logs = asyncio.Semaphore(LOGS)
+        whole = await asyncio.gather(*(self._with_its_log(each, now, logs) for each in found.values()))
+        return dict(zip(found, whole, strict=True))
+
+    async def _with_its_log(self, found: Found, now: datetime, turns: asyncio.Semaphore) -> Found:
+        """Only a trial's, and only where its GPUs work without a pause."""
+        trial = found.kind is Kind.FINE and found.held.sweep
+        if not trial or not ever_at_work(found.held, found.watch, now):
+            return found
+        async with turns:
+            time = timedelta(minutes=found.watch.stuck_minutes)
+            return replace(found, kind=await fell_silent(self.outside.cluster, found.held, time))
 
     def _found(
         self, held: Holding, long: Holding | None, sweep: SweepRecord | None, watch: Watch, now: datetime

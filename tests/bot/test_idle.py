@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.idle import Kind, holdings, judge, times
+from bot.idle import Kind, ever_at_work, holdings, judge, times
 from bot.models import Watch
 from bot.usage import Gpu, PodUse
 from tests.bot.sweeps import NOW
@@ -101,6 +101,21 @@ def test_zero_is_never() -> None:
     assert judged(a_pod(QUIET), idle_minutes=0) is Kind.FINE
     assert judged(a_pod(QUIET, busy_ever=False), first_use_minutes=0) is Kind.IDLE
     assert judged(a_pod((0.6, 0.1, 0.4), age=300), low_percent=0) is Kind.FINE
+
+
+@pytest.mark.parametrize(
+    ("pod", "always"),
+    [
+        (a_pod((1.0, 0.99, 1.0)), True),
+        (a_pod((1.0, 0.99, 1.0), (1.0, 0.9, 1.0)), False),
+        (a_pod((1.0, 0.99, 1.0), age=39), False),
+        (a_pod((1.0, 0.99, 1.0), allocated=2), False),
+    ],
+)
+def test_work_without_a_pause_is_looked_into(pod: PodUse, always: bool) -> None:
+    [held] = holdings([pod]).values()
+    assert ever_at_work(held, Watch(), NOW) is always
+    assert not ever_at_work(held, Watch(stuck_minutes=0), NOW)
 
 
 def test_it_is_told_again_after_twice_and_four_times_as_long() -> None:

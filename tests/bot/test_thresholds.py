@@ -42,7 +42,10 @@ def test_a_space_says_only_what_differs() -> None:
         ("watch: {idle_minutes: -1}", "sweeps/lr.yaml:4: watch.idle_minutes: must be from 0 (never) to 1440"),
         ("watch: {low_percent: 101}", "watch.low_percent: must be from 0 (never) to 100"),
         ("watch: {low_percent: few}", 'watch.low_percent: must be a number, not "few"'),
-        ("watch: off", "watch: must be a mapping with idle_minutes, first_use_minutes and low_percent"),
+        (
+            "watch: off",
+            "watch: must be a mapping with idle_minutes, first_use_minutes, low_percent and stuck",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_line(text: str, told: str) -> None:

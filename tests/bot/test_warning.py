@@ -62,6 +62,7 @@ def test_an_idle_trial() -> None:
             "1 of 2 GPUs of trial `lr-brave-otter-a` did nothing for 30 minutes while the others work",
         ),
         (Kind.LOW, "did little for 2 hours: 0% on average"),
+        (Kind.STUCK, "worked without a pause for 30 minutes, and nothing was written to the log"),
     ],
 )
 def test_each_kind_in_its_own_words(kind: Kind, words: str) -> None:
@@ -148,7 +149,7 @@ def test_how_long_is_said_as_people_say_it(seconds: float, words: str) -> None:
 
 
 @pytest.mark.parametrize("many", [1, 1000])
-@pytest.mark.parametrize("kind", [Kind.UNUSED, Kind.IDLE, Kind.PARTIAL, Kind.LOW])
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind.wrong])
 @pytest.mark.parametrize("sweep", ["", "lr-brave-otter-lynx-badgers"])
 def test_the_longest_names_pass_slack_s_limits(many: int, kind: Kind, sweep: str) -> None:
     name = "x" * (63 if sweep else 253)

@@ -15,6 +15,7 @@ from bot.teams import Team
 from bot.told import ITEM, Told
 from bot.usage import NodeUse, Unmeasured
 from bot.watching import Watching
+from k8s.cluster import ApiError
 from local.kubernetes import store as kubernetes
 from tests.bot.sweeps import ADMIN, CONFIG, NOW, OWNER, PLAN, SETTINGS, STRANGER, a_sweep
 from tests.bot.test_idle import BUSY, QUIET, a_pod
@@ -68,7 +69,8 @@ class Ward:
         self.slack, self.source, self.store = FakeSlack(), FakeSource(*pods), Store(redis)
         self.kubernetes = kubernetes.Store()
         self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
-        parts = {"slack": self.slack, "store": self.store, "cluster": DirectCluster(self.kubernetes)}
+        self.cluster = DirectCluster(self.kubernetes)
+        parts = {"slack": self.slack, "store": self.store, "cluster": self.cluster}
         mortal = {name: Mortal(part, self.clock) for name, part in parts.items()}
         outside = Outside(
             **mortal,
@@ -206,6 +208,29 @@ async def test_a_sweep_may_have_its_own_times(redis):
     await ward.turn()
     assert ward.source.over == [30, 120, 10]
     assert "did nothing for 10 minutes" in ward.texts()[0]
+
+
+ALWAYS = (1.0, 0.99, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("lately", "ever", "told"),
+    [("", "step 300", True), ("step 301", "step 301", False), ("", "", False), (None, "", False)],
+)
+async def test_work_without_a_pause_that_writes_nothing_is_told_of(redis, lately, ever, told):
+    ward, asked = Ward(redis, a_pod(ALWAYS)), []
+    await ward.sweep()
+
+    async def log(namespace, pod, query):
+        asked.append((namespace, pod, query["container"]))
+        if lately is None:
+            raise ApiError(500, "", "its node does not answer")
+        return lately if "sinceSeconds" in query else ever
+
+    ward.cluster.raw_log = log
+    await ward.turn()
+    assert asked[0] == ("sweeps", f"{TRIAL}-1", "main")
+    assert ["worked without a pause for 30 minutes" in text for text in ward.texts()] == [True] * told
 
 
 async def test_a_sweep_that_ends_is_left_alone(redis):
