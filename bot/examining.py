@@ -145,7 +145,13 @@ class Examination:
             return []
 
     async def _log(self, pod: Manifest | None) -> str:
-        return await self.outside.tail(self.namespace, _name(pod), MAIN, LOG) if pod else ""
+        if pod is None:
+            return ""
+        log = await self.outside.tail(self.namespace, _name(pod), MAIN, LOG)
+        if not _restarted(pod):
+            return log
+        before = await self.outside.tail(self.namespace, _name(pod), MAIN, LOG, previous=True)
+        return f"{before}\n{log}".strip()
 
     async def _collector_log(self, scene: Scene) -> str:
         over = (scene.collector_exit or {}).get("exitCode") and not (scene.exit or {}).get("exitCode")
@@ -180,6 +186,12 @@ def _observed(trial: Manifest) -> object:
 def _claims(pod: Manifest) -> list[str]:
     volumes = pod["spec"].get("volumes") or ()
     return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
+
+
+def _restarted(pod: Manifest) -> bool:
+    """Then the cause stands in the log of the container before this one."""
+    statuses = pod.get("status", {}).get("containerStatuses") or ()
+    return any(each["name"] == MAIN and each.get("restartCount") for each in statuses)
 
 
 def _unready(scene: Scene) -> bool:

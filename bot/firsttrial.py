@@ -9,7 +9,7 @@ Failures of later trials, by something that was not told yet, are events of thei
 from dataclasses import replace
 
 from bot.health import Diagnosis
-from bot.models import Event, EventKind, Health, Mood, Phase, SweepRecord
+from bot.models import Event, EventKind, Health, Mood, Notify, Phase, SweepRecord
 from bot.observation import Observation
 from k8s.katib import TrialState
 
@@ -33,16 +33,37 @@ def follow(sweep: SweepRecord, seen: Observation) -> SweepRecord:
 
 def _lasting(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
     """Told once for each kind of trouble: in the message if that is free, else on its own."""
-    if found.trial and found.trial not in sweep.examined:
+    new = found.trial not in sweep.examined
+    if found.trial and new:
         sweep = replace(sweep, examined=(*sweep.examined, found.trial))
     key = f"{EventKind.TRIAL_FAILED}/{found.key}"
     if key in sweep.told:
-        return sweep
-    sweep = replace(sweep, told=(*sweep.told, key))
+        return _one_more(sweep, found) if new and found.failed else sweep
+    alike = sweep.alike | {found.key: (found.trial, 0)}
+    sweep = replace(sweep, told=(*sweep.told, key), alike=alike)
     if not (sweep.health and sweep.health.lasting) and not sweep.progress.succeeded:
         return _show(sweep, found)
     text = f"{found.text} {found.mend}".strip()
     return sweep.says(Event(kind=EventKind.TRIAL_FAILED, text=text, detail=found.detail, trial=found.trial))
+
+
+def _one_more(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
+    """Counted: in the message itself when that is the one about it, else at the end."""
+    first, more = sweep.alike.get(found.key, (found.trial, -1))
+    sweep = replace(sweep, alike=sweep.alike | {found.key: (first, more + 1)})
+    if sweep.health and sweep.health.lasting and sweep.health.key == found.key:
+        return replace(sweep, health=replace(sweep.health, more=more + 1))
+    return sweep
+
+
+def failed_alike(sweep: SweepRecord) -> tuple[Event, ...]:
+    """At the end: how many failed as others did, as far as no message counts them."""
+    counted = sweep.health.key if sweep.health and sweep.health.lasting else ""
+    return tuple(
+        Event(kind=EventKind.ALIKE, trial=first, more=more)
+        for key, (first, more) in sweep.alike.items()
+        if more and key != counted
+    )
 
 
 def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
@@ -60,8 +81,19 @@ def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
         parameters=found.parameters,
         lasting=found.lasting,
     )
-    first = () if shown else (Event(kind=EventKind.HEALTH),)
-    return sweep.says(*first, health=health)
+    if not shown:
+        sweep = sweep.says(Event(kind=EventKind.HEALTH))
+    return _call(sweep.says(health=health), shown=shown is not None)
+
+
+def _call(sweep: SweepRecord, *, shown: bool) -> SweepRecord:
+    """A first trial that failed is the owner's to know: an edit calls nobody, a direct message does."""
+    if not sweep.health or sweep.health.mood is not Mood.FAILED:
+        return sweep
+    event = Event(kind=EventKind.FIRST_FAILED, trial=sweep.health.trial, text=sweep.health.text)
+    if sweep.request.notify is Notify.DM:
+        return sweep.says(replace(event, to_user=sweep.asker.user))
+    return sweep.says(event) if shown and sweep.request.notify is Notify.CHANNEL else sweep
 
 
 def _mood(found: Diagnosis) -> Mood:

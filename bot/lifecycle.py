@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from bot.access import may_hold, may_launch
 from bot.asks import hear, noted
 from bot.config import Config
-from bot.firsttrial import follow
+from bot.firsttrial import failed_alike, follow
 from bot.health import Diagnosis
 from bot.hints import counted, listed
 from bot.models import (
@@ -33,6 +33,7 @@ from bot.models import (
     Event,
     EventKind,
     Goal,
+    Notify,
     Phase,
     Progress,
     Result,
@@ -292,7 +293,9 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
     }[sweep.ending]
     # With all its words: by the time it is said, the sweep may have been extended.
     event = Event(kind=kind, text=sweep.reason, result=sweep.progress.best)
-    return sweep.to(sweep.ending, now, event)
+    direct = replace(event, to_user=sweep.asker.user)
+    events = (event, direct) if sweep.request.notify is Notify.DM else (event,)
+    return sweep.to(sweep.ending, now, *failed_alike(sweep), *events)
 
 
 def _tell_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:

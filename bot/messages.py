@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bot.blocks import button, plain_text
+from bot.blocks import actions, button, plain_text, section
 from bot.hints import counted
-from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result, Role, SweepRecord
+from bot.models import Event, EventKind, Health, Mood, Notify, Phase, Progress, Result, Role, SweepRecord
 from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, plain
 from bot.planning import command_line
 
@@ -20,6 +20,8 @@ from bot.planning import command_line
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
 RESULTS, RERUN = "show_results", "rerun_sweep"
 BAR = 20  # characters
+# What the owner is called for; the health of a first trial besides, once it is a failure.
+ENDS = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED, EventKind.FIRST_FAILED}
 
 PHASES = {
     Phase.OPENING: (":hourglass_flowing_sand:", "Starting"),
@@ -58,10 +60,10 @@ class Message:
 
 def parent(sweep: SweepRecord, links: Links) -> Message:
     """The living message: always the present state, whatever happened before."""
-    blocks: list[dict[str, Any]] = [_section(summary(sweep))]
+    blocks: list[dict[str, Any]] = [section(summary(sweep))]
     if below := _below(sweep, links):
         blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": below}]})
-    blocks.append({"type": "actions", "elements": _buttons(sweep)})
+    blocks.append(actions(*_buttons(sweep)))
     phase = PHASES[sweep.phase][1]
     return Message(text=f"{sweep.id}: {phase}{_why(sweep)}", blocks=tuple(blocks))
 
@@ -146,10 +148,6 @@ def _below(sweep: SweepRecord, links: Links) -> str:
     return "  ·  ".join(p for p in parts if p)
 
 
-def _section(text: str) -> dict[str, Any]:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": text[:3000]}}
-
-
 def _buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
     read = [button(LOGS, "Logs", sweep.id)]
     if sweep.phase.final:
@@ -183,7 +181,23 @@ def _confirm_rerun(sweep: SweepRecord) -> dict[str, Any]:
 
 def event(sweep: SweepRecord, happened: Event) -> str:
     """The words of one event in the thread, or of a private answer."""
-    return EVENTS[happened.kind](sweep, happened).strip()
+    text = EVENTS[happened.kind](sweep, happened).strip()
+    if happened.to_user and happened.kind in ENDS:
+        return f"*{sweep.id}* in <#{sweep.asker.channel}>: {text}"
+    return _called(sweep, text) if is_loud(sweep, happened) and happened.kind in ENDS else text
+
+
+def is_loud(sweep: SweepRecord, happened: Event) -> bool:
+    """For the whole channel, with the owner's name: a first trial that failed, and the end."""
+    failed = sweep.health is not None and sweep.health.mood is Mood.FAILED
+    loud = happened.kind in ENDS or (happened.kind is EventKind.HEALTH and failed)
+    own = happened.kind is EventKind.CANCELLED and sweep.cancelled_by == sweep.asker.user
+    return loud and not own and not happened.to_user and sweep.request.notify is Notify.CHANNEL
+
+
+def _called(sweep: SweepRecord, text: str) -> str:
+    emoji, _, rest = text.partition(" ")
+    return f"{emoji} {mention(sweep.asker.user)} {rest}"
 
 
 def _build_started(sweep: SweepRecord, happened: Event) -> str:
@@ -253,7 +267,19 @@ def _better(sweep: SweepRecord, happened: Event) -> str:
     return f":chart_with_upwards_trend: Best so far: {best}"
 
 
+def _first_failed(_: SweepRecord, happened: Event) -> str:
+    return f":warning: The first trial ({code(happened.trial)}) failed: {plain(happened.text)}"
+
+
+def _alike(_: SweepRecord, happened: Event) -> str:
+    return f":warning: {counted(happened.more, 'more trial')} failed the same way as {code(happened.trial)}."
+
+
 def _trial_killed(sweep: SweepRecord, happened: Event) -> str:
+    if happened.more:
+        trials = f"{code(happened.trial)} and {counted(happened.more, 'more trial')}"
+        who = _who(sweep, happened.by) if happened.by else "me"
+        return f":no_entry_sign: {trials} were ended by {who}; their GPUs are free."
     trial, user = code(happened.trial), _who(sweep, happened.by) if happened.by else "me"
     return f":no_entry_sign: Trial {trial} was ended by {user}; its GPUs are free."
 
@@ -324,17 +350,30 @@ def _said_as_is(_: SweepRecord, happened: Event) -> str:
     return happened.text
 
 
-def health(state: Health) -> Message:
+def health(sweep: SweepRecord, state: Health) -> Message:
     """The one message about the first trials; it is edited as their state changes."""
+    text = _health_text(sweep, state)
+    hopeless = state.mood in {Mood.FAILED, Mood.TROUBLED} and sweep.phase in {Phase.PROVING, Phase.RUNNING}
+    if not hopeless or sweep.cancelled_by:
+        return Message(text=text)
+    words, fence, lines = text.partition("```")
+    parts = [section(part) for part in (words, fence + lines) if part]
+    return Message(text=text, blocks=(*parts, actions(cancel_button(sweep.id))))
+
+
+def _health_text(sweep: SweepRecord, state: Health) -> str:
     why = plain(state.text)
     if state.mood is Mood.RECOVERED:
         trial = f"{code(state.trial)} is well" if state.trial else "all is well"
-        return Message(text=f":white_check_mark: Recovered: {trial}. Before that: {why}")
+        return f":white_check_mark: Recovered: {trial}. Before that: {why}"
     lines = [f"{MOODS[state.mood].format(trial=code(state.trial))} {why}"]
+    if is_loud(sweep, Event(kind=EventKind.HEALTH)):
+        lines = [_called(sweep, lines[0])]
     lines += [f":wrench: {plain(state.mend)}"] if state.mend else []
     lines += [f"The trial's parameters: {flags(state.parameters)}"] if state.parameters else []
+    lines += [f"{counted(state.more, 'more trial')} failed the same way."] if state.more else []
     lines += ["Its last lines:"] if state.mood is Mood.FAILED and state.detail else []
-    return Message(text="\n".join([*lines, block(_end(state.detail))]).strip())
+    return "\n".join([*lines, block(_end(state.detail))]).strip()
 
 
 def _end(text: str) -> str:
@@ -345,7 +384,7 @@ def _end(text: str) -> str:
 
 
 def _health(sweep: SweepRecord, _: Event) -> str:
-    return health(sweep.health).text if sweep.health else ""
+    return _health_text(sweep, sweep.health) if sweep.health else ""
 
 
 EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
@@ -364,6 +403,8 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.HEALTH: _health,
     EventKind.TRIAL_FAILED: _trial_failed,
     EventKind.BETTER: _better,
+    EventKind.FIRST_FAILED: _first_failed,
+    EventKind.ALIKE: _alike,
     EventKind.TRIAL_KILLED: _trial_killed,
     EventKind.DRAINING: _draining,
     EventKind.EXTENDED: _extended,

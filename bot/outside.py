@@ -37,11 +37,13 @@ class Outside:
         """Ask for a turn of a sweep, once however often asked."""
         await self.queue.add_after(sweep_id, after.total_seconds())
 
-    async def tail(self, namespace: str, pod: str, container: str, lines: int = LOG_LINES) -> str:
+    async def tail(
+        self, namespace: str, pod: str, container: str, lines: int = LOG_LINES, *, previous: bool = False
+    ) -> str:
         """The last lines, as far as they can be had: a dead kubelet must not hide that a trial is over."""
         try:
             async with asyncio.timeout(LOG_PATIENCE):
-                log = await self.cluster.log(namespace, pod, container, tail=lines)
+                log = await self.cluster.log(namespace, pod, container, tail=lines, previous=previous)
         except (ApiError, Unreachable, TimeoutError) as error:
             return f"(its log can't be read: {error or 'its node does not answer'})"
         return log.replace("\0", "").strip()[-LOG_CHARACTERS * lines // LOG_LINES :]

@@ -4,7 +4,6 @@ Whatever a turn does may be done twice, and a worker may die at any call: object
 stale save is refused, and a message is struck off the record only after Slack has it.
 """
 
-import contextlib
 import logging
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +13,6 @@ from redis.exceptions import RedisError
 from bot import durable
 from bot.answering import answer
 from bot.audit import tell_new
-from bot.buildlog import plain_log
 from bot.chores import chores
 from bot.identity import candidates
 from bot.lifecycle import (
@@ -27,28 +25,23 @@ from bot.lifecycle import (
     tell_trouble,
     trouble_over,
 )
-from bot.messages import Links, event, health, parent
+from bot.messages import Links, parent
 from bot.models import Act, Event, EventKind, Phase, SweepRecord
 from bot.mrkdwn import code
 from bot.observation import Observation
 from bot.observing import observe
 from bot.outside import Outside
 from bot.queue import Lease, LeaseLost
-from bot.slack import Busy, NotInChannel, NotTaken
+from bot.slack import Busy, NotInChannel
+from bot.speaking import Speaking
 from bot.store import Stale
-from k8s import kaniko
 from k8s.cluster import ApiError
 from k8s.images import Place
-from k8s.katib import ui_link
 from k8s.objects import BUILD_LABEL, Manifest, ref_of
 from k8s.registry import Missing
 
 log = logging.getLogger(__name__)
 
-WHOLE_LOG = 10_000  # lines
-REDRAW_EVERY = timedelta(seconds=2)  # at most; a change of phase is shown at once
-# Slack takes some 50 edits a minute from an app, all sweeps together.
-REDRAW_SHARE = timedelta(seconds=1.2)
 ADMITTED = 4  # failures in a row after which people are told; some seven seconds after the first
 NOT_THERE = "I'm not in that channel. Type `/invite @sweepbot` there (or the name it has here) and try again."
 
@@ -101,8 +94,8 @@ async def _unknown(sweep_id: str, outside: Outside) -> None:
 
 class _Turn:
     def __init__(self, lease: Lease, outside: Outside) -> None:
-        self.lease = lease
-        self.outside = outside
+        self.lease, self.outside = lease, outside
+        self.voice = Speaking(outside, self._save)
 
     async def run(self, before: SweepRecord) -> timedelta | None:
         now = self.outside.now()
@@ -120,11 +113,12 @@ class _Turn:
         for question in questions:
             await answer(question, sweep, seen, self.outside)
             await self.outside.store.answered(sweep.id, [question])
-        sweep = await self._keep(await self._redraw(await self._show_health(await self._speak(sweep))))
+        sweep = await self._keep(await self.voice.all(sweep))
         if (better := trouble_over(sweep)) != sweep:
-            sweep = await self._speak(await self._save(better))
+            sweep = await self.voice.speak(await self._save(better))
         await self._results(sweep)
-        return look_again(before, sweep, seen.look_in)
+        soon, again = self.voice.pause, look_again(before, sweep, seen.look_in)
+        return min(soon, again) if soon and again is not None else soon or again
 
     async def admit(self, error: Exception) -> None:
         """The turn failed. Whoever cancels is heard all the same; people are told what lasts."""
@@ -139,8 +133,7 @@ class _Turn:
         if after != sweep:
             after = await self._save(after)
             await self.outside.store.answered(sweep.id, asks)
-            with contextlib.suppress(Busy):
-                await self._redraw(await self._speak(after))
+            await self.voice.redraw(await self.voice.speak(after))
 
     async def _save(self, sweep: SweepRecord) -> SweepRecord:
         return await self.outside.store.save(sweep, self.lease)
@@ -232,7 +225,7 @@ class _Turn:
 
         Never before the name was claimed: it may be an older sweep's record that has it.
         """
-        if sweep.kept in {None, sweep.phase}:
+        if sweep.unsaid or sweep.kept in {None, sweep.phase}:
             return sweep
         sweep = replace(sweep, kept=sweep.phase)
         kept = durable.config_map(sweep)
@@ -249,66 +242,4 @@ class _Turn:
         if sweep.results_url or sweep.phase not in {Phase.PROVING, Phase.RUNNING}:
             return
         if url := await self.outside.results.open(sweep):
-            await self._redraw(await self._save(replace(sweep, results_url=url)))
-
-    async def _speak(self, sweep: SweepRecord) -> SweepRecord:
-        while sweep.unsaid:
-            said, posted = sweep.unsaid[0], ""
-            try:
-                posted = await self._say(sweep, said)
-            except (NotInChannel, NotTaken) as error:
-                log.warning("a message of %s can't be delivered (%s): %s", sweep.id, error, said.kind)
-            sweep = replace(sweep, unsaid=sweep.unsaid[1:])
-            if said.kind is EventKind.HEALTH and sweep.health:
-                sweep = replace(sweep, health_ts=posted, health_shown=health(sweep.health).fingerprint)
-            sweep = await self._save(sweep)
-        return sweep
-
-    async def _show_health(self, sweep: SweepRecord) -> SweepRecord:
-        """Posted as an event, then edited; a death in between posts it again, and then that one is edited."""
-        message = health(sweep.health) if sweep.health and sweep.health_ts else None
-        if not message or not sweep.health_ts or message.fingerprint == sweep.health_shown:
-            return sweep
-        try:
-            await self.outside.slack.redraw(sweep.asker.channel, sweep.health_ts, message)
-        except (NotInChannel, NotTaken) as error:
-            log.warning("the health of %s can't be shown: %s", sweep.id, error)
-        return await self._save(replace(sweep, health_shown=message.fingerprint))
-
-    async def _say(self, sweep: SweepRecord, happened: Event) -> str:
-        """The ts of what was posted in the thread."""
-        text = event(sweep, happened)
-        if happened.to_user:
-            here = (sweep.asker.channel, sweep.thread or "") if happened.in_thread else ("", "")
-            await self.outside.slack.whisper(happened.to_user, text, happened.response_url, *here)
-        elif sweep.thread and happened.pod and (log := await self._whole_log(sweep, happened.pod)):
-            name = f"{happened.pod}.log"
-            await self.outside.slack.share(sweep.asker.channel, sweep.thread, text, name, log)
-        elif sweep.thread:
-            return await self.outside.slack.say(sweep.asker.channel, sweep.thread, text)
-        return ""
-
-    async def _whole_log(self, sweep: SweepRecord, pod: str) -> str:
-        return plain_log(await self.outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG))
-
-    async def _redraw(self, sweep: SweepRecord) -> SweepRecord:
-        if sweep.thread is None or sweep.phase is Phase.REFUSED:
-            return sweep
-        message = parent(sweep, self._links(sweep))
-        if message.fingerprint == sweep.shown:
-            return sweep
-        now = self.outside.now()
-        if sweep.shown_at and sweep.shown_phase is sweep.phase:
-            pause = max(REDRAW_EVERY, REDRAW_SHARE * len(await self.outside.store.active()))
-            if now - sweep.shown_at < pause:
-                await self.outside.wake(sweep.id, after=pause)
-                return sweep
-        await self.outside.slack.redraw(sweep.asker.channel, sweep.thread, message)
-        return await self._save(
-            replace(sweep, shown=message.fingerprint, shown_at=now, shown_phase=sweep.phase)
-        )
-
-    def _links(self, sweep: SweepRecord) -> Links:
-        base = self.outside.settings.katib_ui_url
-        katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
-        return Links(katib=katib, mlflow=sweep.results_url or "")
+            await self.voice.redraw(await self._save(replace(sweep, results_url=url)))

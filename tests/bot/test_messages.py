@@ -92,7 +92,7 @@ def test_every_event_has_words_without_holes(kind):
 @pytest.mark.parametrize("mood", Mood)
 def test_the_health_of_first_trials_is_told_in_a_message_that_can_be_edited(mood):
     """Slack takes 4,000 characters in an edit."""
-    text = health(replace(ILL, mood=mood, detail="<" * 9000)).text
+    text = health(RUNNING, replace(ILL, mood=mood, detail="<" * 9000)).text
     assert "No room." in text
     assert len(text) < 4000
 

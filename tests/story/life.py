@@ -109,7 +109,7 @@ class DirectCluster:
             raise
         return True
 
-    async def log(self, namespace, pod, container, *, tail):
+    async def log(self, namespace, pod, container, *, tail, previous=False):
         return f"the last lines of {container}"
 
     def _refusable(self, call, *args, **kwargs):
@@ -383,5 +383,6 @@ class _AnyImage(dict):
 def _steady(text: str) -> str:
     """Without what chance decides: suffixes, seconds, and which of the widths comes first."""
     text = re.sub(r"in \d+ s", "in * s", text)
+    text = re.sub(r"\n\d+ more trials? failed the same way\.", "", text)
     text = re.sub(r"width=[a-e]", "width=*", re.sub(r"\*0\.\d\*", "*0.x*", text))
     return re.sub(rf"({SWEEP})-[a-z0-9-]+", r"\1-*", re.sub(r"-[a-z0-9]{5}$", "-*", text))

@@ -1,5 +1,6 @@
 """First trials in trouble: a story breaks the cluster in the real systems' words, and reads the thread."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -157,7 +158,12 @@ STORIES = {
     "13 a crash": (
         ends(1, log=words.TRACEBACK),
         NOW,
-        [":warning: Trial `", "failed. The training ended with exit code 1.", "KeyError: 'adamw'", "width="],
+        [
+            ":warning: <@UOWNER> Trial `",
+            "failed. The training ended with exit code 1.",
+            "KeyError: 'adamw'",
+            "width=",
+        ],
     ),
     "14 out of memory": (ends(137, "OOMKilled"), NOW, ["ran out of memory (the machine's, not the GPU's)"]),
     "14 out of shared memory": (ends(1, log=words.SHM), NOW, ["out of shared memory", "num_workers"]),
@@ -407,9 +413,10 @@ async def test_a_later_failure_of_another_kind_is_told_on_its_own_and_one_of_the
     async with Ward(redis, happens, space=space).started() as ward:
         await ward.rounds(25)
         assert "KeyError" in await ward.message()
-        failures = [text for text in ward.told() if text.startswith(":warning: Trial")]
+        failures = [text for text in ward.told() if re.match(r":warning: (<@UOWNER> )?Trial", text)]
         assert len(failures) == 2
         assert "23.65 GiB" in failures[1]
+        assert any("1 more trial failed the same way." in text for text in ward.slack.said)
 
 
 async def recovering(redis, dies_at=None):

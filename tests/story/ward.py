@@ -23,7 +23,7 @@ class Hospital(DirectCluster):
             return self.workloads
         return await super().list(kind, namespace, labels=labels, fields=fields)
 
-    async def log(self, namespace, pod, container, *, tail):
+    async def log(self, namespace, pod, container, *, tail, previous=False):
         return self.logs.get(pod) or self.logs.get(container, "")
 
 

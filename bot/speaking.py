@@ -1,0 +1,116 @@
+"""What a turn says: the events not yet said, the message about the first trials, the parent.
+
+Each is struck off, or noted as shown, only after Slack has it. When Slack takes no more for now the rest
+waits for a turn of its own, `pause` later, and what can be shown is shown all the same.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from bot.buildlog import plain_log
+from bot.merging import merged
+from bot.messages import Links, Message, event, health, is_loud, parent
+from bot.models import Event, EventKind, Phase, SweepRecord
+from bot.outside import Outside
+from bot.slack import Busy, NotInChannel, NotTaken
+from k8s import kaniko
+from k8s.katib import ui_link
+
+log = logging.getLogger(__name__)
+
+WHOLE_LOG = 10_000  # lines
+REDRAW_EVERY = timedelta(seconds=2)  # at most; a change of phase is shown at once
+# Slack takes some 50 edits a minute from an app, all sweeps together.
+REDRAW_SHARE = timedelta(seconds=1.2)
+
+Save = Callable[[SweepRecord], Awaitable[SweepRecord]]
+
+
+class Speaking:
+    def __init__(self, outside: Outside, save: Save) -> None:
+        self._outside, self._save = outside, save
+        self.pause: timedelta | None = None  # until Slack takes the rest; None: all is said
+
+    async def all(self, sweep: SweepRecord) -> SweepRecord:
+        return await self.redraw(await self._show_health(await self.speak(sweep)))
+
+    async def speak(self, sweep: SweepRecord) -> SweepRecord:
+        sweep = replace(sweep, unsaid=merged(sweep.unsaid))
+        while sweep.unsaid:
+            said, posted = sweep.unsaid[0], ""
+            try:
+                posted = await self._say(sweep, said)
+            except (NotInChannel, NotTaken) as error:
+                log.warning("a message of %s can't be delivered (%s): %s", sweep.id, error, said.kind)
+            except Busy as busy:
+                self._wait(busy)
+                return sweep
+            sweep = replace(sweep, unsaid=sweep.unsaid[1:])
+            if said.kind is EventKind.HEALTH and sweep.health:
+                sweep = replace(sweep, health_ts=posted, health_shown=health(sweep, sweep.health).fingerprint)
+            sweep = await self._save(sweep)
+        return sweep
+
+    async def _say(self, sweep: SweepRecord, happened: Event) -> str:
+        """The ts of what was posted in the thread."""
+        slack, channel, text = self._outside.slack, sweep.asker.channel, event(sweep, happened)
+        if happened.to_user:
+            here = (channel, sweep.thread or "") if happened.in_thread else ("", "")
+            await slack.whisper(happened.to_user, text, happened.response_url, *here)
+        elif sweep.thread and happened.pod and (log := await self._whole_log(sweep, happened.pod)):
+            await slack.share(channel, sweep.thread, text, f"{happened.pod}.log", log)
+        elif sweep.thread:
+            message: Message | str = text
+            if happened.kind is EventKind.HEALTH and sweep.health:
+                message = health(sweep, sweep.health)
+            return await slack.say(channel, sweep.thread, message, broadcast=is_loud(sweep, happened))
+        return ""
+
+    async def _whole_log(self, sweep: SweepRecord, pod: str) -> str:
+        return plain_log(await self._outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG))
+
+    async def _show_health(self, sweep: SweepRecord) -> SweepRecord:
+        """Posted as an event, then edited; a death in between posts it again, and then that one is edited."""
+        message = health(sweep, sweep.health) if sweep.health and sweep.health_ts else None
+        if not message or not sweep.health_ts or message.fingerprint == sweep.health_shown:
+            return sweep
+        try:
+            await self._outside.slack.redraw(sweep.asker.channel, sweep.health_ts, message)
+        except (NotInChannel, NotTaken) as error:
+            log.warning("the health of %s can't be shown: %s", sweep.id, error)
+        except Busy as busy:
+            self._wait(busy)
+            return sweep
+        return await self._save(replace(sweep, health_shown=message.fingerprint))
+
+    async def redraw(self, sweep: SweepRecord) -> SweepRecord:
+        if sweep.thread is None or sweep.phase is Phase.REFUSED:
+            return sweep
+        message = parent(sweep, self._links(sweep))
+        if message.fingerprint == sweep.shown:
+            return sweep
+        now = self._outside.now()
+        if sweep.shown_at and sweep.shown_phase is sweep.phase:
+            pause = max(REDRAW_EVERY, REDRAW_SHARE * len(await self._outside.store.active()))
+            if now - sweep.shown_at < pause:
+                await self._outside.wake(sweep.id, after=pause)
+                return sweep
+        try:
+            await self._outside.slack.redraw(sweep.asker.channel, sweep.thread, message)
+        except Busy as busy:
+            self._wait(busy)
+            return sweep
+        return await self._save(
+            replace(sweep, shown=message.fingerprint, shown_at=now, shown_phase=sweep.phase)
+        )
+
+    def _links(self, sweep: SweepRecord) -> Links:
+        base = self._outside.settings.katib_ui_url
+        katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
+        return Links(katib=katib, mlflow=sweep.results_url or "")
+
+    def _wait(self, busy: Busy) -> None:
+        pause = timedelta(seconds=busy.seconds)
+        self.pause = min(self.pause, pause) if self.pause else pause
