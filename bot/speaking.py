@@ -92,7 +92,7 @@ class Speaking:
         if message.fingerprint == sweep.shown:
             return sweep
         now = self._outside.now()
-        if sweep.shown_at and sweep.shown_phase is sweep.phase:
+        if sweep.shown and sweep.shown_at and sweep.shown_phase is sweep.phase:
             pause = max(REDRAW_EVERY, REDRAW_SHARE * len(await self._outside.store.active()))
             if now - sweep.shown_at < pause:
                 await self._outside.wake(sweep.id, after=pause)
