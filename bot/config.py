@@ -1,6 +1,7 @@
 """The one file of people and policy (SWEEPBOT_CONFIG): which repositories, who may more, how much at most."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bot.appointments import Appointment, read_digests
@@ -76,6 +77,7 @@ class Config:
     digests: tuple[Appointment, ...] = ()  # of a channel one
     warnings: Watch = field(default_factory=Watch)  # of idle GPUs
     admin_channel: str = ""  # a Slack channel id: where broken GPUs are told
+    places: Mapping[str, str] = field(default_factory=dict)  # the repository of a channel, as set up in Slack
     trials: PodShape = field(default_factory=PodShape)  # what their pods need here
 
 
@@ -104,8 +106,12 @@ def parse_config(text: str, file: str) -> Config:
     return config
 
 
-def repository(asked: str | None, config: Config) -> Repository:
-    """What a request names: a configured repository (None: the default), or a URL under an allowed prefix."""
+def repository(asked: str | None, config: Config, channel: str = "") -> Repository:
+    """What a request names: a configured repository, or a URL under an allowed prefix.
+
+    None is the channel's own, or the default.
+    """
+    asked = asked or config.places.get(channel)
     for known in config.repositories:
         if asked in {None, known.name} or _bare(str(asked)) == _bare(known.url):
             return known

@@ -39,7 +39,7 @@ def option(value: str, about: str = "", *, text: str = "") -> Option:
 def repositories(config: Config, typed: str) -> list[Option]:
     address = typed.strip()
     fitting = [each for each in config.repositories if address.lower() in f"{each.name} {each.url}".lower()]
-    found = [option(each.name, _without_scheme(each.url)) for each in fitting]
+    found = [option(each.name, _without_scheme(each.url)) for each in fitting if len(each.name) <= VALUE]
     if config.allowed_urls and address.startswith("https://") and len(address) <= VALUE:
         found.append(option(address))
     return found[:MOST]

@@ -34,7 +34,7 @@ async def observe(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) -
 
 async def _request(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) -> Observation:
     try:
-        repo = repository(sweep.request.repo, outside.config)
+        repo = repository(sweep.request.repo, outside.config, sweep.asker.channel)
         order = await look_up(
             outside.git,
             repo,

@@ -20,8 +20,10 @@ LOG_CHARACTERS = 8000  # for so many: a line can be a whole progress bar
 LOG_PATIENCE = 5.0  # seconds
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Outside:
+    """`config` follows what is set up in Slack (bot.setups)."""
+
     store: Store
     cluster: Cluster
     registry: Registry

@@ -27,7 +27,7 @@ async def _view(view_id: str, filled: Filled, outside: Outside) -> View:
     try:
         order = await look_up(
             outside.git,
-            repository(request.repo, config),
+            repository(request.repo, config, draft.channel),
             request,
             config,
             sweep=candidates(request.name or request.space, view_id)[0],

@@ -41,6 +41,7 @@ from bot.redis import connect
 from bot.results import Results
 from bot.schedule import Schedule
 from bot.settings import Settings
+from bot.setups import SetupDesk, Setups
 from bot.slack import Slack, client
 from bot.store import Store
 from bot.telling import Telling
@@ -71,10 +72,6 @@ class Process:
     probes: Probes
     http: Http
     stop: asyncio.Event
-
-    async def appointments(self) -> tuple[Appointment, ...]:
-        """Whose digests there are, and when."""
-        return self.config.digests
 
 
 Job = Callable[[Process], Awaitable[None]]
@@ -133,6 +130,7 @@ async def serve(process: Process) -> None:
     await _accepted("SLACK_BOT_TOKEN", web.auth_test())
     process.probes.check("slack", partial(_slack, web), every=60)
     queue = Queue(process.redis)
+    desk = SetupDesk(process.redis, queue, process.config)
     door = Door(
         store=Store(process.redis),
         queue=queue,
@@ -140,14 +138,18 @@ async def serve(process: Process) -> None:
         catalogue=Catalogue(process.redis, queue, now),
         last_digest=partial(digests.last, process.redis),
         known=Known(process.redis),
-        config=process.config,
+        desk=desk,
         namespace=settings.k8s_namespace,
         now=now,
     )
-    if settings.slack_mode == "http":
-        await _over_http(process, build(web, door, signing_secret=settings.slack_secret()))
-    else:
-        await _over_a_socket(process, build(web, door))
+    following = asyncio.create_task(desk.follow())
+    try:
+        if settings.slack_mode == "http":
+            await _over_http(process, build(web, door, signing_secret=settings.slack_secret()))
+        else:
+            await _over_a_socket(process, build(web, door))
+    finally:
+        following.cancel()
 
 
 async def _over_http(process: Process, app: AsyncApp) -> None:
@@ -201,13 +203,19 @@ async def workers(process: Process) -> None:
             now=now,
         )
         source = await stack.enter_async_context(measuring(settings, process.config, process.redis, now))
-        catalogue = Catalogue(process.redis, outside.queue, now)
+        catalogue, setups = Catalogue(process.redis, outside.queue, now), Setups(outside, process.redis)
+
+        async def appointments() -> tuple[Appointment, ...]:
+            """Whose digests there are, and when."""
+            return outside.config.digests
+
         errands: dict[str, Errand] = {
             "watch": Watching(outside, source, Told(process.redis)).turn,
             drafts.ITEM: partial(previewing.show, outside=outside, drafts=drafts.Drafts(process.redis)),
             catalogue.ITEM: partial(catalogue.look, git=outside.git),
-            "digest": Digests(outside, process.redis, source, process.appointments).turn,
-            "gpus": Telling(outside, process.redis, source, process.appointments).turn,
+            setups.KIND: setups.turn,
+            "digest": Digests(outside, process.redis, source, appointments).turn,
+            "gpus": Telling(outside, process.redis, source, appointments).turn,
         }
         if settings.image_days:
             tidying = Tidying(
@@ -222,7 +230,7 @@ async def workers(process: Process) -> None:
             errands["registry"] = tidying.turn
             await outside.queue.add(ITEM)
         worker, waking = Worker(outside, settings.worker_turns, errands), Waking(process.redis, outside)
-        schedule = Schedule(outside.queue, process.appointments, now)
+        schedule = Schedule(outside.queue, appointments, now)
         collecting = Collecting(process.redis, cluster, source, settings, process.config, now)
         probes.check("slack", partial(_slack, web), every=60)
         probes.check("kubernetes", cluster.version, every=10)
@@ -230,17 +238,25 @@ async def workers(process: Process) -> None:
         probes.check("turns", partial(worker.moving, LONG_TURN))
         probes.vital("turns", partial(worker.moving, ENDLESS_TURN))
         log.info("taking turns in namespace %s", settings.k8s_namespace)
-        await _work(worker, [waking.run(), collecting.run(), schedule.run()], process.stop)
+        beside = [waking.run(), collecting.run(), schedule.run(), setups.follow()]
+        await _work(_take_turns(worker, setups, process.stop), beside, process.stop)
 
 
-async def _work(worker: Worker, beside: list[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
+async def _work(
+    turns: Coroutine[Any, Any, None], beside: list[Coroutine[Any, Any, None]], stop: asyncio.Event
+) -> None:
     """What runs beside the turns ends at once, for another worker to go on."""
     async with asyncio.TaskGroup() as group:
         watching = [group.create_task(each) for each in beside]
-        group.create_task(worker.run(stop))
+        group.create_task(turns)
         await stop.wait()
         for task in watching:
             task.cancel()
+
+
+async def _take_turns(worker: Worker, setups: Setups, stop: asyncio.Event) -> None:
+    await setups.ready(stop)
+    await worker.run(stop)
 
 
 async def _redis(redis: Redis) -> str:

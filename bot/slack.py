@@ -100,6 +100,15 @@ class Slack:
                 found[person] = user.get("profile", {}).get("display_name") or user["name"]
         return found
 
+    async def person(self, user: str) -> tuple[str, str]:
+        """What this person is called, and the e-mail address; each "" when Slack does not tell."""
+        try:
+            profile = (await self._web.users_info(user=user))["user"].get("profile", {})
+        except SlackApiError as error:
+            log.info("%s is not known: %s", user, error.response["error"])
+            return "", ""
+        return profile.get("real_name") or "", profile.get("email") or ""
+
     async def share(
         self, channel: str, thread: str, text: str, name: str, content: str | bytes, *, alt: str = ""
     ) -> str:

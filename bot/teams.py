@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bot.document import Node
 
 MEMBER = re.compile(r"[UW][A-Z0-9]{2,}")
+MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 CHANNEL = re.compile(r"[CG][A-Z0-9]{2,}")
 
 
@@ -13,7 +14,7 @@ CHANNEL = re.compile(r"[CG][A-Z0-9]{2,}")
 class Team:
     name: str
     namespaces: tuple[str, ...] = ()
-    members: tuple[str, ...] = ()  # Slack user ids
+    members: tuple[str, ...] = ()  # Slack user ids, or the e-mail addresses by which new people are known
     channel: str = ""  # Slack channel id: where idle GPUs are told that no sweep holds
     gpus: int | None = None  # that one sweep of theirs may hold at its peak; None: as everybody's
 
@@ -64,8 +65,8 @@ def _team(name: str, node: Node) -> Team:
 
 def _member(node: Node) -> str:
     member = node.text()
-    if member and not MEMBER.fullmatch(member):
-        node.wrong(f'"{member}" is not a Slack member id such as U012ABC')
+    if member and not (MEMBER.fullmatch(member) or MAIL.fullmatch(member)):
+        node.wrong(f'"{member}" is neither a Slack member id such as U012ABC nor an e-mail address')
     return member
 
 

@@ -11,6 +11,7 @@ from handlers.gpus import COMMAND, on_gpus
 from handlers.home import add_home
 from handlers.mentions import on_mention
 from handlers.options import add_menus
+from handlers.setup import add_setup
 from handlers.views import add_form
 
 
@@ -24,5 +25,6 @@ def build(web: AsyncWebClient, door: Door, *, signing_secret: str | None = None)
     add_form(app, door)
     add_menus(app, door)
     add_home(app, door)
+    add_setup(app, door)
     warnings.register(app, door)
     return app

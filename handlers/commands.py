@@ -1,5 +1,7 @@
 """/sweep: the grammar is checked here and now, everything else by a turn."""
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,8 +17,11 @@ from bot.models import Act, Ask, Asker, Deed, UserError
 from bot.mrkdwn import code, plain
 from bot.request import HELP, parse, words
 from handlers.door import UNREACHABLE, Door
+from handlers.setup import open_setup
 from handlers.views import open_form
 from handlers.wishing import Speaker, hear, is_wish
+
+GREETING = 0.5  # seconds for a thing that can wait
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +30,21 @@ Handler = Callable[[AsyncAck, dict[str, Any], AsyncWebClient], Awaitable[None]]
 
 def on_sweep(door: Door) -> Handler:
     async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
-        if await _form(door, command, client):
+        await _meet(door, command["user_id"])
+        if command.get("text", "").strip() == "setup":
+            await ack(text=await open_setup(door, client, command))
+        elif await _form(door, command, client):
             await ack()
         else:
             await ack(text=await _answer(door, command))
 
     return sweep
+
+
+async def _meet(door: Door, user: str) -> None:
+    with contextlib.suppress(RedisError, TimeoutError):
+        async with asyncio.timeout(GREETING):
+            await door.desk.meet(user)
 
 
 async def _form(door: Door, command: dict[str, Any], client: AsyncWebClient) -> bool:

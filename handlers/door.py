@@ -14,6 +14,7 @@ from bot.known import Known
 from bot.logs import about
 from bot.models import Ask, Asker, SweepRecord, SweepRequest
 from bot.queue import Queue
+from bot.setups import SetupDesk
 from bot.starting import start
 from bot.store import Store
 
@@ -31,9 +32,14 @@ class Door:
     catalogue: Catalogue
     known: Known
     last_digest: Callable[[str], Awaitable[Last | None]]  # of a channel
-    config: Config
+    desk: SetupDesk
     namespace: str
     now: Callable[[], datetime]
+
+    @property
+    def config(self) -> Config:
+        """With what was set up in Slack."""
+        return self.desk.config
 
     async def ask(self, sweep_id: str, ask: Ask, *, once: str = "") -> None:
         """Into the sweep's mailbox, and a turn for it; durably. `once`: an id of what Slack may repeat."""

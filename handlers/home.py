@@ -1,6 +1,7 @@
 """The home tab: shown when it is opened, and anew on request."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -30,6 +31,8 @@ def add_home(app: AsyncApp, door: Door) -> None:
 
 def _on_opened(door: Door) -> Callable[..., Awaitable[None]]:
     async def opened(event: Body, client: AsyncWebClient, context: AsyncBoltContext) -> None:
+        with contextlib.suppress(RedisError):
+            await door.desk.meet(event["user"])
         if event.get("tab") == "home":
             await _show(door, client, context, event["user"])
 

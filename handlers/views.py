@@ -68,12 +68,14 @@ async def open_form(
 async def _draft(door: Door, web: AsyncWebClient, user: str, channel: str, said: dict[str, str]) -> Draft:
     """Without a channel, from the home tab, it is that of the last sweep, or what the two of us say."""
     last = await door.drafts.last(user) or Draft(channel="")
+    own = door.config.places.get(channel)
+    repo = said.get("repo") or own or last.said.get("repo") or door.config.repositories[0].name
     if not (channel or last.channel):  # an edit wants the conversation's id, where a post takes a person's
         channel = (await web.conversations_open(users=user))["channel"]["id"]
-    if said.get("repo", last.said.get("repo")) != last.said.get("repo"):
+    if repo != last.said.get("repo", door.config.repositories[0].name):
         last = Draft(channel=last.channel)  # another repository's branches and spaces
     writes = last.writes and "space" not in said
-    return Draft(said={**last.said, **said}, channel=channel or last.channel, writes=writes)
+    return Draft(said={**last.said, **said, "repo": repo}, channel=channel or last.channel, writes=writes)
 
 
 async def _look(door: Door, draft: Draft) -> None:

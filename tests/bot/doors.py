@@ -10,6 +10,7 @@ from bot.digests import last
 from bot.drafts import Drafts
 from bot.known import Known
 from bot.queue import Queue
+from bot.setups import SetupDesk
 from bot.store import Store
 from handlers.door import Door
 from tests.bot.sweeps import CONFIG, NOW
@@ -24,8 +25,8 @@ def a_door(redis: Redis, **changes: Any) -> Door:
         "catalogue": Catalogue(redis, queue, lambda: NOW),
         "known": Known(redis),
         "last_digest": partial(last, redis),
-        "config": CONFIG,
         "namespace": "sweeps",
         "now": lambda: NOW,
     }
-    return Door(**parts | changes)
+    config = changes.pop("config", CONFIG)
+    return Door(**parts | {"desk": SetupDesk(redis, queue, config)} | changes)

@@ -33,7 +33,7 @@ prices:
     [
         ("teams:\n  Vision: {}", 'c.yaml:3: teams.Vision: "Vision" is not a name: use small letters'),
         ("teams:\n  v: {member: [U1A1]}", "c.yaml:3: teams.v.member: this key is unknown. Did you mean"),
-        ("teams:\n  v: {members: [ada]}", 'c.yaml:3: teams.v.members[1]: "ada" is not a Slack member id'),
+        ("teams:\n  v: {members: [ada]}", 'c.yaml:3: teams.v.members[1]: "ada" is neither a Slack member id'),
         (
             "teams:\n  v: {namespaces: [x]}\n  w: {namespaces: [x]}",
             "c.yaml:4: teams.w: x already belongs to v, see namespaces there",

@@ -192,7 +192,8 @@ async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
     outside, turns, redis, cluster, wait_until
 ):
     watcher, running = a_watcher(redis, cluster), asyncio.Event()
-    job = asyncio.ensure_future(service._work(Worker(outside, 1), [watcher.run()], running))
+    turning = Worker(outside, 1).run(running)
+    job = asyncio.ensure_future(service._work(turning, [watcher.run()], running))
     await outside.queue.add(SWEEP)
     await wait_until(lambda: turns.begun and cluster.fresh, "it works")
     running.set()

@@ -11,12 +11,15 @@ from bot.catalogue import Catalogue
 from bot.git import GitUnavailable, Tip
 from bot.models import UserError
 from bot.outside import Outside
+from bot.setups import Setups
 from bot.slack import Slack
 from handlers.app import build
 from handlers.socket import Socket
+from local.kubernetes import store as kubernetes
 from local.slack import serve
 from tests.bot.doors import a_door
 from tests.bot.sweeps import COMMIT, CONFIG, FILES, NOW, SETTINGS
+from tests.story.life import DirectCluster
 
 ADA = "U01ADALOVEL"
 SPACE = """\
@@ -65,9 +68,10 @@ class Desk:
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
         self.door = a_door(redis, config=config)
         self.app = build(web, self.door)
-        parts = dict.fromkeys(("cluster", "registry", "results"))
         self.outside = Outside(
-            **parts,
+            registry=None,
+            results=None,
+            cluster=DirectCluster(kubernetes.Store()),
             store=self.door.store,
             queue=self.door.queue,
             git=self.git,
@@ -76,7 +80,12 @@ class Desk:
             config=config,
             now=lambda: NOW,
         )
+        self.outside.cluster.store.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}}
+        )
+        self.setups = Setups(self.outside, redis)
         self.errands = {
+            Setups.KIND: self.setups.turn,
             drafts.ITEM: partial(previewing.show, outside=self.outside, drafts=self.door.drafts),
             Catalogue.ITEM: partial(self.door.catalogue.look, git=self.git),
         }

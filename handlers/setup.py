@@ -1,0 +1,69 @@
+"""/sweep setup for administrators, and the team that a new person chooses; a worker writes both down."""
+
+import asyncio
+import logging
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.access import may_examine
+from bot.blocks import modal, section
+from bot.setup import Place
+from bot.setup_forms import SETUP, TEAM, ZONE, read_setup, saving, setup_form, zones
+from bot.setups import Said
+from handlers.door import PATIENCE, UNREACHABLE, Door
+
+log = logging.getLogger(__name__)
+
+Body = dict[str, Any]
+
+
+def add_setup(app: AsyncApp, door: Door) -> None:
+    @app.options(ZONE)
+    async def offered(ack: AsyncAck, body: Body) -> None:
+        await ack(options=zones(body.get("value", "")))
+
+    @app.view(SETUP)
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        channel, place = read_setup(body["view"])
+        said = Said(user=body["user"]["id"], channel=channel, place=place, view=body["view"]["id"])
+        refusal = may_examine(said.user, door.config) or await _said(door, said)
+        answer = modal("Set up this channel", [section(refusal)]) if refusal else saving()
+        await ack(response_action="update", view=answer)
+
+    @app.action(TEAM)
+    async def chosen(ack: AsyncAck, body: Body, action: Body, respond: AsyncRespond) -> None:
+        await ack()
+        said = Said(user=body["user"]["id"], team=action["selected_option"]["value"])
+        if trouble := await _said(door, said):
+            await respond(text=trouble, response_type="ephemeral", replace_original=False)
+
+
+async def open_setup(door: Door, web: AsyncWebClient, command: Body) -> str:
+    """Why it does not open; empty when it does."""
+    channel = command["channel_id"]
+    if refusal := may_examine(command["user_id"], door.config):
+        return refusal
+    if channel[:1] not in {"C", "G"}:
+        return "Type `/sweep setup` in the channel that it is about."
+    place = door.desk.setup.places.get(channel, Place())
+    try:
+        await web.views_open(trigger_id=command["trigger_id"], view=setup_form(channel, place, door.config))
+    except SlackApiError as error:
+        log.warning("the setup can't be opened: %s", error)
+        return "Slack did not open the form. Please type `/sweep setup` again."
+    return ""
+
+
+async def _said(door: Door, said: Said) -> str:
+    """Why it could not be passed on."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await door.desk.say(said)
+    except (RedisError, TimeoutError):
+        log.exception("what was set up could not be queued")
+        return UNREACHABLE
+    return ""

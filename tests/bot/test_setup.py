@@ -1,0 +1,86 @@
+"""What was set up in Slack, laid over the configuration; its forms as values."""
+
+from dataclasses import replace
+
+from bot.appointments import Appointment
+from bot.config import Config, Repository, repository
+from bot.setup import Person, Place, Setup, applied, entry, read, team_by_mail
+from bot.setup_forms import ZONES, greeting, read_setup, saved, setup_form, zones
+from bot.teams import Team, team_of
+from local.slack import limits
+from local.slack.views import initial
+from tests.bot.sweeps import REPOSITORY
+
+OTHER = Repository(name="vision", url="https://git.example/vision.git")
+CONFIG = Config(
+    repositories=(REPOSITORY, OTHER),
+    teams=(Team(name="see", members=("U11", "Grace@lab.example")), Team(name="hear")),
+    digests=(Appointment(channel="C1", hour=9),),
+)
+WORST = "ﷺ*_~`<!channel>&" * 20
+
+
+def test_a_channel_has_its_repository_and_its_digest():
+    place = Place(repo="vision", team="see", hour=7, timezone="Europe/Berlin")
+    after = applied(CONFIG, Setup(places={"C2": place}))
+    assert repository(None, after, "C2").name == "vision"
+    assert repository("digits", after, "C2").name == "digits"
+    assert repository(None, after, "C1").name == repository(None, after).name == "digits"
+    assert after.digests == (
+        Appointment(channel="C1", hour=9),
+        Appointment(channel="C2", hour=7, timezone="Europe/Berlin", team="see"),
+    )
+    assert applied(CONFIG, Setup(places={"C1": replace(place, hour=7)})).digests[0].hour == 7
+
+
+def test_what_the_configuration_no_longer_knows_is_not_set_up():
+    place = Place(repo="gone", team="gone", hour=7)
+    after = applied(CONFIG, Setup(places={"C2": place}, people={"U22": Person(team="gone")}))
+    assert repository(None, after, "C2").name == "digits"
+    assert after.digests[1].team == ""
+    assert after.teams == CONFIG.teams
+
+
+def test_a_person_is_in_the_team_of_the_file_else_in_the_one_chosen():
+    after = applied(CONFIG, Setup(people={"U11": Person(team="hear"), "U22": Person(team="hear")}))
+    assert (team_of(after.teams, "", "U11"), team_of(after.teams, "", "U22")) == ("see", "hear")
+    assert team_by_mail("grace@LAB.example", CONFIG) == "see"
+    assert team_by_mail("", CONFIG) == team_by_mail("u1", replace(CONFIG, teams=())) == ""
+
+
+def test_entries_are_kept_one_by_one_and_nonsense_is_not_said():
+    place, person = Place(repo="vision", hour=0), Person(team="see")
+    kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}'}
+    assert read(kept) == Setup(places={"C2": place}, people={"U22": person})
+
+
+def chosen(view):
+    """As Slack returns it, untouched."""
+    assert limits.view_complaints(view, "modal") == []
+    blocks = limits.completed(view["blocks"])
+    values = {block: {one["action_id"]: initial(one)} for block, one in limits.elements(blocks)}
+    return view | {"state": {"values": values}}
+
+
+def test_the_form_shows_what_holds_and_says_it_back():
+    for place in (Place(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"), Place(repo="digits")):
+        assert read_setup(chosen(setup_form("C2", place, CONFIG))) == ("C2", place)
+    assert read_setup(chosen(setup_form("C2", Place(), CONFIG))) == ("C2", Place(repo="digits"))
+
+
+def test_a_timezone_is_found_by_a_part_of_its_name():
+    assert [one["value"] for one in zones("new york")] == ["America/New_York"]
+    assert limits.options_complaints({"options": zones("")}) == []
+    assert len(zones("")) == 100 < len(ZONES)
+
+
+def test_the_worst_contents_pass_slacks_limits():
+    many = tuple(Team(name=f"t{n}" * 20) for n in range(300))
+    repos = tuple(Repository(name=f"r{n}" * (60 - n % 40), url="https://git.example/x") for n in range(300))
+    config = Config(repositories=repos, teams=many)
+    chosen(setup_form("C2", Place(timezone="x" * 60), config))
+    chosen(saved("C2", Place(repo=WORST, team=WORST, timezone=WORST)))
+    for name, team in ((WORST, ""), (WORST, "t" * 63)):
+        message = greeting(name, team, config)
+        assert limits.complaints(list(message.blocks)) == []
+        assert len(message.text) < 4000
