@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from bot import samples
 from bot.owners import Owners, Place, Whose, by_labels
 from bot.samples import Look, Sample
-from bot.usage import Gpu, HourCapacity, HourUse, NodeUse, PodUse, Unmeasured
+from bot.usage import Gpu, HourCapacity, HourUse, NodeUse, PodUse, Unmeasured, Xid
 from k8s import gpus
 from k8s.cluster import ApiError, Cluster, Unreachable
 from k8s.gpus import GpuNode, Holder, Reading
@@ -69,6 +69,9 @@ class ScrapeSource:
     async def nodes(self) -> tuple[NodeUse, ...]:
         return (await self._fresh(timedelta(0)))[-1].nodes
 
+    async def xids(self) -> tuple[Xid, ...]:
+        return (await self._fresh(timedelta(0)))[-1].xids
+
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
         return samples.hour(await self._kept.since(start), start)
 
@@ -97,7 +100,10 @@ class Looking:
             self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
         )
         holders = await self.holders(pods)
-        readings = await self._readings([pod for pod in pods if gpus.is_exporter(pod)])
+        said = await self._said([pod for pod in pods if gpus.is_exporter(pod)])
+        readings = {
+            node: [r for text in texts for r in gpus.read_exporter(text)] for node, texts in said.items()
+        }
         whose = await self._owners.of(at, holders, {p: by_labels(h.labels) for p, h in holders.items()})
         used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
         return Sample(
@@ -109,6 +115,12 @@ class Looking:
             ),
             nodes=tuple(_node(n, holders.values(), readings) for n in map(gpus.read_node, nodes) if n),
             wanted=sum(map(gpus.wanted, pods)),
+            xids=tuple(
+                Xid(node=node, **vars(error))
+                for node, texts in said.items()
+                for text in texts
+                for error in gpus.read_errors(text)
+            ),
         )
 
     async def _pods(self) -> list[Manifest]:
@@ -125,23 +137,23 @@ class Looking:
             self._tell(kind, error)
             return []
 
-    async def _readings(self, exporters: list[Manifest]) -> dict[str, list[Reading]]:
-        """By node."""
+    async def _said(self, exporters: list[Manifest]) -> dict[str, list[str]]:
+        """What they say, by node."""
         turns = asyncio.Semaphore(ASKED)
 
-        async def ask(pod: Manifest) -> list[Reading]:
+        async def ask(pod: Manifest) -> str:
             meta = pod["metadata"]
             where = (meta["namespace"], meta["name"], gpus.EXPORTER_PORT, gpus.EXPORTER_PATH)
             try:
                 async with turns, asyncio.timeout(PATIENCE):
-                    return gpus.read_exporter(await self._cluster.proxy(*where))
+                    return await self._cluster.proxy(*where)
             except (ApiError, Unreachable, TimeoutError) as error:
                 self._tell(meta["name"], error)
-                return []
+                return ""
 
-        found: dict[str, list[Reading]] = defaultdict(list)
-        for pod, said in zip(exporters, await asyncio.gather(*map(ask, exporters)), strict=True):
-            found[pod["spec"]["nodeName"]] += said
+        found: dict[str, list[str]] = defaultdict(list)
+        for pod, text in zip(exporters, await asyncio.gather(*map(ask, exporters)), strict=True):
+            found[pod["spec"]["nodeName"]].append(text)
         return found
 
     def _tell(self, what: str, error: Exception) -> None:

@@ -12,7 +12,7 @@ from statistics import median
 from bot import promql
 from bot.owners import NOBODYS, Owners, Place, Whose
 from bot.prometheus import Device, Prometheus, Row
-from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse
+from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
 
 USUAL_STEP = 30  # seconds between two scrapes, until there are samples to tell
 A_DAY = 86400
@@ -99,6 +99,19 @@ class PrometheusSource:
             )
             for node in sorted(physical)
             if physical[node]
+        )
+
+    async def xids(self) -> tuple[Xid, ...]:
+        return tuple(
+            Xid(
+                device=row.labels.get("UUID", ""),
+                model=row.labels.get("modelName", ""),
+                node=row.labels.get("Hostname") or row.labels.get("hostname", ""),
+                namespace=row.place[0],
+                pod=row.place[1],
+                code=round(row.value),
+            )
+            for row in await self._ask(promql.XIDS, self._now())
         )
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:

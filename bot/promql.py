@@ -101,6 +101,8 @@ NOT_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status=
 MODELS = f"count by (Hostname, hostname, modelName, GPU_I_PROFILE) (last_over_time({UTIL}[{HOUR}])"
 MODELS = f"{MODELS} or last_over_time({ENGINE}[{HOUR}]))"  # the label was renamed in 2026
 
+XIDS = f"max by (namespace, pod, UUID, modelName, Hostname, hostname) ({_own('DCGM_FI_DEV_XID_ERRORS')})"
+
 # Arithmetic drops what has no partner: `or 0 *` keeps the nodes on which nothing is held.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({HELD}) or 0 * {ALLOCATABLE})"
 _CLOSED = f"clamp_min({_FREE}, 0) and on (node) (({CORDONED}) or ({NOT_READY}))"

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
-from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse
+from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class Sample:
     step: int
     looks: tuple[Look, ...]
     nodes: tuple[NodeUse, ...]
+    xids: tuple[Xid, ...] = ()
     wanted: int = 0  # GPUs of pods that no node has room for
 
 

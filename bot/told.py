@@ -1,6 +1,7 @@
 """What was told of idle GPUs, in Redis: bookkeeping only. Lost, each warning comes once more.
 
 usage:<cluster>:told   hash: notice's id -> Notice; expires 30 days after the last one changed
+usage:<cluster>:xids   hash: GPU -> its last Xid; expires as long after anybody looked
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.notices import Notice
+from bot.queue import text
 
 ITEM = "watch: gpus"  # in the queue
 KEPT = timedelta(days=30)
@@ -21,10 +23,11 @@ _NOTICE: TypeAdapter[Notice] = TypeAdapter(Notice)
 class Told:
     def __init__(self, redis: Redis, cluster: str = "main") -> None:
         self._redis, self._key = redis, f"usage:{cluster}:told"
+        self._errors = f"usage:{cluster}:xids"
 
     async def all(self) -> tuple[Notice, ...]:
         texts: list[Any] = await self._redis.hvals(self._key)
-        return tuple(_NOTICE.validate_json(text) for text in texts)
+        return tuple(_NOTICE.validate_json(each) for each in texts)
 
     async def save(self, notices: Iterable[Notice]) -> None:
         known: dict[Any, Any] = {notice.id: _NOTICE.dump_json(notice) for notice in notices}
@@ -34,6 +37,18 @@ class Told:
             steps.hset(self._key, mapping=known)
             steps.expire(self._key, KEPT)
             await steps.execute()
+
+    async def xids(self) -> dict[str, int]:
+        known: dict[Any, Any] = await self._redis.hgetall(self._errors)
+        return {text(device): int(code) for device, code in known.items()}
+
+    async def save_xids(self, known: dict[str, int]) -> None:
+        mapping: dict[Any, Any] = dict(known)
+        if mapping:
+            async with self._redis.pipeline(transaction=True) as steps:
+                steps.hset(self._errors, mapping=mapping)
+                steps.expire(self._errors, KEPT)
+                await steps.execute()
 
     async def forget(self, notice: Notice) -> None:
         await self._redis.hdel(self._key, notice.id)

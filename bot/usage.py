@@ -75,6 +75,18 @@ class NodeUse:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Xid:
+    """A GPU's last error since its exporter began; the same one twice looks like one."""
+
+    device: str
+    model: str = ""
+    node: str
+    namespace: str = ""  # whose pod held it
+    pod: str = ""
+    code: int  # 0: none
+
+
+@dataclass(frozen=True, kw_only=True)
 class HourUse:
     """One pod's GPU-hours in one hour.
 
@@ -131,6 +143,10 @@ class Source(Protocol):
         ...
 
     async def nodes(self) -> tuple[NodeUse, ...]: ...
+
+    async def xids(self) -> tuple[Xid, ...]:
+        """Of every GPU whose exporter knows of errors."""
+        ...
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
         """Prometheus knows any past hour; scraping what was collected while it looked."""

@@ -6,11 +6,12 @@ that one message; what people said is in the cluster before anybody hears that i
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from bot import keeping
+from bot import keeping, xids
 from bot.access import may
 from bot.audit import tell
 from bot.idle import LOW_WINDOW, Holding, Kind, ever_at_work, holdings, judge, window
@@ -56,9 +57,11 @@ class Watching:
             keeps = await self._hear(ask, by_id.get(ask.notice), keeps, now)
         await self.outside.store.answered(ITEM, asks)
         pause = None
-        for notice in told:
+        todo: list[Callable[[], Awaitable[None]]] = [self._tell_errors]
+        todo += [partial(self._show, notice, keeps, now) for notice in told]
+        for say in todo:
             try:
-                await self._show(notice, keeps, now)
+                await say()
             except Busy as busy:  # with one channel; others need not wait
                 pause = timedelta(seconds=busy.seconds)
         return pause
@@ -201,6 +204,22 @@ class Watching:
             await self.told.save([replace(notice, old="")])
         if notice.over:
             await self.told.forget(notice)
+
+    async def _tell_errors(self) -> None:
+        """To the administrators, wherever the GPU is."""
+        channel, slack = self.outside.config.admin_channel, self.outside.slack
+        if not channel:
+            return
+        try:
+            new, known = xids.news(await self.told.xids(), await self.source.xids())
+            if new:
+                await slack.post(channel, xids.message(new))
+        except Unmeasured:
+            return
+        except (NotInChannel, NotTaken) as error:
+            log.warning("errors of GPUs can't be told in %s: %s", channel, error)
+            return
+        await self.told.save_xids(known)
 
 
 async def _held(source: Source, over: timedelta) -> dict[str, Holding]:

@@ -28,6 +28,7 @@ _UNITS = {
 _BINARY = {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
 _ENGINE, _UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
 _LINE = re.compile(rf"({_ENGINE}|{_UTIL})\{{(.*)\}} (\S+)")
+_XID = re.compile(r"DCGM_FI_DEV_XID_ERRORS\{(.*)\} (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -63,6 +64,17 @@ class Reading:
     device: str
     model: str
     share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastError:
+    """Of one GPU since its exporter began: NVIDIA's Xid, 0 for none."""
+
+    namespace: str
+    pod: str
+    device: str
+    model: str
+    code: int
 
 
 def read_holder(pod: Manifest) -> Holder | None:
@@ -119,6 +131,20 @@ def read_exporter(text: str) -> list[Reading]:
         if metric == _ENGINE or key not in found:
             found[key] = reading
     return list(found.values())
+
+
+def read_errors(text: str) -> list[LastError]:
+    lines = [(dict(_LABEL.findall(labels)), value) for labels, value in _XID.findall(text)]
+    return [
+        LastError(
+            namespace=said.get("namespace", ""),
+            pod=said.get("pod", ""),
+            device=said.get("UUID", ""),
+            model=said.get("modelName", ""),
+            code=round(float(value)),
+        )
+        for said, value in lines
+    ]
 
 
 def read_usage(metrics: Manifest) -> tuple[float, float]:

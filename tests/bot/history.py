@@ -50,6 +50,7 @@ def of_exporters(hour: float) -> Iterator[Sample]:
                     labels |= {"GPU_I_ID": slice_, "GPU_I_PROFILE": day.SLICE}
                 if node != "n2":  # its profiling module does not load
                     yield "DCGM_FI_PROF_GR_ENGINE_ACTIVE", labels, share
+                yield "DCGM_FI_DEV_XID_ERRORS", labels, day.xid(gpu, hour)
                 if not slice_:
                     yield "DCGM_FI_DEV_GPU_UTIL", labels, 100 * share
 

@@ -55,6 +55,7 @@ class DayCluster:
             labels += f',Hostname="{node}",container="main",namespace="{namespace}",pod="{pod}"'
             lines += [f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {100 * share:g}"] * (not slice_)
             lines += [f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {share:.6f}"] * (node != "n2")
+            lines += [f"DCGM_FI_DEV_XID_ERRORS{{{labels}}} {day.xid(gpu, self.hour)}"]
             lines += [f"DCGM_FI_DEV_FB_USED{{{labels}}} 71234"]
         return lines
 
@@ -216,6 +217,14 @@ async def test_nodes_have_what_is_free_lost_and_closed(watched: Watched) -> None
     model = f"{day.MODELS['n3']} MIG {day.SLICE}"
     assert slices == NodeUse(node="n3", model=model, physical=4, allocatable=3, allocated=1)
     assert [(node.free, node.lost) for node in nodes] == [(6, 0), (2, 0), (2, 1), (0, 0)]
+
+
+async def test_a_gpu_with_an_error_says_which_and_who_held_it(watched: Watched) -> None:
+    watched.skip(13.5)
+    xids = await (await watched.until(13.6)).xids()
+    broken = [xid for xid in xids if xid.code]
+    assert {(xid.device, xid.node, xid.code) for xid in broken} == {("G30", "n3", 79)}
+    assert "slices" in {xid.pod for xid in broken}  # besides, there is a slice that nobody holds
 
 
 async def test_an_hour_looked_at_in_part_says_how_much(watched: Watched) -> None:

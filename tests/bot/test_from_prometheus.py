@@ -256,6 +256,14 @@ async def test_nodes_have_what_is_free_lost_and_closed(source_at) -> None:
     assert [(each.free, each.lost) for each in night] == [(6, 0), (2, 0), (2, 1), (0, 0)]
 
 
+async def test_a_gpu_with_an_error_says_which_and_who_held_it(source_at) -> None:
+    assert not any(xid.code for xid in await source_at(12.9).xids())
+    xids = await source_at(13.5).xids()
+    broken = [xid for xid in xids if xid.code]
+    assert {(xid.device, xid.node, xid.code) for xid in broken} == {("G30", "n3", 79)}
+    assert "slices" in {xid.pod for xid in broken}  # besides, there is a slice that nobody holds
+
+
 async def test_the_time_between_scrapes_is_measured(source_at) -> None:
     source = source_at(24)
     await source.pods(HALF_HOUR)

@@ -6,9 +6,11 @@ import pytest
 
 from k8s.gpus import (
     Holder,
+    LastError,
     Reading,
     amount,
     is_exporter,
+    read_errors,
     read_exporter,
     read_holder,
     read_node,
@@ -36,6 +38,18 @@ def test_an_exporters_text_is_one_reading_per_gpu_and_slice() -> None:
         Reading(namespace="sweeps", pod="t-1-x", device="GPU-4dc0", model=model, share=0.903412),
         Reading(namespace="", pod="", device="GPU-5ed1", model=model, share=0.0),
         Reading(namespace="vision", pod="nb-0", device="GPU-6fe2/1", model=f"{model} MIG 3g.40gb", share=0.0),
+    ]
+
+
+def test_the_last_error_of_a_gpu_is_its_xid() -> None:
+    text = (
+        'DCGM_FI_DEV_XID_ERRORS{UUID="GPU-4dc0",modelName="A100",err_code="79",namespace="a",pod="b"} 79\n'
+        'DCGM_FI_DEV_XID_ERRORS{gpu="1",UUID="GPU-5ed1",modelName="A100",namespace="",pod=""} 0\n'
+    )
+    assert read_errors(TEXT) == []
+    assert read_errors(text) == [
+        LastError(namespace="a", pod="b", device="GPU-4dc0", model="A100", code=79),
+        LastError(namespace="", pod="", device="GPU-5ed1", model="A100", code=0),
     ]
 
 

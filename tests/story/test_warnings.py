@@ -13,7 +13,7 @@ from bot.slack import Busy
 from bot.store import Store
 from bot.teams import Team
 from bot.told import ITEM, Told
-from bot.usage import NodeUse, Unmeasured
+from bot.usage import NodeUse, Unmeasured, Xid
 from bot.watching import Watching
 from k8s.cluster import ApiError
 from local.kubernetes import store as kubernetes
@@ -49,13 +49,16 @@ class FakeSlack:
 
 class FakeSource:
     def __init__(self, *pods) -> None:
-        self.now, self.over = pods, []
+        self.now, self.over, self.errors = pods, [], ()
 
     async def pods(self, over):
         self.over.append(over / timedelta(minutes=1))
         if self.now is None:
             raise Unmeasured("nobody looked")
         return self.now
+
+    async def xids(self):
+        return self.errors
 
     async def nodes(self):
         return (NODE,) if self.now is not None else ()
@@ -79,7 +82,7 @@ class Ward:
             results=None,
             queue=Queue(redis),
             settings=SETTINGS,
-            config=replace(CONFIG, teams=teams),
+            config=replace(CONFIG, teams=teams, admin_channel="CADMINS"),
             now=lambda: self.now,
         )
         self.watching = Watching(outside, self.source, Mortal(Told(redis), self.clock))
@@ -254,6 +257,16 @@ async def test_pods_of_no_sweep_are_told_to_their_team_where_it_has_a_channel(re
     assert ward.slack.whispers == [
         (STRANGER, "Only their owner, somebody of team vision or an administrator may keep these GPUs.")
     ]
+
+
+async def test_an_error_of_a_gpu_is_told_to_the_administrators_once(redis):
+    ward = Ward(redis)
+    ward.source.errors = (Xid(device="GPU-1", node="n1", code=79),)
+    for _ in range(3):
+        await ward.turn()
+    [(channel, thread, message)] = ward.slack.posted.values()
+    assert (channel, thread) == ("CADMINS", "")
+    assert "Xid 79, fallen off the bus" in message.text
 
 
 async def test_one_busy_channel_does_not_hold_up_the_others(redis):
