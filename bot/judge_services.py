@@ -9,7 +9,15 @@ from bot.findings import Finding, broken, ok, warning
 from bot.hints import listed
 
 # What the app in deploy/slack asks for.
-SCOPES = ("chat:write", "commands", "files:write")
+SCOPES = (
+    "app_mentions:read",
+    "chat:write",
+    "commands",
+    "files:write",
+    "im:write",
+    "users:read",
+    "users:read.email",
+)
 OLDEST_REDIS = (6, 2)
 APPS = "at https://api.slack.com/apps, your app"
 # Asked instead of /health, which is always well.

@@ -57,8 +57,8 @@ def test_the_scopes_are_those_that_the_app_asks_for(mode):
 @pytest.mark.parametrize(
     ("finding", "level", "said", "mend"),
     [
-        (judge_services.scopes("commands,chat:write,files:write,im:write"), "ok", "files:write", ""),
-        (judge_services.scopes("commands"), "broken", "lacks chat:write", "Reinstall"),
+        (judge_services.scopes(",".join([*judge_services.SCOPES, "x"])), "ok", "files:write", ""),
+        (judge_services.scopes("commands"), "broken", "and users:read.email", "Reinstall"),
         (judge_services.redis_version({"redis_version": "6.2.7"}), "ok", "Redis 6.2.7", ""),
         (
             judge_services.redis_version({"redis_version": "7.2.4", "valkey_version": "9.1.2"}),

@@ -120,15 +120,27 @@ def test_the_rules_refuse_what_slack_refuses(change, path):
 @pytest.mark.parametrize("mode", FILES)
 def test_it_asks_for_no_more_than_is_used_and_says_why(mode):
     scopes = manifest(mode)["oauth_config"]["scopes"]
-    assert scopes == {"bot": ["commands", "chat:write", "files:write"]}
+    speak, know = (
+        ["chat:write", "files:write", "im:write", "app_mentions:read"],
+        ["users:read", "users:read.email"],
+    )
+    assert scopes == {"bot": ["commands", *speak, *know]}
+    assert not [scope for scope in scopes["bot"] if scope.endswith(":history")]  # it reads nobody's messages
     reasons = re.findall(r"^ +- ([a-z_.:]+) +# to \w+", FILES[mode].read_text(), re.MULTILINE)
-    assert reasons == scopes["bot"]
+    events = manifest(mode)["settings"]["event_subscriptions"]["bot_events"]
+    assert events == ["app_home_opened", "app_mention"]
+    assert reasons == [*scopes["bot"], *events]
 
 
 def test_the_modes_differ_only_in_who_calls_whom():
     socket, http = manifest("socket"), manifest("http")
     (address,) = {command.pop("url") for command in http["features"]["slash_commands"]}
-    assert address == http["settings"]["interactivity"].pop("request_url")
+    for settings, key in (
+        ("interactivity", "request_url"),
+        ("interactivity", "message_menu_options_url"),
+        ("event_subscriptions", "request_url"),
+    ):
+        assert address == http["settings"][settings].pop(key)
     assert address.startswith("https://")
     assert address.endswith("/slack/events")
     assert (socket["settings"].pop("socket_mode_enabled"), http["settings"].pop("socket_mode_enabled")) == (
