@@ -6,7 +6,9 @@ from bot.document import Node
 from bot.models import Watch
 
 KEYS = tuple(each.name for each in fields(Watch))
-LONGEST = 24 * 60  # minutes; nobody remembers more than a day
+LEAST = 0.1
+MOST = {"idle_minutes": 120, "low_percent": 100}  # of longer windows not every sample is kept
+A_DAY = 24 * 60
 
 
 def read_watch(node: Node | None) -> dict[str, float]:
@@ -16,7 +18,7 @@ def read_watch(node: Node | None) -> dict[str, float]:
 
 
 def _number(key: str, node: Node) -> float:
-    number, most = float(node.number()), 100 if key.endswith("percent") else LONGEST
-    if not 0 <= number <= most:
-        node.wrong(f"must be from 0 (never) to {most}")
+    number, most = float(node.number()), MOST.get(key, A_DAY)
+    if number and not LEAST <= number <= most:
+        node.wrong(f"must be 0 (never), or from {LEAST} to {most}")
     return number

@@ -47,7 +47,9 @@ def _on(door: Door, asks: Asks) -> Handler:
 
 
 def _cancel(value: str, who: dict[str, Any]) -> list[tuple[str, Ask]]:
+    """Answered in the thread, where a response_url does not lead."""
     sweep, *trials = value.split()
+    who = who | {"response_url": "", "in_thread": True}
     return [(sweep, Ask(act=Act.KILL, trial=trial, **who)) for trial in trials]
 
 
