@@ -13,7 +13,7 @@ from bot.blocks import Block, View, button, context, modal, section
 from bot.hints import counted
 from bot.messages import PHASES, Message, flags, short, summary
 from bot.models import Deed, Goal, SearchSpace, SweepRecord
-from bot.mrkdwn import block, code, plain
+from bot.mrkdwn import block, code, quoted
 from k8s.katib import Trial, TrialState
 
 END = "end_trial"  # the button's action_id
@@ -48,7 +48,7 @@ def _line(sweep: SweepRecord) -> str:
         parts.append(f"{sweep.progress.finished} of {counted(sweep.plan.space.max_trials, 'trial')}")
     if sweep.progress.best:
         parts.append(f"best {sweep.progress.best.value:.6g}")
-    who = plain(sweep.asker.user_name or sweep.asker.user)
+    who = quoted(sweep.asker.user_name or sweep.asker.user, 80)
     return " · ".join([*parts, f"{who} in <#{sweep.asker.channel}>"])
 
 
@@ -61,9 +61,11 @@ def status(sweep: SweepRecord) -> str:
 
 
 def _deed(deed: Deed) -> str:
-    about = f" ({plain(deed.about[:80])})" if deed.about else ""
+    about = f" ({quoted(deed.about, 80)})" if deed.about else ""
     refused = " and was refused" if deed.refused else ""
-    return f"• {_moment(deed.at)} {plain(deed.name or deed.user)} wanted to {deed.act} it{about}{refused}"
+    return (
+        f"• {_moment(deed.at)} {quoted(deed.name or deed.user, 80)} wanted to {deed.act} it{about}{refused}"
+    )
 
 
 def _moment(at: datetime) -> str:
@@ -156,7 +158,7 @@ def _trial(sweep: SweepRecord, trial: Trial, runs: bool) -> Block:
     short_name = trial.name.removeprefix(f"{sweep.id}-")
     ending = trial.name in sweep.to_kill
     state = "is being ended" if ending else "runs" if runs else "waits for GPUs"
-    text = f"*{plain(short_name)}* {state}\n{flags(trial.parameters)}"
+    text = f"*{quoted(short_name)}* {state}\n{flags(trial.parameters)}"
     if ending:
         return section(text)
     confirm = {

@@ -7,17 +7,22 @@ View = dict[str, Any]
 
 
 def section(text: str, accessory: Block | None = None) -> Block:
-    block: Block = {"type": "section", "text": {"type": "mrkdwn", "text": text[:3000]}}
+    block: Block = {"type": "section", "text": _mrkdwn(text[:3000])}
     return block | ({"accessory": accessory} if accessory else {})
 
 
 def fields(*pairs: tuple[str, str]) -> Block:
-    shown = [{"type": "mrkdwn", "text": f"*{name}*\n{value}"[:2000]} for name, value in pairs]
+    shown = [_mrkdwn(f"*{name}*\n{value}"[:2000]) for name, value in pairs]
     return {"type": "section", "fields": shown}
 
 
 def context(text: str) -> Block:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text[:3000]}]}
+    return {"type": "context", "elements": [_mrkdwn(text[:3000])]}
+
+
+def _mrkdwn(text: str) -> Block:
+    """Verbatim: else Slack makes links of addresses and of channels' names in what somebody wrote."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def header(text: str) -> Block:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bot.blocks import actions, button, plain_text, section
+from bot.blocks import actions, button, context, plain_text, section
 from bot.hints import counted
 from bot.models import Event, EventKind, Health, Mood, Notify, Phase, Progress, Result, Role, SweepRecord
-from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, plain
+from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, plain, quoted
 from bot.planning import command_line
 
 # The buttons' action_ids
@@ -62,7 +62,7 @@ def parent(sweep: SweepRecord, links: Links) -> Message:
     """The living message: always the present state, whatever happened before."""
     blocks: list[dict[str, Any]] = [section(summary(sweep))]
     if below := _below(sweep, links):
-        blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": below}]})
+        blocks.append(context(below))
     blocks.append(actions(*_buttons(sweep)))
     phase = PHASES[sweep.phase][1]
     return Message(text=f"{sweep.id}: {phase}{_why(sweep)}", blocks=tuple(blocks))
@@ -76,22 +76,22 @@ def summary(sweep: SweepRecord) -> str:
 def _who(sweep: SweepRecord, user: str) -> str:
     """The owner is mentioned where a sweep fails or ends, and nowhere else."""
     owner = sweep.asker
-    return f"*{plain(owner.user_name)}*" if user == owner.user and owner.user_name else mention(user)
+    return f"*{quoted(owner.user_name, 80)}*" if user == owner.user and owner.user_name else mention(user)
 
 
 def _why(sweep: SweepRecord) -> str:
     if sweep.cancelled_by:
         return f" by {_who(sweep, sweep.cancelled_by)}"
-    return f": {plain(sweep.reason)}" if sweep.reason else ""
+    return f": {quoted(sweep.reason)}" if sweep.reason else ""
 
 
 def _what(sweep: SweepRecord) -> str:
     request, plan = sweep.request, sweep.plan
     did = "searched" if sweep.phase.final else "searches"
-    who = f"{_who(sweep, sweep.asker.user)} {did} {code(request.space)} on {code(request.branch)}"
+    who = f"{_who(sweep, sweep.asker.user)} {did} {code(request.space, 100)} on {code(request.branch, 200)}"
     if plan is None:
         return who
-    subject = plain(plan.subject[:80])
+    subject = quoted(plan.subject, 80)
     return f"{who} at {code(plan.commit[:8])} “{subject}” · {counted(plan.gpus, 'GPU')} per trial"
 
 
@@ -316,11 +316,11 @@ def _stopping(sweep: SweepRecord, _: Event) -> str:
 
 
 def _succeeded(sweep: SweepRecord, happened: Event) -> str:
-    return f":tada: Finished: {plain(happened.text)}. {_best_command(sweep, happened.result)}"
+    return f":tada: Finished: {quoted(happened.text)}. {_best_command(sweep, happened.result)}"
 
 
 def _failed(sweep: SweepRecord, happened: Event) -> str:
-    return f":x: This sweep failed: {plain(happened.text)}. {_best_command(sweep, happened.result)}"
+    return f":x: This sweep failed: {quoted(happened.text)}. {_best_command(sweep, happened.result)}"
 
 
 def _cancelled(sweep: SweepRecord, happened: Event) -> str:
@@ -352,16 +352,18 @@ def _said_as_is(_: SweepRecord, happened: Event) -> str:
 
 def health(sweep: SweepRecord, state: Health) -> Message:
     """The one message about the first trials; it is edited as their state changes."""
-    text = _health_text(sweep, state)
+    words, lines = _health_words(sweep, state), block(_end(state.detail))
+    if state.mood is Mood.RECOVERED:
+        lines = ""
+    text = f"{words}\n{lines}".strip()
     hopeless = state.mood in {Mood.FAILED, Mood.TROUBLED} and sweep.phase in {Phase.PROVING, Phase.RUNNING}
     if not hopeless or sweep.cancelled_by:
         return Message(text=text)
-    words, fence, lines = text.partition("```")
-    parts = [section(part) for part in (words, fence + lines) if part]
+    parts = [section(part) for part in (words, lines) if part]
     return Message(text=text, blocks=(*parts, actions(cancel_button(sweep.id))))
 
 
-def _health_text(sweep: SweepRecord, state: Health) -> str:
+def _health_words(sweep: SweepRecord, state: Health) -> str:
     why = plain(state.text)
     if state.mood is Mood.RECOVERED:
         trial = f"{code(state.trial)} is well" if state.trial else "all is well"
@@ -373,7 +375,7 @@ def _health_text(sweep: SweepRecord, state: Health) -> str:
     lines += [f"The trial's parameters: {flags(state.parameters)}"] if state.parameters else []
     lines += [f"{counted(state.more, 'more trial')} failed the same way."] if state.more else []
     lines += ["Its last lines:"] if state.mood is Mood.FAILED and state.detail else []
-    return "\n".join([*lines, block(_end(state.detail))]).strip()
+    return "\n".join(lines)
 
 
 def _end(text: str) -> str:
@@ -384,7 +386,7 @@ def _end(text: str) -> str:
 
 
 def _health(sweep: SweepRecord, _: Event) -> str:
-    return _health_text(sweep, sweep.health) if sweep.health else ""
+    return health(sweep, sweep.health).text if sweep.health else ""
 
 
 EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {

@@ -1,5 +1,10 @@
 """Slack's mrkdwn: what people and machines wrote is shown as written and can't ping anybody."""
 
+import re
+
+# Turn the direction of what comes after them.
+BIDI = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
+LOOKALIKES = str.maketrans({"*": "∗", "`": "ˋ", "~": "∼", "_": "ˍ"})
 CODE_LIMIT = 2500  # characters; a message's text is cut by Slack at 4,000
 
 
@@ -8,9 +13,20 @@ def plain(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def code(text: str) -> str:
-    """A word in `code`; a backtick in it would end the code early."""
-    return f"`{plain(text).replace('`', 'ˋ')}`" if text else ""
+def quoted(text: str, most: int = 300) -> str:
+    """What somebody wrote, within a sentence: in one line, and nothing in it is formatting."""
+    line = " ".join(BIDI.sub("", text).split())
+    return plain(clipped(line, most).translate(LOOKALIKES))
+
+
+def clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def code(text: str, most: int = 600) -> str:
+    """A word in `code`; a backtick in it, or the end of the line, would end the code early."""
+    line = " ".join(clipped(BIDI.sub("", text), most).splitlines())
+    return f"`{plain(line).replace('`', 'ˋ')}`" if line.strip() else ""
 
 
 def block(text: str) -> str:

@@ -34,6 +34,10 @@ PASSING = {
 }
 
 
+# No links of addresses that somebody wrote; chat.update would even look for names of channels and people.
+AS_WRITTEN = "none"
+# The words alone are taken all the same.
+UNDRAWABLE = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
 # The app was installed without files:write, or the workspace wants no files.
 NO_FILES = {"missing_scope", "file_uploads_disabled", "file_upload_size_restricted"}
 
@@ -139,7 +143,7 @@ class Slack:
         await self._in_turn("edits", ts, EDITS)
         try:
             await self._web.chat_update(
-                channel=channel, ts=ts, text=message.text, blocks=list(message.blocks)
+                channel=channel, ts=ts, parse=AS_WRITTEN, text=message.text, blocks=list(message.blocks)
             )
         except SlackApiError as error:
             if error.response["error"] not in NOT_EDITABLE | NOT_THERE:
@@ -210,9 +214,12 @@ class Slack:
         await self._in_turn(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
         try:
             answer = await self._web.chat_postMessage(
-                channel=channel, unfurl_links=False, unfurl_media=False, **shown, **more
+                channel=channel, parse=AS_WRITTEN, unfurl_links=False, unfurl_media=False, **shown, **more
             )
         except SlackApiError as error:
+            if "blocks" in shown and error.response["error"] in UNDRAWABLE:
+                log.warning("Slack does not draw %s: %s", shown["blocks"], error.response["error"])
+                return await self._post(channel, shown["text"], **more)
             raise await self._meaning(error, _posts(channel)) from error
         return str(answer["ts"])
 

@@ -12,7 +12,7 @@ from bot.config import Config
 from bot.hints import did_you_mean
 from bot.identity import SWEEP_ID
 from bot.models import Act, SweepRecord, UserError
-from bot.mrkdwn import plain
+from bot.mrkdwn import quoted
 from bot.request import unescape
 from bot.teams import team_of
 
@@ -124,4 +124,4 @@ def selected(which: str, user: str, sweeps: Iterable[SweepRecord], config: Confi
             return [s for s in there if team_of(config.teams, "", s.asker.user) == team]
         case "team":
             raise UserError("You are in no team that I know of; an administrator can add you (`teams:`).")
-    raise UserError(f"Write {USES['list']}; {plain(which)} is none of them.")
+    raise UserError(f"Write {USES['list']}; {quoted(which)} is none of them.")
