@@ -1,0 +1,64 @@
+"""A digest and the answers of /gpus as a page shows them; SWEEPBOT_PICTURES=1 takes the pictures anew."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+from redis.asyncio import Redis
+
+from bot.from_exporters import Samples
+from local import busyday
+from tests.browser.conftest import Opened
+from tests.browser.test_pictures import shoot
+from tests.story.lab import PATIENCE, Lab
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def picture(page: Page, name: str) -> None:
+    if os.environ.get("SWEEPBOT_PICTURES"):
+        await shoot(page, name)
+
+
+async def test_a_digest_is_asked_for_and_read_on_a_phone_too(opened: Opened, lab: Lab) -> None:
+    await busyday.write(lab.here.env["REDIS_URL"])
+    page = await opened("ada", height=1180)
+    await page.get_by_role("textbox").first.fill("/gpus digest")
+    await page.keyboard.press("Enter")
+    message = page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text="GPU day")
+    chart = message.get_by_role("img", name="Chart of all GPUs")
+    await expect(chart).to_have_js_property("naturalWidth", 1200)
+    await expect(message).to_contain_text("90 of 247 allocated GPU-hours idle (36 %), $191.")
+    await expect(message.get_by_role("row")).to_have_count(4)
+    await message.get_by_role("button", name="replies").click()
+    replies = page.get_by_role("log", name="Replies")
+    await expect(replies).to_contain_text("grace: 59 GPU-h, 86 % used")
+    await picture(page, "digest")
+    phone = await opened("ada", width=400, height=800)
+    await phone.get_by_role("img", name="Chart of all GPUs").scroll_into_view_if_needed()
+    wide = await phone.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 400
+    await picture(phone, "chart")
+
+
+async def test_gpus_answers_in_private(opened: Opened, lab: Lab, wait_until: Any) -> None:
+    await lab.sweep("branch=main gpus=1 space=held")
+    async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
+
+        async def seen() -> bool:
+            lately = await Samples(redis).since(datetime.now(UTC) - timedelta(seconds=10))
+            return bool(lately and lately[-1].looks)
+
+        await wait_until(seen, "a trial holds GPUs", seconds=PATIENCE)
+    page = await opened("ada", height=900)
+    await page.get_by_role("button", name="vision").click()
+    for words in ("free", "now", "bill"):
+        await page.get_by_role("textbox").first.fill(f"/gpus {words}")
+        await page.keyboard.press("Enter")
+    messages = page.get_by_role("log", name="Messages")
+    await expect(messages).to_contain_text("GPUs are free")
+    await expect(messages).to_contain_text("held")
+    await expect(messages).to_contain_text("By sweep")
+    await picture(page, "gpus")
