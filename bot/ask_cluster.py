@@ -62,6 +62,17 @@ async def _gpu_nodes(cluster: Cluster, _namespace: str) -> list[Finding]:
     return judge.gpu_nodes(await cluster.list("Node", ""))
 
 
+async def _exporters(cluster: Cluster, _namespace: str) -> list[Finding]:
+    """What tells how busy GPUs are; a second role lets the bot see it."""
+    try:
+        pods, nodes = await cluster.list("Pod", ""), await cluster.list("Node", "")
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return [warning("GPU use", "unknown: not allowed to look", "kubectl apply -k deploy/usage")]
+    return judge.exporters(pods, nodes)
+
+
 async def _storage_class(cluster: Cluster, _namespace: str) -> list[Finding]:
     return [judge.storage_class(await cluster.list("StorageClass", ""))]
 
@@ -115,6 +126,7 @@ CHECKS: dict[str, Callable[[Cluster, str], Awaitable[list[Finding]]]] = {
     "Katib webhooks": _katib_webhooks,
     "GPU device plugin": _device_plugins,
     "GPU nodes": _gpu_nodes,
+    "GPU use": _exporters,
     "kubelet logs": _kubelets,
     "default StorageClass": _storage_class,
 }

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,8 +25,10 @@ from bot.config import Config
 from bot.findings import Finding, broken, ok, warning
 from bot.git import Git, GitUnavailable, logins
 from bot.models import UserError
+from bot.prometheus import Prometheus
 from bot.redis import connect
 from bot.settings import Settings
+from bot.usage import Unmeasured
 from k8s.registry import Registry, RegistryError
 
 TIMES = 5  # a name is asked: failing now and then is a known fault of cluster DNS
@@ -169,6 +172,23 @@ def _web() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SHORT), trust_env=True)
 
 
+async def _prometheus(one: Installation) -> list[Finding]:
+    """Where one is set: does it have the series that figures are made of?"""
+    if not (url := one.settings.prometheus_url):
+        return []
+    token = one.settings.prometheus_token
+    prometheus = Prometheus(url, token.get_secret_value() if token else "")
+    try:
+        now = datetime.now(UTC)
+        rows = {name: await prometheus.ask(query, now) for name, query in judge.SERIES.items()}
+    except Unmeasured as why:
+        return [broken("Prometheus", str(why), f"curl -i {url}/-/ready; is PROMETHEUS_URL right?")]
+    finally:
+        await prometheus.close()
+    counts = {name: round(sum(row.value for row in found)) for name, found in rows.items()}
+    return [judge.prometheus(url, counts)]
+
+
 async def _dns(one: Installation) -> list[Finding]:
     s = one.settings
     urls = [s.slack_api_url, s.redis_url, f"https://{s.registry_api}", f"https://{s.registry_push}"]
@@ -222,5 +242,6 @@ CHECKS: dict[str, Callable[[Installation], Awaitable[list[Finding]]]] = {
     "registry": _registry,
     "git": _git,
     "MLflow": _mlflow,
+    "Prometheus": _prometheus,
     "DNS": _dns,
 }

@@ -192,7 +192,9 @@ class Digests:
         waiting = [one for one in active if one and _waits(one)]
         idle = [await self._outside.store.get(one.sweep) for one in found.offenders if one.sweep]
         told = [one for one in (*idle, *waiting) if one]
-        mine = tuple(pod for pod in pods if found.about.team in ("", pod.team))
+        hour_ago = self._outside.now() - HOUR  # what is younger has not shown yet what it needs
+        old = [pod for pod in pods if pod.started and pod.started <= hour_ago]
+        mine = tuple(pod for pod in old if found.about.team in ("", pod.team))
         people = {one.owner for one in found.offenders} | {pod.owner for pod in mine}
         people |= {row.name for row in found.people[:PEOPLE]}
         return Present(

@@ -12,7 +12,7 @@ from bot.known import Snapshot
 from bot.models import UserError
 from bot.mrkdwn import code, mention, plain
 from bot.teams import Team
-from bot.usage import BUSY, HOUR, NodeUse, PodUse
+from bot.usage import BUSY, HALF_HOUR, HOUR, NodeUse, PodUse
 
 FRESH = timedelta(seconds=60)  # what is younger need not be measured again
 LONGEST = 2900  # characters
@@ -85,7 +85,11 @@ def _ago(age: timedelta) -> str:
         return "just now"
     if seconds < 120:
         return f"{seconds} s ago"
-    return f"{seconds // 60} min ago" if seconds < 7200 else f"{hours(seconds / 3600)} h ago"
+    return f"{_span(age)} ago"
+
+
+def _span(time: timedelta) -> str:
+    return f"{time // timedelta(minutes=1)} min" if time < 2 * HOUR else f"{hours(time / HOUR)} h"
 
 
 def _free(known: Snapshot, _: str) -> Iterator[str]:
@@ -118,7 +122,7 @@ def _mine(known: Snapshot, user: str) -> Iterator[str]:
     mine = [pod for pod in known.pods if pod.owner == user]
     held = sum(pod.allocated for pod in mine)
     yield f"*You hold {counted(held, 'GPU')}.*" if mine else "You hold no GPUs."
-    for pod in _idle_first(mine):
+    for pod in _idle_first(mine, known.at):
         yield _pod(pod, known.at)
 
 
@@ -131,7 +135,7 @@ def _team(known: Snapshot, _: str) -> Iterator[str]:
     for team, pods in sorted(groups.items(), key=lambda each: -_held(each[1])):
         people = {mention(pod.owner) for pod in pods if pod.owner}
         who = f" ({listed(sorted(people))})" if people else ""
-        yield f"• *{plain(team) or 'no team'}*: {_held_and_idle(pods)}{who}"
+        yield f"• *{plain(team) or 'no team'}*: {_held_and_idle(pods, known.at)}{who}"
 
 
 def _nodes(known: Snapshot, _: str) -> Iterator[str]:
@@ -147,28 +151,33 @@ def _nodes(known: Snapshot, _: str) -> Iterator[str]:
 
 
 def _now(known: Snapshot, _: str) -> Iterator[str]:
-    yield f"*{_held_and_idle(known.pods)}.*" if known.pods else "Nobody holds any GPU."
-    for pod in _idle_first(known.pods):
+    yield f"*{_held_and_idle(known.pods, known.at)}.*" if known.pods else "Nobody holds any GPU."
+    for pod in _idle_first(known.pods, known.at):
         yield _pod(pod, known.at, who=True)
 
 
-def _idle_first(pods: Iterable[PodUse]) -> list[PodUse]:
-    return sorted(pods, key=lambda pod: (-_idle(pod), -pod.allocated, pod.namespace, pod.pod))
+def _idle_first(pods: Iterable[PodUse], at: datetime) -> list[PodUse]:
+    return sorted(pods, key=lambda pod: (-_idle(pod, at), -pod.allocated, pod.namespace, pod.pod))
 
 
 def _held(pods: Iterable[PodUse]) -> int:
     return sum(pod.allocated for pod in pods)
 
 
-def _idle(pod: PodUse) -> int:
-    """GPUs that are known to have done nothing in the last half hour."""
+def _idle(pod: PodUse, at: datetime) -> int:
+    """GPUs that are known to have done nothing in the last half hour, which the pod has run."""
+    if pod.started is None or at - pod.started < HALF_HOUR:
+        return 0
     return sum(gpu.peak is not None and gpu.peak < BUSY for gpu in pod.gpus)
 
 
-def _held_and_idle(pods: Iterable[PodUse]) -> str:
+def _held_and_idle(pods: Iterable[PodUse], at: datetime) -> str:
     known = list(pods)
     unknown = sum(pod.allocated - sum(gpu.peak is not None for gpu in pod.gpus) for pod in known)
-    parts = [f"{counted(_held(known), 'GPU')} held", f"{sum(map(_idle, known))} idle for half an hour"]
+    parts = [
+        f"{counted(_held(known), 'GPU')} held",
+        f"{sum(_idle(pod, at) for pod in known)} idle for half an hour",
+    ]
     return ", ".join([*parts, *([f"{unknown} unknown"] if unknown > 0 else [])])
 
 
@@ -176,17 +185,17 @@ def _pod(pod: PodUse, at: datetime, *, who: bool = False) -> str:
     name = code(pod.trial or pod.pod) + (
         f" of {code(pod.sweep)}" if pod.sweep else f" in {code(pod.namespace)}"
     )
-    since = f", for {hours((at - pod.started) / HOUR)} h" if pod.started else ", not running yet"
+    since = f", for {_span(at - pod.started)}" if pod.started else ", not running yet"
     owner = f" ({mention(pod.owner)})" if who and pod.owner else ""
-    return f"• {name}{owner}: {counted(pod.allocated, 'GPU')} on {code(pod.node)}{since}, {_doing(pod)}"
+    return f"• {name}{owner}: {counted(pod.allocated, 'GPU')} on {code(pod.node)}{since}, {_doing(pod, at)}"
 
 
-def _doing(pod: PodUse) -> str:
+def _doing(pod: PodUse, at: datetime) -> str:
     means = [gpu.mean for gpu in pod.gpus if gpu.mean is not None]
-    if len(means) < pod.allocated and not means:
+    if not means:
         return "not measured"
     busy = f"{100 * sum(means) / len(means):.0f} % busy"
-    idle = _idle(pod)
+    idle = _idle(pod, at)
     if idle and idle == pod.allocated:
         return ":zzz: idle"
     return f"{busy}, :zzz: {idle} of {pod.allocated} idle" if idle else busy

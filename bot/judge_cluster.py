@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bot.findings import Finding, Level, broken, ok, warning
-from bot.hints import listed
+from bot.hints import counted, listed
+from k8s.gpus import is_exporter
 from k8s.objects import GPU, Manifest, true_conditions
 
 CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))
@@ -143,6 +144,19 @@ def gpu_nodes(nodes: Iterable[Manifest]) -> list[Finding]:
         return [replace(trouble, level=Level.BROKEN) for trouble in troubles]
     total = sum(_gpus(node, "allocatable") for node in found)
     return troubles or [ok("GPU nodes", f"{total} GPUs on {len(found)} nodes")]
+
+
+def exporters(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> list[Finding]:
+    """Is there a dcgm-exporter on every node with GPUs?"""
+    there = {pod["spec"].get("nodeName") for pod in pods if is_exporter(pod)}
+    wanted = [node["metadata"]["name"] for node in nodes if has_usable_gpus(node)]
+    if not wanted:
+        return []  # the check of nodes tells
+    mend = "kubectl get pods -A -o wide | grep dcgm-exporter; it comes with NVIDIA's GPU operator"
+    if missing := [name for name in wanted if name not in there]:
+        what = f"no dcgm-exporter runs on {listed(missing)}: what GPUs do there is not known"
+        return [warning("GPU use", what, mend)]
+    return [ok("GPU use", f"dcgm-exporter on {counted(len(wanted), 'node')}")]
 
 
 def has_usable_gpus(node: Manifest) -> bool:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from bot.findings import Finding, broken, ok, warning
 from bot.hints import listed
+from bot.promql import ENGINE, GPUS, UTIL
 
 # What the app in deploy/slack asks for.
 SCOPES = (
@@ -20,6 +21,11 @@ SCOPES = (
 )
 OLDEST_REDIS = (6, 2)
 APPS = "at https://api.slack.com/apps, your app"
+# What GPU use is made of, where Prometheus is asked.
+SERIES = {
+    "dcgm-exporter": f"count({ENGINE} or {UTIL})",
+    "kube-state-metrics": f"count(kube_node_status_allocatable{{{GPUS}}})",
+}
 # Asked instead of /health, which is always well.
 EXPERIMENTS = "/api/2.0/mlflow/experiments/search?max_results=1"
 
@@ -72,6 +78,14 @@ def mlflow(url: str, said: str) -> Finding:
     if "Host header" in said:
         mend = f"start it with --allowed-hosts {urlsplit(url).netloc}, and the name that browsers use"
     return broken("MLflow", f"{url}: {said}", mend)
+
+
+def prometheus(url: str, counts: Mapping[str, int]) -> Finding:
+    """`counts`: series, by who exports them."""
+    if missing := [name for name, count in counts.items() if not count]:
+        mend = f"open {url}/targets: are {listed(missing)} there, and up?"
+        return broken("Prometheus", f"has no series of {listed(missing)}: GPU use stays unknown", mend)
+    return ok("Prometheus", ", ".join(f"{count} series of {name}" for name, count in counts.items()))
 
 
 def dns(answered: Mapping[str, int], asked: int) -> list[Finding]:

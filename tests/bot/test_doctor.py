@@ -22,6 +22,7 @@ from bot.models import Act, Ask
 from bot.settings import Settings
 from bot.slack import NotInChannel
 from bot.store import Store as Records
+from k8s.gpus import is_exporter
 from local import githost, installed, registry, slack
 from local.kubernetes import api
 from local.kubernetes.kinds import refusal
@@ -274,6 +275,15 @@ async def kubelet_behind_a_firewall(here):
     here.server.logs = logs
 
 
+async def an_exporter_is_missing(here):
+    [pod] = [p for p in here.store.list("Pod") if is_exporter(p) and p["spec"]["nodeName"] == "gpu-2"]
+    here.store.delete("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], grace=0)
+
+
+async def prometheus_down(here):
+    here.settings["prometheus_url"] = "http://127.0.0.1:9"
+
+
 FAULTS = [
     (slack_token, "Slack token", "broken", "invalid_auth", "SLACK_BOT_TOKEN"),
     (slack_app_token, "Slack app token", "broken", "invalid_auth", "SLACK_APP_TOKEN"),
@@ -293,6 +303,8 @@ FAULTS = [
     (a_plugin_pod_is_missing, "GPU device plugin", "broken", "1/2", "describe daemonset"),
     (a_gpu_fell_out, "GPU nodes", "warning", "1 of 2 GPUs fell out of gpu-2", "nvidia-smi"),
     (a_node_is_gone, "GPU nodes", "warning", "gpu-2 is not ready", "kubectl describe node gpu-2"),
+    (an_exporter_is_missing, "GPU use", "warning", "no dcgm-exporter runs on gpu-2", "dcgm-exporter"),
+    (prometheus_down, "Prometheus", "broken", "does not answer", "PROMETHEUS_URL"),
     (two_default_classes, "default StorageClass", "warning", "local-path and nfs", "kubectl patch"),
     (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, as the bot asks)", "curl"),
     (registry_over_https, "registry", "broken", "over http, not https", "IMAGE_REGISTRY_PLAIN_HTTP=true"),
@@ -338,8 +350,8 @@ async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_call
     found = await here.examined()
     assert {f.found for f in found} == {"unknown: not allowed to look"}
     assert {f.level for f in found} == {"warning"}
-    assert {f.mend for f in found} == {"kubectl apply -k deploy/doctor"}
-    assert len(found) == 8
+    assert {f.mend for f in found} == {"kubectl apply -k deploy/doctor", "kubectl apply -k deploy/usage"}
+    assert len(found) == 9
 
 
 async def test_a_log_that_may_not_be_read_is_unknown_not_broken(here):
@@ -387,6 +399,6 @@ async def test_a_visit_answers_everybody_who_asked_once(here):
     )
     await doctor.visit(outside)
     await doctor.visit(outside)
-    counts = "*This installation:* 0 broken, 0 warnings, 21 ok"
+    counts = "*This installation:* 0 broken, 0 warnings, 22 ok"
     assert slack_.heard == [("U1", counts, "url-U1"), ("U3", counts, "url-U3")]
     assert await records.asks(doctor.ITEM) == []

@@ -98,7 +98,7 @@ _Measured 40 s ago._""",
     "now": """\
 *7 GPUs held, 2 idle for half an hour, 4 unknown.*
 • `lr-brave-otter-x7` of `lr-brave-otter` (<@U1ADA>): 2 GPUs on `n1`, for 3 h, 45 % busy, :zzz: 1 of 2 idle
-• `notebook-0` in `speech`: 1 GPU on `n2`, for 1 h, :zzz: idle
+• `notebook-0` in `speech`: 1 GPU on `n2`, for 59 min, :zzz: idle
 • `pulling-0` in `speech`: 4 GPUs on `n2`, not running yet, not measured
 _Measured 40 s ago._""",
 }
@@ -169,3 +169,10 @@ def test_the_file_of_a_bill_adds_up() -> None:
 )
 def test_months(said: str, begin: str, end: str) -> None:
     assert [f"{each:%Y-%m-%d}" for each in month(Wish(view="bill", month=said), NOW)] == [begin, end]
+
+
+def test_a_pod_of_some_minutes_is_not_called_idle() -> None:
+    young = replace(NOTEBOOK, started=NOW - timedelta(minutes=5))
+    said = answer("now", replace(KNOWN, pods=(young,)), "U1ADA", NOW)
+    assert "*1 GPU held, 0 idle for half an hour.*" in said
+    assert "1 GPU on `n2`, for 4 min, 0 % busy" in said

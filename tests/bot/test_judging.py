@@ -255,3 +255,14 @@ def test_a_name_that_resolves_now_and_then_is_a_warning_with_counts():
         ("broken", "gone was resolved 0 times of 5"),
     ]
     assert judge_services.dns({"good": 5}, 5)[0].level is Level.OK
+
+
+def test_a_prometheus_without_series_is_no_help():
+    finding = judge_services.prometheus("http://prometheus", {"dcgm-exporter": 0, "kube-state-metrics": 4})
+    assert (finding.level, finding.found) == (
+        Level.BROKEN,
+        "has no series of dcgm-exporter: GPU use stays unknown",
+    )
+    assert judge_services.prometheus("http://prometheus", {"dcgm-exporter": 8}).found == (
+        "8 series of dcgm-exporter"
+    )
