@@ -34,7 +34,7 @@ MENDS = {
 CRITERIA = {
     Kind.LOW: "Measured: the share of time in which a GPU's engine works.",
     Kind.STUCK: "Measured: above 95% of the GPU's engine time, and when the container last wrote a line.",
-    Kind.IDLE: f"Measured: no sample above {BUSY:.0%} of its engine's time; memory in use does not count.",
+    Kind.IDLE: f"Measured: no sample above {BUSY:.0%} of a GPU's engine time; memory in use does not count.",
 }
 NOTHING_ENDS = "Nothing is ended unless one of you says so."
 

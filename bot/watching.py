@@ -26,7 +26,7 @@ from bot.told import ITEM, Told
 from bot.usage import Source, Unmeasured
 from bot.warning import measures, warning
 from k8s.cluster import ApiError
-from k8s.objects import ref_of
+from k8s.objects import Manifest, ref_of
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Watching:
         """When to go on with what Slack would not hear yet."""
         now, asks = self.outside.now(), await self.outside.store.asks(ITEM)
         namespace = self.outside.settings.k8s_namespace
-        keeps = keeping.read(await self.outside.cluster.get(keeping.ref(namespace)))
+        keeps = self._kept(await self.outside.cluster.get(keeping.ref(namespace)))
         told = await self.told.all()
         try:
             told = follow(told, await self._look(now), keeps, now)
@@ -65,6 +65,13 @@ class Watching:
             except Busy as busy:  # with one channel; others need not wait
                 pause = timedelta(seconds=busy.seconds)
         return pause
+
+    def _kept(self, manifest: Manifest | None) -> dict[str, Keep]:
+        try:
+            return keeping.read(manifest)
+        except (KeyError, ValueError) as error:  # somebody has edited it
+            log.warning("what is to be kept can't be read: %s", error)
+            return {}
 
     # Look
 

@@ -44,7 +44,7 @@ def test_an_idle_trial() -> None:
         ":wrench: Is it stuck, does it wait for data, or does it compute on the CPU?"
     )
     assert message.blocks[1]["elements"][0]["text"] == (
-        "Measured: no sample above 1% of its engine's time; memory in use does not count. "
+        "Measured: no sample above 1% of a GPU's engine time; memory in use does not count. "
         "Nothing is ended unless one of you says so."
     )
     assert list(buttons(message)) == [CANCEL, KEEP_4, KEEP_24, MEASURES]

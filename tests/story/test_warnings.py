@@ -204,6 +204,16 @@ async def test_while_nothing_is_measured_nobody_is_warned_and_everybody_is_heard
     assert "keeps them until" in ward.texts()[0]
 
 
+async def test_what_can_t_be_read_any_more_is_passed_over(ward):
+    await ward.redis.hset("usage:main:told", "old", '{"kind": "idle"}')
+    keeps = {"metadata": {"name": "sweepbot-keeps", "namespace": "sweeps"}, "data": {"keeps": "[]"}}
+    ward.kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", **keeps})
+    await ward.turn()
+    await ward.click(Act.KEEP, hours=4)
+    await ward.turn(1)
+    assert "keeps them until" in ward.texts()[0]
+
+
 async def test_a_sweep_may_have_its_own_times(redis):
     ward = Ward(redis, a_pod(QUIET, age=15))
     space = replace(PLAN.space, watch={"idle_minutes": 10})
