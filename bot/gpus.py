@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 
 from bot.amounts import hours
 from bot.hints import counted, did_you_mean, listed
-from bot.known import Snapshot
 from bot.models import UserError
 from bot.mrkdwn import code, mention, plain
 from bot.teams import Team
-from bot.usage import BUSY, HALF_HOUR, HOUR, NodeUse, PodUse
+from bot.usage import BUSY, HALF_HOUR, HOUR, NodeUse, PodUse, Snapshot
 
 FRESH = timedelta(seconds=60)  # what is younger need not be measured again
 LONGEST = 2900  # characters

@@ -14,16 +14,9 @@ from typing import Any
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
-from bot.usage import NodeUse, PodUse
+from bot.usage import Snapshot
 
 ITEM = "gpus: now"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    at: datetime
-    nodes: tuple[NodeUse, ...]
-    pods: tuple[PodUse, ...]  # with the half hour before
 
 
 @dataclass(frozen=True, kw_only=True)

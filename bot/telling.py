@@ -11,12 +11,12 @@ from bot.bill import bill, bill_file, month
 from bot.digests import Appointments, appointed
 from bot.gpus import VIEWS, Wish, answer, read_wish
 from bot.hours import Hours
-from bot.known import Known, Question, Snapshot
+from bot.known import Known, Question
 from bot.models import UserError
 from bot.mrkdwn import link, plain
 from bot.outside import Outside
 from bot.slack import NotInChannel, NotTaken
-from bot.usage import HALF_HOUR, Source, Unmeasured
+from bot.usage import HALF_HOUR, Snapshot, Source, Unmeasured
 
 log = logging.getLogger(__name__)
 

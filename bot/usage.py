@@ -87,6 +87,13 @@ class Xid:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    at: datetime
+    nodes: tuple[NodeUse, ...]
+    pods: tuple[PodUse, ...]  # with the half hour before
+
+
+@dataclass(frozen=True, kw_only=True)
 class HourUse:
     """One pod's GPU-hours in one hour.
 

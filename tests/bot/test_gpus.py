@@ -7,10 +7,9 @@ import pytest
 
 from bot.bill import bill, bill_file, month
 from bot.gpus import HELP, VIEWS, Wish, answer, read_wish
-from bot.known import Snapshot
 from bot.models import UserError
 from bot.teams import Price, Team
-from bot.usage import HOUR, Gpu, NodeUse, PodUse
+from bot.usage import HOUR, Gpu, NodeUse, PodUse, Snapshot
 from tests.bot.busy import lazy
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from bot.gpus import answer
 from bot.home import Seen, home
-from bot.known import Snapshot
 from bot.models import Asker, Phase, Progress
 from bot.teams import Team
-from bot.usage import NodeUse
+from bot.usage import NodeUse, Snapshot
 from local.slack import limits
 from tests.bot.sweeps import CONFIG, NOW, OWNER, STRANGER, a_sweep
 

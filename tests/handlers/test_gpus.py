@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 from bot.appointments import Appointment
 from bot.digests import item
 from bot.hours import Hours
-from bot.known import ITEM, Known, Snapshot
+from bot.known import ITEM, Known
 from bot.queue import Queue
 from bot.telling import Telling
-from bot.usage import NodeUse, PodUse, Unmeasured
+from bot.usage import NodeUse, PodUse, Snapshot, Unmeasured
 from handlers.gpus import on_gpus
 from tests.bot.busy import lazy
 from tests.bot.doors import a_door
