@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from bot.amounts import as_csv, hours, money, percent
 from bot.digest import Sums, grouped
 from bot.gpus import Wish, fitting
-from bot.mrkdwn import code, mention, plain
+from bot.mrkdwn import code, mention, quoted
 from bot.teams import Price
 from bot.usage import HOUR, Hour, HourUse
 
@@ -34,7 +34,7 @@ def bill(wish: Wish, known: Iterable[Hour], prices: tuple[Price, ...], currency:
         return f"Of {begin:%B %Y}{whose} no GPU-hours are known; figures are kept for 40 days."
     lines = []
     for title, key, named in (
-        ("By team", lambda use: use.team, lambda name: plain(name) or "no team"),
+        ("By team", lambda use: use.team, lambda name: quoted(name) or "no team"),
         ("By person", lambda use: use.owner, lambda name: mention(name) if name else "unknown"),
         ("By sweep", lambda use: use.sweep, lambda name: code(name) or "outside of sweeps"),
     ):

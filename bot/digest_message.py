@@ -9,11 +9,12 @@ from datetime import date
 from typing import Any
 
 from bot.amounts import as_csv, hours, money, percent, signed
+from bot.blocks import context, section
 from bot.chart import alt_text
 from bot.digest import WORTH, Figures, Offender, Row, Sums
 from bot.hints import counted, listed
 from bot.messages import Message
-from bot.mrkdwn import code, link, plain
+from bot.mrkdwn import code, link, plain, quoted
 from bot.usage import NodeUse, PodUse
 
 ROWS = 5  # of the table, then "others"
@@ -89,15 +90,15 @@ def message(figures: Figures, now: Present, chart: str = "") -> Message:
     first = headline(figures, now)
     if figures.quiet or not figures.coverage:
         return Message(text=" ".join([plain(first), *_missed(now)]))
-    blocks = [_section(f"*{plain(first)}*"), _context(_sums(figures))]
+    blocks = [section(f"*{plain(first)}*"), context(_sums(figures))]
     if chart:
         alt = alt_text(figures)[:2000]
         blocks.append({"type": "image", "slack_file": {"id": chart}, "alt_text": alt})
     if figures.rows:
         blocks.append(_table(figures, now))
     if figures.offenders:
-        blocks.append(_section(_worst(figures, now)))
-    blocks += [_section(_meanwhile(figures, now)), _context(_footer(figures, now))]
+        blocks.append(section(_worst(figures, now)))
+    blocks += [section(_meanwhile(figures, now)), context(_footer(figures, now))]
     return Message(text=plain(first), blocks=tuple(blocks))
 
 
@@ -162,7 +163,7 @@ def _worst(figures: Figures, now: Present) -> str:
 
 def _offender(one: Offender, now: Present) -> str:
     where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.name[:NAME])
-    who = plain(_person(one.owner, now)) if one.owner else plain(one.team or "owner unknown")
+    who = quoted(_person(one.owner, now)) if one.owner else quoted(one.team or "owner unknown")
     cost = f", {_money(one.sums.wasted, one.sums, now)}" if _priced(one.sums) else ""
     idle = f"{hours(one.sums.idle)} of {hours(one.sums.allocated)} GPU-h idle"
     return f"• {where} ({who}): {counted(one.gpus, 'GPU')}, {idle}{cost}"
@@ -187,7 +188,7 @@ def _blocks(now: Present) -> list[str]:
     largest = max(now.nodes, key=lambda node: node.free, default=None)
     found = []
     if largest and largest.free:
-        model = f" ({plain(largest.model)})" if largest.model else ""
+        model = f" ({quoted(largest.model)})" if largest.model else ""
         found.append(
             f"Largest free block now: {counted(largest.free, 'GPU')} on {code(largest.node)}{model}."
         )
@@ -207,7 +208,7 @@ def _footer(figures: Figures, now: Present) -> str:
     parts = [
         DEFINITIONS,
         f"{window}, {percent(figures.coverage, 1)} of it covered.",
-        f"No price for {plain(listed(unpriced))}." if unpriced and figures.total.cost else "",
+        f"No price for {quoted(listed(unpriced))}." if unpriced and figures.total.cost else "",
         *_missed(now),
         "`/gpus` tells the present.",
     ]
@@ -234,7 +235,7 @@ def _line(row: Row, now: Present) -> str:
     sums = row.sums
     cost = f", {_money(sums.cost, sums, now)}" if _priced(sums) else ""
     used = f"{percent(sums.used, sums.allocated)} used, {hours(sums.idle)} idle"
-    return f"• {plain(_person(row.name, now))}: {hours(sums.allocated)} GPU-h, {used}{cost}"
+    return f"• {quoted(_person(row.name, now))}: {hours(sums.allocated)} GPU-h, {used}{cost}"
 
 
 def too_much(pod: PodUse) -> tuple[bool, bool] | None:
@@ -256,7 +257,7 @@ def _over(pod: PodUse, now: Present) -> str:
         if ram
         else []
     )
-    who = plain(_person(pod.owner, now)) if pod.owner else plain(pod.team or pod.namespace)
+    who = quoted(_person(pod.owner, now)) if pod.owner else quoted(pod.team or pod.namespace)
     return f"• {who}, {code(pod.pod)}: {'; '.join(parts)}"
 
 
@@ -282,11 +283,3 @@ def _fitting(lines: list[str]) -> str:
             return f"{text}… and {left} more lines"
         text, left = f"{text}{line}\n", left - 1
     return text.rstrip("\n")
-
-
-def _section(text: str) -> dict[str, Any]:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": text}}
-
-
-def _context(text: str) -> dict[str, Any]:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text}]}

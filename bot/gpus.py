@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from bot.amounts import hours
 from bot.hints import counted, did_you_mean, listed
 from bot.models import UserError
-from bot.mrkdwn import code, mention, plain
+from bot.mrkdwn import code, mention, quoted
 from bot.teams import Team
 from bot.usage import BUSY, HALF_HOUR, HOUR, NodeUse, PodUse, Snapshot
 
@@ -57,7 +57,7 @@ def read_wish(text: str, teams: tuple[Team, ...]) -> Wish:
     view = SAME.get(said, said)
     if view in (*VIEWS, *OTHERS):
         return Wish(view=view)
-    raise UserError(f"`/gpus` does not know “{said[:60]}”.{did_you_mean(word, [*VIEWS, *OTHERS])}")
+    raise UserError(f"`/gpus` does not know “{quoted(said, 60)}”.{did_you_mean(word, [*VIEWS, *OTHERS])}")
 
 
 def _bill(rest: str, teams: list[str]) -> Wish:
@@ -69,7 +69,7 @@ def _bill(rest: str, teams: list[str]) -> Wish:
             team = word
         else:
             known = f" {did_you_mean(word, teams).strip()}" if teams else ""
-            raise UserError(f"“{word[:60]}” is no team and no month such as 2026-11 or last.{known}")
+            raise UserError(f"“{quoted(word, 60)}” is no team and no month such as 2026-11 or last.{known}")
     return Wish(view="bill", team=team, month=month)
 
 
@@ -104,7 +104,7 @@ def _free(known: Snapshot, _: str) -> Iterator[str]:
         left, largest = sum(node.free for node in nodes), max(nodes, key=lambda node: node.free)
         block = f", the largest block {largest.free} on {code(largest.node)}" if left else ""
         all_ = sum(node.allocatable for node in nodes)
-        yield f"• {plain(model) or 'unknown model'}: {left} of {all_} free{block}"
+        yield f"• {quoted(model) or 'unknown model'}: {left} of {all_} free{block}"
     yield from _broken(known.nodes)
 
 
@@ -134,7 +134,7 @@ def _team(known: Snapshot, _: str) -> Iterator[str]:
     for team, pods in sorted(groups.items(), key=lambda each: -_held(each[1])):
         people = {mention(pod.owner) for pod in pods if pod.owner}
         who = f" ({listed(sorted(people))})" if people else ""
-        yield f"• *{plain(team) or 'no team'}*: {_held_and_idle(pods, known.at)}{who}"
+        yield f"• *{quoted(team) or 'no team'}*: {_held_and_idle(pods, known.at)}{who}"
 
 
 def _nodes(known: Snapshot, _: str) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _nodes(known: Snapshot, _: str) -> Iterator[str]:
         state += ["cordoned"] if node.cordoned else []
         state += [] if node.ready else ["not ready"]
         more = f", :warning: {', '.join(state)}" if state else ""
-        model = f" {plain(node.model)}" if node.model else ""
+        model = f" {quoted(node.model)}" if node.model else ""
         yield f"• {code(node.node)}{model}: {node.free} of {node.allocatable} free{more}"
 
 

@@ -13,7 +13,7 @@ from bot.gpus import VIEWS, Wish, answer, read_wish
 from bot.hours import Hours
 from bot.known import Known, Question
 from bot.models import UserError
-from bot.mrkdwn import link, plain
+from bot.mrkdwn import link, plain, quoted
 from bot.outside import Outside
 from bot.slack import NotInChannel, NotTaken
 from bot.usage import HALF_HOUR, Snapshot, Source, Unmeasured
@@ -34,7 +34,7 @@ class Telling:
             try:
                 fresh = await self._measured()
             except Unmeasured as why:
-                trouble = f"GPU use is not known at the moment: {plain(str(why))}"
+                trouble = f"GPU use is not known at the moment: {quoted(str(why))}"
         later = [each for each in asked if trouble and self._outside.now() - each.at < PATIENCE]
         for question in asked:
             if question not in later:

@@ -12,7 +12,6 @@ from bot.access import may_examine
 from bot.gpus import FRESH, HELP, Wish, answer, read_wish
 from bot.known import ITEM, Question
 from bot.models import UserError
-from bot.mrkdwn import plain
 from handlers.door import PATIENCE, UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
         async with asyncio.timeout(PATIENCE):
             return await _known(door, command, wish)
     except UserError as error:
-        return plain(str(error))
+        return str(error)
     except (RedisError, TimeoutError):
         log.exception("a question about GPUs could not be queued")
         return UNREACHABLE

@@ -4,15 +4,18 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from hypothesis import given
 
 from bot.appointments import Appointment
 from bot.chart import alt_text, png
 from bot.digest import WEEK, Figures, figures
 from bot.digest_message import Present, Waiting, details, headline, message, table
+from bot.gpus import VIEWS, answer
 from bot.teams import Price
-from bot.usage import HOUR, NodeUse, PodUse
+from bot.usage import HOUR, NodeUse, PodUse, Snapshot
 from local.slack.limits import complaints, too_long
 from tests.bot.busy import hour, lazy, use
+from tests.bot.test_nothing_breaks_out import NASTY, safe
 
 BERLIN = Appointment(channel="C1", timezone="Europe/Berlin")
 DAY = date(2026, 11, 20)
@@ -179,3 +182,22 @@ def test_the_worst_contents_pass_slacks_limits() -> None:
 def test_a_clock_that_is_half_an_hour_off_still_has_a_day() -> None:
     begin, end = Appointment(channel="C1", timezone="Asia/Kolkata").window(DAY)
     assert (begin, end - begin) == (datetime(2026, 11, 19, 18, 30, tzinfo=UTC), 24 * HOUR)
+
+
+@given(NASTY, NASTY, NASTY)
+def test_nothing_that_people_wrote_breaks_out(name: str, model: str, sweep: str) -> None:
+    begin, _ = BERLIN.window(DAY)
+    lazy_pod = use(begin, "nb", 8, 0, 8, owner="U1", model=model, sweep=sweep)
+    node = replace(NODES[0], model=model)
+    over = PodUse(namespace="a", pod=sweep, node="n", owner="U1", allocated=1, cpu_requested=64, cpu_mean=0)
+    now = Present(names={"U1": name}, nodes=(node,), pods=(over,))
+    found = figures(BERLIN, DAY, [hour(begin, lazy_pod)], (), PRICES)
+    said = message(found, now)
+    assert complaints(list(said.blocks)) == []
+    for block in said.blocks:
+        for part in (block.get("text"), *block.get("elements", ())):
+            assert part is None or safe(part["text"])
+    safe(details(found, now))
+    known = Snapshot(at=begin, nodes=(node,), pods=(replace(over, trial=name, sweep=sweep, owner=""),))
+    for view in VIEWS:
+        safe(answer(view, known, "U1", begin))
