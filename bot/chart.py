@@ -4,8 +4,6 @@ import asyncio
 from io import BytesIO
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from bot.digest import Figures
 
 # Okabe and Ito's colours, different in lightness, too; hatched is what is not known or broken.
@@ -22,7 +20,7 @@ VISIBLE = 0.05  # GPUs
 
 
 async def png(figures: Figures) -> bytes:
-    """In a thread: drawing takes a processor half a second."""
+    """In a thread: drawing takes a processor half a second, and the first time three."""
     return await asyncio.to_thread(_drawn, figures)
 
 
@@ -33,6 +31,8 @@ def alt_text(figures: Figures) -> str:
 
 
 def _drawn(figures: Figures) -> bytes:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - 40 MB, and most processes never draw
+
     figure = Figure(figsize=INCHES, dpi=DOTS, layout="constrained")
     axes = figure.add_subplot()
     below = [0.0] * len(figures.steps)
