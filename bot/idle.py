@@ -29,6 +29,7 @@ class Kind(StrEnum):
     LOW = "low"
     STUCK = "stuck"  # at work all the time, and nothing comes of it
     FINE = "fine"
+    MAYBE_LOW = "maybe low"  # at work of late; of the last two hours too little is known
     UNKNOWN = "unknown"
     OVER = "over"  # nobody holds them any more
 
@@ -125,7 +126,7 @@ def _low(held: Holding | None, age: timedelta, watch: Watch) -> Kind:
     if held is None or age < LOW_WINDOW or age / timedelta(hours=1) * held.allocated < LOW_HOURS:
         return Kind.FINE
     if held.mean is None:
-        return Kind.UNKNOWN
+        return Kind.MAYBE_LOW
     return Kind.LOW if held.mean < watch.low_percent / 100 and held.p95 < LOW_MOST else Kind.FINE
 
 

@@ -112,10 +112,10 @@ def kept(key: str, keeps: Mapping[str, Keep], now: datetime) -> Keep | None:
 def _later(case: Case, found: Found | None, kind: Kind, now: datetime) -> Case:
     if found is None:
         return _ended(case, Kind.OVER, kind, now)
-    if found.kind is Kind.UNKNOWN:
+    if found.kind is Kind.UNKNOWN or (found.kind is Kind.MAYBE_LOW and kind is Kind.LOW):
         return case
     if found.kind is not kind:
-        return _ended(case, found.kind, kind, now)
+        return _ended(case, found.kind if found.kind.wrong else Kind.FINE, kind, now)
     # That it was over for a while means that its time starts anew.
     return _case(found, now, case.since if case.now is kind else None)
 

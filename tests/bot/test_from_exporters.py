@@ -8,13 +8,15 @@ import pytest
 from redis.asyncio import Redis
 
 from bot.from_exporters import Looking, Samples, ScrapeSource
+from bot.idle import LOW_WINDOW, Kind, holdings, judge
+from bot.models import Watch
 from bot.owners import Owners
 from bot.teams import Team
 from bot.usage import HOUR, NodeUse, Unmeasured
 from k8s.cluster import ApiError, Unreachable
 from k8s.objects import timestamp
 from tests.bot import day
-from tests.bot.truth import assert_digest
+from tests.bot.truth import WARNED, assert_digest
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
@@ -208,6 +210,19 @@ async def test_a_pod_with_all_that_is_known_of_it(watched: Watched) -> None:
     assert (half.ram_requested, half.ram_peak) == (2**35, 12 * 2**30)
     assert pods["pulling"].started is None
     assert pods["gap"].team == "speech"
+
+
+@pytest.mark.parametrize(("hour", "warned"), WARNED.items())
+async def test_who_is_warned(watched: Watched, hour: float, warned: dict[str, Kind]) -> None:
+    watched.skip(max(0, hour - 3))
+    source, now = await watched.until(hour), START + hour * HOUR
+    held, long = [holdings(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
+    kinds = {key: judge(each, long[key], Watch(), now) for key, each in held.items()}
+    seen = {key: kind for key, kind in kinds.items() if kind is not Kind.FINE}
+    # Who began before anybody looked may have worked then: it is idle, and not never used.
+    if hour > 9:
+        warned = {key: Kind.IDLE if kind is Kind.UNUSED else kind for key, kind in warned.items()}
+    assert seen == warned
 
 
 async def test_nodes_have_what_is_free_lost_and_closed(watched: Watched) -> None:

@@ -17,13 +17,15 @@ import pytest
 from redis.asyncio import Redis
 
 from bot.from_prometheus import PrometheusSource
+from bot.idle import LOW_WINDOW, Kind, holdings, judge
+from bot.models import Watch
 from bot.owners import Owners, Whose
 from bot.prometheus import Prometheus
 from bot.teams import Team
 from bot.usage import HOUR, Gpu, NodeUse, PodUse, Unmeasured
 from tests.bot import day
 from tests.bot.history import openmetrics
-from tests.bot.truth import assert_digest
+from tests.bot.truth import WARNED, assert_digest
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
@@ -273,3 +275,12 @@ async def test_the_time_between_scrapes_is_measured(source_at) -> None:
 async def test_a_refusal_is_told(prometheus: Prometheus) -> None:
     with pytest.raises(Unmeasured, match=r"Prometheus answers 400: .*parse error"):
         await prometheus.ask("sum(", START)
+
+
+@pytest.mark.parametrize(("hour", "warned"), WARNED.items())
+async def test_who_is_warned(source_at, hour: float, warned: dict[str, Kind]) -> None:
+    """Nobody for bursts, a gap of the exporter, a restart, a pod that lingers; and nobody too late."""
+    source, now = source_at(hour), START + hour * HOUR
+    held, long = [holdings(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
+    kinds = {key: judge(each, long[key], Watch(), now) for key, each in held.items()}
+    assert {key: kind for key, kind in kinds.items() if kind is not Kind.FINE} == warned

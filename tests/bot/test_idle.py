@@ -82,7 +82,7 @@ def test_unknown_is_never_idle(pod: PodUse) -> None:
         ((0.6, 0.16, 0.4), 300, Kind.FINE),
         ((0.9, 0.1, 0.8), 300, Kind.FINE),  # work in bursts
         ((0.6, 0.1, 0.4), 230, Kind.FINE),  # not yet four GPU-hours
-        ((0.6, None, None), 300, Kind.UNKNOWN),
+        ((0.6, None, None), 300, Kind.MAYBE_LOW),
     ],
 )
 def test_little_use_is_told_of_large_jobs_only(gpu: Any, age: float, kind: Kind) -> None:

@@ -59,6 +59,13 @@ def test_what_is_not_known_changes_nothing() -> None:
     assert after((), 0, Kind.UNKNOWN) == ()
 
 
+def test_a_gap_in_two_hours_hides_low_use_and_not_that_it_works_again() -> None:
+    low, idle = after((), 0, Kind.LOW), after((), 0, Kind.IDLE)
+    assert after(low, 90, Kind.MAYBE_LOW) == low
+    assert states(after(idle, 90, Kind.MAYBE_LOW)) == [(Kind.IDLE, [Kind.FINE])]
+    assert after((), 0, Kind.MAYBE_LOW) == ()
+
+
 def test_idle_once_more_is_the_same_notice_and_a_new_time() -> None:
     told = after(after(after((), 0, Kind.IDLE), 10, Kind.FINE), 100, Kind.IDLE)
     assert states(told) == [(Kind.IDLE, [Kind.IDLE])]

@@ -7,9 +7,24 @@ import pytest
 
 from bot.appointments import Appointment
 from bot.digest import figures
+from bot.idle import Kind
 from bot.teams import Price
 from bot.usage import Hour, HourCapacity, HourUse
 from tests.bot import day
+
+# By hour of the day: who is to be warned of idle GPUs, and of whom nothing is known.
+WARNED: dict[float, dict[str, Kind]] = {
+    3.1: {},
+    3.7: {"b/gap": Kind.UNKNOWN, "b/bursts": Kind.UNKNOWN},
+    5.2: {"b/gap": Kind.MAYBE_LOW, "b/bursts": Kind.MAYBE_LOW},
+    6.45: {},
+    6.6: {"a/lazy": Kind.UNUSED},
+    12.1: {"a/lazy": Kind.UNUSED, "c/slices": Kind.PARTIAL},
+    18.2: {"c/slices": Kind.PARTIAL},
+    20.5: {"a/half": Kind.UNKNOWN},
+    21.0: {"a/half": Kind.PARTIAL},
+    23.95: {"a/half": Kind.PARTIAL, "c/pulling": Kind.UNKNOWN},
+}
 
 PRICES = (Price(model="NVIDIA H100", hourly=2.5), Price(model="NVIDIA A100", hourly=1.5))
 
