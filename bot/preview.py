@@ -37,7 +37,7 @@ def _name(request: SweepRequest) -> str:
 
 def _facts(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
     space, peak = plan.space, plan.space.parallel * plan.gpus
-    image = f"a ready one, {code(space.image)}" if space.image else plan.recipe
+    image = f"a ready one, {code(space.image)}" if space.image else plain(plan.recipe)
     return [
         ("Trials", f"{counted(space.max_trials, 'trial')}{_of_all(space)}, {space.algorithm}"),
         ("GPUs at the peak", f"{peak}: {counted(space.parallel, 'trial')} with {plan.gpus} each"),

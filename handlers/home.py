@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.exceptions import RedisError
-from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext
+from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -20,41 +20,49 @@ from handlers.views import open_form
 log = logging.getLogger(__name__)
 
 Body = dict[str, Any]
+Show = Callable[[AsyncWebClient, str], Awaitable[None]]
 
 
 def add_home(app: AsyncApp, door: Door) -> None:
-    app.event("app_home_opened")(_on_opened(door))
+    show = _show(door)
+    app.event("app_home_opened")(_on_opened(door, show))
     app.action(NEW)(_on_new(door))
-    app.action(REFRESH)(_on_refresh(door))
+    app.action(REFRESH)(_on_refresh(show))
     app.action(OPEN)(_on_link)
 
 
-def _on_opened(door: Door) -> Callable[..., Awaitable[None]]:
-    async def opened(event: Body, client: AsyncWebClient, context: AsyncBoltContext) -> None:
+def _on_opened(door: Door, show: Show) -> Callable[..., Awaitable[None]]:
+    async def opened(event: Body, client: AsyncWebClient) -> None:
         with contextlib.suppress(RedisError):
             await door.desk.meet(event["user"])
         if event.get("tab") == "home":
-            await _show(door, client, context, event["user"])
+            await show(client, event["user"])
 
     return opened
 
 
-def _on_refresh(door: Door) -> Callable[..., Awaitable[None]]:
-    async def refresh(ack: AsyncAck, body: Body, client: AsyncWebClient, context: AsyncBoltContext) -> None:
+def _on_refresh(show: Show) -> Callable[..., Awaitable[None]]:
+    async def refresh(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
         await ack()
-        await _show(door, client, context, body["user"]["id"])
+        await show(client, body["user"]["id"])
 
     return refresh
 
 
-async def _show(door: Door, client: AsyncWebClient, context: AsyncBoltContext, user: str) -> None:
-    site = context.authorize_result.url if context.authorize_result else ""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            view = home(user, await _seen(door, user, site or ""), door.config)
-        await client.views_publish(user_id=user, view=view)
-    except (RedisError, TimeoutError, SlackApiError) as error:
-        log.warning("a home tab can't be shown: %s", error)
+def _show(door: Door) -> Show:
+    site = ""  # the address of this Slack, asked for once
+
+    async def show(client: AsyncWebClient, user: str) -> None:
+        nonlocal site
+        try:
+            async with asyncio.timeout(PATIENCE):
+                site = site or (await client.auth_test())["url"]
+                view = home(user, await _seen(door, user, site), door.config)
+            await client.views_publish(user_id=user, view=view)
+        except (RedisError, TimeoutError, SlackApiError) as error:
+            log.warning("a home tab can't be shown: %s", error)
+
+    return show
 
 
 async def _seen(door: Door, user: str, site: str) -> Seen:

@@ -1,6 +1,7 @@
 """The page where a person works: a few static files, and one web socket for what happens and what is done."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,10 @@ class Page:
         return socket
 
     async def _do(self, person: str, wish: Json, news: asyncio.Queue[Json]) -> None:
+        with contextlib.suppress(LookupError):  # what they touched has just been replaced
+            await self._done(person, wish, news)
+
+    async def _done(self, person: str, wish: Json, news: asyncio.Queue[Json]) -> None:
         if wish["do"] == "say":
             self.people.say(person, wish["channel"], wish["text"], wish.get("thread_ts"))
         elif wish["do"] == "command":

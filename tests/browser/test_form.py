@@ -56,6 +56,7 @@ async def test_a_mistake_git_finds_is_in_the_form_again(opened: Opened) -> None:
     await form.get_by_role("button", name="Preview").click()
     await expect(form).to_contain_text("Did you mean main?")
     await form.get_by_role("button", name="Write a space here").click()
+    await expect(form.locator("textarea")).to_be_visible()
     await form.get_by_label("Space").fill("objective: {metric: loss, goal: smallest}")
     await form.get_by_role("button", name="Preview").click()
     await expect(form).to_contain_text(
@@ -63,6 +64,34 @@ async def test_a_mistake_git_finds_is_in_the_form_again(opened: Opened) -> None:
     )
     await form.get_by_role("button", name="Cancel").click()
     await expect(form).to_be_hidden()
+
+
+async def test_home_shows_what_goes_on_and_starts_and_cancels(opened: Opened, lab: Lab) -> None:
+    page = await opened("ada")
+    await page.get_by_role("button", name="Sweepbot’s home").click()
+    home = page.get_by_label("Home")
+    await home.get_by_role("button", name="New sweep").click()
+    await expect(page.locator("#modal")).to_contain_text("Branch or tag")
+    await page.keyboard.press("Escape")
+    sweep = await lab.sweep("branch=main gpus=1 space=held")
+    await sweep.shows("running")
+    await tab_to(page, home.get_by_role("button", name="Look again"))
+    await page.keyboard.press("Enter")
+    await expect(home).to_contain_text(f"{sweep.id} · Searching")
+    await expect(home.get_by_role("link", name="Thread")).to_be_visible()
+    await home.get_by_role("button", name="Cancel sweep").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel sweep").click()
+    await sweep.says("GPUs free")
+    await home.get_by_role("button", name="Look again").click()
+    await expect(home).to_contain_text(f"{sweep.id} · Cancelled")
+
+
+async def test_a_new_person_is_greeted_in_a_conversation_of_its_own(opened: Opened) -> None:
+    page = await opened("linus")
+    await page.get_by_role("textbox", name="Message").fill("/sweep help")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("button", name="@ Sweepbot").click()
+    await expect(messages(page, "Hello Linus Pauling!")).to_contain_text("You are in team speech.")
 
 
 async def ask(page: Page, text: str) -> Locator:
