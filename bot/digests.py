@@ -107,11 +107,11 @@ class Digests:
         state, version = await self._kept(channel)
         if state and (state.day > day or (state.day == day and state.done)):
             return None
+        known = await self._appointments()
         if state is None or state.day < day:
-            state = State(day=day, missed=_missed(state, day))
-        return await self._post(
-            appointed(await self._appointments(), channel), _Kept(channel, state, version)
-        )
+            daily = any(each.channel == channel for each in known)  # else it was only asked for
+            state = State(day=day, missed=_missed(state, day) if daily else ())
+        return await self._post(appointed(known, channel), _Kept(channel, state, version))
 
     async def _post(self, about: Appointment, kept: _Kept) -> timedelta | None:
         found = await self._figures(about, kept.state.day)

@@ -181,6 +181,16 @@ async def test_days_without_a_digest_are_told_in_the_next(redis: Redis) -> None:
     assert len(here.slack.posts) == 2
 
 
+async def test_a_channel_that_only_asks_now_and_then_has_missed_nothing(redis: Redis) -> None:
+    here = Place(redis, appointments=())
+    later = DAY + timedelta(days=5)
+    await here.measured(DAY, later)
+    await here.turns(item("C1", DAY))
+    await here.turns(item("C1", later))
+    assert len(here.slack.posts) == 2
+    assert "No digest" not in str(here.slack.posts)
+
+
 async def test_a_lost_redis_repeats_nothing(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
