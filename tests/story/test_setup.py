@@ -1,15 +1,17 @@
 """/sweep setup and the greeting, through Bolt's real dispatch, into the cluster's ConfigMap and back."""
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
-from bot.setup import Person, Place
-from bot.setups import NAME, SetupDesk
+from bot.setup import Person, Place, Setup
+from bot.setups import ASKS, NAME, Said, SetupDesk, Setups
 from bot.teams import Team
 from k8s.objects import Ref
 from tests.bot.sweeps import CONFIG, REPOSITORY
 from tests.story.desk import ADA, a_desk
+from tests.story.life import Clock, Died, Mortal
 
 VISION = "C01VISION00"
 HOUSE = replace(
@@ -102,3 +104,24 @@ async def test_nobody_is_greeted_before_it_is_known_who_was(redis):
         await desk.slack.command("grace", "sweeps", "/sweep", "help")
         await desk.turns()
         assert desk.slack.workspace.channels.keys() == {"C01SWEEPS00", VISION, "C01RANDOM00"}
+
+
+@pytest.mark.parametrize("dies_at", range(1, 14))
+async def test_a_worker_that_dies_at_any_call_greets_twice_at_most_and_writes_once(redis, dies_at):
+    async with a_desk(redis, HOUSE) as desk:
+        clock = Clock(dies_at)
+        mortal = replace(
+            desk.outside,
+            cluster=Mortal(desk.outside.cluster, clock),
+            slack=Mortal(desk.outside.slack, clock),
+        )
+        place = Place(repo="vision", hour=7)
+        await desk.door.desk.say(Said(user=ADA, channel=VISION, place=place))
+        for _ in range(3):
+            with contextlib.suppress(Died):
+                await Setups(mortal, redis).turn("setup: U01GRACEHOP")
+        greetings = desk.slack.messages("D01GRACEHOP")
+        assert 1 <= len(greetings) <= 2
+        await desk.setups.look()
+        assert desk.setups.setup == Setup(places={VISION: place}, people={"U01GRACEHOP": Person(team="see")})
+        assert await redis.lrange(ASKS, 0, -1) == []
