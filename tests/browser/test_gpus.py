@@ -1,6 +1,7 @@
 """A digest and the answers of /gpus as a page shows them; SWEEPBOT_PICTURES=1 takes the pictures anew."""
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
 from bot.from_exporters import Samples
+from bot.samples import Sample
 from local import busyday
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import shoot
@@ -22,7 +24,21 @@ async def picture(page: Page, name: str) -> None:
         await shoot(page, name)
 
 
-async def test_a_digest_is_asked_for_and_read_on_a_phone_too(opened: Opened, lab: Lab) -> None:
+async def seen(lab: Lab, wait_until: Any, fact: Callable[[Sample], bool]) -> None:
+    """Until a worker has looked at the GPUs and this was so."""
+    async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
+
+        async def looked() -> bool:
+            lately = await Samples(redis).since(datetime.now(UTC) - timedelta(seconds=10))
+            return bool(lately) and fact(lately[-1])
+
+        await wait_until(looked, "a worker has seen it", seconds=PATIENCE)
+
+
+async def test_a_digest_is_asked_for_and_read_on_a_phone_too(
+    opened: Opened, lab: Lab, wait_until: Any
+) -> None:
+    await seen(lab, wait_until, lambda sample: bool(sample.nodes))
     await busyday.write(lab.here.env["REDIS_URL"])
     page = await opened("ada", height=1180)
     await page.get_by_role("textbox").first.fill("/gpus digest")
@@ -45,13 +61,7 @@ async def test_a_digest_is_asked_for_and_read_on_a_phone_too(opened: Opened, lab
 
 async def test_gpus_answers_in_private(opened: Opened, lab: Lab, wait_until: Any) -> None:
     await lab.sweep("branch=main gpus=1 space=held")
-    async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
-
-        async def seen() -> bool:
-            lately = await Samples(redis).since(datetime.now(UTC) - timedelta(seconds=10))
-            return bool(lately and lately[-1].looks)
-
-        await wait_until(seen, "a trial holds GPUs", seconds=PATIENCE)
+    await seen(lab, wait_until, lambda sample: bool(sample.looks))
     page = await opened("ada", height=900)
     await page.get_by_role("button", name="vision").click()
     for words in ("free", "now", "bill"):
