@@ -59,11 +59,13 @@ def _one_more(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
 def failed_alike(sweep: SweepRecord) -> tuple[Event, ...]:
     """At the end: how many failed as others did, as far as no message counts them."""
     counted = sweep.health.key if sweep.health and sweep.health.lasting else ""
-    return tuple(
+    alike = [
         Event(kind=EventKind.ALIKE, trial=first, more=more)
         for key, (first, more) in sweep.alike.items()
         if more and key != counted
-    )
+    ]
+    rest = sweep.progress.failed - sum(1 + more for _, more in sweep.alike.values())
+    return (*alike, *([Event(kind=EventKind.ALIKE, more=rest)] if rest > 0 else []))
 
 
 def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:

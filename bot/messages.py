@@ -272,7 +272,10 @@ def _first_failed(_: SweepRecord, happened: Event) -> str:
 
 
 def _alike(_: SweepRecord, happened: Event) -> str:
-    return f":warning: {counted(happened.more, 'more trial')} failed the same way as {code(happened.trial)}."
+    more = counted(happened.more, "more trial")
+    if not happened.trial:
+        return f":warning: {more} failed that I did not look into; `logs` and the trial's name show why."
+    return f":warning: {more} failed the same way as {code(happened.trial)}."
 
 
 def _trial_killed(sweep: SweepRecord, happened: Event) -> str:

@@ -213,14 +213,20 @@ class Slack:
         shown = _content(message)
         await self._in_turn(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
         try:
-            answer = await self._web.chat_postMessage(
-                channel=channel, parse=AS_WRITTEN, unfurl_links=False, unfurl_media=False, **shown, **more
-            )
+            return await self._posted(channel, shown | more)
         except SlackApiError as error:
-            if "blocks" in shown and error.response["error"] in UNDRAWABLE:
-                log.warning("Slack does not draw %s: %s", shown["blocks"], error.response["error"])
-                return await self._post(channel, shown["text"], **more)
+            if "blocks" not in shown or error.response["error"] not in UNDRAWABLE:
+                raise await self._meaning(error, _posts(channel)) from error
+            log.warning("Slack does not draw %s: %s", shown["blocks"], error.response["error"])
+        try:
+            return await self._posted(channel, {"text": shown["text"]} | more)
+        except SlackApiError as error:
             raise await self._meaning(error, _posts(channel)) from error
+
+    async def _posted(self, channel: str, content: dict[str, Any]) -> str:
+        answer = await self._web.chat_postMessage(
+            channel=channel, parse=AS_WRITTEN, unfurl_links=False, unfurl_media=False, **content
+        )
         return str(answer["ts"])
 
     async def _in_turn(self, line: str, who: str, rate: Rate) -> None:

@@ -362,8 +362,8 @@ class Life:
 
     def told(self) -> list[str]:
         """Without what lies on the way (a pod that runs, a better result): that depends on when one looks."""
-        passing = (":chart", ":seedling")
-        return [_steady(text) for text in self.slack.said if not text.startswith(passing)]
+        passing = r":chart|:seedling|:warning: \d+ more trial"
+        return [_steady(text) for text in self.slack.said if not re.match(passing, text)]
 
     def gpus_held(self) -> list[str]:
         return [
