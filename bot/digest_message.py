@@ -1,4 +1,4 @@
-"""What a digest says: one message for the channel, and the details in its thread. Pure.
+"""What a digest says to its channel, in one message. Pure.
 
 Nobody is mentioned: people are named as they call themselves, and their phones stay silent.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from bot.amounts import as_csv, hours, money, percent, signed
+from bot.amounts import hours, money, percent, signed
 from bot.blocks import context, section
 from bot.chart import alt_text
 from bot.digest import WORTH, Figures, Offender, Row, Sums
@@ -18,17 +18,14 @@ from bot.mrkdwn import code, link, plain, quoted
 from bot.usage import NodeUse, PodUse
 
 ROWS = 5  # of the table, then "others"
-PEOPLE = 30  # of the thread; the file has all
 LONGEST = 2900  # characters of a section; Slack takes 3,000
 NAME = 60  # characters of a name that somebody chose
+WHOLE = 0.95  # of a day measured; below, its headline tells
 DAYS = 7  # days that are told to have got no digest
-GIB = 2**30
 DEFINITIONS = (
     "Idle: whole half hours without work. Used: each moment by the share a GPU was busy. "
     "Unknown: nobody measured."
 )
-LARGE_CPU, LARGE_RAM = 4.0, 32 * GIB  # requests below which nobody is told
-LITTLE_CPU, LITTLE_RAM = 0.1, 0.35  # of the request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +54,7 @@ def headline(figures: Figures, now: Present) -> str:
     """Plain text, as notifications show it."""
     total, day = figures.total, f"{figures.day:%a} {figures.day.day} {figures.day:%b}"
     of = f" of {figures.about.team}" if figures.about.team else ""
+    of += f" ({percent(figures.coverage, 1)} measured)" if 0 < figures.coverage < WHOLE else ""
     if not figures.coverage:
         return f"GPU day {day}{of}: unknown, nobody measured it.{_free_now(now)}"
     if not total.allocated and figures.quiet:
@@ -65,7 +63,7 @@ def headline(figures: Figures, now: Present) -> str:
         busy = f"{hours(total.allocated)} GPU-hours held, {percent(total.used, total.allocated)} used"
         return f"GPU day {day}{of}: {busy}, nothing to report.{_free_now(now)}"
     idle = f"{hours(total.idle)} of {hours(total.allocated)} allocated GPU-hours idle"
-    cost = f", {_money(total.wasted, total, now)}" if total.idle and _priced(total) else ""
+    cost = f", {cost_of(total.wasted, total, now)}" if total.idle and priced(total) else ""
     return f"GPU day {day}{of}: {idle} ({percent(total.idle, total.allocated)}){cost}.{_free_now(now)}"
 
 
@@ -76,11 +74,11 @@ def _free_now(now: Present) -> str:
     return f" {sum(node.free for node in now.nodes)} of {counted(there, 'GPU')} free now."
 
 
-def _priced(sums: Sums) -> bool:
+def priced(sums: Sums) -> bool:
     return bool(sums.cost) or not sums.unpriced
 
 
-def _money(value: float, sums: Sums, now: Present) -> str:
+def cost_of(value: float, sums: Sums, now: Present) -> str:
     """A floor, where some models have no price."""
     return "at least " * bool(sums.unpriced) + money(value, now.currency)
 
@@ -135,7 +133,7 @@ def _cells(name: str, row: Row, now: Present) -> list[str]:
         hours(sums.allocated),
         percent(sums.used, sums.allocated),
         hours(sums.idle),
-        _money(sums.wasted, sums, now) if _priced(sums) else "no price",
+        cost_of(sums.wasted, sums, now) if priced(sums) else "no price",
         "–" if row.usual is None else signed(sums.idle - row.usual),
     ]
 
@@ -150,21 +148,21 @@ def _together(rows: tuple[Row, ...]) -> Row:
 
 
 def _named(key: str, figures: Figures, now: Present) -> str:
-    return _person(key, now) if figures.about.team else key or "no team"
+    return person(key, now) if figures.about.team else key or "no team"
 
 
-def _person(user: str, now: Present) -> str:
+def person(user: str, now: Present) -> str:
     return (now.names.get(user) or user)[:NAME] if user else "unknown person"
 
 
 def _worst(figures: Figures, now: Present) -> str:
-    return _fitting(["*Most idle*", *(_offender(one, now) for one in figures.offenders)])
+    return fitting(["*Most idle*", *(_offender(one, now) for one in figures.offenders)])
 
 
 def _offender(one: Offender, now: Present) -> str:
     where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.name[:NAME])
-    who = quoted(_person(one.owner, now)) if one.owner else quoted(one.team or "owner unknown")
-    cost = f", {_money(one.sums.wasted, one.sums, now)}" if _priced(one.sums) else ""
+    who = quoted(person(one.owner, now)) if one.owner else quoted(one.team or "owner unknown")
+    cost = f", {cost_of(one.sums.wasted, one.sums, now)}" if priced(one.sums) else ""
     idle = f"{hours(one.sums.idle)} of {hours(one.sums.allocated)} GPU-h idle"
     return f"• {where} ({who}): {counted(one.gpus, 'GPU')}, {idle}{cost}"
 
@@ -179,7 +177,7 @@ def _meanwhile(figures: Figures, now: Present) -> str:
             f":hourglass: Waiting now: {where}, {counted(one.trials, 'trial')}, for {hours(one.hours)} h"
         )
     lines += _blocks(now)
-    return _fitting(lines or ["Nothing waited for GPUs."])
+    return fitting(lines or ["Nothing waited for GPUs."])
 
 
 def _blocks(now: Present) -> list[str]:
@@ -222,60 +220,7 @@ def _missed(now: Present) -> list[str]:
     return [f"No digest could be posted about {days}."]
 
 
-def details(figures: Figures, now: Present) -> str:
-    """For the thread: each person's day, and who asks for far more CPU or RAM than they use."""
-    rows = sorted(figures.people, key=lambda row: -row.sums.allocated)
-    lines = ["*By person*", *(_line(row, now) for row in rows[:PEOPLE])]
-    lines += [f"… and {len(rows) - PEOPLE} more in the file"] if len(rows) > PEOPLE else []
-    over = [_over(pod, now) for pod in now.pods if too_much(pod)]
-    return _fitting([*lines, *(["*More requested than used in the last hour*", *over] if over else [])])
-
-
-def _line(row: Row, now: Present) -> str:
-    sums = row.sums
-    cost = f", {_money(sums.cost, sums, now)}" if _priced(sums) else ""
-    used = f"{percent(sums.used, sums.allocated)} used, {hours(sums.idle)} idle"
-    return f"• {quoted(_person(row.name, now))}: {hours(sums.allocated)} GPU-h, {used}{cost}"
-
-
-def too_much(pod: PodUse) -> tuple[bool, bool] | None:
-    """Whether it asks for far more CPU, and more RAM, than it used; None for neither."""
-    cpu = pod.cpu_requested is not None and pod.cpu_requested >= LARGE_CPU and pod.cpu_mean is not None
-    ram = pod.ram_requested is not None and pod.ram_requested >= LARGE_RAM and pod.ram_peak is not None
-    found = (
-        cpu and (pod.cpu_mean or 0) < LITTLE_CPU * (pod.cpu_requested or 0),
-        ram and (pod.ram_peak or 0) < LITTLE_RAM * (pod.ram_requested or 0),
-    )
-    return found if any(found) else None
-
-
-def _over(pod: PodUse, now: Present) -> str:
-    cpu, ram = too_much(pod) or (False, False)
-    parts = [f"{pod.cpu_requested:g} cores, {pod.cpu_mean:.1f} used"] if cpu else []
-    parts += (
-        [f"{(pod.ram_requested or 0) / GIB:.0f} GiB, at most {(pod.ram_peak or 0) / GIB:.1f} used"]
-        if ram
-        else []
-    )
-    who = quoted(_person(pod.owner, now)) if pod.owner else quoted(pod.team or pod.namespace)
-    return f"• {who}, {code(pod.pod)}: {'; '.join(parts)}"
-
-
-def table(figures: Figures, now: Present) -> str:
-    """The day's hours as CSV, with every pod."""
-    head = "hour_utc,namespace,pod,node,model,owner,name,team,sweep,allocated,observed,used,idle,unknown"
-    rows = [
-        (
-            f"{use.hour:%Y-%m-%dT%H:%MZ}",
-            *(use.namespace, use.pod, use.node, use.model, use.owner, now.names.get(use.owner, "")),
-            *(use.team, use.sweep, use.allocated, use.observed, use.used, use.idle, use.unknown),
-        )
-        for use in figures.uses
-    ]
-    return as_csv([head.split(","), *rows])
-
-
-def _fitting(lines: list[str]) -> str:
+def fitting(lines: list[str]) -> str:
     """As many lines as fit, and how many did not."""
     text, left = "", len(lines)
     for line in lines:

@@ -20,7 +20,8 @@ from slack_sdk.errors import SlackApiError
 from bot import chart
 from bot.appointments import Appointment
 from bot.digest import WEEK, Figures, figures
-from bot.digest_message import PEOPLE, Present, Waiting, details, headline, message, table
+from bot.digest_details import PEOPLE, details, table
+from bot.digest_message import Present, Waiting, headline, message
 from bot.hours import KEPT, Hours
 from bot.models import Phase, SweepRecord
 from bot.outside import Outside

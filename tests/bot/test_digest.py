@@ -9,7 +9,8 @@ from hypothesis import given
 from bot.appointments import Appointment
 from bot.chart import alt_text, png
 from bot.digest import WEEK, Figures, figures
-from bot.digest_message import Present, Waiting, details, headline, message, table
+from bot.digest_details import details, table
+from bot.digest_message import Present, Waiting, headline, message
 from bot.gpus import VIEWS, answer
 from bot.teams import Price
 from bot.usage import HOUR, NodeUse, PodUse, Snapshot
@@ -72,6 +73,7 @@ def test_what_nobody_looked_at_is_not_covered() -> None:
     begin, end = BERLIN.window(DAY)
     half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
     assert half.coverage == 0.5
+    assert headline(half, Present()).startswith("GPU day Fri 20 Nov (50 % measured): 36 of 84")
     assert "50 % of it covered" in blocks(half, Present())
     assert "–" in blocks(half, Present())  # nothing is known of the week before
     none = figures(BERLIN, DAY, (), (), PRICES)
