@@ -13,6 +13,7 @@ from bot.models import Ask, Goal, Phase, SweepPlan, SweepRecord, UserError
 from bot.observation import Observation
 from bot.outside import Outside
 from bot.planning import plan
+from bot.teams import team_of
 from k8s.jobs import read_job
 from k8s.katib import DELIVERY, EXPERIMENT_LABEL, MAIN, read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL
@@ -44,7 +45,8 @@ async def _request(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) 
             owner=sweep.asker.user,
             delivery=sweep.delivery,
         )
-        order = replace(order, space=await with_ready_image(order.space, outside))
+        team = team_of(outside.config.teams, outside.settings.k8s_namespace, sweep.asker.user)
+        order = replace(order, team=team, space=await with_ready_image(order.space, outside))
         return Observation(asks=asks, plan=plan(order, outside.settings))
     except UserError as error:
         return Observation(asks=asks, refusal=str(error))

@@ -10,6 +10,7 @@ from bot.models import Goal, Parameter, SearchSpace, SweepPlan, SweepRequest, Us
 from bot.settings import PlanSettings
 from k8s.katib import DELIVERY, ExperimentSpec, Feasible, PodShape, experiment
 from k8s.names import label_value
+from k8s.objects import OWNER_LABEL, TEAM_LABEL
 
 DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # stands in the plan until the registry knows better
 
@@ -24,6 +25,7 @@ class Order:
     request: SweepRequest
     source: Source
     space: SearchSpace
+    team: str = ""  # whose GPUs they count as, from the first trial to the last
     shape: PodShape = field(default_factory=PodShape)  # what pods of trials need on this cluster
 
     @property
@@ -59,7 +61,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         name=order.sweep,
         namespace=settings.k8s_namespace,
         sweep=order.sweep,
-        labels={"sweepbot/owner": label_value(order.owner)},
+        labels={OWNER_LABEL: label_value(order.owner)} | ({TEAM_LABEL: order.team} if order.team else {}),
         annotations={
             DELIVERY: order.delivery,
             "sweepbot/repository": source.repository.url,

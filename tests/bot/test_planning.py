@@ -82,3 +82,11 @@ def test_every_id_is_a_valid_experiment_name(head):
         assert sweep_id.replace("-", "").isalnum()
         assert sweep_id == sweep_id.lower()
         assert sweep_id.isascii()
+
+
+def test_pods_of_trials_say_whose_team_they_count_as():
+    def labels(order):
+        return plan(order, SETTINGS).experiment["metadata"]["labels"]
+
+    assert labels(replace(ORDER, team="vision"))["sweepbot/team"] == "vision"
+    assert "sweepbot/team" not in labels(ORDER)
