@@ -13,6 +13,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.access import may_launch
+from bot.audit import tell
 from bot.config import repository
 from bot.drafts import SETTLED, Filled, item
 from bot.forms import (
@@ -32,7 +33,7 @@ from bot.forms import (
     read,
     request,
 )
-from bot.models import Asker, UserError
+from bot.models import Act, Asker, Deed, UserError
 from handlers.door import PATIENCE, UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,8 @@ def _on_form(door: Door) -> Callable[..., Awaitable[None]]:
         if asked is None:
             await ack(response_action="errors", errors=errors(view, wrong))
         elif refusal := may_launch(user["id"], draft.channel, door.config):
+            about = f"in {draft.channel}"
+            tell("", Deed(at=door.now(), user=user["id"], act=Act.LAUNCH, about=about, refused=refusal))
             await ack(response_action="update", view=form(draft, door.config, {"": refusal}))
         else:
             name = user.get("username", "")
