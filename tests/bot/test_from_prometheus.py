@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 
 from bot.from_prometheus import PrometheusSource
 from bot.idle import LOW_WINDOW, Kind, holdings, judge
+from bot.judge_services import SERIES
 from bot.models import Watch
 from bot.owners import Owners, Whose
 from bot.prometheus import Prometheus
@@ -270,6 +271,11 @@ async def test_the_time_between_scrapes_is_measured(source_at) -> None:
     source = source_at(24)
     await source.pods(HALF_HOUR)
     assert source._step == day.SCRAPE
+
+
+async def test_the_doctor_finds_what_figures_are_made_of(prometheus: Prometheus) -> None:
+    found = {name: await prometheus.ask(query, START + 12 * HOUR) for name, query in SERIES.items()}
+    assert {name: round(row.value) > 3 for name, (row,) in found.items()} == dict.fromkeys(SERIES, True)
 
 
 async def test_a_refusal_is_told(prometheus: Prometheus) -> None:

@@ -28,7 +28,7 @@ async def test_the_doctor_of_a_world_that_is_well_and_then_is_not(tmp_path, wait
         running = lambda: {p["status"]["phase"] for p in pods()} == {"Running"}  # noqa: E731
         await wait_until(running, "the device plugin runs")
         text, code = await cli(here)
-        assert (code, text.splitlines()[-1]) == (0, "0 broken, 0 warnings, 23 ok"), text
+        assert (code, text.splitlines()[-1]) == (0, "0 broken, 0 warnings, 24 ok"), text
         await here.start_bot("serve", "work")
 
         here.store.patch("Namespace", "", NAMESPACE, {"metadata": {"labels": {LABEL: None}}})
