@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.forms import REPO
 from bot.logs import Mask
 from bot.messages import CANCEL
 from bot.models import Phase, UserError
@@ -78,6 +79,29 @@ async def test_a_signed_click_reaches_the_sweeps_mailbox(listening, door):
     }
     status, _ = await call(listening, {"payload": json.dumps(payload)})
     assert (status, [ask.user for ask in await door.store.asks(sweep.id)]) == (200, ["U1"])
+
+
+async def test_a_signed_menu_is_told_its_options(listening):
+    hidden = json.dumps({"channel": "C1", "writes": False, "said": {}})
+    payload = {
+        "type": "block_suggestion",
+        "user": {"id": "U1", "team_id": "T1"},
+        "team": {"id": "T1"},
+        "container": {"type": "view", "view_id": "V1"},
+        "block_id": "repo",
+        "action_id": REPO,
+        "value": "dig",
+        "view": {"id": "V1", "type": "modal", "private_metadata": hidden, "state": {"values": {}}},
+    }
+    status, text = await call(listening, {"payload": json.dumps(payload)})
+    assert (status, [each["value"] for each in json.loads(text)["options"]]) == (200, ["digits"])
+
+
+async def test_slack_finds_the_address_of_events_to_be_ours(listening):
+    body = json.dumps({"type": "url_verification", "challenge": "3eZbrw1aBm2r"}).encode()
+    headers = signed(body) | {"Content-Type": "application/json"}
+    async with listening.post(SLACK, data=body, headers=headers) as answer:
+        assert (answer.status, json.loads(await answer.text())) == (200, {"challenge": "3eZbrw1aBm2r"})
 
 
 async def test_a_replayed_call_starts_nothing_twice(listening, door):
