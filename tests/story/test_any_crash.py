@@ -45,6 +45,7 @@ STORIES = {
     "drained": {"acts": {Act.DRAIN: Phase.RUNNING}, "image": True, "patient": True},
     "one trial killed": {"acts": {Act.KILL: Phase.RUNNING}, "image": True, "patient": True},
     "target reached while others run": {"space": TARGET, "image": True, "one_ends": True},
+    "asked": {"acts": {Act.LOGS: Phase.RUNNING, Act.RESULTS: Phase.SUCCEEDED}, "image": True},
     "extended": {"space": EXTENDABLE, "acts": {Act.EXTEND: Phase.SUCCEEDED}, "image": True},
 }
 ENDS = {
@@ -59,6 +60,7 @@ ENDS = {
     "drained": Phase.SUCCEEDED,
     "one trial killed": Phase.SUCCEEDED,
     "target reached while others run": Phase.SUCCEEDED,
+    "asked": Phase.SUCCEEDED,
     "extended": Phase.SUCCEEDED,
 }
 
