@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -37,6 +37,7 @@ POSTS = 2  # at most, of one digest
 LOOKS = 5  # at the picture, which Slack may still be working on
 LOOK_AGAIN = timedelta(seconds=4)
 MISSED = 7  # days told at most
+WRITTEN = timedelta(minutes=10)  # after its end a day's last hour is in Redis
 
 Appointments = Callable[[], Awaitable[tuple[Appointment, ...]]]
 
@@ -109,10 +110,18 @@ class Digests:
         if state and (state.day > day or (state.day == day and state.done)):
             return None
         known = await self._appointments()
+        about = appointed(known, channel)
+        if early := await self._early(about.window(day)[1]):
+            return early
         if state is None or state.day < day:
             daily = any(each.channel == channel for each in known)  # else it was only asked for
             state = State(day=day, missed=_missed(state, day) if daily else ())
-        return await self._post(appointed(known, channel), _Kept(channel, state, version))
+        return await self._post(about, _Kept(channel, state, version))
+
+    async def _early(self, end: datetime) -> timedelta | None:
+        """How long to wait for the day's last hour, soon after its end."""
+        left = end + WRITTEN - self._outside.now()
+        return left if left > timedelta(0) and await self._hours.missing(end - HOUR, end) else None
 
     async def _post(self, about: Appointment, kept: _Kept) -> timedelta | None:
         found = await self._figures(about, kept.state.day)

@@ -103,7 +103,8 @@ class Place:
         """Until nobody wants another one; a worker that dies or fails is followed by the next."""
         for _ in range(20):
             try:
-                if await self.digests().turn(name) is None:
+                again = await self.digests().turn(name)
+                if again is None or again > timedelta(minutes=1):
                     return
             except (Died, Busy, SlackApiError):
                 continue
@@ -173,6 +174,7 @@ async def test_days_without_a_digest_are_told_in_the_next(redis: Redis) -> None:
     await here.measured(DAY, DAY + timedelta(days=3))
     await here.turns(item("C1", DAY))
     here.slack.refuses = [NotInChannel("C1")]
+    here.now += timedelta(days=3)
     await here.turns(item("C1", DAY + timedelta(days=2)))
     await here.turns(item("C1", DAY + timedelta(days=3)))
     assert "No digest could be posted about 22 Nov." in str(here.slack.posts[-1][1])
@@ -186,9 +188,20 @@ async def test_a_channel_that_only_asks_now_and_then_has_missed_nothing(redis: R
     later = DAY + timedelta(days=5)
     await here.measured(DAY, later)
     await here.turns(item("C1", DAY))
+    here.now += timedelta(days=5)
     await here.turns(item("C1", later))
     assert len(here.slack.posts) == 2
     assert "No digest" not in str(here.slack.posts)
+
+
+async def test_at_midnight_the_days_last_hour_is_waited_for(redis: Redis) -> None:
+    here = Place(redis)
+    here.now = BERLIN.window(DAY)[1]
+    assert await here.digests().turn(item("C1", DAY)) == timedelta(minutes=10)
+    assert here.slack.posts == []
+    await here.measured(DAY)
+    await here.turns(item("C1", DAY))
+    assert len(here.slack.posts) == 1
 
 
 async def test_a_lost_redis_repeats_nothing(redis: Redis) -> None:
