@@ -13,7 +13,7 @@ from bot.blocks import Block, View, button, context, modal, section
 from bot.hints import counted
 from bot.messages import PHASES, Message, flags, short, summary
 from bot.models import Deed, Goal, SearchSpace, SweepRecord
-from bot.mrkdwn import block, code, quoted
+from bot.mrkdwn import block, code, mention, quoted
 from k8s.katib import Trial, TrialState
 
 END = "end_trial"  # the button's action_id
@@ -63,9 +63,8 @@ def status(sweep: SweepRecord) -> str:
 def _deed(deed: Deed) -> str:
     about = f" ({quoted(deed.about, 80)})" if deed.about else ""
     refused = " and was refused" if deed.refused else ""
-    return (
-        f"• {_moment(deed.at)} {quoted(deed.name or deed.user, 80)} wanted to {deed.act} it{about}{refused}"
-    )
+    who = quoted(deed.name, 80) or mention(deed.user)
+    return f"• {_moment(deed.at)} {who} wanted to {deed.act} it{about}{refused}"
 
 
 def _moment(at: datetime) -> str:

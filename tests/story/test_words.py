@@ -83,6 +83,16 @@ async def test_results_are_a_table_the_best_first_and_a_file(redis):
         assert files[0]["name"] == f"{SWEEP}.csv"
 
 
+async def test_a_redis_that_forgot_an_ended_sweep_hides_no_results(redis):
+    async with chat(redis, **READY) as lab:
+        await lab.until(Phase.SUCCEEDED)
+        await lab.rounds(2)
+        await redis.flushall()
+        answer, told = await lab.types(f"results {SWEEP}")
+        assert answer.startswith("One moment")
+        assert "3 of 3 trials" in told[-1]
+
+
 async def test_the_buttons_of_an_ended_sweep(redis):
     async with chat(redis, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
