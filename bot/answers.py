@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import accumulate
 
 from bot.blocks import Block, View, button, context, modal, section
 from bot.hints import counted
@@ -19,6 +20,7 @@ from k8s.katib import Trial, TrialState
 END = "end_trial"  # the button's action_id
 LISTED = 25
 DEEDS = 12  # that a status tells
+TEXT = 3_900  # characters
 TABLE = 9_000  # characters of its JSON
 COLUMNS = 16
 CELL = 60  # characters
@@ -57,7 +59,13 @@ def status(sweep: SweepRecord) -> str:
     if sweep.drained_by and not sweep.phase.final:
         lines.append("It drains: no more trials start.")
     told = [_deed(deed) for deed in sweep.history[-DEEDS:]]
-    return "\n".join(lines + (["*What people did:*", *told] if told else []))[:3900]
+    return _fitting(lines + (["*What people did:*", *told] if told else []))
+
+
+def _fitting(lines: list[str]) -> str:
+    """As many as Slack takes in one text."""
+    sums = accumulate(len(line) + 1 for line in lines)
+    return "\n".join(line for line, end in zip(lines, sums, strict=True) if end <= TEXT)
 
 
 def _deed(deed: Deed) -> str:
@@ -83,7 +91,7 @@ def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> 
     left = len(ranked) - len(rows) + 1
     below = [context(f"{counted(left, 'more trial')} in the file.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
-    return Message(text=(head + "\n".join(best))[:3900], blocks=blocks), _csv(space, ranked)
+    return Message(text=_fitting([*head.splitlines(), *best]), blocks=blocks), _csv(space, ranked)
 
 
 def _ranked(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:

@@ -20,7 +20,13 @@ def quoted(text: str, most: int = 300) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    """So that it has at most so many characters once it is escaped."""
+    if len(plain(text)) <= most:
+        return text
+    text = text[:most]
+    while (over := len(plain(text)) + 1 - most) > 0:
+        text = text[: -max(1, over // len("&amp;"))]
+    return f"{text}…"
 
 
 def code(text: str, most: int = 600) -> str:
