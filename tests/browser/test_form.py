@@ -3,6 +3,7 @@
 import pytest
 from playwright.async_api import Locator, Page, expect
 
+from local.world import NAMESPACE
 from tests.browser.conftest import Opened
 from tests.browser.test_page import messages, tab_to
 from tests.story.lab import Lab
@@ -92,6 +93,21 @@ async def test_a_new_person_is_greeted_in_a_conversation_of_its_own(opened: Open
     await page.keyboard.press("Enter")
     await page.get_by_role("button", name="@ Sweepbot").click()
     await expect(messages(page, "Hello Linus Pauling!")).to_contain_text("You are in team speech.")
+
+
+async def test_an_administrator_sets_up_a_channel(opened: Opened, lab: Lab) -> None:
+    page = await opened("ada")
+    await page.get_by_role("button", name="# vision").click()
+    form = await ask(page, "/sweep setup")
+    await form.get_by_label("Digest of idle GPUs").select_option("7:00")
+    await choose(form, "In the timezone", "berl", "Europe/Berlin")
+    await form.get_by_role("button", name="Save").click()
+    await expect(form).to_contain_text(
+        "In #vision sweeps are of digits and the digest comes at 7:00 Europe/Berlin."
+    )
+    kept = lab.here.store.get("ConfigMap", NAMESPACE, "sweepbot-setup")
+    assert kept
+    assert "C01VISION00" in kept["data"]
 
 
 async def ask(page: Page, text: str) -> Locator:
