@@ -54,9 +54,9 @@ async def _form(door: Door, command: dict[str, Any], client: AsyncWebClient) -> 
         said = None if is_wish(text) else words(text)
     except UserError:
         return False
-    if said is None or {"branch", "space"} <= said.keys() or _forbidden(door, command):
-        return False
     user, channel = command["user_id"], command["channel_id"]
+    if said is None or {"branch", "space"} <= said.keys() or may_launch(user, channel, door.config):
+        return False
     return await open_form(door, client, command["trigger_id"], user, channel, said)
 
 

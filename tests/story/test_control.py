@@ -59,3 +59,15 @@ async def test_a_trial_is_ended_a_sweep_drained_and_a_finished_one_extended(here
     assert await here.told(f"extend {sweep.id} trials=9") == (
         f"`{sweep.id}` can't be extended: its space file did not say `extendable: true`."
     )
+
+
+async def test_what_ran_is_asked_for_by_word_mention_and_button(here: Lab):
+    sweep = await here.sweep("branch=main gpus=1 space=tiny")
+    await sweep.says(":tada:", "2 trials")
+    assert "2 of 2 trials" in await here.told("results")
+    assert sweep.id in await here.types("list mine")
+    here.slack.say("ada", "sweeps", "@sweepbot logs", sweep.parent()["ts"])
+    await sweep.says(":page_facing_up: The log of trial", "```")
+    before = len(here.slack.ephemerals("ada"))
+    await here.slack.click("ada", "sweeps", sweep.parent()["ts"], "rerun_sweep")
+    assert f"does again what `{sweep.id}` did" in await here.whispered("ada", before)
