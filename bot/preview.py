@@ -1,5 +1,6 @@
 """What a sweep would be, before it starts: the second step of the form. Pure."""
 
+from bot.amounts import money
 from bot.blocks import View, actions, button, context, fields, modal, plain_text, section
 from bot.config import Config
 from bot.forms import AGAIN, CHANGE, LAUNCH, TOLD, Draft, metadata
@@ -61,7 +62,9 @@ def _cost(gpus: int, config: Config) -> str:
     """How long a trial takes nobody knows before; what an hour of all of them comes to, at the dearest."""
     hours = f"{gpus} for each hour that a trial takes"
     dearest = max((price.hourly for price in config.prices), default=None)
-    return hours if dearest is None or not gpus else f"{hours}: at most {gpus * dearest:,.2f}"
+    return (
+        hours if dearest is None or not gpus else f"{hours}: at most {money(gpus * dearest, config.currency)}"
+    )
 
 
 def first_values(space: SearchSpace) -> dict[str, str]:

@@ -7,7 +7,7 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from local.slack import Slack, serve
+from local.slack import Rate, Slack, serve
 
 ADA, LINUS, SWEEPS, VISION = "U01ADALOVEL", "U01LINUSPAU", "C01SWEEPS00", "C01VISION00"
 
@@ -213,3 +213,19 @@ async def test_a_broadcast_is_in_the_thread_and_in_the_channel(slack: Slack, web
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
     await web.chat_postMessage(channel=SWEEPS, text="Done", thread_ts=parent, reply_broadcast=True)
     assert [message["text"] for message in slack.messages("sweeps")] == ["Sweep lr", "Done"]
+
+
+async def test_views_have_a_rate_of_their_own_and_say_how_long_to_wait() -> None:
+    slack = await serve(rates={"views.publish": Rate(60, 2)}, clock=lambda: 0.0)
+    web = AsyncWebClient(slack.bot_token, base_url=slack.api_url, retry_handlers=[])
+    home = {"type": "home", "blocks": [{"type": "divider"}]}
+    for _ in range(2):
+        await web.views_publish(user_id=ADA, view=home)
+    with pytest.raises(SlackApiError) as caught:
+        await web.views_publish(user_id=ADA, view=home)
+    assert (caught.value.response["error"], caught.value.response.headers["Retry-After"]) == (
+        "ratelimited",
+        "1",
+    )
+    await web.views_open(trigger_id=slack.views.trigger(ADA), view=modal())
+    await slack.close()
