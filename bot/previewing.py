@@ -1,5 +1,7 @@
 """A turn for a filled form: ask git what the sweep would be, and show that, or what is wrong, in its view."""
 
+import logging
+
 from bot.access import may_hold
 from bot.blocks import View
 from bot.config import repository
@@ -13,13 +15,19 @@ from bot.mrkdwn import plain
 from bot.outside import Outside
 from bot.planning import plan
 from bot.preview import preview
+from bot.slack import NotTaken
+
+log = logging.getLogger(__name__)
 
 
 async def show(item: str, outside: Outside, drafts: Drafts) -> None:
     """Nothing is made by it, so it may be done again at any time."""
     view_id = item.removeprefix(f"{ITEM}: ")
     if filled := await drafts.get(view_id):
-        await outside.slack.update_view(view_id, await _view(view_id, filled, outside))
+        try:
+            await outside.slack.update_view(view_id, await _view(view_id, filled, outside))
+        except NotTaken as error:  # ever: the form stays at its last word
+            log.warning("Slack does not take a preview: %s", error)
 
 
 async def _view(view_id: str, filled: Filled, outside: Outside) -> View:

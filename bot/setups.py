@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 
+from bot.blocks import View
 from bot.config import Config
 from bot.messages import Message
 from bot.mrkdwn import code
@@ -133,7 +134,7 @@ class Setups:
         if said.place:
             await self._write(said.channel, said.place)
             if said.view:
-                await self._outside.slack.update_view(said.view, saved(said.channel, said.place))
+                await self._show(said.view, saved(said.channel, said.place))
             return
         if any(team.name == said.team for team in self._base.teams):
             await self._write(said.user, Person(team=said.team))
@@ -147,6 +148,12 @@ class Setups:
         team = team_of(self._base.teams, "", user) or team_by_mail(mail, self._base)
         await self._post(user, greeting(name, team, self._base))
         await self._write(user, Person(team=team))
+
+    async def _show(self, view: str, content: View) -> None:
+        try:
+            await self._outside.slack.update_view(view, content)
+        except (NotTaken, SlackApiError) as error:
+            log.warning("a view is not taken: %s", error)
 
     async def _post(self, user: str, message: Message | str) -> None:
         try:
