@@ -13,15 +13,17 @@ from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE}
 builds that branch and searches what `sweeps/lr.yaml` in it says, with one GPU per trial.
-You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `trials=`, `parallel=`, `name=`
-and `cmd=`, for example
+`/sweep` alone opens a form.
+You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `trials=`, `parallel=`,
+`algorithm=`, `name=` and `cmd=`, for example
 `/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`
 `notify=dm` tells you the end in a direct message and not in the channel, `notify=none` only in the thread.
 *Later:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no more trials),
 `extend trials=20` (in all) and `rerun` with whatever shall differ. Behind the word you may name the sweep, by
 its whole name or a part of it, and behind `cancel` and `logs` also a trial.
 In a sweep's thread mention me, for example `@sweepbot logs`.
-*Administrators:* `/sweep doctor` looks whether everything that sweeps need works."""
+*Administrators:* `/sweep doctor` looks whether everything that sweeps need works; `/sweep setup` gives
+a channel a repository and a daily digest."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
 _LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
