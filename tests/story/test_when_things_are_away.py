@@ -94,7 +94,7 @@ async def test_a_refused_record_is_told_and_leaves_nothing(life):
 async def test_a_sweep_whose_channel_is_gone_goes_on_without_words(life, error):
     await rounds(life, 4)
 
-    async def refused(*_):
+    async def refused(*_, **__):
         raise error
 
     life.slack.say = refused
