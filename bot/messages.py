@@ -65,7 +65,10 @@ def parent(sweep: SweepRecord, links: Links) -> Message:
         blocks.append(context(below))
     blocks.append(actions(*_buttons(sweep)))
     phase = PHASES[sweep.phase][1]
-    return Message(text=f"{sweep.id}: {phase}{_why(sweep)}", blocks=tuple(blocks))
+    counts = (
+        f", {_counts(sweep.progress, sweep.plan.space.max_trials)}" if sweep.plan and sweep.submitted else ""
+    )
+    return Message(text=f"{sweep.id}: {phase}{_why(sweep)}{counts}", blocks=tuple(blocks))
 
 
 def summary(sweep: SweepRecord) -> str:
