@@ -57,7 +57,7 @@ class SetupDesk:
     def __init__(self, redis: Redis, queue: Queue, config: Config) -> None:
         self._redis, self._queue, self._base = redis, queue, config
         self.config, self.setup = config, Setup()
-        self._heard = False
+        self.heard = False  # whether a worker has told what was set up
 
     async def follow(self) -> None:
         """Until cancelled. While Redis has forgotten it, what was known before still holds."""
@@ -70,7 +70,7 @@ class SetupDesk:
 
     async def look(self) -> None:
         if found := await self._redis.get(KEY):
-            self.setup, self._heard = read(json.loads(found)), True
+            self.setup, self.heard = read(json.loads(found)), True
             self.config = applied(self._base, self.setup)
 
     async def say(self, said: Said) -> None:
@@ -79,7 +79,7 @@ class SetupDesk:
 
     async def meet(self, user: str) -> None:
         """Have whoever is new greeted."""
-        if not self._heard or user in self.setup.people:
+        if not self.heard or user in self.setup.people:
             return
         if await self._redis.set(f"sweepbot:greeting:{user}", "1", nx=True, ex=timedelta(minutes=10)):
             await self._queue.add(f"{KIND}: {user}")

@@ -49,6 +49,8 @@ async def open_setup(door: Door, web: AsyncWebClient, command: Body) -> str:
         return refusal
     if channel[:1] not in {"C", "G"}:
         return "Type `/sweep setup` in the channel that it is about."
+    if not door.desk.heard:
+        return "No worker has told me yet what is set up. Please try again in some seconds."
     place = door.desk.setup.places.get(channel, Place())
     try:
         await web.views_open(trigger_id=command["trigger_id"], view=setup_form(channel, place, door.config))

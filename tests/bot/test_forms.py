@@ -145,6 +145,19 @@ def test_the_worst_contents_pass_slacks_limits():
             assert len(view.get("private_metadata", "")) <= METADATA_MOST
 
 
+def test_no_text_of_users_mentions_anybody_or_breaks_out():
+    evil = "`<!channel> <@U1> <https://evil|here> *"
+    draft = Draft(said={"branch": evil, "space": "x", "text": evil, "cmd": evil}, channel="C1")
+    asked = SweepRequest(branch=evil, space="x", name=evil)
+    space = replace(PLAN.space, command=evil, metric=evil, image=evil)
+    for made in (replace(PLAN, subject=evil, recipe=evil, space=space), replace(PLAN, recipe=evil)):
+        said = words(preview(draft, asked, made, CONFIG))
+        assert "<!channel>" not in said
+        assert "<@U1>" not in said
+        assert "<https:" not in said
+        assert "```" not in said.replace("```\\n", "").replace("\\n```", "")
+
+
 def test_a_menu_offers_what_fits_with_the_last_branch_first():
     known = Known(names=tuple(Name(name=n) for n in ("dev", "fix/loss", "main", "wide")), at=NOW)
 

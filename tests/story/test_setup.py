@@ -99,8 +99,9 @@ async def test_whom_no_team_names_chooses_one(desk):
     assert desk.outside.config.teams[1].members == ("U01LINUSPAU",)
 
 
-async def test_nobody_is_greeted_before_it_is_known_who_was(redis):
+async def test_nobody_is_greeted_and_nothing_overwritten_before_it_is_known_what_there_is(redis):
     async with a_desk(redis, HOUSE) as desk:
+        assert "try again" in (await desk.slack.command("ada", "vision", "/sweep", "setup") or "")
         await desk.slack.command("grace", "sweeps", "/sweep", "help")
         await desk.turns()
         assert desk.slack.workspace.channels.keys() == {"C01SWEEPS00", VISION, "C01RANDOM00"}
