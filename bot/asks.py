@@ -24,7 +24,8 @@ def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: d
         sweep, Deed(at=now, user=ask.user, name=ask.user_name, act=ask.act, about=about, refused=refusal)
     )
     if refusal:
-        return sweep.says(_privately(ask, refusal), shown="")  # it may have been an old message's button
+        # It may have been an old message's button: both are drawn anew.
+        return sweep.says(_privately(ask, refusal), shown="", health_shown="")
     return _done(sweep, ask, seen, now)
 
 

@@ -85,17 +85,18 @@ def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
     )
     if not shown:
         sweep = sweep.says(Event(kind=EventKind.HEALTH))
-    return _call(sweep.says(health=health), shown=shown is not None)
+    posted = all(event.kind is not EventKind.HEALTH for event in sweep.unsaid)
+    return _call(sweep.says(health=health), posted=posted)
 
 
-def _call(sweep: SweepRecord, *, shown: bool) -> SweepRecord:
+def _call(sweep: SweepRecord, *, posted: bool) -> SweepRecord:
     """A first trial that failed is the owner's to know: an edit calls nobody, a direct message does."""
     if not sweep.health or sweep.health.mood is not Mood.FAILED:
         return sweep
     event = Event(kind=EventKind.FIRST_FAILED, trial=sweep.health.trial, text=sweep.health.text)
     if sweep.request.notify is Notify.DM:
         return sweep.says(replace(event, to_user=sweep.asker.user))
-    return sweep.says(event) if shown and sweep.request.notify is Notify.CHANNEL else sweep
+    return sweep.says(event) if posted and sweep.request.notify is Notify.CHANNEL else sweep
 
 
 def _mood(found: Diagnosis) -> Mood:
