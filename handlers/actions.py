@@ -79,11 +79,14 @@ def on_end(door: Door) -> Callable[..., Awaitable[None]]:
 
 
 def _ask(body: dict[str, Any], act: Act, **more: Any) -> Ask:
-    user = body["user"]
+    user, place = body["user"], body.get("container", {})
+    # A response_url does not lead into a thread.
+    in_thread = place.get("thread_ts", place.get("message_ts")) != place.get("message_ts")
     return Ask(
         act=act,
         user=user["id"],
         user_name=user.get("username") or user.get("name", ""),
-        response_url=body.get("response_url", ""),
+        response_url="" if in_thread else body.get("response_url", ""),
+        in_thread=in_thread,
         **more,
     )

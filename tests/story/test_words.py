@@ -219,6 +219,9 @@ async def test_the_message_about_a_failed_first_trial_can_end_the_sweep(redis):
             if ill:
                 break
         assert f"<@{ADA.user}> Trial" in ill[0]["text"]
+        await lab.slack.click("grace", CHANNEL, ill[0]["ts"], CANCEL)
+        await lab.rounds()
+        assert lab.slack.ephemerals("grace")[-1]["thread_ts"] == lab.parent()["ts"]
         assert await lab.slack.click("ada", CHANNEL, ill[0]["ts"], CANCEL) is None
         await lab.until(Phase.CANCELLED)
         await lab.rounds(2)
