@@ -11,8 +11,10 @@ from bot.planning import command_line
 from bot.space import combinations
 
 
-def preview(draft: Draft, request: SweepRequest, plan: SweepPlan, config: Config) -> View:
-    """With Launch below it."""
+def preview(
+    draft: Draft, request: SweepRequest, plan: SweepPlan, config: Config, free: int | None = None
+) -> View:
+    """With Launch below it. `free`: GPUs at the moment, None when that is not known."""
     space, subject = plan.space, plain(plan.subject[:120])
     head = f"*{plain(_name(request))}* on {code(request.branch)} at {code(plan.commit[:8])} “{subject}”"
     first = f"*The first trial*{_such_as(space)}\n{block(command_line(space, first_values(space)))}"
@@ -20,7 +22,7 @@ def preview(draft: Draft, request: SweepRequest, plan: SweepPlan, config: Config
         "What will happen",
         [
             section(head),
-            fields(*_facts(request, plan, config)),
+            fields(*_facts(request, plan, config, free)),
             section(first),
             context("Nothing has been started yet."),
             actions(button(CHANGE, "Change something"), button(AGAIN, "Look at the branch again")),
@@ -36,12 +38,13 @@ def _name(request: SweepRequest) -> str:
     return request.name or ("A space of your own" if request.text is not None else request.space)
 
 
-def _facts(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
+def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | None) -> list[tuple[str, str]]:
     space, peak = plan.space, plan.space.parallel * plan.gpus
+    now = "" if free is None else f"; {free} {'is' if free == 1 else 'are'} free now"
     image = f"a ready one, {code(space.image)}" if space.image else plain(plan.recipe)
     return [
         ("Trials", f"{counted(space.max_trials, 'trial')}{_of_all(space)}, {space.algorithm}"),
-        ("GPUs at the peak", f"{peak}: {counted(space.parallel, 'trial')} with {plan.gpus} each"),
+        ("GPUs at the peak", f"{peak}: {counted(space.parallel, 'trial')} with {plan.gpus} each{now}"),
         ("GPU-hours", _cost(space.max_trials * plan.gpus, config)),
         ("Goal", f"{space.goal} {code(space.metric)}{_until(space)}"),
         ("Image", image),

@@ -1,6 +1,7 @@
 """A turn for a filled form: ask git what the sweep would be, and show that, or what is wrong, in its view."""
 
 import logging
+from datetime import datetime, timedelta
 
 from bot.access import may_hold
 from bot.blocks import View
@@ -9,6 +10,7 @@ from bot.drafts import ITEM, Drafts, Filled
 from bot.forms import about, form
 from bot.git import GitUnavailable
 from bot.identity import candidates
+from bot.known import Known
 from bot.lookup import look_up
 from bot.models import UserError
 from bot.mrkdwn import plain
@@ -19,18 +21,26 @@ from bot.slack import NotTaken
 
 log = logging.getLogger(__name__)
 
+RECENT = timedelta(minutes=5)  # older figures of free GPUs are none
 
-async def show(item: str, outside: Outside, drafts: Drafts) -> None:
+
+async def show(item: str, outside: Outside, drafts: Drafts, known: Known) -> None:
     """Nothing is made by it, so it may be done again at any time."""
     view_id = item.removeprefix(f"{ITEM}: ")
     if filled := await drafts.get(view_id):
         try:
-            await outside.slack.update_view(view_id, await _view(view_id, filled, outside))
+            view = await _view(view_id, filled, outside, await _free(known, outside.now()))
+            await outside.slack.update_view(view_id, view)
         except NotTaken as error:  # ever: the form stays at its last word
             log.warning("Slack does not take a preview: %s", error)
 
 
-async def _view(view_id: str, filled: Filled, outside: Outside) -> View:
+async def _free(known: Known, now: datetime) -> int | None:
+    seen = await known.latest()
+    return sum(node.free for node in seen.nodes) if seen and now - seen.at < RECENT else None
+
+
+async def _view(view_id: str, filled: Filled, outside: Outside, free: int | None) -> View:
     request, draft, config = filled.request, filled.draft, outside.config
     try:
         order = await look_up(
@@ -49,4 +59,4 @@ async def _view(view_id: str, filled: Filled, outside: Outside) -> View:
         return form(draft, config, {"": f"The git host does not answer; try again. {plain(str(error))}"})
     if refusal := may_hold(filled.user, made, config):
         return form(draft, config, {"parallel": refusal})
-    return preview(draft, request, made, config)
+    return preview(draft, request, made, config, free)

@@ -211,7 +211,12 @@ async def workers(process: Process) -> None:
 
         errands: dict[str, Errand] = {
             "watch": Watching(outside, source, Told(process.redis)).turn,
-            drafts.ITEM: partial(previewing.show, outside=outside, drafts=drafts.Drafts(process.redis)),
+            drafts.ITEM: partial(
+                previewing.show,
+                outside=outside,
+                drafts=drafts.Drafts(process.redis),
+                known=Known(process.redis),
+            ),
             catalogue.ITEM: partial(catalogue.look, git=outside.git),
             setups.KIND: setups.turn,
             "digest": Digests(outside, process.redis, source, appointments).turn,

@@ -12,6 +12,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot import known
 from bot.access import may_launch
 from bot.audit import tell
 from bot.config import repository
@@ -85,6 +86,7 @@ async def _look(door: Door, draft: Draft) -> None:
         url = repository(draft.said.get("repo"), door.config).url
     except UserError:
         return
+    await door.queue.add(known.ITEM)
     await door.catalogue.known(url, patience=0)
     if branch := draft.said.get("branch"):
         await door.catalogue.known(url, branch, patience=0)

@@ -112,10 +112,10 @@ def test_what_is_found_later_is_said_at_its_field_too(sentence, field):
 
 def test_the_preview_tells_what_it_comes_to():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5), Price(model="H", hourly=3.0)))
-    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, PLAN, config))
+    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, PLAN, config, free=3))
     for fact in (
         "4 trials, random",
-        "2: 2 trials with 1 each",
+        "2: 2 trials with 1 each; 3 are free now",
         "4 for each hour that a trial takes: at most $12.00",
         "python train.py --lr=0.0001 --layers=1 --optimizer=adam",
         "`01234567` “Try a wider net”",

@@ -86,7 +86,9 @@ class Desk:
         self.setups = Setups(self.outside, redis)
         self.errands = {
             Setups.KIND: self.setups.turn,
-            drafts.ITEM: partial(previewing.show, outside=self.outside, drafts=self.door.drafts),
+            drafts.ITEM: partial(
+                previewing.show, outside=self.outside, drafts=self.door.drafts, known=self.door.known
+            ),
             Catalogue.ITEM: partial(self.door.catalogue.look, git=self.git),
         }
 
@@ -95,7 +97,10 @@ class Desk:
         sweeps = []
         while lease := await self.door.queue.get(wait=wait):
             errand = self.errands.get(lease.item.partition(": ")[0])
-            await errand(lease.item) if errand else sweeps.append(lease.item)
+            if errand:
+                await errand(lease.item)
+            elif ": " not in lease.item:
+                sweeps.append(lease.item)
             await self.door.queue.done(lease)
         return sweeps
 
