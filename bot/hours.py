@@ -34,7 +34,7 @@ class Hours:
             await steps.execute()
 
     async def between(self, start: datetime, end: datetime) -> tuple[Hour, ...]:
-        """The hours from `start` until before `end` that are known, in their order."""
+        """The hours that begin from `start` until before `end` and are known, in their order."""
         async with self._redis.pipeline(transaction=False) as steps:
             for hour in _hours(start, end):
                 steps.hgetall(self._key(hour))
@@ -59,7 +59,8 @@ def full_hour(moment: datetime) -> datetime:
 
 
 def _hours(start: datetime, end: datetime) -> list[datetime]:
-    first = full_hour(start)
+    # The next full hour: where a day begins at half past, no hour is of two days.
+    first = full_hour(start + HOUR - timedelta.resolution)
     return [first + number * HOUR for number in range(max(0, -((first - end) // HOUR)))]
 
 

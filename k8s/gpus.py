@@ -124,7 +124,7 @@ def is_exporter(pod: Manifest) -> bool:
 
 
 def read_exporter(text: str) -> list[Reading]:
-    """By the engine's counter, which knows MIG; by utilization where that is missing."""
+    """By the engine's counter, which knows MIG; by utilization, which does not, where that is missing."""
     found: dict[tuple[str, str, str], Reading] = {}
     for metric, reading in sorted(_readings(text), key=lambda each: each[0], reverse=True):
         key = (reading.namespace, reading.pod, reading.device)
@@ -187,6 +187,8 @@ def _readings(text: str) -> Iterator[tuple[str, Reading]]:
     for metric, labels, value in _LINE.findall(text):
         said = dict(_LABEL.findall(labels))
         slice_, profile = said.get("GPU_I_ID", ""), said.get("GPU_I_PROFILE", "")
+        if slice_ and metric == _UTIL:
+            continue  # absent, or 0 whatever the slice does
         yield (
             metric,
             Reading(

@@ -48,11 +48,10 @@ def of_exporters(hour: float) -> Iterator[Sample]:
                 labels |= {"namespace": namespace, "pod": pod, "container": "main" * bool(pod)}
                 if slice_:
                     labels |= {"GPU_I_ID": slice_, "GPU_I_PROFILE": day.SLICE}
-                if node != "n2":  # its profiling module does not load
+                if day.profiled(node, hour):
                     yield "DCGM_FI_PROF_GR_ENGINE_ACTIVE", labels, share
                 yield "DCGM_FI_DEV_XID_ERRORS", labels, day.xid(gpu, hour)
-                if not slice_:
-                    yield "DCGM_FI_DEV_GPU_UTIL", labels, 100 * share
+                yield "DCGM_FI_DEV_GPU_UTIL", labels, 0 if slice_ else 100 * share
 
 
 def of_states(hour: float, start: datetime) -> Iterator[Sample]:

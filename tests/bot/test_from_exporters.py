@@ -55,8 +55,9 @@ class DayCluster:
             labels += f',modelName="{day.MODELS[node]}"'
             labels += f',GPU_I_PROFILE="{day.SLICE}",GPU_I_ID="{slice_}"' * bool(slice_)
             labels += f',Hostname="{node}",container="main",namespace="{namespace}",pod="{pod}"'
-            lines += [f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {100 * share:g}"] * (not slice_)
-            lines += [f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {share:.6f}"] * (node != "n2")
+            lines += [f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {0 if slice_ else 100 * share:g}"]
+            profiled = day.profiled(node, self.hour)
+            lines += [f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {share:.6f}"] * profiled
             lines += [f"DCGM_FI_DEV_XID_ERRORS{{{labels}}} {day.xid(gpu, self.hour)}"]
             lines += [f"DCGM_FI_DEV_FB_USED{{{labels}}} 71234"]
         return lines

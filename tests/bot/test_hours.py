@@ -46,6 +46,14 @@ async def test_the_last_hour_counts_from_its_first_minute(redis):
     assert await Hours(redis).missing(NOON, NOON + timedelta(minutes=61)) == (NOON + HOUR, NOON)
 
 
+async def test_days_that_begin_at_half_past_share_no_hour(redis):
+    begin, day = NOON + timedelta(minutes=30), timedelta(days=1)
+    hours = Hours(redis)
+    today, tomorrow = [await hours.missing(at, at + day) for at in (begin, begin + day)]
+    assert [len(today), len(tomorrow)] == [24, 24]
+    assert not {*today} & {*tomorrow}
+
+
 async def test_clusters_and_forty_days_keep_hours_apart(redis):
     await Hours(redis).keep([use()], capacity())
     assert await Hours(redis, "other").between(NOON, NOON + HOUR) == ()

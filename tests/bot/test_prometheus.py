@@ -99,7 +99,8 @@ def test_a_slice_is_a_device_of_its_own(labels: dict[str, str], device: str, mod
 
 
 def test_windows_and_devices_stand_in_the_query() -> None:
-    assert 'max_over_time(DCGM_FI_DEV_GPU_UTIL{pod!="",UUID=~"G1|G2"}[1800s])' in promql.peak(1800, "G1|G2")
+    which = 'pod!="",UUID=~"G1|G2",GPU_I_ID=""'
+    assert f"max_over_time(DCGM_FI_DEV_GPU_UTIL{{{which}}}[1800s])" in promql.peak(1800, "G1|G2")
     assert 'DCGM_FI_PROF_GR_ENGINE_ACTIVE{pod!=""}[14999ms]' in promql.busy(15)
     assert "[1799s:15s]) >= 96 and" in promql.idle_half(15)
     assert promql.samples_of({"pod": 'a"b'}).endswith(r',pod="a\"b"}[10m]')

@@ -21,6 +21,7 @@ WARNED: dict[float, dict[str, Kind]] = {
     6.6: {"a/lazy": Kind.UNUSED},
     12.1: {"a/lazy": Kind.UNUSED, "c/slices": Kind.PARTIAL},
     18.2: {"c/slices": Kind.PARTIAL},
+    19.95: {"c/slices": Kind.UNKNOWN},
     20.5: {"a/half": Kind.UNKNOWN},
     21.0: {"a/half": Kind.PARTIAL},
     23.95: {"a/half": Kind.PARTIAL, "c/pulling": Kind.UNKNOWN},
@@ -46,7 +47,7 @@ def assert_digest(start: datetime, hours: Iterable[tuple[tuple[HourUse, ...], Ho
         "free": (found.free, day.CAPACITY - allocated - day.CLOSED),
         "unhealthy": (found.unhealthy, day.LOST + day.CLOSED),
         "waited": (found.waited, day.WAITED),
-        "cost of idle": (total.wasted, 2.5 * (48 + 12) + 1.5 * 4),
+        "cost of idle": (total.wasted, 2.5 * (48 + 11.5) + 1.5 * 4),
         "coverage": (found.coverage, 1),
     }
     assert {name: each for name, (each, _) in truth.items()} == {
