@@ -99,6 +99,8 @@ class Speaking:
                 return sweep
         try:
             await self._outside.slack.redraw(sweep.asker.channel, sweep.thread, message)
+        except (NotInChannel, NotTaken) as error:  # the sweep itself goes on
+            log.warning("the message of %s can't be drawn: %s", sweep.id, error)
         except Busy as busy:
             self._wait(busy)
             return sweep
