@@ -9,8 +9,8 @@ queries, and what is done about it:
   and pulls its image does. After a restart each series is there twice for a while, hence `max by` first.
 - Two exporters may overlap (a rollout), so what is summed over time is first made one series per GPU at each
   moment, from samples no older than a scrape: see `busy`. Samples as such would count twice.
-- GPU_UTIL does not know MIG: of a slice it is absent, or 0 whatever that does. GR_ENGINE_ACTIVE does, but some
-  GPUs lack it: then the first has to do, and of slices nothing is known.
+- GPU_UTIL does not know MIG: of a slice it is absent, or 0 whatever that does. GR_ENGINE_ACTIVE does, but
+  some GPUs lack it: then the first has to do, and of slices nothing is known.
 - Prometheus 2 includes both ends of a range, 3 only the later: ranges stop a second short of the next point.
 """
 
