@@ -193,8 +193,9 @@ class PrometheusSource:
                 return True if devices else None
             if any(peak.get(device, 0) >= BUSY for device in devices):
                 return True
-            expected = ENOUGH * min(ages.get(place, math.inf), life) / step
-            return False if all(samples.get(device, 0) >= expected for device in devices) else None
+            if (age := ages.get(place, math.inf)) > life:
+                return None  # what it did before, nobody has looked at
+            return False if all(samples.get(each, 0) >= ENOUGH * age / step for each in devices) else None
 
         return {place: ever(place) for place in seen}
 

@@ -90,8 +90,11 @@ def follow(
     told: Iterable[Notice], found: Mapping[str, Found], keeps: Mapping[str, Keep], now: datetime
 ) -> tuple[Notice, ...]:
     """The notices as they should be shown now, in the order in which they came up."""
+    before = tuple(told)
+    unused = {case.key for notice in before if notice.kind is Kind.UNUSED for case in notice.open}
+    found = {key: _still(each) if key in unused else each for key, each in found.items()}
     notices = [
-        replace(n, cases=tuple(_later(c, found.get(c.key), n.kind, now) for c in n.cases)) for n in told
+        replace(n, cases=tuple(_later(c, found.get(c.key), n.kind, now) for c in n.cases)) for n in before
     ]
     known = {(notice.kind, case.key) for notice in notices for case in notice.cases}
     news = [
@@ -107,6 +110,12 @@ def follow(
 def kept(key: str, keeps: Mapping[str, Keep], now: datetime) -> Keep | None:
     keep = keeps.get(key)
     return keep if keep and keep.until > now else None
+
+
+def _still(found: Found) -> Found:
+    """What was never used and is idle, is no other news when too little is known of its life by now."""
+    same = found.kind is Kind.IDLE and found.held.busy_ever is None
+    return replace(found, kind=Kind.UNUSED) if same else found
 
 
 def _later(case: Case, found: Found | None, kind: Kind, now: datetime) -> Case:

@@ -45,7 +45,7 @@ class PodUse:
     gpus: tuple[
         Gpu, ...
     ] = ()  # those that were seen at work or idle; fewer than `allocated` when not all were
-    busy_ever: bool | None = None  # in its life, a day at most; None when gaps might hide it
+    busy_ever: bool | None = None  # in its life; None when gaps, or all before the last day, might hide it
     cpu_requested: float | None = None  # cores
     cpu_mean: float | None = None  # cores, over the window
     ram_requested: float | None = None  # bytes

@@ -78,6 +78,15 @@ def test_another_kind_is_another_notice() -> None:
     assert (told[0].cases[0].idle, told[0].cases[0].gpus) == (1, 2)
 
 
+def test_what_was_never_used_stays_so_when_its_start_is_too_long_ago_to_be_known() -> None:
+    told = after((), 0, Kind.UNUSED)
+    late = {
+        key: replace(each, held=replace(each.held, busy_ever=None)) for key, each in found(Kind.IDLE).items()
+    }
+    assert states(follow(told, late, {}, NOW + 25 * 60 * MINUTE)) == [(Kind.UNUSED, [Kind.UNUSED])]
+    assert states(follow((), late, {}, NOW)) == [(Kind.IDLE, [Kind.IDLE])]
+
+
 def test_a_trial_that_has_ended_ends_its_notice() -> None:
     [notice] = follow(after((), 0, Kind.IDLE), {}, {}, NOW + 5 * MINUTE)
     assert notice.over

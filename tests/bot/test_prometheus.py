@@ -8,10 +8,11 @@ import pytest
 from aiohttp import web
 
 from bot import promql
+from bot.from_prometheus import PrometheusSource
 from bot.owners import NOBODYS, Owners, Whose, by_labels
 from bot.prometheus import Prometheus, Row
 from bot.teams import Team
-from bot.usage import Unmeasured
+from bot.usage import HALF_HOUR, Unmeasured
 
 AT = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
 Toy = Callable[[web.Response], Awaitable[Prometheus]]
@@ -104,6 +105,27 @@ def test_windows_and_devices_stand_in_the_query() -> None:
     assert 'DCGM_FI_PROF_GR_ENGINE_ACTIVE{pod!=""}[14999ms]' in promql.busy(15)
     assert "[1799s:15s]) >= 96 and" in promql.idle_half(15)
     assert promql.samples_of({"pod": 'a"b'}).endswith(r',pod="a\"b"}[10m]')
+
+
+@pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])
+async def test_who_may_have_worked_before_the_day_that_is_looked_at_is_not_called_unused(
+    redis: Any, age: int, ever: bool | None
+) -> None:
+    labels = {"namespace": "sweeps", "pod": "a", "node": "n1", "UUID": "GPU-1"}
+
+    class Quiet(Prometheus):
+        """All is 0, with every sample there."""
+
+        async def ask(self, query: str, at: datetime) -> list[Row]:
+            known = {promql.HELD: 1.0, promql.STARTED: at.timestamp() - age * 3600}
+            if query.startswith("sum by (namespace, pod) (") or query == promql.WHOSE:
+                return []
+            return [Row(labels, known.get(query, 1e9 if "count_over_time" in query else 0.0))]
+
+    quiet = Quiet("http://127.0.0.1:1")
+    [pod] = await PrometheusSource(quiet, Owners(redis, ()), lambda: AT, 30).pods(HALF_HOUR)
+    await quiet.close()
+    assert pod.busy_ever is ever
 
 
 TEAMS = (Team(name="vision", namespaces=("vision",)), Team(name="speech", members=("U1",)))
