@@ -6,7 +6,7 @@ usage:<cluster>:owners:<2026-11-20>   hash: namespace/pod -> owner, team, sweep,
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from redis.asyncio import Redis
@@ -55,11 +55,16 @@ class Owners:
     async def of(
         self, at: datetime, places: Iterable[Place], said: Mapping[Place, Whose]
     ) -> dict[Place, Whose]:
-        """Of pods of that day: as `said`, else as remembered; the team by namespace or person."""
+        """Of pods of that day: as `said`, else as remembered; the team by namespace or person.
+
+        Just after midnight that is as they were the day before, until somebody has looked again.
+        """
         names = {"/".join(place): place for place in places}
-        kept = await self._redis.hmget(self._key(at), list(names)) if names else []
+        days = (at, at - timedelta(days=1))
+        kept = [await self._redis.hmget(self._key(day), list(names)) for day in days] if names else ((), ())
         found = {}
-        for place, text in zip(names.values(), kept, strict=True):
+        for place, today, before in zip(names.values(), *kept, strict=True):
+            text = today or before
             whose = said.get(place) or (Whose(**json.loads(text)) if text else NOBODYS)
             team = whose.team or team_of(self._teams, place[0], whose.owner)
             found[place] = Whose(owner=whose.owner, team=team, sweep=whose.sweep, trial=whose.trial)

@@ -1,7 +1,7 @@
 """Questions to Prometheus and its answers; what the queries come to is in test_from_prometheus."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -142,6 +142,14 @@ async def test_whose_a_pod_was_is_remembered_when_it_is_gone(redis: Any, no_litt
         places[1]: Whose(team="vision"),
         places[2]: NOBODYS,
     }
+
+
+async def test_at_midnight_pods_are_still_whose_they_were(redis: Any) -> None:
+    place, mine = ("sweeps", "t-1-x"), Whose(owner="U1", sweep="lr-brave-otter", trial="t-1")
+    late = AT.replace(hour=23, minute=59, second=30)
+    await Owners(redis, ()).remember(late, {place: mine})
+    assert await Owners(redis, ()).of(late + timedelta(seconds=31), [place], {}) == {place: mine}
+    assert await Owners(redis, ()).of(late + timedelta(days=2), [place], {}) == {place: NOBODYS}
 
 
 async def test_what_is_said_now_counts_more_and_a_label_more_than_the_namespace(redis: Any) -> None:
