@@ -16,6 +16,7 @@ export function showViews(views, named, sending) {
   view = views.at(-1);
   if (!view) return dialog.close();
   const focused = before === view.id && dialog.contains(document.activeElement) && document.activeElement.dataset.action;
+  dialog.dataset.hash = view.hash;
   dialog.querySelector("h2").textContent = view.title.text;
   close.textContent = view.close?.text ?? "Cancel";
   go.textContent = view.submit?.text ?? "";
