@@ -34,6 +34,7 @@ class Keep:
 
     until: datetime
     by: str  # Slack user id
+    name: str = ""  # what they are called
 
 
 @dataclass(frozen=True, kw_only=True)

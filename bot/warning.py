@@ -8,7 +8,7 @@ from typing import Any
 from bot.hints import counted
 from bot.idle import AGAIN, Holding, Kind
 from bot.messages import Message
-from bot.mrkdwn import code, mention, plain
+from bot.mrkdwn import code, mention, plain, quoted
 from bot.notices import Case, Keep, Notice, kept
 from bot.usage import BUSY
 
@@ -41,15 +41,23 @@ NOTHING_ENDS = "Nothing is ended unless one of you says so."
 
 def warning(notice: Notice, keeps: Mapping[str, Keep], now: datetime) -> Message:
     lines = _one(notice) if len(notice.cases) == 1 else _many(notice)
-    keep = next((k for case in notice.open if (k := kept(case.key, keeps, now))), None)
-    if keep:
-        lines.append(f":stopwatch: {mention(keep.by)} keeps them until {_moment(keep.until)}.")
+    lines += _keep(notice, [k for case in notice.open if (k := kept(case.key, keeps, now))])
     section = {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(lines)}}
     if not notice.open:
         return Message(text=lines[0], blocks=(section,))
     how = CRITERIA.get(notice.kind, CRITERIA[Kind.IDLE])
     context = {"type": "context", "elements": [{"type": "mrkdwn", "text": f"{how} {NOTHING_ENDS}"}]}
     return Message(text=lines[0], blocks=(section, context, _buttons(notice)))
+
+
+def _keep(notice: Notice, keeps: Sequence[Keep]) -> list[str]:
+    """By name: it stands there, too, when the message is posted anew, and would call who has done enough."""
+    if not keeps:
+        return []
+    first = min(keeps, key=lambda keep: keep.until)
+    who = quoted(first.name, 60) if first.name else mention(first.by)
+    what = "them" if len(keeps) == len(notice.open) else f"{len(keeps)} of them"
+    return [f":stopwatch: {who} keeps {what} until {_moment(first.until)}."]
 
 
 def _one(notice: Notice) -> list[str]:

@@ -140,7 +140,7 @@ class Watching:
             if refusal:
                 await self._whisper(ask, refusal, notice)
             else:
-                keep = Keep(until=now + timedelta(hours=ask.hours), by=ask.user)
+                keep = Keep(until=now + timedelta(hours=ask.hours), by=ask.user, name=ask.user_name)
                 keeps = keeps | {case.key: keep for case in notice.open}
                 await self._remember(keeps, now)
         return keeps

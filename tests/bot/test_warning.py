@@ -116,7 +116,15 @@ def test_who_keeps_it_and_until_when() -> None:
     notice, until = told(Kind.IDLE), NOW + timedelta(hours=4)
     keeps = {notice.cases[0].key: Keep(until=until, by="U1")}
     assert ":stopwatch: <@U1> keeps them until <!date^1795276800^" in shown(warning(notice, keeps, NOW))
+    named = {notice.cases[0].key: Keep(until=until, by="U1", name="ada <3")}
+    assert ":stopwatch: ada &lt;3 keeps them until" in shown(warning(notice, named, NOW))
     assert "keeps" not in shown(warning(notice, keeps, until))
+
+
+def test_of_many_it_is_said_how_many_are_kept() -> None:
+    notice = told(*[Kind.IDLE] * 4)
+    keeps = {case.key: Keep(until=NOW + timedelta(hours=4), by="U1", name="ada") for case in notice.cases[:3]}
+    assert ":stopwatch: ada keeps 3 of them until" in shown(warning(notice, keeps, NOW))
 
 
 def test_a_pod_of_nobodys_sweep_is_told_to_its_team_and_can_t_be_cancelled() -> None:
@@ -168,7 +176,7 @@ def test_the_longest_names_pass_slack_s_limits(many: int, kind: Kind, sweep: str
     notice = Notice(
         kind=kind, sweep=sweep, namespace="n" * 63, team="t" * 63, channel="C1", cases=(case,) * many
     )
-    keeps = {case.key: Keep(until=NOW + timedelta(hours=1), by="U" * 20)}
+    keeps = {case.key: Keep(until=NOW + timedelta(hours=1), by="U" * 20, name="&" * 200)}
     message = warning(notice, keeps, NOW)
     assert complaints(list(message.blocks)) == []
     assert len(message.text) < 4000

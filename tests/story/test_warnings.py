@@ -98,7 +98,7 @@ class Ward:
 
     async def click(self, act, user=OWNER, **what) -> None:
         notice = what.pop("notice", f"idle/sweeps/{TRIAL}")
-        await self.store.ask(ITEM, Ask(act=act, user=user, user_name="ada", notice=notice, **what))
+        await self.store.ask(ITEM, Ask(act=act, user=user, user_name=user.lower(), notice=notice, **what))
 
     def texts(self) -> list[str]:
         return [message.blocks[0]["text"]["text"] for _, _, message in self.slack.posted.values()]
@@ -159,7 +159,7 @@ async def test_who_keeps_it_is_noted_and_outlives_redis(ward):
     await ward.turn()
     await ward.click(Act.KEEP, hours=4)
     await ward.turn(1)
-    assert f"<@{OWNER}> keeps them until" in ward.texts()[0]
+    assert f"{OWNER.lower()} keeps them until" in ward.texts()[0]
     await ward.redis.flushall()
     await ward.sweep()
     await ward.turn(200)
@@ -173,7 +173,7 @@ async def test_who_may_keep_it(ward, user, may):
     await ward.turn()
     await ward.click(Act.KEEP, user, hours=24)
     await ward.turn(1)
-    assert (f"<@{user}> keeps them" in ward.texts()[0]) is may
+    assert (f"{user.lower()} keeps them" in ward.texts()[0]) is may
     refusals = (
         [] if may else [(user, f"Only <@{OWNER}>, who started `lr-brave-otter` or an administrator may keep")]
     )
@@ -263,7 +263,7 @@ async def test_pods_of_no_sweep_are_told_to_their_team_where_it_has_a_channel(re
     for user in (STRANGER, "UMATE"):
         await ward.click(Act.KEEP, user, notice="idle/vision/notebook", hours=4)
     await ward.turn(1)
-    assert "<@UMATE> keeps them until" in ward.texts()[0]
+    assert "umate keeps them until" in ward.texts()[0]
     assert ward.slack.whispers == [
         (STRANGER, "Only their owner, somebody of team vision or an administrator may keep these GPUs.")
     ]
