@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
+from aiohttp import ClientConnectorError
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
@@ -20,7 +21,7 @@ from slack_sdk.errors import SlackApiError
 from bot import chart
 from bot.appointments import Appointment
 from bot.digest import WEEK, Figures, figures
-from bot.digest_details import PEOPLE, details, table
+from bot.digest_details import PEOPLE, details, table, too_much
 from bot.digest_message import Present, Waiting, headline, message
 from bot.hours import KEPT, Hours
 from bot.models import Phase, SweepRecord
@@ -101,6 +102,7 @@ class Digests:
         self._outside, self._redis, self._source = outside, redis, source
         self._hours, self._appointments = Hours(redis), appointments
         self._ref = Ref("ConfigMap", outside.settings.k8s_namespace, NAME)
+        self._names: dict[str, str] = {}  # of people, as Slack has told them
 
     async def turn(self, name: str) -> timedelta | None:
         """Take one digest on; raises what a repetition may mend."""
@@ -147,7 +149,11 @@ class Digests:
         except (NotInChannel, NotTaken) as error:
             log.warning("no digest for %s: %s", channel, error)
             return await self._keep(kept, tries=before.state.tries)
-        except (Busy, SlackApiError):  # it was refused, so it is not there
+        except (
+            Busy,
+            SlackApiError,
+            ClientConnectorError,
+        ):  # it was refused, or nobody heard it: it is not there
             await self._keep(kept, tries=before.state.tries)
             raise
         kept = await self._keep(kept, ts=ts)
@@ -198,25 +204,35 @@ class Digests:
         with contextlib.suppress(Unmeasured):
             nodes = await self._source.nodes()
             pods = await self._source.pods(HOUR)
-        active = [await self._outside.store.get(each) for each in await self._outside.store.active()]
+        active = [await self._sweep(each) for each in await self._outside.store.active()]
         waiting = [one for one in active if one and _waits(one)]
-        idle = [await self._outside.store.get(one.sweep) for one in found.offenders if one.sweep]
+        idle = [await self._sweep(one.sweep) for one in found.offenders if one.sweep]
         told = [one for one in (*idle, *waiting) if one]
+        links = {one.id: await self._link(one) for one in told if one.thread}
         hour_ago = self._outside.now() - HOUR  # what is younger has not shown yet what it needs
-        old = [pod for pod in pods if pod.started and pod.started <= hour_ago]
+        old = [pod for pod in pods if pod.started and pod.started <= hour_ago and too_much(pod)]
         mine = tuple(pod for pod in old if found.about.team in ("", pod.team))
         people = {one.owner for one in found.offenders} | {pod.owner for pod in mine}
         people |= {row.name for row in found.people[:PEOPLE]}
         return Present(
             currency=self._outside.config.currency,
-            names={one.asker.user: one.asker.user_name for one in told}
-            | await self._outside.slack.names(people - {""}),
-            links={one.id: await self._link(one) for one in told if one.thread},
+            names={one.asker.user: one.asker.user_name for one in told} | await self._called(people),
+            links={sweep: link for sweep, link in links.items() if link},
             nodes=nodes,
             pods=mine,
             waiting=tuple(self._waiting(one) for one in waiting),
             missed=missed,
         )
+
+    async def _sweep(self, sweep_id: str) -> SweepRecord | None:
+        with contextlib.suppress(ValueError):  # of a newer Sweepbot
+            return await self._outside.store.get(sweep_id)
+        return None
+
+    async def _called(self, people: set[str]) -> dict[str, str]:
+        """Asked once: each look at the picture words it all anew, and Slack answers 100 times a minute."""
+        self._names |= await self._outside.slack.names(people - self._names.keys() - {""})
+        return self._names
 
     def _waiting(self, sweep: SweepRecord) -> Waiting:
         hours = (self._outside.now() - sweep.since) / HOUR

@@ -6,12 +6,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from aiohttp import ClientConnectorError
 from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
 from bot.appointments import Appointment
 from bot.digests import Digests, Last, item, last
 from bot.hours import Hours
+from bot.models import Phase
 from bot.queue import Queue
 from bot.schedule import GRACE, Schedule
 from bot.slack import Busy, NotInChannel, NotTaken
@@ -19,7 +21,7 @@ from bot.store import Store
 from bot.usage import HOUR, Unmeasured
 from local.kubernetes import store as kubernetes
 from tests.bot.busy import lazy
-from tests.bot.sweeps import CONFIG, SETTINGS
+from tests.bot.sweeps import CONFIG, SETTINGS, a_sweep
 from tests.story.life import Clock, Died, DirectCluster, Mortal
 
 BERLIN = Appointment(channel="C1", hour=9, timezone="Europe/Berlin")
@@ -33,6 +35,8 @@ class FakeSlack:
         self.shared: list[str] = []
         self.drawn: list[Any] = []
         self.refuses: list[Exception] = []  # the next posts
+        self.asked: list[str] = []  # for names
+        self.lost: set[str] = set()  # channels whose messages have no address
         self.slow = 0  # looks at a picture until Slack has it
 
     async def open_thread(self, channel: str, message: Any) -> str:
@@ -52,10 +56,11 @@ class FakeSlack:
         self.drawn.append(message)
 
     async def permalink(self, channel: str, ts: str) -> str:
-        return f"https://slack/{channel}/{ts}"
+        return "" if channel in self.lost else f"https://slack/{channel}/{ts}"
 
     async def names(self, people: Any) -> dict[str, str]:
-        return {}
+        self.asked += sorted(people)
+        return {each: "Ada" for each in people if each == "U1ADA"}
 
 
 class NoSource:
@@ -106,7 +111,7 @@ class Place:
                 again = await self.digests().turn(name)
                 if again is None or again > timedelta(minutes=1):
                     return
-            except (Died, Busy, SlackApiError):
+            except (Died, Busy, SlackApiError, ClientConnectorError):
                 continue
         pytest.fail("this never ends")
 
@@ -125,6 +130,27 @@ async def test_it_comes_with_its_picture_and_its_table(redis: Redis) -> None:
     headline = here.slack.posts[0][1].text
     assert found == Last(day=DAY, headline=headline, link="https://slack/C1/1.0")
     assert await last(redis, "C2") is None
+
+
+async def test_a_name_is_asked_for_once_and_stays(redis: Redis) -> None:
+    here, name = Place(redis), item("C1", DAY)
+    await here.measured(DAY)
+    here.slack.slow = 2
+    digests = here.digests()
+    while await digests.turn(name):
+        pass
+    assert here.slack.asked.count("U1ADA") == 1
+    assert "(Ada)" in str(here.slack.drawn[0].blocks)
+
+
+async def test_a_sweep_whose_thread_is_gone_has_no_link(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    await Store(redis).restore(a_sweep(Phase.RUNNING))
+    here.slack.lost = {a_sweep().asker.channel}
+    await here.turns(item("C1", DAY))
+    shown = str(here.slack.posts[0][1].blocks)
+    assert ("`lr-brave-otter` (" in shown, "<|" in shown) == (True, False)
 
 
 async def test_a_picture_that_slack_never_shows_stays_in_the_thread(redis: Redis) -> None:
@@ -160,7 +186,10 @@ async def test_it_is_not_posted_for_a_third_time(redis: Redis) -> None:
     assert len(here.slack.posts) == 2
 
 
-@pytest.mark.parametrize("why", [Busy(1), SlackApiError("", {"error": "internal_error"})])
+NOBODY_HEARD: Any = ClientConnectorError(None, OSError("no route to host"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("why", [Busy(1), SlackApiError("", {"error": "internal_error"}), NOBODY_HEARD])
 async def test_what_slack_refuses_for_now_is_tried_until_it_is_taken(redis: Redis, why: Exception) -> None:
     here = Place(redis)
     await here.measured(DAY)
