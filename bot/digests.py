@@ -149,11 +149,8 @@ class Digests:
         except (NotInChannel, NotTaken) as error:
             log.warning("no digest for %s: %s", channel, error)
             return await self._keep(kept, tries=before.state.tries)
-        except (
-            Busy,
-            SlackApiError,
-            ClientConnectorError,
-        ):  # it was refused, or nobody heard it: it is not there
+        except (Busy, SlackApiError, ClientConnectorError):
+            # Refused, or nobody heard it: it is not there.
             await self._keep(kept, tries=before.state.tries)
             raise
         kept = await self._keep(kept, ts=ts)
