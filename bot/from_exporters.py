@@ -124,13 +124,15 @@ class Looking:
         )
 
     async def _pods(self) -> list[Manifest]:
-        everywhere = await self._allowed("Pod", UNFINISHED)
-        return everywhere or await self._cluster.list("Pod", self._namespace, fields=UNFINISHED)
+        wanted: dict[str, Any] = {"fields": UNFINISHED, "only": gpus.concerns_gpus}
+        return await self._allowed("Pod", **wanted) or await self._cluster.list(
+            "Pod", self._namespace, **wanted
+        )
 
-    async def _allowed(self, kind: str, fields: str = "") -> list[Manifest]:
+    async def _allowed(self, kind: str, **wanted: Any) -> list[Manifest]:
         """All of the cluster; none where this is not allowed, or nobody serves the kind."""
         try:
-            return await self._cluster.list(kind, "", fields=fields)
+            return await self._cluster.list(kind, "", **wanted)
         except ApiError as error:
             if not error.permanent and error.status != 503:  # of metrics-server, while it is down
                 raise

@@ -10,7 +10,7 @@ apart as two things a caller can act on:
 
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -137,21 +137,38 @@ class Cluster:
                 return None
             raise
 
-    async def list(self, kind: str, namespace: str, *, labels: str = "", fields: str = "") -> Manifests:
-        """Every object the selectors choose; of all namespaces for "". One that does not exist is empty."""
-        return (await self.snapshot(kind, namespace, labels=labels, fields=fields))[0]
+    async def list(
+        self,
+        kind: str,
+        namespace: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        only: Callable[[Manifest], bool] | None = None,
+    ) -> Manifests:
+        """Every object the selectors choose; of all namespaces for "". One that does not exist is empty.
+
+        `only` spares memory for what no selector can say: ten thousand pods take half a gigabyte.
+        """
+        return (await self.snapshot(kind, namespace, labels=labels, fields=fields, only=only))[0]
 
     async def snapshot(
-        self, kind: str, namespace: str, *, labels: str = "", fields: str = ""
+        self,
+        kind: str,
+        namespace: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        only: Callable[[Manifest], bool] | None = None,
     ) -> tuple[Manifests, str]:
         """As `list`, with the resourceVersion at which it was true: where a watch goes on."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         try:
-            return await self._pages(kind, namespace, {**query, "limit": PAGE})
+            return await self._pages(kind, namespace, {**query, "limit": PAGE}, only)
         except ApiError as error:
             if not error.expired:
                 raise
-            return await self._pages(kind, namespace, query)  # too slow between two pages: in one piece
+            return await self._pages(kind, namespace, query, only)  # too slow between two pages: in one piece
 
     async def create(self, manifest: Manifest) -> Manifest:
         """The object as the cluster completed it. ApiError.exists: an earlier call has made it."""
@@ -230,13 +247,19 @@ class Cluster:
         finally:
             response.close()
 
-    async def _pages(self, kind: str, namespace: str, query: Mapping[str, Any]) -> tuple[Manifests, str]:
+    async def _pages(
+        self,
+        kind: str,
+        namespace: str,
+        query: Mapping[str, Any],
+        only: Callable[[Manifest], bool] | None,
+    ) -> tuple[Manifests, str]:
         what = {"kind": kind, "apiVersion": KINDS[kind][0]}  # built-in kinds leave it out of lists
         items: Manifests = []
         token = ""
         while True:
             page = await self._call("GET", _path(kind, namespace), {**query, "continue": token})
-            items += [{**what, **item} for item in page.get("items") or ()]
+            items += [{**what, **item} for item in page.get("items") or () if only is None or only(item)]
             token = page["metadata"].get("continue", "")
             if not token:
                 return items, str(page["metadata"].get("resourceVersion", ""))  # PodMetrics have none

@@ -77,6 +77,11 @@ class LastError:
     code: int
 
 
+def concerns_gpus(pod: Manifest) -> bool:
+    """It asks for some, or says what they do."""
+    return any(map(_gpus, pod["spec"]["containers"])) or is_exporter(pod)
+
+
 def read_holder(pod: Manifest) -> Holder | None:
     """None: it asks for no GPU, has no node yet, or has ended, whatever is still to be read of it."""
     containers, status = pod["spec"]["containers"], pod.get("status", {})

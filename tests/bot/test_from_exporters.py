@@ -1,6 +1,7 @@
 """The busy day again, without Prometheus: pods, nodes and exporters as the API server gives them out."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,7 +31,9 @@ class DayCluster:
     hour = 0.0
     refuses: tuple[str, ...] = ()
 
-    async def list(self, kind: str, namespace: str, *, fields: str = "") -> Objects:
+    async def list(
+        self, kind: str, namespace: str, *, fields: str = "", only: Callable[[Any], bool] = bool
+    ) -> Objects:
         if kind in self.refuses and not namespace:
             raise ApiError(403, "Forbidden", f"cannot list {kind}")
         if kind == "Node":
@@ -38,7 +41,7 @@ class DayCluster:
         if kind == "PodMetrics":
             return [self._metrics(pod) for pod in day.PODS if pod.phase(self.hour) == "Running"]
         pods = [self._pod(pod) for pod in day.PODS if pod.phase(self.hour)] + self._exporters()
-        return [pod for pod in pods if namespace in ("", pod["metadata"]["namespace"])]
+        return [pod for pod in pods if namespace in ("", pod["metadata"]["namespace"]) and only(pod)]
 
     async def proxy(self, namespace: str, pod: str, port: int, path: str) -> str:
         assert (namespace, port, path) == ("gpu-operator", 9400, "metrics")

@@ -120,6 +120,13 @@ async def test_a_list_has_all_pages_and_says_what_its_items_are(replaying, recor
     assert [query for _, _, query, _, _ in asked] == [{**selected, **token} for token in tokens]
 
 
+async def test_of_a_list_only_what_is_wanted_is_kept(replaying, recorded):
+    cluster, _ = await replaying("09-page-1", "09-page-2", "02-list-missing-ns")
+    wanted = recorded("09-page-2")["body"]["items"][0]["metadata"]["name"]
+    jobs = await cluster.list("Job", "kaniko", only=lambda job: job["metadata"]["name"] == wanted)
+    assert [job["metadata"]["name"] for job in jobs] == [wanted]
+
+
 async def test_a_list_too_slow_for_its_pages_is_read_in_one_piece(replaying, recorded):
     cluster, asked = await replaying("09-page-1", "11-410-continue-expired", "02-list-missing-ns")
     items, version = await cluster.snapshot("Job", "kaniko")

@@ -9,6 +9,7 @@ from k8s.gpus import (
     LastError,
     Reading,
     amount,
+    concerns_gpus,
     is_exporter,
     read_errors,
     read_exporter,
@@ -90,6 +91,14 @@ def test_a_pod_holds_its_gpus_while_it_runs_and_while_its_image_comes() -> None:
 )
 def test_others_hold_none(pod) -> None:
     assert read_holder(pod) is None
+
+
+def test_of_all_pods_those_with_gpus_and_their_exporters_matter() -> None:
+    exporter = pod(**{"nvidia.com/gpu": "0"})
+    assert not concerns_gpus(exporter)
+    exporter["metadata"]["labels"] = {"app": "nvidia-dcgm-exporter"}
+    assert concerns_gpus(exporter)
+    assert concerns_gpus(pod(phase="Pending", node=""))
 
 
 def test_limits_alone_are_requests_and_slices_are_gpus() -> None:
