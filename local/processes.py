@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 STOP = 10.0  # seconds between asking a process to end and ending it
-START = 60.0  # seconds until one has to say that it is there, on a busy machine
+START = 180.0  # seconds until one has to say that it is there, on a busy machine
 LAST_LINES = 15
 
 
