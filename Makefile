@@ -12,7 +12,7 @@ test: .venv/ready  ## the fast tests, under three minutes
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
 slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
-	$(BIN)/pytest -q -n 2 --dist loadfile -m slow -rs --durations 15
+	$(BIN)/pytest -q -n 3 --dist loadfile -m slow -rs --durations 15
 
 conformance: .venv/ready  ## the Kubernetes client against a real cluster: CONFORMANCE_KUBECONFIG=FILE make conformance
 	@test -n "$$CONFORMANCE_KUBECONFIG" || { echo "Name a cluster: CONFORMANCE_KUBECONFIG=FILE make conformance"; exit 2; }
