@@ -1,6 +1,6 @@
 """Whose a pod is: by its labels while it lives, and remembered: hours are told when their pods are gone.
 
-usage:<cluster>:owners:<2026-11-20>   hash: namespace/pod -> owner, team, sweep, trial; expires after 40 days
+usage:<cluster>:owners:<2026-11-20>   hash: namespace/pod -> owner, team, sweep, trial; expires after 9 days
 """
 
 import json
@@ -11,10 +11,11 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from bot.hours import KEPT
 from bot.teams import Team, team_of
 from k8s.katib import TRIAL_LABEL
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL
+
+KEPT = timedelta(days=9)  # hours that were missed are filled in eight days later at most
 
 Place = tuple[str, str]  # namespace and pod
 

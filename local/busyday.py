@@ -1,6 +1,7 @@
 """A busy yesterday for the demo, and the week before: hourly figures in Redis as docs/gpus.md tells them."""
 
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -58,11 +59,9 @@ async def write(redis_url: str) -> None:
         for number in range(8 * 24):
             hour = today - timedelta(hours=number + 1)
             runs = YESTERDAY if number < 24 else USUALLY
-            fields: dict[Any, Any] = {
-                str(place): json.dumps(use) for place, use in enumerate(_uses(hour, runs))
-            }
-            held = sum(json.loads(use)["allocated"] for use in fields.values())
-            fields["capacity"] = json.dumps(_capacity(hour, held))
+            uses = list(_uses(hour, runs))
+            fields: dict[Any, Any] = {"uses": zlib.compress(json.dumps(uses).encode())}
+            fields["capacity"] = json.dumps(_capacity(hour, sum(use["allocated"] for use in uses)))
             key = f"usage:main:hour:{hour:%Y-%m-%dT%H}"
             await redis.hset(key, mapping=fields)
             await redis.expireat(key, hour + timedelta(days=40))

@@ -54,6 +54,13 @@ async def test_days_that_begin_at_half_past_share_no_hour(redis):
     assert not {*today} & {*tomorrow}
 
 
+async def test_forty_days_of_many_short_trials_leave_redis_room(redis):
+    trials = [use(pod=f"lr-brave-otter-{n:x}", owner=f"U{n % 50}", team="vision") for n in range(3000)]
+    await Hours(redis).keep(trials, capacity())
+    [key] = await redis.keys()
+    assert 40 * 24 * await redis.memory_usage(key, samples=0) < 150e6  # of 384 MB
+
+
 async def test_clusters_and_forty_days_keep_hours_apart(redis):
     await Hours(redis).keep([use()], capacity())
     assert await Hours(redis, "other").between(NOON, NOON + HOUR) == ()

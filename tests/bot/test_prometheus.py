@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from bot import promql
+from bot.collecting import REFILL
 from bot.from_prometheus import PrometheusSource
 from bot.owners import NOBODYS, Owners, Whose, by_labels
 from bot.prometheus import Prometheus, Row
@@ -142,6 +143,12 @@ async def test_whose_a_pod_was_is_remembered_when_it_is_gone(redis: Any, no_litt
         places[1]: Whose(team="vision"),
         places[2]: NOBODYS,
     }
+
+
+async def test_whose_pods_were_is_forgotten_when_no_hour_asks_for_it_any_more(redis: Any) -> None:
+    await Owners(redis, ()).remember(AT, {("sweeps", "t-1-x"): Whose(owner="U1")})
+    [key] = await redis.keys()
+    assert REFILL.days * 86400 < await redis.ttl(key) <= (REFILL.days + 1) * 86400
 
 
 async def test_at_midnight_pods_are_still_whose_they_were(redis: Any) -> None:
