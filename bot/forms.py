@@ -52,9 +52,9 @@ class Draft:
 
 
 def said_of(request: SweepRequest) -> dict[str, str]:
-    """The words that would ask for this."""
+    """The words that would ask for this; no word names a commit."""
     usual = SweepRequest(branch="", space="")
-    pairs = {key: getattr(request, key) for key in SweepRequest.__dataclass_fields__}
+    pairs = {key: getattr(request, key) for key in SweepRequest.__dataclass_fields__ if key != "commit"}
     return {key: str(value) for key, value in pairs.items() if value != getattr(usual, key)}
 
 
@@ -190,12 +190,14 @@ def launched(draft: Draft, sweep_id: str) -> View:
     return modal("On its way", [section(f"{words} {_place(draft.channel)}.")])
 
 
-def metadata(draft: Draft) -> str:
+def metadata(draft: Draft, **more: str) -> str:
     """What the view itself remembers; a text put aside as long as there is room for it."""
     hidden = {key: draft.said[key] for key in HIDDEN if len(draft.said.get(key, "x" * 301)) <= 300}
     aside = {"text": draft.said["text"]} if "text" in draft.said and not draft.writes else {}
     all_ = [
-        json.dumps({"channel": draft.channel, "writes": draft.writes, "said": said}, ensure_ascii=False)
+        json.dumps(
+            {"channel": draft.channel, "writes": draft.writes, "said": said} | more, ensure_ascii=False
+        )
         for said in (hidden | aside, hidden)
     ]
     return all_[0] if len(all_[0]) <= METADATA_MOST else all_[1]

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from bot.config import Config
 from bot.hints import did_you_mean
@@ -23,6 +24,7 @@ from bot.models import UserError
 PASSED_ON = ("PATH", "HTTPS_PROXY", "https_proxy", "http_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE")
 # A server that knows no filter is warned about by git, and sends everything.
 FETCH = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
+HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-gc")
 # What git says when trying again is of no use; everything else may be the weather.
 REFUSALS = re.compile(
     r"authentication failed|could not read (username|password)|not found|access denied|permission denied"
@@ -97,6 +99,16 @@ class Git:
             repository = await self._fetched(url, commit)
             line = await self._run(url, "-C", repository, "log", "-1", "--format=%s", commit, "--")
         return line.decode(errors="replace").strip()
+
+    async def contains(self, url: str, tip: Tip, commit: str) -> bool:
+        """Whether the commit is in the tip's history, which is fetched for it, without files."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=self.cache) as repository:
+            await self._run(url, "init", "--quiet", "--bare", "--", repository)
+            await self._run(url, "-C", repository, "config", "remote.origin.url", url)
+            await self._run(url, "-C", repository, *HISTORY, "--", "origin", f"{tip.ref}:{tip.ref}")
+            history = await self._run(url, "-C", repository, "rev-list", tip.ref, "--")
+        return commit.encode() in history.split()
 
     async def branches(self, url: str) -> list[str]:
         """Their names, without tags. Raises UserError, GitUnavailable."""

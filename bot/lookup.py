@@ -30,7 +30,12 @@ async def look_up(
 ) -> Order:
     """Raises UserError with what the person can mend, GitUnavailable when the git host does not answer."""
     tip = await git.resolve(repository.url, request.branch)
-    commit = tip.commit
+    commit = request.commit or tip.commit
+    if commit != tip.commit and not await git.contains(repository.url, tip, commit):
+        raise UserError(
+            f"branch={request.branch} was rewritten since its preview: {commit[:8]} is no longer in it. "
+            "Open the form again and look at what is there now."
+        )
     space = await _space(git, repository, commit, request, config)
     subject = await git.subject(repository.url, commit)
     if space.image:

@@ -47,6 +47,7 @@ class SweepRequest:
     notify: Notify = Notify.CHANNEL
     algorithm: str | None = None
     text: str | None = None  # of the space, when it was written in the form and is in no file
+    commit: str | None = None  # the one that the form's preview showed; None: the branch as it is
 
 
 @dataclass(frozen=True, kw_only=True)

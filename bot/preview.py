@@ -1,5 +1,7 @@
 """What a sweep would be, before it starts: the second step of the form. Pure."""
 
+import json
+
 from bot.amounts import money
 from bot.blocks import View, actions, button, context, fields, modal, plain_text, section
 from bot.config import Config
@@ -30,8 +32,14 @@ def preview(
         close="Cancel",
         callback_id=LAUNCH,
         submit=plain_text("Launch"),
-        private_metadata=metadata(draft),
+        private_metadata=metadata(draft, commit=plan.commit),
     )
+
+
+def previewed(view: View) -> str | None:
+    """The commit that it shows, which Launch is about, whatever becomes of the branch meanwhile."""
+    found: str | None = json.loads(view["private_metadata"]).get("commit")
+    return found
 
 
 def _name(request: SweepRequest) -> str:

@@ -69,10 +69,10 @@ def read_values(said: Mapping[str, str], config: Config) -> tuple[dict[str, Any]
 
 
 def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
-    """The same request but for what is said. Raises UserError."""
+    """The same request but for what is said, of the branch as it is now. Raises UserError."""
     said = words(text)
     values, wrong = read_values(said, config)
-    after = replace(request, **{key: values[key] for key in said if key in values})
+    after = replace(request, commit=None, **{key: values[key] for key in said if key in values})
     if not wrong and after.parallel and after.trials and after.parallel > after.trials:
         wrong["parallel"] = f"parallel={after.parallel} is more than trials={after.trials}."
     if wrong:

@@ -35,6 +35,7 @@ from bot.forms import (
     request,
 )
 from bot.models import Act, Asker, Deed, UserError
+from bot.preview import previewed
 from handlers.door import PATIENCE, UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
@@ -165,7 +166,8 @@ async def _launched(door: Door, view: Body) -> Body:
         if filled is None:
             return gone(read(view), FORGOTTEN)
         asker = Asker(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
-        record = await door.take(filled.request, asker, view["id"])
+        asked = replace(filled.request, commit=previewed(view))
+        record = await door.take(asked, asker, view["id"])
     except (RedisError, TimeoutError):
         log.exception("a form could not be launched")
         return gone(read(view), UNREACHABLE)

@@ -57,13 +57,14 @@ def words(view):
         SweepRequest(branch="main", space="lr", cmd="python a.py --x='1'", notify=Notify.DM, name="night"),
         SweepRequest(branch="main", space="lr", repo="digits", image="registry:5000/lab/ready:1"),
         SweepRequest(branch="main", space="written", text=SPACE.rstrip(), gpus=1),
+        SweepRequest(branch="main", space="lr", commit="0123" * 10),
     ],
 )
 def test_a_request_filled_into_the_form_comes_back(asked):
     draft = Draft(said=said_of(asked), channel="C1", writes=asked.text is not None)
     again, wrong = request(read(shown(form(draft, CONFIG))), CONFIG)
     assert wrong == {}
-    assert again == replace(asked, repo=asked.repo or "digits")
+    assert again == replace(asked, repo=asked.repo or "digits", commit=None)
 
 
 def test_every_mistake_is_said_at_its_field():

@@ -107,6 +107,21 @@ async def test_a_file_is_read_as_it_was_at_that_commit(repo: Repo, url: str, git
     assert await git.subject(url, old) == "Old space"
 
 
+async def test_a_commit_is_in_a_branch_until_that_is_rewritten(repo: Repo, url: str, git: Git) -> None:
+    first, seen = repo.commit("Begin", {"a.txt": "a"}), repo.commit("See", {"a.txt": "b"})
+    repo.commit("Go on", {"a.txt": "c"})
+    repo.git("tag", "-a", "-m", "First", "v1")
+    repo.push("main", "v1")
+    for name in ("main", "v1"):
+        assert await git.contains(url, await git.resolve(url, name), seen)
+    repo.git("reset", "--quiet", "--hard", first)
+    repo.commit("Otherwise", {"a.txt": "d"})
+    repo.push("+main")
+    tip = await git.resolve(url, "main")
+    assert await git.contains(url, tip, first)
+    assert not await git.contains(url, tip, seen)
+
+
 async def test_only_the_file_that_is_read_is_downloaded(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Data", {"big.bin": os.urandom(500_000), "sweeps/lr.yaml": "lr: 1\n"})
     repo.push("main")

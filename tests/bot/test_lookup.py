@@ -16,9 +16,10 @@ parameters: {lr: {min: 0.1, max: 1}}
 
 
 class Files:
-    """A git with one commit."""
+    """A git with one commit, and names of others `before` it."""
 
-    def __init__(self, files):
+    def __init__(self, files, before=()):
+        self.before = before
         self.files = {"sweeps/lr.yaml": SPACE, **files}
 
     async def resolve(self, url, branch):
@@ -29,6 +30,9 @@ class Files:
 
     async def names(self, url, commit, folder):
         return sorted(path for path in self.files if "/" not in path)
+
+    async def contains(self, url, tip, commit):
+        return commit in self.before
 
     async def subject(self, url, commit):
         return "a change"
@@ -88,3 +92,18 @@ async def test_a_ready_image_must_be_an_allowed_one():
         UserError, match=r"image=evil/pytorch is not an image allowed here \(as docker\.io/evil/"
     ):
         await found({"sweeps/lr.yaml": f"{SPACE}image: evil/pytorch\n"})
+
+
+async def test_the_commit_that_was_previewed_is_taken_while_the_branch_has_it():
+    seen, known = "5ee2" * 10, Config(repositories=(Repository(name="d", url="https://git.example/d.git"),))
+    request = SweepRequest(branch="main", space="lr", commit=seen)
+
+    async def source(git):
+        who = {"sweep": "s", "owner": "U", "delivery": "d"}
+        return (await look_up(git, known.repositories[0], request, known, **who)).source
+
+    files = {"Dockerfile": "FROM x"}
+    found = await source(Files(files, before=[seen]))
+    assert (found.ref, found.commit) == ("refs/heads/main", seen)
+    with pytest.raises(UserError, match="branch=main was rewritten since its preview: 5ee25ee2 is no longer"):
+        await source(Files(files))

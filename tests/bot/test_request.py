@@ -170,6 +170,7 @@ def test_a_rerun_changes_what_is_said_and_nothing_else() -> None:
     before = SweepRequest(branch="main", space="lr", gpus=2, parallel=4)
     assert changed(before, "", CONFIG) == before
     assert changed(before, "trials=20", CONFIG) == replace(before, trials=20)
+    assert changed(replace(before, commit="0123" * 10), "", CONFIG) == before  # the branch as it is now
     with pytest.raises(UserError, match="parallel=4 is more than trials=2"):
         changed(before, "trials=2", CONFIG)
     with pytest.raises(UserError, match="spaec"):

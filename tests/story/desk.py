@@ -38,7 +38,7 @@ class Repository:
 
     def __init__(self):
         self.spaces = {"lr": SPACE, "wide": SPACE.replace("[a, b, c]", "{min: 1, max: 0}")}
-        self.heads, self.away = ["dev", "main"], False
+        self.heads, self.away, self.tip = ["dev", "main"], False, COMMIT
 
     async def branches(self, url):
         if self.away:
@@ -48,7 +48,7 @@ class Repository:
     async def resolve(self, url, branch):
         if branch not in await self.branches(url):
             raise UserError(f"branch={branch} is not in {url}. Did you mean main?")
-        return Tip(f"refs/heads/{branch}", COMMIT)
+        return Tip(f"refs/heads/{branch}", self.tip)
 
     async def names(self, url, commit, folder):
         return [f"{name}.yaml" for name in self.spaces] if folder else list(FILES)

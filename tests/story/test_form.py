@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot.config import Launch
-from tests.bot.sweeps import CONFIG
+from tests.bot.sweeps import COMMIT, CONFIG
 from tests.story.desk import ADA, SPACE, a_desk
 
 
@@ -42,6 +42,22 @@ async def test_a_sweep_is_put_together_previewed_and_launched(desk):
     assert f"On it: `{sweep}`" in desk.shows()
     record = await desk.door.store.get(sweep)
     assert (record.request.gpus, record.asker.user, record.asker.channel) == (2, ADA, "C01SWEEPS00")
+
+
+async def test_launch_is_about_the_commit_that_the_preview_shows(desk):
+    slack = desk.slack
+    await slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await desk.choose("sweep_space", "lr")
+    await slack.submit("ada")
+    await desk.turns()
+    desk.git.tip = "89ab" * 10  # somebody pushes
+    await slack.submit("ada")
+    [sweep] = await desk.turns()
+    assert (await desk.door.store.get(sweep)).request.commit == COMMIT
+    await slack.command("ada", "sweeps", "/sweep", "")
+    await slack.submit("ada")
+    await desk.turns()
+    assert "`main` at `89ab89ab`" in desk.shows()  # the next form begins with the branch, not the commit
 
 
 async def test_launch_pressed_twice_starts_one_sweep(desk):
