@@ -192,7 +192,7 @@ class Digests:
     async def _figures(self, about: Appointment, day: date) -> Figures:
         begin, end = about.window(day)
         hours, week = await asyncio.gather(
-            self._hours.between(begin, end), self._hours.between(begin - WEEK, begin)
+            self._hours.between(begin, end), self._hours.between(begin - WEEK, begin, by_sweep=True)
         )
         return figures(about, day, hours, week, self._outside.config.prices)
 

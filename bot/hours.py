@@ -6,8 +6,10 @@ Written plainly, 3,000 short trials an hour would fill Redis in two weeks, and a
 An hour is written whole: writing it again (two collectors, a refill) changes only what is known better.
 """
 
+import asyncio
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,12 +37,20 @@ class Hours:
             steps.expireat(key, capacity.hour + KEPT)
             await steps.execute()
 
-    async def between(self, start: datetime, end: datetime) -> tuple[Hour, ...]:
-        """The hours that begin from `start` until before `end` and are known, in their order."""
+    async def between(self, start: datetime, end: datetime, *, by_sweep: bool = False) -> tuple[Hour, ...]:
+        """The hours that begin from `start` until before `end` and are known, in their order.
+
+        `by_sweep` has all pods of a sweep in one: a month of many short trials would take gigabytes.
+        """
         async with self._redis.pipeline(transaction=False) as steps:
             for hour in _hours(start, end):
                 steps.hgetall(self._key(hour))
-            return tuple(_read(fields) for fields in await steps.execute() if fields)
+            kept = await steps.execute()
+        found = []
+        for fields in filter(None, kept):
+            found.append(_by_sweep(_read(fields)) if by_sweep else _read(fields))
+            await asyncio.sleep(0)  # a month takes seconds, in which others have turns
+        return tuple(found)
 
     async def missing(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
         """Those nobody has written, the latest first."""
@@ -69,3 +79,24 @@ def _hours(start: datetime, end: datetime) -> list[datetime]:
 def _read(fields: dict[bytes, bytes]) -> Hour:
     uses = _USES.validate_json(zlib.decompress(fields[b"uses"]))
     return Hour(uses=uses, capacity=_CAPACITY.validate_json(fields[b"capacity"]))
+
+
+def _by_sweep(hour: Hour) -> Hour:
+    sums: dict[tuple[str, ...], HourUse] = {}
+    for use in hour.uses:
+        key = (use.namespace, use.sweep or f"/{use.pod}", use.owner, use.team, use.model)
+        one = sums.get(key)
+        sums[key] = _sum(one, use) if one else use
+    return Hour(uses=tuple(sums.values()), capacity=hour.capacity)
+
+
+def _sum(one: HourUse, other: HourUse) -> HourUse:
+    return replace(
+        one,
+        pod="",
+        node="",
+        allocated=one.allocated + other.allocated,
+        observed=one.observed + other.observed,
+        used=one.used + other.used,
+        idle=one.idle + other.idle,
+    )

@@ -69,7 +69,7 @@ class Telling:
 
     async def _bill(self, wish: Wish, question: Question) -> None:
         config, now = self._outside.config, self._outside.now()
-        known = await self._hours.between(*month(wish, now))
+        known = await self._hours.between(*month(wish, now), by_sweep=True)
         text = bill(wish, known, config.prices, config.currency, now)
         await self._outside.slack.whisper(question.user, text, question.response_url)
         if known:

@@ -27,6 +27,23 @@ async def test_an_hour_is_found_as_it_was_written(redis, no_litter):
     )
 
 
+async def test_the_pods_of_a_sweep_are_one_where_only_their_sum_matters(redis):
+    mine, other = {"sweep": "lr-brave-otter", "owner": "U1"}, {"sweep": "aug-calm-heron", "owner": "U1"}
+    uses = [use(pod="t-1", **mine), use(pod="t-2", **mine, used=0.25), use(pod="t-3", **other), use()]
+    await Hours(redis).keep([*uses, use(pod="a-2")], capacity())
+    [hour] = await Hours(redis).between(NOON, NOON + HOUR, by_sweep=True)
+    found = [
+        (each.sweep, each.pod, each.allocated, each.observed, each.used, each.idle) for each in hour.uses
+    ]
+    assert found == [
+        ("lr-brave-otter", "", 4, 3, 0.75, 2),
+        ("aug-calm-heron", "t-3", 2, 1.5, 0.5, 1),
+        ("", "a-1", 2, 1.5, 0.5, 1),
+        ("", "a-2", 2, 1.5, 0.5, 1),
+    ]
+    assert hour.capacity == capacity()
+
+
 async def test_writing_it_again_leaves_nothing_of_before(redis):
     hours = Hours(redis)
     await hours.keep([use(), use(pod="a-2")], capacity())
