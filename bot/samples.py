@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
     """One pod at one moment."""
 

@@ -12,8 +12,9 @@ from bot.from_exporters import Looking, Samples, ScrapeSource
 from bot.idle import LOW_WINDOW, Kind, holdings, judge
 from bot.models import Watch
 from bot.owners import Owners
+from bot.samples import Look
 from bot.teams import Team
-from bot.usage import HOUR, NodeUse, Unmeasured
+from bot.usage import HOUR, Gpu, HourUse, NodeUse, PodUse, Unmeasured
 from k8s.cluster import ApiError, Unreachable
 from k8s.objects import timestamp
 from tests.bot import day
@@ -273,3 +274,8 @@ async def test_three_hours_are_kept(watched: Watched, redis: Redis, no_litter: N
     await watched.until(3.2)
     [key] = [key for key in await redis.keys() if b"samples" in key]
     assert await redis.llen(key) == 181
+
+
+@pytest.mark.parametrize("many", [Gpu, PodUse, HourUse, Look])
+def test_what_there_are_a_hundred_thousand_of_takes_no_more_than_it_has_to(many: type) -> None:
+    assert not hasattr(many.__new__(many), "__dict__")
