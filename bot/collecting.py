@@ -88,7 +88,13 @@ class Collecting:
             await asyncio.sleep(HOURS_EACH)
 
     async def _watch_on(self) -> None:
-        """Only asks for a turn, which any worker takes."""
+        """Only asks for a turn, which any worker takes.
+
+        Not before a look where Redis may have forgotten whose pods they are: a trial's pod would be taken for
+        one that no sweep holds, and told to the wrong people.
+        """
+        if not self._scrapes:
+            await self._tried(partial(self.look, self._now()))
         while True:
             await self._tried(partial(self._queue.add, ITEM))
             await asyncio.sleep(self._watch_each)

@@ -13,7 +13,9 @@ from bot.from_exporters import ScrapeSource
 from bot.from_prometheus import PrometheusSource
 from bot.hours import Hours, full_hour
 from bot.owners import Owners, Whose
+from bot.queue import Queue
 from bot.settings import Settings
+from bot.told import ITEM
 from bot.usage import HOUR, HourCapacity, Unmeasured
 from k8s.cluster import ApiError
 from tests.bot.test_from_exporters import DayCluster
@@ -93,6 +95,15 @@ async def test_the_lease_goes_to_one_and_then_to_the_next(redis: Redis, wait_unt
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert not await redis.exists("sweepbot:usage")
+
+
+async def test_nobody_is_warned_before_it_is_known_whose_the_pods_are(redis: Redis, wait_until: Any) -> None:
+    one = asyncio.create_task(collecting(redis, Told(), NOON, prometheus_url="http://p").run())
+    lease = await wait_until(lambda: Queue(redis).get(wait=0), "a look at idle GPUs is asked for")
+    place = ("a", "half")
+    assert (lease.item, (await Owners(redis, ()).of(NOON, [place], {}))[place].owner) == (ITEM, "U1A1")
+    one.cancel()
+    await asyncio.gather(one, return_exceptions=True)
 
 
 @pytest.mark.parametrize(
