@@ -68,7 +68,7 @@ class _Answer:
     async def _file(self, text: str, name: str, content: str) -> None:
         ask, sweep, slack = self.ask, self.sweep, self.outside.slack
         if ask.in_thread and sweep.thread:
-            await slack.share(sweep.asker.channel, sweep.thread, text, name, content)
+            await slack.share(sweep.asker.channel, sweep.thread, text, name, content, at_once=True)
         else:
             await slack.hand(ask.user, text, name, content)
 

@@ -114,13 +114,23 @@ class Slack:
         return profile.get("real_name") or "", profile.get("email") or ""
 
     async def share(
-        self, channel: str, thread: str, text: str, name: str, content: str | bytes, *, alt: str = ""
+        self,
+        channel: str,
+        thread: str,
+        text: str,
+        name: str,
+        content: str | bytes,
+        *,
+        alt: str = "",
+        at_once: bool = False,
     ) -> str:
         """A message with a file, into a thread; returns the file's id.
 
-        Without the file, and "", where the app may not upload any.
+        Without the file, and "", where the app may not upload any. `at_once`: it belongs to what was just said;
+        if it had to wait, that would be said again, and again take the turn that the file waits for.
         """
-        await self._in_turn(_posts(channel), thread, POSTS)
+        if not at_once:
+            await self._in_turn(_posts(channel), thread, POSTS)
         try:
             answer = await self._web.files_upload_v2(
                 channel=channel,

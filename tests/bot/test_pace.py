@@ -76,3 +76,26 @@ async def test_a_message_whose_blocks_slack_can_not_draw_is_told_in_words():
         assert not message.get("blocks")
     finally:
         await slack.close()
+
+
+async def test_an_answer_with_a_file_is_told_once_in_a_busy_channel(redis, monkeypatch):
+    """A file that had to wait would have the words told again, for ever."""
+    monkeypatch.setattr("bot.slack.POSTS", Rate(gap=0.2, burst=4))
+    slack = await serve()
+    try:
+        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        ours = Slack(web, Pace(redis))
+        ts = await ours.open_thread(SWEEPS, Message(text="a sweep"))
+        for number in range(3):
+            await ours.open_thread(SWEEPS, Message(text=f"{number} others"))
+        while True:
+            try:
+                await ours.say(SWEEPS, ts, "the end of the log")
+                await ours.share(SWEEPS, ts, "the whole log", "a.log", "lines", at_once=True)
+                break
+            except Busy as busy:
+                await asyncio.sleep(busy.seconds + 0.02)
+        told = [message["text"] for message in slack.messages("sweeps", ts)]
+        assert told == ["a sweep", "the end of the log", "the whole log"]
+    finally:
+        await slack.close()

@@ -169,7 +169,7 @@ class FakeSlack:
         self.loud += [text] if broadcast else []
         return f"said.{len(self.said)}"
 
-    async def share(self, channel, thread, text, name, content):
+    async def share(self, channel, thread, text, name, content, *, at_once=False):
         self.said.append(text)
         self.files.append((name, content))
 

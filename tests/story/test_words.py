@@ -1,6 +1,7 @@
 """Words, buttons and mentions through Bolt's dispatch and real turns: what people do and then read."""
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
@@ -163,6 +164,21 @@ async def test_in_the_thread_the_bot_is_mentioned_and_answers_there(redis):
         assert "you may write" in lab.slack.ephemerals("ada")[-1]["text"]
         await mentions(lab, "@sweepbot cancel")
         await lab.until(Phase.CANCELLED)
+
+
+async def test_results_are_told_once_where_every_message_has_to_wait(redis, monkeypatch):
+    asked = count()
+
+    async def every_other(_, line, *__):
+        return float(line.startswith("posts") and next(asked) % 2 == 0)
+
+    async with chat(redis, **READY) as lab:
+        await lab.until(Phase.SUCCEEDED)
+        monkeypatch.setattr("bot.pace.Pace.wait", every_other)
+        await mentions(lab, "@sweepbot results")
+        await lab.rounds(6)
+        told = [text for text in lab.thread() if text.startswith(("All trials of", ":white_check_mark:"))]
+        assert [text.startswith("All trials of") for text in told] == [False, True]
 
 
 async def test_a_mention_elsewhere_gets_help(redis):
