@@ -64,7 +64,7 @@ def _welcome(here: World) -> str:
             space=idle waits before it trains: after some seconds its GPUs are told of
             /gpus tells what is free; what yesterday's GPUs did stands in the channel
   MLflow    {here.env["MLFLOW_TRACKING_URI"]}
-  kubectl   KUBECONFIG={here.folder / "kubeconfig"}
+  kubectl   export KUBECONFIG={here.folder / "kubeconfig"}; kubectl -n sweeps get pods,experiments
   git       commit in {here.git / "digits"} and push, then sweep again
   logs      {here.folder / "logs"}
   Ctrl-C ends everything.

@@ -14,7 +14,7 @@ import yaml
 
 from local import busyday, githost, installed, registry, slack
 from local.katib import Katib
-from local.kubernetes.api import ApiServer, serve
+from local.kubernetes.api import KUBECTL, ApiServer, serve
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kubelet import Kubelet
 from local.kubernetes.store import Store
@@ -99,7 +99,7 @@ async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[Ap
         stack.push_async_callback(part.close)
         part.start()
     kubelet.start()
-    server.kubeconfig(folder / "kubeconfig")
+    server.kubeconfig(folder / "kubeconfig", below=KUBECTL)
     server.tokens[TOKEN] = WORKER
     server.kubeconfig(folder / "bot-kubeconfig", TOKEN)
     return server, kubelet

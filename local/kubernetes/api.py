@@ -13,6 +13,7 @@ import yaml
 from aiohttp import web
 
 from local.kubernetes import rbac, requests
+from local.kubernetes.discovery import discovered
 from local.kubernetes.kinds import Object, Refused, bad_request, not_found, refusal
 from local.kubernetes.pages import Pages
 from local.kubernetes.requests import Target
@@ -22,6 +23,7 @@ from local.kubernetes.watching import stream, version_of
 from local.serving import listen
 
 TOKEN = "local-admin"
+KUBECTL = "/kubectl"  # below this address whoever comes is the admin
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"}
 Logs = Callable[[str, str, str, int | None], str]
 
@@ -42,21 +44,28 @@ class ApiServer:
 
     async def start(self, port: int) -> None:
         app = web.Application(client_max_size=3 * 1024 * 1024)
+        app.router.add_route("*", KUBECTL + "/{path:.*}", self._as_admin)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._server = await listen(app, port, hangs_up=True)
         self.url, self.close = self._server.url, self._server.close
 
-    def kubeconfig(self, path: Path, token: str = TOKEN) -> None:
-        """Write a file that `KUBECONFIG` may name."""
+    def kubeconfig(self, path: Path, token: str = TOKEN, below: str = "") -> None:
+        """Write a file that `KUBECONFIG` may name; `below=KUBECTL` for kubectl."""
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "local", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "local", "cluster": {"server": self.url.rstrip("/") + below}}],
             "users": [{"name": "local", "user": {"token": token}}],
             "contexts": [{"name": "local", "context": {"cluster": "local", "user": "local"}}],
             "current-context": "local",
         }
         path.write_text(yaml.safe_dump(config, sort_keys=False))
+
+    async def _as_admin(self, request: web.Request) -> web.StreamResponse:
+        """Over http kubectl keeps its token to itself, so the address says who comes."""
+        headers = {**request.headers, "Authorization": f"Bearer {TOKEN}"}
+        below = str(request.rel_url).removeprefix(KUBECTL)
+        return await self._answer(request.clone(rel_url=below, headers=headers))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -70,6 +79,8 @@ class ApiServer:
             return web.Response(text="ok")
         if request.path.rstrip("/") == "/version":
             return _respond(VERSION)
+        if request.method == "GET" and not requests.address(request.path):
+            return _respond(discovered(request.path))
         target = requests.target(request.path)
         verb = f"{request.method} {target.subresource or ('object' if target.name else 'list')}"
         if verb == "GET list" and request.query.get("watch") in ("1", "true"):

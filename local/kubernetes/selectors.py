@@ -8,7 +8,7 @@ from local.kubernetes.kinds import Object, bad_request
 Matcher = Callable[[Object], bool]
 REQUIREMENT = re.compile(r"([\w./-]+)\s*(?:==?\s*([\w.-]*))?")
 FIELDS = {
-    "Event": {"involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason", "type"},
+    "Event": {"reason", "type"} | {f"involvedObject.{key}" for key in ("kind", "namespace", "name", "uid")},
     "Pod": {"status.phase", "spec.nodeName", "spec.restartPolicy"},
 }
 

@@ -1,0 +1,36 @@
+"""What kubectl asks before anything else: which groups, versions and resources there are."""
+
+from local.kubernetes.kinds import KINDS, Kind, Object, Refused
+
+VERBS = ("create", "delete", "get", "list", "patch", "watch")
+SHORT = {"pods": "po", "configmaps": "cm", "namespaces": "ns", "nodes": "no", "events": "ev"}
+
+
+def discovered(path: str) -> Object:
+    """The lists of before aggregated discovery, which every kubectl reads. Raises Refused 404."""
+    groups = {kind.group: kind.version for kind in KINDS.values()}
+    answers: dict[str, Object] = {"/api": {"kind": "APIVersions", "versions": [groups.pop("")]}}
+    answers["/apis"] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [*map(_group, groups.items())]}
+    for kind in KINDS.values():
+        at = f"/apis/{kind.api_version}" if kind.group else "/api/v1"
+        known: Object = {"kind": "APIResourceList", "groupVersion": kind.api_version, "resources": []}
+        answers.setdefault(at, known)["resources"] += _resources(kind)
+    if path.rstrip("/") not in answers:
+        raise Refused(404, "404 page not found\n")
+    return answers[path.rstrip("/")]
+
+
+def _group(named: tuple[str, str]) -> Object:
+    name, version = named
+    here = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [here], "preferredVersion": here}
+
+
+def _resources(kind: Kind) -> list[Object]:
+    one: Object = {"name": kind.plural, "singularName": kind.name.lower(), "kind": kind.name}
+    one |= {"namespaced": kind.namespaced, "verbs": [*VERBS]}
+    if short := SHORT.get(kind.plural):
+        one["shortNames"] = [short]
+    status = {**one, "name": f"{kind.plural}/status", "singularName": "", "verbs": ["get", "patch"]}
+    log = {**one, "name": "pods/log", "singularName": "", "verbs": ["get"]}
+    return [one, *([status] if kind.has_status else []), *([log] if kind.name == "Pod" else [])]
