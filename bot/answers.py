@@ -14,7 +14,7 @@ from bot.blocks import Block, View, button, context, modal, section
 from bot.hints import counted
 from bot.messages import PHASES, Message, flags, short, summary
 from bot.models import Deed, Goal, SearchSpace, SweepRecord
-from bot.mrkdwn import block, code, mention, quoted
+from bot.mrkdwn import block, code, mention, place, quoted
 from k8s.katib import Trial, TrialState
 
 END = "end_trial"  # the button's action_id
@@ -51,7 +51,7 @@ def _line(sweep: SweepRecord) -> str:
     if sweep.progress.best:
         parts.append(f"best {sweep.progress.best.value:.6g}")
     who = quoted(sweep.asker.user_name or sweep.asker.user, 80)
-    return " · ".join([*parts, f"{who} in <#{sweep.asker.channel}>"])
+    return " · ".join([*parts, f"{who} in {place(sweep.asker.channel)}"])
 
 
 def status(sweep: SweepRecord) -> str:

@@ -13,7 +13,7 @@ from bot.blocks import Block, View, actions, button, context, modal, plain_text,
 from bot.config import Config
 from bot.menus import NOTHING, option
 from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
-from bot.mrkdwn import code
+from bot.mrkdwn import code, place
 from bot.request import read_values
 from bot.space import WRITTEN, parse_space
 
@@ -64,7 +64,7 @@ def form(draft: Draft, config: Config, wrong: Mapping[str, str] | None = None) -
     blocks = [*_trouble(wrong.get("", ""))]
     for key, block in _fields(draft, config).items():
         blocks += [block, *_trouble(wrong.get(key, ""))]
-    blocks.append(context(f"Its story is told in {_place(draft.channel)}."))
+    blocks.append(context(f"Its story is told in {place(draft.channel)}."))
     return modal(
         "New sweep",
         blocks,
@@ -122,7 +122,7 @@ def read(view: View) -> Draft:
     """What a view says, of its state and of what it has hidden."""
     hidden = json.loads(view["private_metadata"])
     said: dict[str, str] = dict(hidden["said"])
-    for entered in view["state"]["values"].values():
+    for entered in view.get("state", {}).get("values", {}).values():
         for action, value in entered.items():
             key, found = _key(action), _value(value)
             said.pop(key, None)
@@ -187,7 +187,7 @@ def gone(draft: Draft, words: str) -> View:
 
 def launched(draft: Draft, sweep_id: str) -> View:
     words = f":white_check_mark: On it: {code(sweep_id)}. Its thread tells the story in"
-    return modal("On its way", [section(f"{words} {_place(draft.channel)}.")])
+    return modal("On its way", [section(f"{words} {place(draft.channel)}.")])
 
 
 def metadata(draft: Draft, **more: str) -> str:
@@ -211,10 +211,6 @@ def _value(entered: Mapping[str, Any]) -> str:
     chosen = (entered.get("selected_option") or {}).get("value", "")
     value = str(entered.get("value") or chosen)
     return value.rstrip()  # what leads belongs to the lines of a space
-
-
-def _place(channel: str) -> str:
-    return f"<#{channel}>" if channel[:1] in {"C", "G"} else "our direct messages"
 
 
 def _menu(action: str, chosen: str) -> Block:

@@ -13,7 +13,7 @@ from typing import Any
 from bot.blocks import actions, button, context, plain_text, section
 from bot.hints import counted
 from bot.models import Event, EventKind, Health, Mood, Notify, Phase, Progress, Result, Role, SweepRecord
-from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, plain, quoted
+from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, place, plain, quoted
 from bot.planning import command_line
 
 # The buttons' action_ids
@@ -186,7 +186,7 @@ def event(sweep: SweepRecord, happened: Event) -> str:
     """The words of one event in the thread, or of a private answer."""
     text = EVENTS[happened.kind](sweep, happened).strip()
     if happened.to_user and happened.kind in ENDS:
-        return f"*{sweep.id}* in <#{sweep.asker.channel}>: {text}"
+        return f"*{sweep.id}* in {place(sweep.asker.channel)}: {text}"
     return _called(sweep, text) if is_loud(sweep, happened) and happened.kind in ENDS else text
 
 

@@ -50,5 +50,10 @@ def link(url: str, label: str) -> str:
     return f"<{url}|{plain(label).replace('|', '¦')}>"
 
 
+def place(channel: str) -> str:
+    """Slack has no name to show for direct messages."""
+    return f"<#{channel}>" if channel[:1] in {"C", "G"} else "direct messages"
+
+
 def mention(user: str) -> str:
     return f"<@{user}>"

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from aiohttp import ClientError
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
@@ -126,8 +127,8 @@ class Slack:
     ) -> str:
         """A message with a file, into a thread; returns the file's id.
 
-        Without the file, and "", where the app may not upload any. `at_once`: it belongs to what was just said;
-        if it had to wait, that would be said again, and again take the turn that the file waits for.
+        Without the file, and "", where the app may not upload any. `at_once`: it belongs to what was just
+        said; if it had to wait, that would be said again, and again take the turn that the file waits for.
         """
         if not at_once:
             await self._in_turn(_posts(channel), thread, POSTS)
@@ -180,12 +181,8 @@ class Slack:
     ) -> None:
         """Only this person sees it: under their command, in a thread, or else as a direct message."""
         shown = _content(message)
-        if response_url:
-            answer = await AsyncWebhookClient(response_url).send(
-                response_type="ephemeral", replace_original=False, **shown
-            )
-            if answer.status_code == 200:
-                return
+        if response_url and await _responded(response_url, shown):
+            return
         if channel and await self._seen_only_by(user, channel, thread, shown):
             return
         await self._post(user, message)
@@ -255,6 +252,18 @@ class Slack:
         if word in NOT_THERE:
             return NotInChannel(line)
         return error if word in PASSING else NotTaken(word)
+
+
+async def _responded(url: str, shown: dict[str, Any]) -> bool:
+    """Whether Slack took it there: half an hour and five times at most."""
+    try:
+        answer = await AsyncWebhookClient(url).send(
+            response_type="ephemeral", replace_original=False, **shown
+        )
+    except (ClientError, TimeoutError) as error:
+        log.warning("no answer where a click or a command came from: %s", error)
+        return False
+    return answer.status_code == 200
 
 
 def _posts(channel: str) -> str:

@@ -49,10 +49,16 @@ class Wish:
     changes: str = ""
 
 
+def word_of(text: str) -> tuple[str, str]:
+    """The word and what is behind it. Phones begin with a capital, pastes have other blanks."""
+    parts = text.split(maxsplit=1)
+    return (parts[0].lower() if parts else "", parts[1].strip() if parts[1:] else "")
+
+
 def read_wish(text: str, here: str = "") -> Wish:
     """`here` is the sweep in whose thread it was said. Raises UserError with the form that was meant."""
-    word, _, rest = text.strip().partition(" ")
-    act, rest = WORDS[word], rest.strip()
+    word, rest = word_of(text)
+    act = WORDS[word]
     if act is Act.RERUN:
         return _rerun(rest, here)
     said = unescape(rest).replace("`", "").split()
@@ -72,9 +78,9 @@ def read_wish(text: str, here: str = "") -> Wish:
 
 
 def _rerun(rest: str, here: str) -> Wish:
-    first, _, others = rest.partition(" ")
-    named = first.replace("`", "") if first and "=" not in first else ""
-    return Wish(act=Act.RERUN, sweep=here or named, changes=others.strip() if named else rest)
+    first, *others = rest.split(maxsplit=1)[:2] or [""]
+    named = first.replace("`", "") if "=" not in first else ""
+    return Wish(act=Act.RERUN, sweep=here or named, changes="".join(others) if named else rest)
 
 
 def choose(wish: Wish, user: str, sweeps: Sequence[SweepRecord]) -> str:

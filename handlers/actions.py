@@ -1,5 +1,6 @@
 """Buttons: a click becomes an ask in the sweep's mailbox; its next turn decides, by the state it finds."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +13,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot import messages
 from bot.answers import END, loading
 from bot.models import Act, Ask
-from handlers.door import UNREACHABLE, Door
+from handlers.door import PATIENCE, UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,8 @@ def on_click(door: Door, act: Act) -> Handler:
             await door.ask(action["value"], _ask(body, act, **rerun))
         except (RedisError, TimeoutError):
             log.exception("a click could not be queued")
-            await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
+            if body.get("response_url"):  # the home tab has none
+                await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
         await ack()
 
     return click
@@ -54,8 +56,9 @@ def on_trials(door: Door) -> Callable[..., Awaitable[None]]:
         ack: AsyncAck, client: AsyncWebClient, body: dict[str, Any], action: dict[str, Any]
     ) -> None:
         try:
-            opened = await client.views_open(trigger_id=body["trigger_id"], view=loading("Looking…"))
-            await door.ask(action["value"], _ask(body, Act.TRIALS, view=opened["view"]["id"]))
+            async with asyncio.timeout(PATIENCE):
+                opened = await client.views_open(trigger_id=body["trigger_id"], view=loading("Looking…"))
+                await door.ask(action["value"], _ask(body, Act.TRIALS, view=opened["view"]["id"]))
         except (RedisError, TimeoutError, SlackApiError):
             log.exception("trials could not be shown")
         await ack()
@@ -80,8 +83,9 @@ def on_end(door: Door) -> Callable[..., Awaitable[None]]:
 
 def _ask(body: dict[str, Any], act: Act, **more: Any) -> Ask:
     user, place = body["user"], body.get("container", {})
-    # A response_url does not lead into a thread.
-    in_thread = place.get("thread_ts", place.get("message_ts")) != place.get("message_ts")
+    # A response_url does not lead into a thread, which is named in the message where not in the container.
+    thread = place.get("thread_ts") or body.get("message", {}).get("thread_ts")
+    in_thread = bool(thread) and thread != place.get("message_ts")
     return Ask(
         act=act,
         user=user["id"],

@@ -58,7 +58,7 @@ def _show(door: Door) -> Show:
             async with asyncio.timeout(PATIENCE):
                 site = site or (await client.auth_test())["url"]
                 view = home(user, await _seen(door, user, site), door.config)
-            await client.views_publish(user_id=user, view=view)
+                await client.views_publish(user_id=user, view=view)
         except (RedisError, TimeoutError, SlackApiError) as error:
             log.warning("a home tab can't be shown: %s", error)
 

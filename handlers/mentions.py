@@ -16,7 +16,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.models import UserError
 from bot.mrkdwn import plain
 from bot.request import HELP
-from bot.wishes import USES
+from bot.wishes import USES, word_of
 from handlers.door import UNREACHABLE, Door
 from handlers.wishing import Speaker, hear, is_wish, sweep_in
 
@@ -57,12 +57,13 @@ async def _answer(door: Door, text: str, event: dict[str, Any], delivery: str) -
         delivery=delivery,
         here=sweep.id if sweep else "",
     )
-    if sweep and is_wish(text) and not text.startswith(("list", "status")):
+    word = word_of(text)[0]
+    if sweep and is_wish(text) and word not in {"list", "status"}:
         await hear(door, text, who)
         return ""
     if not await door.store.is_new(delivery):
         return ""
-    if is_wish(text) and (sweep or text.startswith("list")):
+    if is_wish(text) and (sweep or word == "list"):
         return await hear(door, text, who)
     return HERE if sweep else HELP
 

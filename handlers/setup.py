@@ -53,9 +53,11 @@ async def open_setup(door: Door, web: AsyncWebClient, command: Body) -> str:
         return "No worker has told me yet what is set up. Please try again in some seconds."
     place = door.desk.setup.places.get(channel, Place())
     try:
-        await web.views_open(trigger_id=command["trigger_id"], view=setup_form(channel, place, door.config))
-    except SlackApiError as error:
-        log.warning("the setup can't be opened: %s", error)
+        async with asyncio.timeout(PATIENCE):
+            view = setup_form(channel, place, door.config)
+            await web.views_open(trigger_id=command["trigger_id"], view=view)
+    except (SlackApiError, TimeoutError) as error:
+        log.warning("the setup can't be opened: %r", error)
         return "Slack did not open the form. Please type `/sweep setup` again."
     return ""
 

@@ -115,9 +115,10 @@ def _on_choice(door: Door) -> Callable[..., Awaitable[None]]:
 
 async def _redraw(client: AsyncWebClient, old: Body, new: Body) -> None:
     try:
-        await client.views_update(view_id=old["id"], hash=old["hash"], view=new)
-    except SlackApiError as error:  # closed, or another click was faster
-        log.info("a form is not redrawn: %s", error.response["error"])
+        async with asyncio.timeout(PATIENCE):  # the click is answered only after this
+            await client.views_update(view_id=old["id"], hash=old["hash"], view=new)
+    except (SlackApiError, TimeoutError) as error:  # closed, or another click was faster
+        log.info("a form is not redrawn: %r", error)
 
 
 def _on_form(door: Door) -> Callable[..., Awaitable[None]]:

@@ -40,7 +40,8 @@ def _on(door: Door, asks: Asks) -> Handler:
                 await door.ask(mailbox, ask)
         except (RedisError, TimeoutError):
             log.exception("a click could not be queued")
-            await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
+            if body.get("response_url"):  # the home tab has none
+                await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
         await ack()
 
     return click

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bot import answers
 from bot.models import Act, Ask, SweepRecord
 from bot.mrkdwn import code
-from bot.wishes import WORDS, choose, read_wish, selected
+from bot.wishes import WORDS, choose, read_wish, selected, word_of
 from handlers.door import PATIENCE, Door
 
 
@@ -21,16 +21,15 @@ class Speaker:
 
 
 def is_wish(text: str) -> bool:
-    return text.split(maxsplit=1)[0] in {"list", *WORDS} if text else False
+    return word_of(text)[0] in {"list", *WORDS}
 
 
 async def hear(door: Door, text: str, who: Speaker) -> str:
     """The answer at once. Raises UserError, RedisError, TimeoutError."""
     async with asyncio.timeout(PATIENCE):
         sweeps = await door.store.recent()
-    word, _, rest = text.partition(" ")
+    word, which = word_of(text)
     if word == "list":
-        which = rest.strip()
         return answers.listing(selected(which, who.user, sweeps, door.config))
     wish = read_wish(text, who.here)
     sweep = choose(wish, who.user, sweeps)

@@ -6,7 +6,7 @@ import pytest
 
 from bot.messages import EVENTS, Links, event, health, parent
 from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result
-from bot.mrkdwn import CODE_LIMIT, block, code, link, plain
+from bot.mrkdwn import CODE_LIMIT, block, code, link, place, plain
 from local.slack.limits import complaints
 from tests.bot.sweeps import PLAN, REQUEST, a_sweep
 
@@ -186,6 +186,8 @@ def test_a_progress_bar_is_shown_as_it_stood_and_a_long_line_by_its_end():
         (code(""), ""),
         (link("https://x", "a|b"), "<https://x|a¦b>"),
         (block(""), ""),
+        (place("C1"), "<#C1>"),
+        (place("D1"), "direct messages"),
     ],
 )
 def test_mrkdwn(made, expected):

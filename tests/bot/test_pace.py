@@ -99,3 +99,14 @@ async def test_an_answer_with_a_file_is_told_once_in_a_busy_channel(redis, monke
         assert told == ["a sweep", "the end of the log", "the whole log"]
     finally:
         await slack.close()
+
+
+async def test_who_can_not_be_answered_where_they_asked_gets_a_direct_message(unused_tcp_port):
+    slack = await serve()
+    try:
+        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        await Slack(web).whisper("U01ADALOVEL", "a secret", f"http://127.0.0.1:{unused_tcp_port}/gone")
+        direct = slack.workspace.channels["D01ADALOVEL"].messages.values()
+        assert [message["text"] for message in direct] == ["a secret"]
+    finally:
+        await slack.close()

@@ -1,5 +1,6 @@
 """Commands and clicks through Bolt's own dispatch: queued durably, then acknowledged, once."""
 
+import asyncio
 import json
 import logging
 from dataclasses import replace
@@ -49,8 +50,8 @@ def a_command(text, trigger="trigger-1", user="U1"):
     return AsyncBoltRequest(mode="socket_mode", body=body)
 
 
-def a_click(value):
-    body = {
+def a_click(value, **more):
+    body = more | {
         "type": "block_actions",
         "user": {"id": "U1", "username": "ada", "team_id": "T1"},
         "team": {"id": "T1"},
@@ -142,6 +143,41 @@ async def test_what_people_type_pings_nobody_in_the_answer(app):
     assert "<!channel>" not in response.body
 
 
+async def test_a_click_on_the_home_tab_is_acknowledged_while_the_queue_is_away(app, door, monkeypatch):
+    async def down(*_):
+        raise RedisDown
+
+    monkeypatch.setattr(door.store, "ask", down)
+    click = a_click("lr-a-b", view={"id": "V1", "type": "home"}, container={"type": "view", "view_id": "V1"})
+    del click.body["response_url"], click.context["response_url"]
+    assert (await app.async_dispatch(click)).status == 200
+
+
+@pytest.mark.parametrize("where", ["container", "message"])
+async def test_a_click_in_a_thread_is_answered_there(app, door, where):
+    places = {
+        "container": {"type": "message", "message_ts": "2.0", "channel_id": "C1"},
+        "message": {"ts": "2.0"},
+    }
+    places[where]["thread_ts"] = "1.0"
+    await app.async_dispatch(a_click("lr-a-b", **places))
+    [ask] = await door.store.asks("lr-a-b")
+    assert (ask.in_thread, ask.response_url) == (True, "")
+
+
+async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, door, monkeypatch):
+    async def slow(*_, **__):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("handlers.views.PATIENCE", 0.1)
+    monkeypatch.setattr(AsyncWebClient, "views_update", slow)
+    view = {"id": "V1", "hash": "1.a", "private_metadata": '{"channel": "C1", "writes": false, "said": {}}'}
+    click = a_click("", view=view)
+    click.body["actions"][0]["action_id"] = "sweep_write"
+    async with asyncio.timeout(5):
+        assert (await app.async_dispatch(click)).status == 200
+
+
 async def test_a_click_waits_in_the_sweeps_mailbox(app, door):
     sweep = a_sweep(Phase.RUNNING)
     await door.store.create(lambda i: replace(sweep, id=i), [sweep.id], sweep.delivery)
@@ -158,6 +194,9 @@ async def test_a_click_waits_in_the_sweeps_mailbox(app, door):
         ("cancel `lr-brave-otter` x1y2", (Act.KILL, "x1y2", 0)),
         ("drain lr-brave-otter", (Act.DRAIN, "", 0)),
         ("extend lr-brave-otter trials=20", (Act.EXTEND, "", 20)),
+        ("Drain\nlr-brave-otter", (Act.DRAIN, "", 0)),
+        ("cancel\u00a0lr-brave-otter\tx1y2", (Act.KILL, "x1y2", 0)),
+        ("rerun\nlr-brave-otter\ntrials=4", (Act.RERUN, "", 0)),
     ],
 )
 async def test_words_wait_in_the_sweeps_mailbox(app, door, text, asked):
