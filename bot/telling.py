@@ -27,6 +27,7 @@ class Telling:
     def __init__(self, outside: Outside, redis: Redis, source: Source, appointments: Appointments) -> None:
         self._outside, self._redis, self._source = outside, redis, source
         self._known, self._hours, self._appointments = Known(redis), Hours(redis), appointments
+        self._billed: set[Question] = set()  # told, while Slack has no time yet for the file
 
     async def turn(self, _: str) -> timedelta | None:
         asked, trouble, fresh = await self._known.asked(), "", None
@@ -70,13 +71,16 @@ class Telling:
     async def _bill(self, wish: Wish, question: Question) -> None:
         config, now = self._outside.config, self._outside.now()
         known = await self._hours.between(*month(wish, now), by_sweep=True)
-        text = bill(wish, known, config.prices, config.currency, now)
-        await self._outside.slack.whisper(question.user, text, question.response_url)
+        if question not in self._billed:
+            text = bill(wish, known, config.prices, config.currency, now)
+            await self._outside.slack.whisper(question.user, text, question.response_url)
+            self._billed.add(question)
         if known:
             name = f"gpus-{month(wish, now)[0]:%Y-%m}.csv"
             await self._outside.slack.hand(
                 question.user, "The bill as a table:", name, bill_file(wish, known, config.prices)
             )
+        self._billed.discard(question)
 
     async def _digest(self, question: Question) -> str:
         """Into the channel where it was asked for, unless it is there."""

@@ -11,6 +11,7 @@ from bot.digests import item
 from bot.hours import Hours
 from bot.known import ITEM, Known
 from bot.queue import Queue
+from bot.slack import Busy
 from bot.telling import Telling
 from bot.usage import NodeUse, PodUse, Snapshot, Unmeasured
 from handlers.gpus import on_gpus
@@ -38,11 +39,15 @@ class FakeSlack:
     def __init__(self) -> None:
         self.said: list[tuple[str, str, str]] = []
         self.files: list[str] = []
+        self.busy = 0  # with so many files to come
 
     async def whisper(self, user: str, text: str, response_url: str) -> None:
         self.said.append((user, text, response_url))
 
     async def hand(self, user: str, text: str, name: str, content: str) -> None:
+        self.busy -= 1
+        if self.busy >= 0:
+            raise Busy(30)
         self.files.append(name)
 
 
@@ -120,6 +125,21 @@ async def test_a_bill_comes_with_a_file(here: Place) -> None:
     await here.telling.turn(ITEM)
     assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h reserved, 33.6 used (40 %)")
     assert here.slack.files == ["gpus-2026-11.csv"]
+
+
+async def test_a_file_that_has_to_wait_repeats_no_bill(here: Place) -> None:
+    for hour in lazy(NOW - timedelta(hours=2), NOW):
+        await Hours(here.redis).keep(hour.uses, hour.capacity)
+    await here.types("bill")
+    here.slack.busy = 2
+    for _ in range(2):
+        with pytest.raises(Busy):
+            await here.telling.turn(ITEM)
+    await here.telling.turn(ITEM)
+    assert (len(here.slack.said), len(here.slack.files)) == (1, 1)
+    await here.types("bill")
+    await here.telling.turn(ITEM)
+    assert (len(here.slack.said), len(here.slack.files)) == (2, 2)
 
 
 async def test_only_administrators_ask_for_a_digest(here: Place) -> None:
