@@ -25,6 +25,15 @@ APPS = "at https://api.slack.com/apps, your app"
 SERIES = {
     "dcgm-exporter": f"count({ENGINE} or {UTIL})",
     "kube-state-metrics": f"count(kube_node_status_allocatable{{{GPUS}}})",
+    # Some clusters' own kube-state-metrics, and filters of scrapes, leave these out; nobody is warned then.
+    **{
+        metric: f"count({metric})"
+        for metric in (
+            "kube_pod_container_resource_requests",
+            "kube_pod_container_state_started",
+            "kube_pod_status_phase",
+        )
+    },
 }
 # Asked instead of /health, which is always well.
 EXPERIMENTS = "/api/2.0/mlflow/experiments/search?max_results=1"

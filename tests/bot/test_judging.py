@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bot import judge_cluster, judge_services
+from bot import judge_cluster, judge_services, promql
 from bot.findings import Level
 from k8s.objects import GPU
 
@@ -255,6 +255,16 @@ def test_a_name_that_resolves_now_and_then_is_a_warning_with_counts():
         ("broken", "gone was resolved 0 times of 5"),
     ]
     assert judge_services.dns({"good": 5}, 5)[0].level is Level.OK
+
+
+def test_a_pods_series_without_which_nobody_is_warned_are_looked_for() -> None:
+    needed = {
+        "kube_pod_container_resource_requests",
+        "kube_pod_container_state_started",
+        "kube_pod_status_phase",
+    }
+    used = {metric for metric in needed if metric in promql.HELD + promql.STARTED}
+    assert used == needed <= judge_services.SERIES.keys()
 
 
 def test_a_prometheus_without_series_is_no_help():
