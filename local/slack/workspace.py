@@ -128,6 +128,9 @@ class Workspace:
     def delete(self, channel: Channel, message: Message, to: str | None = None) -> None:
         self.whispers[to].remove(message) if to else channel.messages.pop(message["ts"])
         self._tell("deleted", channel.id, message, to)
+        if parent := channel.messages.get(message.get("thread_ts", "")) if not to else None:
+            parent["reply_count"] -= 1
+            self._tell("edited", channel.id, parent)
 
     def _message(self, author: User, content: Message, thread_ts: str | None = None) -> Message:
         app = {"bot_id": BOT.bot_id, "app_id": APP_ID} if author is BOT else {}

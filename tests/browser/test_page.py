@@ -91,9 +91,30 @@ async def test_the_link_to_mlflow_opens_the_runs_by_the_names_of_their_trials(
     await expect((await tab.value).get_by_role("link", name=trial["metadata"]["name"])).to_be_visible()
 
 
+async def test_who_reads_the_end_sees_the_answer_beside_a_thread_too(opened: Opened) -> None:
+    page = await opened("ada")
+    write = page.get_by_role("textbox", name="Message")
+    for _ in range(12):  # more than fits
+        await write.fill("/sweep help")
+        await write.press("Enter")
+    parent = page.get_by_role("button", name="replies").last
+    await parent.evaluate("button => button.click()")  # without scrolling to it
+    await expect(page.get_by_role("log", name="Replies")).to_be_visible()
+    await write.fill("/sweep list")
+    await write.press("Enter")
+    await expect(page.get_by_role("log", name="Messages").get_by_role("listitem").last).to_be_in_viewport()
+    await page.get_by_role("log", name="Messages").evaluate("log => { log.scrollTop = 0; }")
+    await write.fill("Here again")
+    await write.press("Enter")
+    await expect(messages(page, "Here again")).to_be_in_viewport()
+
+
 async def test_no_mark_up_is_left_to_be_read(opened: Opened) -> None:
     """After all that was said above: no emoji by its name, no link or mention in brackets."""
     page = await opened("ada")
+    await page.get_by_role("textbox", name="Message").fill("/")
+    await expect(page.get_by_text("/gpus mine")).to_be_visible()
+    await page.get_by_role("textbox", name="Message").fill("")
     await messages(page, "Cancelled by").first.get_by_role("button", name="replies").click()
     for log in ("Messages", "Replies"):
         text = await page.get_by_role("log", name=log).inner_text()

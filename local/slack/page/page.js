@@ -8,6 +8,7 @@ const at = new URLSearchParams(location.search);
 const linked = location.pathname.match(/^\/archives\/(\w+)\/p(\d{10})(\d{6})/); // a permalink
 const state = { you: "", people: {}, channels: {}, whispers: [], commands: [], unread: new Set(), thread: null, home: null };
 const HOME = "home"; // in place of a channel
+const EXAMPLES = { "/sweep": " branch=main gpus=1 space=lr", "/gpus": " mine" };
 let socket;
 
 function connect() {
@@ -90,9 +91,9 @@ function paint() {
   $("about").textContent = here.name === "random" ? "Sweepbot is not in this channel" : "";
   document.title = `${state.unread.size ? "• " : ""}${label(here)} – Local Slack`;
   $("write").elements[0].placeholder = `Message ${$("title").textContent.replace("# ", "#")} or type /`;
-  list($("messages"), all.filter((one) => !reply(one) || one.subtype === "thread_broadcast"), false);
   const thread = all.filter((one) => state.thread && (one.ts === state.thread || one.thread_ts === state.thread));
   $("thread").hidden = !thread.length;
+  list($("messages"), all.filter((one) => !reply(one) || one.subtype === "thread_broadcast"), false);
   $("where").textContent = $("title").textContent;
   list($("replies"), thread, true);
 }
@@ -107,8 +108,7 @@ function open(channel, thread) {
 
 /** Only messages that changed are drawn anew, so that focus, selection and scrolling survive. */
 function list(place, messages, inThread) {
-  const follow = place.dataset.of !== state.channel + (inThread && state.thread) ||
-    place.scrollHeight - place.scrollTop - place.clientHeight < 80;
+  const follow = place.dataset.of !== state.channel + (inThread && state.thread) || place.atEnd;
   const old = new Map([...place.children].map((item) => [item.dataset.ts, item]));
   const items = messages.map((message, index) => {
     const previous = messages[index - 1];
@@ -123,7 +123,18 @@ function list(place, messages, inThread) {
   if (!same) place.replaceChildren(...items);
   if (focused) place.querySelector(`[data-action="${CSS.escape(focused)}"]`)?.focus();
   place.dataset.of = state.channel + (inThread && state.thread);
-  if (follow) place.scrollTop = place.scrollHeight;
+  if (follow) toEnd(place);
+}
+
+/** Who reads the end goes on reading it, also where a thread opens beside it and lines break anew. */
+function toEnd(place) {
+  place.atEnd = true;
+  place.scrollTop = place.scrollHeight;
+}
+
+for (const place of [$("messages"), $("replies")]) {
+  place.onscroll = () => { place.atEnd = place.scrollHeight - place.scrollTop - place.clientHeight < 80; };
+  new ResizeObserver(() => place.atEnd && toEnd(place)).observe(place);
 }
 
 function draw(message, follows, inThread, kept) {
@@ -169,7 +180,7 @@ function composer(form, thread) {
     const typed = box.value.split(" ")[0];
     const found = box.value.startsWith("/") ? state.commands.filter((command) => command.startsWith(typed)) : [];
     $("hint").hidden = !found.length;
-    $("hint").replaceChildren(...found.map((command) => h("span", {}, h("b", {}, command), " branch=main gpus=1 space=lr")));
+    $("hint").replaceChildren(...found.map((command) => h("span", {}, h("b", {}, command), EXAMPLES[command] ?? "")));
   };
   form.onsubmit = (event) => {
     event.preventDefault();
@@ -181,6 +192,7 @@ function composer(form, thread) {
     else send({ do: "command", command, text: text.slice(command.length).trim() });
     last = text;
     box.value = "";
+    toEnd($(thread ? "replies" : "messages"));
     grow();
   };
   box.oninput = grow;

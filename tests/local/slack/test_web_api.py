@@ -42,6 +42,9 @@ async def test_a_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) ->
     thread = [message["text"] for message in slack.messages("sweeps", parent)]
     assert thread == ["Sweep lr", "Build started", "Thanks!"]
 
+    await web.chat_delete(channel=SWEEPS, ts=slack.messages("sweeps", parent)[1]["ts"])
+    assert slack.messages("sweeps")[0]["reply_count"] == 1
+
 
 async def test_stamps_are_unique_and_increase(slack: Slack, web: AsyncWebClient) -> None:
     stamps = [slack.say("ada", "sweeps", str(number))["ts"] for number in range(1000)]
