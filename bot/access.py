@@ -38,6 +38,8 @@ def may_hold(user: str, plan: SweepPlan, config: Config) -> str:
     team = next((t for t in config.teams if t.name == team_of(config.teams, "", user)), None)
     own = team.gpus if team else None
     most = config.launch.gpus if own is None else own
+    if user in config.chosen and most is not None and config.launch.gpus is not None:
+        most = min(most, config.launch.gpus)
     if user in config.admins or most is None or peak <= most:
         return ""
     whose = f"one of team {team.name}" if team and own is not None else "a sweep"
@@ -53,10 +55,12 @@ def may(user: str, act: Act, sweep: SweepRecord, config: Config) -> str:
     if act.question or user == owner or user in config.admins:
         return ""
     team = team_of(config.teams, "", owner)
-    if config.teammates_may and team and team_of(config.teams, "", user) == team:
+    mate = config.teammates_may and team and team_of(config.teams, "", user) == team
+    if mate and user not in config.chosen:
         return ""
     mates = ", somebody of the same team" if config.teammates_may and team else ""
-    return f"Only {mention(owner)}, who started `{sweep.id}`{mates} or an administrator may {act} it."
+    told = f"Only {mention(owner)}, who started `{sweep.id}`{mates} or an administrator may {act} it."
+    return f"{told} You chose your team yourself: an administrator has to name you in it." if mate else told
 
 
 def _admins(config: Config) -> str:

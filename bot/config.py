@@ -77,6 +77,7 @@ class Config:
     digests: tuple[Appointment, ...] = ()  # of a channel one
     warnings: Watch = field(default_factory=Watch)  # of idle GPUs
     admin_channel: str = ""  # a Slack channel id: where broken GPUs are told
+    chosen: frozenset[str] = frozenset()  # who is in a team only by saying so: no right comes of it
     places: Mapping[str, str] = field(default_factory=dict)  # the repository of a channel, as set up in Slack
     trials: PodShape = field(default_factory=PodShape)  # what their pods need here
 

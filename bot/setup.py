@@ -28,6 +28,7 @@ class Person:
     """Who was greeted."""
 
     team: str = ""
+    chosen: bool = False  # by this person, not found by the e-mail address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,9 @@ def applied(config: Config, setup: Setup) -> Config:
             )
     places = {channel: place.repo for channel, place in setup.places.items() if place.repo in repos}
     mapped = tuple(_with_members(team, config, setup) for team in config.teams)
-    return replace(config, teams=mapped, digests=tuple(digests.values()), places=places)
+    said = (user for user, person in setup.people.items() if person.chosen)
+    chosen = frozenset(user for user in said if not team_of(config.teams, "", user))
+    return replace(config, teams=mapped, digests=tuple(digests.values()), places=places, chosen=chosen)
 
 
 def _with_members(team: Team, config: Config, setup: Setup) -> Team:

@@ -137,7 +137,7 @@ class Setups:
                 await self._show(said.view, saved(said.channel, said.place))
             return
         if any(team.name == said.team for team in self._base.teams):
-            await self._write(said.user, Person(team=said.team))
+            await self._write(said.user, Person(team=said.team, chosen=True))
             await self._post(said.user, f"You are in team {code(said.team)} now.")
 
     async def _greet(self, user: str) -> None:

@@ -50,6 +50,8 @@ def test_who_may_launch_and_where(user, channel, config, answer):
         (ADMIN, launching(gpus=8), 5, ""),
         (OWNER, FRIENDLY, 3, "are 6 GPUs; one of team vision may hold 4"),
         (STRANGER, FRIENDLY, 3, ""),
+        (MATE, replace(FRIENDLY, launch=Launch(gpus=2)), 2, ""),
+        (MATE, replace(FRIENDLY, launch=Launch(gpus=2), chosen={MATE}), 2, "may hold 2"),
     ],
 )
 def test_how_many_gpus_one_sweep_may_hold(user, config, gpus, answer):
@@ -68,6 +70,7 @@ def test_how_many_gpus_one_sweep_may_hold(user, config, gpus, answer):
         (MATE, Act.CANCEL, FRIENDLY, True),
         (MATE, Act.CANCEL, replace(FRIENDLY, teammates_may=False), False),
         (STRANGER, Act.CANCEL, FRIENDLY, False),
+        (MATE, Act.CANCEL, replace(FRIENDLY, chosen={MATE}), False),  # else anybody could join to cancel
     ],
 )
 def test_who_may_act_on_a_sweep(user, act, config, allowed):

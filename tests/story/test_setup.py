@@ -95,7 +95,7 @@ async def test_whom_no_team_names_chooses_one(desk):
     await desk.turns()
     assert desk.slack.messages("D01LINUSPAU")[-1]["text"] == "You are in team `hear` now."
     kept = await desk.outside.cluster.get(Ref("ConfigMap", "sweeps", NAME))
-    assert kept["data"] == {"U01LINUSPAU": '{"team":"hear"}'}
+    assert kept["data"] == {"U01LINUSPAU": '{"team":"hear","chosen":true}'}
     assert desk.outside.config.teams[1].members == ("U01LINUSPAU",)
 
 
