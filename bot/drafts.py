@@ -26,6 +26,7 @@ class Filled:
     request: SweepRequest
     user: str  # Slack user id
     user_name: str
+    left: bool = False  # launched, or being changed: no late look may come over that
 
 
 _FILLED: TypeAdapter[Filled] = TypeAdapter(Filled)

@@ -27,10 +27,12 @@ RECENT = timedelta(minutes=5)  # older figures of free GPUs are none
 async def show(item: str, outside: Outside, drafts: Drafts, known: Known) -> None:
     """Nothing is made by it, so it may be done again at any time."""
     view_id = item.removeprefix(f"{ITEM}: ")
-    if filled := await drafts.get(view_id):
+    filled = await drafts.get(view_id)
+    if filled and not filled.left:
         try:
             view = await _view(view_id, filled, outside, await _free(known, outside.now()))
-            await outside.slack.update_view(view_id, view)
+            if await drafts.get(view_id) == filled:  # git takes seconds
+                await outside.slack.update_view(view_id, view)
         except NotTaken as error:  # ever: the form stays at its last word
             log.warning("Slack does not take a preview: %s", error)
 

@@ -163,7 +163,7 @@ def _on_launch(door: Door) -> Callable[..., Awaitable[None]]:
 async def _launched(door: Door, view: Body) -> Body:
     try:
         async with asyncio.timeout(PATIENCE):
-            filled = await door.drafts.get(view["id"])
+            filled = await _leave(door, view["id"])
         if filled is None:
             return gone(read(view), FORGOTTEN)
         asker = Asker(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
@@ -175,10 +175,17 @@ async def _launched(door: Door, view: Body) -> Body:
     return launched(filled.draft, record.id)
 
 
+async def _leave(door: Door, view_id: str) -> Filled | None:
+    """What was filled in, and whose preview is over with this."""
+    if filled := await door.drafts.get(view_id):
+        await door.drafts.keep(view_id, replace(filled, left=True))
+    return filled
+
+
 def _on_change(door: Door) -> Callable[..., Awaitable[None]]:
     async def change(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
         await ack()
-        filled = await door.drafts.get(body["view"]["id"])
+        filled = await _leave(door, body["view"]["id"])
         draft = filled.draft if filled else read(body["view"])
         await _redraw(client, body["view"], form(draft, door.config))
 

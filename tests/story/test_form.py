@@ -60,6 +60,19 @@ async def test_launch_is_about_the_commit_that_the_preview_shows(desk):
     assert "`main` at `89ab89ab`" in desk.shows()  # the next form begins with the branch, not the commit
 
 
+@pytest.mark.parametrize(("then", "stands"), [("launch", "On it"), ("change", "Its story is told in")])
+async def test_a_late_look_does_not_come_over_what_was_done_since(desk, then, stands):
+    slack = desk.slack
+    await slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await desk.choose("sweep_space", "lr")
+    await slack.submit("ada")
+    await desk.turns()
+    await slack.press("ada", "sweep_again")
+    await (slack.submit("ada") if then == "launch" else slack.press("ada", "sweep_change"))
+    await desk.turns()
+    assert stands in str(desk.modal()["blocks"])
+
+
 async def test_launch_pressed_twice_starts_one_sweep(desk):
     slack = desk.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
