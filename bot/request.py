@@ -27,7 +27,7 @@ a channel a repository and a daily digest."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
 _LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
-_QUOTES = str.maketrans("“”„‟‘’‚‛", "\"\"\"\"''''")
+_QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and blanks that are pasted
 # What git check-ref-format refuses; a leading dash, which git would read as an option; and #, which ends the
 # branch in the address that Kaniko gets.
 _NO_REF = re.compile(r"^[-/.]|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")

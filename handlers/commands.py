@@ -31,7 +31,7 @@ Handler = Callable[[AsyncAck, dict[str, Any], AsyncWebClient], Awaitable[None]]
 def on_sweep(door: Door) -> Handler:
     async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
         await _meet(door, command["user_id"])
-        if command.get("text", "").strip() == "setup":
+        if command.get("text", "").strip().lower() == "setup":
             await ack(text=await open_setup(door, client, command))
         elif await _form(door, command, client):
             await ack()
@@ -62,10 +62,10 @@ async def _form(door: Door, command: dict[str, Any], client: AsyncWebClient) -> 
 
 async def _answer(door: Door, command: dict[str, Any]) -> str:
     text = command.get("text", "").strip()
-    if text in {"", "help"}:  # without a word there is the form, where it can be
+    if text.lower() in {"", "help"}:  # without a word there is the form, where it can be
         return (not text and _forbidden(door, command)) or HELP
     try:
-        if text == "doctor":
+        if text.lower() == "doctor":
             return may_examine(command["user_id"], door.config) or await _examine(door, command)
         if is_wish(text):
             return await hear(door, text, _speaker(command))

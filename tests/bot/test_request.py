@@ -38,6 +38,7 @@ LR = SweepRequest(branch="main", space="lr")
             "branch=main space=lr cmd=“python t.py”",
             SweepRequest(branch="main", space="lr", cmd="python t.py"),
         ),
+        ("branch=main\u00a0space=lr", LR),
         ("branch=main space=lr name=‘it is’", SweepRequest(branch="main", space="lr", name="it is")),
         (
             "branch=main space=lr cmd='a &lt; b &amp;&amp; c &amp;gt;'",
@@ -72,7 +73,7 @@ def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
         ("brunch=main space=lr", "`brunch=` is unknown. Did you mean branch?"),
         (
             "branch=main space=lr colour=red",
-            "`colour=` is unknown. There is branch, gpus, space, repo, parallel, ",
+            "`colour=` is unknown. There are branch, gpus, space, repo, parallel, ",
         ),
         ("branch=main space=lr branch=dev", "`branch=` is there twice."),
         (

@@ -98,6 +98,7 @@ async def test_a_repeated_delivery_starts_nothing_twice(app, door):
     [
         ("", "/sweep branch=main gpus=1 space=lr"),
         ("help", "Start a sweep"),
+        ("Help", "Start a sweep"),
         ("branch=main spaec=lr", "space"),
         ("branch=main space=lr cmd='oops", "quote"),
     ],
