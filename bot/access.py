@@ -59,7 +59,7 @@ def may(user: str, act: Act, sweep: SweepRecord, config: Config) -> str:
     if mate and user not in config.chosen:
         return ""
     mates = ", somebody of the same team" if config.teammates_may and team else ""
-    told = f"Only {mention(owner)}, who started `{sweep.id}`{mates} or an administrator may {act} it."
+    told = f"Only {mention(owner)}, who started `{sweep.id}`{mates}, or an administrator may {act} it."
     return f"{told} You chose your team yourself: an administrator has to name you in it." if mate else told
 
 

@@ -13,7 +13,7 @@ from itertools import accumulate
 from bot.blocks import Block, View, button, context, modal, section
 from bot.hints import counted
 from bot.messages import PHASES, Message, flags, short, summary
-from bot.models import Deed, Goal, SearchSpace, SweepRecord
+from bot.models import Act, Deed, Goal, SearchSpace, SweepRecord
 from bot.mrkdwn import block, code, mention, place, quoted
 from k8s.katib import Trial, TrialState
 
@@ -26,6 +26,15 @@ COLUMNS = 16
 CELL = 60  # characters
 SHOWN = 40  # trials in the modal
 BEST = 5  # in the plain form of results
+DONE = {
+    Act.LAUNCH: "launched",
+    Act.CANCEL: "cancelled",
+    Act.DRAIN: "drained",
+    Act.KILL: "ended a trial of",
+    Act.EXTEND: "extended",
+    Act.RERUN: "repeated",
+    Act.KEEP: "kept the idle GPUs of",
+}
 STATES = {
     TrialState.LIVE: "not ended",
     TrialState.SUCCEEDED: "done",
@@ -55,7 +64,7 @@ def _line(sweep: SweepRecord) -> str:
 
 
 def status(sweep: SweepRecord) -> str:
-    lines = [summary(sweep), f"Since {_moment(sweep.since)}, started {_moment(sweep.created)}."]
+    lines = [summary(sweep), f"Started {_moment(sweep.created)}, as it is now since {_moment(sweep.since)}."]
     if sweep.drained_by and not sweep.phase.final:
         lines.append("It drains: no more trials start.")
     told = [_deed(deed) for deed in sweep.history[-DEEDS:]]
@@ -70,9 +79,12 @@ def _fitting(lines: list[str]) -> str:
 
 def _deed(deed: Deed) -> str:
     about = f" ({quoted(deed.about, 80)})" if deed.about else ""
-    refused = " and was refused" if deed.refused else ""
-    who = quoted(deed.name, 80) or mention(deed.user)
-    return f"• {_moment(deed.at)} {who} wanted to {deed.act} it{about}{refused}"
+    did = (
+        f"wanted to {deed.act} it{about} and was refused"
+        if deed.refused
+        else f"{DONE.get(deed.act, f'wanted to {deed.act}')} it{about}"
+    )
+    return f"• {_moment(deed.at)} {quoted(deed.name, 80) or mention(deed.user)} {did}"
 
 
 def _moment(at: datetime) -> str:
@@ -146,7 +158,9 @@ def _cell(value: str) -> str:
 
 
 def logs(what: str, log: str) -> str:
-    return f":page_facing_up: The log of {what}, its end:\n{block(log)}" if log else f"{what} has no log yet."
+    if not log:
+        return f"{what[:1].upper()}{what[1:]} has no log yet."
+    return f":page_facing_up: The log of {what}, its end:\n{block(log)}"
 
 
 def running_trials(sweep: SweepRecord, live: Sequence[Trial], running: set[str]) -> View:

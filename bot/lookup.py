@@ -8,7 +8,7 @@ from bot.builds import Source
 from bot.config import Config, Repository, ready_image
 from bot.dockerfile import split
 from bot.git import Git
-from bot.hints import did_you_mean
+from bot.hints import did_you_mean, there_are
 from bot.models import SearchSpace, SweepRequest, UserError
 from bot.planning import Order
 from bot.space import WRITTEN, parse_space
@@ -73,8 +73,8 @@ async def _missing(git: Git, repository: Repository, commit: str, request: Sweep
     )
     if not spaces:
         return f"{where}, nor is any other space file. Add one; `/sweep help` says what it holds."
-    there = ", ".join(f"`{name}`" for name in spaces[:10])
-    return f"{where}.{did_you_mean(request.space, spaces)} There is {there}."
+    there = there_are([f"`{name}`" for name in spaces])
+    return f"{where}.{did_you_mean(request.space, spaces)} {there}"
 
 
 async def _files(git: Git, repository: Repository, commit: str) -> dict[str, str]:

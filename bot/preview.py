@@ -73,9 +73,9 @@ def _cost(gpus: int, config: Config) -> str:
     """How long a trial takes nobody knows before; what an hour of all of them comes to, at the dearest."""
     hours = f"{gpus} for each hour that a trial takes"
     dearest = max((price.hourly for price in config.prices), default=None)
-    return (
-        hours if dearest is None or not gpus else f"{hours}: at most {money(gpus * dearest, config.currency)}"
-    )
+    if dearest is None or not gpus:
+        return hours
+    return f"{hours}, which costs at most {money(gpus * dearest, config.currency)}"
 
 
 def first_values(space: SearchSpace) -> dict[str, str]:

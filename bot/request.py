@@ -11,19 +11,19 @@ from bot.hints import did_you_mean, listed
 from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
 
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
-HELP = f"""*Start a sweep:* {EXAMPLE}
-builds that branch and searches what `sweeps/lr.yaml` in it says, with one GPU per trial.
-`/sweep` alone opens a form.
-You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `trials=`, `parallel=`,
+HELP = f"""*Start a sweep:* {EXAMPLE} builds that branch and searches what `sweeps/lr.yaml` in it says, \
+with one GPU per trial. `/sweep` alone opens a form.
+You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `trials=`, `parallel=`, \
 `algorithm=`, `name=` and `cmd=`, for example
 `/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`
 `notify=dm` tells you the end in a direct message and not in the channel, `notify=none` only in the thread.
-*Later:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no more trials),
-`extend trials=20` (in all) and `rerun` with whatever shall differ. Behind the word you may name the sweep, by
-its whole name or a part of it, and behind `cancel` and `logs` also a trial.
+*Later:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no more trials), \
+`extend trials=20` (in all) and `rerun`, with what should differ. After the word you may name the sweep, \
+or the beginning or end of its name, and after `cancel` and `logs` a trial, too.
 In a sweep's thread mention me, for example `@sweepbot logs`.
-*Administrators:* `/sweep doctor` looks whether everything that sweeps need works; `/sweep setup` gives
-a channel a repository and a daily digest."""
+*GPUs:* `/gpus` says what is free, `/gpus help` what else it knows.
+*Administrators:* `/sweep doctor` checks everything that sweeps need; `/sweep setup` gives a channel \
+a repository and a daily digest."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
 _LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
@@ -106,7 +106,8 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
         key, equals, value = word.partition("=")
         if not equals or not key:
             wrong.append(
-                f"I do not understand `{word}`. Write key=value without blanks, for example {EXAMPLE}."
+                f"I do not understand `{word}`. Write key=value without blanks, for example {EXAMPLE}; "
+                "`/sweep help` has the other words."
             )
         elif key not in _READERS:
             wrong.append(f"`{key}=` is unknown.{did_you_mean(key, _READERS)}")

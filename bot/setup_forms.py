@@ -72,7 +72,7 @@ def greeting(name: str, team: str, config: Config) -> Message:
         f"Hello {plain(name[:80])}! I build a branch of yours and search hyperparameters on the lab's GPUs.",
         "• `/sweep` opens a form that knows branches and spaces; `/sweep branch=main space=lr` needs none.",
         "• A sweep's story is told in one thread, with buttons for its trials, logs and results.",
-        "• `/gpus` says which GPUs are free, and my home tab shows what you, your team and the queue are at.",
+        "• `/gpus` says which GPUs are free, and my home tab shows your sweeps, your team's and what waits.",
     ]
     if team:
         lines.append(f"You are in team {code(team)}.")

@@ -203,9 +203,8 @@ def _of(held: Holding) -> list[str]:
     for gpu in held.gpus:
         what = "unknown: too few samples"
         if gpu.peak is not None and gpu.mean is not None and gpu.p95 is not None:
-            what = (
-                f"at most {gpu.peak:.1%}, {gpu.mean:.1%} on average, below {gpu.p95:.1%} in 95 of 100 samples"
-            )
+            what = f"at most {gpu.peak:.1%}, {gpu.mean:.1%} on average, "
+            what += f"{gpu.p95:.1%} or less in 95 of 100 samples"
         model = f" {plain(gpu.model)}" if gpu.model else ""
         lines.append(f"• {code(held.name)} {code(gpu.device[:16])}{model}: {what}")
     missing = held.allocated - len(held.gpus)

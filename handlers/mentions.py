@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[dict[str, Any], AsyncWebClient], Awaitable[None]]
 SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^>]*)?>")
-HERE = f"In this thread you may write, behind my name: {', '.join(word for word in USES if word != 'list')}."
+HERE = f"In this thread you may write, after my name: {', '.join(word for word in USES if word != 'list')}."
 
 
 def on_mention(door: Door) -> Handler:

@@ -49,7 +49,7 @@ async def hear(door: Door, text: str, who: Speaker) -> str:
     )
     await door.ask(sweep, ask, once=who.delivery if who.here else "")
     if wish.act.question:
-        return f"One moment: what there is of {code(sweep)} comes here."
+        return f"One moment: the answer about {code(sweep)} comes here."
     return f"Asked {code(sweep)}; its thread tells what becomes of it."
 
 

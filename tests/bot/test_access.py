@@ -79,7 +79,7 @@ def test_who_may_act_on_a_sweep(user, act, config, allowed):
 
 def test_a_refusal_says_who_could():
     said = may(STRANGER, Act.CANCEL, a_sweep(Phase.RUNNING), FRIENDLY)
-    assert said.startswith("Only <@UOWNER>, who started `lr-brave-otter`, somebody of the same team or an ")
+    assert said.startswith("Only <@UOWNER>, who started `lr-brave-otter`, somebody of the same team, or an ")
     assert said.endswith(" administrator may cancel it.")
 
 

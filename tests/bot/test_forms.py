@@ -117,7 +117,7 @@ def test_the_preview_tells_what_it_comes_to():
     for fact in (
         "4 trials, random",
         "2: 2 trials with 1 each; 3 are free now",
-        "4 for each hour that a trial takes: at most $12.00",
+        "4 for each hour that a trial takes, which costs at most $12.00",
         "python train.py --lr=0.0001 --layers=1 --optimizer=adam",
         "`01234567` “Try a wider net”",
         "minimize `val_loss`",

@@ -93,7 +93,7 @@ async def test_an_unknown_branch_is_told_with_the_nearest_names(repo: Repo, url:
     with pytest.raises(UserError, match=r"branch=fix-los is not in .*digits\.git\. Did you mean fix-loss\?"):
         await git.resolve(url, "fix-los")
     with pytest.raises(
-        UserError, match=r"A commit needs a branch or a tag\. There is a/main, fix-loss and main"
+        UserError, match=r"A commit needs a branch or a tag\. There are a/main, fix-loss and main"
     ):
         await git.resolve(url, "0123abc")
 

@@ -63,7 +63,7 @@ def test_what_can_be_typed(text: str, wish: Wish) -> None:
         ("bill visoin", "“visoin” is no team and no month such as 2026-11 or last. Did you mean vision?"),
         (
             "bill 2026-13",
-            "“2026-13” is no team and no month such as 2026-11 or last. There is vision and speech.",
+            "“2026-13” is no team and no month such as 2026-11 or last. There are vision and speech.",
         ),
     ],
 )

@@ -141,7 +141,7 @@ def test_what_was_measured() -> None:
     [held] = holdings([a_pod(QUIET, UNSEEN, allocated=3)]).values()
     assert measures([held], timedelta(minutes=30), "Prometheus") == (
         "What Prometheus measured over 30 minutes:\n"
-        "• `lr-brave-otter-x` `GPU-0`: at most 0.4%, 0.2% on average, below 0.3% in 95 of 100 samples\n"
+        "• `lr-brave-otter-x` `GPU-0`: at most 0.4%, 0.2% on average, 0.3% or less in 95 of 100 samples\n"
         "• `lr-brave-otter-x` `GPU-1`: unknown: too few samples\n"
         "• `lr-brave-otter-x`: 1 GPU not seen: unknown"
     )

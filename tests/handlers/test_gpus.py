@@ -153,7 +153,7 @@ async def test_only_administrators_ask_for_a_digest(here: Place) -> None:
 
 async def test_what_nobody_understands_is_answered_with_what_was_meant(here: Place) -> None:
     said = (
-        "`/gpus` does not know “&lt;!channel&gt; nods”. There is free, mine, team, nodes, now, bill, digest"
+        "`/gpus` does not know “&lt;!channel&gt; nods”. There are free, mine, team, nodes, now, bill, digest"
     )
     assert (await here.types("<!channel> nods")).startswith(said)
     assert (await here.types("nods")).endswith("Did you mean nodes or now?")

@@ -96,7 +96,7 @@ REFUSALS = {
     "branch=main space=tinny": [
         (
             "`sweeps/tinny.yaml` is not in digits at `main` (COMMIT). Did you mean tiny? "
-            "There is `broken`, `crash`, `depth`, `held`, `idle`, `lr`, `tiny`."
+            "There are `broken`, `crash`, `depth`, `held`, `idle`, `lr` and `tiny`."
         )
     ],
     "branch=main space=broken": [

@@ -36,7 +36,7 @@ async def test_a_status_says_where_it_stands_and_what_people_did(redis):
         await lab.types(f"cancel {SWEEP}", person="grace")
         answer, _ = await lab.types("status")
         assert f"*{SWEEP}* · Searching" in answer
-        assert "ada wanted to launch it" in answer
+        assert "ada launched it" in answer
         assert "grace wanted to cancel it and was refused" in answer
 
 
