@@ -7,15 +7,16 @@ from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
-from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import messages
 from bot.answers import END, loading
 from bot.models import Act, Ask
-from handlers.door import PATIENCE, UNREACHABLE, Door
+from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
+
+NOT_SHOWN = "The trials can't be shown right now. Please press the button again."
 
 Handler = Callable[[AsyncAck, AsyncRespond, dict[str, Any], dict[str, Any]], Awaitable[None]]
 BUTTONS = {
@@ -53,14 +54,19 @@ def on_trials(door: Door) -> Callable[..., Awaitable[None]]:
     """The modal is opened at once, for Slack allows three seconds; the sweep's turn fills it."""
 
     async def trials(
-        ack: AsyncAck, client: AsyncWebClient, body: dict[str, Any], action: dict[str, Any]
+        ack: AsyncAck,
+        client: AsyncWebClient,
+        respond: AsyncRespond,
+        body: dict[str, Any],
+        action: dict[str, Any],
     ) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 opened = await client.views_open(trigger_id=body["trigger_id"], view=loading("Looking…"))
                 await door.ask(action["value"], _ask(body, Act.TRIALS, view=opened["view"]["id"]))
-        except (RedisError, TimeoutError, SlackApiError):
+        except (RedisError, *NOT_SAID):
             log.exception("trials could not be shown")
+            await respond(text=NOT_SHOWN, response_type="ephemeral", replace_original=False)
         await ack()
 
     return trials

@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from aiohttp import ClientError
+from slack_sdk.errors import SlackApiError
+
 from bot.catalogue import Catalogue
 from bot.config import Config
 from bot.digests import Last
@@ -21,6 +24,7 @@ from bot.store import Store
 log = logging.getLogger(__name__)
 
 UNREACHABLE = "My queue does not answer right now, so I can't promise anything. Please try again in a minute."
+NOT_SAID = (SlackApiError, ClientError, TimeoutError)  # Slack refuses, can't be reached, or takes too long
 PATIENCE = 2.0  # seconds; Slack gives a door three
 
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
-from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import known
 from bot.gpus import answer
 from bot.home import NEW, OPEN, REFRESH, Seen, home
-from handlers.door import PATIENCE, Door
+from handlers.door import NOT_SAID, PATIENCE, Door
 from handlers.views import open_form
 
 log = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ def _show(door: Door) -> Show:
                 site = site or (await client.auth_test())["url"]
                 view = home(user, await _seen(door, user, site), door.config)
                 await client.views_publish(user_id=user, view=view)
-        except (RedisError, TimeoutError, SlackApiError) as error:
+        except (RedisError, *NOT_SAID) as error:
             log.warning("a home tab can't be shown: %s", error)
 
     return show

@@ -6,7 +6,6 @@ from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
-from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.access import may_examine
@@ -14,7 +13,7 @@ from bot.blocks import modal, section
 from bot.setup import Place
 from bot.setup_forms import SETUP, TEAM, ZONE, read_setup, saving, setup_form, zones
 from bot.setups import Said
-from handlers.door import PATIENCE, UNREACHABLE, Door
+from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ async def open_setup(door: Door, web: AsyncWebClient, command: Body) -> str:
         async with asyncio.timeout(PATIENCE):
             view = setup_form(channel, place, door.config)
             await web.views_open(trigger_id=command["trigger_id"], view=view)
-    except (SlackApiError, TimeoutError) as error:
+    except NOT_SAID as error:
         log.warning("the setup can't be opened: %r", error)
         return "Slack did not open the form. Please type `/sweep setup` again."
     return ""

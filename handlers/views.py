@@ -9,7 +9,6 @@ from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
-from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import known
@@ -36,7 +35,7 @@ from bot.forms import (
 )
 from bot.models import Act, Asker, Deed, UserError
 from bot.preview import previewed
-from handlers.door import PATIENCE, UNREACHABLE, Door
+from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ async def open_form(
             draft = await _draft(door, web, user, channel, said)
             await _look(door, draft)
             await web.views_open(trigger_id=trigger, view=form(draft, door.config))
-    except (SlackApiError, RedisError, TimeoutError) as error:
+    except (RedisError, *NOT_SAID) as error:
         log.warning("the form can't be opened: %s", error)
         return False
     return True
@@ -117,7 +116,7 @@ async def _redraw(client: AsyncWebClient, old: Body, new: Body) -> None:
     try:
         async with asyncio.timeout(PATIENCE):  # the click is answered only after this
             await client.views_update(view_id=old["id"], hash=old["hash"], view=new)
-    except (SlackApiError, TimeoutError) as error:  # closed, or another click was faster
+    except NOT_SAID as error:  # closed, or another click was faster
         log.info("a form is not redrawn: %r", error)
 
 

@@ -6,13 +6,16 @@ import logging
 from dataclasses import replace
 
 import pytest
+from aiohttp import ClientConnectionError
 from redis.exceptions import ConnectionError as RedisDown
+from slack_bolt.context.respond.async_respond import AsyncRespond
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.logs import JsonLines, Mask
-from bot.messages import CANCEL
+from bot.messages import CANCEL, TRIALS
 from bot.models import Act, Phase
+from handlers.actions import NOT_SHOWN
 from handlers.app import build
 from local.slack import serve
 from tests.bot.doors import a_door
@@ -177,6 +180,28 @@ async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, door, monk
     click.body["actions"][0]["action_id"] = "sweep_write"
     async with asyncio.timeout(5):
         assert (await app.async_dispatch(click)).status == 200
+
+
+async def test_a_form_that_can_not_be_opened_is_help_in_words(app, monkeypatch):
+    async def away(*_, **__):
+        raise ClientConnectionError
+
+    monkeypatch.setattr(AsyncWebClient, "views_open", away)
+    response = await app.async_dispatch(a_command(""))
+    assert (response.status, "Start a sweep" in response.body) == (200, True)
+
+
+async def test_who_asks_for_trials_that_slack_does_not_show_hears_so(app, monkeypatch):
+    told = []
+
+    async def hears(_, text, **__):
+        told.append(text)
+
+    monkeypatch.setattr(AsyncRespond, "__call__", hears)
+    click = a_click("lr-a-b")  # its trigger is none of Slack's
+    click.body["actions"][0]["action_id"] = TRIALS
+    assert (await app.async_dispatch(click)).status == 200
+    assert told == [NOT_SHOWN]
 
 
 async def test_a_click_waits_in_the_sweeps_mailbox(app, door):
