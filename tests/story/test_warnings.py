@@ -174,9 +174,7 @@ async def test_who_may_keep_it(ward, user, may):
     await ward.click(Act.KEEP, user, hours=24)
     await ward.turn(1)
     assert (f"{user.lower()} keeps them" in ward.texts()[0]) is may
-    refusals = (
-        [] if may else [(user, f"Only <@{OWNER}>, who started `lr-brave-otter`, or an administrator")]
-    )
+    refusals = [] if may else [(user, f"Only <@{OWNER}>, who started `lr-brave-otter`, or an administrator")]
     assert [(who, text[: len(refusals[0][1])]) for who, text in ward.slack.whispers] == refusals
 
 
