@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from local.world import NAMESPACE
 from tests.story.lab import Lab, Sweep, lab, shown, sweep_id, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -109,11 +110,20 @@ REFUSALS = {
 
 @pytest.mark.parametrize("command", REFUSALS)
 async def test_what_cannot_start_is_told_to_the_person_alone(lab: Lab, command: str) -> None:
-    public, objects = lab.slack.messages("sweeps"), lab.here.store.version
+    before = lab.slack.messages("sweeps"), of_sweeps(lab)
     told = await lab.told(command)
     told = re.sub(r"127\.0\.0\.1:\d+", "HOST", re.sub(r"\b[0-9a-f]{8}\b", "COMMIT", told))
     assert told.partition(" was not started.")[2].strip().splitlines() == REFUSALS[command]
-    assert (lab.slack.messages("sweeps"), lab.here.store.version) == (public, objects)
+    assert (lab.slack.messages("sweeps"), of_sweeps(lab)) == before
+
+
+def of_sweeps(lab: Lab) -> set[tuple[str, str]]:
+    """All that sweeps and builds have in the cluster, by kind and name."""
+    found = [
+        obj for kind in ("ConfigMap", "Job", "Experiment") for obj in lab.here.store.list(kind, NAMESPACE)
+    ]
+    names = {(obj["kind"], obj["metadata"]["name"]) for obj in found}
+    return {(kind, name) for kind, name in names if kind != "ConfigMap" or name.startswith("sweep-")}
 
 
 async def test_an_unknown_key_is_answered_at_once(lab: Lab) -> None:
