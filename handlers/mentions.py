@@ -1,7 +1,8 @@
 """@sweepbot: the same words in a sweep's thread, where slash commands don't work; help anywhere else.
 
 Slack repeats an event that it believes lost: what is asked of a sweep is put down together with the event's
-id, so it is asked once.
+id, so it is asked once. Another event with another id comes when somebody edits what was said, if only its
+spelling (github.com/slackapi/bolt-js/issues/960): that is left alone, or a rerun would be another sweep.
 """
 
 import logging
@@ -30,7 +31,7 @@ HERE = f"In this thread you may write, after my name: {', '.join(word for word i
 def on_mention(door: Door) -> Handler:
     async def mention(body: dict[str, Any], client: AsyncWebClient) -> None:
         event = body["event"]
-        if event.get("bot_id"):
+        if event.get("bot_id") or event.get("edited"):
             return
         text, said = SELF.sub("", event.get("text", "")).strip(), ""
         try:

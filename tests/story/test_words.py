@@ -274,6 +274,28 @@ async def test_a_mention_that_slack_repeats_is_heard_once(redis):
         assert [ask.act for ask in asked] == [Act.LOGS]
 
 
+async def test_a_mention_that_somebody_edits_is_not_heard_again(redis):
+    async with chat(redis, **HELD) as lab:
+        await lab.until(Phase.RUNNING)
+        for number, more in enumerate([{}, {"edited": {"user": ADA.user, "ts": "9.0"}}]):
+            event = {
+                "type": "app_mention",
+                "user": ADA.user,
+                "channel": ADA.channel,
+                "thread_ts": lab.parent()["ts"],
+                "text": "<@U01SWEEPBOT> rerun",
+            }
+            body = {
+                "type": "event_callback",
+                "event_id": f"Ev{number}",
+                "team_id": "T1",
+                "event": event | more,
+            }
+            await lab.app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
+            await lab.rounds()
+        assert len(await lab.life.store.active()) == 2
+
+
 async def test_a_first_trial_that_fails_is_told_directly_to_who_wants_that(redis):
     request = replace(REQUEST, notify=Notify.DM)
     async with chat(redis, **READY, crash=True, sweep={"request": request}) as lab:
