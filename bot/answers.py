@@ -64,7 +64,8 @@ def _line(sweep: SweepRecord) -> str:
 
 
 def status(sweep: SweepRecord) -> str:
-    lines = [summary(sweep), f"Started {_moment(sweep.created)}, as it is now since {_moment(sweep.since)}."]
+    how = "ended" if sweep.phase.final else "in this state since"
+    lines = [summary(sweep), f"Started {_moment(sweep.created)}, {how} {_moment(sweep.since)}."]
     if sweep.drained_by and not sweep.phase.final:
         lines.append("It drains: no more trials start.")
     told = [_deed(deed) for deed in sweep.history[-DEEDS:]]

@@ -1,6 +1,6 @@
 """What a person may have meant: every refusal of an unknown word offers the nearest known one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 SHOWN = 10  # names a sentence may list before it becomes a wall
@@ -12,12 +12,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = get_close_matches(word, names, n=3, cutoff=0.5)
     if near:
         return f" Did you mean {listed(near, 'or')}?"
-    return f" {there_are(names)}" if names else ""
-
-
-def there_are(names: Sequence[str]) -> str:
-    """A sentence."""
-    return f"There {'is' if len(names) == 1 else 'are'} {listed(names)}."
+    return f" There {'is' if len(names) == 1 else 'are'} {listed(names)}." if names else ""
 
 
 def counted(number: int, thing: str) -> str:

@@ -8,7 +8,7 @@ from bot.builds import Source
 from bot.config import Config, Repository, ready_image
 from bot.dockerfile import split
 from bot.git import Git
-from bot.hints import did_you_mean, there_are
+from bot.hints import did_you_mean
 from bot.models import SearchSpace, SweepRequest, UserError
 from bot.planning import Order
 from bot.space import WRITTEN, parse_space
@@ -72,9 +72,8 @@ async def _missing(git: Git, repository: Repository, commit: str, request: Sweep
         f"`{FOLDER}/{request.space}.yaml` is not in {repository.name} at `{request.branch}` ({commit[:8]})"
     )
     if not spaces:
-        return f"{where}, nor is any other space file. Add one; `/sweep help` says what it holds."
-    there = there_are([f"`{name}`" for name in spaces])
-    return f"{where}.{did_you_mean(request.space, spaces)} {there}"
+        return f"{where}, nor is any other space file. Add one: the form of `/sweep` shows what it holds."
+    return f"{where}.{did_you_mean(request.space, spaces)}"
 
 
 async def _files(git: Git, repository: Repository, commit: str) -> dict[str, str]:

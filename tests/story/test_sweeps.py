@@ -95,10 +95,7 @@ async def test_two_sweeps_of_one_commit_share_one_build(lab: Lab) -> None:
 REFUSALS = {
     "branch=mian space=tiny": ["branch=mian is not in http://HOST/digits.git. Did you mean main?"],
     "branch=main space=tinny": [
-        (
-            "`sweeps/tinny.yaml` is not in digits at `main` (COMMIT). Did you mean tiny? "
-            "There are `broken`, `crash`, `depth`, `held`, `idle`, `lr` and `tiny`."
-        )
+        "`sweeps/tinny.yaml` is not in digits at `main` (COMMIT). Did you mean tiny?"
     ],
     "branch=main space=broken": [
         '`sweeps/broken.yaml@COMMIT:2` objective.goal: "smallest" must be minimize or maximize',
