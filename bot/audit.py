@@ -1,4 +1,4 @@
-"""Everything that somebody did to a sweep, or was refused, is a line in the log: `sweepbot.audit`."""
+"""Everything that somebody did or set up, or was refused, is a line in the log: `sweepbot.audit`."""
 
 import logging
 

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 
+from bot.audit import audit
 from bot.blocks import View
 from bot.config import Config
 from bot.messages import Message
@@ -132,11 +133,13 @@ class Setups:
 
     async def _hear(self, said: Said) -> None:
         if said.place:
+            audit.info("%s sets up %s: %s", said.user, said.channel, entry(said.place))
             await self._write(said.channel, said.place)
             if said.view:
                 await self._show(said.view, saved(said.channel, said.place))
             return
         if any(team.name == said.team for team in self._base.teams):
+            audit.info("%s chooses team %s", said.user, said.team)
             await self._write(said.user, Person(team=said.team, chosen=True))
             await self._post(said.user, f"You are in team {code(said.team)} now.")
 

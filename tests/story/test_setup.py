@@ -60,6 +60,15 @@ async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
     assert values["sweep_repo"]["selected_option"]["value"] == "vision"
 
 
+async def test_what_was_set_up_by_whom_is_in_the_log(desk, caplog):
+    caplog.set_level("INFO", "sweepbot.audit")
+    await set_up(desk)
+    said = '{"repo":"vision","team":"","hour":7,"timezone":"Europe/Berlin"}'
+    assert [record.message for record in caplog.records if record.name == "sweepbot.audit"] == [
+        f"{ADA} sets up {VISION}: {said}"
+    ]
+
+
 async def test_a_lost_redis_loses_nothing_of_it(desk, redis):
     await set_up(desk)
     await redis.flushall()
