@@ -81,8 +81,9 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
 
 
 def unescape(text: str) -> str:
-    """Slack escapes three characters, turns addresses into links, and phones curl the quotes."""
+    """Slack escapes three characters, turns addresses into links; phones curl quotes and join two dashes."""
     text = _LINK.sub(_typed, text).translate(_QUOTES)
+    text = re.sub(r"(?<!\w)—(?=\w)", "--", text)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 

@@ -39,6 +39,10 @@ LR = SweepRequest(branch="main", space="lr")
             SweepRequest(branch="main", space="lr", cmd="python t.py"),
         ),
         ("branch=main\u00a0space=lr", LR),
+        (
+            'branch=main space=lr name="a — b" cmd="t.py —lr=3"',
+            SweepRequest(branch="main", space="lr", name="a — b", cmd="t.py --lr=3"),
+        ),
         ("branch=main space=lr name=‘it is’", SweepRequest(branch="main", space="lr", name="it is")),
         (
             "branch=main space=lr cmd='a &lt; b &amp;&amp; c &amp;gt;'",
