@@ -200,7 +200,7 @@ def crash(scene: Scene) -> Diagnosis | None:
     reason, message = scene.waiting
     over = scene.exit or {}
     if reason == "CrashLoopBackOff" or over.get("exitCode"):
-        mend = "Run the command with this trial's parameters on your machine to see more."
+        mend = "Run its command on your machine to see more."
         return scene.found(
             "crash", _exit_words(over.get("exitCode", 0)), mend, scene.tail or over.get("message") or message
         )

@@ -7,7 +7,7 @@ from bot import pins
 from bot.builds import Source
 from bot.config import Config, Repository, ready_image
 from bot.dockerfile import split
-from bot.git import Git
+from bot.git import Git, Tip
 from bot.hints import did_you_mean
 from bot.models import SearchSpace, SweepRequest, UserError
 from bot.planning import Order
@@ -29,7 +29,7 @@ async def look_up(
     delivery: str,
 ) -> Order:
     """Raises UserError with what the person can mend, GitUnavailable when the git host does not answer."""
-    tip = await git.resolve(repository.url, request.branch)
+    tip = await _tip(git, repository, request.branch)
     commit = request.commit or tip.commit
     if commit != tip.commit and not await git.contains(repository.url, tip, commit):
         raise UserError(
@@ -51,6 +51,13 @@ async def look_up(
         space=space,
         shape=config.trials,
     )
+
+
+async def _tip(git: Git, repository: Repository, branch: str) -> Tip:
+    try:
+        return await git.resolve(repository.url, branch)
+    except UserError as error:  # people know it by its name
+        raise UserError(str(error).replace(repository.url, repository.name)) from None
 
 
 async def _space(

@@ -378,10 +378,17 @@ def _health_words(sweep: SweepRecord, state: Health) -> str:
     if is_loud(sweep, Event(kind=EventKind.HEALTH)):
         lines = [_called(sweep, lines[0])]
     lines += [f":wrench: {plain(state.mend)}"] if state.mend else []
-    lines += [f"The trial's parameters: {flags(state.parameters)}"] if state.parameters else []
+    lines += [_its_parameters(sweep, state)] if state.parameters else []
     lines += [f"{counted(state.more, 'more trial')} failed the same way."] if state.more else []
     lines += ["Its last lines:"] if state.mood is Mood.FAILED and state.detail else []
     return "\n".join(lines)
+
+
+def _its_parameters(sweep: SweepRecord, state: Health) -> str:
+    """Of a failed one as the command that can be tried elsewhere."""
+    if state.mood is Mood.FAILED and sweep.plan:
+        return f"It ran {code(command_line(sweep.plan.space, state.parameters))}"
+    return f"The trial's parameters: {flags(state.parameters)}"
 
 
 def _end(text: str) -> str:

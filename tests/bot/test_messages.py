@@ -97,6 +97,12 @@ def test_the_health_of_first_trials_is_told_in_a_message_that_can_be_edited(mood
     assert len(text) < 4000
 
 
+def test_a_failed_first_trial_is_shown_with_the_command_that_it_ran():
+    ill = replace(ILL, parameters={"lr": "0.01"})
+    assert "It ran `python train.py --lr=0.01`" in health(RUNNING, replace(ill, mood=Mood.FAILED)).text
+    assert "The trial's parameters: `lr=0.01`" in health(RUNNING, replace(ill, mood=Mood.TROUBLED)).text
+
+
 def test_every_kind_of_event_is_known():
     assert set(EVENTS) == set(EventKind)
 

@@ -93,7 +93,7 @@ async def test_two_sweeps_of_one_commit_share_one_build(lab: Lab) -> None:
 
 
 REFUSALS = {
-    "branch=mian space=tiny": ["branch=mian is not in http://HOST/digits.git. Did you mean main?"],
+    "branch=mian space=tiny": ["branch=mian is not in digits. Did you mean main?"],
     "branch=main space=tinny": [
         "`sweeps/tinny.yaml` is not in digits at `main` (COMMIT). Did you mean tiny?"
     ],
