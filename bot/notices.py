@@ -51,6 +51,7 @@ class Case:
     idle: int
     gpus: int
     mean: float | None = None
+    worked: bool = False  # of what is over: it was at work again before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,9 @@ def _later(case: Case, found: Found | None, kind: Kind, now: datetime) -> Case:
 
 def _ended(case: Case, state: Kind, kind: Kind, now: datetime) -> Case:
     """How long it went on is told once and stays."""
-    return replace(case, now=state, lasted=now - case.since if case.now is kind else case.lasted)
+    lasted = now - case.since if case.now is kind else case.lasted
+    worked = state is Kind.OVER and (case.worked or case.now is Kind.FINE)
+    return replace(case, now=state, lasted=lasted, worked=worked)
 
 
 def _case(found: Found, now: datetime, since: datetime | None = None) -> Case:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
+from bot.amounts import percent
 from bot.hints import counted
 from bot.idle import AGAIN, Holding, Kind
 from bot.messages import Message
@@ -21,7 +22,7 @@ SENTENCES = {
     Kind.UNUSED: "never did anything in the {lasted} after the start",
     Kind.IDLE: "did nothing for {lasted}",
     Kind.PARTIAL: "did nothing for {lasted} while the others work",
-    Kind.LOW: "did little for {lasted}: {mean:.0%} on average",
+    Kind.LOW: "did little for {lasted}: {mean} on average",
     Kind.STUCK: "worked without a pause for {lasted}, and nothing was written to the log",
 }
 MENDS = {
@@ -33,21 +34,25 @@ MENDS = {
 }
 CRITERIA = {
     Kind.LOW: "Measured: the share of time in which a GPU's engine works.",
-    Kind.STUCK: "Measured: above 95% of the GPU's engine time, and when the container last wrote a line.",
-    Kind.IDLE: f"Measured: no sample above {BUSY:.0%} of a GPU's engine time; memory in use does not count.",
+    Kind.STUCK: "Measured: above 95 % of the GPU's engine time, and when the container last wrote a line.",
+    Kind.IDLE: (
+        f"Measured: no sample above {percent(BUSY, 1)} of a GPU's engine time; memory in use does not count."
+    ),
 }
 NOTHING_ENDS = "Nothing is ended unless one of you says so."
 
 
 def warning(notice: Notice, keeps: Mapping[str, Keep], now: datetime) -> Message:
     lines = _one(notice) if len(notice.cases) == 1 else _many(notice)
-    lines += _keep(notice, [k for case in notice.open if (k := kept(case.key, keeps, now))])
+    held = [k for case in notice.open if (k := kept(case.key, keeps, now))]
+    all_kept = len(held) == len(notice.open)
+    lines += [*([] if all_kept else [_mend(notice)]), *_keep(notice, held)]
     section = {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(lines)}}
     if not notice.open:
         return Message(text=lines[0], blocks=(section,))
     how = CRITERIA.get(notice.kind, CRITERIA[Kind.IDLE])
     context = {"type": "context", "elements": [{"type": "mrkdwn", "text": f"{how} {NOTHING_ENDS}"}]}
-    return Message(text=lines[0], blocks=(section, context, _buttons(notice)))
+    return Message(text=lines[0], blocks=(section, context, _buttons(notice, all_kept)))
 
 
 def _keep(notice: Notice, keeps: Sequence[Keep]) -> list[str]:
@@ -56,7 +61,8 @@ def _keep(notice: Notice, keeps: Sequence[Keep]) -> list[str]:
         return []
     first = min(keeps, key=lambda keep: keep.until)
     who = quoted(first.name, 60) if first.name else mention(first.by)
-    what = "them" if len(keeps) == len(notice.open) else f"{len(keeps)} of them"
+    what = "it" if sum(case.idle or case.gpus for case in notice.open) == 1 else "them"
+    what = what if len(keeps) == len(notice.open) else f"{len(keeps)} of them"
     return [f":stopwatch: {who} keeps {what} until {_moment(first.until)}."]
 
 
@@ -64,27 +70,38 @@ def _one(notice: Notice) -> list[str]:
     case = notice.cases[0]
     who = f"trial {code(case.name)}" if notice.sweep else _pod(notice, case)
     if case.now is not notice.kind:
-        return [f":white_check_mark: {who[0].upper()}{who[1:]} {_how_it_ended(notice, case)}."]
+        return [f"{_sign(notice)} {who[0].upper()}{who[1:]} {_how_it_ended(notice, case)}."]
     sentence = _sentence(notice.kind, [case])
-    head = f":zzz: {_which(case)} of {who} {sentence} (since {_moment(case.since)})."
-    return [head, _mend(notice)]
+    return [f":zzz: {_which(case)} of {who} {sentence} (since {_moment(case.since)})."]
+
+
+def _sign(notice: Notice) -> str:
+    """Of what is over: that it has ended while it did nothing is no success."""
+    if any(case.now.wrong for case in notice.cases):
+        return ":zzz:"
+    well = all(case.now is Kind.FINE or case.worked for case in notice.cases)
+    return ":white_check_mark:" if well else ":black_square_for_stop:"
 
 
 def _mend(notice: Notice) -> str:
     """At the last time it is told, plainer."""
     if any(case.again == AGAIN[-1] for case in notice.open) and notice.kind in {Kind.UNUSED, Kind.IDLE}:
-        return ":octagonal_sign: Better cancel it, or keep it if there is a reason: others may wait for GPUs."
+        what = "it" if len(notice.open) == 1 else "them"
+        why = "if there is a reason: others may wait for GPUs."
+        return f":octagonal_sign: Better cancel {what}, or keep {what} {why}"
     return f":wrench: {MENDS[notice.kind]}"
 
 
 def _many(notice: Notice) -> list[str]:
     thing = "trial" if notice.sweep else "pod"
     still, all_ = notice.open, counted(len(notice.cases), thing)
-    head = f":white_check_mark: No GPU of these {all_} is idle any more:"
+    changed = any(case.now.wrong for case in notice.cases)
+    what = f"These {all_} changed" if changed else f"No GPU of these {all_} is idle any more"
+    head = f"{_sign(notice)} {what}:"
     if still:
         head = f":zzz: GPUs of {len(still)} of {all_} {_sentence(notice.kind, still)}:"
     lines = [f"• {_state(notice, case)}" for case in sorted(notice.cases, key=lambda case: case not in still)]
-    return [head, *_fitting(lines), *([_mend(notice)] if still else [])]
+    return [head, *_fitting(lines)]
 
 
 def _fitting(lines: list[str]) -> list[str]:
@@ -109,17 +126,17 @@ def _which(case: Case) -> str:
 
 def _sentence(kind: Kind, cases: Sequence[Case]) -> str:
     mean = sum(case.mean or 0.0 for case in cases) / len(cases)
-    return SENTENCES[kind].format(lasted=duration(max(case.lasted for case in cases)), mean=mean)
+    return SENTENCES[kind].format(lasted=duration(max(case.lasted for case in cases)), mean=percent(mean, 1))
 
 
 def _how_it_ended(notice: Notice, case: Case) -> str:
     before = f"after {duration(case.lasted)} with {_which(case)} idle"
     if notice.kind is Kind.LOW:
-        before = f"after {duration(case.lasted)} at {case.mean or 0:.0%}"
+        before = f"after {duration(case.lasted)} at {percent(case.mean or 0, 1)}"
     if notice.kind is Kind.STUCK:
         before = f"after {duration(case.lasted)} without a line in its log"
     if case.now is Kind.OVER:
-        return f"has ended, {before}"
+        return f"has ended, {'at work again ' if case.worked else ''}{before}"
     if case.now.wrong:
         return f"changed, {before}; a later message tells how it is now"
     return f"{'writes' if notice.kind is Kind.STUCK else 'is at work'} again, {before}"
@@ -150,8 +167,10 @@ def _moment(when: datetime) -> str:
 # Buttons
 
 
-def _buttons(notice: Notice) -> dict[str, Any]:
-    keeps = [_button(action, f"Keep {hours} h", notice.id) for action, hours in ((KEEP_4, 4), (KEEP_24, 24))]
+def _buttons(notice: Notice, all_kept: bool) -> dict[str, Any]:
+    """What is kept can be kept for longer."""
+    times = ((KEEP_24, 24),) if all_kept else ((KEEP_4, 4), (KEEP_24, 24))
+    keeps = [_button(action, f"Keep {hours} h", notice.id) for action, hours in times]
     cancel = [_cancel(notice)] if notice.sweep else []
     return {
         "type": "actions",
@@ -203,11 +222,15 @@ def _of(held: Holding) -> list[str]:
     for gpu in held.gpus:
         what = "unknown: too few samples"
         if gpu.peak is not None and gpu.mean is not None and gpu.p95 is not None:
-            what = f"at most {gpu.peak:.1%}, {gpu.mean:.1%} on average, "
-            what += f"{gpu.p95:.1%} or less in 95 of 100 samples"
+            what = f"at most {_tenths(gpu.peak)}, {_tenths(gpu.mean)} on average, "
+            what += f"{_tenths(gpu.p95)} or less in 95 of 100 samples"
         model = f" {plain(gpu.model)}" if gpu.model else ""
         lines.append(f"• {code(held.name)} {code(gpu.device[:16])}{model}: {what}")
     missing = held.allocated - len(held.gpus)
     return lines + (
         [f"• {code(held.name)}: {counted(missing, 'GPU')} not seen: unknown"] if missing > 0 else []
     )
+
+
+def _tenths(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -44,7 +44,7 @@ def test_an_idle_trial() -> None:
         ":wrench: Is it stuck, does it wait for data, or does it compute on the CPU?"
     )
     assert message.blocks[1]["elements"][0]["text"] == (
-        "Measured: no sample above 1% of a GPU's engine time; memory in use does not count. "
+        "Measured: no sample above 1 % of a GPU's engine time; memory in use does not count. "
         "Nothing is ended unless one of you says so."
     )
     assert list(buttons(message)) == [CANCEL, KEEP_4, KEEP_24, MEASURES]
@@ -61,7 +61,7 @@ def test_an_idle_trial() -> None:
             Kind.PARTIAL,
             "1 of 2 GPUs of trial `lr-brave-otter-a` did nothing for 30 minutes while the others work",
         ),
-        (Kind.LOW, "did little for 2 hours: 0% on average"),
+        (Kind.LOW, "did little for 2 hours: 0 % on average"),
         (Kind.STUCK, "worked without a pause for 30 minutes, and nothing was written to the log"),
     ],
 )
@@ -77,16 +77,29 @@ def test_the_last_time_it_is_told_plainer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "words"),
+    ("kinds", "sign", "words"),
     [
-        ([Kind.FINE], "Trial `lr-brave-otter-a` is at work again, after 42 minutes with 2 GPUs idle."),
-        ([], "Trial `lr-brave-otter-a` has ended, after 42 minutes with 2 GPUs idle."),
-        ([Kind.PARTIAL], "changed, after 42 minutes with 2 GPUs idle; a later message tells how it is now."),
+        ([Kind.FINE], ":white_check_mark:", "is at work again, after 42 minutes with 2 GPUs idle."),
+        ([], ":black_square_for_stop:", "has ended, after 42 minutes with 2 GPUs idle."),
+        (
+            [Kind.PARTIAL],
+            ":zzz:",
+            "changed, after 42 minutes with 2 GPUs idle; a later message tells how it is now.",
+        ),
     ],
 )
-def test_how_it_ended(kinds: list[Kind], words: str) -> None:
-    assert text(told(Kind.IDLE), 12, *kinds).startswith(":white_check_mark: ")
-    assert words in text(told(Kind.IDLE), 12, *kinds)
+def test_how_it_ended(kinds: list[Kind], sign: str, words: str) -> None:
+    assert text(told(Kind.IDLE), 12, *kinds) == f"{sign} Trial `lr-brave-otter-a` {words}"
+
+
+def test_who_ends_after_it_worked_again_did_well() -> None:
+    [notice] = follow([told(Kind.IDLE)], found(Kind.FINE), {}, NOW + timedelta(minutes=12))
+    for minutes in (20, 30):
+        [notice] = follow([notice], {}, {}, NOW + timedelta(minutes=minutes))
+    assert shown(warning(notice, {}, NOW)) == (
+        ":white_check_mark: Trial `lr-brave-otter-a` has ended, "
+        "at work again after 42 minutes with 2 GPUs idle."
+    )
 
 
 def test_what_is_over_has_no_buttons() -> None:
@@ -108,8 +121,10 @@ def test_many_are_one_message_with_one_line_each() -> None:
     assert "• `lr-brave-otter-a` is at work again" in later
     assert "• `lr-brave-otter-e` has ended" in later
     assert text(notice, 12, *[Kind.FINE] * 5).startswith(
-        ":white_check_mark: No GPU of these 5 trials is idle"
+        ":white_check_mark: No GPU of these 5 trials is idle any more:"
     )
+    assert text(notice, 12, *[Kind.FINE] * 4).startswith(":black_square_for_stop: No GPU of these 5 trials")
+    assert text(notice, 12, *[Kind.PARTIAL] * 5).startswith(":zzz: These 5 trials changed:")
 
 
 def test_who_keeps_it_and_until_when() -> None:
@@ -121,10 +136,35 @@ def test_who_keeps_it_and_until_when() -> None:
     assert "keeps" not in shown(warning(notice, keeps, until))
 
 
+def test_what_is_kept_is_no_longer_advised_about() -> None:
+    notice, until = told(Kind.IDLE), NOW + timedelta(hours=4)
+    [notice] = follow([notice], found(Kind.IDLE), {}, NOW + timedelta(hours=2))
+    keeps = {notice.cases[0].key: Keep(until=until, by="U1", name="ada")}
+    message = warning(notice, keeps, NOW)
+    assert shown(message).splitlines()[1:] == [
+        ":stopwatch: ada keeps them until <!date^1795276800^{date_short_pretty} {time}|2026-11-21 16:00 UTC>."
+    ]
+    assert list(buttons(message)) == [CANCEL, KEEP_24, MEASURES]
+    afterwards = warning(notice, keeps, until)
+    assert ":octagonal_sign: Better cancel it" in shown(afterwards)
+    assert list(buttons(afterwards)) == [CANCEL, KEEP_4, KEEP_24, MEASURES]
+
+
+def test_one_gpu_is_it() -> None:
+    [held] = holdings([a_pod(QUIET)]).values()
+    alone = {held.key: Found(held=held, kind=Kind.IDLE, watch=Watch(), channel="C1", thread="1.1")}
+    [notice] = follow((), alone, {}, NOW)
+    keeps = {held.key: Keep(until=NOW + timedelta(hours=4), by="U1", name="ada")}
+    assert ":stopwatch: ada keeps it until" in shown(warning(notice, keeps, NOW))
+
+
 def test_of_many_it_is_said_how_many_are_kept() -> None:
     notice = told(*[Kind.IDLE] * 4)
     keeps = {case.key: Keep(until=NOW + timedelta(hours=4), by="U1", name="ada") for case in notice.cases[:3]}
-    assert ":stopwatch: ada keeps 3 of them until" in shown(warning(notice, keeps, NOW))
+    message = warning(notice, keeps, NOW)
+    assert ":wrench:" in shown(message)
+    assert ":stopwatch: ada keeps 3 of them until" in shown(message)
+    assert KEEP_4 in buttons(message)
 
 
 def test_a_pod_of_nobodys_sweep_is_told_to_its_team_and_can_t_be_cancelled() -> None:
@@ -141,7 +181,7 @@ def test_what_was_measured() -> None:
     [held] = holdings([a_pod(QUIET, UNSEEN, allocated=3)]).values()
     assert measures([held], timedelta(minutes=30), "Prometheus") == (
         "What Prometheus measured over 30 minutes:\n"
-        "• `lr-brave-otter-x` `GPU-0`: at most 0.4%, 0.2% on average, 0.3% or less in 95 of 100 samples\n"
+        "• `lr-brave-otter-x` `GPU-0`: at most 0.4 %, 0.2 % on average, 0.3 % or less in 95 of 100 samples\n"
         "• `lr-brave-otter-x` `GPU-1`: unknown: too few samples\n"
         "• `lr-brave-otter-x`: 1 GPU not seen: unknown"
     )

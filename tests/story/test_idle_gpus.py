@@ -49,7 +49,7 @@ async def test_a_trial_that_sleeps_is_told_of_and_kept_and_ended_by_button(lab: 
     await until(lambda: len(warnings(sweep, "1 GPU of trial")) == 2, "both are told of", sweep.story)
     kept, ended = trials()
     await press(sweep, KEEP_4, kept)
-    await until(lambda: warnings(sweep, kept, "keeps them until"), "it is noted who keeps it", sweep.story)
+    await until(lambda: warnings(sweep, kept, "keeps it until"), "it is noted who keeps it", sweep.story)
     await until(lambda: warnings(sweep, ended, "48 seconds"), "the other is told of anew", sweep.story)
     await until(lambda: len(warnings(sweep)) == 2, "what was told before is taken back", sweep.story)
     await press(sweep, MEASURES, kept, person="grace")

@@ -129,7 +129,9 @@ async def test_the_one_message_follows_what_becomes_of_it(ward):
     ]
     ward.source.now = ()
     await ward.turn(50)
-    assert "has ended" in ward.texts()[0]
+    assert ward.texts() == [
+        f":white_check_mark: Trial `{TRIAL}` has ended, at work again after 70 minutes with 1 GPU idle."
+    ]
     assert await Told(ward.redis).all() == ()
 
 
@@ -159,7 +161,7 @@ async def test_who_keeps_it_is_noted_and_outlives_redis(ward):
     await ward.turn()
     await ward.click(Act.KEEP, hours=4)
     await ward.turn(1)
-    assert f"{OWNER.lower()} keeps them until" in ward.texts()[0]
+    assert f"{OWNER.lower()} keeps it until" in ward.texts()[0]
     await ward.redis.flushall()
     await ward.sweep()
     await ward.turn(200)
@@ -173,7 +175,7 @@ async def test_who_may_keep_it(ward, user, may):
     await ward.turn()
     await ward.click(Act.KEEP, user, hours=24)
     await ward.turn(1)
-    assert (f"{user.lower()} keeps them" in ward.texts()[0]) is may
+    assert (f"{user.lower()} keeps it" in ward.texts()[0]) is may
     refusals = [] if may else [(user, f"Only <@{OWNER}>, who started `lr-brave-otter`, or an administrator")]
     assert [(who, text[: len(refusals[0][1])]) for who, text in ward.slack.whispers] == refusals
 
@@ -184,7 +186,7 @@ async def test_anybody_may_see_what_was_measured(ward):
     await ward.turn(1)
     [(user, text)] = ward.slack.whispers
     assert user == STRANGER
-    assert "at most 0.4%, 0.2% on average" in text
+    assert "at most 0.4 %, 0.2 % on average" in text
 
 
 async def test_a_click_on_an_old_message_is_answered(ward):
@@ -199,7 +201,7 @@ async def test_while_nothing_is_measured_nobody_is_warned_and_everybody_is_heard
     await ward.click(Act.KEEP, hours=4)
     await ward.turn(90)
     assert "for 30 minutes" in ward.texts()[0]
-    assert "keeps them until" in ward.texts()[0]
+    assert "keeps it until" in ward.texts()[0]
 
 
 async def test_what_can_t_be_read_any_more_is_passed_over(ward):
@@ -209,7 +211,7 @@ async def test_what_can_t_be_read_any_more_is_passed_over(ward):
     await ward.turn()
     await ward.click(Act.KEEP, hours=4)
     await ward.turn(1)
-    assert "keeps them until" in ward.texts()[0]
+    assert "keeps it until" in ward.texts()[0]
 
 
 async def test_a_sweep_may_have_its_own_times(redis):
@@ -261,7 +263,7 @@ async def test_pods_of_no_sweep_are_told_to_their_team_where_it_has_a_channel(re
     for user in (STRANGER, "UMATE"):
         await ward.click(Act.KEEP, user, notice="idle/vision/notebook", hours=4)
     await ward.turn(1)
-    assert "umate keeps them until" in ward.texts()[0]
+    assert "umate keeps it until" in ward.texts()[0]
     assert ward.slack.whispers == [
         (STRANGER, "Only their owner, somebody of team vision or an administrator may keep these GPUs.")
     ]

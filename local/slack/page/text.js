@@ -9,7 +9,8 @@ export function h(tag, props = {}, ...children) {
 const EMOJI = Object.fromEntries(
   ("white_check_mark ✅ x ❌ warning ⚠️ hourglass ⌛ hourglass_flowing_sand ⏳ package 📦 recycle ♻️ microscope 🔬 " +
     "seedling 🌱 runner 🏃 chart_with_upwards_trend 📈 tada 🎉 octagonal_sign 🛑 no_entry_sign 🚫 potable_water 🚰 " +
-    "heavy_plus_sign ➕ wrench 🔧 arrow_forward ▶️ bell 🔔 bar_chart 📊 moneybag 💰 zzz 💤 stopwatch ⏱️ page_facing_up 📄 +1 👍 eyes 👀 rocket 🚀"
+    "heavy_plus_sign ➕ wrench 🔧 arrow_forward ▶️ bell 🔔 bar_chart 📊 moneybag 💰 zzz 💤 stopwatch ⏱️ " +
+    "black_square_for_stop ⏹️ page_facing_up 📄 +1 👍 eyes 👀 rocket 🚀"
   ).split(" ").map((word, at, words) => [word, words[at + 1]]).filter((_, at) => at % 2 === 0),
 );
 
