@@ -103,14 +103,14 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
         ) from None
     said: dict[str, str] = {}
     wrong: list[str] = []
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            wrong.append(
-                f"I do not understand `{word}`. Write key=value without blanks, for example {EXAMPLE}; "
-                "`/sweep help` has the other words."
-            )
-        elif key not in _READERS:
+    strange = [f"`{word}`" for word in words if word.find("=") < 1]
+    if strange:
+        wrong.append(
+            f"I do not understand {listed(strange)}. Write key=value without blanks, for example {EXAMPLE}; "
+            "`/sweep help` has the other words."
+        )
+    for key, _, value in (word.partition("=") for word in words if word.find("=") > 0):
+        if key not in _READERS:
             wrong.append(f"`{key}=` is unknown.{did_you_mean(key, _READERS)}")
         elif key in said:
             wrong.append(f"`{key}=` is there twice.")

@@ -7,12 +7,13 @@ when only a part of its name was said or none, is chosen among those that Redis 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from bot.config import Config
 from bot.hints import did_you_mean
 from bot.identity import SWEEP_ID
-from bot.models import Act, SweepRecord, UserError
-from bot.mrkdwn import quoted
+from bot.models import Act, Phase, SweepRecord, UserError
+from bot.mrkdwn import code, quoted
 from bot.request import unescape
 from bot.teams import team_of
 
@@ -38,6 +39,7 @@ USES = {
 NAMED = "SWEEP is its name or the name's beginning or end; leave it out when only one of yours fits"
 ENDABLE = {Act.CANCEL, Act.KILL, Act.DRAIN}
 CHOICES = 8
+NEAR = 0.7  # of 1: `cancle` is cancel, but `main` is not drain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,16 @@ def word_of(text: str) -> tuple[str, str]:
     """The word and what is behind it. Phones begin with a capital, pastes have other blanks."""
     parts = text.split(maxsplit=1)
     return (parts[0].lower() if parts else "", parts[1].strip() if parts[1:] else "")
+
+
+def slip(text: str, *others: str) -> str:
+    """A sentence about a first word that is nearly one of mine; "" for any other text."""
+    word, rest = word_of(unescape(text))
+    known = [*USES, *others]
+    near = get_close_matches(word, known, cutoff=NEAR)
+    if not near or word in known or "=" in word or rest.startswith("="):
+        return ""
+    return f"I do not understand {code(word)}.{did_you_mean(word, near)}"
 
 
 def read_wish(text: str, here: str = "") -> Wish:
@@ -87,10 +99,10 @@ def choose(wish: Wish, user: str, sweeps: Sequence[SweepRecord]) -> str:
     """The id of the sweep that is meant. Raises UserError with those it may be."""
     if not wish.sweep:
         return _only_one(wish.act, [s for s in sweeps if s.asker.user == user])
-    ids = [sweep.id for sweep in sweeps]
-    found = [i for i in ids if i == wish.sweep] or [
-        i for i in ids if i.startswith(wish.sweep) or i.endswith(wish.sweep)
-    ]
+    if any(sweep.id == wish.sweep for sweep in sweeps):
+        return wish.sweep
+    ids = [sweep.id for sweep in sweeps if sweep.phase is not Phase.REFUSED]
+    found = [i for i in ids if i.startswith(wish.sweep) or i.endswith(wish.sweep)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -102,7 +114,7 @@ def choose(wish: Wish, user: str, sweeps: Sequence[SweepRecord]) -> str:
 
 def _only_one(act: Act, mine: list[SweepRecord]) -> str:
     live = [sweep.id for sweep in mine if not sweep.phase.final]
-    ended = [sweep.id for sweep in mine if sweep.phase.final and sweep.phase.value != "refused"]
+    ended = [sweep.id for sweep in mine if sweep.phase.final and sweep.phase is not Phase.REFUSED]
     fits = live if act in ENDABLE else ended if act is Act.EXTEND else live or ended
     if len(fits) == 1:
         return fits[0]
@@ -120,7 +132,7 @@ def _listed(ids: list[str]) -> str:
 def selected(which: str, user: str, sweeps: Iterable[SweepRecord], config: Config) -> list[SweepRecord]:
     """For `list`: "" is mine, and everybody's that run."""
     team = team_of(config.teams, "", user)
-    there = [s for s in sweeps if s.phase.value != "refused"]
+    there = [s for s in sweeps if s.phase is not Phase.REFUSED]
     match which:
         case "" | "mine":
             return [s for s in there if s.asker.user == user or (not which and not s.phase.final)]

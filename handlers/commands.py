@@ -15,7 +15,8 @@ from bot.audit import tell
 from bot.doctor import ITEM
 from bot.models import Act, Ask, Asker, Deed, UserError
 from bot.mrkdwn import code, plain
-from bot.request import HELP, parse, words
+from bot.request import EXAMPLE, HELP, parse, words
+from bot.wishes import slip, word_of
 from handlers.door import UNREACHABLE, Door
 from handlers.setup import open_setup
 from handlers.views import open_form
@@ -31,7 +32,7 @@ Handler = Callable[[AsyncAck, dict[str, Any], AsyncWebClient], Awaitable[None]]
 def on_sweep(door: Door) -> Handler:
     async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
         await _meet(door, command["user_id"])
-        if command.get("text", "").strip().lower() == "setup":
+        if word_of(command.get("text", ""))[0] == "setup":
             await ack(text=await open_setup(door, client, command))
         elif await _form(door, command, client):
             await ack()
@@ -62,10 +63,13 @@ async def _form(door: Door, command: dict[str, Any], client: AsyncWebClient) -> 
 
 async def _answer(door: Door, command: dict[str, Any]) -> str:
     text = command.get("text", "").strip()
-    if text.lower() in {"", "help"}:  # without a word there is the form, where it can be
+    word = word_of(text)[0]
+    if word in {"", "help"}:  # without a word there is the form, where it can be
         return (not text and _forbidden(door, command)) or HELP
+    if hint := slip(text, "help", "setup", "doctor"):
+        return f"{hint} Or start a sweep, for example {EXAMPLE}; `/sweep help` has the rest."
     try:
-        if text.lower() == "doctor":
+        if word == "doctor":
             return may_examine(command["user_id"], door.config) or await _examine(door, command)
         if is_wish(text):
             return await hear(door, text, _speaker(command))

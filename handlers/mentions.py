@@ -17,7 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.models import UserError
 from bot.mrkdwn import plain
 from bot.request import HELP
-from bot.wishes import USES, word_of
+from bot.wishes import USES, slip, word_of
 from handlers.door import UNREACHABLE, Door
 from handlers.wishing import Speaker, hear, is_wish, sweep_in
 
@@ -66,7 +66,7 @@ async def _answer(door: Door, text: str, event: dict[str, Any], delivery: str) -
         return ""
     if is_wish(text) and (sweep or word == "list"):
         return await hear(door, text, who)
-    return HERE if sweep else HELP
+    return f"{slip(text, 'help')}\n{HERE if sweep else HELP}".strip()
 
 
 async def _whisper(client: AsyncWebClient, event: dict[str, Any], text: str) -> None:

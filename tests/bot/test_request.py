@@ -73,7 +73,10 @@ def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
             "main",
             "I do not understand `main`. Write key=value without blanks, for example `/sweep branch=main",
         ),
-        ("branch = main space=lr", "I do not understand `=`. Write key=value without blanks"),
+        (
+            "branch = main space=lr",
+            "I do not understand `branch`, `=` and `main`. Write key=value without blanks",
+        ),
         ("brunch=main space=lr", "`brunch=` is unknown. Did you mean branch?"),
         (
             "branch=main space=lr colour=red",

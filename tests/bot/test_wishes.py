@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.models import Act, Asker, Phase, UserError
-from bot.wishes import Wish, choose, read_wish, selected
+from bot.wishes import Wish, choose, read_wish, selected, slip
 from tests.bot.sweeps import CONFIG, a_sweep
 
 
@@ -71,6 +71,39 @@ def test_the_sweep_that_is_meant(act, said, user, chosen):
 def test_when_it_is_not_clear_the_choices_are_told(act, said, user, answer):
     with pytest.raises(UserError, match=answer):
         choose(Wish(act=act, sweep=said), user, SWEEPS)
+
+
+def test_one_that_was_refused_is_offered_to_nobody_and_found_by_its_whole_name():
+    sweeps = [*SWEEPS, sweep("lr-vain-otter", phase=Phase.REFUSED)]
+    with pytest.raises(UserError) as error:
+        choose(Wish(act=Act.LOGS, sweep="zzz"), "UADA", sweeps)
+    assert str(error.value) == (
+        "I know no sweep `zzz`. There are lr-brave-otter, lr-calm-finch, lr-calm-otter and big-calm-yak."
+    )
+    with pytest.raises(UserError, match="I know no sweep `vain`"):
+        choose(Wish(act=Act.LOGS, sweep="vain"), "UADA", sweeps)
+    assert choose(Wish(act=Act.RERUN, sweep="lr-vain-otter"), "UADA", sweeps) == "lr-vain-otter"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("cancle otter", "I do not understand `cancle`. Did you mean cancel?"),
+        ("Stauts", "I do not understand `stauts`. Did you mean status?"),
+        ("lsit\nmine", "I do not understand `lsit`. Did you mean list?"),
+        ("hepl", "I do not understand `hepl`. Did you mean help?"),
+        ("cancle&lt;", "I do not understand `cancle&lt;`. Did you mean cancel?"),
+        ("", ""),
+        ("help me", ""),
+        ("cancel otter", ""),
+        ("main", ""),
+        ("branch main", ""),
+        ("branch=main space=lr", ""),
+        ("lists = x", ""),
+    ],
+)
+def test_a_slip_in_the_first_word(text, meant):
+    assert slip(text, "help") == meant
 
 
 def test_several_of_ones_own_are_listed():

@@ -103,6 +103,9 @@ async def test_a_repeated_delivery_starts_nothing_twice(app, door):
         ("help", "Start a sweep"),
         ("Help", "Start a sweep"),
         ("branch=main spaec=lr", "space"),
+        ("help me", "Start a sweep"),
+        ("cancle otter", "I do not understand `cancle`. Did you mean cancel?"),
+        ("docter", "Did you mean doctor?"),
         ("branch=main space=lr cmd='oops", "quote"),
     ],
 )

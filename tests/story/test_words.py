@@ -161,7 +161,10 @@ async def test_in_the_thread_the_bot_is_mentioned_and_answers_there(redis):
         assert "Only <@" in told["text"]
         assert told["thread_ts"] == lab.parent()["ts"]
         await mentions(lab, "@sweepbot hello")
-        assert "you may write" in lab.slack.ephemerals("ada")[-1]["text"]
+        assert lab.slack.ephemerals("ada")[-1]["text"].startswith("In this thread you may write")
+        await mentions(lab, "@sweepbot stauts")
+        told = lab.slack.ephemerals("ada")[-1]["text"]
+        assert told.startswith("I do not understand `stauts`. Did you mean status?\nIn this thread you may")
         await mentions(lab, "@sweepbot cancel")
         await lab.until(Phase.CANCELLED)
 
