@@ -302,14 +302,14 @@ class Ask:
     user: str
     user_name: str
     response_url: str = ""
-    trial: str = ""  # kill: the trial's name, or its end
+    trial: str = ""  # kill: the trial's name, or its end; several with blanks where GPUs are watched
     trials: int = 0  # extend: how many there shall be in all
     changes: str = ""  # rerun: what shall differ, as typed
-    delivery: str = ""  # rerun: Slack's id of the wish
+    delivery: str = ""  # rerun, and kill where GPUs are watched: Slack's id of the wish
     channel: str = ""  # rerun: where its thread shall be; empty: where the sweep's is
     in_thread: bool = False  # asked in the sweep's thread, where it is answered
     view: str = ""  # trials: the modal that shows them
-    notice: str = ""  # keep, measures: which warning it is about
+    notice: str = ""  # keep, measures, kill: which warning it is about
     hours: int = 0  # keep
 
 

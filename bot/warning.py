@@ -13,7 +13,8 @@ from bot.mrkdwn import code, mention, plain, quoted
 from bot.notices import Case, Keep, Notice, kept
 from bot.usage import BUSY
 
-CANCEL, KEEP_4, KEEP_24, MEASURES = "warning_cancel", "warning_keep_4", "warning_keep_24", "warning_measures"
+CANCEL, CANCEL_MANY = "warning_cancel", "warning_cancel_many"
+KEEP_4, KEEP_24, MEASURES = "warning_keep_4", "warning_keep_24", "warning_measures"
 LIST = 2400  # characters of all trials of one message; a section takes 3000
 VALUE = 2000  # characters of a button's value
 SHOWN = 16  # GPUs of a private answer
@@ -183,18 +184,20 @@ def _button(action: str, text: str, value: str) -> dict[str, Any]:
 
 
 def _cancel(notice: Notice) -> dict[str, Any]:
+    """One is ended by its sweep; of many, some may be at work again by then: the watch looks anew first."""
     trials = [case.name.removeprefix(f"{notice.sweep}-") for case in notice.open]
-    value = " ".join([notice.sweep, *trials])
+    action, about = (CANCEL, notice.sweep) if len(trials) == 1 else (CANCEL_MANY, notice.id)
+    value = " ".join([about, *trials])
     while len(value) > VALUE:
         value = value.rpartition(" ")[0]
     what = "trial" if len(trials) == 1 else f"{value.count(' ')} trials"
-    named = trials[0] if len(trials) == 1 else what
-    return _button(CANCEL, f"Cancel {what}", value) | {
+    named, unless = (trials[0], "") if len(trials) == 1 else (what, ", unless at work again")
+    return _button(action, f"Cancel {what}", value) | {
         "style": "danger",
         "confirm": {
             "title": _plain_text(f"Cancel {what}?"),
             "text": _plain_text(
-                f"{named[:100]} of {notice.sweep}: ended now, and the GPUs freed. The sweep goes on."
+                f"{named[:100]} of {notice.sweep}: ended now{unless}, and the GPUs freed. The sweep goes on."
             ),
             "confirm": _plain_text(f"Cancel {what}"),
             "deny": _plain_text("Let it run" if len(trials) == 1 else "Let them run"),
@@ -207,7 +210,12 @@ def _plain_text(text: str) -> dict[str, str]:
     return {"type": "plain_text", "text": text}
 
 
-# The private answer
+# The private answers
+
+
+def left_alone(notice: Notice, cases: Iterable[Case]) -> str:
+    lines = [f"• {_state(notice, case)}" for case in cases]
+    return "\n".join(["Not cancelled:", *_fitting(lines)])
 
 
 def measures(held: Iterable[Holding], over: timedelta, source: str) -> str:

@@ -24,13 +24,14 @@ from bot.slack import Busy, NotInChannel, NotTaken
 from bot.teams import team_of
 from bot.told import ITEM, Told
 from bot.usage import Source, Unmeasured
-from bot.warning import measures, warning
+from bot.warning import left_alone, measures, warning
 from k8s.cluster import ApiError
 from k8s.objects import Manifest, ref_of
 
 log = logging.getLogger(__name__)
 
 LOGS = 8  # that are asked for at a time
+UNSEEN = "Nothing can be measured now, so no trial was cancelled. `/sweep cancel` ends one by its name."
 GONE = "These GPUs are at work again, or held by nobody any more."
 SEARCHING = {Phase.PROVING, Phase.RUNNING}
 
@@ -46,15 +47,20 @@ class Watching:
         now, asks = self.outside.now(), await self.outside.store.asks(ITEM)
         namespace = self.outside.settings.k8s_namespace
         keeps = self._kept(await self.outside.cluster.get(keeping.ref(namespace)))
-        told = await self.told.all()
+        told, looked = await self.told.all(), True
         try:
             told = follow(told, await self._look(now), keeps, now)
             await self.told.save(told)
         except Unmeasured as why:
+            looked = False
             log.info("nobody is warned: %s", why)
         by_id = {notice.id: notice for notice in told}
         for ask in asks:
-            keeps = await self._hear(ask, by_id.get(ask.notice), keeps, now)
+            notice = by_id.get(ask.notice)
+            if ask.act is Act.KILL and not looked:
+                await self._whisper(ask, UNSEEN, notice)
+            else:
+                keeps = await self._hear(ask, notice, keeps, now)
         await self.outside.store.answered(ITEM, asks)
         pause = None
         todo: list[Callable[[], Awaitable[None]]] = [self._tell_errors]
@@ -134,6 +140,8 @@ class Watching:
             await self._whisper(ask, GONE, notice)
         elif ask.act is Act.MEASURES:
             await self._whisper(ask, await self._measures(notice), notice)
+        elif ask.act is Act.KILL:
+            await self._cancel(ask, notice)
         elif ask.act is Act.KEEP:
             refusal, about = await self._may_keep(ask, notice), f"{notice.id}, {ask.hours} h"
             tell(notice.sweep, Deed(at=now, user=ask.user, act=ask.act, about=about, refused=refusal))
@@ -144,6 +152,19 @@ class Watching:
                 keeps = keeps | {case.key: keep for case in notice.open}
                 await self._remember(keeps, now)
         return keeps
+
+    async def _cancel(self, ask: Ask, notice: Notice) -> None:
+        """Those that are still as they were told of; whether they may is the sweep's to say."""
+        trials = set(ask.trial.split())
+        cases = [case for case in notice.cases if case.name.removeprefix(f"{notice.sweep}-") in trials]
+        for case in cases:
+            if case in notice.open:
+                kill = replace(ask, trial=case.name, notice="", response_url="", in_thread=True)
+                await self.outside.store.ask_once(notice.sweep, kill, f"{ask.delivery}/{case.name}")
+        await self.outside.wake(notice.sweep)
+        others = [case for case in cases if case not in notice.open and case.now is not Kind.OVER]
+        if others:
+            await self._whisper(ask, left_alone(notice, others), notice)
 
     async def _may_keep(self, ask: Ask, notice: Notice) -> str:
         config = self.outside.config

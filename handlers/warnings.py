@@ -1,4 +1,4 @@
-"""Buttons under a warning: to end trials is asked of their sweep, all else of the watch on GPUs."""
+"""Buttons under a warning: to end a trial is asked of its sweep, all else of the watch on GPUs."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 
 from bot.models import Act, Ask
 from bot.told import ITEM
-from bot.warning import CANCEL, KEEP_4, KEEP_24, MEASURES
+from bot.warning import CANCEL, CANCEL_MANY, KEEP_4, KEEP_24, MEASURES
 from handlers.actions import Handler
 from handlers.door import UNREACHABLE, Door
 
@@ -20,6 +20,7 @@ Asks = Callable[[str, dict[str, Any]], list[tuple[str, Ask]]]  # a button's valu
 
 def register(app: AsyncApp, door: Door) -> None:
     app.action(CANCEL)(_on(door, _cancel))
+    app.action(CANCEL_MANY)(_on(door, _cancel_many))
     app.action(KEEP_4)(_on(door, _keep(4)))
     app.action(KEEP_24)(_on(door, _keep(24)))
     app.action(MEASURES)(_on(door, _measures))
@@ -34,6 +35,7 @@ def _on(door: Door, asks: Asks) -> Handler:
             "user": user["id"],
             "user_name": user.get("username", ""),
             "response_url": body.get("response_url", ""),
+            "delivery": body.get("trigger_id", ""),
         }
         try:
             for mailbox, ask in asks(action["value"], who):
@@ -49,9 +51,15 @@ def _on(door: Door, asks: Asks) -> Handler:
 
 def _cancel(value: str, who: dict[str, Any]) -> list[tuple[str, Ask]]:
     """Answered in the thread, where a response_url does not lead."""
-    sweep, *trials = value.split()
+    sweep, _, trial = value.partition(" ")
     who = who | {"response_url": "", "in_thread": True}
-    return [(sweep, Ask(act=Act.KILL, trial=trial, **who)) for trial in trials]
+    return [(sweep, Ask(act=Act.KILL, trial=trial, **who))]
+
+
+def _cancel_many(value: str, who: dict[str, Any]) -> list[tuple[str, Ask]]:
+    """The message is some minutes old: meanwhile a trial may be at work again."""
+    notice, _, trials = value.partition(" ")
+    return [(ITEM, Ask(act=Act.KILL, notice=notice, trial=trials, **who))]
 
 
 def _keep(hours: int) -> Asks:

@@ -9,7 +9,7 @@ from bot.idle import Kind, holdings
 from bot.messages import Message
 from bot.models import Watch
 from bot.notices import Case, Found, Keep, Notice, follow
-from bot.warning import CANCEL, KEEP_4, KEEP_24, MEASURES, duration, measures, warning
+from bot.warning import CANCEL, CANCEL_MANY, KEEP_4, KEEP_24, MEASURES, duration, measures, warning
 from local.slack.limits import complaints
 from tests.bot.sweeps import NOW
 from tests.bot.test_idle import BUSY, QUIET, UNSEEN, a_pod
@@ -114,8 +114,12 @@ def test_many_are_one_message_with_one_line_each() -> None:
         ":zzz: GPUs of 5 of 5 trials did nothing for 30 minutes:",
         f"• `lr-brave-otter-a` on n1: 2 GPUs, since {SINCE}",
     ]
-    assert buttons(message)[CANCEL]["text"]["text"] == "Cancel 5 trials"
-    assert buttons(message)[CANCEL]["value"] == "lr-brave-otter a b c d e"
+    button = buttons(message)[CANCEL_MANY]
+    assert button["text"]["text"] == "Cancel 5 trials"
+    assert button["value"] == "idle/sweeps/lr-brave-otter-a a b c d e"
+    assert button["confirm"]["text"]["text"] == (
+        "5 trials of lr-brave-otter: ended now, unless at work again, and the GPUs freed. The sweep goes on."
+    )
     later = text(notice, 12, Kind.FINE, *[Kind.IDLE] * 3)
     assert later.startswith(":zzz: GPUs of 3 of 5 trials did nothing for 30 minutes:")
     assert "• `lr-brave-otter-a` is at work again" in later

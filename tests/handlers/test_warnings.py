@@ -10,7 +10,7 @@ from bot.models import Act
 from bot.queue import Queue
 from bot.store import Store
 from bot.told import ITEM
-from bot.warning import CANCEL, KEEP_4, KEEP_24, MEASURES
+from bot.warning import CANCEL, CANCEL_MANY, KEEP_4, KEEP_24, MEASURES
 from handlers import warnings
 from handlers.door import UNREACHABLE
 from local.slack import serve
@@ -76,11 +76,19 @@ async def test_what_was_measured_is_asked_there_too(app, door):
     assert (ask.act, ask.notice, ask.response_url) == (Act.MEASURES, NOTICE, "https://hooks/2")
 
 
-async def test_trials_are_ended_by_their_sweep(app, door):
-    await app.async_dispatch(a_click(CANCEL, "lr-brave-otter x y"))
-    asks = await door.store.asks("lr-brave-otter")
-    assert [(ask.act, ask.trial, ask.user) for ask in asks] == [(Act.KILL, "x", "U1"), (Act.KILL, "y", "U1")]
+async def test_a_trial_is_ended_by_its_sweep(app, door):
+    await app.async_dispatch(a_click(CANCEL, "lr-brave-otter x"))
+    [ask] = await door.store.asks("lr-brave-otter")
+    assert (ask.act, ask.trial, ask.user, ask.in_thread) == (Act.KILL, "x", "U1", True)
     assert (await door.queue.get(wait=0)).item == "lr-brave-otter"
+
+
+async def test_many_are_looked_at_anew_before_they_are_ended(app, door):
+    await app.async_dispatch(a_click(CANCEL_MANY, f"{NOTICE} x y"))
+    [ask] = await door.store.asks(ITEM)
+    assert (ask.act, ask.notice, ask.trial, ask.delivery) == (Act.KILL, NOTICE, "x y", "trigger-2")
+    assert await door.store.asks("lr-brave-otter") == []
+    assert (await door.queue.get(wait=0)).item == ITEM
 
 
 async def test_a_click_that_can_t_be_queued_is_told(app, door, monkeypatch):

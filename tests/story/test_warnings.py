@@ -14,7 +14,7 @@ from bot.store import Store
 from bot.teams import Team
 from bot.told import ITEM, Told
 from bot.usage import NodeUse, Unmeasured, Xid
-from bot.watching import Watching
+from bot.watching import GONE, UNSEEN, Watching
 from k8s.cluster import ApiError
 from local.kubernetes import store as kubernetes
 from tests.bot.sweeps import ADMIN, CONFIG, NOW, OWNER, PLAN, SETTINGS, STRANGER, a_sweep
@@ -75,12 +75,13 @@ class Ward:
         self.cluster = DirectCluster(self.kubernetes)
         parts = {"slack": self.slack, "store": self.store, "cluster": self.cluster}
         mortal = {name: Mortal(part, self.clock) for name, part in parts.items()}
+        self.queue = Queue(redis)
         outside = Outside(
             **mortal,
             registry=None,
             git=None,
             results=None,
-            queue=Queue(redis),
+            queue=Mortal(self.queue, self.clock),
             settings=SETTINGS,
             config=replace(CONFIG, teams=teams, admin_channel="CADMINS"),
             now=lambda: self.now,
@@ -290,6 +291,64 @@ async def test_one_busy_channel_does_not_hold_up_the_others(redis):
     ward.slack.busy = set()
     assert await ward.turn() is None
     assert sorted(channel for channel, _, _ in ward.slack.posted.values()) == ["C1", "C9"]
+
+
+FOUR = "wxyz"
+
+
+def trials(*gpus):
+    """One GPU each."""
+    named = zip(FOUR, gpus, strict=False)
+    return tuple(a_pod(gpu, pod=name, trial=f"lr-brave-otter-{name}") for name, gpu in named)
+
+
+async def four_are_cancelled(redis, *gpus, dies_at=None, **what):
+    """What they do by the time their warning's button is heard."""
+    ward = Ward(redis, *trials(*[QUIET] * 4), dies_at=dies_at)
+    await ward.sweep()
+    for _ in range(2):
+        await ward.turn()
+    ask = {"trial": "w x y", "delivery": "trigger-2", "notice": "idle/sweeps/lr-brave-otter-w"}
+    await ward.click(Act.KILL, **ask | what)
+    ward.source.now = trials(*gpus) if gpus else None
+    for _ in range(2):
+        await ward.turn(2)
+    return ward
+
+
+async def kills(ward) -> list[str]:
+    asks = await ward.store.asks("lr-brave-otter")
+    assert {(ask.act, ask.user, ask.in_thread) for ask in asks} <= {(Act.KILL, OWNER, True)}
+    return [ask.trial.removeprefix("lr-brave-otter-") for ask in asks]
+
+
+async def test_of_many_that_are_cancelled_those_at_work_again_are_left_alone(redis):
+    ward = await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET)
+    assert await kills(ward) == ["w", "y"]
+    assert (await ward.queue.get(wait=0)).item == "lr-brave-otter"
+    told = "Not cancelled:\n• `lr-brave-otter-x` is at work again, after 32 minutes with 1 GPU idle"
+    assert ward.slack.whispers == [(OWNER, told)]
+
+
+async def test_who_cancels_trials_that_all_work_or_have_ended_hears_so(redis):
+    ward = await four_are_cancelled(redis, BUSY, BUSY, BUSY, BUSY)
+    assert (await kills(ward), ward.slack.whispers) == ([], [(OWNER, GONE)])
+
+
+async def test_nobody_is_cancelled_unseen(redis):
+    ward = await four_are_cancelled(redis)
+    assert (await kills(ward), ward.slack.whispers) == ([], [(OWNER, UNSEEN)])
+
+
+async def test_a_worker_may_die_while_many_are_cancelled(redis):
+    calls = (await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET)).clock.calls
+    for dies_at in range(1, calls + 1):
+        await redis.flushall()
+        ward = await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET, dies_at=dies_at)
+        assert await kills(ward) == ["w", "y"], dies_at
+        assert (await ward.queue.get(wait=0)).item == "lr-brave-otter"
+        assert len(ward.slack.whispers) in {1, 2}, dies_at
+        assert await ward.store.asks(ITEM) == []
 
 
 async def a_day(redis, dies_at=None) -> Ward:
