@@ -65,20 +65,24 @@ class _Answer:
         else:
             await slack.say(sweep.asker.channel, sweep.thread, message)
 
-    async def _file(self, text: str, name: str, content: str) -> None:
+    async def _with_file(self, message: Message | str, text: str, name: str, content: str) -> None:
         ask, sweep, slack = self.ask, self.sweep, self.outside.slack
         if ask.in_thread and sweep.thread:
+            await self.tell(message)
             await slack.share(sweep.asker.channel, sweep.thread, text, name, content, at_once=True)
         else:
+            await self.tell(answers.with_note(message, f"{text}: the file comes as a direct message."))
             await slack.hand(ask.user, text, name, content)
 
     async def results(self) -> None:
         if self.sweep.plan is None:
             raise UserError(f"`{self.sweep.id}` has no trials.")
         message, sheet = answers.results(self.sweep, self.sweep.plan.space, self.seen.trials)
-        await self.tell(message)
         if sheet:
-            await self._file(f"All trials of `{self.sweep.id}`", f"{self.sweep.id}.csv", sheet)
+            text = f"All trials of `{self.sweep.id}`"
+            await self._with_file(message, text, f"{self.sweep.id}.csv", sheet)
+        else:
+            await self.tell(message)
 
     async def logs(self) -> None:
         what, pod, container = await self._pod()
@@ -86,9 +90,11 @@ class _Answer:
             raise UserError(f"{what}: its pod is gone, and the log with it.")
         tail = await self.outside.tail(self.sweep.namespace, pod, container, WHOLE_LOG)
         whole = Mask(self.outside.settings.secrets())(plain_log(tail))
-        await self.tell(answers.logs(what, whole))
+        message = answers.logs(what, whole)
         if len(whole) > CODE_LIMIT:
-            await self._file(f"The whole log of {what}", f"{pod}.log", whole)
+            await self._with_file(message, f"The whole log of {what}", f"{pod}.log", whole)
+        else:
+            await self.tell(message)
 
     async def _pod(self) -> tuple[str, str, str]:
         """What has a log, in words; its pod, if that is still there; and the container."""

@@ -158,6 +158,12 @@ def _cell(value: str) -> str:
     return f"'{value}" if value.startswith(("=", "+", "@", "\t")) else value
 
 
+def with_note(message: Message | str, note: str) -> Message:
+    """The same with a last line."""
+    text, blocks = (message, ()) if isinstance(message, str) else (message.text, message.blocks)
+    return Message(text=f"{text}\n{note}", blocks=(*blocks, context(note)) if blocks else ())
+
+
 def logs(what: str, log: str) -> str:
     if not log:
         return f"{what[:1].upper()}{what[1:]} has no log yet."

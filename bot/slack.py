@@ -188,16 +188,18 @@ class Slack:
         await self._post(user, message)
 
     async def hand(self, user: str, text: str, name: str, content: str | bytes) -> None:
-        """A direct message with a file; nothing where the app may not upload any."""
+        """A direct message with a file; one that says so where the app may not upload any."""
         try:
-            answer = await self._web.chat_postMessage(channel=user, text=text)
+            # A file is taken by a channel only, where a message may also name the person.
+            opened = await self._web.conversations_open(users=user)
             await self._web.files_upload_v2(
-                channel=answer["channel"], thread_ts=answer["ts"], filename=name, content=content
+                channel=opened["channel"]["id"], initial_comment=text, filename=name, content=content
             )
         except SlackApiError as error:
-            if error.response["error"] not in NO_FILES:
+            if (word := error.response["error"]) not in NO_FILES:
                 raise await self._meaning(error, _posts(user)) from error
-            log.warning("a file can't be uploaded: %s", error.response["error"])
+            log.warning("a file can't be uploaded: %s", word)
+            await self._post(user, f"{text}: Slack does not let me upload the file (`{word}`).")
 
     async def update_view(self, view: str, content: dict[str, Any]) -> None:
         """Show this in a modal that is open; silently nothing when it was closed."""

@@ -73,12 +73,13 @@ class Telling:
         known = await self._hours.between(*month(wish, now), by_sweep=True)
         if question not in self._billed:
             text = bill(wish, known, config.prices, config.currency, now)
+            text += "\nThe whole table comes as a direct message." if known else ""
             await self._outside.slack.whisper(question.user, text, question.response_url)
             self._billed.add(question)
         if known:
             name = f"gpus-{month(wish, now)[0]:%Y-%m}.csv"
             await self._outside.slack.hand(
-                question.user, "The bill as a table:", name, bill_file(wish, known, config.prices)
+                question.user, "The bill as a table", name, bill_file(wish, known, config.prices)
             )
         self._billed.discard(question)
 

@@ -5,6 +5,8 @@ from itertools import count
 
 import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.messages import CANCEL, LOGS, RERUN, RESULTS, TRIALS
 from bot.models import Act, Notify, Phase
@@ -79,9 +81,22 @@ async def test_results_are_a_table_the_best_first_and_a_file(redis):
             ["done", "0.3", "b"],
             ["done", "0.5", "a"],
         ]
-        direct = lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
-        files = [file for message in direct for file in message.get("files", [])]
-        assert files[0]["name"] == f"{SWEEP}.csv"
+        assert told.endswith(f"\nAll trials of `{SWEEP}`: the file comes as a direct message.")
+        [direct] = lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
+        assert (direct["text"], direct.get("thread_ts")) == (f"All trials of `{SWEEP}`", None)
+        assert [file["name"] for file in direct["files"]] == [f"{SWEEP}.csv"]
+
+
+async def test_where_the_app_may_upload_no_files_a_direct_message_says_so(redis, monkeypatch):
+    async def refused(*_, **__):
+        raise SlackApiError("", {"error": "missing_scope"})
+
+    monkeypatch.setattr(AsyncWebClient, "files_upload_v2", refused)
+    async with chat(redis, **READY) as lab:
+        await lab.until(Phase.SUCCEEDED)
+        await lab.types("results")
+        [direct] = lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
+        assert direct["text"].endswith("Slack does not let me upload the file (`missing_scope`).")
 
 
 async def test_a_redis_that_forgot_an_ended_sweep_hides_no_results(redis):
