@@ -21,7 +21,7 @@ class Seen:
     """What is known at the moment. `site`: the address of this Slack, "" when it is not known."""
 
     sweeps: Sequence[SweepRecord] = field(default=())
-    gpus: str = ""  # how many are free, in mrkdwn
+    gpus: str = "_Not measured yet._"  # how many are free, in mrkdwn
     digest: str = ""  # the last one's headline
     digest_link: str = ""
     site: str = ""
@@ -38,7 +38,7 @@ def home(user: str, seen: Seen, config: Config) -> View:
         *(_sweeps(f"Team {team}", mates, seen, user, OTHERS, "Nobody else searches.") if team else []),
         *_queue(seen.sweeps),
         header("GPUs"),
-        section(seen.gpus or "_Nobody has looked yet: `/gpus` does._"),
+        section(seen.gpus),
         *_digest(seen),
         context("`/sweep help` and `/gpus help` say what else I know."),
     ]

@@ -17,13 +17,14 @@ from redis.asyncio import Redis
 from bot.usage import Snapshot
 
 ITEM = "gpus: now"
+HOME = "home"  # nobody can type it: the home tab stands open, and shall show what is measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     user: str
     channel: str
-    text: str  # after /gpus
+    text: str  # after /gpus, or HOME
     response_url: str = ""
     at: datetime
 

@@ -201,6 +201,16 @@ class Slack:
             log.warning("a file can't be uploaded: %s", word)
             await self._post(user, f"{text}: Slack does not let me upload the file (`{word}`).")
 
+    async def site(self) -> str:
+        """The address of this Slack."""
+        return str((await self._web.auth_test())["url"])
+
+    async def show_home(self, user: str, view: dict[str, Any]) -> None:
+        try:
+            await self._web.views_publish(user_id=user, view=view)
+        except SlackApiError as error:
+            raise await self._meaning(error, "homes") from error
+
     async def update_view(self, view: str, content: dict[str, Any]) -> None:
         """Show this in a modal that is open; silently nothing when it was closed."""
         try:

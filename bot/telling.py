@@ -1,7 +1,8 @@
-"""A turn of the item `gpus: now`: measure, remember, and answer everybody who asked with /gpus."""
+"""A turn of the item `gpus: now`: measure, remember, and answer everybody who asked, by /gpus or at home."""
 
 import logging
 from datetime import timedelta
+from functools import partial
 
 from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
@@ -9,12 +10,14 @@ from slack_sdk.errors import SlackApiError
 from bot import digests
 from bot.bill import bill, bill_file, month
 from bot.digests import Appointments, appointed
+from bot.drafts import Drafts
 from bot.gpus import VIEWS, Wish, answer, read_wish
 from bot.hours import Hours
-from bot.known import Known, Question
+from bot.known import HOME, Known, Question
 from bot.models import UserError
 from bot.mrkdwn import link, plain, quoted
 from bot.outside import Outside
+from bot.showing import Showing
 from bot.slack import NotInChannel, NotTaken
 from bot.usage import HALF_HOUR, Snapshot, Source, Unmeasured
 
@@ -44,6 +47,8 @@ class Telling:
         return AGAIN if later else None
 
     def _wish(self, question: Question) -> Wish:
+        if question.text == HOME:
+            return Wish(view="free")
         try:
             return read_wish(question.text, self._outside.config.teams)
         except UserError:  # of a team that the configuration has lost since
@@ -58,7 +63,9 @@ class Telling:
     async def _tell(self, question: Question, fresh: Snapshot | None, trouble: str) -> None:
         wish, now = self._wish(question), self._outside.now()
         try:
-            if wish.view == "bill":
+            if question.text == HOME:
+                await self._show_home(question.user, trouble)
+            elif wish.view == "bill":
                 await self._bill(wish, question)
             elif text := await self._digest(question) if wish.view == "digest" else trouble:
                 await self._outside.slack.whisper(question.user, text, question.response_url)
@@ -67,6 +74,17 @@ class Telling:
                 await self._outside.slack.whisper(question.user, text, question.response_url)
         except (NotInChannel, NotTaken, SlackApiError) as error:
             log.warning("Slack does not take an answer about GPUs: %s", error)
+
+    async def _show_home(self, user: str, trouble: str) -> None:
+        outside = self._outside
+        showing = Showing(
+            store=outside.store,
+            drafts=Drafts(self._redis),
+            last_digest=partial(digests.last, self._redis),
+            config=outside.config,
+        )
+        site, latest = await outside.slack.site(), await self._known.latest()
+        await outside.slack.show_home(user, await showing.view(user, site, latest, trouble, outside.now()))
 
     async def _bill(self, wish: Wish, question: Question) -> None:
         config, now = self._outside.config, self._outside.now()

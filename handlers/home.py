@@ -1,4 +1,4 @@
-"""The home tab: shown when it is opened, and anew on request."""
+"""The home tab: shown when it is opened and on request, and again by a worker once GPUs are measured anew."""
 
 import asyncio
 import contextlib
@@ -10,13 +10,18 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot import known
-from bot.gpus import answer
-from bot.home import NEW, OPEN, REFRESH, Seen, home
+from bot.gpus import FRESH
+from bot.home import NEW, OPEN, REFRESH
+from bot.known import HOME, ITEM, Question
+from bot.showing import Showing
+from bot.usage import Snapshot
 from handlers.door import NOT_SAID, PATIENCE, Door
 from handlers.views import open_form
 
 log = logging.getLogger(__name__)
+
+FIRST = "_Measuring; the figures come here in a few seconds. If none come, no worker is running._"
+ANEW = "_Measuring anew …_"
 
 Body = dict[str, Any]
 Show = Callable[[AsyncWebClient, str], Awaitable[None]]
@@ -51,33 +56,32 @@ def _on_refresh(show: Show) -> Callable[..., Awaitable[None]]:
 def _show(door: Door) -> Show:
     site = ""  # the address of this Slack, asked for once
 
-    async def show(client: AsyncWebClient, user: str) -> None:
+    async def publish(client: AsyncWebClient, user: str, latest: Snapshot | None, note: str) -> None:
         nonlocal site
+        site = site or (await client.auth_test())["url"]
+        showing = Showing(
+            store=door.store, drafts=door.drafts, last_digest=door.last_digest, config=door.config
+        )
+        view = await showing.view(user, site, latest, note, door.now())
+        await client.views_publish(user_id=user, view=view)
+
+    async def show(client: AsyncWebClient, user: str) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                site = site or (await client.auth_test())["url"]
-                view = home(user, await _seen(door, user, site), door.config)
-                await client.views_publish(user_id=user, view=view)
+                latest = await door.known.latest()
+                fresh = latest is not None and door.now() - latest.at < FRESH
+                await publish(client, user, latest, "" if fresh else ANEW if latest else FIRST)
+                if not fresh:  # asked for last: what is measured comes over this
+                    await _measure(door, user)
         except (RedisError, *NOT_SAID) as error:
             log.warning("a home tab can't be shown: %s", error)
 
     return show
 
 
-async def _seen(door: Door, user: str, site: str) -> Seen:
-    await door.queue.add(known.ITEM)  # so that the next look knows better
-    last = await door.drafts.last(user)
-    channels = [last.channel] if last else []
-    channels += [each.channel for each in door.config.digests]
-    digests = [found for channel in dict.fromkeys(channels) if (found := await door.last_digest(channel))]
-    gpus = await door.known.latest()
-    return Seen(
-        sweeps=await door.store.recent(),
-        gpus=answer("free", gpus, user, door.now()) if gpus else "",
-        digest=digests[0].headline if digests else "",
-        digest_link=digests[0].link if digests else "",
-        site=site,
-    )
+async def _measure(door: Door, user: str) -> None:
+    await door.known.ask(Question(user=user, channel="", text=HOME, at=door.now()))
+    await door.queue.add(ITEM)
 
 
 def _on_new(door: Door) -> Callable[..., Awaitable[None]]:

@@ -13,6 +13,8 @@ from bot.models import UserError
 from bot.outside import Outside
 from bot.setups import Setups
 from bot.slack import Slack
+from bot.telling import Telling
+from bot.usage import NodeUse, Unmeasured
 from handlers.app import build
 from handlers.socket import Socket
 from local.kubernetes import store as kubernetes
@@ -60,13 +62,32 @@ class Repository:
         return "Try a wider net"
 
 
+class Meter:
+    """What is measured of the GPUs: eight, of which `held` are allocated."""
+
+    def __init__(self):
+        self.held, self.trouble = 2, ""
+
+    async def nodes(self):
+        if self.trouble:
+            raise Unmeasured(self.trouble)
+        return (NodeUse(node="n1", model="A100", physical=8, allocatable=8, allocated=self.held),)
+
+    async def pods(self, window):
+        return ()
+
+
+async def no_digests():
+    return ()
+
+
 class Desk:
     """Ada's Slack, the bot's doors, and a worker whose turns are taken by hand."""
 
     def __init__(self, slack, redis, config):
-        self.slack, self.git = slack, Repository()
+        self.slack, self.git, self.meter, self.now = slack, Repository(), Meter(), NOW
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
-        self.door = a_door(redis, config=config)
+        self.door = a_door(redis, config=config, now=lambda: self.now)
         self.app = build(web, self.door)
         self.outside = Outside(
             registry=None,
@@ -78,7 +99,7 @@ class Desk:
             slack=Slack(web),
             settings=SETTINGS,
             config=config,
-            now=lambda: NOW,
+            now=lambda: self.now,
         )
         self.outside.cluster.store.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}}
@@ -89,6 +110,7 @@ class Desk:
             drafts.ITEM: partial(
                 previewing.show, outside=self.outside, drafts=self.door.drafts, known=self.door.known
             ),
+            "gpus": Telling(self.outside, redis, self.meter, no_digests).turn,
             Catalogue.ITEM: partial(self.door.catalogue.look, git=self.git),
         }
 

@@ -1,7 +1,11 @@
 """The home tab: opened, used and opened again, through Bolt's real dispatch."""
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 
+from bot.known import ITEM
 from bot.models import Phase
 from tests.story.desk import a_desk
 
@@ -34,6 +38,46 @@ async def test_it_shows_what_was_started_and_starts_and_cancels(desk, wait_until
     [ask] = await desk.door.store.asks(sweep)
     assert (ask.act.value, ask.user) == ("cancel", "U01ADALOVEL")
     assert (await desk.door.store.get(sweep)).phase is Phase.RECEIVED
+
+
+async def opened(desk, wait_until):
+    """What the tab shows at once, and after a worker's turns."""
+    desk.slack.visit_home("ada")
+    await wait_until(lambda: desk.slack.home("ada"), "Ada has a home tab")
+    while desk.slack.tasks:
+        await asyncio.wait(set(desk.slack.tasks))
+    first = text(desk.slack.home("ada"))
+    await desk.turns()
+    return first, text(desk.slack.home("ada"))
+
+
+async def test_gpus_are_measured_anew_for_who_opens_it_and_shown_without_another_click(desk, wait_until):
+    first, then = await opened(desk, wait_until)
+    assert "Measuring; the figures come here in a few seconds." in first
+    assert "*6 of 8 GPUs are free.*" in then
+    assert "_Measured just now._" in then
+    assert "Measuring" not in then
+    assert desk.slack.ephemerals("ada") == []
+
+    desk.meter.held, desk.now = 8, desk.now + timedelta(seconds=50)
+    assert "6 of 8 GPUs are free.*" in (await opened(desk, wait_until))[1]  # what is fresh will do
+
+    desk.now += timedelta(minutes=3)
+    first, then = await opened(desk, wait_until)
+    assert "_Measured 3 min ago._\n_Measuring anew …_" in first
+    assert "*0 of 8 GPUs are free.*" in then
+    assert "Measuring" not in then
+
+
+async def test_what_can_not_be_measured_is_said_there(desk, wait_until):
+    desk.meter.trouble = "nobody looks"
+    first, _ = await opened(desk, wait_until)
+    assert "Measuring" in first
+    desk.now += timedelta(seconds=20)
+    await desk.door.queue.add(ITEM)
+    await desk.turns()
+    assert "GPU use is not known at the moment: nobody looks" in text(desk.slack.home("ada"))
+    assert await desk.door.known.asked() == []
 
 
 async def test_another_person_sees_no_buttons_of_it(desk, wait_until):

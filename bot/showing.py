@@ -1,0 +1,40 @@
+"""What a home tab shows, looked up: by a door when it is opened, and by a worker that has measured since."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from bot.blocks import View
+from bot.config import Config
+from bot.digests import Last
+from bot.drafts import Drafts
+from bot.gpus import answer
+from bot.home import Seen, home
+from bot.store import Store
+from bot.usage import Snapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showing:
+    """`last_digest` is a channel's. Its method raises RedisError."""
+
+    store: Store
+    drafts: Drafts
+    last_digest: Callable[[str], Awaitable[Last | None]]
+    config: Config
+
+    async def view(self, user: str, site: str, gpus: Snapshot | None, note: str, now: datetime) -> View:
+        """`note` is below what is known of GPUs, or in its place."""
+        last = await self.drafts.last(user)
+        channels = [last.channel] if last else []
+        channels += [each.channel for each in self.config.digests]
+        digests = [found for channel in dict.fromkeys(channels) if (found := await self.last_digest(channel))]
+        free = answer("free", gpus, user, now) if gpus else ""
+        seen = Seen(
+            sweeps=await self.store.recent(),
+            gpus="\n".join(line for line in (free, note) if line),
+            digest=digests[0].headline if digests else "",
+            digest_link=digests[0].link if digests else "",
+            site=site,
+        )
+        return home(user, seen, self.config)
