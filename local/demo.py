@@ -11,7 +11,7 @@ from pathlib import Path
 
 from local import busyday
 from local.processes import EndedError
-from local.slack.workspace import Change
+from local.slack.workspace import ADA, Change
 from local.world import World, world
 
 STARTING = "Starting Redis, Kubernetes, Katib, a registry, a git host, MLflow and Slack on this machine ..."
@@ -94,6 +94,6 @@ async def _sweep(here: World) -> int:
 
 def _readable(text: str) -> str:
     """Slack's mark-up taken off, an indented line each."""
-    text = re.sub(r"<[^|>]*\|([^>]*)>", r"\1", text)
+    text = re.sub(r"<[^|>]*\|([^>]*)>", r"\1", text).replace(f"<@{ADA.id}>", "@ada")
     text = html.unescape(re.sub(r"^:[a-z_]+: |```\n?|[`*]", "", text))
     return "\n".join(f"  | {line}" for line in text.splitlines())
