@@ -47,7 +47,7 @@ class Tidying:
     async def turn(self, _item: str) -> timedelta:
         try:
             await self._tidy()
-        except RegistryError as error:
+        except (RegistryError, KeyError, ValueError) as error:  # the last two: a record of a newer Sweepbot
             log.warning("parts of images can't be deleted, which is tried again tomorrow: %s", error)
         return EACH
 
