@@ -45,9 +45,9 @@ async def no_litter(redis: Redis) -> AsyncIterator[None]:
 
 @pytest.fixture
 def wait_until() -> WaitUntil:
-    """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after 20 seconds."""
+    """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after a minute, as machines may stand still for a while."""
 
-    async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 20) -> Any:
+    async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
         try:
             async with asyncio.timeout(seconds):
                 while not (found := await _value(fact)):  # noqa: ASYNC110 - facts of other processes, too
