@@ -45,7 +45,10 @@ async def no_litter(redis: Redis) -> AsyncIterator[None]:
 
 @pytest.fixture
 def wait_until() -> WaitUntil:
-    """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after a minute, as machines may stand still for a while."""
+    """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after a minute.
+
+    Long enough for a machine that stands still for a while.
+    """
 
     async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
         try:
