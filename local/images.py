@@ -3,6 +3,7 @@
 There is no chroot on a laptop: an image's folder takes the place of "/" by rewriting paths (`localise`).
 """
 
+import fcntl
 import http.client
 import json
 import os
@@ -184,15 +185,21 @@ def image_python() -> Path:
     """A Python which sees this environment's packages as somebody else's, so that `pip install x==other` in a
     Dockerfile never uninstalls ours: pip leaves alone what lies outside of its own environment."""
     home = Path(sys.prefix, "share", "image-python")
-    python = home / "bin" / "python"
-    if not (home / "ready").exists():
-        venv.create(home, symlinks=True)
-        (home / f"lib/python{PYTHON}/site-packages/machine.pth").write_text(
-            f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
-        )
-        pip = f"#!{python}\nimport sys\nfrom pip._internal.cli.main import main\nsys.exit(main())\n"
-        for name in ("pip", "pip3"):
-            (home / "bin" / name).write_text(pip)
-            (home / "bin" / name).chmod(0o755)
-        (home / "ready").touch()
-    return python
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the first two containers of a fresh clone start at once
+        if not (home / "ready").exists():
+            _make_python(home)
+            (home / "ready").touch()
+    return home / "bin" / "python"
+
+
+def _make_python(home: Path) -> None:
+    venv.create(home, symlinks=True)
+    (home / f"lib/python{PYTHON}/site-packages/machine.pth").write_text(
+        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    )
+    pip = f"#!{home}/bin/python\nimport sys\nfrom pip._internal.cli.main import main\nsys.exit(main())\n"
+    for name in ("pip", "pip3"):
+        (home / "bin" / name).write_text(pip)
+        (home / "bin" / name).chmod(0o755)

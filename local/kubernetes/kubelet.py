@@ -1,6 +1,7 @@
 """The nodes of this world: their objects, the pods bound to them, and those pods' logs."""
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -15,6 +16,8 @@ from local.kubernetes.dcgm import Gpus
 from local.kubernetes.inputs import NotReady
 from local.kubernetes.kinds import Object, Refused, timestamp
 from local.kubernetes.store import Store, place
+
+log = logging.getLogger(__name__)
 
 ADDRESS = "127.0.0.1"
 
@@ -107,6 +110,8 @@ class _Pod:
         try:
             either: list[asyncio.Future[Any]] = [work, self.asked_to_stop]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if work.done() and (error := work.exception()):
+                log.error("this world could not run pod %s", self.pod["metadata"]["name"], exc_info=error)
             if self.asked_to_stop.done():
                 await self._end(work)
             await self.asked_to_stop

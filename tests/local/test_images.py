@@ -1,0 +1,35 @@
+"""What containers find on this machine."""
+
+import subprocess
+import sys
+import time
+import venv
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import images
+
+
+def test_containers_that_start_at_once_make_their_python_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, create = [], venv.create
+
+    def slow(*args: Any, **options: Any) -> None:
+        made.append(args)
+        time.sleep(0.05)
+        create(*args, **options)
+
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(venv, "create", slow)
+    with ThreadPoolExecutor(4) as pool:
+        pythons = set(pool.map(lambda _: images.image_python(), range(4)))
+    assert len(made) == 1
+    [python] = pythons
+    said = subprocess.run(
+        [python, "-c", "import redis; print('found')"], capture_output=True, text=True, check=False
+    )
+    assert said.stdout == "found\n", said.stderr
