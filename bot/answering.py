@@ -85,10 +85,10 @@ class _Answer:
             await self.tell(message)
 
     async def logs(self) -> None:
-        what, pod, container = await self._pod()
+        what, namespace, pod, container = await self._pod()
         if not pod:
             raise UserError(f"{what}: its pod is gone, and the log with it.")
-        tail = await self.outside.tail(self.sweep.namespace, pod, container, WHOLE_LOG)
+        tail = await self.outside.tail(namespace, pod, container, WHOLE_LOG)
         whole = Mask(self.outside.settings.secrets())(plain_log(tail))
         message = answers.logs(what, whole)
         if len(whole) > CODE_LIMIT:
@@ -96,13 +96,15 @@ class _Answer:
         else:
             await self.tell(message)
 
-    async def _pod(self) -> tuple[str, str, str]:
-        """What has a log, in words; its pod, if that is still there; and the container."""
+    async def _pod(self) -> tuple[str, str, str, str]:
+        """What has a log, in words; the namespace and the pod, if that is still there; and the container."""
         if not (self.seen.trials or self.ask.trial):
             return await self._build_pod()
         trial = self._trial()
         pods = [pod for pod in self.seen.pods if pod.job == trial.name]
-        return f"trial {code(trial.name)}", pods[-1].name if pods else "", MAIN
+        plan = self.sweep.plan
+        namespace = plan.experiment_ref.namespace if plan else ""
+        return f"trial {code(trial.name)}", namespace, pods[-1].name if pods else "", MAIN
 
     def _trial(self) -> Trial:
         """The one that was named; else one that runs, or failed, or is the best, in this order."""
@@ -127,13 +129,14 @@ class _Answer:
             ),
         )
 
-    async def _build_pod(self) -> tuple[str, str, str]:
+    async def _build_pod(self) -> tuple[str, str, str, str]:
         builds = self.sweep.plan.builds if self.sweep.plan else ()
         for build in reversed(builds):
             labels = f"{BUILD_LABEL}={build.ref.name}"
             pods = await self.outside.cluster.list("Pod", build.ref.namespace, labels=labels)
             if pods:
-                return f"the build of the {build.role}", pods[-1]["metadata"]["name"], kaniko.CONTAINER
+                name = pods[-1]["metadata"]["name"]
+                return f"the build of the {build.role}", build.ref.namespace, name, kaniko.CONTAINER
         raise UserError(f"`{self.sweep.id}` has nothing yet that writes a log.")
 
     async def trials(self) -> None:

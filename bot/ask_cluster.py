@@ -1,13 +1,15 @@
 """What the doctor asks of the cluster: the bot's rights, Katib, GPUs, and whether kubelets can be reached."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from bot import judge_cluster as judge
 from bot.findings import Finding, ok, warning
 from k8s.cluster import ApiError, Cluster
 from k8s.objects import Manifest, Ref
-from k8s.rights import RIGHTS
+from k8s.rights import RIGHTS, TRIALS
+
+Rights = Mapping[tuple[str, str], tuple[str, ...]]
 
 KUBELET = 5.0  # seconds for one line of a log
 WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
@@ -15,10 +17,20 @@ LOOK = "kubectl apply -k deploy/doctor"  # what lets a check see beyond the bot'
 
 
 async def _rights(cluster: Cluster, namespace: str) -> list[Finding]:
-    wanted = [(*what, verb) for what, verbs in RIGHTS.items() for verb in verbs]
+    return [await _granted(cluster, namespace, RIGHTS, "kubectl apply -f deploy/base/rights.yaml")]
+
+
+async def _granted(cluster: Cluster, namespace: str, rights: Rights, mend: str) -> Finding:
+    wanted = [(*what, verb) for what, verbs in rights.items() for verb in verbs]
     allowed = await asyncio.gather(*(_may(cluster, namespace, *each) for each in wanted))
     names = [f"{verb} {resource}" for _, resource, verb in wanted]
-    return [judge.rights(namespace, dict(zip(names, allowed, strict=True)))]
+    return judge.rights(namespace, dict(zip(names, allowed, strict=True)), mend)
+
+
+async def of_trials(cluster: Cluster, namespace: str) -> list[Finding]:
+    """A namespace that `namespaces:` names."""
+    mend = f"kubectl -n {namespace} apply -f deploy/namespace/rights.yaml"
+    return [await _granted(cluster, namespace, TRIALS, mend), *await _namespace(cluster, namespace)]
 
 
 async def _may(cluster: Cluster, namespace: str, group: str, resource: str, verb: str) -> bool:

@@ -10,7 +10,7 @@ from functools import partial
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.config import Config
+from bot.config import Config, all_namespaces
 from bot.from_exporters import Looking, Samples, ScrapeSource
 from bot.from_prometheus import PrometheusSource
 from bot.hours import Hours, full_hour
@@ -57,7 +57,7 @@ class Collecting:
     ) -> None:
         self._redis, self._source, self._now = redis, source, now
         self._owners, self._samples, self._hours = Owners(redis, config.teams), Samples(redis), Hours(redis)
-        self._looking = Looking(cluster, settings.k8s_namespace, self._owners)
+        self._looking = Looking(cluster, all_namespaces(settings.k8s_namespace, config), self._owners)
         self._queue, self._watch_each = Queue(redis), settings.watch_seconds
         self._step, self._scrapes = settings.usage_seconds, not settings.prometheus_url
         self._nobody_looked: set[datetime] = set()

@@ -29,6 +29,7 @@ KEYS = (
     "warnings",
     "admin_channel",
     "trials",
+    "namespaces",
 )
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 EXAMPLE = "https://github.com/acme/digits.git"
@@ -78,8 +79,10 @@ class Config:
     warnings: Watch = field(default_factory=Watch)  # of idle GPUs
     admin_channel: str = ""  # a Slack channel id: where broken GPUs are told
     chosen: frozenset[str] = frozenset()  # who is in a team only by saying so: no right comes of it
-    places: Mapping[str, str] = field(default_factory=dict)  # the repository of a channel, as set up in Slack
     trials: PodShape = field(default_factory=PodShape)  # what their pods need here
+    namespaces: tuple[str, ...] = ()  # beside K8S_NAMESPACE, in which a channel's trials may run
+    places: Mapping[str, str] = field(default_factory=dict)  # the repository of a channel, as set up in Slack
+    homes: Mapping[str, str] = field(default_factory=dict)  # the namespace of a channel, likewise
 
 
 def parse_config(text: str, file: str) -> Config:
@@ -102,9 +105,15 @@ def parse_config(text: str, file: str) -> Config:
         warnings=Watch(**read_watch(keys.get("warnings"))),
         admin_channel=read_channel(keys.get("admin_channel")),
         trials=read_trials(keys.get("trials")),
+        namespaces=tuple(_namespace(item) for item in _list(keys.get("namespaces"))),
     )
     root.check()
     return config
+
+
+def all_namespaces(home: str, config: Config) -> tuple[str, ...]:
+    """Where trials may run; `home` is the installation's."""
+    return tuple(dict.fromkeys((home, *config.namespaces)))
 
 
 def repository(asked: str | None, config: Config, channel: str = "") -> Repository:
@@ -225,6 +234,13 @@ def _channel(node: Node) -> str:
     if channel and not re.fullmatch(r"[CG][A-Z0-9]{2,}", channel):
         node.wrong(f'"{channel}" is not a channel id such as C012ABC (at the end of its details in Slack)')
     return channel
+
+
+def _namespace(node: Node) -> str:
+    name = node.text()
+    if name and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
+        node.wrong(f'"{name}" is not the name of a namespace: small letters, digits and dashes')
+    return name
 
 
 def _currency(node: Node | None) -> str:

@@ -13,7 +13,7 @@ from slack_sdk.errors import SlackApiError
 
 from bot import ask_cluster, ask_services
 from bot.ask_services import Installation, Resolve, Resolver
-from bot.config import Config
+from bot.config import Config, all_namespaces
 from bot.findings import Finding, as_mrkdwn, broken, ok, warning
 from bot.logs import Mask
 from bot.outside import Outside
@@ -50,11 +50,11 @@ async def run(settings: Settings, config: Config, *, resolve: Resolve | None = N
     with Resolver() as real:
         one = Installation(settings=settings, config=config, resolve=resolve or real)
         services = [_tried(name, check(one)) for name, check in ask_services.CHECKS.items()]
-        cluster, *found = await asyncio.gather(_cluster(settings.k8s_namespace), *services)
+        cluster, *found = await asyncio.gather(_cluster(settings.k8s_namespace, config), *services)
     return [*cluster, *_flat(found)]
 
 
-async def _cluster(namespace: str) -> Findings:
+async def _cluster(namespace: str, config: Config) -> Findings:
     try:
         cluster = await Cluster.connect()
     except (ConfigException, OSError) as error:
@@ -62,6 +62,8 @@ async def _cluster(namespace: str) -> Findings:
     try:
         version = await cluster.version()
         checks = [_tried(name, check(cluster, namespace)) for name, check in ask_cluster.CHECKS.items()]
+        more = all_namespaces(namespace, config)[1:]
+        checks += [_tried(f"namespace {each}", ask_cluster.of_trials(cluster, each)) for each in more]
         return [ok("Kubernetes API", version), *_flat(await asyncio.gather(*checks))]
     except (ApiError, Unreachable) as error:
         return [broken("Kubernetes API", str(error), API_MEND)]

@@ -89,8 +89,9 @@ class ScrapeSource:
 class Looking:
     """Asks the cluster. What it may not see is logged once and left out: unknown, not idle."""
 
-    def __init__(self, cluster: Cluster, namespace: str, owners: Owners) -> None:
-        self._cluster, self._namespace, self._owners = cluster, namespace, owners
+    def __init__(self, cluster: Cluster, namespaces: Sequence[str], owners: Owners) -> None:
+        """`namespaces` are those of the sweeps."""
+        self._cluster, self._namespaces, self._owners = cluster, namespaces, owners
         self._told: set[str] = set()
 
     async def holders(self, pods: Iterable[Manifest] | None = None) -> dict[Place, Holder]:
@@ -129,9 +130,10 @@ class Looking:
 
     async def _pods(self) -> list[Manifest]:
         wanted: dict[str, Any] = {"fields": UNFINISHED, "only": gpus.concerns_gpus}
-        return await self._allowed("Pod", **wanted) or await self._cluster.list(
-            "Pod", self._namespace, **wanted
-        )
+        if found := await self._allowed("Pod", **wanted):
+            return found
+        each = [await self._cluster.list("Pod", namespace, **wanted) for namespace in self._namespaces]
+        return [pod for pods in each for pod in pods]
 
     async def _allowed(self, kind: str, **wanted: Any) -> list[Manifest]:
         """All of the cluster; none where this is not allowed, or nobody serves the kind."""

@@ -27,11 +27,11 @@ PATIENCE = (
 )
 
 
-def rights(namespace: str, answers: Mapping[str, bool]) -> Finding:
-    """`answers`: "verb resource" -> may the bot do that."""
+def rights(namespace: str, answers: Mapping[str, bool], mend: str) -> Finding:
+    """`answers`: "verb resource" -> may the bot do that; `mend` gives all of them."""
     check = f"rights in {namespace}"
     if denied := [right for right, allowed in answers.items() if not allowed]:
-        return broken(check, f"may not {', '.join(denied)}", "kubectl apply -f deploy/base/rights.yaml")
+        return broken(check, f"may not {', '.join(denied)}", mend)
     return ok(check, f"all {len(answers)} of them")
 
 

@@ -45,8 +45,9 @@ async def _request(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) 
             owner=sweep.asker.user,
             delivery=sweep.delivery,
         )
-        team = team_of(outside.config.teams, outside.settings.k8s_namespace, sweep.asker.user)
-        order = replace(order, team=team, space=await with_ready_image(order.space, outside))
+        home = outside.config.homes.get(sweep.asker.channel, outside.settings.k8s_namespace)
+        team = team_of(outside.config.teams, home, sweep.asker.user)
+        order = replace(order, namespace=home, team=team, space=await with_ready_image(order.space, outside))
         return Observation(asks=asks, plan=plan(order, outside.settings))
     except UserError as error:
         return Observation(asks=asks, refusal=str(error))

@@ -25,6 +25,7 @@ class Order:
     request: SweepRequest
     source: Source
     space: SearchSpace
+    namespace: str = ""  # of its trials; "": that of the installation
     team: str = ""  # whose GPUs they count as, from the first trial to the last
     shape: PodShape = field(default_factory=PodShape)  # what pods of trials need on this cluster
 
@@ -59,7 +60,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
     space, source = order.space, order.source
     return ExperimentSpec(
         name=order.sweep,
-        namespace=settings.k8s_namespace,
+        namespace=order.namespace or settings.k8s_namespace,
         sweep=order.sweep,
         labels={OWNER_LABEL: label_value(order.owner)} | ({TEAM_LABEL: order.team} if order.team else {}),
         annotations={

@@ -1,4 +1,4 @@
-"""What people have set up in Slack: a channel's repository, team and digest, and who is in which team. Pure.
+"""What people have set up in Slack: what holds in a channel, and who is in which team. Pure.
 
 Kept in the ConfigMap `sweepbot-setup`, an entry for each channel and person, and laid over the configuration.
 """
@@ -18,6 +18,7 @@ class Place:
     """A channel as an administrator set it up; "" is not said."""
 
     repo: str = ""
+    namespace: str = ""  # of the trials; "": that of the installation
     team: str = ""
     hour: int | None = None  # of its digest; None: none
     timezone: str = "UTC"
@@ -72,10 +73,12 @@ def applied(config: Config, setup: Setup) -> Config:
                 channel=channel, hour=place.hour, timezone=place.timezone, team=team
             )
     places = {channel: place.repo for channel, place in setup.places.items() if place.repo in repos}
+    homes = {c: place.namespace for c, place in setup.places.items() if place.namespace in config.namespaces}
     mapped = tuple(_with_members(team, config, setup) for team in config.teams)
     said = (user for user, person in setup.people.items() if person.chosen)
     chosen = frozenset(user for user in said if not team_of(config.teams, "", user))
-    return replace(config, teams=mapped, digests=tuple(digests.values()), places=places, chosen=chosen)
+    dated = tuple(digests.values())
+    return replace(config, teams=mapped, digests=dated, places=places, homes=homes, chosen=chosen)
 
 
 def _with_members(team: Team, config: Config, setup: Setup) -> Team:

@@ -3,7 +3,7 @@
 from typing import Any
 from zoneinfo import available_timezones
 
-from bot.blocks import Block, View, actions, context, modal, plain_text, section
+from bot.blocks import Block, View, actions, modal, plain_text, section
 from bot.config import Config
 from bot.menus import MOST, NOTHING, VALUE, Option, option
 from bot.messages import Message
@@ -16,17 +16,19 @@ ZONES = tuple(sorted(available_timezones()))
 
 def setup_form(channel: str, place: Place, config: Config) -> View:
     repos = {each.name: each.name for each in config.repositories if len(each.name) <= VALUE}
+    homes = {NOTHING: "the installation's"} | {name: name for name in config.namespaces[: MOST - 1]}
     teams = {NOTHING: "everybody"} | {team.name: team.name for team in config.teams[: MOST - 1]}
     hours = {NOTHING: "no digest"} | {str(hour): f"{hour}:00" for hour in range(24)}
     hour = NOTHING if place.hour is None else str(place.hour)
+    home = _choice("namespace", homes, place.namespace)
     zone: Block = {"type": "external_select", "action_id": ZONE, "min_query_length": 0}
     blocks = [
         section(f"What holds in <#{channel}>:"),
         _input("repo", "Repository, when a sweep names none", _choice("repo", repos, place.repo)),
+        *([_input("namespace", "Namespace of its trials", home)] if config.namespaces else []),
         _input("team", "Team that the digest is about", _choice("team", teams, place.team)),
         _input("hour", "Digest of idle GPUs", _choice("hour", hours, hour)),
         _input("zone", "In the timezone", zone | {"initial_option": option(place.timezone)}),
-        context("Sweeps run in the namespace of the installation, wherever they are asked for."),
     ]
     more: dict[str, Any] = {"callback_id": SETUP, "submit": plain_text("Save"), "private_metadata": channel}
     return modal("Set up this channel", blocks, close="Cancel", **more)
@@ -39,9 +41,13 @@ def read_setup(view: View) -> tuple[str, Place]:
         for block, inside in view["state"]["values"].items()
         for entered in inside.values()
     }
-    team, hour = (said[key].removeprefix(NOTHING) for key in ("team", "hour"))
+    home, team, hour = (said.get(key, "").removeprefix(NOTHING) for key in ("namespace", "team", "hour"))
     place = Place(
-        repo=said["repo"], team=team, hour=int(hour) if hour else None, timezone=said["zone"] or "UTC"
+        repo=said["repo"],
+        namespace=home,
+        team=team,
+        hour=int(hour) if hour else None,
+        timezone=said["zone"] or "UTC",
     )
     return view["private_metadata"], place
 
@@ -63,7 +69,8 @@ def told(channel: str, place: Place) -> str:
     whose = f" of team {code(place.team)}" if place.team else ""
     hour = f"{place.hour}:00 {plain(place.timezone)}" if place.hour is not None else ""
     digest = f"the digest{whose} comes at {hour}" if hour else "there is no digest"
-    return f"In <#{channel}> sweeps are of {code(place.repo)} and {digest}."
+    home = f", their trials run in {code(place.namespace)}" if place.namespace else ""
+    return f"In <#{channel}> sweeps are of {code(place.repo)}{home} and {digest}."
 
 
 def greeting(name: str, team: str, config: Config) -> Message:

@@ -1,6 +1,7 @@
 """Who wakes sweeps as the cluster moves: the one process that holds the watch lease."""
 
 import asyncio
+import itertools
 import logging
 from datetime import timedelta
 from time import monotonic
@@ -9,6 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from bot import durable
+from bot.config import all_namespaces
 from bot.leader import lead
 from bot.outside import Outside
 from bot.probes import Broken
@@ -28,7 +30,7 @@ STALE = 1.5 * SILENCE  # seconds; a dead line is given up after SILENCE
 class Waking:
     def __init__(self, redis: Redis, outside: Outside) -> None:
         self._redis, self._outside = redis, outside
-        self._heard: dict[str, float] = {}  # kind -> when the API server was last heard; empty: not leading
+        self._heard: dict[tuple[str, str], float] = {}  # (kind, namespace) -> when; empty: not leading
 
     async def run(self) -> None:
         """Until cancelled; then another worker leads at once."""
@@ -39,30 +41,32 @@ class Waking:
         """How old the picture may be. Raises Broken when that is more than a quiet cluster explains."""
         if not self._heard:
             return "not leading"
-        kind, heard = min(self._heard.items(), key=lambda item: item[1])
+        (kind, namespace), heard = min(self._heard.items(), key=lambda item: item[1])
         silent = monotonic() - heard
         if silent > STALE:
-            raise Broken(f"nothing was heard about {kind} for {silent:.0f} s")
+            raise Broken(f"nothing was heard about {kind} in {namespace} for {silent:.0f} s")
         return f"leading; the longest silence is {silent:.0f} s"
 
     async def _watch(self) -> None:
-        self._heard = dict.fromkeys(WATCHED, monotonic())
+        home = self._outside.settings.k8s_namespace
+        watched = list(itertools.product(WATCHED, all_namespaces(home, self._outside.config)))
+        self._heard = dict.fromkeys(watched, monotonic())
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._resync())
-                for kind in WATCHED:
-                    group.create_task(self._follow(kind))
+                for kind, namespace in watched:
+                    group.create_task(self._follow(kind, namespace))
         finally:
             self._heard = {}
 
-    async def _follow(self, kind: str) -> None:
+    async def _follow(self, kind: str, namespace: str) -> None:
         def heard() -> None:
-            self._heard[kind] = monotonic()
+            self._heard[kind, namespace] = monotonic()
 
         await watch_forever(
             self._outside.cluster,
             kind,
-            self._outside.settings.k8s_namespace,
+            namespace,
             OURS,
             lambda _, obj: self._wake(obj),
             on_fresh=heard,

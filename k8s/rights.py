@@ -1,20 +1,25 @@
-"""What the bot may have to do in the namespace of its sweeps: all of it, and nothing else.
+"""What the bot may have to do in the namespaces of its sweeps: all of it, and nothing else.
 
-The one list: the Role in deploy/base grants it, `sweepbot doctor` asks the cluster for each of its verbs.
+The one list: the Roles in deploy/base and deploy/namespace grant it, `sweepbot doctor` asks for each verb.
 """
 
-# (API group, resource or resource/subresource) -> verbs
-RIGHTS = {
-    ("", "configmaps"): ("create", "get", "list", "patch"),
+# (API group, resource or resource/subresource) -> verbs. Where trials run:
+TRIALS = {
     ("", "events"): ("list",),
     ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
-    ("batch", "jobs"): ("create", "delete", "get", "list", "watch"),
+    ("batch", "jobs"): ("delete", "list", "watch"),
     ("kubeflow.org", "experiments"): ("create", "get", "list", "patch", "watch"),
     ("kubeflow.org", "experiments/status"): ("patch",),
     ("kubeflow.org", "suggestions"): ("get",),
     ("kubeflow.org", "trials"): ("list", "watch"),
     ("kubeflow.org", "trials/status"): ("patch",),
+}
+
+# Where builds run and records are kept, too.
+RIGHTS = TRIALS | {
+    ("", "configmaps"): ("create", "get", "list", "patch"),
+    ("batch", "jobs"): ("create", "delete", "get", "list", "watch"),
 }
 
 # What deploy/usage grants besides, where it is applied: to see GPUs in every namespace.

@@ -14,6 +14,7 @@ from local.slack.workspace import ADA, GRACE, LINUS
 GPUS = 20
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 CONFIG = f"""
+namespaces: [speech]
 teams:
   vision: {{members: [{ADA.id}, {GRACE.id}]}}
   speech: {{namespaces: [speech], members: [{LINUS.id}]}}

@@ -87,6 +87,8 @@ async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[Ap
         for obj in yaml.safe_load_all((ROOT / "deploy" / file).read_text()):
             store.create(obj)
     installed.install(store, NODES)
+    for obj in yaml.safe_load_all((ROOT / "deploy" / "namespace" / "rights.yaml").read_text()):
+        store.create(obj | {"metadata": obj["metadata"] | {"namespace": "speech"}})
     server = await serve(store)
     stack.push_async_callback(server.close)
     daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), installed.daemon)

@@ -12,6 +12,7 @@ repositories:
 allowed_urls: [https://github.com/acme/]
 admins: [U012ABC]
 limits: {gpus_per_trial: 4, trials: 100}
+namespaces: [vision, nlp-2]
 """
 DIGITS = Repository(name="digits", url="https://github.com/acme/digits.git", dockerfile="docker/Dockerfile")
 VISION = Repository(name="vision", url="http://git.local:3000/acme/vision.git")
@@ -20,6 +21,7 @@ CONFIG = Config(
     allowed_urls=("https://github.com/acme/",),
     admins=("U012ABC",),
     limits=Limits(gpus_per_trial=4, parallel=16, trials=100),
+    namespaces=("vision", "nlp-2"),
 )
 
 
@@ -42,6 +44,10 @@ URL = "must be the address of a repository such as https://github.com/acme/digit
         ("repositories: {}", "c.yaml:1: repositories: at least one repository is needed"),
         ("repositories: [a]", "c.yaml:1: repositories: must be a mapping, not a list"),
         ("repositories:\n  a: {}", "c.yaml:2: repositories.a: url is missing"),
+        (
+            "repositories: {a: {url: https://x.org/a}}\nnamespaces: [Team A]",
+            'c.yaml:2: namespaces[1]: "Team A" is not the name of a namespace: small letters, digits and dashes',
+        ),
         (
             "repositories:\n  A b: {url: https://x.org/a}",
             'c.yaml:2: repositories.A b: "A b" is not a name: use small',

@@ -6,6 +6,7 @@ Nothing is found on a healthy one, and every planted fault on a sick one.
 import asyncio
 import contextlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -336,6 +337,17 @@ async def test_one_fault_may_have_two_faces(here):
 async def test_a_namespace_that_does_not_exist(here):
     await no_namespace(here)
     assert [f.check for f in await here.examined()] == ["rights in elsewhere", "namespace elsewhere"]
+
+
+async def test_every_namespace_of_trials_is_looked_at(here):
+    here.config = replace(here.config, namespaces=("speech", "vision"))
+    rights, *more = await here.examined()
+    assert (rights.check, rights.mend) == (
+        "rights in speech",
+        "kubectl -n speech apply -f deploy/namespace/rights.yaml",
+    )
+    assert "may not list events" in rights.found
+    assert [finding.check for finding in more] == ["rights in vision", "namespace vision"]
 
 
 async def test_a_missing_scope_is_named(here, monkeypatch):

@@ -118,7 +118,7 @@ class Watched:
     def __init__(self, redis: Redis, step: int) -> None:
         self.cluster, self.step, self.tick = DayCluster(), step, 0
         self.kept = Samples(redis)
-        self.looking = Looking(self.cluster, "a", Owners(redis, TEAMS))  # type: ignore[arg-type]
+        self.looking = Looking(self.cluster, ["a"], Owners(redis, TEAMS))  # type: ignore[arg-type]
         self.source = ScrapeSource(self.kept, lambda: START + self.cluster.hour * HOUR)
 
     async def until(self, hour: float) -> ScrapeSource:

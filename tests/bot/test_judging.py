@@ -107,9 +107,14 @@ def test_the_scopes_are_those_that_the_app_asks_for(mode):
             "403",
             "allowed-hosts m:5000",
         ),
-        (judge_cluster.rights("sweeps", {"list pods": True}), "ok", "all 1 of them", ""),
         (
-            judge_cluster.rights("sweeps", {"list pods": True, "get pods/log": False}),
+            judge_cluster.rights("sweeps", {"list pods": True}, "kubectl apply -f it"),
+            "ok",
+            "all 1 of them",
+            "",
+        ),
+        (
+            judge_cluster.rights("sweeps", {"list pods": True, "get pods/log": False}, "kubectl apply -f it"),
             "broken",
             "get pods/log",
             "apply -f",

@@ -33,6 +33,11 @@ def test_a_channel_has_its_repository_and_its_digest():
     assert applied(CONFIG, Setup(places={"C1": replace(place, hour=7)})).digests[0].hour == 7
 
 
+def test_a_channels_trials_run_in_a_namespace_that_the_configuration_lists():
+    setup = Setup(places={"C2": Place(namespace="see"), "C3": Place(namespace="kube-system"), "C4": Place()})
+    assert applied(replace(CONFIG, namespaces=("see",)), setup).homes == {"C2": "see"}
+
+
 def test_what_the_configuration_no_longer_knows_is_not_set_up():
     place = Place(repo="gone", team="gone", hour=7)
     after = applied(CONFIG, Setup(places={"C2": place}, people={"U22": Person(team="gone")}))
@@ -68,6 +73,14 @@ def test_the_form_shows_what_holds_and_says_it_back():
     for place in (Place(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"), Place(repo="digits")):
         assert read_setup(chosen(setup_form("C2", place, CONFIG))) == ("C2", place)
     assert read_setup(chosen(setup_form("C2", Place(), CONFIG))) == ("C2", Place(repo="digits"))
+
+
+def test_a_namespace_is_chosen_where_there_is_more_than_one():
+    more = replace(CONFIG, namespaces=("see", "hear"))
+    for place in (Place(repo="digits", namespace="hear"), Place(repo="digits")):
+        assert read_setup(chosen(setup_form("C2", place, more))) == ("C2", place)
+    said = saved("C2", Place(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
+    assert "sweeps are of `digits`, their trials run in `hear` and there is no digest." in said
 
 
 def test_a_timezone_is_found_by_a_part_of_its_name():

@@ -18,10 +18,11 @@ from redis.asyncio import Redis
 from bot.models import Phase
 from bot.waking import WATCHED, Waking
 from k8s.cluster import Cluster
-from k8s.rights import RIGHTS
+from k8s.rights import RIGHTS, TRIALS
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import Ask
+from tests.bot.sweeps import CONFIG, a_sweep
 from tests.story.life import Clock, Life
 from tests.story.test_any_crash import STORIES
 
@@ -48,10 +49,10 @@ def granted(rules: Iterable[dict[str, Any]]) -> Rights:
     return found
 
 
-def used(asks: Iterable[Ask]) -> Rights:
+def used(asks: Iterable[Ask], namespace: str = "sweeps") -> Rights:
     found: Rights = defaultdict(set)
     for ask in asks:
-        assert (ask.user, ask.namespace) == (WORKER, "sweeps")
+        assert (ask.user, ask.namespace) == (WORKER, namespace)
         found[ask.group, ask.resource].add(ask.verb)
     return found
 
@@ -92,11 +93,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def watches(life: Guarded, wait_until: Any) -> None:
+async def watches(life: Guarded, wait_until: Any, *, namespaces: int = 1) -> None:
     """What the leader of the workers does, until it follows every kind."""
 
     def followed() -> bool:
-        return len([ask for ask in life.server.granted if ask.verb == "watch"]) == len(WATCHED)
+        followed = [ask for ask in life.server.granted if ask.verb == "watch"]
+        return len(followed) == len(WATCHED) * namespaces
 
     async with life.started():
         waking = asyncio.create_task(Waking(life.redis, life.outside).run())
@@ -128,6 +130,44 @@ async def test_whole_lives_and_watches_use_the_rights_of_the_role(
 
 def test_the_list_that_the_doctor_asks_for_is_the_role() -> None:
     assert {key: set(verbs) for key, verbs in RIGHTS.items()} == granted(role()["rules"])
+
+
+class Away(Guarded):
+    """A life whose channel has its trials in the namespace `vision`."""
+
+    async def move_in(self) -> None:
+        labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
+        meta = {"name": "vision", "labels": labels}
+        self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+        for obj in deployed("namespace/rights.yaml"):
+            self.kubernetes.create(obj | {"metadata": obj["metadata"] | {"namespace": "vision"}})
+        await super().move_in()
+        channel = a_sweep().asker.channel
+        config = replace(CONFIG, namespaces=("vision",), homes={channel: "vision"})
+        self.outside = replace(self.outside, config=config)
+
+
+async def test_a_channel_with_a_namespace_has_its_trials_there_and_all_else_at_home(
+    redis: Redis, folder: Path, wait_until: Any
+) -> None:
+    lives = [Away(redis, folder, role()["rules"], **story) for story in STORIES.values()]
+    without_pods = Away(redis, folder, role()["rules"], image=True)
+    without_pods.kubernetes.admission("Pod", no_pods)
+    without_trials = Away(redis, folder, role()["rules"], image=True)
+    without_trials.katib.start = lambda: None
+    lives += [without_pods, without_trials]
+    for life in lives:
+        await life.run()
+        assert (
+            life.kubernetes.list("Experiment", "sweeps") == life.kubernetes.list("ConfigMap", "vision") == []
+        )
+    assert any(life.last.phase is Phase.SUCCEEDED for life in lives)
+    watching = Away(redis, folder, role()["rules"])
+    await watches(watching, wait_until, namespaces=2)
+    asks = {ask for life in (*lives, watching) for ask in life.server.granted}
+    there = {ask for ask in asks if ask.namespace == "vision"}
+    assert used(there, "vision") == {key: set(verbs) for key, verbs in TRIALS.items()}
+    assert used(there, "vision") == granted(deployed("namespace/rights.yaml")[0]["rules"])
 
 
 async def test_the_role_is_enough_for_a_sweep(redis: Redis, folder: Path) -> None:

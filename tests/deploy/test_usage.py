@@ -90,7 +90,7 @@ async def test_a_gpu_is_as_busy_as_its_process_and_all_rights_are_used(
 ) -> None:
     for obj in deployed():
         server.store.create(obj)
-    looking = Looking(cluster, "sweeps", Owners(redis, ()))
+    looking = Looking(cluster, ["sweeps"], Owners(redis, ()))
     shares: dict[str, list[float | None]] = {}
 
     async def seen() -> bool:
@@ -119,7 +119,7 @@ async def test_without_the_proxy_what_gpus_do_is_unknown(
     for obj in deployed():
         if not obj["kind"].startswith("Role"):
             server.store.create(obj)
-    looking = Looking(cluster, "sweeps", Owners(redis, ()))
+    looking = Looking(cluster, ["sweeps"], Owners(redis, ()))
 
     async def holders() -> bool:
         return len(await looking.holders()) == 2

@@ -284,12 +284,12 @@ class Life:
 
     async def _time_passes(self) -> None:
         """The kubelet's part: bound, running, ended; and gone, when someone deleted it."""
-        for pod in self.kubernetes.list("Pod", "sweeps"):
-            name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
+        for pod in self.kubernetes.list("Pod"):
+            labels = pod["metadata"]["labels"]
             if "deletionTimestamp" in pod["metadata"]:
-                self.kubernetes.delete("Pod", "sweeps", name, grace=0)
+                self.kubernetes.delete(*kubernetes.place(pod), grace=0)
             elif not pod["spec"].get("nodeName"):
-                self.kubernetes.patch("Pod", "sweeps", name, {"spec": {"nodeName": "n1"}})
+                self.kubernetes.patch(*kubernetes.place(pod), {"spec": {"nodeName": "n1"}})
             elif pod["status"]["phase"] == "Pending":
                 self._status(pod, "Running", {"running": {"startedAt": "2026-11-21T12:00:00Z"}})
             elif pod["status"]["phase"] == "Running" and self._ends(labels):
@@ -301,7 +301,7 @@ class Life:
         if self.story.get("endless") == "trainings":
             return BUILD_LABEL in labels
         if self.story.get("one_ends"):
-            trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial", "sweeps")]
+            trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial")]
             return labels.get("katib.kubeflow.org/trial") == min(trials)
         return not self.story.get("endless") and not (self.story.get("patient") and self.rounds_since < 12)
 
@@ -318,12 +318,12 @@ class Life:
             self.registry.images[destination.split("/", 1)[1]] = DIGEST
         if not build and not bad:
             trial = labels["katib.kubeflow.org/trial"]
-            value = self._width(trial)
+            value = self._width(pod["metadata"]["namespace"], trial)
             self.katib.metrics.report(trial, [Reported(value, 1)])
         self._status(pod, "Failed" if bad else "Succeeded", {"terminated": over})
 
-    def _width(self, trial: str) -> str:
-        values = self.kubernetes.get("Trial", "sweeps", trial)["spec"]["parameterAssignments"]
+    def _width(self, namespace: str, trial: str) -> str:
+        values = self.kubernetes.get("Trial", namespace, trial)["spec"]["parameterAssignments"]
         return {"a": "0.5", "b": "0.3", "c": "0.1", "d": "0.2", "e": "0.4"}[values[0]["value"]]
 
     def _status(self, pod, phase, state) -> None:
@@ -332,7 +332,7 @@ class Life:
             for c in pod["spec"]["containers"]
         ]
         patch = {"status": {"phase": phase, "containerStatuses": statuses}}
-        self.kubernetes.patch("Pod", "sweeps", pod["metadata"]["name"], patch, subresource="status")
+        self.kubernetes.patch(*kubernetes.place(pod), patch, subresource="status")
 
     async def _interfere(self, phase: Phase) -> None:
         for act in [act for act, when in self.acts.items() if when is phase]:
@@ -342,9 +342,7 @@ class Life:
 
     async def _ask(self, act: Act) -> None:
         """Once for each act; a repeated click is another story."""
-        live = [
-            t for t in self.kubernetes.list("Job", "sweeps") if not t["metadata"]["name"].startswith("build")
-        ]
+        live = [t for t in self.kubernetes.list("Job") if not t["metadata"]["name"].startswith("build")]
         trial = min((job["metadata"]["name"] for job in live), default="")
         if act is not Act.KILL or trial:
             del self.acts[act]
@@ -354,7 +352,7 @@ class Life:
         """What is left in the cluster, with how it ended; random suffixes taken off."""
         found = set()
         for kind in ("ConfigMap", "Job", "Pod", "Experiment", "Trial"):
-            for obj in self.kubernetes.list(kind, "sweeps"):
+            for obj in self.kubernetes.list(kind):
                 conditions = obj.get("status", {}).get("conditions") or []
                 true_now = sorted(c["type"] for c in conditions if c["status"] == "True")
                 found.add((kind, _steady(obj["metadata"]["name"]), tuple(true_now)))
@@ -368,7 +366,7 @@ class Life:
     def gpus_held(self) -> list[str]:
         return [
             pod["metadata"]["name"]
-            for pod in self.kubernetes.list("Pod", "sweeps")
+            for pod in self.kubernetes.list("Pod")
             if pod["status"]["phase"] not in {"Succeeded", "Failed"}
         ]
 

@@ -17,6 +17,7 @@ VISION = "C01VISION00"
 HOUSE = replace(
     CONFIG,
     admins=(ADA,),
+    namespaces=("speech",),
     repositories=(REPOSITORY, replace(REPOSITORY, name="vision", url="https://git.example/vision.git")),
     teams=(Team(name="see", members=("grace@lab.example",)), Team(name="hear")),
 )
@@ -37,6 +38,7 @@ def option(value):
 async def set_up(desk):
     assert await desk.slack.command("ada", "vision", "/sweep", "setup") == ""
     await desk.slack.enter("ada", "repo", option("vision"))
+    await desk.slack.enter("ada", "namespace", option("speech"))
     await desk.slack.enter("ada", "hour", option("7"))
     [zone] = await desk.slack.options("ada", "setup_zone", "berlin")
     await desk.slack.enter("ada", "setup_zone", zone)
@@ -47,11 +49,13 @@ async def set_up(desk):
 async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
     await set_up(desk)
     assert (
-        f"In <#{VISION}> sweeps are of `vision` and the digest comes at 7:00 Europe/Berlin." in desk.shows()
+        f"In <#{VISION}> sweeps are of `vision`, their trials run in `speech` and the digest comes at 7:00 "
+        "Europe/Berlin." in desk.shows()
     )
     await desk.door.desk.look()
-    place = Place(repo="vision", hour=7, timezone="Europe/Berlin")
+    place = Place(repo="vision", namespace="speech", hour=7, timezone="Europe/Berlin")
     assert desk.door.desk.setup.places == {VISION: place}
+    assert desk.outside.config.homes == {VISION: "speech"}
     assert desk.outside.config.places == {VISION: "vision"}
     assert [each.channel for each in desk.outside.config.digests] == [VISION]
     await desk.slack.dismiss("ada")
@@ -63,7 +67,7 @@ async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
 async def test_what_was_set_up_by_whom_is_in_the_log(desk, caplog):
     caplog.set_level("INFO", "sweepbot.audit")
     await set_up(desk)
-    said = '{"repo":"vision","team":"","hour":7,"timezone":"Europe/Berlin"}'
+    said = '{"repo":"vision","namespace":"speech","team":"","hour":7,"timezone":"Europe/Berlin"}'
     assert [record.message for record in caplog.records if record.name == "sweepbot.audit"] == [
         f"{ADA} sets up {VISION}: {said}"
     ]
