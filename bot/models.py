@@ -20,7 +20,7 @@ class UserError(Exception):
     """Something the person can mend; the text is a sentence for them: what is wrong, where, what to do."""
 
 
-ALGORITHMS = ("random", "grid")
+ALGORITHMS = ("random", "grid", "tpe", "bayesianoptimization", "cmaes", "sobol", "multivariate-tpe")
 
 
 class Notify(StrEnum):
@@ -98,6 +98,7 @@ class SearchSpace:
     goal: Goal
     target: float | None = None
     algorithm: str = "random"
+    settings: dict[str, str] = field(default_factory=dict)  # of the algorithm, as Katib takes them
     max_trials: int
     parallel: int
     max_failed: int

@@ -74,6 +74,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         maximize=space.goal is Goal.MAXIMIZE,
         target=space.target,
         algorithm=space.algorithm,
+        settings=space.settings,
         parallel=space.parallel,
         max_trials=space.max_trials,
         max_failed=space.max_failed,

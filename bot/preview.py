@@ -51,7 +51,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
     now = "" if free is None else f"; {free} {'is' if free == 1 else 'are'} free now"
     image = f"a ready one, {code(space.image)}" if space.image else plain(plan.recipe)
     return [
-        ("Trials", f"{counted(space.max_trials, 'trial')}{_of_all(space)}, {space.algorithm}"),
+        ("Trials", f"{counted(space.max_trials, 'trial')}{_of_all(space)}, {plain(_searched(space))}"),
         ("GPUs at the peak", f"{peak}: {counted(space.parallel, 'trial')} with {plan.gpus} each{now}"),
         ("GPU-hours", _cost(space.max_trials * plan.gpus, config)),
         ("Goal", f"{space.goal} {code(space.metric)}{_until(space)}"),
@@ -63,6 +63,10 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
 def _of_all(space: SearchSpace) -> str:
     there = combinations(space)
     return f" of {counted(there, 'combination')}" if there else ""
+
+
+def _searched(space: SearchSpace) -> str:
+    return ", ".join([space.algorithm, *(f"{key}={value}" for key, value in space.settings.items())])
 
 
 def _until(space: SearchSpace) -> str:
@@ -79,7 +83,7 @@ def _cost(gpus: int, config: Config) -> str:
 
 
 def first_values(space: SearchSpace) -> dict[str, str]:
-    """Of the first trial in a grid; in a random search of one that may come."""
+    """Of the first trial in a grid; in any other search of one that may come."""
     return {parameter.name: _first(parameter) for parameter in space.parameters}
 
 

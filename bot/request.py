@@ -14,7 +14,7 @@ EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds that branch and searches what `sweeps/lr.yaml` in it says, \
 with one GPU per trial. `/sweep` alone opens a form.
 You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `trials=`, `parallel=`, \
-`algorithm=`, `name=` and `cmd=`, for example
+`algorithm=` ({", ".join(ALGORITHMS)}), `name=` and `cmd=`, for example
 `/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`
 `notify=dm` tells you the end in a direct message and not in the channel, `notify=none` only in the thread.
 *Later:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no more trials), \
@@ -178,7 +178,7 @@ def _number(limit: str, least: int) -> Callable[[str, str, Config], int]:
 
 def _algorithm(_key: str, value: str, _config: Config) -> str:
     if value not in ALGORITHMS:
-        raise UserError(f"algorithm={value} is unknown: write algorithm={' or algorithm='.join(ALGORITHMS)}.")
+        raise UserError(f"algorithm={value} is unknown.{did_you_mean(value, ALGORITHMS)}")
     return value
 
 

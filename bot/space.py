@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from bot.algorithms import objection, read_algorithm, space_objection
 from bot.config import Limits
 from bot.document import Node, read
-from bot.models import ALGORITHMS, Goal, Parameter, SearchSpace, SweepRequest
+from bot.models import Goal, Parameter, SearchSpace, SweepRequest
 from bot.thresholds import read_watch
 
 KEYS = (
@@ -43,13 +44,15 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     keys = root.mapping(KEYS, must=("objective", "parameters", *(() if request.cmd else ("command",))))
     if "description" in keys and "\n" in keys["description"].text().strip():
         keys["description"].wrong("must be one line")
-    algorithm = request.algorithm or _word(keys.get("algorithm"), ALGORITHMS)
+    algorithm, settings = read_algorithm(keys.get("algorithm"))
+    if request.algorithm and request.algorithm != algorithm:
+        algorithm, settings = request.algorithm, {}
     metric, goal, target = _objective(keys.get("objective"))
     finish = _word(keys.get("running_at_target"), ("end", "finish")) == "finish"
     extendable = keys["extendable"].flag() if "extendable" in keys else False
     image = keys["image"].text() if "image" in keys else ""
     command = keys["command"].text() if "command" in keys else ""
-    parameters = _parameters(keys.get("parameters"), algorithm)
+    parameters = _parameters(keys.get("parameters"), algorithm, settings)
     grid = _grid(root, parameters, limits) if algorithm == "grid" else None
     max_trials, parallel, max_failed = _counts(root, keys.get("trials"), request, limits, grid)
     watch = read_watch(keys.get("watch"))
@@ -61,6 +64,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         goal=goal,
         target=target,
         algorithm=algorithm,
+        settings=settings,
         max_trials=max_trials,
         parallel=parallel,
         max_failed=max_failed,
@@ -98,20 +102,31 @@ def _word(node: Node | None, known: tuple[str, ...]) -> str:
     return word if word in known else known[0]
 
 
-def _parameters(node: Node | None, algorithm: str) -> tuple[Parameter, ...]:
-    found = tuple(
-        _parameter(name, each, algorithm) for name, each in (node.mapping() if node else {}).items()
-    )
-    if node and node.value == {}:
+def _parameters(node: Node | None, algorithm: str, settings: dict[str, str]) -> tuple[Parameter, ...]:
+    if node is None:
+        return ()
+    before = len(node.complaints)
+    found = tuple(_parameter(name, each, algorithm) for name, each in node.mapping().items())
+    if node.value == {}:
         node.wrong("at least one parameter is needed")
+    elif len(node.complaints) == before and (why := space_objection(algorithm, found, settings)):
+        node.wrong(why)
     return found
 
 
 def _parameter(name: str, node: Node, algorithm: str) -> Parameter:
+    before = len(node.complaints)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
         node.wrong("a name begins with a letter and has letters, digits, dots, dashes and underscores")
     if name in RESERVED:
         node.wrong("this name is taken: Sweepbot or the training program gives the flag another meaning")
+    parameter = _dimension(name, node)
+    if len(node.complaints) == before and (why := objection(algorithm, parameter)):
+        node.wrong(why)
+    return parameter
+
+
+def _dimension(name: str, node: Node) -> Parameter:
     if isinstance(node.value, list):
         return Parameter(name=name, values=_values(node))
     if not isinstance(node.value, dict):
@@ -123,8 +138,6 @@ def _parameter(name: str, node: Node, algorithm: str) -> Parameter:
     log = _word(keys.get("scale"), ("linear", "log")) == "log"
     if len(node.complaints) == before:
         _check_range(node.wrong, numbers["min"], numbers["max"], numbers.get("step"), log)
-        if len(node.complaints) == before:
-            _check_for(algorithm, node.wrong, numbers, log)
     integer = all(isinstance(number, int) for number in numbers.values())
     return Parameter(
         name=name,
@@ -159,21 +172,6 @@ def _check_range(wrong: _Complain, low: float, high: float, step: float | None, 
         wrong(f"step ({step}) must be above 0 and not more than max - min")
     elif step is not None and log:
         wrong("a log scale has no step; leave one of them out, or list the values")
-
-
-def _check_for(algorithm: str, wrong: _Complain, numbers: dict[str, float | int], log: bool) -> None:
-    step = numbers.get("step")
-    if algorithm == "grid" and log:
-        wrong("grid has no log scale; list the values, for example [1e-4, 1e-3, 1e-2]")
-    elif algorithm == "grid" and step is None and not all(isinstance(n, int) for n in numbers.values()):
-        wrong("grid needs a step here, or a list of values")
-    elif algorithm == "random" and step is not None and not _multiples(numbers, step):
-        wrong(f"random draws multiples of step, so min and max must be multiples of {step}; or use grid")
-
-
-def _multiples(numbers: dict[str, float | int], step: float) -> bool:
-    """Katib draws with hyperopt's quniform, which rounds to multiples of step counted from 0, not min."""
-    return all(abs(math.remainder(numbers[end], step)) <= 1e-9 * step for end in ("min", "max"))
 
 
 def _grid(root: Node, parameters: tuple[Parameter, ...], limits: Limits) -> int:

@@ -76,6 +76,7 @@ class ExperimentSpec:
     env: dict[str, str]
     pull_secret: str | None = None
     shape: PodShape = PodShape()
+    settings: dict[str, str] = field(default_factory=dict)  # of the algorithm
 
 
 class ExperimentState(StrEnum):
@@ -132,7 +133,7 @@ def experiment(spec: ExperimentSpec) -> Manifest:
         },
         "spec": {
             "objective": objective,
-            "algorithm": {"algorithmName": spec.algorithm},
+            "algorithm": _algorithm(spec),
             "parallelTrialCount": spec.parallel,
             "maxTrialCount": spec.max_trials,
             "maxFailedTrialCount": spec.max_failed,
@@ -148,6 +149,11 @@ def experiment(spec: ExperimentSpec) -> Manifest:
             "trialTemplate": _trial_template(spec),
         },
     }
+
+
+def _algorithm(spec: ExperimentSpec) -> Manifest:
+    settings = [{"name": name, "value": value} for name, value in spec.settings.items()]
+    return {"algorithmName": spec.algorithm} | ({"algorithmSettings": settings} if settings else {})
 
 
 def _trial_template(spec: ExperimentSpec) -> Manifest:

@@ -125,6 +125,13 @@ def test_the_preview_tells_what_it_comes_to():
         assert fact in text
 
 
+def test_the_preview_names_the_settings_of_the_algorithm():
+    space = replace(PLAN.space, algorithm="tpe", settings={"gamma": "0.3"})
+    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))
+    assert "4 trials, tpe, gamma=0.3" in text
+    assert "with values drawn in place of these" in text
+
+
 def test_the_worst_contents_pass_slacks_limits():
     many = tuple(Repository(name=f"r{n}" * 40, url=f"https://git.example/{'x' * 200}") for n in range(300))
     config = Config(repositories=many, limits=Limits(trials=10**9), allowed_urls=("https://git.example/",))

@@ -78,6 +78,7 @@ def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
             "I do not understand `branch`, `=` and `main`. Write key=value without blanks",
         ),
         ("brunch=main space=lr", "`brunch=` is unknown. Did you mean branch?"),
+        ("branch=main space=lr algorithm=tpee", "algorithm=tpee is unknown. Did you mean tpe?"),
         (
             "branch=main space=lr colour=red",
             "`colour=` is unknown. There are branch, gpus, space, repo, parallel, ",

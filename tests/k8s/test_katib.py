@@ -1,6 +1,7 @@
 """The experiment we send, as a whole, and what recorded experiments and trials say."""
 
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -132,6 +133,14 @@ def test_the_whole_experiment():
                 },
             },
         },
+    }
+
+
+def test_settings_of_the_algorithm_are_texts():
+    spec = replace(SPEC, algorithm="tpe", settings={"gamma": "0.25", "random_state": "1"})
+    assert experiment(spec)["spec"]["algorithm"] == {
+        "algorithmName": "tpe",
+        "algorithmSettings": [{"name": "gamma", "value": "0.25"}, {"name": "random_state", "value": "1"}],
     }
 
 
