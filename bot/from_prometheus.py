@@ -111,7 +111,7 @@ class PrometheusSource:
                 pod=row.place[1],
                 code=round(row.value),
             )
-            for row in await self._ask(promql.XIDS, self._now())
+            for row in await self._ask(promql.ERRORS, self._now())
         )
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:

@@ -152,7 +152,7 @@ def exporters(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> list[Findi
     wanted = [node["metadata"]["name"] for node in nodes if has_usable_gpus(node)]
     if not wanted:
         return []  # the check of nodes tells
-    mend = "kubectl get pods -A -o wide | grep dcgm-exporter; it comes with NVIDIA's GPU operator"
+    mend = "kubectl get pods -A -o wide | grep dcgm-exporter; it comes with NVIDIA's GPU operator or GKE"
     if missing := [name for name in wanted if name not in there]:
         what = f"no dcgm-exporter runs on {listed(missing)}: what GPUs do there is not known"
         return [warning("GPU use", what, mend)]

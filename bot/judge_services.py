@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from bot.findings import Finding, broken, ok, warning
 from bot.hints import listed
-from bot.promql import ENGINE, GPUS, UTIL
+from bot.promql import GPUS
+from k8s.gpus import ENGINE, UTIL
 
 # What the app in deploy/slack asks for.
 SCOPES = (

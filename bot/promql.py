@@ -18,8 +18,8 @@ import json
 from collections.abc import Mapping
 
 from bot.usage import BUSY, ENOUGH
+from k8s.gpus import ENGINE, UTIL, XIDS
 
-ENGINE, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
 DEVICE = "namespace, pod, UUID, GPU_I_ID, GPU_I_PROFILE, modelName"
 GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-state-metrics spells them
 TRAINING = 'container!="",container!="POD",container!~"metrics-logger-and-collector|metrics-collector"'
@@ -102,7 +102,7 @@ NOT_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status=
 MODELS = f"count by (Hostname, hostname, modelName, GPU_I_PROFILE) (last_over_time({UTIL}[{HOUR}])"
 MODELS = f"{MODELS} or last_over_time({ENGINE}[{HOUR}]))"  # the label was renamed in 2026
 
-XIDS = f"max by (namespace, pod, UUID, modelName, Hostname, hostname) ({_own('DCGM_FI_DEV_XID_ERRORS')})"
+ERRORS = f"max by (namespace, pod, UUID, modelName, Hostname, hostname) ({_own(XIDS)})"
 
 # Arithmetic drops what has no partner: `or 0 *` keeps the nodes on which nothing is held.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({HELD}) or 0 * {ALLOCATABLE})"

@@ -8,8 +8,14 @@ from datetime import datetime
 from k8s.objects import Manifest, moment
 
 GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")  # a MIG slice counts as one
-EXPORTERS = {"nvidia-dcgm-exporter", "dcgm-exporter"}  # as the GPU operator and the exporter's own chart say
+EXPORTERS = {  # as the GPU operator, the exporter's own chart and GKE call it
+    "nvidia-dcgm-exporter",
+    "dcgm-exporter",
+    "gke-managed-dcgm-exporter",
+}
 EXPORTER_PORT, EXPORTER_PATH = 9400, "metrics"
+ENGINE, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
+XIDS = "DCGM_FI_DEV_XID_ERRORS"
 SIDECARS = {"metrics-logger-and-collector", "metrics-collector"}  # Katib's, in every trial
 
 _QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([numkKMGTPE]?i?)")
@@ -26,9 +32,8 @@ _UNITS = {
     "E": 1e18,
 }
 _BINARY = {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
-_ENGINE, _UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
-_LINE = re.compile(rf"({_ENGINE}|{_UTIL})\{{(.*)\}} (\S+)")
-_XID = re.compile(r"DCGM_FI_DEV_XID_ERRORS\{(.*)\} (\S+)")
+_LINE = re.compile(rf"({ENGINE}|{UTIL})\{{(.*)\}} (\S+)")
+_XID = re.compile(rf"{XIDS}\{{(.*)\}} (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -133,7 +138,7 @@ def read_exporter(text: str) -> list[Reading]:
     found: dict[tuple[str, str, str], Reading] = {}
     for metric, reading in sorted(_readings(text), key=lambda each: each[0], reverse=True):
         key = (reading.namespace, reading.pod, reading.device)
-        if metric == _ENGINE or key not in found:
+        if metric == ENGINE or key not in found:
             found[key] = reading
     return list(found.values())
 
@@ -192,7 +197,7 @@ def _readings(text: str) -> Iterator[tuple[str, Reading]]:
     for metric, labels, value in _LINE.findall(text):
         said = dict(_LABEL.findall(labels))
         slice_, profile = said.get("GPU_I_ID", ""), said.get("GPU_I_PROFILE", "")
-        if slice_ and metric == _UTIL:
+        if slice_ and metric == UTIL:
             continue  # absent, or 0 whatever the slice does
         yield (
             metric,
@@ -201,6 +206,6 @@ def _readings(text: str) -> Iterator[tuple[str, Reading]]:
                 pod=said.get("pod", ""),
                 device="/".join(filter(None, (said.get("UUID", ""), slice_))),
                 model=said.get("modelName", "") + f" MIG {profile}" * bool(profile),
-                share=float(value) / (1 if metric == _ENGINE else 100),
+                share=float(value) / (1 if metric == ENGINE else 100),
             ),
         )

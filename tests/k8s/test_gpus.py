@@ -130,6 +130,7 @@ def test_a_node_has_gpus_some_of_them_lost() -> None:
     [
         ({"app": "nvidia-dcgm-exporter"}, "Running", True),
         ({"app.kubernetes.io/name": "dcgm-exporter"}, "Running", True),
+        ({"app.kubernetes.io/name": "gke-managed-dcgm-exporter"}, "Running", True),
         ({"app": "nvidia-dcgm-exporter"}, "Pending", False),
         ({"app": "other"}, "Running", False),
     ],
