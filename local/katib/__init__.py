@@ -1,4 +1,4 @@
-"""Katib on one machine: webhooks, controllers, two algorithm services, the TensorFlowEvent collector.
+"""Katib on one machine: webhooks, controllers, seven algorithms, the TensorFlowEvent collector.
 
 It meets the rest of the local world in the object store only, and answers as the real Katib was recorded.
 """

@@ -10,8 +10,9 @@ import logging
 from local.katib import trials
 from local.katib.collector import MetricsStore
 from local.katib.progress import conclude, count_of, summarize
+from local.katib.settings import objection
 from local.katib.status import begin, finalizing, finish, is_true, mark, unmark
-from local.katib.suggestions import ServiceError, Suggestions, objection
+from local.katib.suggestions import ServiceError, Suggestions
 from local.katib.templates import ReconcileError
 from local.katib.webhooks import restartable
 from local.kubernetes.kinds import Object, Refused
@@ -171,7 +172,7 @@ class Controller:
             self._store.set_status(suggestion, suggestion["status"])
             return
         mark(suggestion, "DeploymentReady", "DeploymentReady", "Deployment is ready")
-        if not is_true(suggestion, "Running") and (why := objection(exp)):
+        if not is_true(suggestion, "Running") and (why := objection(exp["spec"])) is not None:
             text = f"Validation failed: ValidateAlgorithmSettings Error: {why}"
             finish(suggestion, "Failed", "SuggestionFailed", text)
             self._store.set_status(suggestion, suggestion["status"])
@@ -180,6 +181,6 @@ class Controller:
         self._store.set_status(suggestion, suggestion["status"])
         given = status.get("suggestions", [])
         if (missing := suggestion["spec"]["requests"] - len(given)) > 0:
-            given += self._services.next(suggestion, exp, missing)
+            given += self._services.next(suggestion, exp, self._trials(exp), missing)
             status |= {"suggestions": given, "suggestionCount": len(given)}
         self._store.set_status(suggestion, suggestion["status"])

@@ -1,15 +1,18 @@
-"""The algorithm services: random as hyperopt samples it, grid as optuna walks it.
+"""The algorithm services: so many new assignments for a Suggestion, from what its trials have reported.
 
-A service here has no state but the number of assignments it has given: sample i of one Suggestion is always
-the same.
+random, grid and sobol have no state but the number of assignments they have given: sample i of one Suggestion
+is always the same. The others learn, and so keep a study.
 """
 
-import itertools
-import math
-import random
 from collections import Counter
+from typing import TYPE_CHECKING
 
+from local.katib.drawing import drawn, walked
+from local.katib.settings import GOPTUNA, settings_of
 from local.kubernetes.kinds import Object, suffix
+
+if TYPE_CHECKING:
+    from local.katib.samplers import Study
 
 
 class ServiceError(Exception):
@@ -21,14 +24,17 @@ class Suggestions:
 
     def __init__(self) -> None:
         self._given: Counter[str] = Counter()
+        self._studies: dict[str, Study] = {}
 
-    def next(self, suggestion: Object, experiment: Object, count: int) -> list[Object]:
+    def next(self, suggestion: Object, experiment: Object, trials: list[Object], count: int) -> list[Object]:
         """So many new assignments. Raises ServiceError."""
-        uid, made = suggestion["metadata"]["uid"], []
+        uid, spec, made = suggestion["metadata"]["uid"], experiment["spec"], []
+        if spec["algorithm"]["algorithmName"] in GOPTUNA:
+            _check_as_goptuna(spec, trials)
         try:
             for index in range(self._given[uid], self._given[uid] + count):
-                values = _sample(experiment["spec"], uid, index)
                 name = f"{experiment['metadata']['name']}-{suffix(8)}"
+                values = self._values(spec, uid, index, name, trials)
                 assignments = [{"name": key, "value": value} for key, value in values.items()]
                 made.append({"name": name, "parameterAssignments": assignments})
         except (ValueError, IndexError, ArithmeticError) as error:
@@ -37,54 +43,32 @@ class Suggestions:
         self._given[uid] += count
         return made
 
+    def _values(self, spec: Object, uid: str, index: int, trial: str, trials: list[Object]) -> dict[str, str]:
+        algorithm, seed = spec["algorithm"]["algorithmName"], settings_of(spec).get("random_state", uid)
+        if algorithm in ("random", "grid"):
+            return (drawn if algorithm == "random" else walked)(spec, seed, index)
+        # optuna and scipy take two seconds, and most worlds search at random.
+        from local.katib.samplers import Study, sobol  # noqa: PLC0415
 
-def objection(experiment: Object) -> str:
-    """What ValidateAlgorithmSettings says against the experiment, or nothing."""
-    spec = experiment["spec"]
-    if spec["algorithm"]["algorithmName"] != "grid":
-        return ""
-    try:
-        count = math.prod(len(_points(one)) for one in spec["parameters"])
-    except ValueError as error:
-        return f"failed to validate parameters({[one['name'] for one in spec['parameters']]}): {error}"
-    most = spec.get("maxTrialCount", 0)
-    return f"Max Trial Count: {most} > all possible search combinations: {count}" if most > count else ""
-
-
-def _sample(spec: Object, seed: str, index: int) -> dict[str, str]:
-    parameters = spec["parameters"]
-    if spec["algorithm"]["algorithmName"] == "grid":
-        points = list(itertools.product(*(_points(one) for one in parameters)))
-        random.Random(seed).shuffle(points)
-        return dict(zip((one["name"] for one in parameters), points[index % len(points)], strict=True))
-    rng = random.Random(f"{seed} {index}")
-    return {one["name"]: _draw(rng, one) for one in parameters}
+        if algorithm == "sobol":
+            return sobol(spec, index)
+        study = self._studies.get(uid) or self._studies.setdefault(uid, Study(spec, uid))
+        study.tell(trials)
+        return study.ask(trial)
 
 
-def _draw(rng: random.Random, parameter: Object) -> str:
-    """hyperopt rounds to multiples of the step, which may leave the range."""
-    kind, space = parameter["parameterType"], parameter["feasibleSpace"]
-    if kind == "categorical":
-        return str(rng.choice(space.get("list", [])))
-    low, high = float(space["min"]), float(space["max"])
-    if space["distribution"] == "logUniform":
-        value = math.exp(rng.uniform(math.log(low), math.log(high)))
-    else:
-        value = rng.uniform(low, high)
-    step = float(space.get("step") or (kind == "int"))
-    value = round(value / step) * step if step else value
-    return str(int(value)) if kind == "int" else str(value)
+def _check_as_goptuna(spec: Object, trials: list[Object]) -> None:
+    """Katib sends the last condition of each trial, and goptuna's service never gets over a KILLED."""
+    seed = settings_of(spec).get("random_state", "0")
+    if spec["algorithm"]["algorithmName"] == "cmaes" and not seed.removeprefix("-").isdecimal():
+        why = f'strconv.Atoi: parsing "{seed}": invalid syntax'
+        raise _internal(f"Failed to create goptuna study and search space: {why}")
+    last = [
+        conditions[-1]["type"] for one in trials if (conditions := one.get("status", {}).get("conditions"))
+    ]
+    if "Killed" in last:
+        raise _internal("Unexpected Trial condition: KILLED")
 
 
-def _points(parameter: Object) -> list[str]:
-    kind, space = parameter["parameterType"], parameter["feasibleSpace"]
-    if kind == "categorical":
-        return [str(one) for one in space.get("list", [])]
-    if kind == "int":
-        return [str(n) for n in range(int(space["min"]), int(space["max"]) + 1, int(space.get("step") or 1))]
-    if not space.get("step"):
-        why = "step is nil; For discrete search space, all parameters must include step"
-        raise ValueError(f"Param {parameter['name']} {why}")
-    low, high, step = (float(space[key]) for key in ("min", "max", "step"))
-    points = [low + n * step for n in range(math.ceil((high + step - low) / step))]
-    return [str(point) for point in points if point <= high]
+def _internal(why: str) -> ServiceError:
+    return ServiceError(f"rpc error: code = Internal desc = {why}")

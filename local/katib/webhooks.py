@@ -1,19 +1,20 @@
 """Katib's webhook on Experiments: defaults, then refusals as HTTP 400 without a reason, in the real words.
 
 What the real one lets through is let through here: a minimum above the maximum, `min: "x"`, a parameter named
-twice, no choices. What only the real one has (other algorithms, early stopping, ...) is refused.
+twice, no choices. What only the real one has (some algorithms, early stopping, ...) is refused.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from local.katib.settings import ALGORITHMS
 from local.katib.status import conditions_of, is_true
 from local.katib.templates import Rule, invalid, required, template_rules
 from local.kubernetes.kinds import Object, Refused, clone, refusal
 from local.kubernetes.store import Store
 
-ALGORITHMS = ("random", "grid")
+ELSEWHERE = ("hyperband", "pbt", "enas", "darts")  # in the real katib-config
 TYPES = ("double", "int", "categorical")
 DISTRIBUTIONS = ("uniform", "logUniform")
 COUNTS = ("maxFailedTrialCount", "maxTrialCount", "parallelTrialCount")
@@ -42,7 +43,7 @@ FIELDS = {
     "resumePolicy",
     *COUNTS,
 }
-REAL = ("earlyStopping", "nasConfig", "algorithm.algorithmSettings", "objective.additionalMetricNames")
+REAL = ("earlyStopping", "nasConfig", "objective.additionalMetricNames")
 # Fields people write with the wrong JSON type: Go's struct, the path as its decoder names it, Go's type.
 TYPED = {
     **{f"ExperimentSpec.spec.{count}": "int32" for count in COUNTS},
@@ -50,6 +51,7 @@ TYPED = {
         f"FeasibleSpace.spec.parameters.feasibleSpace.{key}": "string"
         for key in ("min", "max", "step", "list")
     },
+    "AlgorithmSetting.spec.algorithm.algorithmSettings.value": "string",
     "ObjectiveSpec.spec.objective.goal": "float64",
     "TrialTemplate.spec.trialTemplate.retain": "bool",
 }
@@ -132,7 +134,8 @@ def _rules(new: Object, old: Object | None) -> Iterator[Rule]:
         yield not chosen, required(path)
         why = f"failed to find suggestion config for algorithm: {chosen} in ConfigMap: katib-config"
         text = f"unable to get Suggestion config data for algorithm {chosen}: {why}"
-        yield chosen not in ALGORITHMS, invalid(path, chosen, text)
+        yield chosen in ELSEWHERE, f"the local Katib has no algorithm {chosen}"
+        yield chosen not in (*ALGORITHMS, *ELSEWHERE), invalid(path, chosen, text)
     policy = spec["resumePolicy"]
     wrong = policy not in ("Never", "LongRunning")
     yield wrong, invalid("spec.resumePolicy", policy, "invalid ResumePolicyType")

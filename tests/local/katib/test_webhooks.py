@@ -112,6 +112,12 @@ REFUSED = [
         "logs",
         "directory path where tensorflow event",
     ),
+    (("algorithm", "algorithmName"), "hyperband", "the local Katib has no algorithm hyperband"),
+    (
+        ("algorithm", "algorithmSettings"),
+        [{"name": "gamma", "value": 0.25}],
+        "json: cannot unmarshal number into Go struct field AlgorithmSetting.spec.algorithm",
+    ),
     (("earlyStopping",), {"algorithmName": "medianstop"}, "the local Katib has no spec.earlyStopping"),
     (("objective", "additionalMetricNames"), ["acc"], "the local Katib has no spec.objective.additional"),
     (("trialTemplate", "trialSpec", "kind"), "PyTorchJob", "the local Katib runs Jobs only"),
