@@ -17,7 +17,7 @@ from bot.messages import Message
 from bot.models import Act, Ask, Asker, SweepRecord, UserError
 from bot.mrkdwn import CODE_LIMIT, code, plain
 from bot.observation import Observation
-from bot.outside import Outside
+from bot.outside import WHOLE_LOG, Outside
 from bot.request import changed
 from bot.slack import NotInChannel, NotTaken
 from bot.starting import start
@@ -27,8 +27,6 @@ from k8s.objects import BUILD_LABEL
 from k8s.pods import Pod
 
 log = logging.getLogger(__name__)
-
-WHOLE_LOG = 10_000  # lines
 
 
 async def answer(ask: Ask, sweep: SweepRecord, seen: Observation, outside: Outside) -> None:

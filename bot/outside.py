@@ -16,6 +16,7 @@ from k8s.cluster import ApiError, Cluster, Unreachable
 from k8s.registry import Registry
 
 LOG_LINES = 20
+WHOLE_LOG = 10_000  # lines; what is longer is read where it lies
 LOG_CHARACTERS = 8000  # for so many: a line can be a whole progress bar
 LOG_PATIENCE = 5.0  # seconds
 

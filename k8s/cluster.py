@@ -50,7 +50,7 @@ KINDS = {
 PAGE = 500  # objects per answer to a list, as kubectl asks
 CALL = aiohttp.ClientTimeout(total=30)  # seconds
 MARGIN = 10.0  # seconds a watch may be silent beyond the end it was given, before the line counts as dead
-MOST_LOG = 256 * 1024  # bytes of a log tail: thirty lines of a progress bar can be long
+MOST_LOG = 1024 * 1024  # bytes of a log's end: one line can be a whole progress bar
 WAITING = ("is waiting to start", "previous terminated container")  # in the 400 of a log not yet there
 
 
@@ -199,10 +199,14 @@ class Cluster:
     async def log(
         self, namespace: str, pod: str, container: str, *, tail: int = 30, previous: bool = False
     ) -> str:
-        """The last `tail` lines; "" when there are none (yet), also when pod or kubelet is gone."""
-        query = {"container": container, "tailLines": tail, "limitBytes": MOST_LOG, "previous": previous}
+        """The last `tail` lines, 1 MiB at most; "" when there are none (yet), or pod or kubelet is gone.
+
+        Never with limitBytes: the kubelet would give the beginning of those lines and leave out their end.
+        """
+        query = {"container": container, "tailLines": tail, "previous": previous}
         try:
-            return await self.raw_log(namespace, pod, query)
+            response = await self._send("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
+            return (await _end(response)).decode(errors="replace")
         except ApiError as error:
             if error.absent or error.status == 500 or any(words in error.message for words in WAITING):
                 return ""
@@ -338,6 +342,16 @@ def _refusal(status: int, body: bytes, said: Any) -> ApiError:
 
 def _start(body: bytes) -> str:
     return body.decode(errors="replace").strip()[:500]
+
+
+async def _end(response: aiohttp.ClientResponse) -> bytes:
+    """Whole lines, unless the last one is longer than all that is kept."""
+    end, cut = b"", False
+    with _answering():
+        async for some in response.content.iter_any():
+            cut = cut or len(end) + len(some) > MOST_LOG
+            end = (end + some)[-MOST_LOG:]
+    return end[end.find(b"\n", 0, -1) + 1 :] if cut else end
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

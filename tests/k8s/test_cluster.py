@@ -172,7 +172,7 @@ async def test_a_log_that_is_not_there_is_empty(replaying, name):
     cluster, asked = await replaying(name)
     assert await cluster.log("kaniko", "build-a-8wcr7", "kaniko", tail=5) == ""
     assert asked[0][1] == "/api/v1/namespaces/kaniko/pods/build-a-8wcr7/log"
-    assert asked[0][2] == {"container": "kaniko", "tailLines": "5", "limitBytes": str(MOST_LOG)}
+    assert asked[0][2] == {"container": "kaniko", "tailLines": "5"}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,25 @@ def streaming(*chunks, dies=False):
         return response
 
     return handler
+
+
+@pytest.mark.parametrize(
+    ("chunks", "kept"),
+    [
+        ([b"a\n" * 10, b"the end"], "a\n" * 10 + "the end"),
+        ([b"first line\n", b"x" * (MOST_LOG - 8), b"\nthe", b" end\n"], "the end\n"),
+        ([b"\rstep" * 300_000, b"\nCUDA out of memory"], "CUDA out of memory"),
+        ([b"y" * MOST_LOG, b"z\n"], "y" * (MOST_LOG - 2) + "z\n"),
+    ],
+)
+async def test_the_end_of_a_long_log_is_read_however_long_it_is(toy, connected, chunks, kept):
+    assert await (await connected(await toy(streaming(*chunks)))).log("kaniko", "p", "main") == kept
+
+
+async def test_a_log_that_breaks_off_is_no_end(toy, connected):
+    cluster = await connected(await toy(streaming(b"a line\n", dies=True)))
+    with pytest.raises(Unreachable):
+        await cluster.log("kaniko", "p", "main")
 
 
 async def test_a_watch_brings_changes_and_bookmarks(toy, connected, recorded):
