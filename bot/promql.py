@@ -3,7 +3,8 @@
 Metrics are those of dcgm-exporter, kube-state-metrics and the kubelets' cAdvisor. What goes wrong with naive
 queries, and what is done about it:
 
-- Scraped without honorLabels a metric's own pod is `exported_pod`, and `pod` is its exporter: see `_own`.
+- Scraped without honorLabels a metric's own pod is `exported_pod`, and `pod` is its exporter: see `_own`. A
+  `node` that is kube-state-metrics' own makes pods without one look as if they had it: see `_placed`.
 - A GPU that nobody holds may carry its exporter's pod; callers keep only the pods that `held` knows.
 - kube-state-metrics lists pods that ended and pods without a node: neither holds a GPU. A pod that has a node
   and pulls its image does. After a restart each series is there twice for a while, hence `max by` first.
@@ -25,6 +26,7 @@ GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-stat
 TRAINING = 'container!="",container!="POD",container!~"metrics-logger-and-collector|metrics-collector"'
 LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
 HOUR, HALF = "3599s", "1799s"  # ranges
+RENAMED = 'kube_node_status_allocatable{exported_node!=""}'  # there: any `node` is of who was scraped
 
 
 def _own(series: str, *labels: str) -> str:
@@ -34,10 +36,20 @@ def _own(series: str, *labels: str) -> str:
     return series
 
 
+def _placed(series: str) -> str:
+    """Of a selector, open at its end, what has a node."""
+    series = f'{series},exported_node!=""}} or ({series},node!="",exported_node=""}} unless on () {RENAMED})'
+    return _own(f"({series})", "namespace", "pod", "container", "node")
+
+
+def _unplaced(series: str) -> str:
+    series = f'{series},node="",exported_node=""}} or ({series},exported_node=""}} and on () {RENAMED})'
+    return _own(f"({series})", "namespace", "pod", "container")
+
+
 def _requested(resource: str) -> str:
     """Of pods with a node, by container: GPUs, cores, bytes."""
-    series = f'kube_pod_container_resource_requests{{{resource},node!=""}}'
-    series = _own(series, "namespace", "pod", "container")
+    series = _placed(f"kube_pod_container_resource_requests{{{resource}")
     return f"max by (namespace, pod, container, node, resource) ({series})"
 
 
@@ -58,7 +70,7 @@ HELD = (
     f" * on (namespace, pod) group_left () {_in_phase('Pending|Running')}"
 )
 HELD_HOURS = _per_hour(HELD)
-_WANTED = _own(f'kube_pod_container_resource_requests{{{GPUS},node=""}}', "namespace", "pod", "container")
+_WANTED = _unplaced(f"kube_pod_container_resource_requests{{{GPUS}")
 WAITED_HOURS = _per_hour(
     f"sum(sum by (namespace, pod) (max by (namespace, pod, container, resource) ({_WANTED}))"
     f" * on (namespace, pod) group_left () {_in_phase('Pending')})"
@@ -95,10 +107,16 @@ def ram_peak(window: int) -> str:
 
 # Nodes
 
-ALLOCATABLE = f"sum by (node) (max by (node, resource) (kube_node_status_allocatable{{{GPUS}}}))"
-PHYSICAL = f"sum by (node) (max by (node, resource) (kube_node_status_capacity{{{GPUS}}}))"
-CORDONED = "max by (node) (kube_node_spec_unschedulable) == 1"
-NOT_READY = 'max by (node) (kube_node_status_condition{condition="Ready",status="true"}) == 0'
+
+def _gpus_of(metric: str) -> str:
+    return f"sum by (node) (max by (node, resource) ({_own(f'{metric}{{{GPUS}}}', 'node')}))"
+
+
+ALLOCATABLE = _gpus_of("kube_node_status_allocatable")
+PHYSICAL = _gpus_of("kube_node_status_capacity")
+CORDONED = f"max by (node) ({_own('kube_node_spec_unschedulable', 'node')}) == 1"
+_READY = _own('kube_node_status_condition{condition="Ready",status="true"}', "node")
+NOT_READY = f"max by (node) ({_READY}) == 0"
 MODELS = f"count by (Hostname, hostname, modelName, GPU_I_PROFILE) (last_over_time({UTIL}[{HOUR}])"
 MODELS = f"{MODELS} or last_over_time({ENGINE}[{HOUR}]))"  # the label was renamed in 2026
 

@@ -29,11 +29,11 @@ def openmetrics(start: datetime, *, honoured: bool) -> str:
 
 
 def _scraped(labels: dict[str, object], honoured: bool) -> dict[str, object]:
-    """With the labels of who was scraped, as Prometheus merges them."""
+    """With the labels of who was scraped, as Prometheus merges them; if honoured, an empty one removes one."""
     target = {key[1:]: value for key, value in labels.items() if key.startswith("_")}
     own = {key: value for key, value in labels.items() if not key.startswith("_")}
     if honoured:
-        return target | {key: value for key, value in own.items() if value != "" or key not in target}
+        return target | own
     return own | {f"exported_{key}": own[key] for key in target if own.get(key, "") != ""} | target
 
 
@@ -45,7 +45,8 @@ def of_exporters(hour: float) -> Iterator[Sample]:
             for namespace, pod, gpu, share in day.readings(node, hour):
                 uuid, _, slice_ = gpu.partition("/")
                 labels = target | host | {"UUID": uuid, "gpu": uuid[-1], "modelName": day.MODELS[node]}
-                labels |= {"namespace": namespace, "pod": pod, "container": "main" * bool(pod)}
+                if pod:  # else newer exporters leave these labels out
+                    labels |= {"namespace": namespace, "pod": pod, "container": "main"}
                 if slice_:
                     labels |= {"GPU_I_ID": slice_, "GPU_I_PROFILE": day.SLICE}
                 if day.profiled(node, hour):
@@ -63,6 +64,7 @@ def of_states(hour: float, start: datetime) -> Iterator[Sample]:
             "_pod": one,
             "_container": "ksm",
             "_instance": one,
+            "_node": "n2",  # where it runs itself
         }
         for name, labels, value in _states(hour, start):
             yield name, target | labels, value
