@@ -29,7 +29,7 @@ def openmetrics(start: datetime, *, honoured: bool) -> str:
 
 
 def _scraped(labels: dict[str, object], honoured: bool) -> dict[str, object]:
-    """With the labels of who was scraped, as Prometheus merges them; if honoured, an empty one removes one."""
+    """With the labels of who was scraped, as Prometheus merges them. Honoured, an empty one removes one."""
     target = {key[1:]: value for key, value in labels.items() if key.startswith("_")}
     own = {key: value for key, value in labels.items() if not key.startswith("_")}
     if honoured:
