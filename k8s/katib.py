@@ -199,7 +199,9 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         "volumeMounts": [
             {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108  data loaders share memory here
             *(
-                {"name": f"volume-{number}", "mountPath": volume.at, "readOnly": volume.read_only}
+                # Katib refuses a template with a false that Go leaves out.
+                {"name": f"volume-{number}", "mountPath": volume.at}
+                | ({"readOnly": True} if volume.read_only else {})
                 for number, volume in enumerate(spec.shape.volumes)
             ),
         ],

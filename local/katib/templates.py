@@ -2,7 +2,8 @@
 
 Katib replaces `${trialParameters.x}` in the JSON text of the template: a value with a quote in it breaks the
 object, or becomes part of it. A batch/v1 Job must survive a round trip through Go's struct, which loses
-unknown fields and empty ones. Of the trial itself only its name can be asked for here, and only Jobs run.
+unknown fields, empty ones, and what is false where the struct has no pointer. Of the trial itself only its
+name can be asked for here, and only Jobs run.
 """
 
 import json
@@ -18,6 +19,9 @@ PATH = "spec.trialTemplate"
 TRIAL_NAME = "${trialSpec.Name}"
 PLACEHOLDER = re.compile(r"\$\{trialParameters\..+?\}")
 NAMELESS = "name and reference must be specified and name must not contain '{' or '}'"
+# Booleans that Go leaves out when false, and maps, in which it keeps what is empty.
+PLAIN = {"readOnly", "hostNetwork", "hostPID", "hostIPC", "stdin", "stdinOnce", "tty"}
+MAPS = {"labels", "annotations", "nodeSelector"}
 UNUSED = "unable to find parameter from ParameterAssignment in TrialParameters"
 
 
@@ -124,8 +128,11 @@ def _job_problem(run: Object) -> str:
 
 def _lost(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any]]:
     for key, value in before.items() if isinstance(before, dict) else enumerate(before):
-        if value in (None, "", []) or (isinstance(before, dict) and key not in after):
+        lost = value in (None, "", []) or (value is False and key in PLAIN)
+        if lost or (isinstance(before, dict) and key not in after):
             yield f"{path}/{key}", value
+        elif key in MAPS:
+            continue
         elif isinstance(value, dict | list):
             yield from _lost(value, after[key], f"{path}/{key}")
 

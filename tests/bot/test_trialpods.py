@@ -14,7 +14,7 @@ REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n
 TEXT = """\
 trials:
   runtime_class: nvidia
-  nodes: {pool: gpus, big: true}
+  nodes: {pool: gpus, big: true, node-role.kubernetes.io/gpu: ""}
   tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
   cpu: 4
   memory: 32Gi
@@ -22,7 +22,7 @@ trials:
 """
 SHAPE = PodShape(
     runtime_class="nvidia",
-    nodes={"pool": "gpus", "big": "true"},
+    nodes={"pool": "gpus", "big": "true", "node-role.kubernetes.io/gpu": ""},
     tolerations=({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
     cpu="4",
     memory="32Gi",
@@ -47,7 +47,7 @@ def test_all_of_it_is_in_the_pod():
     found = pod(SHAPE)
     [container] = found["containers"]
     assert found["runtimeClassName"] == "nvidia"
-    assert found["nodeSelector"] == {"pool": "gpus", "big": "true"}
+    assert found["nodeSelector"] == SHAPE.nodes
     assert found["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     assert container["resources"] == {
         "limits": {"nvidia.com/gpu": 1, "memory": "32Gi"},
@@ -58,7 +58,7 @@ def test_all_of_it_is_in_the_pod():
     assert mounts == {
         "/dev/shm": (None, None),
         "/data": ("datasets", True),
-        "/scratch": ("scratch", False),
+        "/scratch": ("scratch", None),
     }
 
 

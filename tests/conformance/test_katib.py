@@ -3,11 +3,13 @@
 A Katib trial is Running as soon as its Job exists, so killing, draining and extending need none.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from bot.planning import plan
 from k8s.cluster import ApiError
 from k8s.katib import (
     EXPERIMENT_LABEL,
@@ -21,7 +23,8 @@ from k8s.katib import (
     read_trial,
 )
 from k8s.objects import Manifest, true_conditions
-from tests.bot.sweeps import PLAN
+from tests.bot.sweeps import ORDER, PLAN, SETTINGS
+from tests.bot.test_trialpods import SHAPE
 from tests.conformance.place import NOBODY, Place
 from tests.conformance.replay import alike, recording, replay
 from tests.recorded import FOLDER
@@ -57,9 +60,16 @@ async def test_a_refusal_by_katib_has_no_reason_but_is_final(place: Place) -> No
     assert (caught.value.status, caught.value.reason, caught.value.permanent) == (400, "", True)
 
 
-def an_experiment(place: Place, **spec: Any) -> Manifest:
+async def test_all_that_trials_may_need_is_taken(place: Place) -> None:
+    shaped = plan(replace(ORDER, shape=SHAPE), SETTINGS).experiment
+    made = await place.cluster.create(an_experiment(place, shaped))
+    kept = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    asked = shaped["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert {**kept, "schedulerName": ""} == {**asked, "schedulerName": ""}
+
+
+def an_experiment(place: Place, made: Manifest = PLAN.experiment, **spec: Any) -> Manifest:
     """The bot's own, for a scheduler that nobody runs."""
-    made = PLAN.experiment
     template = made["spec"]["trialTemplate"]
     job = template["trialSpec"]
     pod = {**job["spec"]["template"]["spec"], "schedulerName": NOBODY}

@@ -99,6 +99,11 @@ REFUSED = [
         ["sh"],
         "unable to convert: /spec/template/spec/containers/0/comand - [sh] to Job",
     ),
+    (
+        (*CONTAINER, "volumeMounts"),
+        [{"name": "data", "mountPath": "/data", "readOnly": False}],
+        "unable to convert: /spec/template/spec/containers/0/volumeMounts/0/readOnly - false to Job",
+    ),
     ((*CONTAINER, "ports"), [], "unable to convert: /spec/template/spec/containers/0/ports - [] to Job"),
     ((*CONTAINER, "env", 0), {"name": "EMPTY", "value": ""}, "containers/0/env/0/value -  to Job"),
     (("metricsCollectorSpec", "collector", "kind"), "None", "invalid metrics collector kind: None"),
