@@ -8,10 +8,9 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import accumulate
 
 from bot.blocks import Block, View, button, context, modal, section
-from bot.hints import counted
+from bot.hints import counted, fitting
 from bot.messages import PHASES, Message, flags, short, summary
 from bot.models import Act, Deed, Goal, SearchSpace, SweepRecord
 from bot.mrkdwn import block, code, mention, place, quoted
@@ -69,13 +68,7 @@ def status(sweep: SweepRecord) -> str:
     if sweep.drained_by and not sweep.phase.final:
         lines.append("It drains: no more trials start.")
     told = [_deed(deed) for deed in sweep.history[-DEEDS:]]
-    return _fitting(lines + (["*What people did:*", *told] if told else []))
-
-
-def _fitting(lines: list[str]) -> str:
-    """As many as Slack takes in one text."""
-    sums = accumulate(len(line) + 1 for line in lines)
-    return "\n".join(line for line, end in zip(lines, sums, strict=True) if end <= TEXT)
+    return "\n".join(fitting(lines + (["*What people did:*", *told] if told else []), TEXT))
 
 
 def _deed(deed: Deed) -> str:
@@ -104,7 +97,9 @@ def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> 
     left = len(ranked) - len(rows) + 1
     below = [context(f"{counted(left, 'more trial')} in the file.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
-    return Message(text=_fitting([*head.splitlines(), *best]), blocks=blocks), _csv(space, ranked)
+    return Message(text="\n".join(fitting([*head.splitlines(), *best], TEXT)), blocks=blocks), _csv(
+        space, ranked
+    )
 
 
 def _ranked(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:

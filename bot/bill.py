@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from bot.amounts import as_csv, hours, money, percent
 from bot.digest import Sums, grouped
-from bot.gpus import Wish, fitting
+from bot.gpus import LONGEST, Wish
+from bot.hints import fitting
 from bot.mrkdwn import code, mention, quoted
 from bot.teams import Price
 from bot.usage import HOUR, Hour, HourUse
@@ -43,7 +44,7 @@ def bill(wish: Wish, known: Iterable[Hour], prices: tuple[Price, ...], currency:
     total = _line(f"*{begin:%B %Y}{whose}*", _all(uses, prices), currency).removeprefix("• ")
     share = percent(min(len(found), expected), expected)
     last = f"_{share} of the month's hours so far are known; months are UTC's._"
-    return fitting([total, *lines], last)
+    return "\n".join([*fitting([total, *lines], LONGEST - len(last)), last])
 
 
 def _part(title: str, groups: Mapping[str, Sums], named: Callable[[str], str], currency: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 from bot.amounts import as_csv, hours, percent
 from bot.digest import Figures, Row
-from bot.digest_message import Present, cost_of, fitting, person, priced
+from bot.digest_message import LONGEST, Present, cost_of, person, priced
+from bot.hints import fitting
 from bot.mrkdwn import code, quoted
 from bot.usage import PodUse
 
@@ -18,7 +19,8 @@ def details(figures: Figures, now: Present) -> str:
     lines = ["*By person*", *(_line(row, now) for row in rows[:PEOPLE])]
     lines += [f"… and {len(rows) - PEOPLE} more in the file"] if len(rows) > PEOPLE else []
     over = [_over(pod, now) for pod in now.pods if too_much(pod)]
-    return fitting([*lines, *(["*More requested than used in the last hour*", *over] if over else [])])
+    lines += ["*More requested than used in the last hour*", *over] if over else []
+    return "\n".join(fitting(lines, LONGEST))
 
 
 def _line(row: Row, now: Present) -> str:

@@ -12,7 +12,7 @@ from bot.amounts import hours, money, percent, signed
 from bot.blocks import context, section
 from bot.chart import alt_text
 from bot.digest import WORTH, Figures, Offender, Row, Sums
-from bot.hints import counted, listed
+from bot.hints import counted, fitting, listed
 from bot.messages import Message
 from bot.mrkdwn import code, link, plain, quoted
 from bot.usage import NodeUse, PodUse
@@ -156,7 +156,7 @@ def person(user: str, now: Present) -> str:
 
 
 def _worst(figures: Figures, now: Present) -> str:
-    return fitting(["*Most idle*", *(_offender(one, now) for one in figures.offenders)])
+    return "\n".join(fitting(["*Most idle*", *(_offender(one, now) for one in figures.offenders)], LONGEST))
 
 
 def _offender(one: Offender, now: Present) -> str:
@@ -177,7 +177,7 @@ def _meanwhile(figures: Figures, now: Present) -> str:
             f":hourglass: Waiting now: {where}, {counted(one.trials, 'trial')}, for {hours(one.hours)} h"
         )
     lines += _blocks(now)
-    return fitting(lines or ["Nothing waited for GPUs."])
+    return "\n".join(fitting(lines or ["Nothing waited for GPUs."], LONGEST))
 
 
 def _blocks(now: Present) -> list[str]:
@@ -218,13 +218,3 @@ def _missed(now: Present) -> list[str]:
         return []
     days = listed([f"{day:%d %b}" for day in now.missed[-DAYS:]])
     return [f"No digest could be posted about {days}."]
-
-
-def fitting(lines: list[str]) -> str:
-    """As many lines as fit, and how many did not."""
-    text, left = "", len(lines)
-    for line in lines:
-        if len(text) + len(line) > LONGEST:
-            return f"{text}… and {left} more lines"
-        text, left = f"{text}{line}\n", left - 1
-    return text.rstrip("\n")

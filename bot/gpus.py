@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.amounts import hours
-from bot.hints import counted, did_you_mean, listed
+from bot.hints import counted, did_you_mean, fitting, listed
 from bot.models import UserError
 from bot.mrkdwn import code, mention, quoted
 from bot.teams import Team
@@ -74,8 +74,8 @@ def _bill(rest: str, teams: list[str]) -> Wish:
 
 
 def answer(view: str, known: Snapshot, user: str, now: datetime) -> str:
-    lines = [*ANSWERS[view](known, user), f"_Measured {_ago(now - known.at)}._"]
-    return fitting(lines[:-1], lines[-1])
+    last = f"_Measured {_ago(now - known.at)}._"
+    return "\n".join([*fitting(ANSWERS[view](known, user), LONGEST - len(last)), last])
 
 
 def _ago(age: timedelta) -> str:
@@ -207,12 +207,3 @@ ANSWERS: dict[str, Callable[[Snapshot, str], Iterator[str]]] = {
     "nodes": _nodes,
     "now": _now,
 }
-
-
-def fitting(lines: Iterable[str], last: str) -> str:
-    """As many lines as a message takes, how many more there are, and the last one."""
-    shown, rest, room = [], list(lines), LONGEST - len(last)
-    while rest and len(rest[0]) < room:
-        room -= len(rest[0]) + 1
-        shown.append(rest.pop(0))
-    return "\n".join([*shown, *([f"… and {len(rest)} more"] if rest else []), last])

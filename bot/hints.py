@@ -20,6 +20,15 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def fitting(lines: Iterable[str], room: int) -> list[str]:
+    """As many of the first lines as have room, with their ends, and how many there are more."""
+    rest, shown = list(lines), list[str]()
+    while rest and len(rest[0]) < room:
+        room -= len(rest[0]) + 1
+        shown.append(rest.pop(0))
+    return [*shown, *([f"… and {len(rest)} more"] if rest else [])]
+
+
 def listed(names: Iterable[str], last: str = "and") -> str:
     """`a, b and c`; a long list ends in its number."""
     names = list(names)

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate
 from typing import Any
 
 from bot.amounts import percent
-from bot.hints import counted
+from bot.hints import counted, fitting
 from bot.idle import AGAIN, Holding, Kind
 from bot.messages import Message
 from bot.mrkdwn import code, mention, plain, quoted
@@ -102,14 +101,7 @@ def _many(notice: Notice) -> list[str]:
     if still:
         head = f":zzz: GPUs of {len(still)} of {all_} {_sentence(notice.kind, still)}:"
     lines = [f"• {_state(notice, case)}" for case in sorted(notice.cases, key=lambda case: case not in still)]
-    return [head, *_fitting(lines)]
-
-
-def _fitting(lines: list[str]) -> list[str]:
-    """The first ones, as many as a section takes."""
-    ends = accumulate(len(line) + 1 for line in lines)
-    most = sum(end <= LIST for end in ends)
-    return [*lines[:most], *([f"… and {len(lines) - most} more"] if most < len(lines) else [])]
+    return [head, *fitting(lines, LIST)]
 
 
 def _state(notice: Notice, case: Case) -> str:
@@ -215,7 +207,7 @@ def _plain_text(text: str) -> dict[str, str]:
 
 def left_alone(notice: Notice, cases: Iterable[Case]) -> str:
     lines = [f"• {_state(notice, case)}" for case in cases]
-    return "\n".join(["Not cancelled:", *_fitting(lines)])
+    return "\n".join(["Not cancelled:", *fitting(lines, LIST)])
 
 
 def measures(held: Iterable[Holding], over: timedelta, source: str) -> str:
