@@ -28,6 +28,7 @@ from bot.models import UserError
 from bot.prometheus import Prometheus
 from bot.redis import connect
 from bot.settings import Settings
+from bot.slack import why
 from bot.usage import Unmeasured
 from k8s.registry import Registry, RegistryError
 
@@ -49,7 +50,7 @@ async def _slack_token(one: Installation) -> list[Finding]:
         answer = await _call(one, one.settings.slack_bot_token.get_secret_value(), "auth.test")
     except SlackApiError as error:
         mend = f"{judge.APPS}: OAuth & Permissions; put the bot token into SLACK_BOT_TOKEN"
-        return [broken("Slack token", str(error.response["error"]), mend)]
+        return [broken("Slack token", why(error), mend)]
     except (aiohttp.ClientError, OSError) as error:
         url = one.settings.slack_api_url
         return [broken("Slack token", f"Slack does not answer: {error}", f"curl -i {url}/api.test")]
@@ -69,7 +70,7 @@ async def _slack_door(one: Installation) -> list[Finding]:
     except UserError as error:
         return [broken(check, str(error), f"{judge.APPS}: Basic Information")]
     except SlackApiError as error:
-        return [broken(check, str(error.response["error"]), f"{mend}; put it into SLACK_APP_TOKEN")]
+        return [broken(check, why(error), f"{mend}; put it into SLACK_APP_TOKEN")]
     except (aiohttp.ClientError, OSError):
         return []  # the other token's check tells that Slack does not answer
     return [ok(check, "is set" if one.settings.slack_mode == "http" else "opens Socket Mode")]

@@ -42,7 +42,7 @@ from bot.results import Results
 from bot.schedule import Schedule
 from bot.settings import Settings
 from bot.setups import SetupDesk, Setups
-from bot.slack import Slack, client
+from bot.slack import Slack, client, why
 from bot.store import Store
 from bot.telling import Telling
 from bot.tidying import ITEM, Tidying
@@ -175,7 +175,7 @@ async def _accepted(token: str, call: Awaitable[Any]) -> None:
     try:
         await call
     except SlackApiError as error:
-        raise UserError(f"{token}: Slack answers {error.response['error']}.") from None
+        raise UserError(f"{token}: Slack answers {why(error)}.") from None
 
 
 async def workers(process: Process) -> None:

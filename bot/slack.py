@@ -26,14 +26,19 @@ PASSING = {
     "fatal_error",
     "internal_error",
     "invalid_auth",
+    "message_limit_exceeded",
     "missing_scope",
     "not_authed",
     "request_timeout",
     "service_unavailable",
+    "team_added_to_org",
     "token_expired",
     "token_revoked",
+    "update_failed",
 }
-
+# The second is chat.postMessage's own, for an app that has posted too much altogether.
+SLOWER = {"ratelimited", "rate_limited"}
+SOME_SECONDS = 5.0  # to wait when Slack does not say how long
 
 # No links of addresses that somebody wrote; chat.update would even look for names of channels and people.
 AS_WRITTEN = "none"
@@ -57,6 +62,21 @@ class Busy(Exception):  # noqa: N818 - as above
     def __init__(self, seconds: float) -> None:
         super().__init__(f"Slack asks to wait {seconds:.0f} s")
         self.seconds = seconds
+
+
+def why(error: SlackApiError) -> str:
+    """Slack's word for it; or `HTTP 503`, for while Slack is down a proxy answers in its place, with a page.
+
+    Then slack_sdk gives {}, a text or, where the page is said to be JSON, aiohttp's own answer.
+    """
+    data = getattr(error.response, "data", None)
+    word = data.get("error") if isinstance(data, dict) else None
+    return str(word or f"HTTP {_status(error)}")
+
+
+def _status(error: SlackApiError) -> int:
+    answer: Any = error.response
+    return int(getattr(answer, "status_code", None) or answer.status)
 
 
 def client(token: str, api_url: str) -> AsyncWebClient:
@@ -90,7 +110,7 @@ class Slack:
         try:
             return str((await self._web.chat_getPermalink(channel=channel, message_ts=ts))["permalink"])
         except SlackApiError as error:
-            log.warning("no link to a message in %s: %s", channel, error.response["error"])
+            log.warning("no link to a message in %s: %s", channel, why(error))
             return ""
 
     async def names(self, people: Iterable[str]) -> dict[str, str]:
@@ -100,7 +120,7 @@ class Slack:
             try:
                 user = (await self._web.users_info(user=person))["user"]
             except SlackApiError as error:
-                log.info("the name of %s is not known: %s", person, error.response["error"])
+                log.info("the name of %s is not known: %s", person, why(error))
             else:
                 found[person] = user.get("profile", {}).get("display_name") or user["name"]
         return found
@@ -110,7 +130,7 @@ class Slack:
         try:
             profile = (await self._web.users_info(user=user))["user"].get("profile", {})
         except SlackApiError as error:
-            log.info("%s is not known: %s", user, error.response["error"])
+            log.info("%s is not known: %s", user, why(error))
             return "", ""
         return profile.get("real_name") or "", profile.get("email") or ""
 
@@ -143,9 +163,9 @@ class Slack:
             )
             return str(answer["files"][0]["id"])
         except SlackApiError as error:
-            if error.response["error"] not in NO_FILES:
+            if why(error) not in NO_FILES:
                 raise await self._meaning(error, _posts(channel)) from error
-            log.warning("a file can't be uploaded: %s", error.response["error"])
+            log.warning("a file can't be uploaded: %s", why(error))
             await self.say(channel, thread, text)
             return ""
 
@@ -157,9 +177,9 @@ class Slack:
                 channel=channel, ts=ts, parse=AS_WRITTEN, text=message.text, blocks=list(message.blocks)
             )
         except SlackApiError as error:
-            if error.response["error"] not in NOT_EDITABLE | NOT_THERE:
+            if why(error) not in NOT_EDITABLE | NOT_THERE:
                 raise await self._meaning(error, "edits") from error
-            log.warning("a message can't be edited: %s", error.response["error"])
+            log.warning("a message can't be edited: %s", why(error))
 
     async def take_back(self, channel: str, ts: str) -> None:
         """Delete a message of ours; silently nothing when that can't be."""
@@ -167,9 +187,9 @@ class Slack:
         try:
             await self._web.chat_delete(channel=channel, ts=ts)
         except SlackApiError as error:
-            if error.response["error"] not in NOT_EDITABLE | NOT_THERE | {"cant_delete_message"}:
+            if why(error) not in NOT_EDITABLE | NOT_THERE | {"cant_delete_message"}:
                 raise await self._meaning(error, "edits") from error
-            log.warning("a message can't be deleted: %s", error.response["error"])
+            log.warning("a message can't be deleted: %s", why(error))
 
     async def whisper(
         self,
@@ -196,7 +216,7 @@ class Slack:
                 channel=opened["channel"]["id"], initial_comment=text, filename=name, content=content
             )
         except SlackApiError as error:
-            if (word := error.response["error"]) not in NO_FILES:
+            if (word := why(error)) not in NO_FILES:
                 raise await self._meaning(error, _posts(user)) from error
             log.warning("a file can't be uploaded: %s", word)
             await self._post(user, f"{text}: Slack does not let me upload the file (`{word}`).")
@@ -216,14 +236,14 @@ class Slack:
         try:
             await self._web.views_update(view_id=view, view=content)
         except SlackApiError as error:
-            if error.response["error"] != "not_found":
+            if why(error) != "not_found":
                 raise await self._meaning(error, "views") from error
 
     async def _seen_only_by(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
         try:
             await self._web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread or None, **shown)
         except SlackApiError as error:
-            if error.response["error"] in NOT_THERE | {"user_not_in_channel"}:
+            if why(error) in NOT_THERE | {"user_not_in_channel"}:
                 return False
             raise await self._meaning(error, "ephemerals") from error
         return True
@@ -234,9 +254,9 @@ class Slack:
         try:
             return await self._posted(channel, shown | more)
         except SlackApiError as error:
-            if "blocks" not in shown or error.response["error"] not in UNDRAWABLE:
+            if "blocks" not in shown or why(error) not in UNDRAWABLE:
                 raise await self._meaning(error, _posts(channel)) from error
-            log.warning("Slack does not draw %s: %s", shown["blocks"], error.response["error"])
+            log.warning("Slack does not draw %s: %s", shown["blocks"], why(error))
         try:
             return await self._posted(channel, {"text": shown["text"]} | more)
         except SlackApiError as error:
@@ -255,15 +275,15 @@ class Slack:
 
     async def _meaning(self, error: SlackApiError, line: str) -> Exception:
         """A rate limit holds all workers, but only at what it is about."""
-        word = error.response["error"]
-        if word == "ratelimited":
-            seconds = float(error.response.headers.get("Retry-After", 1))
+        word, status = why(error), _status(error)
+        if word in SLOWER or status == 429:
+            seconds = float(error.response.headers.get("Retry-After", SOME_SECONDS))
             if self._pace:
                 await self._pace.hold(line, seconds)
             return Busy(seconds)
         if word in NOT_THERE:
             return NotInChannel(line)
-        return error if word in PASSING else NotTaken(word)
+        return error if word in PASSING or word.startswith("HTTP ") or status >= 500 else NotTaken(word)
 
 
 async def _responded(url: str, shown: dict[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.models import UserError
 from bot.mrkdwn import plain
 from bot.request import HELP
+from bot.slack import why
 from bot.wishes import USES, slip, word_of
 from handlers.door import UNREACHABLE, Door
 from handlers.wishing import Speaker, hear, is_wish, sweep_in
@@ -75,4 +76,4 @@ async def _whisper(client: AsyncWebClient, event: dict[str, Any], text: str) -> 
             channel=event["channel"], user=event["user"], text=text, thread_ts=event.get("thread_ts")
         )
     except SlackApiError as error:
-        log.warning("a mention can't be answered: %s", error.response["error"])
+        log.warning("a mention can't be answered: %s", why(error))

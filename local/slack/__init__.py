@@ -14,10 +14,10 @@ from local.serving import listen
 from local.slack.page import Page
 from local.slack.people import People
 from local.slack.socketmode import SocketMode
-from local.slack.webapi import APP_TOKEN, BOT_TOKEN, Rate, WebApi
+from local.slack.webapi import APP_TOKEN, BOT_TOKEN, DOWN, Rate, WebApi
 from local.slack.workspace import Change, Message, Workspace
 
-__all__ = ["Rate", "Slack", "serve"]
+__all__ = ["DOWN", "Rate", "Slack", "serve"]
 
 
 class Slack(People):
@@ -27,7 +27,7 @@ class Slack(People):
 
     async def start(self, port: int, rates: Mapping[str, Rate]) -> None:
         self._page = Page(self)
-        api = WebApi(self.workspace, self.views, self.sockets, rates)
+        self._api = api = WebApi(self.workspace, self.views, self.sockets, rates)
         app = web.Application()
         app.add_routes([web.route("*", "/api/{method}", api.handle), web.get("/link/", self.sockets.link)])
         app.add_routes([web.post("/{kind:commands|actions}/{tail:.+}", self.respond), *self._page.routes()])
@@ -60,6 +60,10 @@ class Slack(People):
 
     def home(self, user: str) -> Message | None:
         return copy.deepcopy(self.views.homes.get(self.workspace.person(user).id))
+
+    def stumble(self, method: str, *words: str) -> list[str]:
+        """The next calls of a method fail with these words, or DOWN as all of Slack; those still to come."""
+        return self._api.stumbles.setdefault(method, list(words))
 
     def listen(self, hear: Callable[[Change], None]) -> Callable[[], None]:
         """Call `hear` with each Change; what is returned stops it."""

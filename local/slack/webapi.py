@@ -1,7 +1,7 @@
 """The methods of Slack's Web API that the bot calls, as docs.slack.dev/reference/methods describes them.
 
-A refusal is HTTP 200 with {"ok": false, "error": ...}; only a spent rate limit is a 429. Unknown arguments
-are ignored, as they are there.
+A refusal is HTTP 200 with {"ok": false, "error": ...}; only a spent rate limit is a 429, and while Slack is
+down a proxy answers with a page. Unknown arguments are ignored, as they are there.
 """
 
 import json
@@ -25,6 +25,7 @@ APP_TOKEN = "xapp-1-A01SWEEPBOT-1234567890-localsweepbot"
 SCOPES = (
     "commands,chat:write,files:write,reactions:write,im:write,users:read,users:read.email,app_mentions:read"
 )
+DOWN = "<!DOCTYPE html><html><head><title>Server Error | Slack</title></head></html>"
 TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is cut there, an update refused
 
 
@@ -58,10 +59,13 @@ class WebApi:
     ) -> None:
         self.workspace, self.views, self.sockets = workspace, views, sockets
         self._rates = RATES | dict(rates)
+        self.stumbles: dict[str, list[str]] = {}  # by method: how its next calls fail, by a word or DOWN
         self._purses: dict[str, tuple[float, float]] = {}  # what is left of the burst, and since when
 
     async def handle(self, request: web.Request) -> web.Response:
         name, status, headers = request.match_info["method"], 200, {"x-oauth-scopes": SCOPES}
+        if words := self.stumbles.get(name):
+            return _stumble(words.pop(0))
         try:
             answer = {"ok": True, **await self._call(name, request)}
         except Refusal as refusal:
@@ -217,6 +221,12 @@ class WebApi:
         if not (message := channel.messages.get(str(arguments.get(key)))):
             raise Refusal("message_not_found")
         return channel, message
+
+
+def _stumble(word: str) -> web.Response:
+    if word == DOWN:
+        return web.Response(status=503, text=DOWN, content_type="text/html")
+    return web.json_response({"ok": False, "error": word})
 
 
 def content_of(arguments: Json, *, clears: bool = False) -> Json:

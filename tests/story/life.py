@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from redis.asyncio import Redis
+from slack_sdk.errors import SlackApiError
 
 from bot.git import Tip
 from bot.models import Act, Ask, Phase
@@ -267,7 +268,9 @@ class Life:
         """One turn, and then some time passes. `failures`: of the turns before this one."""
         lease = Lease(item, worker, failures=failures, key=f"life:lease:{worker}")
         await self.redis.set(lease.key, worker)
-        with contextlib.suppress(Died, ApiError, Unreachable):  # another worker takes the next turn
+        with contextlib.suppress(
+            Died, ApiError, Unreachable, SlackApiError
+        ):  # another worker takes the next turn
             await turn(lease, self.outside)
         await self.redis.delete(lease.key)
         await self._settle()

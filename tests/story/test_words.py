@@ -5,8 +5,6 @@ from itertools import count
 
 import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
-from slack_sdk.errors import SlackApiError
-from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.messages import CANCEL, LOGS, RERUN, RESULTS, TRIALS
 from bot.models import Act, Notify, Phase
@@ -87,12 +85,9 @@ async def test_results_are_a_table_the_best_first_and_a_file(redis):
         assert [file["name"] for file in direct["files"]] == [f"{SWEEP}.csv"]
 
 
-async def test_where_the_app_may_upload_no_files_a_direct_message_says_so(redis, monkeypatch):
-    async def refused(*_, **__):
-        raise SlackApiError("", {"error": "missing_scope"})
-
-    monkeypatch.setattr(AsyncWebClient, "files_upload_v2", refused)
+async def test_where_the_app_may_upload_no_files_a_direct_message_says_so(redis):
     async with chat(redis, **READY) as lab:
+        lab.slack.stumble("files.getUploadURLExternal", "missing_scope")
         await lab.until(Phase.SUCCEEDED)
         await lab.types("results")
         [direct] = lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
