@@ -16,8 +16,8 @@ ZONES = tuple(sorted(available_timezones()))
 
 def setup_form(channel: str, place: Place, config: Config) -> View:
     repos = {each.name: each.name for each in config.repositories if len(each.name) <= VALUE}
-    homes = {NOTHING: "the installation's"} | {name: name for name in config.namespaces[: MOST - 1]}
-    teams = {NOTHING: "everybody"} | {team.name: team.name for team in config.teams[: MOST - 1]}
+    homes = {NOTHING: "the installation's"} | {name: name for name in config.namespaces}
+    teams = {NOTHING: "everybody"} | {team.name: team.name for team in config.teams}
     hours = {NOTHING: "no digest"} | {str(hour): f"{hour}:00" for hour in range(24)}
     hour = NOTHING if place.hour is None else str(place.hour)
     home = _choice("namespace", homes, place.namespace)
@@ -93,11 +93,13 @@ def greeting(name: str, team: str, config: Config) -> Message:
 
 
 def _choice(action: str, choices: dict[str, str], chosen: str) -> Block:
-    """Without a choice so far it is the first."""
+    """Without a choice so far it is the first. Of too many for a menu the last give way, but not the chosen."""
     options = {value: option(value, text=text) for value, text in choices.items()}
-    first = next(iter(options.values()))
-    menu = {"type": "static_select", "action_id": action, "options": list(options.values())[:MOST]}
-    return menu | {"initial_option": options.get(chosen, first)}
+    shown = list(options.values())[:MOST]
+    now = options.get(chosen, shown[0])
+    if now not in shown:
+        shown[-1] = now
+    return {"type": "static_select", "action_id": action, "options": shown, "initial_option": now}
 
 
 def _input(block_id: str, label: str, element: Block) -> Block:

@@ -69,6 +69,19 @@ def chosen(view):
     return view | {"state": {"values": values}}
 
 
+def test_what_was_chosen_is_in_the_menu_however_many_there_are():
+    names = [f"x{number}" for number in range(150)]
+    many = Config(
+        repositories=tuple(replace(OTHER, name=name) for name in names),
+        namespaces=tuple(names),
+        teams=tuple(Team(name=name) for name in names),
+    )
+    view = setup_form("C2", Place(repo="x149", namespace="x148", team="x147"), many)
+    assert limits.view_complaints(view, "modal") == []
+    menus = [block["element"] for block in view["blocks"] if block["type"] == "input"]
+    assert [menu["initial_option"]["value"] for menu in menus] == ["x149", "x148", "x147", "-", "UTC"]
+
+
 def test_the_form_shows_what_holds_and_says_it_back():
     for place in (Place(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"), Place(repo="digits")):
         assert read_setup(chosen(setup_form("C2", place, CONFIG))) == ("C2", place)
