@@ -93,7 +93,7 @@ def greeting(name: str, team: str, config: Config) -> Message:
 
 
 def _choice(action: str, choices: dict[str, str], chosen: str) -> Block:
-    """Without a choice so far it is the first. Of too many for a menu the last give way, but not the chosen."""
+    """Without a choice so far it is the first. Of too many the last are left out, but not this one."""
     options = {value: option(value, text=text) for value, text in choices.items()}
     shown = list(options.values())[:MOST]
     now = options.get(chosen, shown[0])
