@@ -25,6 +25,7 @@ class Seen:
     digest: str = ""  # the last one's headline
     digest_link: str = ""
     site: str = ""
+    cancelled: str = ""  # a sweep whose Cancel was just pressed, and whose turn has not come
 
 
 def home(user: str, seen: Seen, config: Config) -> View:
@@ -56,21 +57,22 @@ def _sweeps(
 ) -> list[Block]:
     blocks = [header(title)]
     for sweep in sweeps[:most]:
-        blocks += _sweep(sweep, seen.site, own=sweep.asker.user == user)
+        blocks += _sweep(sweep, seen, own=sweep.asker.user == user)
     if len(sweeps) > most:
         blocks.append(context(f"and {len(sweeps) - most} more: `/sweep list` has them all."))
     return blocks if sweeps else [*blocks, section(f"_{none}_")]
 
 
-def _sweep(sweep: SweepRecord, site: str, *, own: bool) -> list[Block]:
+def _sweep(sweep: SweepRecord, seen: Seen, *, own: bool) -> list[Block]:
     """The buttons in a row of their own: a section has room for one."""
-    buttons = []
-    if site and sweep.thread:
-        address = f"{site.rstrip('/')}/archives/{sweep.asker.channel}/p{sweep.thread.replace('.', '')}"
+    buttons, ends = [], sweep.phase.final or sweep.phase is Phase.STOPPING
+    asked = "\n_You have cancelled it._" if sweep.id == seen.cancelled and not ends else ""
+    if seen.site and sweep.thread:
+        address = f"{seen.site.rstrip('/')}/archives/{sweep.asker.channel}/p{sweep.thread.replace('.', '')}"
         buttons.append(button(OPEN, "Thread", sweep.id, url=address))
-    if own and not sweep.phase.final and sweep.phase is not Phase.STOPPING:
+    if own and not ends and not asked:
         buttons.append(cancel_button(sweep.id))
-    return [section(summary(sweep)), *([actions(*buttons)] if buttons else [])]
+    return [section(f"{summary(sweep)}{asked}"), *([actions(*buttons)] if buttons else [])]
 
 
 def _queue(sweeps: Sequence[SweepRecord]) -> list[Block]:

@@ -23,8 +23,10 @@ class Showing:
     last_digest: Callable[[str], Awaitable[Last | None]]
     config: Config
 
-    async def view(self, user: str, site: str, gpus: Snapshot | None, note: str, now: datetime) -> View:
-        """`note` is below what is known of GPUs, or in its place."""
+    async def view(
+        self, user: str, site: str, gpus: Snapshot | None, note: str, now: datetime, cancelled: str = ""
+    ) -> View:
+        """`note` is below what is known of GPUs, or in its place; `cancelled` is a sweep, just now."""
         last = await self.drafts.last(user)
         channels = [last.channel] if last else []
         channels += [each.channel for each in self.config.digests]
@@ -36,5 +38,6 @@ class Showing:
             digest=digests[0].headline if digests else "",
             digest_link=digests[0].link if digests else "",
             site=site,
+            cancelled=cancelled,
         )
         return home(user, seen, self.config)

@@ -13,12 +13,13 @@ from bot import messages
 from bot.answers import END, loading
 from bot.models import Act, Ask
 from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
+from handlers.home import Show
 
 log = logging.getLogger(__name__)
 
 NOT_SHOWN = "The trials can't be shown right now. Please press the button again."
 
-Handler = Callable[[AsyncAck, AsyncRespond, dict[str, Any], dict[str, Any]], Awaitable[None]]
+Handler = Callable[..., Awaitable[None]]
 BUTTONS = {
     messages.CANCEL: Act.CANCEL,
     messages.LOGS: Act.LOGS,
@@ -27,16 +28,20 @@ BUTTONS = {
 }
 
 
-def add_buttons(app: AsyncApp, door: Door) -> None:
+def add_buttons(app: AsyncApp, door: Door, show: Show) -> None:
     for action_id, act in BUTTONS.items():
-        app.action(action_id)(on_click(door, act))
+        app.action(action_id)(on_click(door, act, show))
     app.action(messages.TRIALS)(on_trials(door))
     app.action(END)(on_end(door))
 
 
-def on_click(door: Door, act: Act) -> Handler:
+def on_click(door: Door, act: Act, show: Show) -> Handler:
     async def click(
-        ack: AsyncAck, respond: AsyncRespond, body: dict[str, Any], action: dict[str, Any]
+        ack: AsyncAck,
+        client: AsyncWebClient,
+        respond: AsyncRespond,
+        body: dict[str, Any],
+        action: dict[str, Any],
     ) -> None:
         rerun = {"delivery": body["trigger_id"]} if act is Act.RERUN else {}
         try:
@@ -45,6 +50,9 @@ def on_click(door: Door, act: Act) -> Handler:
             log.exception("a click could not be queued")
             if body.get("response_url"):  # the home tab has none
                 await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
+        else:
+            if body.get("view", {}).get("type") == "home":  # it shows what is, only when it is shown again
+                await show(client, body["user"]["id"], action["value"])
         await ack()
 
     return click

@@ -8,7 +8,7 @@ from handlers.actions import add_buttons
 from handlers.commands import on_sweep
 from handlers.door import Door
 from handlers.gpus import COMMAND, on_gpus
-from handlers.home import add_home
+from handlers.home import add_home, showing
 from handlers.mentions import on_mention
 from handlers.options import add_menus
 from handlers.setup import add_setup
@@ -21,10 +21,11 @@ def build(web: AsyncWebClient, door: Door, *, signing_secret: str | None = None)
     app.command("/sweep")(on_sweep(door))
     app.command(COMMAND)(on_gpus(door))
     app.event("app_mention")(on_mention(door))
-    add_buttons(app, door)
+    show = showing(door)
+    add_buttons(app, door, show)
     add_form(app, door)
     add_menus(app, door)
-    add_home(app, door)
+    add_home(app, door, show)
     add_setup(app, door)
     warnings.register(app, door)
     return app

@@ -24,11 +24,10 @@ FIRST = "_Measuring; the figures come here in a few seconds. If none come, no wo
 ANEW = "_Measuring anew …_"
 
 Body = dict[str, Any]
-Show = Callable[[AsyncWebClient, str], Awaitable[None]]
+Show = Callable[..., Awaitable[None]]  # with the client, the user and, perhaps, a sweep just cancelled
 
 
-def add_home(app: AsyncApp, door: Door) -> None:
-    show = _show(door)
+def add_home(app: AsyncApp, door: Door, show: Show) -> None:
     app.event("app_home_opened")(_on_opened(door, show))
     app.action(NEW)(_on_new(door))
     app.action(REFRESH)(_on_refresh(show))
@@ -53,24 +52,26 @@ def _on_refresh(show: Show) -> Callable[..., Awaitable[None]]:
     return refresh
 
 
-def _show(door: Door) -> Show:
+def showing(door: Door) -> Show:
     site = ""  # the address of this Slack, asked for once
 
-    async def publish(client: AsyncWebClient, user: str, latest: Snapshot | None, note: str) -> None:
+    async def publish(
+        client: AsyncWebClient, user: str, latest: Snapshot | None, note: str, cancelled: str
+    ) -> None:
         nonlocal site
         site = site or (await client.auth_test())["url"]
-        showing = Showing(
+        known = Showing(
             store=door.store, drafts=door.drafts, last_digest=door.last_digest, config=door.config
         )
-        view = await showing.view(user, site, latest, note, door.now())
+        view = await known.view(user, site, latest, note, door.now(), cancelled)
         await client.views_publish(user_id=user, view=view)
 
-    async def show(client: AsyncWebClient, user: str) -> None:
+    async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 latest = await door.known.latest()
                 fresh = latest is not None and door.now() - latest.at < FRESH
-                await publish(client, user, latest, "" if fresh else ANEW if latest else FIRST)
+                await publish(client, user, latest, "" if fresh else ANEW if latest else FIRST, cancelled)
                 if not fresh:  # asked for last: what is measured comes over this
                     await _measure(door, user)
         except (RedisError, *NOT_SAID) as error:

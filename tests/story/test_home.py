@@ -38,6 +38,8 @@ async def test_it_shows_what_was_started_and_starts_and_cancels(desk, wait_until
     [ask] = await desk.door.store.asks(sweep)
     assert (ask.act.value, ask.user) == ("cancel", "U01ADALOVEL")
     assert (await desk.door.store.get(sweep)).phase is Phase.RECEIVED
+    assert "You have cancelled it." in text(slack.home("ada"))  # before its turn, and without another click
+    assert "Cancel sweep" not in str(slack.home("ada"))
 
 
 async def opened(desk, wait_until):
