@@ -25,12 +25,20 @@ async def png(figures: Figures) -> bytes:
 
 
 def alt_text(figures: Figures) -> str:
-    sums = [(sum(getattr(step, kind) for step in figures.steps), label) for kind, label, _ in KINDS]
+    kinds = [("capacity", "capacity"), *((kind, label) for kind, label, _ in KINDS)]
+    sums = [(sum(getattr(step, kind) for step in figures.steps), label) for kind, label in kinds]
     said = ", ".join(f"{hours:,.0f} {label}" for hours, label in sums if round(hours))
     return f"Chart of all GPUs on {figures.day:%d %B %Y}, hour by hour. GPU-hours: {said or 'none'}."
 
 
 def _drawn(figures: Figures) -> bytes:
+    file = BytesIO()
+    picture(figures).savefig(file, format="png")
+    return file.getvalue()
+
+
+def picture(figures: Figures) -> Any:
+    """A matplotlib Figure."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - 40 MB, and most processes never draw
 
     figure = Figure(figsize=INCHES, dpi=DOTS, layout="constrained")
@@ -42,11 +50,11 @@ def _drawn(figures: Figures) -> bytes:
         if any(height >= VISIBLE for height in heights):
             axes.bar(hours, heights, 1.0, bottom=below, align="edge", label=label, linewidth=0, **style)
         below = [low + height for low, height in zip(below, heights, strict=True)]
-    _label(axes, figures, max(below, default=0.0))
+    capacity = [step.capacity for step in figures.steps]
+    axes.stairs(capacity, [*hours, len(hours)], baseline=None, color="black", linewidth=3, label="capacity")
+    _label(axes, figures, max(*below, *capacity, 0.0))
     figure.legend(loc="outside lower center", ncols=3, fontsize=USUAL, frameon=False, handlelength=1.2)
-    file = BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()
+    return figure
 
 
 def _label(axes: Any, figures: Figures, top: float) -> None:

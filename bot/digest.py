@@ -5,7 +5,7 @@ work, unknown what nobody measured. What is left between them are pauses: loadin
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
@@ -70,6 +70,7 @@ class Step:
     unknown: float
     free: float
     unhealthy: float
+    capacity: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +88,13 @@ class Figures:
     offenders: tuple[Offender, ...]
     steps: tuple[Step, ...]
     uses: tuple[HourUse, ...]
+    prices: Mapping[str, float]  # of an hour of one GPU, by the models that were held
 
     @property
     def quiet(self) -> bool:
-        return max(self.total.idle, self.total.unknown, self.unhealthy, self.waited) < WORTH
+        """Nothing to report. What is broken, or waits for others' GPUs, is no team's."""
+        of_all = () if self.about.team else (self.unhealthy, self.waited)
+        return max(self.total.idle, self.total.unknown, *of_all) < WORTH
 
 
 def figures(
@@ -118,7 +122,13 @@ def figures(
         offenders=_offenders(uses, prices),
         steps=tuple(_step(hour, about) for hour in known),
         uses=uses,
+        prices=_known(prices, {use.model for use in uses}),
     )
+
+
+def _known(prices: tuple[Price, ...], models: Iterable[str]) -> dict[str, float]:
+    known = {model: price_of(prices, model) for model in sorted(models)}
+    return {model: price for model, price in known.items() if price is not None}
 
 
 def _sum(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> Sums:
@@ -192,4 +202,5 @@ def _step(hour: Hour, about: Appointment) -> Step:
         unknown=unknown,
         free=given.free,
         unhealthy=given.unhealthy,
+        capacity=given.capacity,
     )

@@ -48,6 +48,7 @@ class Present:
     pods: tuple[PodUse, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     missed: tuple[date, ...] = ()
+    today: date | None = None  # whose prices they are
 
 
 def headline(figures: Figures, now: Present) -> str:
@@ -57,14 +58,24 @@ def headline(figures: Figures, now: Present) -> str:
     of += f" ({percent(figures.coverage, 1)} measured)" if 0 < figures.coverage < WHOLE else ""
     if not figures.coverage:
         return f"GPU day {day}{of}: unknown, nobody measured it.{_free_now(now)}"
+    if not total.allocated and figures.about.team:
+        return f"GPU day {day}{of}: no GPU was held.{_free_now(now)}"
     if not total.allocated and figures.quiet:
         return f"GPU day {day}{of}: nobody held any of {hours(figures.capacity)} GPU-hours.{_free_now(now)}"
     if figures.quiet:
         busy = f"{hours(total.allocated)} GPU-hours held, {percent(total.used, total.allocated)} used"
         return f"GPU day {day}{of}: {busy}, nothing to report.{_free_now(now)}"
     idle = f"{hours(total.idle)} of {hours(total.allocated)} allocated GPU-hours idle"
-    cost = f", {cost_of(total.wasted, total, now)}" if total.idle and priced(total) else ""
+    told = total.idle and priced(total)
+    cost = f", {cost_of(total.wasted, total, now)}{_rate(figures, now)}" if told else ""
     return f"GPU day {day}{of}: {idle} ({percent(total.idle, total.allocated)}){cost}.{_free_now(now)}"
+
+
+def _rate(figures: Figures, now: Present) -> str:
+    """What an hour of the GPUs costs that were idle, from the cheapest to the dearest."""
+    prices = {figures.prices[use.model] for use in figures.uses if use.idle and use.model in figures.prices}
+    ends = sorted({min(prices), max(prices)}) if prices else []
+    return f" at {' to '.join(money(price, now.currency) for price in ends)}" if ends else ""
 
 
 def _free_now(now: Present) -> str:
@@ -206,11 +217,20 @@ def _footer(figures: Figures, now: Present) -> str:
     parts = [
         DEFINITIONS,
         f"{window}, {percent(figures.coverage, 1)} of it covered.",
+        _prices(figures, now),
         f"No price for {quoted(listed(unpriced))}." if unpriced and figures.total.cost else "",
         *_missed(now),
         "`/gpus` tells the present.",
     ]
     return " ".join(part for part in parts if part)[:LONGEST]
+
+
+def _prices(figures: Figures, now: Present) -> str:
+    if not figures.prices:
+        return ""
+    of = f" of {now.today.day} {now.today:%b}" if now.today else ""
+    each = [f"{quoted(model, NAME)} {money(price, now.currency)}" for model, price in figures.prices.items()]
+    return f"Prices{of} for an hour of one GPU: {listed(each)}."
 
 
 def _missed(now: Present) -> list[str]:

@@ -219,6 +219,7 @@ class Digests:
             pods=mine,
             waiting=tuple(self._waiting(one) for one in waiting),
             missed=missed,
+            today=self._outside.now().astimezone(found.about.zone).date(),
         )
 
     async def _sweep(self, sweep_id: str) -> SweepRecord | None:

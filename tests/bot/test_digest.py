@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from bot.appointments import Appointment
-from bot.chart import alt_text, png
+from bot.chart import alt_text, picture, png
 from bot.digest import WEEK, Figures, figures
 from bot.digest_details import details, table
 from bot.digest_message import Present, Waiting, headline, message
@@ -69,6 +69,16 @@ async def test_a_day_has_the_hours_that_it_has(day: date, hours: int, sums: floa
     assert (await png(found)).startswith(b"\x89PNG")
 
 
+def test_the_chart_has_a_line_of_what_there_is() -> None:
+    found = of()
+    handles, labels = picture(found).axes[0].get_legend_handles_labels()
+    line = dict(zip(labels, handles, strict=True))["capacity"]
+    assert list(line.get_data().values) == [15] * 24
+    assert alt_text(found).endswith(
+        "GPU-hours: 360 capacity, 67 used, 89 held, not used, 12 unknown, 192 free, 24 unhealthy."
+    )
+
+
 def test_what_nobody_looked_at_is_not_covered() -> None:
     begin, end = BERLIN.window(DAY)
     half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
@@ -89,12 +99,40 @@ def test_a_teams_digest_is_about_its_people() -> None:
     assert "Ada" in str(said.blocks)
 
 
+def test_a_teams_quiet_day_is_one_line_whatever_others_wait_for() -> None:
+    speech = of(replace(BERLIN, team="speech"))
+    assert (speech.waited, speech.unhealthy) == (48, 24)
+    said = message(speech, Present(), "F1")
+    assert (said.text, said.blocks) == (
+        "GPU day Fri 20 Nov of speech: 48 GPU-hours held, 90 % used, nothing to report.",
+        (),
+    )
+    robots = message(of(replace(BERLIN, team="robots")), Present(nodes=NODES), "F1")
+    assert (robots.text, robots.blocks) == (
+        "GPU day Fri 20 Nov of robots: no GPU was held. 8 of 15 GPUs free now.",
+        (),
+    )
+
+
 def test_the_headline_has_the_cost_and_what_is_free() -> None:
     now = Present(nodes=NODES)
     assert headline(of(), now) == (
-        "GPU day Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43 %), at least $180. 8 of 15 GPUs free now."
+        "GPU day Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43 %), at least $180 at $2.50. "
+        "8 of 15 GPUs free now."
     )
     assert "$" not in headline(of(prices=()), now)
+
+
+def test_the_prices_stand_there_with_their_day() -> None:
+    begin, _ = BERLIN.window(DAY)
+    models = (("H100", 8), ("A100", 8), ("L4", 0))
+    uses = [use(begin, model, 8, 0, idle, model=model) for model, idle in models]
+    prices = tuple(Price(model=model, hourly=price) for model, price in (("H", 2.5), ("A", 1.5), ("L", 0.5)))
+    found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
+    assert "$32.00 at $1.50 to $2.50." in headline(found, Present())
+    said = blocks(found, Present(today=date(2026, 11, 21)))
+    assert "Prices of 21 Nov for an hour of one GPU: A100 $1.50, H100 $2.50 and L4 $0.50." in said
+    assert "Prices" not in blocks(of(prices=()), Present())
 
 
 def test_a_quiet_day_is_one_line() -> None:
