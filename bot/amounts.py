@@ -4,6 +4,8 @@ import csv
 from collections.abc import Iterable
 from io import StringIO
 
+from bot.document import NUMBER
+
 SMALL = 100  # below which a decimal tells something
 
 
@@ -27,7 +29,7 @@ def signed(value: float) -> str:
 
 
 def as_csv(rows: Iterable[Iterable[object]]) -> str:
-    """For spreadsheets, which must not take anybody's text for a formula."""
+    """For spreadsheets, which must not take anybody's text for a formula; numbers stay numbers."""
     text = StringIO()
     csv.writer(text).writerows([_cell(each) for each in row] for row in rows)
     return text.getvalue()
@@ -36,4 +38,6 @@ def as_csv(rows: Iterable[Iterable[object]]) -> str:
 def _cell(value: object) -> object:
     if isinstance(value, float):
         return round(value, 3)
-    return f"'{value}" if str(value).startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    text = str(value)
+    formula = text.startswith(("=", "+", "-", "@", "\t", "\r")) and not NUMBER.fullmatch(text)
+    return f"'{text}" if formula else value

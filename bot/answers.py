@@ -3,12 +3,11 @@
 Slack takes 13,000 characters in a message's blocks and 100 rows in its table; what does not fit is in a file.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from bot.amounts import as_csv
 from bot.blocks import Block, View, button, context, modal, section
 from bot.hints import counted, fitting
 from bot.messages import PHASES, Message, flags, short, summary
@@ -137,20 +136,13 @@ def _length(row: list[Block]) -> int:
 
 
 def _csv(space: SearchSpace, ranked: list[Trial]) -> str:
+    """Values as texts: none loses a digit."""
     names = [parameter.name for parameter in space.parameters]
-    out = io.StringIO()
-    sheet = csv.writer(out)
-    sheet.writerow(["trial", "state", space.metric, *names])
+    rows = [["trial", "state", space.metric, *names]]
     for trial in ranked:
         value = "" if trial.value is None else repr(trial.value)
-        values = (trial.parameters.get(name, "") for name in names)
-        sheet.writerow([trial.name, STATES[trial.state], value, *map(_cell, values)])
-    return out.getvalue()
-
-
-def _cell(value: str) -> str:
-    """A spreadsheet would take these for formulas."""
-    return f"'{value}" if value.startswith(("=", "+", "@", "\t")) else value
+        rows.append([trial.name, STATES[trial.state], value, *(trial.parameters.get(n, "") for n in names)])
+    return as_csv(rows)
 
 
 def with_note(message: Message | str, note: str) -> Message:
