@@ -2,16 +2,18 @@
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from bot import doctor, durable, logs
-from bot.config import Config, Repository, parse_config, repository
+from bot.config import Config, Repository, bare, parse_config, repository
 from bot.findings import Level, as_json, as_lines
-from bot.git import Git, GitUnavailable
+from bot.git import Git, GitUnavailable, logins
 from bot.logs import Mask
 from bot.lookup import look_up
 from bot.models import Asker, SweepRecord, UserError
@@ -47,7 +49,7 @@ def _arguments() -> argparse.Namespace:
     examiner = commands.add_parser("doctor", help=words, description=words)
     examiner.add_argument("--json", action="store_true", help="for programs")
     examiner.set_defaults(run=_doctor)
-    planner = commands.add_parser("plan", help="print what a sweep would create, asking git only")
+    planner = commands.add_parser("plan", help="print what a sweep would create here, asking git only")
     planner.add_argument("request", help="what you would type after /sweep")
     planner.add_argument("--repo", required=True, metavar="URL", help="the git repository, https or http")
     planner.set_defaults(run=_plan)
@@ -76,15 +78,14 @@ def _config(path: Path) -> Config:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    repo = Repository(name=Path(arguments.repo).stem, url=arguments.repo)
-    config = Config(repositories=(repo,))
+    config = _config_for(arguments.repo, os.environ.get("SWEEPBOT_CONFIG"))
     request = parse(arguments.request, config)
     settings = PlanSettings.read()
     with tempfile.TemporaryDirectory() as folder:
         try:
             order = asyncio.run(
                 look_up(
-                    Git(Path(folder)),
+                    Git(Path(folder), logins(config, os.environ)),
                     repository(request.repo, config),
                     request,
                     config,
@@ -97,6 +98,13 @@ def _plan(arguments: argparse.Namespace) -> int:
             raise UserError(str(error)) from None
     print(yaml.dump_all(_manifests(order, settings), Dumper=_Plain, sort_keys=False, width=1000), end="")
     return 0
+
+
+def _config_for(url: str, file: str | None) -> Config:
+    """An installation's limits and the needs of its trials where there is one, and this repository."""
+    config = _config(Path(file)) if file else Config(repositories=())
+    known = [repo for repo in config.repositories if bare(repo.url) == bare(url)]
+    return replace(config, repositories=tuple(known or [Repository(name=Path(url).stem, url=url)]))
 
 
 class _Plain(yaml.SafeDumper):

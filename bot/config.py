@@ -123,7 +123,7 @@ def repository(asked: str | None, config: Config, channel: str = "") -> Reposito
     """
     asked = asked or config.places.get(channel)
     for known in config.repositories:
-        if asked in {None, known.name} or _bare(str(asked)) == _bare(known.url):
+        if asked in {None, known.name} or bare(str(asked)) == bare(known.url):
             return known
     names = listed([f"`{known.name}`" for known in config.repositories])
     if asked is None or "/" not in asked:
@@ -133,7 +133,7 @@ def repository(asked: str | None, config: Config, channel: str = "") -> Reposito
     if not asked.startswith(config.allowed_urls):
         under = f", and any URL under {listed(config.allowed_urls, 'or')}" if config.allowed_urls else ""
         raise UserError(f"repo={asked} is not allowed here; there is {names}{under}.")
-    return Repository(name=_bare(asked).split("/", 3)[3].replace("/", "-"), url=asked)
+    return Repository(name=bare(asked).split("/", 3)[3].replace("/", "-"), url=asked)
 
 
 def ready_image(asked: str, config: Config) -> ImageName:
@@ -150,7 +150,8 @@ def ready_image(asked: str, config: Config) -> ImageName:
     raise UserError(f"image={asked} is not an image allowed here (as {whole}){there}.")
 
 
-def _bare(url: str) -> str:
+def bare(url: str) -> str:
+    """As one compares addresses of repositories."""
     return url.rstrip("/").removesuffix(".git")
 
 

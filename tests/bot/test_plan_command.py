@@ -1,0 +1,70 @@
+"""`sweepbot plan`: what a sweep would create, on standard output, as the command prints it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local import githost
+from local.world import publish
+
+ROOT = Path(__file__).parents[2]
+WORDS = "branch=main gpus=2 space=lr"
+
+
+@pytest.fixture
+async def url(tmp_path):
+    publish(ROOT / "examples" / "digits", tmp_path / "work", tmp_path / "git" / "digits.git")
+    host = await githost.serve(tmp_path / "git")
+    yield f"{host.url}/digits.git"
+    await host.close()
+
+
+async def planned(url, words=WORDS, **environment):
+    """Its exit code, what it printed, and its complaints."""
+    command = [sys.executable, "-m", "bot", "plan", words, "--repo", url]
+    known = {name: value for name, value in os.environ.items() if name != "SWEEPBOT_CONFIG"}
+    made = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, env=known | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    said, complaints = await made.communicate()
+    return made.returncode, list(yaml.safe_load_all(said)), complaints.decode()
+
+
+def pod_of(manifests):
+    return manifests[-1]["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+
+
+async def test_without_an_installation_it_asks_git_only(url):
+    code, manifests, complaints = await planned(url)
+    assert (code, complaints) == (0, "")
+    assert {one["kind"] for one in manifests} == {"ConfigMap", "Job", "Experiment"}
+    assert "runtimeClassName" not in pod_of(manifests)
+
+
+async def test_an_installations_configuration_is_part_of_it(url, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"repositories: {{other: {{url: https://git.example/other.git}}, digits: {{url: {url}}}}}\n"
+        "trials: {runtime_class: nvidia, volumes: [{claim: datasets, at: /data}]}\n"
+        "limits: {gpus_per_trial: 2}\n"
+    )
+    code, manifests, _ = await planned(url, SWEEPBOT_CONFIG=str(config))
+    assert (code, pod_of(manifests)["runtimeClassName"]) == (0, "nvidia")
+    code, manifests, complaints = await planned(
+        url, "branch=main gpus=4 space=lr", SWEEPBOT_CONFIG=str(config)
+    )
+    assert (code, manifests) == (2, [])
+    assert "gpus=4" in complaints
+
+
+async def test_bad_input_is_told_in_a_sentence(url, tmp_path):
+    code, manifests, complaints = await planned(url, "branch=mian space=lr")
+    assert (code, manifests) == (2, [])
+    assert "Did you mean main?" in complaints
+    code, _, complaints = await planned(url, SWEEPBOT_CONFIG=str(tmp_path / "none"))
+    assert (code, "can't be read" in complaints) == (2, True)
