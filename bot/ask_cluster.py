@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from bot import judge_cluster as judge
-from bot.findings import Finding, ok, warning
+from bot.findings import Finding, Level, ok, warning
 from k8s.cluster import ApiError, Cluster
+from k8s.gpus import is_exporter
 from k8s.objects import Manifest, Ref
-from k8s.rights import RIGHTS, TRIALS
+from k8s.rights import RIGHTS, TRIALS, WATCHING
 
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
 
@@ -74,15 +75,26 @@ async def _gpu_nodes(cluster: Cluster, _namespace: str) -> list[Finding]:
     return judge.gpu_nodes(await cluster.list("Node", ""))
 
 
-async def _exporters(cluster: Cluster, _namespace: str) -> list[Finding]:
-    """What tells how busy GPUs are; a second role lets the bot see it."""
+async def gpu_use(cluster: Cluster, *, scrapes: bool) -> list[Finding]:
+    """What tells how busy GPUs are; a second role lets the bot see it, and without Prometheus ask it."""
     try:
         pods, nodes = await cluster.list("Pod", ""), await cluster.list("Node", "")
     except ApiError as error:
         if error.status != 403:
             raise
-        return [warning("GPU use", "unknown: not allowed to look", "kubectl apply -k deploy/usage")]
-    return judge.exporters(pods, nodes)
+        return [warning("GPU use", "unknown: not allowed to look", judge.USAGE)]
+    found = judge.exporters(pods, nodes)
+    if not scrapes or any(one.level is not Level.OK for one in found):
+        return found
+    homes = {pod["metadata"]["namespace"] for pod in pods if is_exporter(pod)}
+    denied = [
+        (verb, resource, home)
+        for (group, resource), verbs in WATCHING.items()
+        for home in (homes if resource == "pods/proxy" else ("",))
+        for verb in verbs
+        if not await _may(cluster, home, group, resource, verb)
+    ]
+    return [judge.unread(denied)] if denied else found
 
 
 async def _storage_class(cluster: Cluster, _namespace: str) -> list[Finding]:
@@ -99,8 +111,11 @@ async def _kubelets(cluster: Cluster, namespace: str) -> list[Finding]:
 async def _kubelet(cluster: Cluster, namespace: str, node: str) -> Finding | None:
     """One line of any running pod's log: our own pods first, then those of the device plugin."""
     pods = await _pods_on(cluster, namespace, node)
-    for pod in sorted(pods, key=lambda p: _preference(p, namespace))[:3]:
+    denied: dict[str, None] = {}
+    for pod in sorted(pods, key=lambda p: _preference(p, namespace)):
         meta, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
+        if meta["namespace"] in denied:  # rights are by namespace
+            continue
         query = {"container": container, "tailLines": 1, "limitBytes": 1024}
         try:
             async with asyncio.timeout(KUBELET):
@@ -110,10 +125,13 @@ async def _kubelet(cluster: Cluster, namespace: str, node: str) -> Finding | Non
         except ApiError as error:
             if error.status >= 500:
                 return judge.kubelet(node, error.message)
-            if error.status == 403 or error.absent:
+            if error.status == 403:
+                denied[meta["namespace"]] = None
+                continue
+            if error.absent:
                 continue
         return None
-    return warning("kubelet logs", f"{node}: unknown, no running pod there whose log may be read", LOOK)
+    return judge.unheard(node, tuple(denied), LOOK)
 
 
 async def _pods_on(cluster: Cluster, namespace: str, node: str) -> list[Manifest]:
@@ -138,7 +156,6 @@ CHECKS: dict[str, Callable[[Cluster, str], Awaitable[list[Finding]]]] = {
     "Katib webhooks": _katib_webhooks,
     "GPU device plugin": _device_plugins,
     "GPU nodes": _gpu_nodes,
-    "GPU use": _exporters,
     "kubelet logs": _kubelets,
     "default StorageClass": _storage_class,
 }

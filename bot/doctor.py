@@ -50,11 +50,12 @@ async def run(settings: Settings, config: Config, *, resolve: Resolve | None = N
     with Resolver() as real:
         one = Installation(settings=settings, config=config, resolve=resolve or real)
         services = [_tried(name, check(one)) for name, check in ask_services.CHECKS.items()]
-        cluster, *found = await asyncio.gather(_cluster(settings.k8s_namespace, config), *services)
+        cluster, *found = await asyncio.gather(_cluster(settings, config), *services)
     return [*cluster, *_flat(found)]
 
 
-async def _cluster(namespace: str, config: Config) -> Findings:
+async def _cluster(settings: Settings, config: Config) -> Findings:
+    namespace = settings.k8s_namespace
     try:
         cluster = await Cluster.connect()
     except (ConfigException, OSError) as error:
@@ -62,6 +63,8 @@ async def _cluster(namespace: str, config: Config) -> Findings:
     try:
         version = await cluster.version()
         checks = [_tried(name, check(cluster, namespace)) for name, check in ask_cluster.CHECKS.items()]
+        gpu_use = ask_cluster.gpu_use(cluster, scrapes=not settings.prometheus_url)
+        checks.append(_tried("GPU use", gpu_use))
         more = all_namespaces(namespace, config)[1:]
         checks += [_tried(f"namespace {each}", ask_cluster.of_trials(cluster, each)) for each in more]
         return [ok("Kubernetes API", version), *_flat(await asyncio.gather(*checks))]

@@ -5,7 +5,7 @@ its own liveness probe kills before it is ready.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bot.findings import Finding, Level, broken, ok, warning
@@ -15,6 +15,7 @@ from k8s.objects import GPU, Manifest, true_conditions
 
 CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))
 INJECTION = "katib.kubeflow.org/metrics-collector-injection"
+USAGE = "kubectl apply -k deploy/usage"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 PLUGIN = re.compile(r"(nvidia|amd|rocm|gpu|habana).*device-plugin")
 TRAP = "; while MySQL first fills its disk, the stock liveness probe kills it after about a minute"
@@ -157,6 +158,28 @@ def exporters(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> list[Findi
         what = f"no dcgm-exporter runs on {listed(missing)}: what GPUs do there is not known"
         return [warning("GPU use", what, mend)]
     return [ok("GPU use", f"dcgm-exporter on {counted(len(wanted), 'node')}")]
+
+
+def unread(denied: Sequence[tuple[str, str, str]]) -> Finding:
+    """`denied`: verb, resource and namespace ("": all of them) of what is needed to ask exporters."""
+    each = [f"{verb} {resource} in {home or 'all namespaces'}" for verb, resource, home in denied]
+    elsewhere = sorted({home for _, _, home in denied} - {"", "kube-system"})
+    move = (
+        f" (the Role and RoleBinding of deploy/usage belong in {listed(elsewhere)} here)" if elsewhere else ""
+    )
+    return warning("GPU use", f"may not {listed(each)}: what GPUs do is not known{move}", USAGE)
+
+
+def unheard(node: str, denied: Sequence[str], mend: str) -> Finding:
+    """No pod's log could be asked for, because of the rights in these namespaces, or because none runs."""
+    if not denied:
+        return warning("kubelet logs", f"{node}: unknown, no pod runs there whose log could be read", "")
+    move = (
+        ""
+        if "kube-system" in denied
+        else f" (the Role and RoleBinding of deploy/doctor belong in {denied[0]})"
+    )
+    return warning("kubelet logs", f"{node}: unknown, may not read logs in {listed(denied)}{move}", mend)
 
 
 def has_usable_gpus(node: Manifest) -> bool:

@@ -97,7 +97,8 @@ class Installed:
             meta = {"name": name, "labels": labels}
             self.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
         self.store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": ACCOUNT})
-        for file in (DEPLOY / "base" / "rights.yaml", DEPLOY / "doctor" / "rights.yaml"):
+        for folder in ("base", "doctor", "usage"):
+            file = DEPLOY / folder / "rights.yaml"
             for obj in yaml.safe_load_all(file.read_text()):
                 if obj["kind"] != "ServiceAccount":
                     self.store.create(obj)
@@ -281,6 +282,21 @@ async def an_exporter_is_missing(here):
     here.store.delete("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], grace=0)
 
 
+def gpu_operator(here):
+    here.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}})
+
+
+async def exporters_may_not_be_asked(here):
+    """As with the GPU operator, where they live in another namespace."""
+    gpu_operator(here)
+    for pod in [pod for pod in here.store.list("Pod") if is_exporter(pod)]:
+        here.store.delete("Pod", "kube-system", pod["metadata"]["name"], grace=0)
+        meta = {key: pod["metadata"][key] for key in ("name", "labels")}
+        spec = {key: pod["spec"][key] for key in ("nodeName", "containers")}
+        here.store.create({**pod, "metadata": meta | {"namespace": "gpu-operator"}, "spec": spec})
+        here.change("Pod", meta["name"], {"status": {"phase": "Running"}}, "gpu-operator", "status")
+
+
 async def prometheus_down(here):
     here.settings["prometheus_url"] = "http://127.0.0.1:9"
 
@@ -305,6 +321,7 @@ FAULTS = [
     (a_gpu_fell_out, "GPU nodes", "warning", "1 of 2 GPUs fell out of gpu-2", "nvidia-smi"),
     (a_node_is_gone, "GPU nodes", "warning", "gpu-2 is not ready", "kubectl describe node gpu-2"),
     (an_exporter_is_missing, "GPU use", "warning", "no dcgm-exporter runs on gpu-2", "dcgm-exporter"),
+    (exporters_may_not_be_asked, "GPU use", "warning", "in gpu-operator: what GPUs do", "deploy/usage"),
     (prometheus_down, "Prometheus", "broken", "does not answer", "PROMETHEUS_URL"),
     (two_default_classes, "default StorageClass", "warning", "local-path and nfs", "kubectl patch"),
     (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, as the bot asks)", "curl"),
@@ -359,6 +376,7 @@ async def test_a_missing_scope_is_named(here, monkeypatch):
 
 async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_calls_nothing_broken(here):
     here.store.delete("ClusterRoleBinding", "", "sweepbot-doctor")
+    here.store.delete("ClusterRoleBinding", "", "sweepbot-usage")
     found = await here.examined()
     assert {f.found for f in found} == {"unknown: not allowed to look"}
     assert {f.level for f in found} == {"warning"}
@@ -369,6 +387,23 @@ async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_call
 async def test_a_log_that_may_not_be_read_is_unknown_not_broken(here):
     here.store.delete("RoleBinding", "kube-system", "sweepbot-doctor")
     assert [(f.check, f.level) for f in await here.examined()] == [("kubelet logs", "warning")] * 2
+    assert sum("may not read logs in kube-system" in finding.found for finding in here.all) == 2
+
+
+async def test_one_readable_pod_is_enough_among_many_that_are_not(here):
+    gpu_operator(here)
+    for number in range(5):
+        meta = {"name": f"device-plugin-{number}", "namespace": "gpu-operator"}
+        spec = {"nodeName": "gpu-1", "containers": [{"name": "main", "image": "x"}]}
+        here.store.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        here.change("Pod", meta["name"], {"status": {"phase": "Running"}}, "gpu-operator", "status")
+    assert await here.examined() == []
+
+
+async def test_with_prometheus_nobody_needs_the_way_to_the_exporters(here):
+    await exporters_may_not_be_asked(here)
+    await prometheus_down(here)
+    assert [finding.check for finding in await here.examined()] == ["Prometheus"]
 
 
 async def test_a_check_that_never_ends_is_cut_off(here, monkeypatch):
