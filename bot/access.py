@@ -52,7 +52,7 @@ def may_hold(user: str, plan: SweepPlan, config: Config) -> str:
 def may(user: str, act: Act, sweep: SweepRecord, config: Config) -> str:
     """Of acting on a sweep: its owner, team-mates where the configuration lets them, administrators."""
     owner = sweep.asker.user
-    if act.question or user == owner or user in config.admins:
+    if act.leaves_alone or user == owner or user in config.admins:
         return ""
     team = team_of(config.teams, "", owner)
     mate = config.teammates_may and team and team_of(config.teams, "", user) == team

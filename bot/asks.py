@@ -16,7 +16,7 @@ HISTORY = 50  # deeds that a record keeps; the log keeps all
 
 def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: datetime) -> SweepRecord:
     """Done or refused, it stands in the sweep's history. Questions are answered elsewhere."""
-    if ask.act.question:
+    if ask.act.leaves_alone:
         return sweep
     refusal = may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen, config)
     about = ask.trial or (f"{ask.trials} trials" if ask.trials else "")

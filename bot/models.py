@@ -290,8 +290,8 @@ class Act(StrEnum):
     EXAMINE = "examine"  # not a sweep but the whole installation
 
     @property
-    def question(self) -> bool:
-        """It is answered, and the sweep stays as it is."""
+    def leaves_alone(self) -> bool:
+        """It stays as it is, so everybody may; a rerun is another sweep, whose turn asks who may launch."""
         return self in {Act.RERUN, Act.STATUS, Act.LOGS, Act.RESULTS, Act.TRIALS}
 
 

@@ -100,8 +100,8 @@ class _Turn:
     async def run(self, before: SweepRecord) -> timedelta | None:
         now = self.outside.now()
         waiting = await self.outside.store.asks(before.id)
-        questions = [ask for ask in waiting if ask.act.question]
-        asks = tuple(ask for ask in waiting if not ask.act.question)
+        questions = [ask for ask in waiting if ask.act.leaves_alone]
+        asks = tuple(ask for ask in waiting if not ask.act.leaves_alone)
         seen = await observe(before, asks, self.outside)
         sweep = advance(before, seen, self.outside.config, now)
         tell_new(before, sweep)

@@ -48,7 +48,7 @@ async def hear(door: Door, text: str, who: Speaker) -> str:
         in_thread=bool(who.here),
     )
     await door.ask(sweep, ask, once=who.delivery if who.here else "")
-    if wish.act.question:
+    if wish.act.leaves_alone:
         return f"One moment: the answer about {code(sweep)} comes here."
     return f"Asked {code(sweep)}; its thread tells what becomes of it."
 

@@ -6,9 +6,10 @@ from itertools import count
 import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
 
+from bot.config import Launch
 from bot.messages import CANCEL, LOGS, RERUN, RESULTS, TRIALS
 from bot.models import Act, Notify, Phase
-from tests.bot.sweeps import REQUEST
+from tests.bot.sweeps import CONFIG, REQUEST
 from tests.story.chat import ADA, CHANNEL, chat
 from tests.story.life import SWEEP
 
@@ -115,6 +116,18 @@ async def test_the_buttons_of_an_ended_sweep(redis):
         [other] = await lab.life.store.active()
         made = await lab.life.store.get(other)
         assert (made.request, made.asker.user_name, made.asker.channel) == (REQUEST, "grace", ADA.channel)
+
+
+async def test_who_may_not_launch_reruns_nothing(redis):
+    config = replace(CONFIG, launch=Launch(people=(ADA.user,)))
+    async with chat(redis, config=config, **READY) as lab:
+        await lab.until(Phase.SUCCEEDED)
+        await lab.clicks(RERUN, person="grace")
+        [other] = await lab.life.store.active()
+        for _ in range(2):
+            await lab.life.round(item=other)
+        assert (await lab.life.store.get(other)).phase is Phase.REFUSED
+        assert "You may not start sweeps here" in lab.slack.ephemerals("grace")[-1]["text"]
 
 
 async def test_a_rerun_with_another_word_is_another_sweep_and_a_wrong_word_is_none(redis):
