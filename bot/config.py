@@ -224,17 +224,10 @@ def _user(node: Node) -> str:
 def _launch(node: Node | None) -> Launch:
     keys = node.mapping(("channels", "people", "gpus")) if node else {}
     return Launch(
-        channels=tuple(_channel(item) for item in _list(keys.get("channels"))),
+        channels=tuple(read_channel(item) for item in _list(keys.get("channels"))),
         people=tuple(_user(item) for item in _list(keys.get("people"))),
         gpus=_limit(keys["gpus"], 0, 0) if "gpus" in keys else None,
     )
-
-
-def _channel(node: Node) -> str:
-    channel = node.text()
-    if channel and not re.fullmatch(r"[CG][A-Z0-9]{2,}", channel):
-        node.wrong(f'"{channel}" is not a channel id such as C012ABC (at the end of its details in Slack)')
-    return channel
 
 
 def _namespace(node: Node) -> str:
