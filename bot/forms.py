@@ -13,7 +13,7 @@ from bot.blocks import Block, View, actions, button, context, modal, plain_text,
 from bot.config import Config
 from bot.menus import NOTHING, option
 from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
-from bot.mrkdwn import code, place
+from bot.mrkdwn import code, direct, place
 from bot.request import read_values
 from bot.space import WRITTEN, parse_space
 
@@ -64,7 +64,9 @@ def form(draft: Draft, config: Config, wrong: Mapping[str, str] | None = None) -
     blocks = [*_trouble(wrong.get("", ""))]
     for key, block in _fields(draft, config).items():
         blocks += [block, *_trouble(wrong.get(key, ""))]
-    blocks.append(context(f"Its story is told in {place(draft.channel)}."))
+    unheard = ", where I hear no words; typed in a channel, `/sweep` has it told there"
+    there = f"{place(draft.channel)}{unheard if direct(draft.channel) else ''}"
+    blocks.append(context(f"Its story is told in {there}."))
     return modal(
         "New sweep",
         blocks,

@@ -13,7 +13,7 @@ from typing import Any
 from bot.blocks import actions, button, context, plain_text, section
 from bot.hints import counted
 from bot.models import Event, EventKind, Health, Mood, Notify, Phase, Progress, Result, Role, SweepRecord
-from bot.mrkdwn import CODE_LIMIT, block, code, link, mention, place, plain, quoted
+from bot.mrkdwn import CODE_LIMIT, block, code, direct, link, mention, place, plain, quoted
 from bot.planning import command_line
 
 # The buttons' action_ids
@@ -144,9 +144,11 @@ def short(value: str) -> str:
 
 
 def _below(sweep: SweepRecord, links: Links) -> str:
+    channel = sweep.asker.channel
     parts = [
         link(links.katib, "Katib") if links.katib and sweep.submitted else "",
         link(links.mlflow, "MLflow runs") if links.mlflow else "",
+        f"I hear no words here: write `/sweep logs {sweep.id}` in a channel" if direct(channel) else "",
     ]
     return "  ·  ".join(p for p in parts if p)
 

@@ -52,7 +52,12 @@ def link(url: str, label: str) -> str:
 
 def place(channel: str) -> str:
     """Slack has no name to show for direct messages."""
-    return f"<#{channel}>" if channel[:1] in {"C", "G"} else "direct messages"
+    return "direct messages" if direct(channel) else f"<#{channel}>"
+
+
+def direct(channel: str) -> bool:
+    """Where no words reach the bot: Slack tells it of mentions in channels only, by `app_mention`."""
+    return channel[:1] not in {"C", "G"}
 
 
 def mention(user: str) -> str:

@@ -20,7 +20,7 @@ You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `tr
 *Later:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no more trials), \
 `extend trials=20` (in all) and `rerun`, with what should differ. After the word you may name the sweep, \
 or the beginning or end of its name, and after `cancel` and `logs` a trial, too.
-In a sweep's thread mention me, for example `@sweepbot logs`.
+In a sweep's thread mention me, for example `@sweepbot logs`; but in direct messages I hear nothing.
 *GPUs:* `/gpus` says what is free, `/gpus help` what else it knows.
 *Administrators:* `/sweep doctor` checks everything that sweeps need; `/sweep setup` gives a channel \
 a repository and a daily digest."""

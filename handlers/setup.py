@@ -10,6 +10,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.access import may_examine
 from bot.blocks import modal, section
+from bot.mrkdwn import direct
 from bot.setup import Place
 from bot.setup_forms import SETUP, TEAM, ZONE, read_setup, saving, setup_form, zones
 from bot.setups import Said
@@ -46,7 +47,7 @@ async def open_setup(door: Door, web: AsyncWebClient, command: Body) -> str:
     channel = command["channel_id"]
     if refusal := may_examine(command["user_id"], door.config):
         return refusal
-    if channel[:1] not in {"C", "G"}:
+    if direct(channel):
         return "Type `/sweep setup` in the channel that it is about."
     if not door.desk.heard:
         return "No worker has told me yet what is set up. Please try again in some seconds."

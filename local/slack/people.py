@@ -43,13 +43,13 @@ class People(Surfaces):
         self._urls: dict[str, ResponseUrl] = {}
 
     def say(self, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
-        """Post a message; the bot is told when it is mentioned."""
+        """Post a message; the bot is told when it is mentioned, but not in direct messages."""
         text = html.escape(text, quote=False)
         for someone in (*PEOPLE, BOT):
             text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text)
         place, person = self.workspace.channel(channel), self.workspace.person(user)
         message = self.workspace.post(place, person, {"text": text}, thread_ts)
-        if f"<@{BOT.id}>" in text and BOT.id in place.members:
+        if f"<@{BOT.id}>" in text and BOT.id in place.members and place.id.startswith("C"):
             told = {
                 key: message[key] for key in ("user", "ts", "text", "team", "thread_ts") if key in message
             }

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.messages import EVENTS, Links, event, health, parent
-from bot.models import Event, EventKind, Health, Mood, Phase, Progress, Result
+from bot.models import Asker, Event, EventKind, Health, Mood, Phase, Progress, Result
 from bot.mrkdwn import CODE_LIMIT, block, code, link, place, plain
 from local.slack.limits import complaints
 from tests.bot.sweeps import PLAN, REQUEST, a_sweep
@@ -177,6 +177,14 @@ def test_a_long_log_keeps_its_end():
     assert text.endswith("line 1999\n```")
     assert text.startswith("```\n…\nline ")
     assert len(text) < CODE_LIMIT + 20
+
+
+def test_a_thread_in_direct_messages_says_where_its_words_are_heard():
+    asker = Asker(user="U1", user_name="ada", channel="D1")
+    [_, below, _] = parent(replace(RUNNING, asker=asker), Links()).blocks
+    assert below["elements"][0]["text"] == (
+        "I hear no words here: write `/sweep logs lr-brave-otter` in a channel"
+    )
 
 
 def test_a_progress_bar_is_shown_as_it_stood_and_a_long_line_by_its_end():

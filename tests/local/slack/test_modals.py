@@ -200,6 +200,22 @@ async def test_a_mention_is_an_event_and_its_answer_private(
     assert (whisper["thread_ts"], whisper["text"]) == (parent, "heard: <@U01SWEEPBOT> how far is it?")
 
 
+async def test_a_mention_in_direct_messages_is_told_to_nobody(
+    slack: Slack, app: AsyncApp, web: AsyncWebClient, until: Any
+) -> None:
+    heard = []
+
+    @app.event("app_mention")
+    async def mentioned(event: dict[str, Any]) -> None:
+        heard.append(event["channel"])
+
+    direct = (await web.conversations_open(users=ADA))["channel"]["id"]
+    slack.say("ada", direct, "@sweepbot logs")
+    slack.say("ada", "sweeps", "@sweepbot logs")
+    await until("the second one is heard", lambda: heard)
+    assert heard == [SWEEPS]
+
+
 async def test_who_is_ada_and_where_to_write_to_her(web: AsyncWebClient) -> None:
     ada = (await web.users_info(user=ADA))["user"]
     assert (ada["name"], ada["profile"]["email"]) == ("ada", "ada@lab.example")
