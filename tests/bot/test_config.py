@@ -46,7 +46,7 @@ URL = "must be the address of a repository such as https://github.com/acme/digit
         ("repositories:\n  a: {}", "c.yaml:2: repositories.a: url is missing"),
         (
             "repositories: {a: {url: https://x.org/a}}\nnamespaces: [Team A]",
-            'c.yaml:2: namespaces[1]: "Team A" is not the name of a namespace: small letters, digits and dashes',
+            'c.yaml:2: namespaces[1]: "Team A" is not the name of a namespace: small letters,',
         ),
         (
             "repositories:\n  A b: {url: https://x.org/a}",

@@ -121,6 +121,25 @@ async def test_a_delayed_item_wakes_a_sleeping_worker_when_it_is_due(queue, redi
     assert await drain(queue) == ["later"], "a plain add wins over a delay"
 
 
+async def test_a_sleeping_worker_looks_for_dead_ones_four_times_a_lease(redis, monkeypatch):
+    """So a dead worker's turn is begun again within 1.25 of its lease: no event tells of a death."""
+    queue, slept = Queue(redis, lease=4), []
+    await queue.add("a")
+    held = await got(queue)
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        await redis.delete(queue.lease_key("a"))
+        await redis.zadd("sweepbot:queue:running", {"a": 1})
+
+    monkeypatch.setattr(queue, "_sleep", sleep)
+    again = await got(queue)
+    assert (again.item, len(slept)) == ("a", 1)
+    assert slept[0] <= 4 / 4
+    await queue.done(held)
+    await queue.done(again)
+
+
 async def test_of_two_delays_the_shorter_counts(queue, redis):
     for seconds in (1000, 10, 1000):
         await queue.add_after("a", seconds)

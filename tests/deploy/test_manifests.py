@@ -62,7 +62,9 @@ def told(objects: list[Object]) -> list[str]:
 
 
 def test_every_kubectl_renders_the_same(overlay: str) -> None:
-    first, *others = [told(render(DEPLOY / "overlays" / overlay, kubectl)) for kubectl in KUBECTLS or [""]]
+    if len(KUBECTLS) < 2:
+        pytest.skip("name two kubectls, of different versions: KUBECTL=one:two")
+    first, *others = [told(render(DEPLOY / "overlays" / overlay, kubectl)) for kubectl in KUBECTLS]
     assert all(other == first for other in others)
 
 

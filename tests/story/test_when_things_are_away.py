@@ -201,3 +201,35 @@ async def test_the_same_command_twice_in_a_second_is_two_sweeps_and_one_build(li
     builds = [j for j in life.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")]
     assert len(builds) == 1
     assert sum("already building" in text for text in life.slack.said) == 1
+
+
+async def test_a_job_that_took_the_place_of_the_one_looked_at_is_left_alone(life):
+    """Deletions name the uid that was seen: of the same name there may be another by then."""
+    has_its_image(life)
+    await rounds(life, 8)
+    job = life.kubernetes.list("Job", "sweeps")[0]
+    where, delete = ("Job", "sweeps", job["metadata"]["name"]), life.cluster.delete
+    kept = {key: job["metadata"][key] for key in ("name", "namespace", "labels")}
+
+    left = []
+
+    async def too_late(ref, **how):
+        if ref.name != kept["name"]:
+            return await delete(ref, **how)
+        life.kubernetes.delete(*where, propagation="Background")
+        labels = {"labels": {"sweepbot/sweep": SWEEP}}
+        template = job["spec"]["template"] | {"metadata": labels}
+        spec = {"backoffLimit": 0, "template": template}
+        life.kubernetes.create(
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": kept | labels, "spec": spec}
+        )
+        done = await delete(ref, **how)
+        left.append(life.kubernetes.get(*where))
+        life.cluster.delete = delete
+        return done
+
+    life.cluster.delete = too_late
+    await life.store.ask(SWEEP, Ask(act=Act.KILL, user=OWNER, user_name="ada", trial=kept["name"]))
+    await rounds(life, 3)
+    assert [there["metadata"]["uid"] != job["metadata"]["uid"] for there in left] == [True]
+    assert "deletionTimestamp" not in left[0]["metadata"]
