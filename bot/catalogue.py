@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from bot.git import Git, GitUnavailable
 from bot.lookup import FOLDER
-from bot.menus import Known, Name
+from bot.menus import GitNames, Name
 from bot.models import UserError
 from bot.queue import Queue
 
@@ -27,7 +27,7 @@ FRESH = timedelta(seconds=15)  # so old may an answer be without asking git anew
 KEPT = timedelta(days=1)
 PATIENCE = 1.5  # seconds for what was never asked before
 SPACES_MOST = 50  # whose descriptions are read
-_KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
+_NAMES: TypeAdapter[GitNames] = TypeAdapter(GitNames)
 
 
 class Catalogue:
@@ -36,7 +36,7 @@ class Catalogue:
     def __init__(self, redis: Redis, queue: Queue, now: Callable[[], datetime]) -> None:
         self._redis, self._queue, self._now = redis, queue, now
 
-    async def known(self, url: str, branch: str = "", *, patience: float = PATIENCE) -> Known:
+    async def known(self, url: str, branch: str = "", *, patience: float = PATIENCE) -> GitNames:
         """The branches of a repository, or the spaces of a branch. Raises RedisError."""
         until = monotonic() + patience
         found = await self._read(url, branch)
@@ -53,14 +53,14 @@ class Catalogue:
         before = await self._read(url, branch)
         try:
             names = await (spaces(git, url, branch) if branch else branches(git, url))
-            found = Known(names=names, at=self._now())
+            found = GitNames(names=names, at=self._now())
         except (UserError, GitUnavailable) as error:
             found = replace(before, trouble=str(error).splitlines()[0])
-        await self._redis.set(_key(url, branch), _KNOWN.dump_json(found), ex=KEPT)
+        await self._redis.set(_key(url, branch), _NAMES.dump_json(found), ex=KEPT)
 
-    async def _read(self, url: str, branch: str) -> Known:
+    async def _read(self, url: str, branch: str) -> GitNames:
         found = await self._redis.get(_key(url, branch))
-        return _KNOWN.validate_json(found) if found else Known()
+        return _NAMES.validate_json(found) if found else GitNames()
 
 
 async def branches(git: Git, url: str) -> tuple[Name, ...]:

@@ -17,7 +17,7 @@ SEARCHING = {Phase.PROVING, Phase.RUNNING, Phase.STOPPING}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class HomeFacts:
     """What is known at the moment. `site`: the address of this Slack, "" when it is not known."""
 
     sweeps: Sequence[SweepRecord] = field(default=())
@@ -28,7 +28,7 @@ class Seen:
     cancelled: str = ""  # a sweep whose Cancel was just pressed, and whose turn has not come
 
 
-def home(user: str, seen: Seen, config: Config) -> View:
+def home(user: str, seen: HomeFacts, config: Config) -> View:
     mine = [one for one in seen.sweeps if one.asker.user == user and one.phase is not Phase.REFUSED]
     team = team_of(config.teams, "", user)
     live = [one for one in seen.sweeps if one.asker.user != user and not one.phase.final]
@@ -53,7 +53,7 @@ def _latest(mine: list[SweepRecord]) -> list[SweepRecord]:
 
 
 def _sweeps(
-    title: str, sweeps: Sequence[SweepRecord], seen: Seen, user: str, most: int, none: str
+    title: str, sweeps: Sequence[SweepRecord], seen: HomeFacts, user: str, most: int, none: str
 ) -> list[Block]:
     blocks = [header(title)]
     for sweep in sweeps[:most]:
@@ -63,7 +63,7 @@ def _sweeps(
     return blocks if sweeps else [*blocks, section(f"_{none}_")]
 
 
-def _sweep(sweep: SweepRecord, seen: Seen, *, own: bool) -> list[Block]:
+def _sweep(sweep: SweepRecord, seen: HomeFacts, *, own: bool) -> list[Block]:
     """The buttons in a row of their own: a section has room for one."""
     buttons, ends = [], sweep.phase.final or sweep.phase is Phase.STOPPING
     asked = "\n_You have cancelled it._" if sweep.id == seen.cancelled and not ends else ""
@@ -93,7 +93,7 @@ def _for_what(sweep: SweepRecord) -> str:
     return "waits for GPUs" if sweep.phase in SEARCHING else "has its image built"
 
 
-def _digest(seen: Seen) -> list[Block]:
+def _digest(seen: HomeFacts) -> list[Block]:
     if not seen.digest:
         return []
     headline = link(seen.digest_link, seen.digest) if seen.digest_link else plain(seen.digest)

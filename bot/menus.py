@@ -22,7 +22,7 @@ class Name:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class GitNames:
     """What git said, when it last said something."""
 
     names: tuple[Name, ...] = ()
@@ -45,7 +45,7 @@ def repositories(config: Config, typed: str) -> list[Option]:
     return found[:MOST]
 
 
-def names(known: Known, typed: str, *, first: Iterable[str] = ()) -> list[Option]:
+def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Option]:
     """What is typed can always be taken as it is: there are tags, and hosts that don't answer."""
     typed = typed.strip()
     ahead = {name: place for place, name in enumerate([*first, *HOME])}
@@ -59,7 +59,7 @@ def names(known: Known, typed: str, *, first: Iterable[str] = ()) -> list[Option
     return found
 
 
-def _note(known: Known) -> str:
+def _note(known: GitNames) -> str:
     if known.trouble:
         since = f"; the list is of {known.at:%H:%M} UTC" if known.at else ""
         return f"{known.trouble}{since}"

@@ -14,7 +14,7 @@ from bot.teams import MEMBER, Team, team_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ChannelSetup:
     """A channel as an administrator set it up; "" is not said."""
 
     repo: str = ""
@@ -34,29 +34,29 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    places: Mapping[str, Place] = field(default_factory=dict)  # by channel
+    places: Mapping[str, ChannelSetup] = field(default_factory=dict)  # by channel
     people: Mapping[str, Person] = field(default_factory=dict)  # by user
 
 
-_PLACE: TypeAdapter[Place] = TypeAdapter(Place)
+_CHANNEL: TypeAdapter[ChannelSetup] = TypeAdapter(ChannelSetup)
 _PERSON: TypeAdapter[Person] = TypeAdapter(Person)
 
 
-def entry(said: Place | Person) -> str:
-    text = _PLACE.dump_json(said) if isinstance(said, Place) else _PERSON.dump_json(said)
+def entry(said: ChannelSetup | Person) -> str:
+    text = _CHANNEL.dump_json(said) if isinstance(said, ChannelSetup) else _PERSON.dump_json(said)
     return text.decode()
 
 
 def read(entries: Mapping[str, str]) -> Setup:
     """What can't be read, an older or a newer Sweepbot's, counts as not said."""
-    places: dict[str, Place] = {}
+    places: dict[str, ChannelSetup] = {}
     people: dict[str, Person] = {}
     for key, text in entries.items():
         try:
             if MEMBER.fullmatch(key):
                 people[key] = _PERSON.validate_json(text)
             else:
-                places[key] = _PLACE.validate_json(text)
+                places[key] = _CHANNEL.validate_json(text)
         except ValueError:
             continue
     return Setup(places=places, people=people)

@@ -8,13 +8,13 @@ from bot.config import Config
 from bot.menus import MOST, NOTHING, VALUE, Option, option
 from bot.messages import Message
 from bot.mrkdwn import code, plain
-from bot.setup import Place
+from bot.setup import ChannelSetup
 
 SETUP, ZONE, TEAM = "setup_form", "setup_zone", "greet_team"  # callback id; action ids
 ZONES = tuple(sorted(available_timezones()))
 
 
-def setup_form(channel: str, place: Place, config: Config) -> View:
+def setup_form(channel: str, place: ChannelSetup, config: Config) -> View:
     repos = {each.name: each.name for each in config.repositories if len(each.name) <= VALUE}
     homes = {NOTHING: "the installation's"} | {name: name for name in config.namespaces}
     teams = {NOTHING: "everybody"} | {team.name: team.name for team in config.teams}
@@ -34,7 +34,7 @@ def setup_form(channel: str, place: Place, config: Config) -> View:
     return modal("Set up this channel", blocks, close="Cancel", **more)
 
 
-def read_setup(view: View) -> tuple[str, Place]:
+def read_setup(view: View) -> tuple[str, ChannelSetup]:
     """The channel, and what was chosen for it."""
     said = {
         block: (entered["selected_option"] or {}).get("value", "")
@@ -42,7 +42,7 @@ def read_setup(view: View) -> tuple[str, Place]:
         for entered in inside.values()
     }
     home, team, hour = (said.get(key, "").removeprefix(NOTHING) for key in ("namespace", "team", "hour"))
-    place = Place(
+    place = ChannelSetup(
         repo=said["repo"],
         namespace=home,
         team=team,
@@ -61,11 +61,11 @@ def saving() -> View:
     return modal("Set up this channel", [section(":hourglass_flowing_sand: Saving.")])
 
 
-def saved(channel: str, place: Place) -> View:
+def saved(channel: str, place: ChannelSetup) -> View:
     return modal("Set up this channel", [section(f":white_check_mark: {told(channel, place)}")])
 
 
-def told(channel: str, place: Place) -> str:
+def told(channel: str, place: ChannelSetup) -> str:
     whose = f" of team {code(place.team)}" if place.team else ""
     hour = f"{place.hour}:00 {plain(place.timezone)}" if place.hour is not None else ""
     digest = f"the digest{whose} comes at {hour}" if hour else "there is no digest"

@@ -23,7 +23,7 @@ from bot.messages import Message
 from bot.mrkdwn import code
 from bot.outside import Outside
 from bot.queue import Queue, text
-from bot.setup import Person, Place, Setup, applied, entry, read, team_by_mail
+from bot.setup import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
 from bot.setup_forms import greeting, saved
 from bot.slack import NotInChannel, NotTaken
 from bot.teams import team_of
@@ -44,7 +44,7 @@ class Said:
 
     user: str
     channel: str = ""
-    place: Place | None = None
+    place: ChannelSetup | None = None
     team: str = ""
     view: str = ""  # that waits for the answer
 
@@ -164,7 +164,7 @@ class Setups:
         except (NotInChannel, NotTaken, SlackApiError) as error:
             log.warning("a direct message is not taken: %s", error)
 
-    async def _write(self, key: str, said: Place | Person) -> None:
+    async def _write(self, key: str, said: ChannelSetup | Person) -> None:
         """Entry by entry, so that two who write at once lose nothing of each other's."""
         data = {"data": {key: entry(said)}}
         meta = {"name": NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}

@@ -11,7 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.access import may_examine
 from bot.blocks import modal, section
 from bot.mrkdwn import direct
-from bot.setup import Place
+from bot.setup import ChannelSetup
 from bot.setup_forms import SETUP, TEAM, ZONE, read_setup, saving, setup_form, zones
 from bot.setups import Said
 from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
@@ -51,7 +51,7 @@ async def open_setup(door: Door, web: AsyncWebClient, command: Body) -> str:
         return "Type `/sweep setup` in the channel that it is about."
     if not door.desk.heard:
         return "No worker has told me yet what is set up. Please try again in some seconds."
-    place = door.desk.setup.places.get(channel, Place())
+    place = door.desk.setup.places.get(channel, ChannelSetup())
     try:
         async with asyncio.timeout(PATIENCE):
             view = setup_form(channel, place, door.config)

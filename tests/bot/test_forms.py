@@ -19,7 +19,7 @@ from bot.forms import (
     request,
     said_of,
 )
-from bot.menus import Known, Name, names, repositories
+from bot.menus import GitNames, Name, names, repositories
 from bot.models import Notify, SweepRequest
 from bot.planning import plan
 from bot.preview import preview
@@ -167,7 +167,7 @@ def test_no_text_of_users_mentions_anybody_or_breaks_out():
 
 
 def test_a_menu_offers_what_fits_with_the_last_branch_first():
-    known = Known(names=tuple(Name(name=n) for n in ("dev", "fix/loss", "main", "wide")), at=NOW)
+    known = GitNames(names=tuple(Name(name=n) for n in ("dev", "fix/loss", "main", "wide")), at=NOW)
 
     def offered(typed, known=known):
         return [one["value"] for one in names(known, typed, first=["wide"])]
@@ -176,14 +176,14 @@ def test_a_menu_offers_what_fits_with_the_last_branch_first():
     assert offered("LOSS") == ["fix/loss", "LOSS"]
     assert offered("v1.0") == ["v1.0"]  # a tag, perhaps
     assert offered("main") == ["main"]
-    assert offered("", Known()) == ["-"]
+    assert offered("", GitNames()) == ["-"]
     late = names(replace(known, trouble="https://git.example did not answer within 60 s"), "wi")
     assert [one["value"] for one in late] == ["wide", "wi", "-"]
     assert late[-1]["text"]["text"].startswith("⚠ https://git.example did")
 
 
 def test_menus_of_any_names_are_what_slack_takes():
-    known = Known(
+    known = GitNames(
         names=tuple(Name(name=f"{n}" + WORST[: n % 200], about=WORST) for n in range(2000)),
         at=NOW,
         trouble="x" * 500,

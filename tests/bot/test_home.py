@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bot.gpus import answer
-from bot.home import Seen, home
+from bot.home import HomeFacts, home
 from bot.models import Asker, Phase, Progress
 from bot.teams import Team
 from bot.usage import NodeUse, Snapshot
@@ -34,7 +34,7 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
         a_sweep_of("U9", "other-builds", Phase.BUILDING),
     ]
     node = NodeUse(node="a", model="A100", physical=8, allocatable=8, allocated=5)
-    seen = Seen(
+    seen = HomeFacts(
         sweeps=sweeps,
         gpus=answer("free", Snapshot(at=NOW, nodes=(node,), pods=()), OWNER, NOW),
         digest="80 % used, 20 % idle",
@@ -60,7 +60,7 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
 
 
 def test_a_new_person_finds_the_way_in():
-    text, buttons = words(home("U1", Seen(), CONFIG))
+    text, buttons = words(home("U1", HomeFacts(), CONFIG))
     assert "None yet. New sweep opens the form." in text
     assert buttons == [("New sweep", None), ("Look again", None)]
 
@@ -76,7 +76,7 @@ def test_the_worst_contents_pass_slacks_limits():
         NodeUse(node=f"{n}" * 60, model=WORST, physical=8, allocatable=8, allocated=0) for n in range(99)
     )
     gpus = answer("free", Snapshot(at=NOW, nodes=nodes, pods=()), OWNER, NOW)
-    seen = Seen(sweeps=sweeps, gpus=gpus, digest=WORST, digest_link="https://x/", site="https://x")
+    seen = HomeFacts(sweeps=sweeps, gpus=gpus, digest=WORST, digest_link="https://x/", site="https://x")
     view = home(OWNER, seen, TEAMS)
     words(view)
     assert len(view["blocks"]) <= 100

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from bot.appointments import Appointment
 from bot.config import Config, Repository, repository
-from bot.setup import Person, Place, Setup, applied, entry, read, team_by_mail
+from bot.setup import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
 from bot.setup_forms import ZONES, greeting, read_setup, saved, setup_form, zones
 from bot.teams import Team, team_of
 from local.slack import limits
@@ -21,7 +21,7 @@ WORST = "ﷺ*_~`<!channel>&" * 20
 
 
 def test_a_channel_has_its_repository_and_its_digest():
-    place = Place(repo="vision", team="see", hour=7, timezone="Europe/Berlin")
+    place = ChannelSetup(repo="vision", team="see", hour=7, timezone="Europe/Berlin")
     after = applied(CONFIG, Setup(places={"C2": place}))
     assert repository(None, after, "C2").name == "vision"
     assert repository("digits", after, "C2").name == "digits"
@@ -34,12 +34,18 @@ def test_a_channel_has_its_repository_and_its_digest():
 
 
 def test_a_channels_trials_run_in_a_namespace_that_the_configuration_lists():
-    setup = Setup(places={"C2": Place(namespace="see"), "C3": Place(namespace="kube-system"), "C4": Place()})
+    setup = Setup(
+        places={
+            "C2": ChannelSetup(namespace="see"),
+            "C3": ChannelSetup(namespace="kube-system"),
+            "C4": ChannelSetup(),
+        }
+    )
     assert applied(replace(CONFIG, namespaces=("see",)), setup).homes == {"C2": "see"}
 
 
 def test_what_the_configuration_no_longer_knows_is_not_set_up():
-    place = Place(repo="gone", team="gone", hour=7)
+    place = ChannelSetup(repo="gone", team="gone", hour=7)
     after = applied(CONFIG, Setup(places={"C2": place}, people={"U22": Person(team="gone")}))
     assert repository(None, after, "C2").name == "digits"
     assert after.digests[1].team == ""
@@ -56,7 +62,7 @@ def test_a_person_is_in_the_team_of_the_file_else_in_the_one_chosen():
 
 
 def test_entries_are_kept_one_by_one_and_nonsense_is_not_said():
-    place, person = Place(repo="vision", hour=0), Person(team="see")
+    place, person = ChannelSetup(repo="vision", hour=0), Person(team="see")
     kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}'}
     assert read(kept) == Setup(places={"C2": place}, people={"U22": person})
 
@@ -76,23 +82,26 @@ def test_what_was_chosen_is_in_the_menu_however_many_there_are():
         namespaces=tuple(names),
         teams=tuple(Team(name=name) for name in names),
     )
-    view = setup_form("C2", Place(repo="x149", namespace="x148", team="x147"), many)
+    view = setup_form("C2", ChannelSetup(repo="x149", namespace="x148", team="x147"), many)
     assert limits.view_complaints(view, "modal") == []
     menus = [block["element"] for block in view["blocks"] if block["type"] == "input"]
     assert [menu["initial_option"]["value"] for menu in menus] == ["x149", "x148", "x147", "-", "UTC"]
 
 
 def test_the_form_shows_what_holds_and_says_it_back():
-    for place in (Place(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"), Place(repo="digits")):
+    for place in (
+        ChannelSetup(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"),
+        ChannelSetup(repo="digits"),
+    ):
         assert read_setup(chosen(setup_form("C2", place, CONFIG))) == ("C2", place)
-    assert read_setup(chosen(setup_form("C2", Place(), CONFIG))) == ("C2", Place(repo="digits"))
+    assert read_setup(chosen(setup_form("C2", ChannelSetup(), CONFIG))) == ("C2", ChannelSetup(repo="digits"))
 
 
 def test_a_namespace_is_chosen_where_there_is_more_than_one():
     more = replace(CONFIG, namespaces=("see", "hear"))
-    for place in (Place(repo="digits", namespace="hear"), Place(repo="digits")):
+    for place in (ChannelSetup(repo="digits", namespace="hear"), ChannelSetup(repo="digits")):
         assert read_setup(chosen(setup_form("C2", place, more))) == ("C2", place)
-    said = saved("C2", Place(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
+    said = saved("C2", ChannelSetup(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
     assert "sweeps are of `digits`, their trials run in `hear` and there is no digest." in said
 
 
@@ -106,8 +115,8 @@ def test_the_worst_contents_pass_slacks_limits():
     many = tuple(Team(name=f"t{n}" * 20) for n in range(300))
     repos = tuple(Repository(name=f"r{n}" * (60 - n % 40), url="https://git.example/x") for n in range(300))
     config = Config(repositories=repos, teams=many)
-    chosen(setup_form("C2", Place(timezone="x" * 60), config))
-    chosen(saved("C2", Place(repo=WORST, team=WORST, timezone=WORST)))
+    chosen(setup_form("C2", ChannelSetup(timezone="x" * 60), config))
+    chosen(saved("C2", ChannelSetup(repo=WORST, team=WORST, timezone=WORST)))
     for name, team in ((WORST, ""), (WORST, "t" * 63)):
         message = greeting(name, team, config)
         assert limits.complaints(list(message.blocks)) == []

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.setup import Person, Place, Setup
+from bot.setup import ChannelSetup, Person, Setup
 from bot.setups import ASKS, NAME, Said, SetupDesk, Setups
 from bot.teams import Team
 from k8s.objects import Ref
@@ -53,7 +53,7 @@ async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
         "Europe/Berlin." in desk.shows()
     )
     await desk.door.desk.look()
-    place = Place(repo="vision", namespace="speech", hour=7, timezone="Europe/Berlin")
+    place = ChannelSetup(repo="vision", namespace="speech", hour=7, timezone="Europe/Berlin")
     assert desk.door.desk.setup.places == {VISION: place}
     assert desk.outside.config.homes == {VISION: "speech"}
     assert desk.outside.config.places == {VISION: "vision"}
@@ -129,7 +129,7 @@ async def test_a_worker_that_dies_at_any_call_greets_twice_at_most_and_writes_on
             cluster=Mortal(desk.outside.cluster, clock),
             slack=Mortal(desk.outside.slack, clock),
         )
-        place = Place(repo="vision", hour=7)
+        place = ChannelSetup(repo="vision", hour=7)
         await desk.door.desk.say(Said(user=ADA, channel=VISION, place=place))
         for _ in range(3):
             with contextlib.suppress(Died):
