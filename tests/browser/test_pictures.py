@@ -42,11 +42,11 @@ async def test_pictures(opened: Opened, lab: Lab) -> None:
     await sweep.says("GPUs free")
     await sweep.shows("Cancelled by")
     await picture(ada, "cancelled", sweep.id)
-    linus = await opened("linus")
-    failing = await lab.sweep("branch=main gpus=1 space=crash", "linus")
+    grace = await opened("grace")
+    failing = await lab.sweep("branch=main gpus=1 space=crash", "grace")
     await failing.shows("Failed")
     await failing.says(":x:")
-    await picture(linus, "failure", failing.id)
+    await picture(grace, "failure", failing.id)
 
 
 async def test_pictures_of_the_form(opened: Opened, lab: Lab) -> None:
