@@ -31,6 +31,7 @@ KEYS = (
     "trials",
     "namespaces",
 )
+A_MINUTE = 1 / 60
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 EXAMPLE = "https://github.com/acme/digits.git"
 
@@ -52,6 +53,7 @@ class Limits:
     gpus_per_trial: int = 8
     parallel: int = 16
     trials: int = 500
+    hours: float | None = None  # of one trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,12 +247,13 @@ def _currency(node: Node | None) -> str:
 
 
 def _limits(node: Node | None) -> Limits:
-    keys = node.mapping(("gpus_per_trial", "parallel", "trials")) if node else {}
+    keys = node.mapping(("gpus_per_trial", "parallel", "trials", "hours")) if node else {}
     usual = Limits()
     return Limits(
         gpus_per_trial=_limit(keys.get("gpus_per_trial"), 0, usual.gpus_per_trial),
         parallel=_limit(keys.get("parallel"), 1, usual.parallel),
         trials=_limit(keys.get("trials"), 1, usual.trials),
+        hours=read_hours(keys.get("hours"), usual.hours),
     )
 
 
@@ -260,6 +263,17 @@ def _limit(node: Node | None, least: int, usual: int) -> int:
     if (limit := node.whole()) < least:
         node.wrong(f"must be at least {least}")
     return limit
+
+
+def read_hours(node: Node | None, most: float | None) -> float | None:
+    """That a trial may take; `most` of them, also when nothing is said."""
+    if node is None:
+        return most
+    if (hours := float(node.number())) < A_MINUTE:
+        node.wrong(f"must be at least a minute, {A_MINUTE:.3f}")
+    elif most and hours > most:
+        node.wrong(f"{hours:g} is above this cluster's limit of {most:g} (limits.hours)")
+    return hours
 
 
 def _list(node: Node | None) -> list[Node]:

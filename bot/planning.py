@@ -78,6 +78,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         parallel=space.parallel,
         max_trials=space.max_trials,
         max_failed=space.max_failed,
+        hours=space.hours,
         extendable=space.extendable,
         parameters=tuple(_feasible(p) for p in space.parameters),
         command=space.command,

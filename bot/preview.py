@@ -53,7 +53,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
     return [
         ("Trials", f"{counted(space.max_trials, 'trial')}{_of_all(space)}, {plain(_searched(space))}"),
         ("GPUs at the peak", f"{peak}: {counted(space.parallel, 'trial')} with {plan.gpus} each{now}"),
-        ("GPU-hours", _cost(space.max_trials * plan.gpus, config)),
+        ("GPU-hours", _cost(space.max_trials * plan.gpus, space.hours, config)),
         ("Goal", f"{space.goal} {code(space.metric)}{_until(space)}"),
         ("Image", image),
         ("Told", plain(TOLD[request.notify])),
@@ -73,13 +73,14 @@ def _until(space: SearchSpace) -> str:
     return f" until {space.target:g}" if space.target is not None else ""
 
 
-def _cost(gpus: int, config: Config) -> str:
-    """How long a trial takes nobody knows before; what an hour of all of them comes to, at the dearest."""
-    hours = f"{gpus} for each hour that a trial takes"
+def _cost(gpus: int, longest: float | None, config: Config) -> str:
+    """At most, at the dearest price; for each hour, where nothing says how long a trial may take."""
+    number = gpus * (longest or 1)
+    hours = f"{number:g} at most" if longest else f"{gpus} for each hour that a trial takes"
     dearest = max((price.hourly for price in config.prices), default=None)
     if dearest is None or not gpus:
         return hours
-    return f"{hours}, which costs at most {money(gpus * dearest, config.currency)}"
+    return f"{hours}, which costs at most {money(number * dearest, config.currency)}"
 
 
 def first_values(space: SearchSpace) -> dict[str, str]:

@@ -6,12 +6,12 @@ its own words, and what only the suggestion service or the collector refuses lea
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from bot.algorithms import objection, read_algorithm, space_objection
-from bot.config import Limits
+from bot.config import Limits, read_hours
 from bot.document import Node, read
 from bot.models import Goal, Parameter, SearchSpace, SweepRequest
 from bot.thresholds import read_watch
@@ -28,6 +28,7 @@ KEYS = (
     "image",
     "watch",
 )
+TRIAL_KEYS = ("max", "parallel", "max_failed", "hours")
 WRITTEN = "your space"  # how complaints name one that was typed into the form
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
 MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
@@ -54,7 +55,9 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     command = keys["command"].text() if "command" in keys else ""
     parameters = _parameters(keys.get("parameters"), algorithm, settings)
     grid = _grid(root, parameters, limits) if algorithm == "grid" else None
-    max_trials, parallel, max_failed = _counts(root, keys.get("trials"), request, limits, grid)
+    trials = keys["trials"].mapping(TRIAL_KEYS) if "trials" in keys else {}
+    max_trials, parallel, max_failed = _counts(root, trials, request, limits, grid)
+    hours = read_hours(trials.get("hours"), limits.hours)
     watch = read_watch(keys.get("watch"))
     root.check()
     return SearchSpace(
@@ -68,6 +71,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         max_trials=max_trials,
         parallel=parallel,
         max_failed=max_failed,
+        hours=hours,
         parameters=parameters,
         finish_running=finish,
         extendable=extendable,
@@ -211,11 +215,9 @@ class _Count:
 
 
 def _counts(
-    root: Node, node: Node | None, request: SweepRequest, limits: Limits, grid: int | None
+    root: Node, keys: Mapping[str, Node], request: SweepRequest, limits: Limits, grid: int | None
 ) -> tuple[int, int, int]:
     """Trials, trials at once, failed trials. What the command or the grid lowers takes the others along."""
-    names = ("max", "parallel", "max_failed")
-    keys = node.mapping(names) if node else {}
 
     def count(key: str, flag: str, asked: int | None, usual: int) -> _Count:
         written = keys[key].whole() if key in keys else None

@@ -68,6 +68,7 @@ class ExperimentSpec:
     parallel: int
     max_trials: int
     max_failed: int
+    hours: float | None
     extendable: bool
     parameters: tuple[Feasible, ...]
     command: str  # shell text; the flags follow it
@@ -221,6 +222,8 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
                 for number, volume in enumerate(spec.shape.volumes)
             ),
         ],
+        # The pod's own, which begins on its node: a Job's deadline would count the wait for GPUs as well.
+        **({"activeDeadlineSeconds": round(spec.hours * 3600)} if spec.hours else {}),
         **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
         **({"nodeSelector": spec.shape.nodes} if spec.shape.nodes else {}),
         **({"tolerations": list(spec.shape.tolerations)} if spec.shape.tolerations else {}),

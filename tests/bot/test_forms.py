@@ -125,6 +125,13 @@ def test_the_preview_tells_what_it_comes_to():
         assert fact in text
 
 
+def test_the_preview_tells_the_most_of_trials_that_are_ended_in_time():
+    config = replace(CONFIG, prices=(Price(model="A", hourly=1.5),))
+    plan = replace(PLAN, space=replace(PLAN.space, hours=2.5), gpus=2)
+    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, plan, config))
+    assert "20 at most, which costs at most $30.00" in text
+
+
 def test_the_preview_names_the_settings_of_the_algorithm():
     space = replace(PLAN.space, algorithm="tpe", settings={"gamma": "0.3"})
     text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))

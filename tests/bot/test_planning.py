@@ -34,6 +34,13 @@ def test_mlflow_names_the_runs_by_their_trials():
     assert env["MLFLOW_EXPERIMENT_NAME"] == PLAN.results_name == "digits/lr-brave-otter"
 
 
+def test_a_trials_hours_are_its_pods_own_so_waiting_for_gpus_takes_none_of_them():
+    experiment = plan(replace(ORDER, space=replace(SPACE, hours=1.5)), SETTINGS).experiment
+    job = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
+    assert job["template"]["spec"]["activeDeadlineSeconds"] == 5400
+    assert "activeDeadlineSeconds" not in job
+
+
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [

@@ -9,7 +9,7 @@ from bot.models import Goal, Parameter, SearchSpace, SweepRequest, UserError
 from bot.space import combinations, parse_space
 
 REQUEST = SweepRequest(branch="main", space="lr")
-LIMITS = Limits(gpus_per_trial=8, parallel=8, trials=100)
+LIMITS = Limits(gpus_per_trial=8, parallel=8, trials=100, hours=8)
 FILE = "sweeps/lr.yaml"
 FULL = """\
 command: python train.py
@@ -51,6 +51,7 @@ def test_the_whole_file_is_read() -> None:
         max_trials=20,
         parallel=5,
         max_failed=2,
+        hours=8,
         parameters=(
             Parameter(name="lr", min=1e-4, max=1e-1, log=True),
             Parameter(name="layers", min=1, max=4, integer=True),
@@ -140,6 +141,12 @@ def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, 
             SHORT + "trials: {max: 3, max_failed: 4}",
             ":4: trials.max_failed: 4 is more than there are trials (3)",
         ),
+        (
+            SHORT + "trials: {hours: 9}",
+            ":4: trials.hours: 9 is above this cluster's limit of 8 (limits.hours)",
+        ),
+        (SHORT + "trials: {hours: 0}", ":4: trials.hours: must be at least a minute, 0.017"),
+        (SHORT + "trials: {hours: 2h}", ':4: trials.hours: must be a number, not "2h"'),
         (SHORT + "trials: {max_failed: -1}", ":4: trials.max_failed: must be at least 0, not -1"),
         (SHORT + "description: |\n  a\n  b\n", ":4: description: must be one line"),
         (
@@ -236,6 +243,12 @@ def test_a_command_in_the_request_replaces_a_missing_one() -> None:
 )
 def test_a_number_from_the_command_is_named_as_such(request_: SweepRequest, told: str) -> None:
     assert complaint(GRID, request_).startswith(told)
+
+
+def test_a_trial_may_take_what_its_file_says_else_what_the_cluster_allows() -> None:
+    assert space(SHORT + "trials: {hours: 0.5}").hours == 0.5
+    assert space(SHORT).hours == LIMITS.hours == 8
+    assert space(SHORT, limits=Limits()).hours is None
 
 
 def test_the_usual_values_stay_below_small_limits() -> None:

@@ -36,6 +36,7 @@ SPEC = ExperimentSpec(
     parallel=2,
     max_trials=6,
     max_failed=3,
+    hours=None,
     extendable=False,
     parameters=(
         Feasible(
