@@ -13,15 +13,12 @@ class Pod:
     name: str
     job: str  # a trial's Job has the trial's name
     node: str
-    deleting: bool
     finished: bool  # phase Succeeded or Failed: its GPUs are free
     running_since: datetime | None = None  # of the container asked for
     unschedulable: str = ""  # the scheduler's words
     waiting: tuple[str, str] = ("", "")  # reason and message
     exit: tuple[int, str, str] | None = None  # code, reason, message
-    helper_exit: int = 0  # of another container of the pod
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
-    disrupted: bool = False  # drained, preempted or evicted: the Job makes another one
 
 
 def read_pod(obj: Manifest, container: str) -> Pod:
@@ -33,17 +30,12 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         name=obj["metadata"]["name"],
         job=obj["metadata"].get("labels", {}).get(JOB_LABEL, ""),
         node=obj.get("spec", {}).get("nodeName", ""),
-        deleting="deletionTimestamp" in obj["metadata"],
         finished=status.get("phase") in {"Succeeded", "Failed"},
         running_since=moment(running.get("startedAt")) if running else None,
         unschedulable=_unschedulable(status),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")),
         exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
-        helper_exit=_helper_exit(status, container),
         failure=(status.get("reason", ""), status.get("message", "")),
-        disrupted=any(
-            c["type"] == "DisruptionTarget" and c["status"] == "True" for c in status.get("conditions") or []
-        ),
     )
 
 
@@ -58,14 +50,6 @@ def _state(status: Manifest, container: str) -> Manifest:
             state: Manifest = entry.get("state") or {}
             return state
     return {}
-
-
-def _helper_exit(status: Manifest, container: str) -> int:
-    for entry in status.get("containerStatuses") or []:
-        over = (entry.get("state") or {}).get("terminated")
-        if over and entry["name"] != container and over["exitCode"]:
-            return int(over["exitCode"])
-    return 0
 
 
 def _unschedulable(status: Manifest) -> str:

@@ -35,7 +35,7 @@ def a_trial(name, state=TrialState.LIVE, value=None):
 
 
 def a_pod(job, **facts):
-    facts = {"node": "n1", "deleting": False, "finished": False, **facts}
+    facts = {"node": "n1", "finished": False, **facts}
     return Pod(name=f"{job}-x", job=job, **facts)
 
 
@@ -154,9 +154,9 @@ def test_a_trial_whose_metrics_never_come_is_ended():
 
 def test_pods_that_do_not_end_are_named_once():
     sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED, since=NOW - timedelta(minutes=6))
-    once = after(sweep, pods=(a_pod("t1", deleting=True),))
+    once = after(sweep, pods=(a_pod("t1"),))
     assert (kinds(once), "t1-x on n1" in once.unsaid[0].text) == ([EventKind.STUCK], True)
-    assert after(once, pods=(a_pod("t1", deleting=True),)) == once
+    assert after(once, pods=(a_pod("t1"),)) == once
 
 
 def test_an_equal_result_is_not_a_better_one():
@@ -234,9 +234,7 @@ def test_one_trial_is_killed_and_said_when_its_gpus_are_free():
     assert [p.ref.name for p in todo.patch] == ["otter-xyz"]
     assert [d.uid for d in todo.delete] == ["u-otter-xyz"]
     dead = (live[0], replace(live[1], state=TrialState.KILLED))
-    still = after(
-        asked, experiment=OPEN, trials=dead, jobs=jobs[:1], pods=(a_pod("otter-xyz", deleting=True),)
-    )
+    still = after(asked, experiment=OPEN, trials=dead, jobs=jobs[:1], pods=(a_pod("otter-xyz"),))
     assert kinds(still) == []
     gone = after(still, experiment=OPEN, trials=dead, jobs=jobs[:1])
     assert (kinds(gone), gone.to_kill) == ([EventKind.TRIAL_KILLED], {})
