@@ -4,14 +4,15 @@ Allocated is what pods held, used each moment by the share a GPU was busy, idle 
 work, unknown what nobody measured. What is left between them are pauses: loading, checkpoints, starts, ends.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from bot.appointments import Appointment
+from bot.overasked import Overasked, overasked
 from bot.teams import Price, price_of
-from bot.usage import HOUR, Hour, HourUse
+from bot.usage import ENOUGH, HOUR, Hour, HourUse
 
 WEEK = timedelta(days=7)
 WORST = 5
@@ -58,6 +59,7 @@ class Offender:
     team: str
     gpus: int  # at most, at a time
     sums: Sums
+    partly: tuple[int, int, int] | None = None  # so many GPUs of so many were never at work, in so many pods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +84,16 @@ class Figures:
     free: float
     unhealthy: float
     waited: float
+    waiting: int  # pods, at most at a time
+    wanted: int  # GPUs for them
+    longest: float  # hours that one of them has waited
     coverage: float  # the share of the day that anybody looked at
     rows: tuple[Row, ...]  # teams, or the people of one; the most idle first
     people: tuple[Row, ...]
     offenders: tuple[Offender, ...]
     steps: tuple[Step, ...]
     uses: tuple[HourUse, ...]
+    overasked: tuple[Overasked, ...]
     prices: Mapping[str, float]  # of an hour of one GPU, by the models that were held
 
     @property
@@ -116,12 +122,16 @@ def figures(
         free=sum(each.free for each in given),
         unhealthy=sum(each.unhealthy for each in given),
         waited=sum(each.waited for each in given),
+        waiting=max((each.waiting for each in given), default=0),
+        wanted=max((each.wanted for each in given), default=0),
+        longest=max((each.longest for each in given), default=0.0),
         coverage=sum(each.coverage for each in given) / max(1, round((end - begin) / HOUR)),
         rows=people if about.team else teams,
         people=people,
         offenders=_offenders(uses, prices),
         steps=tuple(_step(hour, about) for hour in known),
         uses=uses,
+        overasked=overasked(uses, past),
         prices=_known(prices, {use.model for use in uses}),
     )
 
@@ -177,6 +187,7 @@ def _offenders(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[Offe
             team=mine[0].team,
             gpus=_at_a_time(mine),
             sums=_sum(mine, prices),
+            partly=_partly(mine),
         )
         for name, mine in groups.items()
         if sum(use.idle for use in mine) >= WORTH
@@ -189,6 +200,20 @@ def _at_a_time(uses: Iterable[HourUse]) -> int:
     for use in uses:
         held[use.hour] += use.allocated
     return max(1, round(max(held.values())))
+
+
+def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
+    """Of the pods some of whose GPUs did nothing in any hour while others worked, those that are alike.
+
+    An hour that a pod was not all there, or not measured, proves nothing.
+    """
+    pods: dict[tuple[str, str], list[HourUse]] = defaultdict(list)
+    for use in uses:
+        if use.gpus and use.observed >= ENOUGH * use.gpus:
+            pods[use.namespace, use.pod].append(use)
+    found = [(min(use.unused for use in mine), max(use.gpus for use in mine)) for mine in pods.values()]
+    partly = Counter((unused, of) for unused, of in found if 0 < unused < of)
+    return next(((*alike, number) for alike, number in partly.most_common(1)), None)
 
 
 def _step(hour: Hour, about: Appointment) -> Step:

@@ -15,7 +15,7 @@ from bot.digest import WORTH, Figures, Offender, Row, Sums
 from bot.hints import counted, fitting, listed
 from bot.messages import Message
 from bot.mrkdwn import code, link, plain, quoted
-from bot.usage import NodeUse, PodUse
+from bot.usage import NodeUse
 
 ROWS = 5  # of the table, then "others"
 LONGEST = 2900  # characters of a section; Slack takes 3,000
@@ -45,7 +45,6 @@ class Present:
     names: Mapping[str, str] = field(default_factory=dict)  # of people, by id
     links: Mapping[str, str] = field(default_factory=dict)  # to threads, by sweep
     nodes: tuple[NodeUse, ...] | None = None  # None: nobody can say
-    pods: tuple[PodUse, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     missed: tuple[date, ...] = ()
     today: date | None = None  # whose prices they are
@@ -175,13 +174,22 @@ def _offender(one: Offender, now: Present) -> str:
     who = quoted(person(one.owner, now)) if one.owner else quoted(one.team or "owner unknown")
     cost = f", {cost_of(one.sums.wasted, one.sums, now)}" if priced(one.sums) else ""
     idle = f"{hours(one.sums.idle)} of {hours(one.sums.allocated)} GPU-h idle"
-    return f"• {where} ({who}): {counted(one.gpus, 'GPU')}, {idle}{cost}"
+    return f"• {where} ({who}): {counted(one.gpus, 'GPU')}, {idle}{cost}{_unused(one)}"
+
+
+def _unused(one: Offender) -> str:
+    """Who leaves some of a pod's GPUs alone may ask for fewer."""
+    if not one.partly:
+        return ""
+    unused, of, pods = one.partly
+    return f", {unused} of {of} GPUs unused{f' in each of {pods} pods' if pods > 1 else ''}"
 
 
 def _meanwhile(figures: Figures, now: Present) -> str:
     lines = []
     if figures.waited >= WORTH:
-        lines.append(f":hourglass: Meanwhile pods waited for {hours(figures.waited)} GPU-hours.")
+        much = f"{hours(figures.waited)} GPU-hours{_queue(figures)}"
+        lines.append(f":hourglass: Meanwhile pods waited for {much}.")
     for one in sorted(now.waiting, key=lambda each: -each.hours)[:ROWS]:
         where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.sweep)
         lines.append(
@@ -189,6 +197,13 @@ def _meanwhile(figures: Figures, now: Present) -> str:
         )
     lines += _blocks(now)
     return "\n".join(fitting(lines or ["Nothing waited for GPUs."], LONGEST))
+
+
+def _queue(figures: Figures) -> str:
+    if not figures.waiting:
+        return ""  # an older version's hours don't say
+    pods = f"at most {counted(figures.waiting, 'pod')} for {counted(figures.wanted, 'GPU')} at a time"
+    return f": {pods}{f', the longest for {hours(figures.longest)} h' if figures.longest else ''}"
 
 
 def _blocks(now: Present) -> list[str]:

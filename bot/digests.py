@@ -21,13 +21,13 @@ from slack_sdk.errors import SlackApiError
 from bot import chart
 from bot.appointments import Appointment
 from bot.digest import WEEK, Figures, figures
-from bot.digest_details import PEOPLE, details, table, too_much
+from bot.digest_details import PEOPLE, details, table
 from bot.digest_message import Present, Waiting, headline, message
 from bot.hours import KEPT, Hours
 from bot.models import Phase, SweepRecord
 from bot.outside import Outside
 from bot.slack import Busy, NotInChannel, NotTaken
-from bot.usage import HOUR, PodUse, Source, Unmeasured
+from bot.usage import HOUR, Source, Unmeasured
 from k8s.objects import MANAGED_BY, Ref
 
 log = logging.getLogger(__name__)
@@ -197,26 +197,21 @@ class Digests:
         return figures(about, day, hours, week, self._outside.config.prices)
 
     async def _present(self, found: Figures, missed: tuple[date, ...]) -> Present:
-        nodes, pods = None, tuple[PodUse, ...]()
+        nodes = None
         with contextlib.suppress(Unmeasured):
             nodes = await self._source.nodes()
-            pods = await self._source.pods(HOUR)
         active = [await self._sweep(each) for each in await self._outside.store.active()]
         waiting = [one for one in active if one and _waits(one)]
         idle = [await self._sweep(one.sweep) for one in found.offenders if one.sweep]
         told = [one for one in (*idle, *waiting) if one]
         links = {one.id: await self._link(one) for one in told if one.thread}
-        hour_ago = self._outside.now() - HOUR  # what is younger has not shown yet what it needs
-        old = [pod for pod in pods if pod.started and pod.started <= hour_ago and too_much(pod)]
-        mine = tuple(pod for pod in old if found.about.team in ("", pod.team))
-        people = {one.owner for one in found.offenders} | {pod.owner for pod in mine}
+        people = {one.owner for one in found.offenders} | {one.owner for one in found.overasked}
         people |= {row.name for row in found.people[:PEOPLE]}
         return Present(
             currency=self._outside.config.currency,
             names={one.asker.user: one.asker.user_name for one in told} | await self._called(people),
             links={sweep: link for sweep, link in links.items() if link},
             nodes=nodes,
-            pods=mine,
             waiting=tuple(self._waiting(one) for one in waiting),
             missed=missed,
             today=self._outside.now().astimezone(found.about.zone).date(),

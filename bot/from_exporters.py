@@ -18,11 +18,11 @@ from redis.asyncio import Redis
 from bot import samples
 from bot.owners import Owners, Place, Whose, by_labels
 from bot.samples import Look, Sample
-from bot.usage import Gpu, HourCapacity, HourUse, NodeUse, PodUse, Unmeasured, Xid
+from bot.usage import HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Unmeasured, Xid
 from k8s import gpus
 from k8s.cluster import ApiError, Cluster, Unreachable
 from k8s.gpus import GpuNode, Holder, Reading
-from k8s.objects import Manifest
+from k8s.objects import Manifest, moment
 
 log = logging.getLogger(__name__)
 
@@ -111,15 +111,18 @@ class Looking:
         }
         whose = await self._owners.of(at, holders, {p: by_labels(h.labels) for p, h in holders.items()})
         used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
+        waits = [moment(pod["metadata"].get("creationTimestamp")) for pod in pods if gpus.wanted(pod)]
         return Sample(
             at=at,
             step=step,
             looks=tuple(
-                Look(use=_use(holder, whose[place], readings, used.get(place)))
+                _look(_use(holder, whose[place], readings), holder, used.get(place))
                 for place, holder in sorted(holders.items())
             ),
             nodes=tuple(_node(n, holders.values(), readings) for n in map(gpus.read_node, nodes) if n),
             wanted=sum(map(gpus.wanted, pods)),
+            waiting=len(waits),
+            longest=max([(at - since) / HOUR for since in waits if since], default=0.0),
             xids=tuple(
                 Xid(node=node, **vars(error))
                 for node, texts in said.items()
@@ -170,9 +173,7 @@ class Looking:
             log.warning("GPU use is known in part, %s can't be asked: %s", what, error or "no answer")
 
 
-def _use(
-    holder: Holder, whose: Whose, readings: Mapping[str, list[Reading]], used: tuple[float, float] | None
-) -> PodUse:
+def _use(holder: Holder, whose: Whose, readings: Mapping[str, list[Reading]]) -> PodUse:
     mine = {  # two exporters may answer for one GPU
         reading.device: Gpu(device=reading.device, model=reading.model, peak=reading.share)
         for reading in readings.get(holder.node, ())
@@ -186,10 +187,16 @@ def _use(
         started=holder.started,
         allocated=holder.gpus,
         gpus=tuple(mine.values()),
+    )
+
+
+def _look(use: PodUse, holder: Holder, used: tuple[float, float] | None) -> Look:
+    return Look(
+        use=use,
         cpu_requested=holder.cpu_requested,
-        cpu_mean=used[0] if used else None,
+        cpu=used[0] if used else None,
         ram_requested=holder.ram_requested,
-        ram_peak=used[1] if used else None,
+        ram=used[1] if used else None,
     )
 
 

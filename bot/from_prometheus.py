@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -49,12 +49,6 @@ class PrometheusSource:
         held, seen, started = await asyncio.gather(
             self._ask(promql.HELD, at), self._seen(at, seconds), self._by_place(promql.STARTED, at)
         )
-        cpu, cpu_mean, ram, ram_peak = await asyncio.gather(
-            self._by_place(promql.requested("cpu"), at),
-            self._by_place(promql.cpu_used(seconds), at),
-            self._by_place(promql.requested("memory"), at),
-            self._by_place(promql.ram_peak(seconds), at),
-        )
         holders = {row.place: row for row in held if row.value}
         ages = {place: at.timestamp() - since for place, since in started.items()}
         step, whose = await self._scraped_each(at), await self._whose(at, list(holders), day=at)
@@ -69,10 +63,6 @@ class PrometheusSource:
                 allocated=round(row.value),
                 gpus=tuple(gpu.judged(min(seconds, ages.get(place, seconds)) / step) for gpu in seen[place]),
                 busy_ever=used[place],
-                cpu_requested=cpu.get(place),
-                cpu_mean=cpu_mean.get(place),
-                ram_requested=ram.get(place),
-                ram_peak=ram_peak.get(place),
             )
             for place, row in sorted(holders.items())
         )
@@ -124,14 +114,23 @@ class PrometheusSource:
             self._ask(promql.idle_half(step), end),
             self._ask(promql.idle_half(step), start + HALF_HOUR),
         )
-        totals = (promql.CAPACITY_HOURS, promql.LOST_HOURS, promql.CLOSED_HOURS, promql.COVERAGE)
-        capacity, lost, closed, coverage, waited = [
-            sum(row.value for row in await self._ask(query, end)) for query in (*totals, promql.WAITED_HOURS)
+        cpu, cpu_mean, ram, ram_peak = await asyncio.gather(
+            self._by_place(promql.requested("cpu"), end),
+            self._by_place(promql.CPU_MEAN, end),
+            self._by_place(promql.requested("memory"), end),
+            self._by_place(promql.RAM_PEAK, end),
+        )
+        given = (promql.CAPACITY_HOURS, promql.LOST_HOURS, promql.CLOSED_HOURS, promql.COVERAGE)
+        waits = (promql.WAITED_HOURS, promql.WAITING, promql.MOST_WANTED, promql.LONGEST_WAIT)
+        capacity, lost, closed, coverage, waited, waiting, wanted, longest = [
+            sum(row.value for row in await self._ask(query, end)) for query in (*given, *waits)
         ]
         models = await self._models(end)
         allocated, node = _sums(held), {row.place: row.labels.get("node", "") for row in held}
         seen, busy, idle = _sums(observed), _sums(used), _sums(late + early)
         model = {row.place: row.model for row in observed}
+        gpus = Counter(row.place for row in observed)
+        unused = Counter(device[:2] for device in {r.device for r in late} & {r.device for r in early})
         whose = await self._whose(end, [place for place, hours in allocated.items() if hours], day=start)
         uses = tuple(
             HourUse(
@@ -148,6 +147,12 @@ class PrometheusSource:
                 observed=min(seen[place], allocated[place]),
                 used=min(busy[place], allocated[place]),
                 idle=min(idle[place], allocated[place]),
+                gpus=gpus[place],
+                unused=unused[place],
+                cpu_requested=cpu.get(place),
+                cpu_mean=cpu_mean.get(place),
+                ram_requested=ram.get(place),
+                ram_peak=ram_peak.get(place),
             )
             for place, who in sorted(whose.items())
         )
@@ -159,6 +164,9 @@ class PrometheusSource:
             coverage=min(coverage, 1.0),
             closed=closed,
             waited=waited,
+            waiting=round(waiting),
+            wanted=round(wanted),
+            longest=longest,
         )
 
     async def _seen(self, at: datetime, seconds: int) -> dict[Place, list[Seen]]:

@@ -99,4 +99,5 @@ def _sum(one: HourUse, other: HourUse) -> HourUse:
         observed=one.observed + other.observed,
         used=one.used + other.used,
         idle=one.idle + other.idle,
+        ram_peak=max((use.ram_peak for use in (one, other) if use.ram_peak is not None), default=None),
     )

@@ -23,7 +23,8 @@ from k8s.gpus import ENGINE, UTIL, XIDS
 
 DEVICE = "namespace, pod, UUID, GPU_I_ID, GPU_I_PROFILE, modelName"
 GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-state-metrics spells them
-TRAINING = 'container!="",container!="POD",container!~"metrics-logger-and-collector|metrics-collector"'
+SIDECARS = "metrics-logger-and-collector|metrics-collector"
+TRAINING = f'container!="",container!="POD",container!~"{SIDECARS}",exported_container!~"{SIDECARS}"'
 LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
 HOUR, HALF = "3599s", "1799s"  # ranges
 RENAMED = 'kube_node_status_allocatable{exported_node!=""}'  # there: any `node` is of who was scraped
@@ -63,6 +64,11 @@ def _per_hour(series: str) -> str:
     return f"sum_over_time(({series})[{HOUR}:1m]) / 60"
 
 
+def _most(number: str) -> str:
+    """The highest in an hour, looked at each minute."""
+    return f"max_over_time(({number})[{HOUR}:1m])"
+
+
 # Who holds what
 
 HELD = (
@@ -71,10 +77,15 @@ HELD = (
 )
 HELD_HOURS = _per_hour(HELD)
 _WANTED = _unplaced(f"kube_pod_container_resource_requests{{{GPUS}")
-WAITED_HOURS = _per_hour(
-    f"sum(sum by (namespace, pod) (max by (namespace, pod, container, resource) ({_WANTED}))"
-    f" * on (namespace, pod) group_left () {_in_phase('Pending')})"
+WANTED = (
+    f"sum by (namespace, pod) (max by (namespace, pod, container, resource) ({_WANTED}))"
+    f" * on (namespace, pod) group_left () {_in_phase('Pending')}"
 )
+WAITED_HOURS = _per_hour(f"sum({WANTED})")
+WAITING = _most(f"count({WANTED})")
+MOST_WANTED = _most(f"sum({WANTED})")
+_CREATED = f"max by (namespace, pod) ({_own('kube_pod_created')})"
+LONGEST_WAIT = _most(f"max(time() - ({_CREATED} and on (namespace, pod) ({WANTED}))) / 3600")
 STARTED = (  # in seconds of Unix time; a pod that pulls its image or crashes in a loop is not there
     "max by (namespace, pod) ("
     + _own("kube_pod_container_state_started", "namespace", "pod", "container")
@@ -85,24 +96,36 @@ STARTED = (  # in seconds of Unix time; a pod that pulls its image or crashes in
 WHOSE = f"max by (namespace, pod, {LABELS}) ({_own(f'last_over_time(kube_pod_labels[{HOUR}])')})"
 
 
-def requested(resource: str) -> str:
-    """`cpu` in cores or `memory` in bytes, of the pods that hold GPUs."""
-    per_container = _requested(f'resource="{resource}",{TRAINING}')
-    return f"sum by (namespace, pod) ({per_container}) and on (namespace, pod) ({HELD})"
+# What the pods with GPUs asked for and used in an hour, also of those that have ended in it
+
+_WITH_GPUS = _own(f"max_over_time(kube_pod_container_resource_requests{{{GPUS}}}[{HOUR}])")
+_WITH_GPUS = f"max by (namespace, pod) ({_WITH_GPUS})"
 
 
-def cpu_used(window: int) -> str:
-    """Cores."""
-    series = f"rate(container_cpu_usage_seconds_total{{{TRAINING}}}[{window}s])"
-    return f"sum by (namespace, pod) ({_own(series)}) and on (namespace, pod) ({HELD})"
-
-
-def ram_peak(window: int) -> str:
-    """Bytes. A mean would hide the peak that the request is for."""
-    series = f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{window}s])"
+def _of_pods(series: str) -> str:
+    """The sum of the containers, of each the highest."""
     per_container = _own(series, "namespace", "pod", "container")
     per_container = f"max by (namespace, pod, container) ({per_container})"
-    return f"sum by (namespace, pod) ({per_container}) and on (namespace, pod) ({HELD})"
+    return f"sum by (namespace, pod) ({per_container}) and on (namespace, pod) {_WITH_GPUS}"
+
+
+def requested(resource: str) -> str:
+    """`cpu` in cores or `memory` in bytes."""
+    which = f'resource="{resource}",{TRAINING}'
+    return _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{which}}}[{HOUR}])")
+
+
+# A rate is of the whole hour, however short a pod ran in it: so long as its share of the most samples says.
+_CPU = f"container_cpu_usage_seconds_total{{{TRAINING}}}[{HOUR}]"
+_RAN = _own(f"count_over_time({_CPU})", "namespace", "pod", "container")
+_RAN = f"max by (namespace, pod) (sum by (namespace, pod, container) ({_RAN}))"
+CPU_MEAN = (
+    f"sum by (namespace, pod) ({_own(f'rate({_CPU})')})"
+    f" / on (namespace, pod) ({_RAN} / on () group_left () max(count_over_time({_CPU})))"
+    f" and on (namespace, pod) {_WITH_GPUS}"
+)
+# A mean would hide the peak that the request is for.
+RAM_PEAK = _of_pods(f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{HOUR}])")
 
 
 # Nodes

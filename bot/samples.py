@@ -1,7 +1,7 @@
 """Looks at all GPUs of a cluster without Prometheus, and what a row of such looks comes to."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -14,9 +14,13 @@ from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse,
 class Look:
     """One pod at one moment."""
 
-    use: PodUse  # with what its GPUs do just then as their peaks; cpu and ram as used just then
+    use: PodUse  # with what its GPUs do just then as their peaks
     busy: bool = False  # at this look or an earlier one
     looks: int = 0  # so many in its life, with every GPU seen
+    cpu_requested: float | None = None  # cores
+    cpu: float | None = None  # cores, used just then
+    ram_requested: float | None = None  # bytes
+    ram: float | None = None  # bytes, used just then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,8 @@ class Sample:
     nodes: tuple[NodeUse, ...]
     xids: tuple[Xid, ...] = ()
     wanted: int = 0  # GPUs of pods that no node has room for
+    waiting: int = 0  # so many such pods
+    longest: float = 0.0  # hours since the oldest of them was made
 
 
 _SAMPLE: TypeAdapter[Sample] = TypeAdapter(Sample)
@@ -55,8 +61,8 @@ def _key(use: PodUse) -> tuple[str, str, str]:
 def _after(before: Look | None, now: Look) -> Look:
     busy = any((gpu.peak or 0) >= BUSY for gpu in now.use.gpus)
     whole = len(now.use.gpus) >= now.use.allocated
-    return Look(
-        use=now.use,
+    return replace(
+        now,
         busy=busy or (before is not None and before.busy),
         looks=whole + (before.looks if before else 0),
     )
@@ -77,13 +83,10 @@ def _pod(look: Look, recent: Sequence[PodUse], last: Sample, window: timedelta) 
     started = look.use.started
     age = max(last.at - started, timedelta(seconds=last.step)) if started else window
     expected = ENOUGH * min(age, window).total_seconds() / last.step
-    cpu = [use.cpu_mean for use in recent if use.cpu_mean is not None]
     return replace(
         look.use,
         gpus=tuple(_gpu(device, shares, expected) for device, shares in sorted(_shares(recent).items())),
         busy_ever=True if look.busy else False if _known(look, last) else None,
-        cpu_mean=sum(cpu) / len(cpu) if cpu else None,
-        ram_peak=max((use.ram_peak for use in recent if use.ram_peak is not None), default=None),
     )
 
 
@@ -112,40 +115,55 @@ def _gpu(device: tuple[str, str], shares: list[float], expected: float) -> Gpu:
 def hour(samples: Iterable[Sample], start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
     """The sums of an hour, each look for the time it stands for."""
     within = [sample for sample in samples if start < sample.at <= start + HOUR]
-    rows: dict[tuple[str, str], HourUse] = {}
-    for hours, look in ((s.step / 3600, look) for s in within for look in s.looks):
-        use, shares = look.use, [gpu.peak or 0.0 for gpu in look.use.gpus]
-        row = rows.get((use.namespace, use.pod)) or _empty(start, use)
-        rows[use.namespace, use.pod] = replace(
-            row,
-            allocated=row.allocated + hours * use.allocated,
-            observed=row.observed + hours * min(len(shares), use.allocated),
-            used=row.used + hours * sum(shares),
-            model=next((gpu.model for gpu in use.gpus), row.model),
-        )
-    for half in (start, start + HALF_HOUR):
-        for place, hours in _idle([s for s in within if half < s.at <= half + HALF_HOUR]):
-            rows[place] = replace(rows[place], idle=rows[place].idle + hours)
-    return tuple(rows[place] for place in sorted(rows)), _capacity(within, start)
-
-
-def _empty(start: datetime, use: PodUse) -> HourUse:
-    who = {"owner": use.owner, "team": use.team, "sweep": use.sweep, "node": use.node}
-    place = {"namespace": use.namespace, "pod": use.pod}
-    return HourUse(hour=start, **place, **who, allocated=0.0, observed=0.0, used=0.0, idle=0.0)
-
-
-def _idle(half: Sequence[Sample]) -> Iterator[tuple[tuple[str, str], float]]:
-    """Of each GPU that did nothing in a half hour, and was looked at often enough to say so."""
-    shares: dict[tuple[str, str, str], list[tuple[float, int]]] = defaultdict(list)
-    for sample in half:
+    seen: dict[tuple[str, str], list[tuple[Sample, Look]]] = defaultdict(list)
+    for sample in within:
         for look in sample.looks:
-            for gpu in look.use.gpus:
-                shares[look.use.namespace, look.use.pod, gpu.device].append((gpu.peak or 0.0, sample.step))
-    for (namespace, pod, _), seen in shares.items():
-        seconds = sum(step for _, step in seen)
-        if seconds >= ENOUGH * HALF_HOUR.total_seconds() and max(share for share, _ in seen) < BUSY:
-            yield (namespace, pod), seconds / 3600
+            seen[look.use.namespace, look.use.pod].append((sample, look))
+    return tuple(_use(start, seen[place]) for place in sorted(seen)), _capacity(within, start)
+
+
+def _use(start: datetime, seen: Sequence[tuple[Sample, Look]]) -> HourUse:
+    """Of one pod."""
+    first, looks = seen[0][1].use, [look for _, look in seen]
+    hours = [(sample.step / 3600, look.use) for sample, look in seen]
+    gpus = [gpu for look in looks for gpu in look.use.gpus]
+    cpu = [look.cpu for look in looks if look.cpu is not None]
+    early = _idle(each for each in seen if each[0].at <= start + HALF_HOUR)
+    late = _idle(each for each in seen if each[0].at > start + HALF_HOUR)
+    return HourUse(
+        hour=start,
+        namespace=first.namespace,
+        pod=first.pod,
+        node=first.node,
+        owner=first.owner,
+        team=first.team,
+        sweep=first.sweep,
+        model=gpus[-1].model if gpus else "",
+        allocated=sum(time * use.allocated for time, use in hours),
+        observed=sum(time * min(len(use.gpus), use.allocated) for time, use in hours),
+        used=sum(time * (gpu.peak or 0.0) for time, use in hours for gpu in use.gpus),
+        idle=sum(early.values()) + sum(late.values()),
+        gpus=len({gpu.device for gpu in gpus}),
+        unused=len(early.keys() & late.keys()),
+        cpu_requested=looks[-1].cpu_requested,
+        cpu_mean=sum(cpu) / len(cpu) if cpu else None,
+        ram_requested=looks[-1].ram_requested,
+        ram_peak=max((look.ram for look in looks if look.ram is not None), default=None),
+    )
+
+
+def _idle(half: Iterable[tuple[Sample, Look]]) -> dict[str, float]:
+    """Hours of each GPU that did nothing in a half hour, and was looked at often enough to say so."""
+    seen: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for sample, look in half:
+        for gpu in look.use.gpus:
+            seen[gpu.device].append((gpu.peak or 0.0, sample.step))
+    return {
+        device: sum(step for _, step in shares) / 3600
+        for device, shares in seen.items()
+        if sum(step for _, step in shares) >= ENOUGH * HALF_HOUR.total_seconds()
+        and max(share for share, _ in shares) < BUSY
+    }
 
 
 def _capacity(within: Sequence[Sample], start: datetime) -> HourCapacity:
@@ -160,4 +178,7 @@ def _capacity(within: Sequence[Sample], start: datetime) -> HourCapacity:
         coverage=min(1.0, sum(sample.step for sample in within) / 3600),
         closed=closed,
         waited=sum(sample.step / 3600 * sample.wanted for sample in within),
+        waiting=max((sample.waiting for sample in within), default=0),
+        wanted=max((sample.wanted for sample in within), default=0),
+        longest=max((sample.longest for sample in within), default=0.0),
     )

@@ -47,10 +47,6 @@ class PodUse:
         Gpu, ...
     ] = ()  # those that were seen at work or idle; fewer than `allocated` when not all were
     busy_ever: bool | None = None  # in its life; None when gaps, or all before the last day, might hide it
-    cpu_requested: float | None = None  # cores
-    cpu_mean: float | None = None  # cores, over the window
-    ram_requested: float | None = None  # bytes
-    ram_peak: float | None = None  # bytes, in the window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +110,13 @@ class HourUse:
     observed: float
     used: float
     idle: float
+    # What follows is not in hours that an older version has written.
+    gpus: int = 0  # so many were measured
+    unused: int = 0  # so many of them did nothing all hour
+    cpu_requested: float | None = None  # cores; None is unknown, here and below
+    cpu_mean: float | None = None  # cores, while its containers ran
+    ram_requested: float | None = None  # bytes
+    ram_peak: float | None = None  # bytes
 
     @property
     def unknown(self) -> float:
@@ -131,6 +134,9 @@ class HourCapacity:
     coverage: float = 1.0  # the share of the hour that anybody looked at; below 1 every sum is too small
     closed: float = 0.0  # the part of unhealthy that counts as capacity, on nodes that take nobody
     waited: float = 0.0  # asked for by pods that no node had room for
+    waiting: int = 0  # so many such pods at a time, at most
+    wanted: int = 0  # so many GPUs for them
+    longest: float = 0.0  # hours since the oldest of them was made; 0 is unknown
 
     @property
     def free(self) -> float:

@@ -6,12 +6,12 @@ from bot.usage import HOUR, Hour, HourCapacity, HourUse
 
 
 def use(
-    hour: datetime, pod: str, gpus: float, used: float = 0.0, idle: float = 0.0, **more: object
+    hour: datetime, pod: str, held: float, used: float = 0.0, idle: float = 0.0, **more: object
 ) -> HourUse:
     """An hour of one pod in the namespace that stands before the slash."""
     namespace, _, name = pod.rpartition("/")
-    known = {"namespace": namespace or "sweeps", "model": "NVIDIA H100 80GB HBM3", "observed": gpus} | more
-    return HourUse(hour=hour, pod=name, allocated=gpus, used=used, idle=idle, **known)  # type: ignore[arg-type]
+    known = {"namespace": namespace or "sweeps", "model": "NVIDIA H100 80GB HBM3", "observed": held} | more
+    return HourUse(hour=hour, pod=name, allocated=held, used=used, idle=idle, **known)  # type: ignore[arg-type]
 
 
 def hour(at: datetime, *uses: HourUse, capacity: float = 16.0, **more: float) -> Hour:
@@ -31,6 +31,9 @@ def lazy(begin: datetime, end: datetime) -> tuple[Hour, ...]:
             capacity=15,
             unhealthy=1,
             waited=2,
+            waiting=3,
+            wanted=2,
+            longest=5.5,
         )
         for at in (begin + n * HOUR for n in range(round((end - begin) / timedelta(hours=1))))
     )

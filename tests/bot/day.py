@@ -137,3 +137,9 @@ TRUTH = {
     "c/slices": (24, 24 - 1, 3.6 - 0.15, 12 - 0.5),
 }
 CAPACITY, LOST, CLOSED, WAITED = 22 * 24 - 18, 18, 12, 56
+WAITING, WANTED, LONGEST = 1, 4, 14  # pods and GPUs at a time, hours
+UNUSED = {
+    "a/lazy": {(4, 4)},
+    "a/half": {(2, 1)},
+    "c/slices": {(2, 1)},
+}  # GPUs, and those of them that did nothing for an hour

@@ -12,8 +12,9 @@ from bot.digest import WEEK, Figures, figures
 from bot.digest_details import details, table
 from bot.digest_message import Present, Waiting, headline, message
 from bot.gpus import VIEWS, answer
+from bot.overasked import GIB
 from bot.teams import Price
-from bot.usage import HOUR, NodeUse, PodUse, Snapshot
+from bot.usage import HOUR, Hour, NodeUse, PodUse, Snapshot
 from local.slack.limits import complaints, too_long
 from tests.bot.busy import hour, lazy, use
 from tests.bot.test_nothing_breaks_out import NASTY, safe
@@ -160,7 +161,7 @@ def test_it_tells_what_waited_and_where_there_is_room_and_mentions_nobody() -> N
     said = blocks(of(), now)
     for part in (
         "<https://lab.slack.com/archives/C1/p1|lr-brave-otter> (ada): 4 GPUs, 72 of 96 GPU-h idle",
-        "pods waited for 48 GPU-hours",
+        "pods waited for 48 GPU-hours: at most 3 pods for 2 GPUs at a time, the longest for 5.5 h.",
         "`wd-calm-fox`, 3 trials, for 2.5 h",
         "6 GPUs on `n2`",
         "GPUs lost: 1 on n1",
@@ -170,13 +171,53 @@ def test_it_tells_what_waited_and_where_there_is_room_and_mentions_nobody() -> N
     assert "<@" not in said + details(of(), now)
 
 
+ASKED = {"gpus": 2, "cpu_requested": 32.0, "ram_requested": 256.0 * GIB, "owner": "U1ADA"}
+
+
+def asking(*hours: float, before: float = 0.0, **more: object) -> str:
+    """The thread of a day with a pod that had used so many GiB at most in each of some hours, and before."""
+    begin, _ = BERLIN.window(DAY)
+    asked = ASKED | more
+
+    def at(hour_: datetime, peak: float) -> Hour:
+        return hour(hour_, use(hour_, "lr-1", 2, 1.9, cpu_mean=1.2, ram_peak=peak * GIB, **asked))
+
+    known = [at(begin + number * HOUR, peak) for number, peak in enumerate(hours)]
+    earlier = [at(begin - HOUR, before)] if before else []
+    return details(figures(BERLIN, DAY, known, earlier, ()), Present(names={"U1ADA": "ada"}))
+
+
 def test_who_asks_for_far_more_than_they_use_is_told_in_the_thread() -> None:
-    pod = PodUse(namespace="sweeps", pod="lr-1", node="n1", owner="U1ADA", allocated=1)
-    big = replace(pod, cpu_requested=32, cpu_mean=1.2, ram_requested=256 * 2**30, ram_peak=20 * 2**30)
-    small = replace(pod, pod="small", cpu_requested=2, cpu_mean=0.0, ram_requested=2**30, ram_peak=0)
-    said = details(of(), Present(pods=(pod, big, small), names={"U1ADA": "ada"}))
-    assert said.endswith("• ada, `lr-1`: 32 cores, 1.2 used; 256 GiB, at most 20.0 used")
-    assert "ada: 96 GPU-h, 25 % used, 72 idle, $240" in said
+    assert asking(20, 7, 7).endswith("• ada, `lr-1`: 32 cores, 1.2 used; 256 GiB, at most 20.0 used")
+    assert asking(20, sweep="lr-brave-otter").endswith(
+        "ada, `lr-brave-otter`: 32 cores, 1.2 used; 256 GiB, at most 20.0 used"
+    )
+    assert "More requested" not in asking(20, cpu_requested=2.0, ram_requested=2.0**30)
+    assert "More requested" not in asking(20, gpus=4)  # that was half an hour
+    assert "ada: 96 GPU-h, 25 % used, 72 idle, $240" in details(of(), Present(names={"U1ADA": "ada"}))
+
+
+def test_memory_that_was_needed_once_is_not_asked_for_in_vain() -> None:
+    """While its data is loaded a pod needs the most, perhaps the day before."""
+    assert asking(200, 7, 7).endswith("32 cores, 1.2 used")
+    assert asking(7, 7, before=200).endswith("32 cores, 1.2 used")
+
+
+def test_gpus_of_a_pod_that_are_never_at_work_are_told() -> None:
+    begin, _ = BERLIN.window(DAY)
+    known = {"sweep": "lr-brave-otter", "gpus": 4, "owner": "U1ADA"}
+
+    def line(*unused: int, pods: int = 1, **more: object) -> str:
+        day = [
+            hour(at, *(use(at, f"lr-{n}", 4, 1, 3, unused=each, **known | more) for n in range(pods)))
+            for at, each in ((begin + number * HOUR, each) for number, each in enumerate(unused))
+        ]
+        return blocks(figures(BERLIN, DAY, day, (), ()), Present())
+
+    assert "6 of 8 GPU-h idle, 2 of 4 GPUs unused" in line(3, 2)
+    assert "2 of 4 GPUs unused in each of 3 pods" in line(3, 2, pods=3)
+    for none in (line(4, 0), line(4, 4), line(3, 3, gpus=0), line(3, 3, observed=2.0)):
+        assert "unused" not in none
 
 
 def test_the_file_has_every_hour_of_every_pod_and_no_formulas() -> None:
@@ -191,10 +232,9 @@ def test_the_file_has_every_hour_of_every_pod_and_no_formulas() -> None:
 def test_the_worst_contents_pass_slacks_limits() -> None:
     begin, _ = BERLIN.window(DAY)
     long, wild = "x" * 253, "<!channel> *&`_~" + "😀" * 200 + "שלום"
-    uses = [
-        use(begin, f"{long[:63]}/{n}{long}"[:300], 8, 0, 8, owner=f"U{n}", team=long[:63], model=wild)
-        for n in range(500)
-    ]
+    asked = {"gpus": 8, "unused": 4, "cpu_requested": 64.0, "cpu_mean": 0.0}
+    asked |= {"team": long[:63], "model": wild}
+    uses = [use(begin, f"{long[:63]}/{n}{long}"[:300], 8, 0, 8, owner=f"U{n}", **asked) for n in range(500)]
     sweeps = {f"{n}{long[:60]}": "https://lab.slack.com/" + "p" * 200 for n in range(500)}
     uses += [use(begin, f"s{n}", 8, 0, 8, sweep=sweep, owner=f"U{n}") for n, sweep in enumerate(sweeps)]
     found = figures(BERLIN, DAY, [hour(begin, *uses, unhealthy=9, waited=1e6)], (), PRICES)
@@ -202,10 +242,6 @@ def test_the_worst_contents_pass_slacks_limits() -> None:
         names={f"U{n}": wild for n in range(500)},
         links=sweeps,
         nodes=tuple(replace(NODES[0], node=f"{n}{long}", model=wild, cordoned=True) for n in range(500)),
-        pods=tuple(
-            PodUse(namespace=long, pod=long, node="n", owner="U1", allocated=1, cpu_requested=64, cpu_mean=0)
-            for _ in range(500)
-        ),
         waiting=tuple(Waiting(sweep=sweep, trials=500, hours=1e4) for sweep in sweeps),
         missed=tuple(DAY - timedelta(days=n) for n in range(500)),
         currency="EUR",
@@ -227,10 +263,10 @@ def test_a_clock_that_is_half_an_hour_off_still_has_a_day() -> None:
 @given(NASTY, NASTY, NASTY)
 def test_nothing_that_people_wrote_breaks_out(name: str, model: str, sweep: str) -> None:
     begin, _ = BERLIN.window(DAY)
-    lazy_pod = use(begin, "nb", 8, 0, 8, owner="U1", model=model, sweep=sweep)
+    asked = {"gpus": 8, "cpu_requested": 64.0, "cpu_mean": 0.0}
+    lazy_pod = use(begin, "nb", 8, 0, 8, owner="U1", model=model, sweep=sweep, **asked)
     node = replace(NODES[0], model=model)
-    over = PodUse(namespace="a", pod=sweep, node="n", owner="U1", allocated=1, cpu_requested=64, cpu_mean=0)
-    now = Present(names={"U1": name}, nodes=(node,), pods=(over,))
+    now = Present(names={"U1": name}, nodes=(node,))
     found = figures(BERLIN, DAY, [hour(begin, lazy_pod)], (), PRICES)
     said = message(found, now)
     assert complaints(list(said.blocks)) == []
@@ -238,6 +274,7 @@ def test_nothing_that_people_wrote_breaks_out(name: str, model: str, sweep: str)
         for part in (block.get("text"), *block.get("elements", ())):
             assert part is None or safe(part["text"])
     safe(details(found, now))
-    known = Snapshot(at=begin, nodes=(node,), pods=(replace(over, trial=name, sweep=sweep, owner=""),))
+    pod = PodUse(namespace="a", pod=sweep, node="n", allocated=1, trial=name, sweep=sweep)
+    known = Snapshot(at=begin, nodes=(node,), pods=(pod,))
     for view in VIEWS:
         safe(answer(view, known, "U1", begin))

@@ -18,7 +18,7 @@ from bot.usage import HOUR, Gpu, HourUse, NodeUse, PodUse, Unmeasured
 from k8s.cluster import ApiError, Unreachable
 from k8s.objects import timestamp
 from tests.bot import day
-from tests.bot.truth import WARNED, assert_digest
+from tests.bot.truth import WARNED, assert_digest, assert_hours
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
@@ -84,7 +84,12 @@ class DayCluster:
         phase = pod.phase(self.hour)
         state = {"running": {"startedAt": since}} if phase == "Running" else {"waiting": {}}
         return {
-            "metadata": {"namespace": namespace, "name": name, "labels": labels},
+            "metadata": {
+                "namespace": namespace,
+                "name": name,
+                "labels": labels,
+                "creationTimestamp": timestamp(START + pod.begin * HOUR),
+            },
             "spec": {"containers": [main, sidecar]} | ({"nodeName": pod.node} if pod.node else {}),
             "status": {"phase": phase, "containerStatuses": [{"name": "main", "state": state}]},
         }
@@ -162,6 +167,7 @@ async def test_every_pods_day_is_what_it_was(redis: Redis) -> None:
     assert sum(each.closed for each in capacity) == near(day.CLOSED)
     assert sum(each.waited for each in capacity) == near(day.WAITED)
     assert [each.coverage for each in capacity] == [near(1)] * 24
+    assert_hours(hours)
     assert_digest(START, hours)
 
 
@@ -211,8 +217,6 @@ async def test_a_pod_with_all_that_is_known_of_it(watched: Watched) -> None:
     half = pods["half"]
     assert (half.owner, half.team, half.sweep) == ("U1A1", "vision", "lr-brave-otter")
     assert half.started == START + 20 * HOUR
-    assert (half.cpu_requested, half.cpu_mean) == (4, near(1))
-    assert (half.ram_requested, half.ram_peak) == (2**35, 12 * 2**30)
     assert pods["pulling"].started is None
     assert pods["gap"].team == "speech"
 

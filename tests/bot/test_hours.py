@@ -1,5 +1,7 @@
 """Hourly figures: written whole, found again, gone after forty days."""
 
+import json
+import zlib
 from datetime import UTC, datetime, timedelta
 
 from bot.hours import KEPT, Hours
@@ -44,6 +46,24 @@ async def test_the_pods_of_a_sweep_are_one_where_only_their_sum_matters(redis):
     assert hour.capacity == capacity()
 
 
+async def test_hours_that_an_older_version_wrote_are_read(redis):
+    was = {"hour": "2026-11-20T08:00:00Z", "namespace": "vision", "pod": "a-1", "allocated": 2, "observed": 2}
+    given = {"hour": "2026-11-20T08:00:00Z", "capacity": 8, "allocated": 2, "unhealthy": 1}
+    fields = {"uses": zlib.compress(json.dumps([was | {"used": 1, "idle": 1}]).encode())}
+    await redis.hset("usage:main:hour:2026-11-20T08", mapping=fields | {"capacity": json.dumps(given)})
+    at = datetime(2026, 11, 20, 8, tzinfo=UTC)
+    [hour] = await Hours(redis).between(at, at + HOUR)
+    [use] = hour.uses
+    assert (use.gpus, use.unused, use.cpu_mean, use.ram_peak, hour.capacity.waiting) == (0, 0, None, None, 0)
+
+
+async def test_the_peak_of_a_sweep_is_its_highest(redis):
+    uses = [use(pod=f"t-{peak}", sweep="lr-brave-otter", ram_peak=peak) for peak in (3.0, None, 5.0)]
+    await Hours(redis).keep(uses, capacity())
+    [hour] = await Hours(redis).between(NOON, NOON + HOUR, by_sweep=True)
+    assert [each.ram_peak for each in hour.uses] == [5.0]
+
+
 async def test_writing_it_again_leaves_nothing_of_before(redis):
     hours = Hours(redis)
     await hours.keep([use(), use(pod="a-2")], capacity())
@@ -72,7 +92,18 @@ async def test_days_that_begin_at_half_past_share_no_hour(redis):
 
 
 async def test_forty_days_of_many_short_trials_leave_redis_room(redis):
-    trials = [use(pod=f"lr-brave-otter-{n:x}", owner=f"U{n % 50}", team="vision") for n in range(3000)]
+    asked = {"gpus": 2, "cpu_requested": 8.0, "ram_requested": 2.0**35}
+    trials = [
+        use(
+            pod=f"lr-brave-otter-{n:x}",
+            owner=f"U{n % 50}",
+            team="vision",
+            cpu_mean=8 * n / 3001,
+            ram_peak=2.0**34 + 4096 * 7919 * n,
+            **asked,
+        )
+        for n in range(3000)
+    ]
     await Hours(redis).keep(trials, capacity())
     [key] = await redis.keys()
     assert 40 * 24 * await redis.memory_usage(key, samples=0) < 150e6  # of 384 MB

@@ -30,6 +30,27 @@ WARNED: dict[float, dict[str, Kind]] = {
 PRICES = (Price(model="NVIDIA H100", hourly=2.5), Price(model="NVIDIA A100", hourly=1.5))
 
 
+def assert_hours(hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> None:
+    """What pods asked for and used, which GPUs did nothing, and what waited."""
+    known = list(hours)
+    uses = [use for each, _ in known for use in each]
+    unused: dict[str, set[tuple[int, int]]] = {}
+    for use in uses:
+        if use.unused:
+            unused.setdefault(f"{use.namespace}/{use.pod}", set()).add((use.gpus, use.unused))
+    assert unused == day.UNUSED
+    assert {(use.cpu_requested, use.ram_requested) for use in uses} == {(4, 2**35)}
+    ran = [use for use in uses if use.pod != "pulling"]
+    assert [use.cpu_mean for use in ran] == [pytest.approx(1, rel=0.05)] * len(ran)
+    late, early = ({use.ram_peak for use in ran if (use.hour.hour == 23) is last} for last in (True, False))
+    assert (late, early) == ({4 * 2**30, 12 * 2**30}, {4 * 2**30})
+    assert {(use.cpu_mean, use.ram_peak) for use in uses if use.pod == "pulling"} == {(None, None)}
+    given = [capacity for _, capacity in known]
+    assert max(each.waiting for each in given) == day.WAITING
+    assert max(each.wanted for each in given) == day.WANTED
+    assert max(each.longest for each in given) == pytest.approx(day.LONGEST, rel=0.01)
+
+
 def assert_digest(start: datetime, hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> None:
     """Every figure within one percent."""
     about = Appointment(channel="C1")

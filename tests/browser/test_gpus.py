@@ -46,7 +46,8 @@ async def test_a_digest_is_asked_for_and_read_on_a_phone_too(
     message = page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text="GPU day")
     chart = message.get_by_role("img", name="Chart of all GPUs")
     await expect(chart).to_have_js_property("naturalWidth", 1200)
-    await expect(message).to_contain_text("90 of 247 allocated GPU-hours idle (36 %), $191 at $1.50 to $2.50.")
+    idle = "90 of 247 allocated GPU-hours idle (36 %), $191 at $1.50 to $2.50."
+    await expect(message).to_contain_text(idle)
     await expect(message.get_by_role("row")).to_have_count(4)
     await message.get_by_role("button", name="replies").click()
     replies = page.get_by_role("log", name="Replies")
