@@ -14,6 +14,7 @@ TRIALS = {
     ("kubeflow.org", "suggestions"): ("get",),
     ("kubeflow.org", "trials"): ("list", "watch"),
     ("kubeflow.org", "trials/status"): ("patch",),
+    ("kueue.x-k8s.io", "workloads"): ("list",),  # a Role may name what a cluster without Kueue doesn't have
 }
 
 # Where builds run and records are kept, too.

@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from bot.models import Phase
 from bot.waking import WATCHED, Waking
 from k8s.cluster import Cluster
+from k8s.objects import BUILD_LABEL
 from k8s.rights import RIGHTS, TRIALS
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
@@ -111,20 +112,33 @@ def no_pods(_pod: Any) -> Any:
     raise refusal(403, "exceeded quota", "Forbidden")
 
 
+def suspended(job: Any) -> Any:
+    """As Kueue's webhook makes the Jobs of trials."""
+    return (
+        job if BUILD_LABEL in job["metadata"]["labels"] else job | {"spec": {**job["spec"], "suspend": True}}
+    )
+
+
+def in_trouble(kind: type[Guarded], redis: Redis, folder: Path, rules: list[dict[str, Any]]) -> list[Guarded]:
+    """Lives without pods, without trials, and with trials that Kueue keeps waiting."""
+    without_pods, without_trials, queued = (kind(redis, folder, rules, image=True) for _ in range(3))
+    without_pods.kubernetes.admission("Pod", no_pods)
+    without_trials.katib.start = lambda: None
+    queued.kubernetes.admission("Job", suspended)
+    return [without_pods, without_trials, queued]
+
+
 async def test_whole_lives_and_watches_use_the_rights_of_the_role(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
     lives = [Guarded(redis, folder, EVERYTHING, **story) for story in STORIES.values()]
     lives.append(Guarded(redis, folder, EVERYTHING, forget_in=Phase.RUNNING, image=True))
-    without_pods = Guarded(redis, folder, EVERYTHING, image=True)
-    without_pods.kubernetes.admission("Pod", no_pods)
-    without_trials = Guarded(redis, folder, EVERYTHING, image=True)
-    without_trials.katib.start = lambda: None
+    lives += in_trouble(Guarded, redis, folder, EVERYTHING)
     watching = Guarded(redis, folder, EVERYTHING)
-    for life in (*lives, without_pods, without_trials):
+    for life in lives:
         await life.run()
     await watches(watching, wait_until)
-    asks = {ask for life in (*lives, without_pods, without_trials, watching) for ask in life.server.granted}
+    asks = {ask for life in (*lives, watching) for ask in life.server.granted}
     assert used(asks) == granted(role()["rules"])
 
 
@@ -151,11 +165,7 @@ async def test_a_channel_with_a_namespace_has_its_trials_there_and_all_else_at_h
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
     lives = [Away(redis, folder, role()["rules"], **story) for story in STORIES.values()]
-    without_pods = Away(redis, folder, role()["rules"], image=True)
-    without_pods.kubernetes.admission("Pod", no_pods)
-    without_trials = Away(redis, folder, role()["rules"], image=True)
-    without_trials.katib.start = lambda: None
-    lives += [without_pods, without_trials]
+    lives += in_trouble(Away, redis, folder, role()["rules"])
     for life in lives:
         await life.run()
         assert (
