@@ -13,7 +13,7 @@ from bot.queue import Queue
 from bot.slack import Busy
 from bot.waking import Waking
 from bot.worker import Worker
-from tests.bot.sweeps import SETTINGS
+from tests.bot.sweeps import CONFIG, SETTINGS
 
 SWEEP = "lr-brave-otter"
 
@@ -147,9 +147,8 @@ def a_watcher(redis, cluster):
     async def active():
         return set()
 
-    return Waking(
-        redis, SimpleNamespace(cluster=cluster, settings=SETTINGS, store=SimpleNamespace(active=active))
-    )
+    store = SimpleNamespace(active=active)
+    return Waking(redis, SimpleNamespace(cluster=cluster, settings=SETTINGS, config=CONFIG, store=store))
 
 
 async def test_one_watches_and_another_goes_on_when_it_ends(redis, cluster, wait_until):
