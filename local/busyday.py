@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,6 +34,8 @@ class Run:
     by_day: float
     by_night: float
     measured: bool = True
+    cores: tuple[float, float] = (8, 5.5)  # requested, and used
+    gib: tuple[float, float] = (64, 41)  # of memory
 
     def share(self, hour: int) -> float:
         return self.by_day if 9 <= hour < 19 else self.by_night
@@ -42,7 +44,11 @@ class Run:
 YESTERDAY = (
     Run("sweeps/lr-brave-otter", (ADA.id, "vision", "lr-brave-otter"), H100, 4, range(24), 0.85, 0.0),
     Run("sweeps/aug-calm-heron", (GRACE.id, "vision", "aug-calm-heron"), H100, 4, range(8, 22), 0.92, 0.88),
-    Run("speech/notebook-0", (LINUS.id, "speech", ""), A100, 2, range(7, 24), 0.0, 0.0),
+    Run(
+        *("speech/notebook-0", (LINUS.id, "speech", ""), A100, 2, range(7, 24), 0.0, 0.0),
+        cores=(16, 0.3),
+        gib=(128, 9),
+    ),
     Run("speech/asr-train-0", (LINUS.id, "speech", ""), A100, 4, range(10, 20), 0.7, 0.6),
     Run("sweeps/pull-slow-image", (GRACE.id, "vision", ""), H100, 1, range(14, 17), 0.0, 0.0, measured=False),
     Run("batch/embed-42", ("", "", ""), H100, 3, range(12, 18), 0.45, 0.0),
@@ -50,7 +56,7 @@ YESTERDAY = (
 USUALLY = (
     YESTERDAY[1],
     YESTERDAY[3],
-    Run("speech/notebook-0", YESTERDAY[2].whose, A100, 1, range(9, 18), 0.0, 0.0),
+    replace(YESTERDAY[2], gpus=1, hours=range(9, 18)),
 )
 
 
@@ -77,12 +83,21 @@ def _uses(hour: datetime, runs: tuple[Run, ...]) -> Iterator[dict[str, Any]]:
             who = {"owner": owner, "team": team, "sweep": sweep, "model": run.model}
             place = {"hour": hour.isoformat(), "namespace": namespace, "pod": pod, "node": "dgx-1"}
             idle = {"used": seen * share, "idle": 0 if share else seen}
-            yield place | who | idle | {"allocated": run.gpus, "observed": seen}
+            asked = _asked(run) if run.measured else {}
+            counts = {"gpus": seen, "unused": 0 if share else seen}
+            yield place | who | idle | counts | asked | {"allocated": run.gpus, "observed": seen}
+
+
+def _asked(run: Run) -> dict[str, float]:
+    (cores, used), (asked, peak) = run.cores, run.gib
+    memory = {"ram_requested": asked * 2**30, "ram_peak": peak * 2**30}
+    return {"cpu_requested": cores, "cpu_mean": used} | memory
 
 
 def _capacity(hour: datetime, held: float) -> dict[str, Any]:
-    """One GPU is lost since six, and pods wait in the afternoon."""
+    """One GPU is lost since six, and a pod waits in the afternoon."""
     lost = int(hour.hour >= 6)
     waited = 4 if 12 <= hour.hour < 17 else 0
     given = {"capacity": GPUS - lost, "allocated": held, "unhealthy": lost, "waited": waited}
-    return {"hour": hour.isoformat(), **given}
+    queue = {"waiting": 1, "wanted": waited, "longest": hour.hour - 11} if waited else {}
+    return {"hour": hour.isoformat(), **given, **queue}

@@ -143,6 +143,16 @@ async def test_a_name_is_asked_for_once_and_stays(redis: Redis) -> None:
     assert "(Ada)" in str(here.slack.drawn[0].blocks)
 
 
+async def test_a_sweep_is_a_link_to_its_thread(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    sweep = a_sweep(Phase.RUNNING)
+    await Store(redis).restore(sweep)
+    await here.turns(item("C1", DAY))
+    link = f"<https://slack/{sweep.asker.channel}/{sweep.thread}|lr-brave-otter> ("
+    assert link in str(here.slack.posts[0][1].blocks)
+
+
 async def test_a_sweep_whose_thread_is_gone_has_no_link(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)

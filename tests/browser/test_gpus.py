@@ -52,6 +52,7 @@ async def test_a_digest_is_asked_for_and_read_on_a_phone_too(
     await message.get_by_role("button", name="replies").click()
     replies = page.get_by_role("log", name="Replies")
     await expect(replies).to_contain_text("grace: 59 GPU-h, 86 % used")
+    await expect(replies).to_contain_text("notebook-0: 16 cores, 0.3 used; 128 GiB, at most 9.0 used")
     await picture(page, "digest")
     phone = await opened("ada", width=400, height=800)
     await phone.get_by_role("img", name="Chart of all GPUs").scroll_into_view_if_needed()
