@@ -14,14 +14,17 @@ from k8s.pods import Pod
 TAIL = 20  # lines of the log that are shown
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 STEP = re.compile(r"^INFO\[\d+\] ((?:FROM|RUN|COPY|ADD|WORKDIR|ENV|ARG|USER)\b.*\S)")
-NOISE = re.compile(r"^(?:(?:INFO|WARN)\[\d+\]|Usage:|  executor|$)")
+NOISE = re.compile(r"^(?:(?:INFO|WARN)\[\d+\]|$)")
+# All of the executor's flags, 82 lines, below an error that it has before it builds.
+USAGE = re.compile(r"^Usage:\n  executor \[flags\]$.*", re.MULTILINE | re.DOTALL)
 MEMORY = "It ran out of memory (a build gets 8 GiB) and was killed. Split the RUN that installs into several."
 DISK = "It ran out of disk (a build gets 60 GiB). Leave caches out (`--no-cache-dir`), or install less."
+LOST = "Its node was short of something and ended it. Sweep the commit again."
 
 # What is found in the log -> what it means, and what to do. The first that fits; {} is the group in it.
 CAUSES = (
     (
-        r"resolving source context: .*reference not found",
+        r"resolving source context: .*(?:couldn't find remote ref|reference not found)",
         "The branch is gone from the git host. Push it again.",
     ),
     (
@@ -37,6 +40,18 @@ CAUSES = (
         "The git host has no such repository, or hides it.",
     ),
     (r"resolving source context: (.*)", "The git host could not be read: {}."),
+    (
+        r"gave HTTP response to HTTPS client",
+        "The registry speaks http. An administrator sets IMAGE_REGISTRY_PLAIN_HTTP=true for the own one.",
+    ),
+    (
+        r'"https?://([^/"]+)/v2/[^"]*": (?:dial tcp|net/http: TLS handshake timeout|context deadline)',
+        "The registry {} can't be reached from the cluster. An administrator looks at its address.",
+    ),
+    (
+        r"TOOMANYREQUESTS",
+        "The registry of the base image gives no more for some hours. Put a copy into your own registry.",
+    ),
     (
         r"checking push permission",
         "The registry refuses to be pushed to. An administrator looks at IMAGE_REGISTRY_PUSH and its login.",
@@ -58,6 +73,10 @@ CAUSES = (
     (
         r"No matching distribution found for (\S+)|Because (\S+) was not found in the package registry",
         "There is no package {} that fits. Check its name and version, and the Python of the base image.",
+    ),
+    (
+        r"No interpreter found for Python (.*?) in ",
+        "The base image has no Python {}. Change `requires-python`, or an administrator BASE_IMAGE.",
     ),
     (
         r"No solution found when resolving dependencies",
@@ -82,7 +101,7 @@ CAUSES = (
 
 def explain(log: str, job: Job, pod: Pod | None) -> Diagnosis:
     """The failing instruction, the cause and what to do, then the last lines."""
-    lines = plain_log(log).splitlines()
+    lines = USAGE.sub("", plain_log(log)).splitlines()
     cause = _from_outside(job, pod) or _from_log(lines) or _at_least(job, pod)
     step = _step(lines)
     text = f"`{step[:200]}` failed. {cause}" if step else cause
@@ -98,8 +117,13 @@ def _from_outside(job: Job, pod: Pod | None) -> str:
     """What the log can't say, because its writer was killed."""
     if job.message.startswith("DeadlineExceeded"):
         return "It took more than half an hour and was ended. Move what takes long into a base image."
-    if pod and pod.failure[0] == "Evicted":  # of builds, for their ephemeral storage
-        return DISK
+    if pod and pod.failure[0] == "Evicted":
+        why = pod.failure[1].strip()
+        return (
+            DISK
+            if re.search(r"exceed.*ephemeral|ephemeral.*exceed", why)
+            else f"{LOST} Kubernetes says: {why}"
+        )
     code, reason, _ = (pod and pod.exit) or (0, "", "")
     return MEMORY if reason == "OOMKilled" or code == 137 else ""
 

@@ -83,11 +83,8 @@ def _dockerfile(options: Options, source: Path) -> Path:
 
 
 def _check_push(options: Options, to: Reference) -> None:
-    advice = (
-        "make sure you entered the correct tag name, and that you are authenticated correctly, and try again"
-    )
     place = f'checking push permission for "{to.host}/{to.repository}:{to.tag}"'
-    with _prefixed(f"error checking push permissions -- {advice}: {place}: "), reaching(to):
+    with _prefixed(f"error checking push permissions: {place}: "), reaching(to):
         options.check_http(to.host)
         path = f"/v2/{to.repository}/blobs/uploads/"
         with ask(to.host, "POST", path) as answer:

@@ -9,9 +9,9 @@ from local.kaniko.options import Options, Stop
 
 # What git says, and what Kaniko's go-git says in its place.
 SAID = (
-    (r"Remote branch .* not found|couldn't find remote ref", "reference not found"),
-    (r"could not read Username|Authentication failed", "authentication required"),
-    (r"repository .* not found", "repository not found"),
+    (r"Remote branch (\S+) not found", 'couldn\'t find remote ref "refs/heads/\\1"'),
+    (r"could not read Username|Authentication failed", "authentication required: "),
+    (r"repository .* not found", "repository not found: "),
     (r"not our ref|reference is not a tree|unable to read tree", "object not found"),
 )
 
@@ -48,5 +48,5 @@ def _git(*words: str) -> None:
     env = os.environ | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"} | LOGIN
     done = subprocess.run(["git", *words], env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = next((ours for theirs, ours in SAID if re.search(theirs, done.stderr)), done.stderr.strip())
-        raise Stop(said)
+        found = ((re.search(theirs, done.stderr), ours) for theirs, ours in SAID)
+        raise Stop(next((match.expand(ours) for match, ours in found if match), done.stderr.strip()))

@@ -1,12 +1,14 @@
 """The executor's command line, and how a build ends."""
 
+from pathlib import Path
+
 # How the real one works, not what it makes.
 MANNERS = {"cache", "cache-repo", "cache-ttl", "compressed-caching", "snapshot-mode", "use-new-run"}
 MANNERS |= {"push-retry", "image-download-retry", "image-fs-extract-retry"}
 FOLLOWED = {"context", "context-sub-path", "git", "dockerfile", "destination", "digest-file"}
 FOLLOWED |= {"image-format", "insecure-registry", "reproducible"}
 SWITCHES = {"cache", "compressed-caching", "use-new-run", "reproducible"}
-USAGE = "\nUsage:\n  executor [flags]\n"
+USAGE = "\n" + (Path(__file__).parent / "usage.txt").read_text()  # printed by v1.28.3
 
 
 class Stop(Exception):  # noqa: N818 - the end of a build: the line that is printed, and the exit code
@@ -24,7 +26,9 @@ class Options:
         for word in rest:
             name, equals, value = word.removeprefix("--").partition("=")
             if not word.startswith("--"):
-                raise Stop(f'Error: unknown command "{word}" for "executor"{USAGE}')
+                raise Stop(
+                    f'Error: unknown command "{word}" for "executor"\nRun \'executor --help\' for usage.'
+                )
             if name not in MANNERS | FOLLOWED:
                 raise Stop(f"Error: unknown flag: --{name}{USAGE}")
             if not equals:

@@ -5,6 +5,7 @@ import pytest
 from bot.buildlog import explain
 from k8s.jobs import Job, JobState
 from k8s.pods import Pod
+from local.kaniko.options import USAGE
 
 JOB = Job(
     name="build", uid="u", state=JobState.FAILED, message="BackoffLimitExceeded: it has tried too often"
@@ -19,9 +20,18 @@ BEGUN = """\
 STAGE = "error building image: error building stage: failed to execute command: waiting for process to exit: "
 CONTEXT = "Error: error resolving source context: "
 PUSH = (
-    "error checking push permissions -- make sure you entered the correct tag name, and that you are "
-    'authenticated correctly, and try again: checking push permission for "reg/x:1": POST '
-    "https://reg/v2/x/blobs/uploads/: DENIED: requested access to the resource is denied"
+    "\x1b[33mWARN\x1b[0m[0000] make sure you entered the correct tag name, that you are authenticated "
+    "correctly, and try again. \n"
+    'error checking push permissions: checking push permission for "reg:5000/x:1": '
+)
+DENIED = "POST https://reg:5000/v2/x/blobs/uploads/: DENIED: requested access to the resource is denied"
+CHECK = "creating push check transport for reg:5000 failed: "
+PLAIN = 'Get "https://reg:5000/v2/": http: server gave HTTP response to HTTPS client'
+NO_HOST = 'Get "https://reg.invalid/v2/": dial tcp: lookup reg.invalid on 10.96.0.10:53: no such host'
+NO_PYTHON = "error: No interpreter found for Python >=3.12 in managed installations or search path"
+LIMIT = (
+    "GET https://index.docker.io/v2/library/python/manifests/3.11-slim: TOOMANYREQUESTS: You have reached "
+    "your unauthenticated pull rate limit. https://www.docker.com/increase-rate-limit"
 )
 NO_FILE = "error building image: failed to optimize instructions: failed to get files used from context: "
 DATA = "/kaniko/buildcontext/data.csv"
@@ -45,19 +55,23 @@ CASES = {
         "exclude one another",
     ),
     "a stale lock": (
-        "error: The lockfile at `uv.lock` needs to be updated, but `--frozen` was provided.",
+        "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.",
         "Run `uv lock`",
     ),
-    "no such branch": (f"{CONTEXT}reference not found\nUsage:\n  executor [flags]\n", "The branch is gone"),
-    "no such commit": (f"{CONTEXT}object not found\nUsage:\n", "The commit is gone"),
+    "a Python that the base has not": (
+        f"{NO_PYTHON}\n{STAGE}exit status 2",
+        "The base image has no Python >=3.12.",
+    ),
+    "no such branch": (f'{CONTEXT}couldn\'t find remote ref "refs/heads/nope"{USAGE}', "The branch is gone"),
+    "no such commit": (f"{CONTEXT}object not found{USAGE}", "The commit is gone"),
     "a private repository": (
-        f"{CONTEXT}authentication required\nUsage:\n",
+        f"{CONTEXT}authentication required: {USAGE}",
         "names a Secret for this repository",
     ),
-    "no such repository": (f"{CONTEXT}repository not found\n", "has no such repository"),
+    "no such repository": (f"{CONTEXT}repository not found: {USAGE}", "has no such repository"),
     "a git host that is down": (
-        f"{CONTEXT}dial tcp: i/o timeout\n",
-        "could not be read: dial tcp: i/o timeout.",
+        f'{CONTEXT}Get "https://git/x.git/info/refs?service=git-upload-pack": dial tcp: i/o timeout{USAGE}',
+        "could not be read: Get",
     ),
     "no such base": (
         "error building image: error building stage: GET https://index.docker.io/v2/x: MANIFEST_UNKNOWN: no",
@@ -67,7 +81,20 @@ CASES = {
         "error building image: GET https://ghcr.io/v2/x/manifests/1: UNAUTHORIZED: authentication required",
         "wants a login",
     ),
-    "a registry that refuses": (PUSH, "The registry refuses to be pushed to."),
+    "a base whose registry has had enough": (
+        f"error building image: error building stage: {LIMIT}",
+        "gives no more for some hours",
+    ),
+    "a base out of reach": (
+        f"error building image: {NO_HOST.replace('reg.invalid', 'index.docker.io')}",
+        "The registry index.docker.io can't be reached from the cluster.",
+    ),
+    "a registry that refuses": (f"{PUSH}{DENIED}", "The registry refuses to be pushed to."),
+    "a registry that is nowhere": (f"{PUSH}{CHECK}{NO_HOST}", "The registry reg.invalid can't be reached"),
+    "a registry without TLS": (
+        f"{PUSH}{CHECK}{PLAIN}",
+        "The registry speaks http. An administrator sets IMAGE_REGISTRY_PLAIN_HTTP=true",
+    ),
     "a push that breaks off": (
         "error pushing image: failed to push to destination reg/x:1: write tcp: broken pipe",
         "The registry did not take the image.",
@@ -86,9 +113,15 @@ CASES = {
 
 
 def a_pod(**facts):
-    return Pod(
-        **{"name": "build-x", "job": "build", "node": "n", "deleting": False, "finished": True, **facts}
-    )
+    return Pod(**{"name": "build-x", "job": "build", "node": "n", "finished": True, **facts})
+
+
+def evicted(message):
+    return a_pod(failure=("Evicted", message))
+
+
+LOW = "The node was low on resource: "
+FULL_DISK = "It ran out of disk (a build gets 60 GiB)."
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -102,7 +135,18 @@ def test_a_failure_is_told_with_what_to_do(case):
     [
         (a_pod(exit=(137, "OOMKilled", "")), JOB, "ran out of memory"),
         (a_pod(exit=(137, "Error", "")), JOB, "ran out of memory"),
-        (a_pod(failure=("Evicted", "Pod ephemeral local storage usage exceeds")), JOB, "ran out of disk"),
+        (
+            evicted("Pod ephemeral local storage usage exceeds the total limit of containers 60Gi. "),
+            JOB,
+            FULL_DISK,
+        ),
+        (evicted('Container kaniko exceeded its local ephemeral storage limit "60Gi". '), JOB, FULL_DISK),
+        (
+            evicted(f"{LOW}memory. Threshold quantity: 100Mi, available: 90Mi. "),
+            JOB,
+            f"Kubernetes says: {LOW}memory.",
+        ),
+        (evicted(f"{LOW}pids. "), JOB, "Its node was short of something"),
         (
             None,
             Job(name="b", uid="u", state=JobState.FAILED, message="DeadlineExceeded: Job was active"),
@@ -127,3 +171,13 @@ def test_the_last_lines_are_those_of_the_step_and_not_kanikos_own():
 
 def test_a_log_of_kanikos_own_lines_is_better_than_none():
     assert "Retrieving image manifest" in explain(BEGUN, JOB, None).detail
+
+
+def test_the_executors_flags_are_not_shown_in_place_of_its_error():
+    log = f"\x1b[36mINFO\x1b[0m[0000] active feature flags: FF_X \n{CONTEXT}object not found{USAGE}"
+    assert explain(log, JOB, None).detail == f"{CONTEXT}object not found"
+
+
+def test_the_usage_of_somebody_elses_program_is_shown():
+    log = f"{BEGUN}Usage:\n  train FILE\n{STAGE}exit status 2"
+    assert explain(log, JOB, None).detail.splitlines()[:2] == ["Usage:", "  train FILE"]

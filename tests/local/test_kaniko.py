@@ -120,17 +120,22 @@ async def test_a_build_fails_by(case, kaniko, origin, images):
         assert answer.status == 404
 
 
+NO_BRANCH = 'Error: error resolving source context: couldn\'t find remote ref "refs/heads/nope"'
+
+
 @pytest.mark.parametrize(
     ("branch", "commit", "message"),
     [
-        ("nope", None, "Error: error resolving source context: reference not found"),
-        ("main", "0" * 40, "Error: error resolving source context: object not found"),
+        ("nope", None, NO_BRANCH),
+        ("main", "1" * 40, "Error: error resolving source context: object not found"),
     ],
 )
 async def test_a_commit_that_is_not_there(branch, commit, message, kaniko, origin):
     there = origin.commit({"Dockerfile": FROM_SCRATCH})
     ended = await kaniko(commit or there, branch=branch)
-    assert (ended.code, ended.said.splitlines()[0]) == (1, message)
+    error, *usage = ended.said.splitlines()
+    assert (ended.code, error) == (1, message)
+    assert (len(usage), usage[0]) == (82, "Usage:"), "as long as the real one's"
 
 
 @pytest.mark.parametrize(
@@ -207,4 +212,4 @@ async def test_a_registry_that_refuses_stops_the_build_before_it_begins(kaniko, 
     (tmp_path / "registry/repositories/code/read-only").touch()
     ended = await kaniko(commit)
     assert ended.code == 1
-    assert ended.said.startswith("error checking push permissions")
+    assert ended.said.startswith("error checking push permissions: checking push permission for ")
