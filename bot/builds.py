@@ -100,6 +100,12 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
         executor=settings.kaniko_image,
         git_secret=source.repository.secret,
         registry_secret=settings.image_registry_secret,
-        plain_http_registry=settings.image_registry_plain_http,
+        plain_http=_plain_http(settings),
     )
     return Build(role=step.role, repository=repository, tag=tag, job=build_job(spec), needs=needs)
+
+
+def _plain_http(settings: PlanSettings) -> tuple[str, ...]:
+    """Both names of the registry: BASE_IMAGE or a Dockerfile may have the one that nodes use."""
+    names = (settings.registry_push, settings.image_registry)
+    return tuple(dict.fromkeys(names)) if settings.image_registry_plain_http else ()

@@ -30,7 +30,7 @@ class BuildSpec:
     executor: str  # Kaniko's own image
     git_secret: str | None = None  # with username and password
     registry_secret: str | None = None  # of type kubernetes.io/dockerconfigjson
-    plain_http_registry: bool = False
+    plain_http: tuple[str, ...] = ()  # registries without TLS, to push to or to take a base from
     deadline: int = 1800  # seconds
 
 
@@ -148,7 +148,7 @@ def _arguments(spec: BuildSpec) -> list[str]:
             # "true" keeps whole layers in memory: 570 MB for a 106 MB layer, an OOM kill for PyTorch.
             "--compressed-caching=false",
         ]
-    return [*arguments, f"--insecure-registry={registry}"] if spec.plain_http_registry else arguments
+    return [*arguments, *(f"--insecure-registry={host}" for host in spec.plain_http)]
 
 
 def _environment(spec: BuildSpec) -> list[Manifest]:

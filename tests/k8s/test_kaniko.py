@@ -73,9 +73,10 @@ def test_code_alone_is_small_and_always_the_same():
 
 
 def test_plain_http_is_said_for_git_and_registry_apart():
-    assert (
-        container(replace(OWN, plain_http_registry=True))["args"][-1] == "--insecure-registry=registry:5000"
-    )
+    assert container(replace(OWN, plain_http=("push:5000", "pull:5000")))["args"][-2:] == [
+        "--insecure-registry=push:5000",
+        "--insecure-registry=pull:5000",
+    ]
     plain = container(replace(OWN, repo_url="http://git.local/digits.git"))
     assert plain["env"] == [{"name": "GIT_PULL_METHOD", "value": "http"}]
 
