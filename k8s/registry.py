@@ -62,7 +62,7 @@ class Registry:
             return answer.headers["Docker-Content-Digest"]
 
     async def tags(self, repository: str) -> list[str]:
-        """None when there is no such repository. Raises RegistryError."""
+        """Empty when there is no such repository. Raises RegistryError."""
         found: list[str] = []
         page = f"/v2/{repository}/tags/list?n={PAGE}"
         while page:
