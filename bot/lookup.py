@@ -11,10 +11,10 @@ from bot.git import Git, Tip
 from bot.hints import did_you_mean
 from bot.models import SearchSpace, SweepRequest, UserError
 from bot.planning import Order
+from bot.recipes import BUILT_FROM
 from bot.space import WRITTEN, parse_space
 
 FOLDER = "sweeps"
-BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", ".dockerignore", ".gitmodules")
 REQUIREMENTS = "requirements.txt"
 
 
@@ -84,7 +84,7 @@ async def _missing(git: Git, repository: Repository, commit: str, request: Sweep
 
 
 async def _files(git: Git, repository: Repository, commit: str) -> dict[str, str]:
-    """Those that decide how it is built."""
+    """Those that decide how it is built: of BUILT_FROM, and after these the requirements."""
     dockerfile = repository.dockerfile or "Dockerfile"
     files = await _read(git, repository, commit, dockerfile, ".gitmodules")
     if dockerfile in files:

@@ -12,9 +12,22 @@ from bot.models import UserError
 # Gigabytes that change every few months, among packages that change every few days.
 HEAVY = re.compile(r"torch|pytorch-triton.*|triton|nvidia-.*|jax|jaxlib|jax-cuda.*|tensorflow(-.*)?")
 PYPI = "https://pypi.org/simple"
+INSTALLED = (
+    ("commands", "project.scripts"),
+    ("commands", "project.gui-scripts"),
+    ("entry points", "project.entry-points"),
+    ("commands", "tool.poetry.scripts"),
+    ("entry points", "tool.poetry.plugins"),
+    ("extension modules", "tool.setuptools.ext-modules"),
+    ("a build script", "tool.poetry.build"),
+)
 # Backends that copy Python files and nothing else, so that the files can as well be read where they lie.
 PURE = re.compile(r"hatchling|flit_core|poetry\.core|uv_build|pdm\.backend|setuptools")
 POINTERS = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", re.MULTILINE)
+ASKING = re.compile(r"^\s*(?:-r|--requirement)[\s=]*(\S+)", re.MULTILINE)  # -c only chooses versions
+REQUIREMENT = re.compile(r"\s*([\w.-]+)\s*(?:\[([^]]*)\])?([^;]*)")
+ELSEWHERE = re.compile(r"== '(?:win32|darwin|cygwin)'")  # of markers
+SOURCES = {"url", "git", "path", "directory", "editable", "virtual"}
 OPTIONS = re.compile(r"(--(?:extra-)?index-url|-i|--find-links|-f)[\s=]\S+")
 
 
@@ -45,9 +58,47 @@ def local_packages(lock: Mapping[str, Any]) -> list[str]:
     return [name for name, place in places.items() if place != "."]
 
 
+def not_locked(lock: Mapping[str, Any], project: Mapping[str, Any]) -> list[str]:
+    """The dependencies in pyproject.toml that the lock was made without.
+
+    `uv sync --frozen` leaves them out and says nothing. `--locked` would, but resolves all anew where the
+    index is not the one that the lock was made with, such as a mirror in the cluster.
+    """
+    about = project.get("project", {})
+    own = _normal(about.get("name", ""))
+    root = next((p for p in _all(lock) if p["name"] == own), {})
+    if "metadata" not in root and "dependencies" in root:  # written by an old uv
+        return []
+    entries = root.get("metadata", {}).get("requires-dist", [])
+    known = [{"name": own, "virtual": "."}, *(e for e in entries if "extra ==" not in e.get("marker", ""))]
+    return [line for line in about.get("dependencies", []) if not any(_asks(line, e) for e in known)]
+
+
+def _asks(line: str, entry: Mapping[str, Any]) -> bool:
+    """Whether a requirement is the one that became this entry, as far as can be told."""
+    name, extras, versions = match.groups("") if (match := REQUIREMENT.match(line)) else ("", "", "")
+    if _normal(name) != entry["name"]:
+        return False
+    if SOURCES & entry.keys():
+        return True
+    same = {_normal(x) for x in extras.split(",") if x} == set(entry.get("extras", []))
+    return same and _versions(versions) in (None, {""}, _versions(entry.get("specifier", "")))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _versions(text: str) -> set[str] | None:
+    """As uv writes them; None where more than blanks and zeros may differ (`1.0-rc1`, an address)."""
+    plain = re.sub(r"[\s()]|(?<!\d)0+(?=\d)", "", text)
+    return set(plain.strip(",").split(",")) if re.fullmatch(r"[<>=!~\d.*,]*", plain) else None
+
+
 def heavy_of_lock(lock: Mapping[str, Any]) -> Pins:
     """Nothing when the lock leaves a choice (two versions of one package), which only uv itself can make."""
-    found = [p for p in _all(lock) if HEAVY.fullmatch(p["name"]) and _wheels(p)]
+    asked = _asked(lock)
+    found = [p for p in _all(lock) if p["name"] in asked and HEAVY.fullmatch(p["name"]) and _wheels(p)]
     names = [p["name"] for p in _all(lock)]
     registries = {p.get("source", {}).get("registry", "") for p in found}
     if any(names.count(p["name"]) > 1 for p in found) or not all(
@@ -62,6 +113,24 @@ def heavy_of_lock(lock: Mapping[str, Any]) -> Pins:
 def _all(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
     packages: list[dict[str, Any]] = lock.get("package", [])
     return packages
+
+
+def _asked(lock: Mapping[str, Any]) -> set[str]:
+    """What the project needs on Linux. Its extras and groups are locked as well, and not installed."""
+    waiting = [(p["name"], "") for p in _all(lock) if "." in p.get("source", {}).values()]
+    seen: set[tuple[str, str]] = set()  # names, each with an extra
+    while waiting:
+        name, extra = one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        for package in (p for p in _all(lock) if p["name"] == name):
+            needs = package.get("optional-dependencies", {}).get(extra) or package.get("dependencies", [])
+            for need in needs:
+                marker = need.get("marker", "")
+                if "linux" in marker or not ELSEWHERE.search(marker):
+                    waiting += [(need["name"], x) for x in ("", *need.get("extra", []))]
+    return {name for name, _ in seen}
 
 
 def _wheels(package: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -83,16 +152,20 @@ def has_dependencies(project: Mapping[str, Any]) -> bool:
     return "dependencies" in project.get("project", {})
 
 
-def why_install(project: Mapping[str, Any], setup: str) -> str:
+def only_poetry(project: Mapping[str, Any]) -> bool:
+    """Its dependencies are where only Poetry's own build reads them, and that builds it."""
+    poetry = _table(project, "tool.poetry")
+    return "project" not in project and "dependencies" in poetry and poetry.get("package-mode", True)
+
+
+def why_install(project: Mapping[str, Any], setup: str = "", cfg: str = "") -> str:
     """Why the repository must be installed to work, in words; empty when its files work where they lie."""
+    for words, where in INSTALLED:
+        if _table(project, where):
+            return f"`pyproject.toml` has {words} ([{where}])"
+    if hooks := _hooks(project):
+        return f"`pyproject.toml` has the build hook {hooks[0]} ([tool.hatch])"
     about = project.get("project", {})
-    for key, words in (
-        ("scripts", "commands"),
-        ("gui-scripts", "commands"),
-        ("entry-points", "entry points"),
-    ):
-        if about.get(key):
-            return f"`pyproject.toml` has {words} ([project.{key}])"
     backend = project.get("build-system", {}).get("build-backend", "setuptools")
     if not PURE.match(backend):
         return f"it is built by {backend}, which may compile"
@@ -100,15 +173,29 @@ def why_install(project: Mapping[str, Any], setup: str) -> str:
         return "`pyproject.toml` has its dependencies worked out by its build"
     if match := re.search(r"ext_modules|entry_points", setup):
         return f"`setup.py` has {match[0]}"
-    return ""
+    return "`setup.cfg` has [options.entry_points]" if "[options.entry_points]" in cfg else ""
+
+
+def _hooks(project: Mapping[str, Any]) -> list[str]:
+    """Hatch's, but for those that only write the version down: `vcs` needs a .git, which no image has."""
+    build = _table(project, "tool.hatch.build")
+    places = (build, *build.get("targets", {}).values())
+    return [hook for place in places for hook in place.get("hooks", {}) if hook not in {"vcs", "version"}]
+
+
+def _table(project: Mapping[str, Any], path: str) -> Any:
+    found: Any = project
+    for key in path.split("."):
+        found = found.get(key, {})
+    return found
 
 
 # --- requirements
 
 
-def pointers(path: str, text: str) -> list[str]:
+def pointers(path: str, text: str, kind: re.Pattern[str] = POINTERS) -> list[str]:
     """The files that this one names with -r and -c, from the repository's root. Raises UserError."""
-    found = [p for p in POINTERS.findall(text) if "://" not in p]
+    found = [p for p in kind.findall(text) if "://" not in p]
     places = [posixpath.normpath(posixpath.join(posixpath.dirname(path), p)) for p in found]
     for written, place in zip(found, places, strict=True):
         if place.startswith(("../", "/")):
@@ -133,13 +220,22 @@ def local_requirement(files: Mapping[str, str]) -> str:
 
 
 def heavy_of_requirements(files: Mapping[str, str]) -> Pins:
-    """Only what is pinned with ==. Without hashes, what these need comes along."""
+    """Only what is asked for and pinned with ==. Without hashes, what these need comes along."""
     lines = sorted({line for text in files.values() for line in _lines(text)})
-    heavy = [x for x in lines if re.match(rf"(?:{HEAVY.pattern})(?:\[[\w,-]+\])?==", x)]
+    asked = {line for path in _asking(files) for line in _lines(files[path])}
+    heavy = [x for x in lines if x in asked and re.match(rf"(?:{HEAVY.pattern})(?:\[[\w,-]+\])?==", x)]
     options = [x for x in lines if OPTIONS.match(x)]
     hashed = any("--hash=" in line for line in lines)
     how = ("--no-deps",) if hashed else ()
     return Pins(tuple(heavy + options), ("--index-strategy=unsafe-best-match", *how)) if heavy else Pins()
+
+
+def _asking(files: Mapping[str, str]) -> list[str]:
+    """The first, and those that it asks for; the others (-c) only choose versions."""
+    found = [next(iter(files))]
+    for path in found:  # which grows
+        found += [p for p in pointers(path, files[path], ASKING) if p not in found]
+    return found
 
 
 def _lines(text: str) -> Iterator[str]:

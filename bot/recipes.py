@@ -21,6 +21,7 @@ from bot.models import Role, UserError
 from bot.pins import Pins
 
 TEMPLATE = "1"  # raise it when the texts below change what an image contains
+BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", "setup.cfg", ".dockerignore", ".gitmodules")
 UV = "0.13.9"  # where the base has none
 IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's own rules say
 SETUP = f"""\
@@ -60,7 +61,7 @@ class Recipe:
 
 
 def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> Recipe:
-    """`files`: what `bot.lookup` found; `heavy_at`: the name of the image of heavy packages, up to its key.
+    """`files`: what `bot.lookup` found, in its order; `heavy_at`: the image of heavy packages, up to its key.
 
     Raises UserError when there is nothing to build from.
     """
@@ -78,17 +79,18 @@ def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:
     ignore = files.get(f"{dockerfile}.dockerignore", files.get(".dockerignore", ""))
     contents = [part for path in parts.sources for part in (path, files[path])]
     below = _step(Role.DEPENDENCIES, parts.below, ignore, *contents)
-    return (replace(below, cache=True), _step(Role.CODE, parts.code, ignore))
+    # Of a clone, .git is never the same twice, and grows with each commit.
+    return (replace(below, cache=True), _step(Role.CODE, parts.code, f"{ignore.rstrip()}\n.git\n".lstrip()))
 
 
 class _Kitchen:
     def __init__(self, files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> None:
         self.files, self.repository, self.base, self.heavy_at = files, repository, base, heavy_at
         self.project = pins.toml(files.get("pyproject.toml", ""), "pyproject.toml")
-        self.requirements = {path: text for path, text in files.items() if path.endswith((".txt", ".in"))}
+        self.requirements = {path: text for path, text in files.items() if path not in BUILT_FROM}
 
     def recipe(self) -> Recipe:
-        why = pins.why_install(self.project, self.files.get("setup.py", ""))
+        why = pins.why_install(self.project, self.files.get("setup.py", ""), self.files.get("setup.cfg", ""))
         if self.repository.install:
             why = "the configuration says that it has to be installed"
         if "uv.lock" in self.files and "pyproject.toml" in self.files:
@@ -97,6 +99,8 @@ class _Kitchen:
             return self._requirements(why)
         if pins.has_dependencies(self.project) or (self.project.get("project") and why):
             return self._pyproject(why)
+        if pins.only_poetry(self.project):
+            return self._pyproject("its dependencies are Poetry's, taken in the versions of today")
         raise UserError(
             f"{self.repository.name} has nothing that says how to build it: neither a Dockerfile nor a "
             "uv.lock, requirements.txt or pyproject.toml with [project] dependencies. Add one at its root."
@@ -104,6 +108,11 @@ class _Kitchen:
 
     def _uv_lock(self, why: str) -> Recipe:
         lock = pins.toml(self.files["uv.lock"], "uv.lock")
+        if missing := pins.not_locked(lock, self.project):
+            raise UserError(
+                f"`uv.lock` of {self.repository.name} is older than its `pyproject.toml`: it does not know "
+                f"`{missing[0]}`. Run `uv lock` and commit both."
+            )
         if inside := pins.local_packages(lock):
             return self._whole("uv.lock", f"{inside[0]} lies in it", "uv sync --frozen --no-dev")
         copies, sync = ("pyproject.toml", "uv.lock"), "uv sync --frozen --no-dev --no-install-project"

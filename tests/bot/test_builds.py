@@ -7,7 +7,7 @@ from bot.models import Role
 from bot.planning import plan
 from bot.settings import PlanSettings
 from tests.bot.sweeps import COMMIT, ORDER, PLAN, REPOSITORY, SETTINGS, SOURCE
-from tests.bot.test_recipes import LOCK, PROJECT, TORCH, UV
+from tests.bot.test_recipes import PROJECT, UV, WITH_TORCH
 
 
 def planned(files, settings=SETTINGS, **source):
@@ -44,13 +44,13 @@ def test_another_commit_has_the_same_dependencies():
 
 
 def test_dependencies_wait_for_the_heavy_ones():
-    heavy, dependencies, code = planned({"pyproject.toml": PROJECT, "uv.lock": LOCK + TORCH}).builds
+    heavy, dependencies, code = planned({"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}).builds
     assert (heavy.needs, dependencies.needs, code.needs) == ("", heavy.tag, "")
 
 
 def test_names_are_names_of_jobs_however_long_the_project():
     long = Repository(name="a-very-long-name-of-a-repository-of-somebody", url="https://git.example/x.git")
-    files = {"pyproject.toml": PROJECT, "uv.lock": LOCK + TORCH}
+    files = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
     for build in (
         *planned(files, repository=long).builds,
         *planned({"Dockerfile": ""}, repository=long).builds,
@@ -68,6 +68,7 @@ def test_the_three_addresses_of_a_registry():
         args = build.job["spec"]["template"]["spec"]["containers"][0]["args"]
         assert f"--destination=push:5000/{build.repository}:{build.tag}" in args
         assert "--insecure-registry=push:5000" in args
+        assert f"--insecure-registry={settings.image_registry}" in args, "a base may lie there"
     assert made.image_by_digest.startswith("registry:5000/sweepbot/digits@")
 
 

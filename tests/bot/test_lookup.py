@@ -67,6 +67,12 @@ async def test_requirements_are_read_with_all_that_they_name_once():
     assert list(await found(files)) == ["requirements.txt", "a.txt", "c.txt"]
 
 
+async def test_what_requirements_name_may_have_any_ending_and_comes_after_the_fixed_names():
+    files = {"env/train.pip": "-c pins.lock\n", "env/pins.lock": "", "setup.cfg": "[metadata]"}
+    there = await found(files, requirements="env/train.pip")
+    assert list(there) == ["setup.cfg", "env/train.pip", "env/pins.lock"]
+
+
 async def test_a_file_that_requirements_name_must_be_there():
     with pytest.raises(UserError, match=r"`base\.txt`, which is needed to install digits, is not in it"):
         await found({"requirements.txt": "-r base.txt\n"})

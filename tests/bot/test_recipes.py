@@ -7,7 +7,7 @@ import pytest
 
 from bot.config import Repository
 from bot.models import Role, UserError
-from bot.pins import heavy_of_lock, heavy_of_requirements, local_requirement, pointers, toml
+from bot.pins import heavy_of_lock, heavy_of_requirements, local_requirement, not_locked, pointers, toml
 from bot.recipes import recipe
 
 REPOSITORY = Repository(name="digits", url="https://git.example/digits.git")
@@ -18,6 +18,14 @@ LOCK = f"""
 [[package]]
 name = "digits"
 source = {{ virtual = "." }}
+dependencies = [
+    {{ name = "numpy" }},
+]
+
+[package.metadata]
+requires-dist = [
+    {{ name = "numpy" }},
+]
 
 [[package]]
 name = "numpy"
@@ -29,6 +37,9 @@ TORCH = f"""
 name = "torch"
 version = "2.7.1"
 source = {PYPI}
+dependencies = [
+    {{ name = "nvidia-nccl-cu12", marker = "platform_machine == 'x86_64' and sys_platform == 'linux'" }},
+]
 wheels = [
   {{ url = "https://x/torch-2.7.1-cp311-cp311-manylinux_2_28_x86_64.whl", hash = "sha256:a1" }},
   {{ url = "https://x/torch-2.7.1-cp311-none-macosx_11_0_arm64.whl", hash = "sha256:a2" }},
@@ -41,6 +52,7 @@ version = "2.26"
 source = {PYPI}
 wheels = [{{ url = "https://x/nvidia_nccl_cu12-2.26-py3-none-manylinux2014_x86_64.whl", hash = "sha256:b1" }}]
 """
+WITH_TORCH = LOCK.replace('{ name = "numpy" },', '{ name = "numpy" },\n    { name = "torch" },') + TORCH
 UV = {"pyproject.toml": PROJECT, "uv.lock": LOCK}
 
 
@@ -75,9 +87,14 @@ def test_a_dockerfile_with_the_code_last_makes_two_images():
 
 def test_the_rules_for_what_stays_out_are_those_of_the_dockerfile():
     files = {"Dockerfile": DOCKERFILE, "needs.txt": "", ".dockerignore": "data\n"}
-    assert {step.ignore for step in made(files).steps} == {"data\n"}
+    assert [step.ignore for step in made(files).steps] == ["data\n", "data\n.git\n"]
     files["Dockerfile.dockerignore"] = "runs\n"
-    assert {step.ignore for step in made(files).steps} == {"runs\n"}
+    assert [step.ignore for step in made(files).steps] == ["runs\n", "runs\n.git\n"]
+
+
+def test_the_history_never_comes_with_the_code():
+    """Of a clone, .git is another one each time: each commit would push all of it again."""
+    assert made({"Dockerfile": DOCKERFILE, "needs.txt": ""}).steps[1].ignore == ".git\n"
 
 
 def test_a_dockerfile_that_copies_what_nobody_could_read_is_built_as_it_is():
@@ -119,7 +136,7 @@ def test_only_what_has_changed_is_made_anew(files, base, new):
 
 
 def test_heavy_packages_lie_under_the_others():
-    found = made({**UV, "uv.lock": LOCK + TORCH + CUDA})
+    found = made({**UV, "uv.lock": WITH_TORCH + CUDA})
     heavy, dependencies, _ = found.steps
     assert heavy.role is Role.HEAVY
     assert "'torch==2.7.1 --hash=sha256:a1'" in heavy.dockerfile
@@ -129,20 +146,101 @@ def test_heavy_packages_lie_under_the_others():
 
 
 def test_a_small_change_leaves_the_heavy_ones_alone():
-    one = made({**UV, "uv.lock": LOCK + TORCH})
-    other = made({**UV, "uv.lock": LOCK.replace("2.4.6", "2.4.7") + TORCH})
+    one = made({**UV, "uv.lock": WITH_TORCH})
+    other = made({**UV, "uv.lock": WITH_TORCH.replace("2.4.6", "2.4.7")})
     assert one.steps[0] == other.steps[0]
     assert one.steps[1].key != other.steps[1].key
 
 
 def test_a_lock_that_leaves_a_choice_is_not_split():
     """One version for the CPU, one for CUDA: which it is only uv knows."""
-    assert heavy_of_lock(toml(TORCH + TORCH.replace("2.7.1", "2.7.1+cu128"), "uv.lock")).lines == ()
+    assert heavy_of_lock(toml(WITH_TORCH + TORCH.replace("2.7.1", "2.7.1+cu128"), "uv.lock")).lines == ()
     assert heavy_of_lock(toml(LOCK, "uv.lock")).lines == ()
 
 
+def test_only_heavy_packages_that_the_project_asks_for_are_installed():
+    """The lock has extras, groups and other systems as well, which `uv sync --no-dev` leaves out."""
+    root, more = 'source = { virtual = "." }\n', 'optional-dependencies = { gpu = [{ name = "torch" }] }\n'
+    for lock in (
+        LOCK + TORCH,
+        LOCK.replace(root, root + more) + TORCH,
+        LOCK.replace(root, root + more.replace("optional", "dev")) + TORCH,
+        WITH_TORCH.replace('"torch" }', '"torch", marker = "sys_platform == \'win32\'" }'),
+    ):
+        assert heavy_of_lock(toml(lock, "uv.lock")).lines == ()
+
+
+def test_heavy_packages_behind_an_extra_of_another_are_found():
+    """As uv 0.13.9 locks `jax[cuda12]`."""
+    lock = LOCK.replace('{ name = "numpy" }', '{ name = "jax", extra = ["cuda12"] }', 1) + TORCH.replace(
+        'name = "torch"\n',
+        'name = "jax"\noptional-dependencies = { cuda12 = [{ name = "jax-cuda12-plugin" }] }\n',
+    )
+    plugin = TORCH.replace('name = "torch"', 'name = "jax-cuda12-plugin"')
+    found = heavy_of_lock(toml(lock + CUDA + plugin, "uv.lock")).lines
+    assert [line.partition("=")[0] for line in found] == ["jax-cuda12-plugin", "jax", "nvidia-nccl-cu12"]
+
+
+def test_a_lock_older_than_its_project_is_told_before_anything_starts():
+    files = {**UV, "pyproject.toml": PROJECT.replace('"numpy"', '"numpy", "scipy>=1.14"')}
+    with pytest.raises(UserError, match=r"^`uv\.lock` of digits is older .* `scipy>=1\.14`\. Run `uv lock`"):
+        made(files)
+
+
+# What uv 0.13.9 writes for each.
+ENTRIES = """
+[[package]]
+name = "proj-x"
+source = { virtual = "." }
+
+[package.metadata]
+requires-dist = [
+    { name = "attrs", specifier = ">=1.0.post1,==26.1.*" },
+    { name = "idna", marker = "python_full_version < '3.13'", specifier = ">=2,!=3.0" },
+    { name = "idna", marker = "python_full_version >= '3.13'", specifier = ">=3" },
+    { name = "iniconfig", specifier = ">=1.0.0" },
+    { name = "jax", extras = ["cuda12"] },
+    { name = "packaging", specifier = ">=20.1" },
+    { name = "pluggy", git = "https://github.com/pytest-dev/pluggy" },
+    { name = "six", specifier = "~=1.16" },
+    { name = "toml", marker = "extra == 'gpu'" },
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "locked"),
+    [
+        ("iniconfig>=1.00.0", True),
+        ("Six (~=1.16)", True),
+        ("attrs==26.1.*,>=1.0-post1", True),
+        ("packaging >= 20.01", True),
+        ("idna!=3.0,>=2; python_version<'3.13'", True),
+        ("idna>=3; python_version>='3.13'", True),
+        ("six", True),
+        ("pluggy>=1", True),
+        ("pluggy @ git+https://github.com/pytest-dev/pluggy", True),
+        ("jax[cuda12]", True),
+        ("proj_x[gpu]", True),
+        ("jax", False),
+        ("six~=1.17", False),
+        ("toml", False),
+        ("scipy", False),
+    ],
+)
+def test_what_a_lock_was_made_for(line, locked):
+    lock, project = toml(ENTRIES, "uv.lock"), {"project": {"name": "Proj.X", "dependencies": [line]}}
+    assert not_locked(lock, project) == ([] if locked else [line])
+
+
+def test_a_lock_that_does_not_say_what_it_was_made_for_is_believed():
+    lock = '[[package]]\nname = "a"\nsource = { virtual = "." }\ndependencies = [{ name = "numpy" }]\n'
+    project = {"project": {"name": "a", "dependencies": ["numpy>=2"]}}
+    assert not_locked(toml(lock, "uv.lock"), project) == []
+
+
 def test_an_index_of_its_own_comes_along():
-    lock = TORCH.replace("https://pypi.org/simple", "https://download.pytorch.org/whl/cu128")
+    lock = WITH_TORCH.replace("https://pypi.org/simple", "https://download.pytorch.org/whl/cu128")
     assert "--index=https://download.pytorch.org/whl/cu128" in heavy_of_lock(toml(lock, "uv.lock")).options
 
 
@@ -153,6 +251,27 @@ def test_requirements_and_what_they_name_make_the_dependencies():
     assert "-r requirements.txt" in dependencies.dockerfile
     assert made({**files, "pins/c.txt": "numpy==2.4.7\n"}).steps[0].key != dependencies.key
     assert made({**files, "pins/c.txt": "numpy==2.4.7\n"}).steps[1] == code
+
+
+@pytest.mark.parametrize("name", ["constraints.lock", "base.pip", "env/train.pip"])
+def test_requirements_have_any_name(name):
+    """Which they are was decided when they were found."""
+    files = {"requirements.txt": f"-r {name}\n", name: "numpy==2.4.6\n", "setup.cfg": "", ".gitmodules": ""}
+    dependencies, _ = made(files).steps
+    assert f"COPY {name} /opt/project/{name}" in dependencies.dockerfile
+    assert "setup.cfg" not in dependencies.dockerfile
+    assert made({**files, name: "numpy==2.4.7\n"}).steps[0].key != dependencies.key
+    assert roles(made({name: "numpy\n"}, requirements=name)) == [Role.DEPENDENCIES, Role.CODE]
+
+
+def test_a_constraint_asks_for_nothing():
+    index = "--extra-index-url https://download.pytorch.org/whl/cu121"
+    files = {
+        "requirements.txt": "-c c.txt\n-r more/a.txt\nnumpy\n",
+        "c.txt": f"{index}\ntorch==2.5.1\ntensorflow==2.17.0\n",
+        "more/a.txt": "jax==0.6.0\n",
+    }
+    assert heavy_of_requirements(files).lines == ("jax==0.6.0", index), "where to look is asked of all"
 
 
 def test_a_pinned_torch_among_requirements_is_a_layer_of_its_own():
@@ -172,6 +291,9 @@ def test_a_pyproject_without_a_lock_says_so():
 
 
 BUILD = "[build-system]\nbuild-backend = "
+POETRY = '[tool.poetry]\nname = "a"\n[tool.poetry.dependencies]\nnumpy = "^2"\n'
+NO_PACKAGE = POETRY.replace('name = "a"', "package-mode = false")
+POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
 
 
 @pytest.mark.parametrize(
@@ -192,6 +314,27 @@ BUILD = "[build-system]\nbuild-backend = "
         ),
         ({"requirements.txt": "numpy\n-e .\n"}, "`-e .` in requirements.txt needs it"),
         ({"requirements.txt": "./wheels/x.whl\n"}, "`./wheels/x.whl` in requirements.txt needs it"),
+        (
+            {**UV, "pyproject.toml": PROJECT + '[[tool.setuptools.ext-modules]]\nname = "digits._c"\n'},
+            "`pyproject.toml` has extension modules ([tool.setuptools.ext-modules])",
+        ),
+        (
+            {**UV, "pyproject.toml": f"{PROJECT}[tool.hatch.build.targets.wheel.hooks.cython]\n"},
+            "`pyproject.toml` has the build hook cython ([tool.hatch])",
+        ),
+        (
+            {**UV, "pyproject.toml": f'{PROJECT}[tool.hatch.build.hooks.custom]\npath = "b.py"\n'},
+            "`pyproject.toml` has the build hook custom ([tool.hatch])",
+        ),
+        (
+            {"requirements.txt": "numpy\n", "setup.cfg": "[options.entry_points]\nconsole_scripts =\n"},
+            "`setup.cfg` has [options.entry_points]",
+        ),
+        (
+            {"requirements.txt": "numpy\n", "pyproject.toml": f'{POETRY}[tool.poetry.scripts]\nt = "a:b"\n'},
+            "`pyproject.toml` has commands ([tool.poetry.scripts])",
+        ),
+        ({"pyproject.toml": POETRY}, "its dependencies are Poetry's, taken in the versions of today"),
         (
             {"pyproject.toml": '[project]\nname = "a"\ndynamic = ["dependencies"]\n'},
             "has its dependencies worked out by its build",
@@ -265,8 +408,21 @@ def test_ignore_files_are_merged_and_git_never_comes_back():
     ]
 
 
+def test_a_hook_that_writes_the_version_down_is_no_reason_to_install():
+    """It would want a .git, and there is none."""
+    hooks = "[tool.hatch.build.hooks.vcs]\n[tool.hatch.build.targets.wheel.hooks.version]\n"
+    assert len(made({**UV, "pyproject.toml": PROJECT + hooks}).steps) == 2
+
+
 @pytest.mark.parametrize(
-    "files", [{}, {"setup.py": ""}, {"pyproject.toml": "[tool.ruff]\n"}, {"uv.lock": LOCK}]
+    "files",
+    [
+        {},
+        {"setup.py": ""},
+        {"pyproject.toml": "[tool.ruff]\n"},
+        {"uv.lock": LOCK},
+        {"pyproject.toml": NO_PACKAGE},
+    ],
 )
 def test_nothing_to_build_from_is_a_sentence(files):
     with pytest.raises(

@@ -18,6 +18,11 @@ PROJECT = '[project]\nname = "lr"\n'
 UV = {"pyproject.toml": PROJECT, "uv.lock": "version = 1"}
 TORCH = """
 [[package]]
+name = "lr"
+source = { virtual = "." }
+dependencies = [{ name = "torch" }]
+
+[[package]]
 name = "torch"
 version = "2.7.1"
 source = { registry = "https://pypi.org/simple" }

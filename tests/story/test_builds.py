@@ -102,6 +102,13 @@ async def test_an_image_that_is_not_allowed_is_refused_at_once(lab):
     )
 
 
+async def test_a_lock_that_lags_behind_its_project_is_told_privately(lab):
+    project = (lab.here.git / "uv" / "pyproject.toml").read_text()
+    change(lab, "uv", {"pyproject.toml": project.replace("dependencies = [", 'dependencies = ["scipy", ')})
+    told = await lab.told("repo=uv branch=main space=lr")
+    assert "`uv.lock` of uv is older than its `pyproject.toml`: it does not know `scipy`." in told
+
+
 async def test_a_project_with_commands_is_installed_in_one_job_and_the_thread_says_why(lab):
     """`why`, a command of the project itself, trains."""
     project = (
@@ -174,6 +181,7 @@ async def test_a_registry_that_refuses_is_told(lab):
 async def test_a_password_that_git_does_not_take_is_told(lab):
     sweep = await lab.sweep("repo=locked branch=main space=lr")
     await sweep.says("could not be built", "The git host wants credentials.")
+    assert "--cache-ttl" not in str(lab.slack.messages("sweeps", sweep.parent()["ts"])), "no list of flags"
 
 
 async def test_a_private_repository_runs_and_its_token_is_nowhere_but_in_its_secret(lab):
