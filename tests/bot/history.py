@@ -88,6 +88,8 @@ def _states(hour: float, start: datetime) -> Iterator[Sample]:
             yield "kube_pod_container_resource_requests", main | {"resource": "cpu", "unit": "core"}, 4
             yield "kube_pod_container_resource_requests", main | {"resource": "memory", "unit": "byte"}, 2**35
             yield "kube_pod_created", one, start.timestamp() + 3600 * pod.begin
+            sidecar = one | {"container": "metrics-logger-and-collector", "node": pod.node}
+            yield "kube_pod_container_resource_requests", sidecar | {"resource": "cpu", "unit": "core"}, 1
             for each in ("Pending", "Running", "Succeeded", "Failed", "Unknown"):
                 yield "kube_pod_status_phase", one | {"phase": each}, each == phase
             if phase == "Running":
