@@ -203,7 +203,7 @@ def _at_a_time(uses: Iterable[HourUse]) -> int:
 
 
 def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
-    """Of the pods some of whose GPUs did nothing in any hour while others worked, those that are alike.
+    """Of the pods some but not all of whose GPUs did nothing in every hour, those that are alike.
 
     An hour that a pod was not all there, or not measured, proves nothing.
     """
