@@ -28,7 +28,7 @@ async def test_the_doctor_of_a_world_that_is_well_and_then_is_not(tmp_path, wait
         running = lambda: {p["status"]["phase"] for p in pods()} == {"Running"}  # noqa: E731
         await wait_until(running, "the device plugin runs")
         text, code = await cli(here)
-        assert (code, text.splitlines()[-1]) == (0, "0 broken, 0 warnings, 24 ok"), text
+        assert (code, text.splitlines()[-1]) == (0, "0 broken, 0 warnings, 26 ok"), text
         await here.start_bot("serve", "work")
 
         here.store.patch("Namespace", "", NAMESPACE, {"metadata": {"labels": {LABEL: None}}})
@@ -41,7 +41,7 @@ async def test_the_doctor_of_a_world_that_is_well_and_then_is_not(tmp_path, wait
         told = lambda: [m["text"] for m in here.slack.ephemerals("ada") if ":x:" in m["text"]]  # noqa: E731
         [answer] = await wait_until(told, "the doctor answers ada alone")
         counts, first, *_ = answer.splitlines()
-        assert counts == "*This installation:* 1 broken, 0 warnings, 23 ok"
+        assert counts == "*This installation:* 1 broken, 0 warnings, 25 ok"
         assert first.startswith(":x: *namespace sweeps*: lacks the label")
         said = await here.slack.command("grace", "sweeps", "/sweep", "doctor")
         assert "may do that" in said

@@ -65,8 +65,8 @@ class Rush(Life):
         self.story["crash"] = int(values["parameterAssignments"][0]["value"][1:]) < BAD
         super()._end(pod, labels)
 
-    def _width(self, trial):
-        values = self.kubernetes.get("Trial", "sweeps", trial)["spec"]["parameterAssignments"]
+    def _width(self, namespace, trial):
+        values = self.kubernetes.get("Trial", namespace, trial)["spec"]["parameterAssignments"]
         return f"0.{values[0]['value'][1:]}"
 
     async def all_round(self):
@@ -76,9 +76,9 @@ class Rush(Life):
             await self.redis.set(lease.key, sweep)
             await turn(lease, self.outside)
             await self.redis.delete(lease.key)
-        await self._settle()
+        await self.settle()
         await self._time_passes()
-        await self._settle()
+        await self.settle()
 
     async def records(self):
         return [await self.store.get(sweep) for sweep in IDS]
@@ -135,7 +135,7 @@ async def running(rush, web):
 async def the_end(rush, web):
     rush.over = True
     await rush._time_passes()
-    await rush._settle()
+    await rush.settle()
     queue, slack = Queue(rush.redis, prefix="life:queue"), Slack(web, Pace(redis=rush.redis))
     rush.outside = replace(rush.outside, slack=slack, queue=queue, store=rush.store, now=now)
     stop = asyncio.Event()
