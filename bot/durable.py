@@ -4,9 +4,10 @@ from bot.models import SweepRecord, dump, load
 from k8s.names import label_value
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest, Ref
 
-# Selects the ConfigMaps of sweeps that have not ended.
+# Select the ConfigMaps of sweeps that have not ended, and of those that have.
 STATE_LABEL = "sweepbot/state"
 UNFINISHED = f"{SWEEP_LABEL},{STATE_LABEL}=active"
+ENDED = f"{STATE_LABEL}=ended"
 
 
 def ref(namespace: str, sweep_id: str) -> Ref:

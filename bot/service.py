@@ -23,7 +23,7 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot import digests, drafts, previewing
+from bot import digests, drafts, previewing, retiring
 from bot.appointments import Appointment
 from bot.catalogue import Catalogue
 from bot.collecting import Collecting, measuring
@@ -39,6 +39,7 @@ from bot.probes import Probes
 from bot.queue import Queue
 from bot.redis import connect
 from bot.results import Results
+from bot.retiring import Retiring
 from bot.schedule import Schedule
 from bot.settings import Settings
 from bot.setups import SetupDesk, Setups
@@ -234,6 +235,11 @@ async def workers(process: Process) -> None:
             )
             errands["registry"] = tidying.turn
             await outside.queue.add(ITEM)
+        if settings.sweep_days:
+            errands["sweeps"] = Retiring(
+                cluster=cluster, namespace=settings.k8s_namespace, days=settings.sweep_days, now=now
+            ).turn
+            await outside.queue.add(retiring.ITEM)
         worker, waking = Worker(outside, settings.worker_turns, errands), Waking(process.redis, outside)
         schedule = Schedule(outside.queue, appointments, now)
         collecting = Collecting(process.redis, cluster, source, settings, process.config, now)

@@ -9,7 +9,7 @@ TRIALS = {
     ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
     ("batch", "jobs"): ("delete", "list", "watch"),
-    ("kubeflow.org", "experiments"): ("create", "get", "list", "patch", "watch"),
+    ("kubeflow.org", "experiments"): ("create", "delete", "get", "list", "patch", "watch"),
     ("kubeflow.org", "experiments/status"): ("patch",),
     ("kubeflow.org", "suggestions"): ("get",),
     ("kubeflow.org", "trials"): ("list", "watch"),
@@ -19,7 +19,7 @@ TRIALS = {
 
 # Where builds run and records are kept, too.
 RIGHTS = TRIALS | {
-    ("", "configmaps"): ("create", "get", "list", "patch"),
+    ("", "configmaps"): ("create", "delete", "get", "list", "patch"),
     ("batch", "jobs"): ("create", "delete", "get", "list", "watch"),
 }
 

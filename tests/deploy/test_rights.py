@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 from redis.asyncio import Redis
 
 from bot.models import Phase
+from bot.retiring import Retiring
 from bot.waking import WATCHED, Waking
 from k8s.cluster import Cluster
 from k8s.objects import BUILD_LABEL
@@ -23,7 +25,7 @@ from k8s.rights import RIGHTS, TRIALS
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import Ask
-from tests.bot.sweeps import CONFIG, a_sweep
+from tests.bot.sweeps import CONFIG, NOW, a_sweep
 from tests.story.life import Clock, Life
 from tests.story.test_any_crash import STORIES
 
@@ -108,6 +110,17 @@ async def watches(life: Guarded, wait_until: Any, *, namespaces: int = 1) -> Non
         await asyncio.gather(waking, return_exceptions=True)
 
 
+async def leaves(life: Guarded) -> None:
+    """What is done when the days of an ended sweep are over."""
+    async with life.started():
+        while not (await life.record()).phase.final:
+            await life.round()
+        later = NOW + timedelta(days=2)
+        await Retiring(cluster=life.outside.cluster, namespace="sweeps", days=1, now=lambda: later).turn()
+        await life.settle()
+        assert life.objects() == set()
+
+
 def no_pods(_pod: Any) -> Any:
     raise refusal(403, "exceeded quota", "Forbidden")
 
@@ -134,11 +147,12 @@ async def test_whole_lives_and_watches_use_the_rights_of_the_role(
     lives = [Guarded(redis, folder, EVERYTHING, **story) for story in STORIES.values()]
     lives.append(Guarded(redis, folder, EVERYTHING, forget_in=Phase.RUNNING, image=True))
     lives += in_trouble(Guarded, redis, folder, EVERYTHING)
-    watching = Guarded(redis, folder, EVERYTHING)
+    watching, leaving = Guarded(redis, folder, EVERYTHING), Guarded(redis, folder, EVERYTHING, image=True)
     for life in lives:
         await life.run()
     await watches(watching, wait_until)
-    asks = {ask for life in (*lives, watching) for ask in life.server.granted}
+    await leaves(leaving)
+    asks = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
     assert used(asks) == granted(role()["rules"])
 
 
@@ -172,9 +186,10 @@ async def test_a_channel_with_a_namespace_has_its_trials_there_and_all_else_at_h
             life.kubernetes.list("Experiment", "sweeps") == life.kubernetes.list("ConfigMap", "vision") == []
         )
     assert any(life.last.phase is Phase.SUCCEEDED for life in lives)
-    watching = Away(redis, folder, role()["rules"])
+    watching, leaving = (Away(redis, folder, role()["rules"], image=image) for image in (False, True))
     await watches(watching, wait_until, namespaces=2)
-    asks = {ask for life in (*lives, watching) for ask in life.server.granted}
+    await leaves(leaving)
+    asks = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
     there = {ask for ask in asks if ask.namespace == "vision"}
     assert used(there, "vision") == {key: set(verbs) for key, verbs in TRIALS.items()}
     assert used(there, "vision") == granted(deployed("namespace/rights.yaml")[0]["rules"])

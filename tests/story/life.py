@@ -273,12 +273,12 @@ class Life:
         ):  # another worker takes the next turn
             await turn(lease, self.outside)
         await self.redis.delete(lease.key)
-        await self._settle()
+        await self.settle()
         await self._time_passes()
-        await self._settle()
+        await self.settle()
         await self._interfere((await self.record()).phase)
 
-    async def _settle(self) -> None:
+    async def settle(self) -> None:
         quiet = 0
         while quiet < 5:
             before = self.kubernetes.version

@@ -1,0 +1,47 @@
+"""Ended sweeps leave the cluster after the days that an installation sets; their results stay in MLflow.
+
+Without that, pods of trials and records pile up: Katib keeps what it ran, for people to look at logs.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bot import durable
+from bot.models import SweepRecord
+from k8s.cluster import Cluster
+from k8s.katib import DELIVERY
+from k8s.objects import Manifest, ref_of
+
+log = logging.getLogger(__name__)
+
+ITEM = "sweeps: retire"
+EACH = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retiring:
+    cluster: Cluster
+    namespace: str
+    days: int
+    now: Callable[[], datetime]
+
+    async def turn(self, _item: str = ITEM) -> timedelta:
+        for kept in await self.cluster.list("ConfigMap", self.namespace, labels=durable.ENDED):
+            try:
+                sweep = durable.read(kept)
+            except (KeyError, ValueError) as error:
+                log.warning("%s stays, for it can't be read: %s", kept["metadata"]["name"], error)
+                continue
+            if sweep.since <= self.now() - timedelta(days=self.days):
+                await self._retire(sweep, kept)
+        return EACH
+
+    async def _retire(self, sweep: SweepRecord, kept: Manifest) -> None:
+        """The record goes last: as long as it is there, a worker that dies leaves nothing behind."""
+        experiment = await self.cluster.get(sweep.plan.experiment_ref) if sweep.plan else None
+        if experiment and experiment["metadata"].get("annotations", {}).get(DELIVERY) == sweep.delivery:
+            await self.cluster.delete(ref_of(experiment), uid=experiment["metadata"]["uid"])
+        await self.cluster.delete(ref_of(kept), uid=kept["metadata"]["uid"])
+        log.info("%s, which ended %s, has left the cluster", sweep.id, sweep.since.date())

@@ -1,0 +1,57 @@
+"""Ended sweeps leave the cluster when their days are over, with all that Katib made of them; no others do."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot import durable
+from bot.models import Phase
+from bot.retiring import EACH, Retiring
+from k8s.katib import DELIVERY
+from tests.bot.sweeps import NOW, a_sweep
+from tests.story.life import Clock, Life
+
+
+async def visit(life, days):
+    """So many days from now, where sweeps stay for thirty."""
+    turn = Retiring(
+        cluster=life.cluster, namespace="sweeps", days=30, now=lambda: NOW + timedelta(days=days)
+    ).turn
+    assert await turn() == EACH
+    await life.settle()
+    return {kind for kind, _, _ in life.objects()}
+
+
+@pytest.fixture
+async def life(redis):
+    async with Life(redis, Clock(None), image=True).started() as life:
+        while not (await life.record()).phase.final:
+            await life.round()
+        yield life
+
+
+async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life, caplog):
+    caplog.set_level("INFO", "bot.retiring")
+    there = await visit(life, 29)
+    assert {"ConfigMap", "Experiment", "Trial", "Job", "Pod"} <= there
+    assert await visit(life, 31) == set()
+    assert "lr-brave-otter, which ended 2026-11-21, has left the cluster" in caplog.text
+
+
+async def test_an_experiment_of_another_sweep_of_that_name_stays(life):
+    changed = {"metadata": {"annotations": {DELIVERY: "somebody-elses"}}}
+    life.kubernetes.patch("Experiment", "sweeps", "lr-brave-otter", changed)
+    assert "Experiment" in await visit(life, 31)
+    assert "ConfigMap" not in {kind for kind, _, _ in life.objects()}
+
+
+async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
+    running = a_sweep(Phase.RUNNING, id="lr-calm-heron")
+    newer = replace(a_sweep(Phase.SUCCEEDED), id="lr-old-fox", schema=99)
+    for sweep in (running, newer):
+        life.kubernetes.create(durable.config_map(sweep))
+    await visit(life, 31)
+    kept = {obj["metadata"]["name"] for obj in life.kubernetes.list("ConfigMap", "sweeps")}
+    assert kept == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
+    assert "sweep-lr-old-fox stays, for it can't be read" in caplog.text
