@@ -76,7 +76,9 @@ def _default(kind: Kind, obj: Object) -> None:
     if kind.name == "Pod":
         complete_pod(obj.setdefault("spec", {}))
     if kind.name == "Job":
-        obj["spec"] = JOB_DEFAULTS | obj.get("spec", {})
+        given = obj.get("spec", {})
+        replaces = "Failed" if "podFailurePolicy" in given else "TerminatingOrFailed"
+        obj["spec"] = {**JOB_DEFAULTS, "podReplacementPolicy": replaces, **given}
         template = obj["spec"].setdefault("template", {})
         template.setdefault("metadata", {}).setdefault("labels", {})
         complete_pod_spec(template.setdefault("spec", {}))
@@ -152,6 +154,10 @@ def _job(spec: Object) -> Iterator[Cause]:
     yield from check_containers("spec.template.spec", pod)
     if pod["restartPolicy"] not in ("OnFailure", "Never"):
         yield Cause.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
+    for rule in spec.get("podFailurePolicy", {}).get("rules", []):
+        if rule.get("action") != "Ignore" or not rule.get("onPodConditions"):
+            text = "Forbidden: a Job of the local cluster only ignores, and by conditions of its pod"
+            yield Cause("spec.podFailurePolicy", text, "FieldValueForbidden")
     if max(spec["parallelism"], spec["completions"]) > 1:
         yield Cause("spec", "Forbidden: a Job of the local cluster has one pod", "FieldValueForbidden")
 

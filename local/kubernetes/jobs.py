@@ -2,6 +2,8 @@
 
 Each change makes it look at the Job and its pods anew and write what follows; it rests when nothing does.
 A Job has one pod (checks.py refuses others), and a suspended one has none: nobody here resumes it.
+With a podFailurePolicy, a pod being deleted is not counted or replaced before it has failed (isPodFailed in
+kubernetes' pkg/controller/job).
 """
 
 import asyncio
@@ -72,10 +74,12 @@ class Controllers:
     def _work(self, job: Object, pods: Sequence[Object]) -> None:
         status = clone(job["status"])
         status.setdefault("startTime", timestamp())
-        active = [pod for pod in pods if not _verdict(pod)]
-        for pod in [pod for pod in pods if _verdict(pod) and _is_tracked(pod)]:
-            status[_verdict(pod)] = status.get(_verdict(pod), 0) + 1
-            if _verdict(pod) == "failed":
+        active = [pod for pod in pods if not _verdict(job, pod)]
+        for pod in [pod for pod in pods if _verdict(job, pod) and _is_tracked(pod)]:
+            verdict = _verdict(job, pod)
+            if verdict == "succeeded" or not _is_ignored(job, pod):
+                status[verdict] = status.get(verdict, 0) + 1
+            if verdict == "failed":
                 self._failed_at[job["metadata"]["uid"]] = _clock()
             garbage.without_finalizer(self._store, pod, TRACKING)
         self._decide(job, status)
@@ -89,10 +93,11 @@ class Controllers:
             active = self._create_pods(job, status)
         elif target and not active and not any(map(_is_terminating, pods)):
             self._finish(job, status, target)
-        for pod in active if target else ():
+        for pod in [pod for pod in active if target and "deletionTimestamp" not in pod["metadata"]]:
             self._store.delete(*place(pod))
             self._say(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
-        self._write(job, status, [*active, *filter(_is_terminating, pods)])
+        rest = [pod for pod in pods if _is_terminating(pod) and pod not in active]
+        self._write(job, status, [*active, *rest])
 
     def _decide(self, job: Object, status: Object) -> None:
         spec = job["spec"]
@@ -155,7 +160,8 @@ class Controllers:
                 garbage.without_finalizer(self._store, current, TRACKING)
 
     def _write(self, job: Object, status: Object, pods: Sequence[Object]) -> None:
-        active, terminating = sum(not _verdict(pod) for pod in pods), sum(map(_is_terminating, pods))
+        live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not _verdict(job, pod)]
+        active, terminating = len(live), sum(map(_is_terminating, pods))
         status = {**status, "active": active, "terminating": terminating}
         kept = {key: value for key, value in status.items() if value or key not in ("active", "conditions")}
         self._store.set_status(job, kept)
@@ -182,12 +188,20 @@ def _pod(job: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": job["spec"]["template"]["spec"]}
 
 
-def _verdict(pod: Object) -> str:
+def _verdict(job: Object, pod: Object) -> str:
     """A pod that is deleted before its end has failed. Empty while it may still do either."""
     phase = pod["status"].get("phase")
-    if phase == "Succeeded":
-        return "succeeded"
-    return "failed" if phase == "Failed" or "deletionTimestamp" in pod["metadata"] else ""
+    if phase in ("Succeeded", "Failed"):
+        return str(phase).lower()
+    # One without a node is failed by Kubernetes' pod collector.
+    waits = "podFailurePolicy" in job["spec"] and "nodeName" in pod["spec"]
+    return "failed" if "deletionTimestamp" in pod["metadata"] and not waits else ""
+
+
+def _is_ignored(job: Object, pod: Object) -> bool:
+    rules = job["spec"].get("podFailurePolicy", {}).get("rules", [])
+    said = [(c["type"], c["status"]) for c in pod["status"].get("conditions", [])]
+    return any((c["type"], c["status"]) in said for rule in rules for c in rule["onPodConditions"])
 
 
 def _is_tracked(pod: Object) -> bool:

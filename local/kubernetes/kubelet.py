@@ -20,6 +20,7 @@ from local.kubernetes.store import Store, place
 log = logging.getLogger(__name__)
 
 ADDRESS = "127.0.0.1"
+ENDED = ("Succeeded", "Failed")
 
 
 class Kubelet:
@@ -156,8 +157,12 @@ class _Pod:
                 one.signal(number)
 
     def _remove(self) -> None:
+        """A pod that never came to an end of its own has failed, or its Job would wait for one."""
+        uid, current = self.pod["metadata"]["uid"], self.node.store.get(*place(self.pod))
+        if current and current["metadata"]["uid"] == uid and current["status"]["phase"] not in ENDED:
+            self.node.store.set_status(current, {**current["status"], "phase": "Failed"})
         with suppress(Refused):
-            self.node.store.delete(*place(self.pod), grace=0, uid=self.pod["metadata"]["uid"])
+            self.node.store.delete(*place(self.pod), grace=0, uid=uid)
 
     def _event(self, type_: str, reason: str, message: str) -> None:
         self.node.store.record_event(self.pod, type_, reason, message, "kubelet")

@@ -13,7 +13,6 @@ JOB_DEFAULTS = {
     "manualSelector": False,
     "suspend": False,
     "completionMode": "NonIndexed",
-    "podReplacementPolicy": "TerminatingOrFailed",
 }
 SPEC_DEFAULTS = {
     "restartPolicy": "Always",

@@ -5,6 +5,7 @@ Every write is one step of one global resourceVersion and reaches every subscrib
 """
 
 import asyncio
+import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -324,7 +325,8 @@ def _event(about: Object, namespace: str, type_: str, reason: str, message: str,
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": namespace},
+        # By name those of one second are in order, as in client-go's tools/record.
+        "metadata": {"name": f"{meta['name']}.{time.time_ns():x}", "namespace": namespace},
         "involvedObject": involved,
         "reason": reason,
         "message": message,

@@ -318,6 +318,16 @@ async def test_a_deleted_pod_is_asked_to_stop_before_it_goes(start, tmp_path):
     assert (tmp_path / "said").read_text() == "bye\n"
 
 
+async def test_a_pod_that_is_deleted_before_it_runs_has_failed(start):
+    """Its Job may keep it until it knows how it ended."""
+    cluster = start()
+    cluster.run("early", sh("true"), volumes=[{"name": "none", "secret": {"secretName": "none"}}])
+    await cluster.until(lambda: "FailedMount" in dict(cluster.events("early")), "it waits for its volume")
+    cluster.store.patch("Pod", "default", "early", {"metadata": {"finalizers": ["example.org/kept"]}})
+    cluster.store.delete("Pod", "default", "early")
+    await cluster.phase("early", "Failed")
+
+
 async def test_a_pod_that_does_not_listen_is_killed_after_its_grace(start):
     cluster = start()
     cluster.run("deaf", sh("trap '' TERM; echo $$$$; while :; do sleep 0.05; done"))

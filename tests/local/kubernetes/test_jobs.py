@@ -124,6 +124,67 @@ async def test_a_job_over_its_deadline_waits_for_its_pod_to_end(store: Store, ku
     assert (status["failed"], status["conditions"][-1]["reason"]) == (1, "DeadlineExceeded")
 
 
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
+LENIENT = {"rules": [{"action": "Ignore", "onPodConditions": [DISRUPTED]}]}
+
+
+def disrupt(store: Store, pod: Object) -> None:
+    """As the taint manager or an eviction does."""
+    name = pod["metadata"]["name"]
+    store.patch("Pod", "kaniko", name, {"status": {"conditions": [DISRUPTED]}}, subresource="status")
+
+
+async def test_a_disrupted_pod_is_replaced_and_counts_for_nothing(store: Store, kubelet: Kubelet) -> None:
+    store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
+    for _ in range(2):
+        pod = await kubelet.pod()
+        disrupt(store, pod)
+        kubelet.says(pod, "Failed")
+        await kubelet.wait_until(lambda: pod not in kubelet.pods(), "it has failed")  # noqa: B023
+    kubelet.says(await kubelet.pod(), "Failed")
+    assert (await kubelet.until("Failed"))["failed"] == 1
+
+
+async def test_a_pod_on_a_dead_node_is_replaced_only_once_it_has_failed(
+    store: Store, kubelet: Kubelet
+) -> None:
+    """A dead node's taint deletes it, and nobody is there to end it."""
+    made = store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
+    assert made["spec"]["podReplacementPolicy"] == "Failed"
+    pod = await kubelet.pod()
+    kubelet.binds(pod)
+    kubelet.says(pod, "Running")
+    disrupt(store, pod)
+    store.delete("Pod", "kaniko", pod["metadata"]["name"])
+    await kubelet.wait_until(lambda: kubelet.status().get("terminating") == 1, "it is terminating")
+    assert len(store.list("Pod")) == 1
+    assert "active" not in kubelet.status()
+    kubelet.says(pod, "Failed")  # the node is back
+    store.delete("Pod", "kaniko", pod["metadata"]["name"], grace=0)
+    after = lambda: [p for p in kubelet.pods() if p["metadata"]["uid"] != pod["metadata"]["uid"]]  # noqa: E731
+    await kubelet.wait_until(after, "another pod is there")
+    assert "failed" not in kubelet.status()
+
+
+async def test_a_pod_that_is_deleted_before_it_has_a_node_has_failed(store: Store, kubelet: Kubelet) -> None:
+    """Kubernetes' pod collector says so."""
+    store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
+    store.delete("Pod", "kaniko", (await kubelet.pod())["metadata"]["name"])
+    assert (await kubelet.until("Failed"))["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"action": "FailJob", "onPodConditions": [DISRUPTED]},
+        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [137]}},
+    ],
+)
+async def test_other_policies_are_refused(store: Store, rule: Object) -> None:
+    with pytest.raises(Refused, match="only ignores, and by conditions of its pod"):
+        store.create(job(podFailurePolicy={"rules": [rule]}))
+
+
 @pytest.mark.parametrize("asked", [{"parallelism": 2}, {"completions": 2}])
 async def test_what_the_local_jobs_cannot_do_is_refused(store: Store, asked: Object) -> None:
     with pytest.raises(Refused, match="a Job of the local cluster has one pod"):
