@@ -1,4 +1,4 @@
-"""Signatures 1 to 7: why a first trial does not come to a node. Pure.
+"""Signatures 1 to 5: why a first trial does not come to have a pod. Pure.
 
 Numbers and order are those of the table in `bot.signatures`. A soft one is a wait that may be nobody's fault
 and ends by itself; `tell_at` says from when on it is worth telling.
@@ -8,8 +8,7 @@ import re
 from datetime import datetime, timedelta
 
 from bot.health import Diagnosis
-from bot.hints import counted
-from bot.scene import Scene, born, said_at, since
+from bot.scene import Scene, born, said_at
 from k8s.objects import GPU, Manifest, true_conditions
 
 ADMIN = "An administrator has to look at it."
@@ -66,9 +65,13 @@ def no_job(scene: Scene) -> Diagnosis | None:
 
 
 def queued(scene: Scene) -> Diagnosis | None:
-    """4. Kueue keeps the Job suspended until its queue has room. No error, unless the queue is missing."""
+    """4. Kueue keeps the Job suspended until its queue has room. No error, unless it waits in vain."""
     if not (scene.job or {}).get("spec", {}).get("suspend"):
         return None
+    late = born(scene.job, later=PATIENCE)
+    if scene.workload is None:
+        text = "Its Job is suspended, and no queue (Kueue) says why."
+        return scene.found("suspended", text, ADMIN, soft=True, tell_at=late)
     waits = [
         c for c in _conditions(scene.workload) if c["type"] == "QuotaReserved" and c["status"] == "False"
     ]
@@ -76,11 +79,15 @@ def queued(scene: Scene) -> Diagnosis | None:
     if "doesn't exist" in words:
         mend = f"Name a queue that exists. {ADMIN}"
         return scene.found("no-queue", "The queue for its GPUs doesn't exist.", mend, words)
+    if stopped := re.search(r"(?:Local|Cluster)Queue (\S+) is inactive", words):
+        text = f"The queue for its GPUs, `{stopped[1]}`, is stopped."
+        return scene.found("queue-stopped", text, ADMIN, words, tell_at=late)
+    if too_much := _never(words):
+        return scene.found("queue-too-small", too_much, "Ask for fewer GPUs, or for more quota.", words)
     lacks = re.search(r"unused quota for (\S+) in flavor (\S+), (\S+) more needed", words)
-    need = f": it needs {lacks[3]} more {_thing(lacks[1])} in {lacks[2]}" if lacks else ""
-    text = f"It is queued by Kueue{need}."
-    mend = "It starts by itself as soon as others end."
-    return scene.found("queued", text, mend, words, soft=True, tell_at=born(scene.job, later=PATIENCE))
+    need = f": it needs {lacks[3]} more {_thing(lacks[1], lacks[3])} in {lacks[2]}" if lacks else ""
+    mend = "It starts by itself as soon as others end." if lacks else ""
+    return scene.found("queued", f"It is queued by Kueue{need}.", mend, words, soft=True, tell_at=late)
 
 
 def refused_pod(scene: Scene) -> Diagnosis | None:
@@ -90,49 +97,11 @@ def refused_pod(scene: Scene) -> Diagnosis | None:
         return None
     words = event.get("message", "")
     if "exceeded quota" in words:
-        mend = "It starts by itself when others of your namespace end; ask for fewer GPUs, or for more quota."
-        return scene.found("quota", _quota(words), mend, words)
+        return scene.found("quota", *_quota(words), words)
     text = "Kubernetes refuses to make its pod."
     if "Unable to find primary container" in words:
         text = "Katib finds no training container in the pod, and refuses it."
     return scene.found("no-pod", text, ADMIN, words)
-
-
-def unschedulable(scene: Scene) -> Diagnosis | None:
-    """6. No node takes the pod: all are full, or reserved, or too small for ever."""
-    condition = scene.unscheduled
-    if condition is None or _about_claims(condition):
-        return None
-    words = condition.get("message") or condition.get("reason", "")
-    if condition.get("reason") == "SchedulingGated":
-        text = "It is held back by a scheduling gate, as queues set them."
-        return scene.found("gated", text, ADMIN, words, soft=True, tell_at=since(condition, later=PATIENCE))
-    largest = max(map(_gpus, scene.nodes), default=0)
-    if 0 < largest < scene.gpus and not scene.last("TriggeredScaleUp"):
-        text = f"It can never fit: it asks for {counted(scene.gpus, 'GPU')}, the largest node has {largest}."
-        return scene.found("never-fits", text, f"Start it with `gpus={largest}` or fewer.", words)
-    text = f"No node has room for it{_full(words)}; it stays queued until GPUs come free."
-    if scene.last("TriggeredScaleUp"):
-        text = "No node has room for it; the cluster is adding one, which takes minutes."
-    mend = f"{_reserved(words)}Ask for fewer GPUs if it takes too long."
-    tell_at = since(condition, later=PATIENCE)
-    return scene.found("unschedulable", text, mend, words, soft=True, tell_at=tell_at)
-
-
-def no_volume(scene: Scene) -> Diagnosis | None:
-    """7. A claim for storage is missing, or nothing fills it. WaitForFirstConsumer is no trouble."""
-    condition = scene.unscheduled
-    if condition is None or not _about_claims(condition):
-        return None
-    words = condition.get("message", "")
-    why = scene.last("ProvisioningFailed", "FailedBinding")
-    words = "\n".join(filter(None, (words, (why or {}).get("message", ""))))
-    if missing := re.search(r'persistentvolumeclaim "([^"]+)" not found', words):
-        return scene.found("no-volume", f"Its storage `{missing[1]}` doesn't exist.", ADMIN, words)
-    text = f"Its storage{_claims(scene)} isn't ready."
-    if "no storage class is set" in words:
-        text = f"Its storage{_claims(scene)} has no StorageClass, and the cluster has no default one."
-    return scene.found("volume", text, ADMIN, words, soft=True, tell_at=since(condition, later=PATIENCE))
 
 
 def again(event: Manifest) -> datetime | None:
@@ -181,39 +150,37 @@ def _out_of_memory(scene: Scene) -> bool:
     return any(end.get("reason") == "OOMKilled" for end in ends)
 
 
-def _thing(resource: str) -> str:
-    return "GPUs" if resource == GPU else resource
+def _thing(resource: str, number: str) -> str:
+    return resource if resource != GPU else "GPU" if number == "1" else "GPUs"
 
 
-def _quota(words: str) -> str:
+def _never(words: str) -> str:
+    """Too much for every flavor of the queue. An older Kueue says `(24 > 16)` at the end."""
+    most = re.findall(
+        r"insufficient quota for (\S+) in flavor (\S+), .*?maximum capacity \((?:.+? > )?(\S+?)\)", words
+    )
+    if not most or "unused quota" in words:
+        return ""
+    said = " and ".join(
+        f"{number} {_thing(resource, number)} in {flavor}" for resource, flavor, number in most
+    )
+    return f"Its queue can never admit it: it may use {said} in all, which is less than it asks for."
+
+
+def _quota(words: str) -> tuple[str, str]:
+    """And what to do: a request above the limit itself waits in vain."""
     numbers = [
         re.search(rf"{word}: [^:]*?nvidia\.com/gpu=(\d+)", words) for word in ("requested", "used", "limited")
     ]
-    if all(numbers):
-        asked, used, limit = (n[1] for n in numbers if n)
-        return f"Your namespace may use {limit} GPUs, {used} are in use, and this trial asks for {asked}."
-    return "Your namespace's quota is used up."
-
-
-def _about_claims(condition: Manifest) -> bool:
-    return "persistentvolumeclaim" in condition.get("message", "").lower()
-
-
-def _gpus(node: Manifest) -> int:
-    return int(node.get("status", {}).get("allocatable", {}).get(GPU, 0))
-
-
-def _full(words: str) -> str:
-    full = re.search(rf"(\d+) Insufficient {re.escape(GPU)}", words)
-    return f" ({counted(int(full[1]), 'node')} without enough free GPUs)" if full else ""
-
-
-def _reserved(words: str) -> str:
-    taints = re.findall(r"(\d+) node\(s\) had untolerated taint \{([^}]*)\}", words)
-    return "".join(f"{counted(int(n), 'node')} reserved by the taint `{t.strip(': ')}`. " for n, t in taints)
-
-
-def _claims(scene: Scene) -> str:
-    volumes = scene.pod["spec"].get("volumes") or () if scene.pod else ()
-    names = [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
-    return f" `{', '.join(names)}`" if names else ""
+    more = "ask for fewer GPUs, or for more quota."
+    if not all(numbers):
+        return (
+            "Your namespace's quota is used up.",
+            f"When others of your namespace end, it may start; else {more}",
+        )
+    asked, used, limit = (int(n[1]) for n in numbers if n)
+    if asked > limit:
+        text = f"It can never start: your namespace may use {limit} GPUs, and this trial asks for {asked}."
+        return text, f"{more[0].upper()}{more[1:]}"
+    text = f"Your namespace may use {limit} GPUs, {used} are in use, and this trial asks for {asked}."
+    return text, f"It starts by itself when others of your namespace end; {more}"

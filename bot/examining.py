@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from bot.health import Diagnosis
+from bot.in_training import not_finite
 from bot.models import Phase, SweepPlan, SweepRecord
 from bot.outside import Outside
 from bot.scene import COLLECTORS, Scene, said_at
@@ -67,8 +68,9 @@ class Examination:
         rest = [t for t in _by_age(trials) if _name(t) not in {*sweep.examined, *sweep.to_kill}]
         live = [t for t in rest if not (WELL | BAD) & true_conditions(t).keys()]
         failed = [t for t in rest if BAD & true_conditions(t).keys()]
-        # A trial whose metric is NaN counts as a success for Katib.
-        nan = [t for t in rest if "Succeeded" in true_conditions(t) and "nan" in str(_observed(t)).lower()]
+        # A trial whose metric is NaN or infinite counts as a success for Katib.
+        metric = self.plan.space.metric
+        nan = [t for t in rest if "Succeeded" in true_conditions(t) and not_finite(t, metric)]
         new = (failed + nan)[: 1 if len(sweep.examined) < EXAMINED else 0]
         return new if sweep.progress.succeeded else new + live[:AT_ONCE]
 
@@ -133,7 +135,8 @@ class Examination:
         return next(iter(await self._if_allowed("Workload", self.namespace, labels)), None)
 
     async def _nodes(self, scene: Scene) -> tuple[Manifest, ...]:
-        return tuple(await self._if_allowed("Node", "")) if scene.unscheduled or _unready(scene) else ()
+        asked = scene.unscheduled or scene.being_made or _unready(scene)
+        return tuple(await self._if_allowed("Node", "")) if asked else ()
 
     async def _if_allowed(self, kind: str, namespace: str, labels: str = "") -> Manifests:
         """Not every installation has Kueue, or lets the bot see nodes: then less is known."""
@@ -176,11 +179,8 @@ def _latest(pods: Iterable[Manifest]) -> Manifest | None:
 
 
 def _in_order(events: Manifests) -> tuple[Manifest, ...]:
+    """Those of one second stay as they come: by name, which has the nanosecond of the first time."""
     return tuple(sorted(events, key=lambda event: str(said_at(event))))
-
-
-def _observed(trial: Manifest) -> object:
-    return trial.get("status", {}).get("observation")
 
 
 def _claims(pod: Manifest) -> list[str]:

@@ -1,11 +1,17 @@
 """What is wrong, in a researcher's words; here for builds, in `bot.signatures` for trials. Pure."""
 
+import re
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from bot.hints import counted
+from k8s.objects import GPU
 from k8s.pods import Pod
 
 STARTING = {"", "ContainerCreating", "PodInitializing"}
+TAINT, LABELS = "taint", "labels"
+THINGS = {GPU: "GPUs", "cpu": "CPU"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +32,7 @@ def waiting(pod: Pod) -> Diagnosis | None:
     """What a pod that has not started is waiting for; None when nothing is wrong yet."""
     reason, message = pod.waiting
     if pod.unschedulable:
-        text = "No node has room for it; it stays queued until GPUs come free."
+        text = unplaced(refusals(pod.unschedulable))
         return Diagnosis(key="unschedulable", text=text, detail=pod.unschedulable, trial=pod.job)
     if reason in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}:
         text = "The node can't pull the image. Kubernetes keeps trying; an administrator may have to help."
@@ -35,3 +41,36 @@ def waiting(pod: Pod) -> Diagnosis | None:
         text = f"The container can't start ({reason})."
         return Diagnosis(key=reason, text=text, detail=message, trial=pod.job)
     return None
+
+
+def refusals(words: str) -> Counter[str]:
+    """Why the scheduler takes none of how many nodes: a resource, TAINT, LABELS, or its own words.
+
+    `0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: ...`
+    """
+    said = re.split(r"\.(?:\s|$)", words.partition(" nodes are available: ")[2])[0]
+    found: Counter[str] = Counter()
+    for nodes, why in re.findall(r"(?:^|, )(\d+) (.+?)(?=, \d+ |$)", said):
+        kind = TAINT if " taint" in why else LABELS if "selector" in why else why
+        found[kind.removeprefix("Insufficient ")] += int(nodes)
+    return found
+
+
+def chief(found: Counter[str]) -> str:
+    """What most nodes lack; of several such, what others may give back."""
+    gives = {GPU: 2, TAINT: 0, LABELS: 0}
+    return max(found, key=lambda kind: (found[kind], gives.get(kind, 1)), default="")
+
+
+def unplaced(found: Counter[str]) -> str:
+    """Why no node takes a pod."""
+    kind = chief(found)
+    nodes = counted(found[kind], "node")
+    if kind == TAINT:
+        return f"No node takes it: {nodes} reserved by a taint that its pod doesn't tolerate."
+    if kind == LABELS:
+        return f"No node takes it: {nodes} without the labels that its pod asks for."
+    if not kind or " " in kind:  # such as `node(s) were unschedulable`
+        return "No node takes it for now."
+    lacks, until = THINGS.get(kind, kind), "GPUs come free" if kind == GPU else "others end"
+    return f"No node has room for it ({nodes} without enough free {lacks}); it stays queued until {until}."

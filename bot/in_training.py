@@ -16,26 +16,20 @@ from k8s.objects import Manifest, moment, true_conditions
 
 DELETED = timedelta(minutes=2)  # a pod has 30 s to end; one that takes longer has a dead node
 OUT_OF_GPU = r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
-NO_CUDA = (
-    r"no CUDA-capable device|driver version is insufficient|libcuda\.so|torch\.cuda\.is_available\S*\s*False"
+BLIND = (
+    r"no CUDA-capable device|driver version is insufficient|driver on your system is too old"
     r"|Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA"
-    r"|no kernel image is available|nvidia-smi: (command )?not found|driver on your system is too old"
+    r"|cuda\.is_available((?!True).)*False"
 )
+NO_CUDA = rf"{BLIND}|libcuda\.so|no kernel image is available|nvidia-smi: (command )?not found"
+NO_DB = r"ReportObservationLog|InactiveRpcError|:6789"
 HUNG = r"Watchdog caught collective operation timeout"
 NCCL = rf"NCCL (WARN|error)|{HUNG}"
 NAN = r"(?i)loss[^a-z]{0,6}nan\b|loss (is|became|was) nan"
 LOADER = (
     r"DataLoader worker .*killed by signal: (Killed|Bus error)|Unexpected bus error encountered in worker"
 )
-LOST_BY_NODE = {
-    "Evicted",
-    "Preempting",
-    "Preempted",
-    "NodeShutdown",
-    "Shutdown",
-    "Terminated",
-    "NodeAffinity",
-}
+BY_NODE = {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"}
 
 
 def out_of_memory(scene: Scene) -> Diagnosis | None:
@@ -51,30 +45,27 @@ def out_of_memory(scene: Scene) -> Diagnosis | None:
     line = scene.line(LOADER)
     if not over.get("exitCode") or not line:
         return None
+    mend = "Use fewer data-loader workers (`num_workers`)."
     if "us error" in line:
-        text, mend = (
-            "A data loader ran out of shared memory.",
-            "Use fewer data-loader workers (`num_workers`).",
-        )
-        return scene.found("shared-memory", text, mend, scene.tail)
+        return scene.found("shared-memory", "A data loader ran out of shared memory.", mend, scene.tail)
     text = "A data loader was killed: the training ran out of memory (the machine's, not the GPU's)."
-    return scene.found("memory", text, "Use fewer data-loader workers (`num_workers`).", scene.tail)
+    return scene.found("memory", text, mend, scene.tail)
 
 
 def evicted(scene: Scene) -> Diagnosis | None:
     """15. Nobody's fault, unless it filled the node's disk. Disrupted pods are made again by their Job."""
     reason, message = scene.status.get("reason", ""), scene.status.get("message", "")
-    if not scene.disrupted and (scene.status.get("phase") != "Failed" or reason not in LOST_BY_NODE):
+    if not scene.disrupted and (scene.status.get("phase") != "Failed" or reason not in BY_NODE):
         return None
     words = message or scene.disrupted
-    if "ephemeral" in words:
-        text, mend = "The node ended its pod: its disk was full.", "Write less to the container's disk."
-    elif "preempt" in words.lower():
-        text, mend = "Its pod had to make room for a more important one. It is not your code.", ""
-    else:
-        text, mend = "The node ended its pod. It is not your code.", ""
-    mend = mend or ("Kubernetes starts it again." if scene.disrupted else "Start the sweep again.")
-    return scene.found("evicted", text, mend, words, soft=bool(scene.disrupted))
+    again = "Kubernetes starts it again." if scene.disrupted else "Start the sweep again."
+    if "ephemeral" in words:  # no wait: the next pod fills it, too
+        text = "The node ended its pod: its disk was full."
+        return scene.found("disk", text, f"Write less to the container's disk. {again}", words)
+    text = "The node ended its pod. It is not your code."
+    if "preempt" in words.lower():
+        text = "Its pod had to make room for a more important one. It is not your code."
+    return scene.found("evicted", text, again, words, soft=bool(scene.disrupted))
 
 
 def out_of_gpu_memory(scene: Scene) -> Diagnosis | None:
@@ -91,15 +82,20 @@ def out_of_gpu_memory(scene: Scene) -> Diagnosis | None:
 
 
 def no_cuda(scene: Scene) -> Diagnosis | None:
-    """17. The container sees no GPU, or the image and the node's driver do not go together."""
-    line = scene.line(NO_CUDA)
-    if not line or not _failed(scene):
+    """17. The container sees no GPU, or the image and the node's driver do not go together.
+
+    Many a training says so and goes on without; one that asked for no GPU has no trouble by that.
+    """
+    line = scene.line(NO_CUDA if _failed(scene) else BLIND)
+    if not line or (not scene.gpus and "Error" not in line):
         return None
-    text = "The training found no GPU that it can use."
+    text = "The training found no GPU that it can use"
     if "insufficient" in line or "too old" in line or "no kernel image" in line:
-        text = "The image's CUDA version and the node's GPU or driver don't go together."
+        text = "The image's CUDA version and the node's GPU or driver don't go together"
+    text += "." if _failed(scene) else "; it runs on without."
     mend = "Build on an image with CUDA for this driver; does the command need a GPU (`gpus=`)?"
-    return scene.found("cuda", text, f"{mend} If all that fits: {ADMIN[0].lower()}{ADMIN[1:]}", scene.tail)
+    mend = f"{mend} If all that fits: {ADMIN[0].lower()}{ADMIN[1:]}"
+    return scene.found("cuda", text, mend, scene.tail, lasting=True)
 
 
 def nccl(scene: Scene) -> Diagnosis | None:
@@ -115,14 +111,14 @@ def nccl(scene: Scene) -> Diagnosis | None:
 
 
 def not_a_number(scene: Scene) -> Diagnosis | None:
-    """19. Katib keeps NaN as a value, so the trial may count as a success."""
-    line = scene.line(NAN)
-    if not line and not _reported_nan(scene):
+    """19. Katib keeps NaN and infinity as values, so the trial may count as a success."""
+    line, reported = scene.line(NAN), not_finite(scene.trial, scene.metric)
+    if not line and not reported:
         return None
     places = re.findall(r"(?i)(epoch|iter\w*|step)\W{0,3}(\d+)", line)
     step = max(places, key=lambda place: place[0].lower(), default=None)  # a step is finer than an epoch
     where = f" at {step[0].lower()} {step[1]}" if step else ""
-    text = f"`{scene.metric}` is NaN." if not line else f"The loss became NaN{where}."
+    text = f"`{scene.metric}` is {reported}." if not line else f"The loss became NaN{where}."
     mend = "Often the learning rate is too large: keep it smaller in the space file."
     return scene.found("nan", text, mend, scene.tail, lasting=True)
 
@@ -157,7 +153,7 @@ def collector(scene: Scene) -> Diagnosis | None:
     if not over or not over["exitCode"] or (ended is None or ended["exitCode"]):
         return None
     text = f"The training ended well, but its metrics collector with exit code {over['exitCode']}."
-    if "DB manager" in scene.collector_log or "Report logs" in scene.collector_log:
+    if re.search(NO_DB, scene.collector_log):
         text = "The training ended well, but its metrics collector can't reach Katib's database."
     return scene.found("collector", text, ADMIN, scene.collector_log or over.get("message", ""))
 
@@ -177,7 +173,7 @@ def unreported(scene: Scene) -> Diagnosis | None:
 
 
 def dead_node(scene: Scene) -> Diagnosis | None:
-    """23. Nothing is heard of the node; for minutes its pods look as if they ran."""
+    """23. Nothing is heard of the node; for minutes its pods look as if they ran, or were being made."""
     if scene.pod is None or scene.status.get("phase") in {"Succeeded", "Failed"}:
         return None
     name = scene.pod["spec"].get("nodeName", "")
@@ -191,7 +187,8 @@ def dead_node(scene: Scene) -> Diagnosis | None:
         return None
     words = ready.get("message") or (event or scene.status).get("message", "")
     text = f"Nothing is heard of its node `{name}` any more."
-    mend = "Kubernetes starts the trial elsewhere once it has given the node up, which takes minutes."
+    # A Job with a podFailurePolicy replaces a pod that has failed, and only its node says that it has.
+    mend = f"Until an administrator brings `{name}` back or removes it, the trial starts nowhere else."
     return scene.found("node", text, mend, words)
 
 
@@ -234,17 +231,17 @@ def _limits(scene: Scene) -> dict[str, str]:
     return next((c.get("resources", {}).get("limits", {}) for c in containers if c["name"] == MAIN), {})
 
 
-def _reported_nan(scene: Scene) -> bool:
-    observation = (scene.trial or {}).get("status", {}).get("observation") or {}
-    found = [m for m in observation.get("metrics") or () if m["name"] == scene.metric]
-    return any(_is_nan(str(m.get("latest", ""))) for m in found)
-
-
-def _is_nan(text: str) -> bool:
-    try:
-        return not math.isfinite(float(text))
-    except ValueError:  # "unavailable"
-        return False
+def not_finite(trial: Manifest | None, metric: str) -> str:
+    """What the metric of a trial is instead of a number; empty when it is one, or unknown."""
+    observation = (trial or {}).get("status", {}).get("observation") or {}
+    for latest in (m.get("latest", "") for m in observation.get("metrics") or () if m["name"] == metric):
+        try:
+            value = float(latest)
+        except ValueError:  # "unavailable"
+            continue
+        if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "infinite"
+    return ""
 
 
 def _long_deleted(scene: Scene) -> bool:

@@ -5,12 +5,15 @@ import re
 from bot.before_training import ADMIN, PATIENCE, RETRIED, after, again
 from bot.health import Diagnosis
 from bot.scene import Scene, born, said_at, since
+from k8s.objects import Manifest
+
+READY = {"Pulling", "Pulled"}  # the sandbox is there, and every volume is mounted
 
 
 def mount(scene: Scene) -> Diagnosis | None:
     """8. The node can't mount what the pod needs. A missing Secret may still come, so may a volume."""
-    event = scene.last("FailedMount", "FailedAttachVolume")
-    if event is None or not _being_made(scene):
+    event = _last(scene, "FailedMount", "FailedAttachVolume")
+    if event is None or not scene.being_made:
         return None
     words, first = event.get("message", ""), said_at(event, first=True)
     missing = re.search(r'(secret|configmap|persistentvolumeclaim)s? "([^"]+)" not found', words)
@@ -25,8 +28,8 @@ def mount(scene: Scene) -> Diagnosis | None:
 
 def sandbox(scene: Scene) -> Diagnosis | None:
     """9. The node's network or container runtime fails; the kubelet tries on."""
-    event = scene.last("FailedCreatePodSandBox")
-    if event is None or not _being_made(scene):
+    event = _last(scene, "FailedCreatePodSandBox")
+    if event is None or not scene.being_made:
         return None
     words, node = event.get("message", ""), scene.pod["spec"].get("nodeName", "") if scene.pod else ""
     what = (
@@ -37,8 +40,8 @@ def sandbox(scene: Scene) -> Diagnosis | None:
 
 
 def slow_start(scene: Scene) -> Diagnosis | None:
-    """8, too: nothing is known to be wrong, but the containers are still being made."""
-    if not _being_made(scene):
+    """8, too: nothing is known to be wrong, but the containers are still being made. So it comes late."""
+    if not scene.being_made:
         return None
     placed = next((c for c in scene.status.get("conditions") or () if c["type"] == "PodScheduled"), None)
     at = since(placed or {}, later=PATIENCE) or born(scene.pod, later=PATIENCE)
@@ -127,7 +130,14 @@ def config(scene: Scene) -> Diagnosis | None:
     return None
 
 
-def _being_made(scene: Scene) -> bool:
-    placed = scene.pod is not None and bool(scene.pod["spec"].get("nodeName"))
-    fresh = scene.waiting[0] in {"", "ContainerCreating", "PodInitializing"}
-    return placed and fresh and scene.status.get("phase") == "Pending"
+def _last(scene: Scene, *reasons: str) -> Manifest | None:
+    """The latest event with one of these reasons, unless one after it shows that it is over."""
+    event = scene.last(*reasons)
+    volume = re.search(r'volume "[^"]+"', event.get("message", "")) if event else None
+    for later in reversed(scene.events if event else ()):
+        if later is event:
+            return event
+        attached = later.get("reason") == "SuccessfulAttachVolume" and volume
+        if later.get("reason") in READY or (attached and attached[0] in later.get("message", "")):
+            return None
+    return None

@@ -67,6 +67,13 @@ class Scene:
         return any(each["name"] == MAIN and (each.get("state") or {}).get("running") for each in states)
 
     @property
+    def being_made(self) -> bool:
+        """The pod has a node, and its containers are on their way."""
+        placed = self.pod is not None and bool(self.pod["spec"].get("nodeName"))
+        fresh = self.waiting[0] in {"", "ContainerCreating", "PodInitializing"}
+        return placed and fresh and self.status.get("phase") == "Pending"
+
+    @property
     def disrupted(self) -> str:
         """Why the pod had to go through nobody's fault: the Job makes another one."""
         found = true_conditions({"status": self.status}).get("DisruptionTarget")

@@ -1,6 +1,10 @@
 """The signatures of first trials in trouble: one table, the first one that fits a trial counts. Pure.
 
 Hard errors are told at once, waits only after their grace: `tell_at` is made of the objects' own times.
+
+The order is that of the numbers, but for four. 20 comes first of all about a pod: that no trial's metrics
+will be read is certain, and a wait that is not due yet hides what comes after it. And last come those that
+find something in whatever else is wrong, too: 1 no trial yet, 8 containers being made, 13 any end.
 """
 
 from collections.abc import Callable, Iterable
@@ -8,24 +12,22 @@ from datetime import datetime
 
 from bot import before_training as before
 from bot import in_training as during
+from bot import no_node
 from bot import on_the_node as node
 from bot.health import Diagnosis
 from bot.scene import Scene
 
-# A wait that is not due yet hides what comes after it: so what is certain stands before what may pass.
 SIGNATURES: tuple[tuple[int, Callable[[Scene], Diagnosis | None]], ...] = (
     (1, before.no_suggestion),
     (2, before.settings),
-    (1, before.stuck_experiment),
     (3, before.no_job),
     (4, before.queued),
     (5, before.refused_pod),
     (20, during.no_collector),
-    (6, before.unschedulable),
-    (7, before.no_volume),
+    (6, no_node.unschedulable),
+    (7, no_node.no_volume),
     (8, node.mount),
     (9, node.sandbox),
-    (8, node.slow_start),
     (10, node.device),
     (11, node.image),
     (12, node.config),
@@ -39,6 +41,8 @@ SIGNATURES: tuple[tuple[int, Callable[[Scene], Diagnosis | None]], ...] = (
     (21, during.collector),
     (22, during.unreported),
     (23, during.dead_node),
+    (1, before.stuck_experiment),
+    (8, node.slow_start),
     (13, during.crash),
 )
 

@@ -8,64 +8,26 @@ from bot.firsttrial import follow
 from bot.lifecycle import look_again
 from bot.models import EventKind, Mood, Phase
 from bot.observation import Observation
-from bot.scene import Scene
-from bot.signatures import SIGNATURES, diagnose, due, next_due
-from k8s.objects import timestamp
+from bot.signatures import SIGNATURES, due
 from tests.bot import words
+from tests.bot.scenes import (
+    TRIAL,
+    a_pod,
+    an_event,
+    ended,
+    found,
+    in_state,
+    key,
+    running,
+    unscheduled,
+    waiting,
+)
 from tests.bot.sweeps import NOW, a_sweep
 
-EARLIER = timestamp(NOW - timedelta(seconds=30))
-META = {"name": "t1", "namespace": "sweeps", "uid": "u", "creationTimestamp": EARLIER}
-TRIAL = {"metadata": META, "spec": {"parameterAssignments": [{"name": "lr", "value": "0.1"}]}, "status": {}}
-JOB = {"metadata": META, "spec": {}, "status": {}}
-CONTAINERS = [{"name": "main"}, {"name": "metrics-logger-and-collector"}]
 
-
-def a_pod(**status):
-    return {"metadata": META, "spec": {"nodeName": "n1", "containers": CONTAINERS}, "status": status}
-
-
-def in_state(state, **status):
-    return a_pod(containerStatuses=[{"name": "main", "state": state}], **status)
-
-
-def ended(code, reason="Error", **status):
-    return in_state({"terminated": {"exitCode": code, "reason": reason}}, phase="Failed", **status)
-
-
-def running(**status):
-    return in_state({"running": {"startedAt": EARLIER}}, phase="Running", **status)
-
-
-def waiting(reason, message):
-    return in_state({"waiting": {"reason": reason, "message": message}}, phase="Pending")
-
-
-def an_event(reason, message, count=1):
-    return {
-        "reason": reason,
-        "message": message,
-        "count": count,
-        "firstTimestamp": EARLIER,
-        "lastTimestamp": EARLIER,
-    }
-
-
-def found(pod=None, trial=TRIAL, job=JOB, **known):
-    experiment = {"metadata": META, "status": {}}
-    scene = Scene(
-        now=NOW, metric="loss", gpus=1, experiment=experiment, trial=trial, job=job, pod=pod, **known
-    )
-    return diagnose(scene)
-
-
-def key(*args, **known):
-    diagnosis = found(*args, **known)
-    return diagnosis and diagnosis.key
-
-
-def test_the_table_has_all_numbers_of_the_reference():
-    assert {number for number, _ in SIGNATURES} == set(range(1, 24))
+def test_the_table_has_the_order_of_the_reference_but_for_four():
+    order = [1, 2, 3, 4, 5, 20, *range(6, 13), *range(14, 24), 1, 8, 13]
+    assert [number for number, _ in SIGNATURES] == order
 
 
 @pytest.mark.parametrize("cause", words.PULLS)
@@ -100,6 +62,10 @@ def test_a_first_failure_to_pull_may_pass_and_a_second_is_told():
         (words.OLD_CUDA_OOM, "gpu-memory"),
         (words.NO_DRIVER, "cuda"),
         (words.OLD_DRIVER, "cuda"),
+        (words.NOT_AVAILABLE, "cuda"),
+        (words.NOT_AVAILABLE_PRINTED, "cuda"),
+        (words.NOT_AVAILABLE_EQUALS, "cuda"),
+        (words.NO_MPS, "crash"),
         (words.NCCL, "nccl"),
         (words.HUNG, "nccl"),
         (f"{words.NCCL}\n{words.CUDA_OOM}", "gpu-memory"),  # the other ranks only lose their connection
@@ -115,11 +81,31 @@ def test_what_the_log_of_a_failed_training_says(log, expected):
 
 @pytest.mark.parametrize(
     ("log", "expected"),
-    [(words.CUDA_OOM, None), (words.NCCL, None), (words.HUNG, "nccl"), (words.NAN, "nan")],
+    [
+        (words.CUDA_OOM, None),
+        (words.NCCL, None),
+        (words.HUNG, "nccl"),
+        (words.NAN, "nan"),
+        (f"{words.NOT_AVAILABLE_PRINTED}, using cpu", "cuda"),
+        (words.NOT_AVAILABLE_EQUALS, "cuda"),
+        (words.NO_MPS, None),
+    ],
 )
 def test_a_running_training_may_have_caught_an_error(log, expected):
     """Some look for the largest batch by trying."""
     assert key(running(), log=log) == expected
+
+
+@pytest.mark.parametrize(
+    ("pod", "log", "expected"),
+    [
+        (running(), words.NOT_AVAILABLE_PRINTED, None),
+        (ended(1), f"{words.NOT_AVAILABLE_PRINTED}\n{words.TRACEBACK}", "crash"),
+        (ended(1), words.NOT_AVAILABLE, "cuda"),
+    ],
+)
+def test_who_asks_for_no_gpu_may_say_that_there_is_none(pod, log, expected):
+    assert key(pod, log=log, gpus=0) == expected
 
 
 @pytest.mark.parametrize(
@@ -144,35 +130,6 @@ def test_what_a_container_waits_for(reason, message, expected):
     assert key(waiting(reason, message)) == expected
 
 
-def unscheduled(message, seconds):
-    at = timestamp(NOW - timedelta(seconds=seconds))
-    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    return a_pod(phase="Pending", conditions=[{**why, "lastTransitionTime": at}])
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(2, 0), (54, 0), (55, 1)])
-def test_a_pod_waits_for_a_node_most_of_a_minute_before_it_is_told(seconds, told):
-    diagnosis = found(unscheduled(words.UNSCHEDULABLE, seconds))
-    assert len(due([diagnosis], NOW)) == told
-    assert next_due([diagnosis], NOW) == (None if told else NOW + timedelta(seconds=55 - seconds))
-
-
-def test_a_cluster_that_grows_is_no_reason_to_say_never():
-    node = {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}}
-    scene = {
-        "pod": unscheduled(words.UNSCHEDULABLE, 5),
-        "trial": TRIAL,
-        "nodes": (node,),
-        "experiment": {"metadata": META},
-    }
-    assert diagnose(Scene(now=NOW, metric="loss", gpus=8, **scene)).key == "never-fits"
-    grows = diagnose(
-        Scene(now=NOW, metric="loss", gpus=8, **scene, events=(an_event("TriggeredScaleUp", words.SCALE_UP),))
-    )
-    assert (grows.key, grows.soft) == ("unschedulable", True)
-    assert "adding one" in grows.text
-
-
 @pytest.mark.parametrize(
     ("reason", "message"),
     [("PreemptionByScheduler", words.PREEMPTED), ("DeletionByTaintManager", words.TAINT)],
@@ -182,6 +139,32 @@ def test_a_disrupted_pod_is_nobodys_failure(reason, message):
     condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     diagnosis = found(ended(137, conditions=[condition]))
     assert (diagnosis.key, diagnosis.soft, diagnosis.failed) == ("evicted", True, False)
+
+
+def test_a_full_disk_is_no_wait_though_the_job_makes_another_pod():
+    """At node pressure the kubelet says so itself: kubernetes' pkg/kubelet/eviction/eviction_manager.go."""
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    status = {
+        "reason": "Evicted",
+        "message": words.EVICTED,
+        "conditions": [{**why, "message": words.EVICTED}],
+    }
+    diagnosis = found(ended(137, **status))
+    assert (diagnosis.key, diagnosis.soft, diagnosis.lasting) == ("disk", False, False)
+    sweep = follow(a_sweep(Phase.RUNNING), seen(diagnosis))
+    assert (sweep.health.mood, sweep.health.text) == (Mood.TROUBLED, diagnosis.text)
+
+
+def test_katibs_database_is_blamed_only_when_the_collector_says_so():
+    pod = a_pod(
+        phase="Failed",
+        containerStatuses=[
+            {"name": "main", "state": {"terminated": {"exitCode": 0}}},
+            {"name": "metrics-collector", "state": {"terminated": {"exitCode": 1}}},
+        ],
+    )
+    said = [found(pod, collector_log=log).text for log in (words.NO_DB, words.TRACEBACK)]
+    assert ["can't reach Katib's database" in text for text in said] == [True, False]
 
 
 def test_the_training_is_blamed_when_its_collector_fails_with_it():
@@ -196,11 +179,15 @@ def test_katibs_two_writers_in_each_others_way_are_no_trouble():
     assert key(job=None, events=(an_event("ReconcileError", words.CONFLICT, 9),)) is None
 
 
-def test_nan_that_katib_counts_as_a_success_is_told():
-    metrics = [{"name": "loss", "min": "NaN", "max": "NaN", "latest": "NaN"}]
+@pytest.mark.parametrize(
+    ("latest", "text"), [("NaN", "`loss` is NaN."), ("-inf", "`loss` is infinite."), ("0.5", None)]
+)
+def test_what_is_no_number_and_katib_counts_as_a_success_is_told(latest, text):
+    metrics = [{"name": "loss", "min": latest, "max": latest, "latest": latest}]
     done = [{"type": "Succeeded", "status": "True"}]
     trial = {**TRIAL, "status": {"conditions": done, "observation": {"metrics": metrics}}}
-    assert key(in_state({"terminated": {"exitCode": 0}}, phase="Succeeded"), trial=trial) == "nan"
+    diagnosis = found(in_state({"terminated": {"exitCode": 0}}, phase="Succeeded"), trial=trial)
+    assert getattr(diagnosis, "text", None) == text
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,34 @@ UNSCHEDULABLE = (
     "0/4 nodes are available: 4 Insufficient nvidia.com/gpu. "
     "preemption: 0/4 nodes are available: 4 No preemption victims found for incoming pod."
 )
-# kube-scheduler, tainttoleration: kubernetes 1.30 and later
+# kube-scheduler, tainttoleration, before and after kubernetes#134740 (1.35) took the taints out of it
 TAINTED = (
     "0/5 nodes are available: 3 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {dedicated: gpu}, "
     "1 node(s) were unschedulable. preemption: 0/5 nodes are available: 5 No preemption victims found for "
     "incoming pod."
 )
+TAINTED_NOW = (
+    "0/39 nodes are available: 1 Insufficient cpu, 34 node(s) had untolerated taint(s), 4 node(s) didn't match "
+    "Pod's node affinity/selector."
+)
+TAINTED_GPUS = (
+    "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s). no new claims to "
+    "deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+)
+# kube-scheduler: nodeaffinity (aws-samples/eks-workshop-v2), noderesources/fit.go, nodeunschedulable
+UNMATCHED = (
+    "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. preemption: 0/3 nodes are "
+    "available: 3 Preemption is not helpful for scheduling."
+)
+NO_MEMORY = (
+    "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available: 1 No preemption victims "
+    "found for incoming pod."
+)
+TAINTED_AND_FULL = (
+    "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu, 2 Insufficient memory. no new "
+    "claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+)
+CORDONED = "0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 # kube-scheduler, schedulinggates plugin
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 # cluster-autoscaler
@@ -36,10 +58,29 @@ NO_QUOTA = (
     "2 more needed"
 )
 NO_QUEUE = "LocalQueue research-lq doesn't exist"
+STOPPED_QUEUE = "ClusterQueue team-cq is inactive"
+# Kueue, flavorassigner.go:1354; until 0.13 the second form, here of two flavors (SageMaker HyperPod's documentation)
+TOO_MUCH = (
+    "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor gpu-a100, previously "
+    "considered podsets requests (0) + current podset request (16) > maximum capacity (8)"
+)
+TOO_MUCH_BEFORE = (
+    "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor gpu-flavor, request > "
+    "maximum capacity (24 > 16)"
+)
+ONE_FLAVOR_TOO_SMALL = (
+    "couldn't assign flavors to pod set llama3-2-1b-fsdp-hpto-pods-podset: insufficient quota for nvidia.com/gpu in "
+    "flavor ml.m5.12xlarge, request > maximum capacity (8 > 0), insufficient unused quota for nvidia.com/gpu in "
+    "flavor ml.g5.8xlarge, 1 more needed"
+)
 # kube-apiserver, plugin/pkg/admission/resourcequota
 QUOTA = (
     'pods "{pod}" is forbidden: exceeded quota: team-quota, requested: requests.nvidia.com/gpu=8, '
     "used: requests.nvidia.com/gpu=56, limited: requests.nvidia.com/gpu=60"
+)
+SMALL_QUOTA = (
+    'pods "{pod}" is forbidden: exceeded quota: team-quota, requested: requests.nvidia.com/gpu=8, '
+    "used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=4"
 )
 # Katib, pkg/webhook/v1beta1/pod (katib#1544)
 NO_PRIMARY = (
@@ -63,6 +104,9 @@ MULTI_ATTACH = (
     'Multi-Attach error for volume "pvc-8837384d-69d7-40b2-b2e6-5df86943eef9" Volume is already exclusively '
     "attached to one node and can't be attached to another"
 )
+ATTACHED = 'AttachVolume.Attach succeeded for volume "pvc-8837384d-69d7-40b2-b2e6-5df86943eef9"'
+OTHER_ATTACHED = 'AttachVolume.Attach succeeded for volume "pvc-600fced1-bc07-49c9-ba69-4d33622583ce"'
+PULLING = 'Pulling image "reg.example/lab/x:1"'
 # kubelet and containerd: kodekloud's triton lab; NVIDIA gpu-operator's troubleshooting page
 NO_NETWORK = (
     "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "
@@ -188,6 +232,17 @@ NO_DRIVER = (
     "a driver from http://www.nvidia.com/Download/index.aspx"
 )
 OLD_DRIVER = "RuntimeError: CUDA driver version is insufficient for CUDA runtime version"
+# torch/serialization.py; what trainings print themselves (RunPod's CLIP worker, a Korean and a Jetson guide)
+NOT_AVAILABLE = (
+    "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you "
+    "are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
+    "storages to the CPU."
+)
+NOT_AVAILABLE_PRINTED = "torch.cuda.is_available(): False"
+NOT_AVAILABLE_EQUALS = "torch 2.10.0+cpu        torch.cuda.is_available() = False"
+NO_MPS = (
+    "torch.backends.mps.is_available(): False\ntorch.cuda.is_available(): True, mps.is_available() = False"
+)
 # torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: NVIDIA/nccl#1381
 NCCL = (
     "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691, "
@@ -206,12 +261,25 @@ VALIDATION = (
     "Validation failed: ValidateAlgorithmSettings Error: n_initial_points should be great or equal than zero"
 )
 NOT_READY = "Deployment is not ready"
-# Katib, trial_controller_util.go:70; cmd/metricscollector/v1beta1/file-metricscollector/main.go:438
+# Katib, trial_controller_util.go:70
 NO_METRICS = "Metrics are not available"
-NO_DB = (
-    "F1121 12:00:00.000000      14 main.go:438] Could not connect to DB manager service, error: context deadline "
-    "exceeded"
-)
+# Katib's own cmd/metricscollector/v1beta1/tfevent-metricscollector/main.py with grpcio 1.85.1, run where nothing listens
+NO_DB = """\
+In t1 1 metrics will be reported.
+Traceback (most recent call last):
+  File "/opt/katib/cmd/metricscollector/v1beta1/tfevent-metricscollector/main.py", line 79, in <module>
+    stub.ReportObservationLog(
+  File "/usr/local/lib/python3.11/site-packages/grpc/_channel.py", line 1168, in __call__
+    return _end_unary_response_blocking(state, call, False, None)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/usr/local/lib/python3.11/site-packages/grpc/_channel.py", line 999, in _end_unary_response_blocking
+    raise _InactiveRpcError(state)  # pytype: disable=not-instantiable
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+grpc._channel._InactiveRpcError: <_InactiveRpcError of RPC that terminated with:
+	status = StatusCode.UNAVAILABLE
+	details = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:6789: Failed to connect to remote host: Connection refused"
+	debug_error_string = "UNAVAILABLE:failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:6789: Failed to connect to remote host: Connection refused"
+>"""
 # kube-controller-manager, pkg/controller/util/node/controller_utils.go and nodelifecycle
 NODE_NOT_READY = "Node is not ready"
 NO_KUBELET = "Kubelet stopped posting node status."

@@ -1,5 +1,6 @@
 """What recorded Jobs and pods mean."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from bot.health import waiting
 from k8s.jobs import JobState, read_job
 from k8s.pods import read_pod
+from tests.bot import words
 from tests.recorded import body
 
 
@@ -52,6 +54,22 @@ def test_what_a_pod_waits_for(recording, key):
     assert (found and found.key) == key
 
 
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (
+            words.NO_MEMORY,
+            "No node has room for it (1 node without enough free memory); it stays queued until others end.",
+        ),
+        (words.TAINTED_NOW, "No node takes it: 34 nodes reserved by a taint that its pod doesn't tolerate."),
+        (words.CORDONED, "No node takes it for now."),
+    ],
+)
+def test_a_build_asks_for_no_gpus_and_waits_for_none(said, text):
+    pod = replace(read_pod(body("04-pod-unschedulable"), "kaniko"), unschedulable=said)
+    assert waiting(pod).text == text
+
+
 def test_the_systems_own_words_are_kept():
     found = waiting(read_pod(body("04-pod-unschedulable"), "kaniko"))
     assert found.detail.startswith("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
@@ -59,4 +77,4 @@ def test_the_systems_own_words_are_kept():
 
 def test_a_pod_being_deleted_still_holds_its_gpus():
     pod = read_pod(body("07-pod-terminating"), "kaniko")
-    assert (pod.deleting, pod.finished) == (True, False)
+    assert not pod.finished

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot.models import Phase
+from local.katib.collector import Reported
 from local.kubernetes.kinds import refusal
 from tests.bot import words
 from tests.bot.sweeps import REQUEST
@@ -72,6 +73,42 @@ def node_dies_unseen(ward, pod):
     ward.event(pod, "NodeNotReady", words.NODE_NOT_READY, component="node-controller")
 
 
+def disk_fills(ward, pod):
+    """While it trains: the kubelet says that it is not the pod's fault, and the Job makes another one."""
+    if ward.last.phase is not Phase.RUNNING:
+        return ward.runs(pod)
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    conditions = [{**why, "message": words.EVICTED}]
+    return ward.says(pod, phase="Failed", reason="Evicted", message=words.EVICTED, conditions=conditions)
+
+
+def sandbox_then_pulls(ward, pod):
+    ward.waits(pod, "ContainerCreating")
+    ward.event(pod, "FailedCreatePodSandBox", words.NO_NETWORK)
+    ward.event(pod, "Pulling", words.PULLING, "Normal")
+
+
+def reserved(ward, pod):
+    ward.node("cpu", gpus=0)
+    ward.node("gpu", taints=[{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}])
+    ward.unscheduled(pod, words.TAINTED_GPUS)
+
+
+def without_gpus(ward, pod):
+    ward.node(gpus=0)
+    ward.unscheduled(pod, words.UNSCHEDULABLE)
+
+
+def node_dies_early(ward, pod):
+    ward.node(ready="Unknown", message=words.NO_KUBELET)
+    ward.waits(pod, "ContainerCreating")
+
+
+def infinite(ward, pod):
+    ward.katib.metrics.report(pod["metadata"]["labels"]["katib.kubeflow.org/trial"], [Reported("inf", 1)])
+    ward.ends(pod, 0, "Completed")
+
+
 def no_metrics(ward, pod):
     ward.ends(pod, 0, "Completed")
     trial = ward.kubernetes.get("Trial", "sweeps", pod["metadata"]["labels"]["katib.kubeflow.org/trial"])
@@ -91,6 +128,13 @@ STORIES = {
         MINUTE,
         ["1 node reserved by the taint `dedicated: gpu`"],
     ),
+    "6 the nodes with GPUs are reserved": (
+        reserved,
+        MINUTE,
+        ["No node takes it: 1 node reserved by a taint", "1 node reserved by the taint `dedicated: vision`"],
+    ),
+    "6 no node has GPUs": (without_gpus, MINUTE, ["No node has GPUs, and it asks for 1."]),
+    "6 no node has its labels": (unscheduled(words.UNMATCHED), MINUTE, ["3 nodes without the labels"]),
     "6 no node is large enough": (
         too_large,
         NOW,
@@ -109,7 +153,8 @@ STORIES = {
         MINUTE,
         ["still attached to another node", "pvc-8837384d"],
     ),
-    "8 a large image": (event("Pulling", "Pulling image"), MINUTE, ["still pulling the image"]),
+    "8 a large image": (event("Pulling", words.PULLING), MINUTE, ["still pulling the image"]),
+    "9 a network that came": (sandbox_then_pulls, MINUTE, ["still pulling the image"]),
     "9 no network": (
         event("FailedCreatePodSandBox", words.NO_NETWORK),
         11,
@@ -168,11 +213,7 @@ STORIES = {
     "14 out of memory": (ends(137, "OOMKilled"), NOW, ["ran out of memory (the machine's, not the GPU's)"]),
     "14 out of shared memory": (ends(1, log=words.SHM), NOW, ["out of shared memory", "num_workers"]),
     "14 a loader is killed": (ends(1, log=words.KILLED_LOADER), NOW, ["data loader was killed"]),
-    "15 the disk is full": (
-        says(phase="Failed", reason="Evicted", message=words.EVICTED),
-        NOW,
-        ["its disk was full"],
-    ),
+    "15 the disk is full": (disk_fills, NOW, [":warning: Something is wrong", "its disk was full"]),
     "15 the node shuts down": (
         says(phase="Failed", reason="Terminated", message=words.SHUTDOWN),
         NOW,
@@ -184,17 +225,33 @@ STORIES = {
         ["The GPU's memory of 23.65 GiB was too small", "width=", "batch size"],
     ),
     "17 no driver": (ends(1, log=words.NO_DRIVER), NOW, ["found no GPU that it can use"]),
+    "17 no GPU, and it goes on": (
+        runs(f"{words.NOT_AVAILABLE_PRINTED}, using cpu"),
+        NOW,
+        [":warning: Something is wrong", "no GPU that it can use; it runs on without"],
+    ),
+    "17 no GPU for its checkpoint": (
+        ends(1, log=words.NOT_AVAILABLE),
+        NOW,
+        ["found no GPU that it can use."],
+    ),
     "18 NCCL": (ends(1, log=words.NCCL), NOW, ["stopped talking to each other (NCCL)"]),
     "18 hung": (runs(words.HUNG), NOW, ["The training hung"]),
     "19 NaN while it runs": (runs(words.NAN), NOW, ["The loss became NaN at step 1200", "learning rate"]),
+    "19 infinite, and a success": (infinite, NOW, ["`loss` is infinite"]),
     "20 no metric": (no_metrics, NOW, ["no TensorBoard scalar named loss", "add_scalar"]),
     "21 the collector fails": (
         ends(0, "Completed", collector=1),
         NOW,
-        ["its metrics collector can't reach Katib's database", "DB manager"],
+        ["its metrics collector can't reach Katib's database", "6789: Failed to connect"],
     ),
     "22 nothing is reported": (ends(0, "Completed"), MINUTE, ["Katib has received none of its metrics"]),
-    "23 a node dies": (node_dies, NOW, ["Nothing is heard of its node `n1`", words.NO_KUBELET]),
+    "23 a node dies": (
+        node_dies,
+        NOW,
+        ["Nothing is heard of its node `n1`", words.NO_KUBELET, "brings `n1` back or removes it"],
+    ),
+    "23 a node dies before": (node_dies_early, NOW, ["Nothing is heard of its node `n1`", words.NO_KUBELET]),
     "23 a node dies, unseen": (
         node_dies_unseen,
         NOW,
@@ -310,13 +367,15 @@ async def test_3_katib_may_not_make_the_job(redis):
     [
         (words.NO_QUOTA, MINUTE, "queued by Kueue: it needs 2 more GPUs in gpu-a100"),
         (words.NO_QUEUE, NOW, "The queue for its GPUs doesn't exist"),
+        (words.TOO_MUCH, NOW, "Its queue can never admit it"),
+        (words.STOPPED_QUEUE, MINUTE, "`team-cq`, is stopped"),
+        (None, MINUTE, "no queue (Kueue) says why"),
     ],
 )
 async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
     ward = Ward(redis, lambda *_: None)
     ward.kubernetes.admission("Job", only_trials(suspend))
-    why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": said}
-    ward.cluster.workloads = [{"metadata": {"name": "job-x"}, "status": {"conditions": [why]}}]
+    ward.cluster.kueue = said
     async with ward.started():
         await ward.rounds(8)
         assert due == NOW or await ward.message() is None
@@ -328,6 +387,7 @@ async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
     ("said", "expected"),
     [
         (words.QUOTA, "may use 60 GPUs, 56 are in use, and this trial asks for 8"),
+        (words.SMALL_QUOTA, "It can never start: your namespace may use 4 GPUs"),
         (words.NO_PRIMARY, "finds no training container"),
     ],
 )

@@ -3,28 +3,53 @@
 The clock can be put forward, so that no story waits.
 """
 
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import yaml
+
+from k8s.cluster import ApiError
 from k8s.objects import BUILD_LABEL, timestamp
 from k8s.pods import JOB_LABEL
+from local.kubernetes.kinds import Refused
+from local.kubernetes.rbac import Ask, why
 from tests.story.life import SWEEP, Clock, DirectCluster, Life
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
 
 
 class Hospital(DirectCluster):
-    """With Kueue's workloads, which the local cluster lacks, and with logs."""
+    """With Kueue's workloads, which the local cluster lacks, for who may list them; and with logs."""
 
     def __init__(self, store):
         super().__init__(store)
-        self.workloads, self.logs = [], {}
+        self.kueue, self.logs = None, {}  # what Kueue says of each suspended Job; None: it makes no Workload
 
     async def list(self, kind, namespace, *, labels="", fields=""):
-        if kind == "Workload":
-            return self.workloads
-        return await super().list(kind, namespace, labels=labels, fields=fields)
+        if kind != "Workload":
+            return await super().list(kind, namespace, labels=labels, fields=fields)
+        ask = Ask(WORKER, "list", "kueue.x-k8s.io", "workloads", namespace, "")
+        if why(ask, self.store) is None:
+            raise ApiError(403, "Forbidden", ask.refused().body["message"])
+        return [w for w in self._workloads(namespace) if _selected(w, labels)]
+
+    def _workloads(self, namespace):
+        reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": self.kueue}
+        for job in self.store.list("Job", namespace) if self.kueue else ():
+            if job["spec"]["suspend"]:
+                meta = {"name": f"job-{job['metadata']['name']}-1a2b3"}
+                labels = {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}
+                yield {"metadata": {**meta, "labels": labels}, "status": {"conditions": [reserved]}}
 
     async def log(self, namespace, pod, container, *, tail, previous=False):
         return self.logs.get(pod) or self.logs.get(container, "")
+
+
+def _selected(obj, labels):
+    return dict(pair.split("=", 1) for pair in labels.split(",")).items() <= obj["metadata"]["labels"].items()
 
 
 class Ward(Life):
@@ -35,6 +60,16 @@ class Ward(Life):
         self.cluster = Hospital(self.kubernetes)
         self.outside = replace(self.outside, cluster=self.cluster, now=lambda: datetime.now(UTC) + self.ahead)
         self.pods = 0
+
+    @asynccontextmanager
+    async def started(self):
+        """With the rights that deploy/ gives."""
+        async with super().started():
+            for file in ("namespaces.yaml", "rights.yaml"):
+                for obj in yaml.safe_load_all((DEPLOY / "base" / file).read_text()):
+                    with suppress(Refused):  # a life begins with one of the namespaces
+                        self.kubernetes.create(obj)
+            yield self
 
     async def rounds(self, number=12):
         for _ in range(number):
@@ -123,13 +158,14 @@ class Ward(Life):
             self.story["seen"].add(about)
             self.kubernetes.record_event(obj, type_, reason, message, component)
 
-    def node(self, name="n1", gpus=8, ready="True", message=""):
+    def node(self, name="n1", gpus=8, ready="True", message="", taints=()):
         status = {
             "allocatable": {"nvidia.com/gpu": str(gpus)},
             "conditions": [{"type": "Ready", "status": ready, "message": message}],
         }
         if not self.kubernetes.get("Node", "", name):
-            self.kubernetes.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+            meta, spec = {"name": name}, {"taints": list(taints)}
+            self.kubernetes.create({"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec})
         self.kubernetes.set_status(self.kubernetes.get("Node", "", name), status)
 
     def _patch(self, obj, patch):
