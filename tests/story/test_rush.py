@@ -38,7 +38,7 @@ parameters:
 """
 IDS = [f"lr-{chr(97 + n)}-otter" for n in range(SWEEPS)]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Ticking:
@@ -141,7 +141,7 @@ async def the_end(rush, web):
     stop = asyncio.Event()
     working = asyncio.create_task(Worker(rush.outside, 8, {}).run(stop))
     try:
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(500):  # a minute where nothing else runs
             while not all([await quiet(sweep) for sweep in await rush.records()]):
                 for sweep in IDS:
                     await rush.outside.queue.add(sweep)  # as the watch would
