@@ -13,14 +13,13 @@ from bot.buildlog import plain_log
 from bot.merging import merged
 from bot.messages import Links, Message, event, health, is_loud, parent
 from bot.models import Event, EventKind, Phase, SweepRecord
-from bot.outside import Outside
+from bot.outside import WHOLE_LOG, Outside
 from bot.slack import Busy, NotInChannel, NotTaken
 from k8s import kaniko
 from k8s.katib import ui_link
 
 log = logging.getLogger(__name__)
 
-WHOLE_LOG = 10_000  # lines
 REDRAW_EVERY = timedelta(seconds=2)  # at most; a change of phase is shown at once
 # Slack takes some 50 edits a minute from an app, all sweeps together.
 REDRAW_SHARE = timedelta(seconds=1.2)
