@@ -55,6 +55,8 @@ def out_of_memory(scene: Scene) -> Diagnosis | None:
 def evicted(scene: Scene) -> Diagnosis | None:
     """15. Nobody's fault, unless it filled the node's disk. Disrupted pods are made again by their Job."""
     reason, message = scene.status.get("reason", ""), scene.status.get("message", "")
+    if reason == "DeadlineExceeded":
+        return _over_time(scene)
     if not scene.disrupted and (scene.status.get("phase") != "Failed" or reason not in BY_NODE):
         return None
     words = message or scene.disrupted
@@ -66,6 +68,14 @@ def evicted(scene: Scene) -> Diagnosis | None:
     if "preempt" in words.lower():
         text = "Its pod had to make room for a more important one. It is not your code."
     return scene.found("evicted", text, again, words, soft=bool(scene.disrupted))
+
+
+def _over_time(scene: Scene) -> Diagnosis:
+    """By `hours:`, not by the node's own needs."""
+    hours = (scene.pod or {})["spec"]["activeDeadlineSeconds"] / 3600
+    text = f"It was ended after {hours:.3g} hours, the most that a trial of this space may take."
+    mend = "Train for less, or allow more: `hours:` under `trials:` in the space file."
+    return scene.found("over-time", text, mend, scene.tail)
 
 
 def out_of_gpu_memory(scene: Scene) -> Diagnosis | None:

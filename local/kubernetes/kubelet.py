@@ -19,6 +19,7 @@ from local.kubernetes.store import Store, place
 
 log = logging.getLogger(__name__)
 
+OVER_TIME = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 ADDRESS = "127.0.0.1"
 ENDED = ("Succeeded", "Failed")
 
@@ -92,6 +93,7 @@ class _Pod:
     def __init__(self, node: Node, pod: Object, folder: Path) -> None:
         self.node, self.pod, self.folder = node, pod, folder
         self.started = timestamp()
+        self.failure: tuple[str, str] | None = None  # reason and message of a pod that the kubelet ended
         self.asked_to_stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         folder.mkdir(parents=True)
         self.containers = [
@@ -110,11 +112,19 @@ class _Pod:
         work = asyncio.create_task(self._run())
         try:
             either: list[asyncio.Future[Any]] = [work, self.asked_to_stop]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if work.done() and (error := work.exception()):
+            longest, grace = (
+                self.pod["spec"].get(key)
+                for key in ("activeDeadlineSeconds", "terminationGracePeriodSeconds")
+            )
+            done, _ = await asyncio.wait(either, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                self.failure = OVER_TIME
+                self._event("Normal", *OVER_TIME)
+                await self._end(work, grace)
+            if work.done() and not work.cancelled() and (error := work.exception()):
                 log.error("this world could not run pod %s", self.pod["metadata"]["name"], exc_info=error)
             if self.asked_to_stop.done():
-                await self._end(work)
+                await self._end(work, self.asked_to_stop.result())
             await self.asked_to_stop
             self._remove()
         finally:
@@ -138,14 +148,14 @@ class _Pod:
                 self._event("Warning", "FailedMount", str(error))
                 await asyncio.sleep(self.node.retry)
 
-    async def _end(self, work: asyncio.Task[None]) -> None:
+    async def _end(self, work: asyncio.Task[None], grace: int) -> None:
         """Processes are asked, then killed; whatever has no process just ends."""
         alive = [one for one in self.containers if "running" in one.state]
         for one in alive:
             self._event("Normal", "Killing", f"Stopping container {one.name}")
         self._signal(signal.SIGTERM)
         if processes := [one.exit for one in alive if one.process]:
-            await asyncio.wait(processes, timeout=self.asked_to_stop.result())
+            await asyncio.wait(processes, timeout=grace)
             self._signal(signal.SIGKILL)
             await asyncio.wait(processes)
         work.cancel()
@@ -174,6 +184,8 @@ class _Pod:
             phase = _phase([one.state for one in self.containers])
             statuses = [one.status for one in self.containers]
             status = {"phase": phase, "startTime": self.started, "containerStatuses": statuses}
+            if self.failure:
+                status |= dict(zip(("phase", "reason", "message"), ("Failed", *self.failure), strict=True))
             self.node.store.set_status(current, {**current["status"], **status})
 
 

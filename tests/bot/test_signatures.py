@@ -141,6 +141,16 @@ def test_a_disrupted_pod_is_nobodys_failure(reason, message):
     assert (diagnosis.key, diagnosis.soft, diagnosis.failed) == ("evicted", True, False)
 
 
+def test_a_trial_that_took_too_long_is_told_what_ended_it():
+    pod = ended(137, message=words.OVER_TIME)
+    pod["status"]["reason"] = "DeadlineExceeded"
+    pod["spec"] = {**pod["spec"], "activeDeadlineSeconds": 5400}
+    diagnosis = found(pod, log="step 9")
+    assert (diagnosis.key, diagnosis.soft) == ("over-time", False)
+    assert "ended after 1.5 hours" in diagnosis.text
+    assert "`hours:`" in diagnosis.mend
+
+
 def test_a_full_disk_is_no_wait_though_the_job_makes_another_pod():
     """At node pressure the kubelet says so itself: kubernetes' pkg/kubelet/eviction/eviction_manager.go."""
     why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}

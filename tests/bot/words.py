@@ -206,6 +206,8 @@ EVICTED = (
     "The node was low on resource: ephemeral-storage. Threshold quantity: 24068434671, available: 23201836Ki. "
     "Container manager was using 106848Ki, request is 0, has larger consumption of ephemeral-storage. "
 )
+# kubelet, pkg/kubelet/active_deadline.go
+OVER_TIME = "Pod was active on the node longer than the specified deadline"
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
 # kube-scheduler, preemption (kubernetes#114914); kube-controller-manager, tainteviction
 PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from local.kubernetes.inputs import expand
-from local.kubernetes.kubelet import Kubelet
+from local.kubernetes.kubelet import OVER_TIME, Kubelet
 from local.kubernetes.store import Store
 
 PYTHON = "python:3.11-slim"
@@ -335,6 +335,19 @@ async def test_a_pod_that_does_not_listen_is_killed_after_its_grace(start):
     cluster.store.delete("Pod", "default", "deaf", grace=1)
     await cluster.until(lambda: cluster.pod("deaf") is None, "the pod is gone")
     assert not _alive(pid)
+
+
+async def test_a_pod_that_outlives_its_deadline_has_failed_and_frees_its_gpus(start):
+    """However well its processes end."""
+    cluster = start(nodes={"gpu-1": 2})
+    slow = sh("trap 'exit 0' TERM; while :; do sleep 0.05; done", **gpu(2))
+    cluster.run("slow", slow, activeDeadlineSeconds=1)
+    await cluster.phase("slow", "Running")
+    cluster.run("next", slow)
+    assert await cluster.phase("slow", "Failed", "Succeeded") == "Failed"
+    status = cluster.pod("slow")["status"]
+    assert (status["reason"], status["message"]) == OVER_TIME
+    await cluster.phase("next", "Running")
 
 
 async def test_nothing_runs_after_the_kubelet_is_closed(start):
