@@ -31,7 +31,7 @@ KEYS = (
     "trials",
     "namespaces",
 )
-A_MINUTE = 1 / 60
+A_MINUTE, LONGEST = 1 / 60, 2**31 // 3600  # hours; Kubernetes takes no deadline of 2**31 seconds or more
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 EXAMPLE = "https://github.com/acme/digits.git"
 
@@ -269,8 +269,14 @@ def read_hours(node: Node | None, most: float | None) -> float | None:
     """That a trial may take; `most` of them, also when nothing is said."""
     if node is None:
         return most
-    if (hours := float(node.number())) < A_MINUTE:
+    before = len(node.complaints)
+    hours = float(node.number())
+    if len(node.complaints) > before:
+        return most
+    if hours < A_MINUTE:
         node.wrong(f"must be at least a minute, {A_MINUTE:.3f}")
+    elif hours > LONGEST:
+        node.wrong(f"must be at most {LONGEST}; leave it out, and a trial may take as long as it likes")
     elif most and hours > most:
         node.wrong(f"{hours:g} is above this cluster's limit of {most:g} (limits.hours)")
     return hours

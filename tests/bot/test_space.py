@@ -146,6 +146,7 @@ def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, 
             ":4: trials.hours: 9 is above this cluster's limit of 8 (limits.hours)",
         ),
         (SHORT + "trials: {hours: 0}", ":4: trials.hours: must be at least a minute, 0.017"),
+        (SHORT + "trials: {hours: 1e6}", ":4: trials.hours: must be at most 596523; leave it out, and a"),
         (SHORT + "trials: {hours: 2h}", ':4: trials.hours: must be a number, not "2h"'),
         (SHORT + "trials: {max_failed: -1}", ":4: trials.max_failed: must be at least 0, not -1"),
         (SHORT + "description: |\n  a\n  b\n", ":4: description: must be one line"),
@@ -170,6 +171,10 @@ def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
 
 
 GRID = SHORT.replace("{lr: [1, 2]}", "{lr: [1, 2], layers: {min: 1, max: 3}}") + "algorithm: grid\n"
+
+
+def test_hours_that_are_no_number_are_told_once() -> None:
+    assert complaint(SHORT + "trials: {hours: 2h}") == f'{FILE}:4: trials.hours: must be a number, not "2h"'
 
 
 def test_a_grid_tries_every_combination_once() -> None:
