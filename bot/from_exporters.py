@@ -90,7 +90,7 @@ class Looking:
     """Asks the cluster. What it may not see is logged once and left out: unknown, not idle."""
 
     def __init__(self, cluster: Cluster, namespaces: Sequence[str], owners: Owners) -> None:
-        """`namespaces` are those of the sweeps."""
+        """`namespaces` are those of the sweeps, the installation's own first."""
         self._cluster, self._namespaces, self._owners = cluster, namespaces, owners
         self._told: set[str] = set()
 
@@ -135,17 +135,18 @@ class Looking:
         wanted: dict[str, Any] = {"fields": UNFINISHED, "only": gpus.concerns_gpus}
         if found := await self._allowed("Pod", **wanted):
             return found
-        each = [await self._cluster.list("Pod", namespace, **wanted) for namespace in self._namespaces]
-        return [pod for pods in each for pod in pods]
+        home, *others = self._namespaces
+        pods = await self._cluster.list("Pod", home, **wanted)
+        return pods + [pod for each in others for pod in await self._allowed("Pod", each, **wanted)]
 
-    async def _allowed(self, kind: str, **wanted: Any) -> list[Manifest]:
-        """All of the cluster; none where this is not allowed, or nobody serves the kind."""
+    async def _allowed(self, kind: str, namespace: str = "", **wanted: Any) -> list[Manifest]:
+        """All of the cluster, or of a namespace; none where that is not allowed, or nobody has the kind."""
         try:
-            return await self._cluster.list(kind, "", **wanted)
+            return await self._cluster.list(kind, namespace, **wanted)
         except ApiError as error:
             if not error.permanent and error.status != 503:  # of metrics-server, while it is down
                 raise
-            self._tell(kind, error)
+            self._tell(f"{kind} in {namespace}" if namespace else kind, error)
             return []
 
     async def _said(self, exporters: list[Manifest]) -> dict[str, list[str]]:

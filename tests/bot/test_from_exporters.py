@@ -35,7 +35,7 @@ class DayCluster:
     async def list(
         self, kind: str, namespace: str, *, fields: str = "", only: Callable[[Any], bool] = bool
     ) -> Objects:
-        if kind in self.refuses and not namespace:
+        if (kind in self.refuses and not namespace) or namespace in self.refuses:
             raise ApiError(403, "Forbidden", f"cannot list {kind}")
         if kind == "Node":
             return [self._node(name) for name in day.PHYSICAL]
@@ -263,6 +263,16 @@ async def test_without_the_right_to_see_all_it_sees_the_sweeps(watched: Watched)
     source = await watched.until(22.6)
     assert [pod.pod for pod in await source.pods(HALF_HOUR)] == ["half"]
     assert await source.nodes() == ()
+
+
+async def test_a_namespace_without_the_bots_rights_hides_no_other(redis: Redis, caplog: Any) -> None:
+    cluster, owners = DayCluster(), Owners(redis, TEAMS)
+    cluster.hour, cluster.refuses = 22.6, ("Pod", "Node", "PodMetrics", "b")
+    found = await Looking(cluster, ["a", "b"], owners).holders()  # type: ignore[arg-type]
+    assert {pod for _, pod in found} == {"half"}
+    assert "Pod in b can't be asked" in caplog.text
+    with pytest.raises(ApiError):  # its own it has to see
+        await Looking(cluster, ["b", "a"], owners).holders()  # type: ignore[arg-type]
 
 
 async def test_when_nobody_looks_nothing_is_known(watched: Watched) -> None:
