@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from bot import durable
 from bot.models import SweepRecord
-from k8s.cluster import Cluster
+from k8s.cluster import ApiError, Cluster
 from k8s.katib import DELIVERY
 from k8s.objects import Manifest, ref_of
 
@@ -35,8 +35,17 @@ class Retiring:
                 log.warning("%s stays, for it can't be read: %s", kept["metadata"]["name"], error)
                 continue
             if sweep.since <= self.now() - timedelta(days=self.days):
-                await self._retire(sweep, kept)
+                await self._try(sweep, kept)
         return EACH
+
+    async def _try(self, sweep: SweepRecord, kept: Manifest) -> None:
+        """A namespace that is no longer ours keeps what is in it, and no other sweep from going."""
+        try:
+            await self._retire(sweep, kept)
+        except ApiError as error:
+            if not error.permanent:
+                raise
+            log.warning("%s stays, for the cluster refuses: %s", sweep.id, error)
 
     async def _retire(self, sweep: SweepRecord, kept: Manifest) -> None:
         """The record goes last: as long as it is there, a worker that dies leaves nothing behind."""

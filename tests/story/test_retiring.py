@@ -8,8 +8,9 @@ import pytest
 from bot import durable
 from bot.models import Phase
 from bot.retiring import EACH, Retiring
+from k8s.cluster import ApiError
 from k8s.katib import DELIVERY
-from tests.bot.sweeps import NOW, a_sweep
+from tests.bot.sweeps import NOW, PLAN, a_sweep
 from tests.story.life import Clock, Life
 
 
@@ -44,6 +45,25 @@ async def test_an_experiment_of_another_sweep_of_that_name_stays(life):
     life.kubernetes.patch("Experiment", "sweeps", "lr-brave-otter", changed)
     assert "Experiment" in await visit(life, 31)
     assert "ConfigMap" not in {kind for kind, _, _ in life.objects()}
+
+
+async def test_a_namespace_that_is_no_longer_the_bots_keeps_no_other_sweep(life, caplog, monkeypatch):
+    elsewhere = a_sweep(Phase.SUCCEEDED, id="lr-able-ant")
+    experiment = {**PLAN.experiment, "metadata": {**PLAN.experiment["metadata"], "namespace": "lost"}}
+    elsewhere = replace(elsewhere, plan=replace(PLAN, experiment=experiment))
+    life.kubernetes.create(durable.config_map(elsewhere))
+    get = life.cluster.get
+
+    async def refused(ref):
+        if ref.namespace == "lost":
+            raise ApiError(403, "Forbidden", "experiments is forbidden in the namespace lost")
+        return await get(ref)
+
+    monkeypatch.setattr(life.cluster, "get", refused)
+    await visit(life, 31)
+    kept = [obj["metadata"]["name"] for obj in life.kubernetes.list("ConfigMap", "sweeps")]
+    assert kept == ["sweep-lr-able-ant"]
+    assert "lr-able-ant stays, for the cluster refuses: " in caplog.text
 
 
 async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
