@@ -53,7 +53,8 @@ class Tidying:
 
     async def _tidy(self) -> None:
         used = self._uses(await self._records())
-        there = [place for repository in self._repositories(used) for place in await self._parts(repository)]
+        repositories = await self._repositories(used)
+        there = [place for repository in repositories for place in await self._parts(repository)]
         limit = (self.now() - timedelta(days=self.days)).timestamp()
         for place in await self._old(there, used, limit):
             if await self.registry.delete(place):
@@ -74,9 +75,12 @@ class Tidying:
                 found[place] = max(until, found.get(place, until))
         return found
 
-    def _repositories(self, used: Iterable[Place]) -> set[str]:
+    async def _repositories(self, used: Iterable[Place]) -> set[str]:
+        """Also of repositories that no configuration names and whose sweeps have left the cluster."""
         known = {own_repository(repository) for repository in self.config.repositories}
-        return {SHARED} | known | {place.repository for place in used}
+        found: Any = await self.redis.zrange(USED, 0, -1)
+        before = {text(name).rpartition(":")[0] for name in found}
+        return {SHARED} | known | before | {place.repository for place in used}
 
     async def _parts(self, repository: str) -> list[Place]:
         tags = await self.registry.tags(repository)

@@ -7,6 +7,7 @@ import pytest
 
 from bot import durable
 from bot.builds import SHARED
+from bot.config import Repository
 from bot.models import Phase
 from bot.planning import plan
 from bot.tidying import Tidying
@@ -97,6 +98,15 @@ async def test_what_nobody_knows_of_is_as_old_as_our_knowledge_of_it(tidy, redis
     assert await tidy(129, registry) == set()
     assert await tidy(160, registry) == {STRANGE}
     assert await redis.keys() == []
+
+
+async def test_parts_go_even_when_their_sweep_has_left_the_cluster_before(tidy):
+    fork = Repository(name="fork", url="https://github.com/ada/digits.git")
+    of_fork = plan(replace(ORDER, source=replace(SOURCE, repository=fork, files=APART)), SETTINGS)
+    parts = {Place(build.repository, build.tag) for build in of_fork.builds}
+    registry = Tags(*parts)
+    assert await tidy(0, registry, a_sweep(Phase.SUCCEEDED, plan=of_fork, since=NOW)) == set()
+    assert await tidy(31, registry) == parts
 
 
 async def test_a_registry_that_refuses_is_told_and_asked_again_the_next_day(tidy, caplog):
