@@ -71,7 +71,10 @@ class PlanSettings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
 
-    k8s_namespace: str = Field(default="sweeps", description="the namespace of builds and experiments")
+    k8s_namespace: str = Field(
+        default="sweeps",
+        description="the namespace of builds and records, and of trials whose channel has no other",
+    )
     image_registry: Host = Field(
         default="registry.invalid", description="the registry in image names, as nodes pull"
     )
