@@ -76,7 +76,7 @@ def _until(space: SearchSpace) -> str:
 def _cost(gpus: int, longest: float | None, config: Config) -> str:
     """At most, at the dearest price; for each hour, where nothing says how long a trial may take."""
     number = gpus * (longest or 1)
-    hours = f"{number:g} at most" if longest else f"{gpus} for each hour that a trial takes"
+    hours = f"{number:,.10g} at most" if longest else f"{gpus} for each hour that a trial takes"
     dearest = max((price.hourly for price in config.prices), default=None)
     if dearest is None or not gpus:
         return hours
