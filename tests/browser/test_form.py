@@ -1,12 +1,15 @@
 """The form on the page: fields, menus that ask while one types, mistakes at their fields, by keyboard too."""
 
+import asyncio
+import contextlib
+
 import pytest
 from playwright.async_api import Locator, Page, expect
 
 from local.world import NAMESPACE
 from tests.browser.conftest import Opened
 from tests.browser.test_page import messages, tab_to
-from tests.story.lab import Lab
+from tests.story.lab import PATIENCE, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -126,9 +129,15 @@ async def ask(page: Page, text: str) -> Locator:
 async def choose(form: Locator, field: str, typed: str, option: str) -> None:
     """The form is drawn anew after a branch, for its spaces."""
     box, before = form.get_by_role("combobox", name=field), await form.get_attribute("data-hash") or ""
-    await box.click()
-    await box.fill(typed)
-    await form.get_by_role("option", name=option).first.click()
+    offered = form.get_by_role("option", name=option).first
+    async with asyncio.timeout(PATIENCE):
+        while not await offered.is_visible():  # the menu says it, when git has not answered within its time
+            await box.click()
+            await box.fill("")
+            await box.fill(typed)
+            with contextlib.suppress(AssertionError):
+                await expect(offered).to_be_visible(timeout=5000)
+    await offered.click()
     await expect(box).to_have_value(option)
     if field == "Branch or tag":
         await expect(form).not_to_have_attribute("data-hash", before)
