@@ -111,7 +111,7 @@ class DirectCluster:
         return True
 
     async def log(self, namespace, pod, container, *, tail, previous=False):
-        return f"the last lines of {container}"
+        return f"the last lines of {container}" if self.store.get("Pod", namespace, pod) else ""
 
     def _refusable(self, call, *args, **kwargs):
         try:

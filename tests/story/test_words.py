@@ -118,6 +118,20 @@ async def test_the_buttons_of_an_ended_sweep(redis):
         assert (made.request, made.asker.user_name, made.asker.channel) == (REQUEST, "grace", ADA.channel)
 
 
+async def test_words_reach_trials_in_a_namespace_of_their_own(redis):
+    config = replace(CONFIG, namespaces=("vision",), homes={ADA.channel: "vision"})
+    async with chat(redis, config=config, **HELD) as lab:
+        labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
+        meta = {"name": "vision", "labels": labels}
+        lab.life.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+        await lab.until(Phase.RUNNING)
+        assert {pod["metadata"]["namespace"] for pod in lab.life.kubernetes.list("Pod")} == {"vision"}
+        assert "the last lines of main" in (await lab.clicks(LOGS))[0]
+        await lab.types("cancel", rounds=6)
+        await lab.until(Phase.CANCELLED)
+        assert lab.life.kubernetes.list("Pod") == []
+
+
 async def test_who_may_not_launch_reruns_nothing(redis):
     config = replace(CONFIG, launch=Launch(people=(ADA.user,)))
     async with chat(redis, config=config, **READY) as lab:
