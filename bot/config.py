@@ -260,7 +260,8 @@ def _limits(node: Node | None) -> Limits:
 def _limit(node: Node | None, least: int, usual: int) -> int:
     if node is None:
         return usual
-    if (limit := node.whole()) < least:
+    before, limit = len(node.complaints), node.whole()
+    if limit < least and len(node.complaints) == before:
         node.wrong(f"must be at least {least}")
     return limit
 

@@ -8,6 +8,11 @@ from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest, Ref
 STATE_LABEL = "sweepbot/state"
 UNFINISHED = f"{SWEEP_LABEL},{STATE_LABEL}=active"
 ENDED = f"{STATE_LABEL}=ended"
+# What stays of a sweep that has left the cluster: its name, under which MLflow has its runs.
+RETIRED: Manifest = {
+    "metadata": {"labels": {STATE_LABEL: "retired", SWEEP_LABEL: None}},
+    "data": {"schema": None, "record": None},
+}
 
 
 def ref(namespace: str, sweep_id: str) -> Ref:
@@ -32,6 +37,10 @@ def config_map(sweep: SweepRecord) -> Manifest:
         },
         "data": {"schema": str(sweep.schema), "record": dump(sweep)},
     }
+
+
+def is_retired(manifest: Manifest) -> bool:
+    return bool(manifest["metadata"].get("labels", {}).get(STATE_LABEL) == "retired")
 
 
 def read(manifest: Manifest) -> SweepRecord:

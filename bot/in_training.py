@@ -74,7 +74,7 @@ def _over_time(scene: Scene) -> Diagnosis:
     """By `hours:`, not by the node's own needs."""
     hours = (scene.pod or {})["spec"]["activeDeadlineSeconds"] / 3600
     text = f"It was ended after {hours:.3g} hours, the most that a trial of this space may take."
-    mend = "Train for less, or allow more: `hours:` under `trials:` in the space file."
+    mend = "Train for less, or allow more: `hours:` under `trials:` in the space file, if the cluster does."
     return scene.found("over-time", text, mend, scene.tail)
 
 

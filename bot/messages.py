@@ -253,7 +253,10 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     space = sweep.plan.space
     how = f"{space.parallel} at a time, {counted(sweep.plan.gpus, 'GPU')} each"
     trials = counted(space.max_trials, "trial")
-    return f":microscope: Submitted to Katib: up to {trials}, {how}, to {space.goal} {code(space.metric)}."
+    place = sweep.plan.experiment_ref.namespace
+    where = "" if place == sweep.namespace else f", in namespace {code(place)}"
+    goal = f"{space.goal} {code(space.metric)}"
+    return f":microscope: Submitted to Katib{where}: up to {trials}, {how}, to {goal}."
 
 
 def _first_running(_: SweepRecord, happened: Event) -> str:

@@ -186,7 +186,7 @@ def _hooks(project: Mapping[str, Any]) -> list[str]:
 def _table(project: Mapping[str, Any], path: str) -> Any:
     found: Any = project
     for key in path.split("."):
-        found = found.get(key, {})
+        found = found.get(key, {}) if isinstance(found, Mapping) else {}
     return found
 
 

@@ -56,6 +56,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
         ("GPU-hours", _cost(space.max_trials * plan.gpus, space.hours, config)),
         ("Goal", f"{space.goal} {code(space.metric)}{_until(space)}"),
         ("Image", image),
+        *([("Namespace", code(plan.experiment_ref.namespace))] if config.namespaces else []),
         ("Told", plain(TOLD[request.notify])),
     ]
 

@@ -1,6 +1,7 @@
 """A turn for a filled form: ask git what the sweep would be, and show that, or what is wrong, in its view."""
 
 import logging
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bot.access import may_hold
@@ -54,7 +55,8 @@ async def _view(view_id: str, filled: Filled, outside: Outside, free: int | None
             owner=filled.user,
             delivery=view_id,
         )
-        made = plan(order, outside.settings)
+        home = config.homes.get(draft.channel, "")
+        made = plan(replace(order, namespace=home), outside.settings)
     except UserError as error:
         return form(draft, config, about(plain(str(error)), draft))
     except GitUnavailable as error:

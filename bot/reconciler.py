@@ -73,7 +73,7 @@ async def _find(sweep_id: str, outside: Outside) -> SweepRecord | None:
     address = durable.ref(outside.settings.k8s_namespace, sweep_id)
     kept = await outside.cluster.get(address)
     try:
-        restored = kept and durable.read(kept)
+        restored = durable.read(kept) if kept and not durable.is_retired(kept) else None
     except (KeyError, ValueError):
         log.exception("the ConfigMap %s holds no sweep that can be read", address.name)
         return None
@@ -179,7 +179,9 @@ class _Turn:
             if not error.exists:
                 raise
             kept = await self.outside.cluster.get(durable.ref(sweep.namespace, sweep.id))
-            return kept is not None and durable.read(kept).delivery == sweep.delivery
+            if kept is None or durable.is_retired(kept):
+                return False
+            return durable.read(kept).delivery == sweep.delivery
         return True
 
     async def _rename(self, sweep: SweepRecord) -> SweepRecord:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from bot import durable
 from bot.models import SweepRecord
+from bot.store import Store
 from k8s.cluster import ApiError, Cluster
 from k8s.katib import DELIVERY
 from k8s.objects import Manifest, ref_of
@@ -23,20 +24,25 @@ EACH = timedelta(days=1)
 @dataclass(frozen=True, kw_only=True)
 class Retiring:
     cluster: Cluster
+    store: Store
     namespace: str
     days: int
     now: Callable[[], datetime]
 
     async def turn(self, _item: str = ITEM) -> timedelta:
-        for kept in await self.cluster.list("ConfigMap", self.namespace, labels=durable.ENDED):
-            try:
-                sweep = durable.read(kept)
-            except (KeyError, ValueError) as error:
-                log.warning("%s stays, for it can't be read: %s", kept["metadata"]["name"], error)
-                continue
-            if sweep.since <= self.now() - timedelta(days=self.days):
+        old = await self.cluster.list("ConfigMap", self.namespace, labels=durable.ENDED, only=self._is_old)
+        for kept in old:
+            sweep = durable.read(kept)
+            if not await self.store.is_active(sweep.id):  # it may have been extended just now
                 await self._try(sweep, kept)
         return EACH
+
+    def _is_old(self, kept: Manifest) -> bool:
+        try:
+            return durable.read(kept).since <= self.now() - timedelta(days=self.days)
+        except (KeyError, ValueError) as error:
+            log.warning("%s stays, for it can't be read: %s", kept["metadata"]["name"], error)
+            return False
 
     async def _try(self, sweep: SweepRecord, kept: Manifest) -> None:
         """A namespace that is no longer ours keeps what is in it, and no other sweep from going."""
@@ -48,9 +54,9 @@ class Retiring:
             log.warning("%s stays, for the cluster refuses: %s", sweep.id, error)
 
     async def _retire(self, sweep: SweepRecord, kept: Manifest) -> None:
-        """The record goes last: as long as it is there, a worker that dies leaves nothing behind."""
+        """The record goes last, so that a worker which dies leaves nothing behind. The name stays."""
         experiment = await self.cluster.get(sweep.plan.experiment_ref) if sweep.plan else None
         if experiment and experiment["metadata"].get("annotations", {}).get(DELIVERY) == sweep.delivery:
             await self.cluster.delete(ref_of(experiment), uid=experiment["metadata"]["uid"])
-        await self.cluster.delete(ref_of(kept), uid=kept["metadata"]["uid"])
+        await self.cluster.merge(ref_of(kept), durable.RETIRED)
         log.info("%s, which ended %s, has left the cluster", sweep.id, sweep.since.date())

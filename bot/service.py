@@ -237,7 +237,11 @@ async def workers(process: Process) -> None:
             await outside.queue.add(ITEM)
         if settings.sweep_days:
             errands["sweeps"] = Retiring(
-                cluster=cluster, namespace=settings.k8s_namespace, days=settings.sweep_days, now=now
+                cluster=cluster,
+                store=outside.store,
+                namespace=settings.k8s_namespace,
+                days=settings.sweep_days,
+                now=now,
             ).turn
             await outside.queue.add(retiring.ITEM)
         worker, waking = Worker(outside, settings.worker_turns, errands), Waking(process.redis, outside)

@@ -38,13 +38,20 @@ class Waking:
             await lead(self._redis, "sweepbot:watch", WATCH_LEASE, self._watch)
 
     async def fresh(self) -> str:
-        """How old the picture may be. Raises Broken when that is more than a quiet cluster explains."""
+        """How old the picture may be. Raises Broken when that is more than a quiet cluster explains.
+
+        Of the installation's namespace: another that can't be watched is told in the log.
+        """
         if not self._heard:
             return "not leading"
-        (kind, namespace), heard = min(self._heard.items(), key=lambda item: item[1])
+        home = self._outside.settings.k8s_namespace
+        kind, heard = min(
+            ((kind, heard) for (kind, namespace), heard in self._heard.items() if namespace == home),
+            key=lambda item: item[1],
+        )
         silent = monotonic() - heard
         if silent > STALE:
-            raise Broken(f"nothing was heard about {kind} in {namespace} for {silent:.0f} s")
+            raise Broken(f"nothing was heard about {kind} in {home} for {silent:.0f} s")
         return f"leading; the longest silence is {silent:.0f} s"
 
     async def _watch(self) -> None:

@@ -19,7 +19,7 @@ TRIALS = {
 
 # Where builds run and records are kept, too.
 RIGHTS = TRIALS | {
-    ("", "configmaps"): ("create", "delete", "get", "list", "patch"),
+    ("", "configmaps"): ("create", "get", "list", "patch"),
     ("batch", "jobs"): ("create", "delete", "get", "list", "watch"),
 }
 

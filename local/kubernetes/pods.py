@@ -55,6 +55,10 @@ def check_containers(path: str, spec: Object) -> Iterator[Cause]:
     """What is wrong with the containers below `path`."""
     if not spec.get("containers"):
         yield Cause.required(f"{path}.containers")
+    longest = spec.get("activeDeadlineSeconds", 1)
+    if not 1 <= longest < 2**31:
+        why = "must be between 1 and 2147483647, inclusive"
+        yield Cause.value(f"{path}.activeDeadlineSeconds", longest, why)
     if spec.get("initContainers"):
         why = "Forbidden: the local nodes run no init containers"
         yield Cause(f"{path}.initContainers", why, "FieldValueForbidden")

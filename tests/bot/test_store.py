@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.models import SCHEMA, Ask, Asker, Phase, SweepRecord, SweepRequest, dump
+from bot.models import SCHEMA, Act, Ask, Asker, Phase, SweepRecord, SweepRequest, dump
 from bot.queue import Lease, Queue
 from bot.store import NoFreeId, Stale, Store
 
 pytestmark = pytest.mark.usefixtures("no_litter")
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-CANCEL = Ask(act="cancel", user="U1", user_name="ada")
+CANCEL = Ask(act=Act.CANCEL, user="U1", user_name="ada")
 DAY = 24 * 3600
 
 

@@ -88,11 +88,11 @@ class DirectCluster:
     async def get(self, ref):
         return self.store.get(ref.kind, ref.namespace, ref.name)
 
-    async def list(self, kind, namespace, *, labels="", fields=""):
+    async def list(self, kind, namespace, *, labels="", fields="", only=None):
         if kind not in KINDS:
             raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
         wanted = dict(pair.split("=", 1) for pair in labels.split(",") if pair)
-        return self.store.list(kind, namespace or None, wanted)
+        return [obj for obj in self.store.list(kind, namespace or None, wanted) if only is None or only(obj)]
 
     async def create(self, manifest):
         return self._refusable(self.store.create, manifest)

@@ -16,12 +16,15 @@ from tests.story.life import Clock, Life
 
 async def visit(life, days):
     """So many days from now, where sweeps stay for thirty."""
-    turn = Retiring(
-        cluster=life.cluster, namespace="sweeps", days=30, now=lambda: NOW + timedelta(days=days)
-    ).turn
-    assert await turn() == EACH
+    here = {"cluster": life.cluster, "store": life.store, "namespace": "sweeps"}
+    assert await Retiring(**here, days=30, now=lambda: NOW + timedelta(days=days)).turn() == EACH
     await life.settle()
     return {kind for kind, _, _ in life.objects()}
+
+
+def records(life):
+    kept = life.kubernetes.list("ConfigMap", "sweeps")
+    return {obj["metadata"]["name"] for obj in kept if "record" in obj.get("data", {})}
 
 
 @pytest.fixture
@@ -36,7 +39,10 @@ async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life
     caplog.set_level("INFO", "bot.retiring")
     there = await visit(life, 29)
     assert {"ConfigMap", "Experiment", "Trial", "Job", "Pod"} <= there
-    assert await visit(life, 31) == set()
+    assert await visit(life, 31) == {"ConfigMap"}
+    [name] = life.kubernetes.list("ConfigMap", "sweeps")
+    assert not name.get("data")
+    assert durable.is_retired(name)
     assert "lr-brave-otter, which ended 2026-11-21, has left the cluster" in caplog.text
 
 
@@ -44,7 +50,12 @@ async def test_an_experiment_of_another_sweep_of_that_name_stays(life):
     changed = {"metadata": {"annotations": {DELIVERY: "somebody-elses"}}}
     life.kubernetes.patch("Experiment", "sweeps", "lr-brave-otter", changed)
     assert "Experiment" in await visit(life, 31)
-    assert "ConfigMap" not in {kind for kind, _, _ in life.objects()}
+    assert records(life) == set()
+
+
+async def test_a_sweep_that_goes_on_again_stays(life):
+    await life.redis.sadd(life.store._key("active"), "lr-brave-otter")
+    assert "Experiment" in await visit(life, 31)
 
 
 async def test_a_namespace_that_is_no_longer_the_bots_keeps_no_other_sweep(life, caplog, monkeypatch):
@@ -61,8 +72,7 @@ async def test_a_namespace_that_is_no_longer_the_bots_keeps_no_other_sweep(life,
 
     monkeypatch.setattr(life.cluster, "get", refused)
     await visit(life, 31)
-    kept = [obj["metadata"]["name"] for obj in life.kubernetes.list("ConfigMap", "sweeps")]
-    assert kept == ["sweep-lr-able-ant"]
+    assert records(life) == {"sweep-lr-able-ant"}
     assert "lr-able-ant stays, for the cluster refuses: " in caplog.text
 
 
@@ -72,6 +82,5 @@ async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
     for sweep in (running, newer):
         life.kubernetes.create(durable.config_map(sweep))
     await visit(life, 31)
-    kept = {obj["metadata"]["name"] for obj in life.kubernetes.list("ConfigMap", "sweeps")}
-    assert kept == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
+    assert records(life) == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
     assert "sweep-lr-old-fox stays, for it can't be read" in caplog.text

@@ -55,13 +55,17 @@ async def test_a_git_host_that_is_down_is_told_privately(life):
     assert (user, "git.example does not answer" in text) == (OWNER, True)
 
 
-async def test_the_name_of_an_older_sweep_is_left_to_it(life):
-    """Redis has forgotten it; its record, its experiment and its results are still in the cluster."""
+@pytest.mark.parametrize("retired", [False, True])
+async def test_the_name_of_an_older_sweep_is_left_to_it(life, retired):
+    """Redis has forgotten it; its results are in MLflow, and in the cluster its record, or only its name."""
     older = a_sweep(Phase.SUCCEEDED, delivery="long-ago", submitted=True)
     life.kubernetes.create(durable.config_map(older))
-    kept = life.kubernetes.get("ConfigMap", "sweeps", f"sweep-{SWEEP}")
+    where = ("ConfigMap", "sweeps", f"sweep-{SWEEP}")
+    if retired:
+        life.kubernetes.patch(*where, durable.RETIRED)
+    kept = life.kubernetes.get(*where)
     await rounds(life, 4)
-    assert life.kubernetes.get("ConfigMap", "sweeps", f"sweep-{SWEEP}")["data"] == kept["data"]
+    assert life.kubernetes.get(*where) == kept
     assert (await life.record()).phase is Phase.REFUSED
     [other] = await life.store.active()
     assert other != SWEEP
