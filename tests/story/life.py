@@ -279,8 +279,9 @@ class Life:
         await self._interfere((await self.record()).phase)
 
     async def settle(self) -> None:
+        """Until nothing follows: a controller takes one change in a turn, also of what it does not want."""
         quiet = 0
-        while quiet < 5:
+        while quiet < 40:
             before = self.kubernetes.version
             await asyncio.sleep(0)
             quiet = quiet + 1 if self.kubernetes.version == before else 0
