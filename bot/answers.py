@@ -11,7 +11,7 @@ from bot.amounts import as_csv
 from bot.blocks import Block, View, button, context, modal, section
 from bot.hints import counted, fitting
 from bot.messages import PHASES, Message, flags, short, summary
-from bot.models import Act, Deed, Goal, SearchSpace, SweepRecord
+from bot.models import Act, Deed, Goal, Phase, SearchSpace, SweepRecord
 from bot.mrkdwn import block, code, mention, place, quoted
 from k8s.katib import Trial, TrialState
 
@@ -51,7 +51,7 @@ def listing(sweeps: Sequence[SweepRecord]) -> str:
 
 
 def _line(sweep: SweepRecord) -> str:
-    emoji, phase = PHASES.get(sweep.phase, (":hourglass_flowing_sand:", "Received"))
+    emoji, phase = PHASES[sweep.phase]
     parts = [f"{emoji} *{sweep.id}*", phase]
     if sweep.plan and sweep.submitted:
         parts.append(f"{sweep.progress.finished} of {counted(sweep.plan.space.max_trials, 'trial')}")
@@ -62,8 +62,9 @@ def _line(sweep: SweepRecord) -> str:
 
 
 def status(sweep: SweepRecord) -> str:
-    how = "ended" if sweep.phase.final else "in this state since"
-    lines = [summary(sweep), f"Started {_moment(sweep.created)}, {how} {_moment(sweep.since)}."]
+    began = "Requested" if sweep.phase is Phase.REFUSED else "Started"
+    how = "ended" if sweep.phase.final else "in this phase since"
+    lines = [summary(sweep), f"{began} {_moment(sweep.created)}, {how} {_moment(sweep.since)}."]
     if sweep.drained_by and not sweep.phase.final:
         lines.append("It drains: no more trials start.")
     told = [_deed(deed) for deed in sweep.history[-DEEDS:]]

@@ -24,6 +24,7 @@ BAR = 20  # characters
 ENDS = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED, EventKind.FIRST_FAILED}
 
 PHASES = {
+    Phase.RECEIVED: (":hourglass_flowing_sand:", "Received"),
     Phase.OPENING: (":hourglass_flowing_sand:", "Starting"),
     Phase.BUILDING: (":package:", "Building the image"),
     Phase.PROVING: (":seedling:", "Waiting for the first trial to run"),
@@ -32,6 +33,7 @@ PHASES = {
     Phase.SUCCEEDED: (":white_check_mark:", "Finished"),
     Phase.FAILED: (":x:", "Failed"),
     Phase.CANCELLED: (":no_entry_sign:", "Cancelled"),
+    Phase.REFUSED: (":x:", "Didn't start"),
 }
 
 
@@ -72,7 +74,7 @@ def parent(sweep: SweepRecord, links: Links) -> Message:
 
 
 def summary(sweep: SweepRecord) -> str:
-    emoji, phase = PHASES.get(sweep.phase, (":hourglass_flowing_sand:", "Received"))
+    emoji, phase = PHASES[sweep.phase]
     return "\n".join([f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}", _what(sweep), *_search(sweep)])
 
 
@@ -91,6 +93,7 @@ def _why(sweep: SweepRecord) -> str:
 def _what(sweep: SweepRecord) -> str:
     request, plan = sweep.request, sweep.plan
     did = "searched" if sweep.phase.final else "searches"
+    did = "asked for" if sweep.phase is Phase.REFUSED else did
     who = f"{_who(sweep, sweep.asker.user)} {did} {code(request.space, 100)} on {code(request.branch, 200)}"
     if plan is None:
         return who

@@ -54,7 +54,7 @@ from bot.worker import Errand, Worker
 from handlers.app import build
 from handlers.door import Door
 from handlers.http import Http, SlackCalls, served
-from handlers.socket import Socket
+from handlers.socket import FINISH, Socket
 from k8s.cluster import Cluster
 from k8s.registry import Registry
 
@@ -151,6 +151,7 @@ async def serve(process: Process) -> None:
             await _over_a_socket(process, build(web, door))
     finally:
         following.cancel()
+        await door.afterwards.finish(FINISH)
 
 
 async def _over_http(process: Process, app: AsyncApp) -> None:

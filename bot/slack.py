@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import ClientError
-from slack_sdk.errors import SlackApiError
+from slack_sdk.errors import SlackApiError, SlackRequestError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.messages import Message
+from bot.mrkdwn import code
 from bot.pace import EDITS, POSTS, Pace, Rate
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,8 @@ SOME_SECONDS = 5.0  # to wait when Slack does not say how long
 AS_WRITTEN = "none"
 # The words alone are taken all the same.
 UNDRAWABLE = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
-# The app was installed without files:write, or the workspace wants no files.
-NO_FILES = {"missing_scope", "file_uploads_disabled", "file_upload_size_restricted"}
+# An upload is three calls, one of them to another host. Slack has dozens of words for refusing one of them.
+NO_UPLOAD = (SlackApiError, SlackRequestError, ClientError, TimeoutError)
 
 
 class NotInChannel(Exception):  # noqa: N818 - reads as a sentence where it is caught
@@ -145,10 +146,11 @@ class Slack:
         alt: str = "",
         at_once: bool = False,
     ) -> str:
-        """A message with a file, into a thread; returns the file's id.
+        """Post a message with a file into a thread; returns the file's id.
 
-        Without the file, and "", where the app may not upload any. `at_once`: it belongs to what was just
-        said; if it had to wait, that would be said again, and again take the turn that the file waits for.
+        Whatever keeps the file away, the words are posted without it, and "" is returned. `at_once`: it
+        belongs to what was just said; if it had to wait, that would be said again, and again take the turn
+        that the file waits for.
         """
         if not at_once:
             await self._in_turn(_posts(channel), thread, POSTS)
@@ -162,11 +164,8 @@ class Slack:
                 alt_txt=alt or None,
             )
             return str(answer["files"][0]["id"])
-        except SlackApiError as error:
-            if why(error) not in NO_FILES:
-                raise await self._meaning(error, _posts(channel)) from error
-            log.warning("a file can't be uploaded: %s", why(error))
-            await self.say(channel, thread, text)
+        except NO_UPLOAD as error:
+            await self._post_without_file(channel, text, name, error, thread_ts=thread)
             return ""
 
     async def redraw(self, channel: str, ts: str, message: Message) -> None:
@@ -208,18 +207,15 @@ class Slack:
         await self._post(user, message)
 
     async def hand(self, user: str, text: str, name: str, content: str | bytes) -> None:
-        """A direct message with a file; one that says so where the app may not upload any."""
+        """Send a direct message with a file, or without it as `share` does."""
         try:
             # A file is taken by a channel only, where a message may also name the person.
             opened = await self._web.conversations_open(users=user)
             await self._web.files_upload_v2(
                 channel=opened["channel"]["id"], initial_comment=text, filename=name, content=content
             )
-        except SlackApiError as error:
-            if (word := why(error)) not in NO_FILES:
-                raise await self._meaning(error, _posts(user)) from error
-            log.warning("a file can't be uploaded: %s", word)
-            await self._post(user, f"{text}: Slack does not let me upload the file (`{word}`).")
+        except NO_UPLOAD as error:
+            await self._post_without_file(user, text, name, error)
 
     async def site(self) -> str:
         """The address of this Slack."""
@@ -248,9 +244,25 @@ class Slack:
             raise await self._meaning(error, "ephemerals") from error
         return True
 
+    async def _post_without_file(
+        self, channel: str, text: str, name: str, error: Exception, **more: Any
+    ) -> None:
+        """Raises what the post raises: while all of Slack is away, that is tried again with the file."""
+        said = "the upload failed"
+        if isinstance(error, SlackApiError):
+            meaning = await self._meaning(error, _posts(channel))
+            if isinstance(meaning, Busy):
+                raise meaning from error
+            said = f"Slack answered {code(why(error))}"
+        log.warning("can't upload %s: %s", name, error)
+        await self._post_now(channel, {"text": f"{text}\nCouldn't attach {code(name)}: {said}."}, **more)
+
     async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
         shown = _content(message)
         await self._in_turn(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
+        return await self._post_now(channel, shown, **more)
+
+    async def _post_now(self, channel: str, shown: dict[str, Any], **more: Any) -> str:
         try:
             return await self._posted(channel, shown | more)
         except SlackApiError as error:

@@ -24,6 +24,7 @@ from bot.usage import HALF_HOUR, Snapshot, Source, Unmeasured
 log = logging.getLogger(__name__)
 
 PATIENCE, AGAIN = timedelta(seconds=15), timedelta(seconds=2)  # until somebody has measured
+ANSWERABLE = timedelta(minutes=30)  # Slack takes an answer to a command for so long
 
 
 class Telling:
@@ -40,11 +41,20 @@ class Telling:
             except Unmeasured as why:
                 trouble = f"GPU use is not known at the moment: {quoted(str(why))}"
         later = [each for each in asked if trouble and self._outside.now() - each.at < PATIENCE]
-        for question in asked:
-            if question not in later:
-                await self._tell(question, fresh, trouble)
-                await self._known.answered([question])
+        tried = [await self._settle(each, fresh, trouble) for each in asked if each not in later]
+        for error in filter(None, tried):
+            raise error
         return AGAIN if later else None
+
+    async def _settle(self, question: Question, fresh: Snapshot | None, trouble: str) -> Exception | None:
+        """An error of one answer is raised when the others are given; it is tried again for half an hour."""
+        try:
+            if self._outside.now() - question.at < ANSWERABLE:
+                await self._tell(question, fresh, trouble)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this question
+            return error
+        await self._known.answered([question])
+        return None
 
     def _wish(self, question: Question) -> Wish:
         if question.text == HOME:
@@ -67,11 +77,10 @@ class Telling:
                 await self._show_home(question.user, trouble)
             elif wish.view == "bill":
                 await self._bill(wish, question)
-            elif text := await self._digest(question) if wish.view == "digest" else trouble:
-                await self._outside.slack.whisper(question.user, text, question.response_url)
-            elif fresh:
-                text = answer(wish.view, fresh, question.user, now)
-                await self._outside.slack.whisper(question.user, text, question.response_url)
+            elif wish.view == "digest":
+                await self._digest(question)
+            elif text := trouble or (answer(wish.view, fresh, question.user, now) if fresh else ""):
+                await self._whisper(question, text)
         except (NotInChannel, NotTaken, SlackApiError) as error:
             log.warning("Slack does not take an answer about GPUs: %s", error)
 
@@ -92,7 +101,7 @@ class Telling:
         if question not in self._billed:
             text = bill(wish, known, config.prices, config.currency, now)
             text += "\nThe whole table comes as a direct message." if known else ""
-            await self._outside.slack.whisper(question.user, text, question.response_url)
+            await self._whisper(question, text)
             self._billed.add(question)
         if known:
             name = f"gpus-{month(wish, now)[0]:%Y-%m}.csv"
@@ -101,13 +110,15 @@ class Telling:
             )
         self._billed.discard(question)
 
-    async def _digest(self, question: Question) -> str:
+    async def _digest(self, question: Question) -> None:
         """Into the channel where it was asked for, unless it is there."""
         day = appointed(await self._appointments(), question.channel).day(self._outside.now())
         last = await digests.last(self._redis, question.channel)
         if last and last.day == day:
-            return (
-                f"It is here already: {link(last.link, last.headline) if last.link else plain(last.headline)}"
-            )
-        await self._outside.queue.add(digests.item(question.channel, day))
-        return ""
+            there = link(last.link, last.headline) if last.link else plain(last.headline)
+            await self._whisper(question, f"Already posted: {there}")
+        else:
+            await self._outside.queue.add(digests.item(question.channel, day))
+
+    async def _whisper(self, question: Question, text: str) -> None:
+        await self._outside.slack.whisper(question.user, text, question.response_url)

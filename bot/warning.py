@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bot.amounts import percent
+from bot.blocks import context, section
 from bot.hints import counted, fitting
 from bot.idle import AGAIN, Holding, Kind
 from bot.messages import Message
@@ -47,12 +48,12 @@ def warning(notice: Notice, keeps: Mapping[str, Keep], now: datetime) -> Message
     held = [k for case in notice.open if (k := kept(case.key, keeps, now))]
     all_kept = len(held) == len(notice.open)
     lines += [*([] if all_kept else [_mend(notice)]), *_keep(notice, held)]
-    section = {"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(lines)}}
+    shown = section("\n".join(lines))
     if not notice.open:
-        return Message(text=lines[0], blocks=(section,))
+        return Message(text=lines[0], blocks=(shown,))
     how = CRITERIA.get(notice.kind, CRITERIA[Kind.IDLE])
-    context = {"type": "context", "elements": [{"type": "mrkdwn", "text": f"{how} {NOTHING_ENDS}"}]}
-    return Message(text=lines[0], blocks=(section, context, _buttons(notice, all_kept)))
+    below = context(f"{how} {NOTHING_ENDS}")
+    return Message(text=lines[0], blocks=(shown, below, _buttons(notice, all_kept)))
 
 
 def _keep(notice: Notice, keeps: Sequence[Keep]) -> list[str]:

@@ -13,7 +13,7 @@ from bot.config import Config
 from bot.hints import did_you_mean
 from bot.identity import SWEEP_ID
 from bot.models import Act, Phase, SweepRecord, UserError
-from bot.mrkdwn import code, quoted
+from bot.mrkdwn import clipped, code
 from bot.request import unescape
 from bot.teams import team_of
 
@@ -39,6 +39,7 @@ USES = {
 NAMED = "SWEEP is its name or the name's beginning or end; leave it out when only one of yours fits"
 ENDABLE = {Act.CANCEL, Act.KILL, Act.DRAIN}
 CHOICES = 8
+SHOWN = 60  # characters of what was typed
 NEAR = 0.7  # of 1: `cancle` is cancel, but `main` is not drain
 
 
@@ -141,5 +142,5 @@ def selected(which: str, user: str, sweeps: Iterable[SweepRecord], config: Confi
         case "team" if team:
             return [s for s in there if team_of(config.teams, "", s.asker.user) == team]
         case "team":
-            raise UserError("You are in no team that I know of; an administrator can add you (`teams:`).")
-    raise UserError(f"Write {USES['list']}; {quoted(which)} is none of them.")
+            raise UserError("You aren't in a team. Ask an admin to add you under `teams:`.")
+    raise UserError(f"Unknown list “{clipped(unescape(which), SHOWN)}”. Usage: {USES['list']}.")

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from aiohttp import ClientError
 from slack_sdk.errors import SlackApiError
@@ -28,6 +29,22 @@ NOT_SAID = (SlackApiError, ClientError, TimeoutError)  # Slack refuses, can't be
 PATIENCE = 2.0  # seconds; Slack gives a door three
 
 
+class Afterwards:
+    """Calls of Slack that go on after the request was acknowledged: Slack waits three seconds for that."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self, seconds: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Door:
     store: Store
@@ -39,6 +56,7 @@ class Door:
     desk: SetupDesk
     namespace: str
     now: Callable[[], datetime]
+    afterwards: Afterwards = field(default_factory=Afterwards)
 
     @property
     def config(self) -> Config:

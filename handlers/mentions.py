@@ -11,15 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.exceptions import RedisError
-from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.models import UserError
 from bot.mrkdwn import plain
 from bot.request import HELP
-from bot.slack import why
 from bot.wishes import USES, slip, word_of
-from handlers.door import UNREACHABLE, Door
+from handlers.door import NOT_SAID, UNREACHABLE, Door
 from handlers.wishing import Speaker, hear, is_wish, sweep_in
 
 log = logging.getLogger(__name__)
@@ -43,7 +41,7 @@ def on_mention(door: Door) -> Handler:
             log.exception("a mention could not be queued")
             said = UNREACHABLE
         if said:
-            await _whisper(client, event, said)
+            door.afterwards.start(_whisper(client, event, said))
 
     return mention
 
@@ -75,5 +73,5 @@ async def _whisper(client: AsyncWebClient, event: dict[str, Any], text: str) -> 
         await client.chat_postEphemeral(
             channel=event["channel"], user=event["user"], text=text, thread_ts=event.get("thread_ts")
         )
-    except SlackApiError as error:
-        log.warning("a mention can't be answered: %s", why(error))
+    except NOT_SAID as error:
+        log.warning("can't answer a mention: %s", error)

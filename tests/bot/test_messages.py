@@ -1,9 +1,11 @@
 """The parent shows the present; events say their part once; nothing anybody wrote can ping or break out."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from bot.answers import status
 from bot.messages import EVENTS, Links, event, health, parent
 from bot.models import Asker, Event, EventKind, Health, Mood, Phase, Progress, Result
 from bot.mrkdwn import CODE_LIMIT, block, code, link, place, plain
@@ -206,3 +208,11 @@ def test_a_progress_bar_is_shown_as_it_stood_and_a_long_line_by_its_end():
 )
 def test_mrkdwn(made, expected):
     assert made == expected
+
+
+def test_a_sweep_that_did_not_start_does_not_look_alive():
+    refused = a_sweep(Phase.REFUSED, plan=None, reason="branch=mian isn't in digits.")
+    first, second, third = status(refused).splitlines()
+    assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."
+    assert " asked for `lr` on `main`" in second
+    assert re.fullmatch(r"Requested <!date.*>, ended <!date.*>\.", third)

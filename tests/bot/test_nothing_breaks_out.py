@@ -8,12 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot import answers
+from bot.idle import Kind
 from bot.messages import Links, event, health, parent
 from bot.models import Asker, Deed, Event, EventKind, Health, Mood, Parameter, Phase, Progress, Result
 from bot.mrkdwn import plain
+from bot.notices import follow
+from bot.warning import warning
 from k8s.katib import Trial, TrialState
 from local.slack.limits import complaints, too_long, view_complaints
 from tests.bot.sweeps import NOW, PLAN, REQUEST, a_sweep
+from tests.bot.test_notices import found
 
 PIECES = (
     *(
@@ -30,7 +34,7 @@ PIECES = (
 )
 NASTY = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 MOODS = st.sampled_from(Mood)
-PHASES = st.sampled_from([p for p in Phase if p not in {Phase.RECEIVED, Phase.REFUSED}])
+PHASES = st.sampled_from(Phase)
 # What the bot itself says with angle brackets.
 OURS = re.compile(r"<@U[A-Z]+>|<#C1>|<!date\^\d+\^[^|<>]*\|[^|<>]*>|<https://(k|m)/x\|(Katib|MLflow runs)>")
 
@@ -122,6 +126,11 @@ def test_what_is_told_in_the_thread(kind, sweep, detail, trial, text):
     told = event(sweep, Event(kind=kind, text=text, detail=detail, trial=trial, result=result, by="UGRACE"))
     assert not re.search(r"[<>]", OURS.sub("", told)), told
     assert told.count("```") % 2 == 0 or "```" in plain(text)
+
+
+def test_a_warning_shows_what_people_wrote_as_written():
+    [notice] = follow((), found(Kind.IDLE), {}, NOW)
+    shown(warning(notice, {}, NOW).blocks)
 
 
 def test_a_thousand_trials_are_a_table_that_slack_takes_and_a_modal_of_forty():

@@ -7,6 +7,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.slack import SOME_SECONDS, Busy, NotInChannel, NotTaken, Slack, why
 from local.serving import listen
+from local.slack import DOWN, serve
 
 PAGE = "<html>Service Unavailable</html>"
 
@@ -80,3 +81,61 @@ async def test_a_rate_limit_is_one_however_it_is_said(told, status, kind, body, 
 @pytest.mark.parametrize(("word", "kind"), [("is_archived", NotInChannel), ("no_text", NotTaken)])
 async def test_what_slack_refuses_is_not_said_again(told, word, kind):
     assert isinstance(await told(200, "application/json", f'{{"ok": false, "error": "{word}"}}'), kind)
+
+
+@pytest.fixture
+async def workspace():
+    workspace = await serve()
+    yield workspace
+    await workspace.close()
+
+
+@pytest.fixture
+def slack(workspace):
+    return Slack(AsyncWebClient(token=workspace.bot_token, base_url=workspace.api_url, retry_handlers=[]))
+
+
+@pytest.mark.parametrize("method", ["files.getUploadURLExternal", "files.completeUploadExternal"])
+@pytest.mark.parametrize(
+    "word", ["missing_scope", "blocked_file_type", "a_word_of_tomorrow", "not_allowed_token_type", DOWN]
+)
+async def test_words_are_posted_without_a_file_that_slack_refuses_however_it_says_so(
+    workspace, slack, method, word
+):
+    parent = await slack.say("C01SWEEPS00", "", "A sweep")
+    workspace.stumble(method, word)
+    assert await slack.share("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed") == ""
+    said = workspace.messages("sweeps", parent)[-1]["text"]
+    answered = "HTTP 503" if word == DOWN else word
+    assert said == f"The build failed.\nCouldn't attach `build.log`: Slack answered `{answered}`."
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.1:9/", "{url}/nothing/there"])
+async def test_words_are_posted_when_only_the_host_of_files_is_out_of_reach(
+    workspace, slack, place, monkeypatch
+):
+    async def elsewhere(*_, **__):
+        return {"upload_url": place.format(url=workspace.api_url), "file_id": "F1"}
+
+    monkeypatch.setattr(AsyncWebClient, "files_getUploadURLExternal", elsewhere)
+    parent = await slack.say("C01SWEEPS00", "", "A sweep")
+    await slack.share("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed")
+    said = workspace.messages("sweeps", parent)[-1]["text"]
+    assert said == "The build failed.\nCouldn't attach `build.log`: the upload failed."
+
+
+async def test_a_file_for_one_person_that_slack_refuses_is_told_in_words(workspace, slack):
+    workspace.stumble("files.completeUploadExternal", "a_word_of_tomorrow")
+    await slack.hand("U01ADALOVEL", "All trials", "trials.csv", "a,b")
+    [said] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
+    assert said["text"] == "All trials\nCouldn't attach `trials.csv`: Slack answered `a_word_of_tomorrow`."
+
+
+async def test_while_all_of_slack_is_away_a_file_waits_with_its_words(workspace, slack):
+    workspace.stumble("files.completeUploadExternal", DOWN)
+    workspace.stumble("chat.postMessage", DOWN)
+    with pytest.raises(SlackApiError):
+        await slack.share("C01SWEEPS00", "1700000000.000000", "The build failed.", "build.log", "Killed")
+    workspace.stumble("files.completeUploadExternal").append("ratelimited")
+    with pytest.raises(Busy):
+        await slack.hand("U01ADALOVEL", "All trials", "trials.csv", "a,b")

@@ -185,6 +185,28 @@ async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, door, monk
         assert (await app.async_dispatch(click)).status == 200
 
 
+async def test_a_slow_slack_does_not_keep_a_mention_waiting(app, door, monkeypatch):
+    told, go_on = [], asyncio.Event()
+
+    async def slow(_, **message):
+        await go_on.wait()
+        told.append(message["text"])
+
+    monkeypatch.setattr(AsyncWebClient, "chat_postEphemeral", slow)
+    event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": "<@U01SWEEPBOT> help"}
+    body = {"type": "event_callback", "event_id": "Ev1", "team_id": "T1", "event": event}
+    answer = await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
+    assert (answer.status, told) == (200, [])
+    go_on.set()
+    await door.afterwards.finish(5)
+    assert [text.startswith("*Start a sweep:*") for text in told] == [True]
+
+
+async def test_what_was_typed_is_escaped_once(app):
+    response = await app.async_dispatch(a_command("list &lt;!channel&gt;"))
+    assert "Unknown list “&lt;!channel&gt;”. Usage: `/sweep list`" in response.body
+
+
 async def test_a_form_that_can_not_be_opened_is_help_in_words(app, monkeypatch):
     async def away(*_, **__):
         raise ClientConnectionError
@@ -243,7 +265,7 @@ async def test_words_wait_in_the_sweeps_mailbox(app, door, text, asked):
         ("extend lr-a-b", "Write `/sweep extend trials=20`"),
         ("extend lr-a-b trials=many", "Write `/sweep extend trials=20`"),
         ("drain lr-a-b now", "Write `/sweep drain`"),
-        ("list everything", "Write `/sweep list`"),
+        ("list everything", "Usage: `/sweep list`"),
         ("cancel", "You have no sweep that runs"),
         ("logs fox", "I know no sweep `fox`"),
     ],

@@ -152,6 +152,33 @@ async def test_only_administrators_ask_for_a_digest(here: Place) -> None:
     assert await here.queued() == [item("C1", NOW.date() - timedelta(days=1))]
 
 
+async def test_a_digest_asked_for_together_with_another_question_hides_no_answer(here: Place) -> None:
+    await here.types("digest", ADMIN)
+    await here.types("free")
+    await here.telling.turn(ITEM)
+    assert [user for user, _, _ in here.slack.said] == [OWNER]
+    assert item("C1", NOW.date() - timedelta(days=1)) in await here.queued()
+    assert await here.door.known.asked() == []
+
+
+async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_half_an_hour(
+    here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise KeyError("digest")
+
+    monkeypatch.setattr(here.telling, "_digest", fails)
+    await here.types("digest", ADMIN)
+    await here.types("free")
+    with pytest.raises(KeyError):
+        await here.telling.turn(ITEM)
+    assert [user for user, _, _ in here.slack.said] == [OWNER]
+    assert [question.text for question in await here.door.known.asked()] == ["digest"]
+    here.now += timedelta(minutes=31)
+    await here.telling.turn(ITEM)
+    assert await here.door.known.asked() == []
+
+
 async def test_what_nobody_understands_is_answered_with_what_was_meant(here: Place) -> None:
     said = (
         "`/gpus` does not know “&lt;!channel&gt; nods”. There are free, mine, team, nodes, now, bill, digest"

@@ -21,8 +21,8 @@ ADA = Asker(user="U01ADALOVEL", user_name="ada", channel=PLACE)
 
 
 class Chat:
-    def __init__(self, life, slack, app):
-        self.life, self.slack, self.app = life, slack, app
+    def __init__(self, life, slack, app, door):
+        self.life, self.slack, self.app, self.door = life, slack, app, door
 
     async def rounds(self, number=1):
         for _ in range(number):
@@ -52,6 +52,7 @@ class Chat:
         """What was sent to the bot has been dispatched."""
         while self.slack.tasks:
             await asyncio.wait(set(self.slack.tasks))
+        await self.door.afterwards.finish(3)
 
     def parent(self):
         return next(m for m in self.slack.messages(CHANNEL) if m.get("thread_ts", m["ts"]) == m["ts"])
@@ -75,7 +76,7 @@ async def chat(redis, **story):
     try:
         await socket.open()
         async with life.started():
-            yield Chat(life, slack, app)
+            yield Chat(life, slack, app, door)
     finally:
         await socket.close_async()
         await slack.close()

@@ -36,5 +36,5 @@ async def test_the_digest_of_a_channel_comes_at_its_hour_and_once(tmp_path: Path
         assert files == ["png", "csv"]
         await Lab(here).kill_worker()
         await here.slack.command("ada", "sweeps", "/gpus", "digest")
-        await until(lambda: "It is here already" in str(here.slack.ephemerals("ada")), "the worker knows")
+        await until(lambda: "Already posted" in str(here.slack.ephemerals("ada")), "the worker knows")
         assert len(digests()) == 1
