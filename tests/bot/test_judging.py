@@ -40,6 +40,7 @@ def hooks(bundle="Y2E=", **config):
     return {"webhooks": [{"clientConfig": {"caBundle": bundle, "service": service}, **config}]}
 
 
+OUTSIDE = {"webhooks": [{"clientConfig": {"url": "https://10.0.0.7:8443/mutate-pod?timeout=10s"}}]}
 READY, GOING = (
     {"endpoints": [{"conditions": {"ready": True}}]},
     {"endpoints": [{"conditions": {"ready": False}}]},
@@ -148,6 +149,12 @@ def test_the_scopes_are_those_that_the_app_asks_for(mode):
         ),
         (judge_cluster.katib_webhook("ValidatingX", None, []), "broken", "not installed", "install"),
         (
+            judge_cluster.katib_webhook("MutatingX", OUTSIDE, []),
+            "ok",
+            "calls https://10.0.0.7:8443/mutate-pod; Sweepbot can't check",
+            "",
+        ),
+        (
             judge_cluster.katib_webhook("ValidatingX", hooks(""), [READY]),
             "broken",
             "no certificate",
@@ -160,7 +167,12 @@ def test_the_scopes_are_those_that_the_app_asks_for(mode):
             "rollout restart",
         ),
         (judge_cluster.storage_class([a_class("local-path", "true")]), "ok", "local-path", ""),
-        (judge_cluster.storage_class([]), "broken", "there is no class", "kubectl patch storageclass NAME"),
+        (
+            judge_cluster.storage_class([]),
+            "broken",
+            "the cluster has no StorageClass",
+            "install a storage provisioner: docs/install.md, step 2",
+        ),
         (
             judge_cluster.storage_class([a_class("nfs")]),
             "broken",
