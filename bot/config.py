@@ -54,6 +54,7 @@ class Limits:
     parallel: int = 16
     trials: int = 500
     hours: float | None = None  # of one trial
+    grace_seconds: int = 600  # of one trial, from SIGTERM to SIGKILL: it holds its GPUs so long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,13 +248,14 @@ def _currency(node: Node | None) -> str:
 
 
 def _limits(node: Node | None) -> Limits:
-    keys = node.mapping(("gpus_per_trial", "parallel", "trials", "hours")) if node else {}
+    keys = node.mapping(("gpus_per_trial", "parallel", "trials", "hours", "grace_seconds")) if node else {}
     usual = Limits()
     return Limits(
         gpus_per_trial=_limit(keys.get("gpus_per_trial"), 0, usual.gpus_per_trial),
         parallel=_limit(keys.get("parallel"), 1, usual.parallel),
         trials=_limit(keys.get("trials"), 1, usual.trials),
         hours=read_hours(keys.get("hours"), usual.hours),
+        grace_seconds=_limit(keys.get("grace_seconds"), 1, usual.grace_seconds),
     )
 
 

@@ -14,7 +14,7 @@ from bot.scene import COLLECTORS, Scene
 from k8s.katib import MAIN
 from k8s.objects import Manifest, moment, true_conditions
 
-DELETED = timedelta(minutes=2)  # a pod has 30 s to end; one that takes longer has a dead node
+DELETED = timedelta(minutes=2)  # after its grace, which deletionTimestamp includes: its node is dead
 OUT_OF_GPU = r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
 BLIND = (
     r"no CUDA-capable device|driver version is insufficient|driver on your system is too old"

@@ -50,10 +50,11 @@ from k8s.katib import (
     ExperimentState,
     Trial,
     TrialState,
+    grace_of,
 )
 
 GIVEN_UP = timedelta(minutes=10)  # the collector reports within seconds of the training's end
-STUCK_AFTER = timedelta(minutes=5)  # pods have 30 s to end; a node that is dead never reports
+STUCK_AFTER = timedelta(minutes=5)  # beyond a pod's grace; a node that is dead never reports
 
 
 def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
@@ -285,7 +286,7 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
     if sweep.ending is None:
         return sweep
     if not _gpus_free(sweep, seen):
-        return _tell_stuck(sweep, seen) if now - sweep.since > STUCK_AFTER else sweep
+        return _tell_stuck(sweep, seen) if now - sweep.since > _patience(sweep) else sweep
     kind = {
         Phase.SUCCEEDED: EventKind.SUCCEEDED,
         Phase.FAILED: EventKind.FAILED,
@@ -296,6 +297,10 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
     direct = replace(event, to_user=sweep.asker.user)
     events = (event, direct) if sweep.request.notify is Notify.DM else (event,)
     return sweep.to(sweep.ending, now, *failed_alike(sweep), *events)
+
+
+def _patience(sweep: SweepRecord) -> timedelta:
+    return STUCK_AFTER + timedelta(seconds=grace_of(sweep.plan.experiment) if sweep.plan else 0)
 
 
 def _tell_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:

@@ -103,6 +103,7 @@ class SearchSpace:
     parallel: int
     max_failed: int
     hours: float | None = None  # that a trial may take on its node; None: as long as it likes
+    grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: the cluster's default
     parameters: tuple[Parameter, ...]
     finish_running: bool = False  # when the target is reached: let running trials end by themselves
     image: str = ""  # a ready one, on which nothing is built

@@ -15,6 +15,7 @@ from bot.config import Limits, read_hours
 from bot.document import Node, read
 from bot.models import Goal, Parameter, SearchSpace, SweepRequest
 from bot.thresholds import read_watch
+from bot.trialpods import read_grace
 
 KEYS = (
     "command",
@@ -28,7 +29,7 @@ KEYS = (
     "image",
     "watch",
 )
-TRIAL_KEYS = ("max", "parallel", "max_failed", "hours")
+TRIAL_KEYS = ("max", "parallel", "max_failed", "hours", "grace_seconds")
 WRITTEN = "your space"  # how complaints name one that was typed into the form
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
 MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
@@ -58,6 +59,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     trials = keys["trials"].mapping(TRIAL_KEYS) if "trials" in keys else {}
     max_trials, parallel, max_failed = _counts(root, trials, request, limits, grid)
     hours = read_hours(trials.get("hours"), limits.hours)
+    grace = read_grace(trials.get("grace_seconds"), limits.grace_seconds)
     watch = read_watch(keys.get("watch"))
     root.check()
     return SearchSpace(
@@ -72,6 +74,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         parallel=parallel,
         max_failed=max_failed,
         hours=hours,
+        grace_seconds=grace,
         parameters=parameters,
         finish_running=finish,
         extendable=extendable,

@@ -5,10 +5,11 @@ import re
 from bot.document import Node
 from k8s.katib import PodShape, Volume
 
-KEYS = ("runtime_class", "nodes", "tolerations", "cpu", "memory", "volumes")
+KEYS = ("runtime_class", "nodes", "tolerations", "cpu", "memory", "volumes", "grace_seconds")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGT]i?)?")
 TOLERATION = ("key", "operator", "value", "effect")
+LONGEST_GRACE = 24 * 3600  # seconds; the trial's GPUs stay allocated for so long
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -21,7 +22,22 @@ def read_trials(node: Node | None) -> PodShape:
         cpu=_quantity(keys.get("cpu"), "4 or 500m"),
         memory=_quantity(keys.get("memory"), "32Gi"),
         volumes=tuple(_volume(each) for each in _list(keys.get("volumes"))),
+        grace_seconds=read_grace(keys.get("grace_seconds"), LONGEST_GRACE),
     )
+
+
+def read_grace(node: Node | None, most: int) -> int | None:
+    """Return how many seconds a trial may take to end after SIGTERM; None if nothing is said.
+
+    0 would take a pod off the API while its training still holds the GPUs.
+    """
+    if node is None:
+        return None
+    before, grace = len(node.complaints), node.whole()
+    if len(node.complaints) == before and not 1 <= grace <= most:
+        limit = "" if most == LONGEST_GRACE else " (limits.grace_seconds)"
+        node.wrong(f"must be from 1 to {most} seconds{limit}; got {grace}")
+    return grace
 
 
 def _name(node: Node | None, what: str) -> str:

@@ -18,8 +18,9 @@ DELIVERY = "sweepbot/delivery"  # annotation: the command that asked for this ex
 TENSORBOARD_DIR = "/var/log/katib/tfevent/"
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
-# Enough for the collector to find the training's process id before it is gone (kubeflow/katib#2181).
-GRACE = 10
+# Seconds for the collector to find the training's process id before it is gone (kubeflow/katib#2181).
+LINGER = 10
+KUBERNETES_GRACE = 30  # seconds from SIGTERM to SIGKILL when a pod doesn't say
 # Jobs that vanish before their metrics arrived are made again, so they stay for days.
 KEEP_JOBS = 7 * 24 * 3600
 
@@ -52,6 +53,7 @@ class PodShape:
     cpu: str = ""  # requested
     memory: str = ""  # requested, and no more
     volumes: tuple[Volume, ...] = ()
+    grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless a space says
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,7 @@ class ExperimentSpec:
     max_trials: int
     max_failed: int
     hours: float | None
+    grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: as the shape says
     extendable: bool
     parameters: tuple[Feasible, ...]
     command: str  # shell text; the flags follow it
@@ -209,6 +212,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
     }
     if resources := _resources(spec):
         container["resources"] = resources
+    grace = spec.grace_seconds or spec.shape.grace_seconds
     return {
         "restartPolicy": "Never",
         # Training needs no Kubernetes, and a Service named mlflow would set MLFLOW_PORT for it.
@@ -224,6 +228,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         ],
         # The pod's own, which begins on its node: a Job's deadline would count the wait for GPUs as well.
         **({"activeDeadlineSeconds": round(spec.hours * 3600)} if spec.hours else {}),
+        **({"terminationGracePeriodSeconds": grace} if grace else {}),
         **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
         **({"nodeSelector": spec.shape.nodes} if spec.shape.nodes else {}),
         **({"tolerations": list(spec.shape.tolerations)} if spec.shape.tolerations else {}),
@@ -240,17 +245,29 @@ def _resources(spec: ExperimentSpec) -> Manifest:
 
 
 def shell(spec: ExperimentSpec) -> str:
-    """The training's one shell line.
+    """Return the training's one shell line.
 
     Katib joins `sh -c` words unquoted and appends `&& echo completed > marker`, so the whole is one word,
     the command runs in a subshell (an `exec` or `exit` in it would swallow the marker) and `&&` keeps its
     exit code. Kubernetes expands `$(NAME)` and `$$` in args: the user's `$` is doubled.
+
+    At the end of a pod only this shell gets SIGTERM. A shell acts on a signal when its foreground command has
+    ended, so the training runs in the background and the trap passes the signal on. The subshell becomes
+    the command's last program (dash, bash, and BusyBox exec it), so that program gets it and no child of its
+    own, such as a data loader. Exit code 143 even if the training then ends with 0: it did not complete.
     """
     flags = [f"'--{p.name}=${{trialParameters.{p.name}}}'" for p in spec.parameters]
     command = " ".join(
         [spec.command.replace("$", "$$"), *flags, f"--tensorboard_dir={shlex.quote(TENSORBOARD_DIR)}"]
     )
-    return f"( {command} ) && sleep {GRACE}"
+    stop = "trap 'kill -TERM $p; wait $p; exit 143' TERM"
+    return f"( {command} ) & p=$!; {stop}; wait $p && trap - TERM && sleep {LINGER}"
+
+
+def grace_of(manifest: Manifest) -> int:
+    """Return the seconds that a trial's pod of this experiment may take to end."""
+    pod = manifest["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    return int(pod.get("terminationGracePeriodSeconds", KUBERNETES_GRACE))
 
 
 def with_image(manifest: Manifest, image: str) -> Manifest:

@@ -57,15 +57,19 @@ class MetricsStore:
     ) -> int:
         """A container which the kubelet runs in-process; its exit code.
 
-        `siblings` are the exit codes of the pod's other containers, by name.
+        `siblings` are the exit codes of the pod's containers that started before it, by name. It looks for
+        the training's process once, and fails for good if that is not there yet.
         """
         args = dict(zip(container["args"][::2], container["args"][1::2], strict=True))
         inside = args["-path"]
         mount = next(one for one in container["volumeMounts"] if one["mountPath"] == inside)
         folder = volumes[mount["name"]]
         marker = f"echo completed > {PurePosixPath(inside)}"
-        others = [one for one in pod["spec"]["containers"] if one["name"] in siblings]
-        main = next(one["name"] for one in others if marker in " ".join(one.get("args", [])))
+        containers = pod["spec"]["containers"]
+        main = next(one["name"] for one in containers if marker in " ".join(one.get("args", [])))
+        if main not in siblings:
+            log("Exception: Unable to find main pid from the process list")
+            return 1
         await asyncio.wait([siblings[main]])
         if "completed" not in [path.read_text().strip() for path in folder.glob("*.pid")]:
             missing = PurePosixPath(inside) / "<pid>.pid"

@@ -65,6 +65,7 @@ class Container:
         self.image: str = spec["image"]
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
         self.image_id = ""
+        self.tried = asyncio.Event()  # it has started, or failed to for the first time
         self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.process: asyncio.subprocess.Process | None = None
         self.log, self.termination_log = folder / f"{self.name}.log", folder / f"{self.name}.message"
@@ -94,11 +95,21 @@ class Container:
             text = "The container could not be located when the pod was terminated"
             self._end(137, NEVER, "ContainerStatusUnknown", text)
 
-    def signal(self, number: signal.Signals) -> None:
-        """To the container's processes, all of them."""
+    @property
+    def started(self) -> bool:
+        return "running" in self.state or self.state.get("terminated", {}).get("startedAt", NEVER) != NEVER
+
+    def terminate(self) -> None:
+        """SIGTERM goes to the first process alone, as containerd sends it: a shell has to pass it on."""
         if self.process:
             with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
+                os.kill(self.process.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL goes to all of the container's processes."""
+        if self.process:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     @property
     def _is_kaniko(self) -> bool:
@@ -169,7 +180,7 @@ class Container:
         try:
             code = await self.process.wait()
         finally:
-            self.signal(signal.SIGKILL)  # also what the main process has left behind
+            self.kill()  # also what the main process has left behind
             await self.process.wait()
         self._end(code if code >= 0 else 128 - code, began)
 
@@ -201,6 +212,7 @@ class Container:
 
     def _become(self, state: Object) -> None:
         self.state = state
+        self.tried.set()
         self.changed()
 
     def _write(self, line: str) -> None:

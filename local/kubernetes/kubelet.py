@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import shutil
-import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -128,17 +127,18 @@ class _Pod:
             await self.asked_to_stop
             self._remove()
         finally:
-            self._signal(signal.SIGKILL)
+            self._kill()
             work.cancel()
             await asyncio.wait([work])
 
     async def _run(self) -> None:
+        """One container after the other; one that can't be started yet holds no other back."""
         volumes = await self._volumes()
-        exits = {one.name: one.exit for one in self.containers}
         async with asyncio.TaskGroup() as group:
             for one in self.containers:
-                siblings = {name: code for name, code in exits.items() if name != one.name}
+                siblings = {other.name: other.exit for other in self.containers if other.started}
                 group.create_task(one.run(volumes, siblings))
+                await one.tried.wait()
 
     async def _volumes(self) -> dict[str, Path]:
         while True:
@@ -153,18 +153,19 @@ class _Pod:
         alive = [one for one in self.containers if "running" in one.state]
         for one in alive:
             self._event("Normal", "Killing", f"Stopping container {one.name}")
-        self._signal(signal.SIGTERM)
+        for one in alive:
+            one.terminate()
         if processes := [one.exit for one in alive if one.process]:
             await asyncio.wait(processes, timeout=grace)
-            self._signal(signal.SIGKILL)
+            self._kill()
             await asyncio.wait(processes)
         work.cancel()
         await asyncio.wait([work])
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _kill(self) -> None:
         for one in self.containers:
             if not one.exit.done():
-                one.signal(number)
+                one.kill()
 
     def _remove(self) -> None:
         """A pod that never came to an end of its own has failed, or its Job would wait for one."""

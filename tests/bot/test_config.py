@@ -11,7 +11,7 @@ repositories:
   vision: {url: "http://git.local:3000/acme/vision.git"}
 allowed_urls: [https://github.com/acme/]
 admins: [U012ABC]
-limits: {gpus_per_trial: 4, trials: 100, hours: 24}
+limits: {gpus_per_trial: 4, trials: 100, hours: 24, grace_seconds: 900}
 namespaces: [vision, nlp-2]
 """
 DIGITS = Repository(name="digits", url="https://github.com/acme/digits.git", dockerfile="docker/Dockerfile")
@@ -20,7 +20,7 @@ CONFIG = Config(
     repositories=(DIGITS, VISION),
     allowed_urls=("https://github.com/acme/",),
     admins=("U012ABC",),
-    limits=Limits(gpus_per_trial=4, parallel=16, trials=100, hours=24),
+    limits=Limits(gpus_per_trial=4, parallel=16, trials=100, hours=24, grace_seconds=900),
     namespaces=("vision", "nlp-2"),
 )
 

@@ -148,6 +148,11 @@ def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, 
         (SHORT + "trials: {hours: 0}", ":4: trials.hours: must be at least a minute, 0.017"),
         (SHORT + "trials: {hours: 1e6}", ":4: trials.hours: must be at most 596523; leave it out, and a"),
         (SHORT + "trials: {hours: 2h}", ':4: trials.hours: must be a number, not "2h"'),
+        (
+            SHORT + "trials: {grace_seconds: 0}",
+            ":4: trials.grace_seconds: must be from 1 to 600 seconds (limits.grace_seconds); got 0",
+        ),
+        (SHORT + "trials: {grace_seconds: 601}", "seconds (limits.grace_seconds); got 601"),
         (SHORT + "trials: {max_failed: -1}", ":4: trials.max_failed: must be at least 0, not -1"),
         (SHORT + "description: |\n  a\n  b\n", ":4: description: must be one line"),
         (
@@ -254,6 +259,11 @@ def test_a_trial_may_take_what_its_file_says_else_what_the_cluster_allows() -> N
     assert space(SHORT + "trials: {hours: 0.5}").hours == 0.5
     assert space(SHORT).hours == LIMITS.hours == 8
     assert space(SHORT, limits=Limits()).hours is None
+
+
+def test_a_trial_has_its_grace() -> None:
+    assert space(SHORT + "trials: {grace_seconds: 120}").grace_seconds == 120
+    assert space(SHORT).grace_seconds is None
 
 
 def test_the_usual_values_stay_below_small_limits() -> None:

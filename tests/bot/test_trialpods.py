@@ -19,6 +19,7 @@ trials:
   cpu: 4
   memory: 32Gi
   volumes: [{claim: datasets, at: /data, read_only: true}, {claim: scratch, at: /scratch}]
+  grace_seconds: 60
 """
 SHAPE = PodShape(
     runtime_class="nvidia",
@@ -30,6 +31,7 @@ SHAPE = PodShape(
         Volume(claim="datasets", at="/data", read_only=True),
         Volume(claim="scratch", at="/scratch", read_only=False),
     ),
+    grace_seconds=60,
 )
 
 
@@ -47,6 +49,7 @@ def test_all_of_it_is_in_the_pod():
     found = pod(SHAPE)
     [container] = found["containers"]
     assert found["runtimeClassName"] == "nvidia"
+    assert found["terminationGracePeriodSeconds"] == 60
     assert found["nodeSelector"] == SHAPE.nodes
     assert found["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     assert container["resources"] == {
@@ -63,7 +66,12 @@ def test_all_of_it_is_in_the_pod():
 
 
 def test_without_it_the_pod_has_nothing_of_it():
-    assert not pod(PodShape()).keys() & {"runtimeClassName", "nodeSelector", "tolerations"}
+    assert not pod(PodShape()).keys() & {
+        "runtimeClassName",
+        "nodeSelector",
+        "tolerations",
+        "terminationGracePeriodSeconds",
+    }
 
 
 @pytest.mark.parametrize(
@@ -78,6 +86,7 @@ def test_without_it_the_pod_has_nothing_of_it():
         ("{tolerations: [{key: a, effect: Never}]}", "effect must be one of NoSchedule"),
         ("{cpu: four}", 'trials.cpu: "four" is not a quantity such as 4 or 500m'),
         ("{memory: 32 GB}", 'trials.memory: "32 GB" is not a quantity such as 32Gi'),
+        ("{grace_seconds: 100000}", "trials.grace_seconds: must be from 1 to 86400 seconds; got 100000"),
         ("{volumes: [{at: /data}]}", "trials.volumes[1]: claim is missing"),
         ("{volumes: [{claim: a, at: data}]}", "trials.volumes[1].at: must be a folder's whole path"),
         ("{volumes: [{claim: A_b, at: /data}]}", "must be the name of a PersistentVolumeClaim"),

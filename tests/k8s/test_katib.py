@@ -54,7 +54,9 @@ SPEC = ExperimentSpec(
 def test_the_whole_experiment():
     ours = {"app.kubernetes.io/managed-by": "sweepbot", "sweepbot/sweep": "lr-brave-otter"}
     flags = "'--lr=${trialParameters.lr}' '--optimizer=${trialParameters.optimizer}'"
-    shell = f"( python train.py --out $$HOME {flags} --tensorboard_dir=/var/log/katib/tfevent/ ) && sleep 10"
+    command = f"( python train.py --out $$HOME {flags} --tensorboard_dir=/var/log/katib/tfevent/ )"
+    trap = "trap 'kill -TERM $p; wait $p; exit 143' TERM"
+    shell = f"{command} & p=$!; {trap}; wait $p && trap - TERM && sleep 10"
     assert experiment(SPEC) == {
         "apiVersion": "kubeflow.org/v1beta1",
         "kind": "Experiment",

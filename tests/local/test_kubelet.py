@@ -318,6 +318,35 @@ async def test_a_deleted_pod_is_asked_to_stop_before_it_goes(start, tmp_path):
     assert (tmp_path / "said").read_text() == "bye\n"
 
 
+async def test_only_the_first_process_is_asked_to_stop(start, tmp_path):
+    """As containerd does it: a training behind a shell is killed, unless the shell passes the signal on."""
+    cluster = start()
+    child = f"trap 'touch {tmp_path}/told; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    cluster.run("long", sh(f'( {child} ); echo "over"'))
+    await cluster.until(lambda: cluster.log("long") == "ready\n", "it runs")
+    cluster.store.delete("Pod", "default", "long")
+    await cluster.until(lambda: cluster.pod("long") is None, "the pod is gone")
+    assert not (tmp_path / "told").exists()
+
+
+async def test_a_container_starts_when_the_one_before_it_was_tried(start):
+    """While an image can't be pulled, the containers after it run, and don't see the first one."""
+    seen = []
+
+    async def looks(_pod, _container, _volumes, _log, siblings):
+        seen.append(set(siblings))
+        return 0
+
+    cluster = start(builtins={"looks": looks})
+    last = {"name": "last", "image": "looks"}
+    cluster.run("never", sh("true", image="127.0.0.1:1/none:1"), last)
+    cluster.run("well", sh("true"), last)
+    await cluster.until(lambda: cluster.state("never", 1).get("terminated"), "the second one ends")
+    await cluster.phase("well", "Succeeded")
+    assert cluster.state("never")["waiting"]["reason"] in {"ErrImagePull", "ImagePullBackOff"}
+    assert sorted(seen, key=len) == [set(), {"main"}]
+
+
 async def test_a_pod_that_is_deleted_before_it_runs_has_failed(start):
     """Its Job may keep it until it knows how it ended."""
     cluster = start()

@@ -33,7 +33,8 @@ class Pod:
     async def collect(self, ended):
         pod = {"spec": {"containers": [MAIN, self.container]}}
         volumes = {"metrics-volume": self.folder}
-        return await self.metrics.collect(pod, self.container, volumes, self.log.append, {"main": ended})
+        started = {"main": ended} if ended else {}
+        return await self.metrics.collect(pod, self.container, volumes, self.log.append, started)
 
     def observed(self):
         [found] = self.metrics.observation("sweep-1", "loss")["metrics"]
@@ -59,6 +60,12 @@ async def test_nothing_is_looked_at_before_the_training_has_ended(tmp_path):
     ended.set_result(0)
     assert await collecting == 0
     assert pod.observed() == ("0.5",) * 3
+
+
+async def test_it_fails_for_good_when_the_training_has_not_started_yet(tmp_path):
+    pod = Pod(tmp_path)
+    assert await pod.collect(None) == 1
+    assert "Unable to find main pid" in pod.log[-1]
 
 
 @pytest.mark.parametrize("marker", ["", "early-stopped"])
