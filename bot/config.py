@@ -76,7 +76,7 @@ class Config:
     launch: Launch = Launch()
     teammates_may: bool = False  # cancel and extend one another's sweeps
     teams: tuple[Team, ...] = ()
-    prices: tuple[Price, ...] = ()  # the first that fits a model is its price
+    prices: tuple[Price, ...] = ()  # the one that says most of a model's name counts
     currency: str = "$"
     digests: tuple[Appointment, ...] = ()  # of a channel one
     warnings: Watch = field(default_factory=Watch)  # of idle GPUs

@@ -2,12 +2,16 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bot.document import Node
 
 MEMBER = re.compile(r"[UW][A-Z0-9]{2,}")
 MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 CHANNEL = re.compile(r"[CG][A-Z0-9]{2,}")
+SLICE = re.compile(r" MIG (\d+)g\.")
+QUARTERED = re.compile(r".*\b(A30|RTX PRO 6000)\b")  # whose largest MIG profile is 4g; of all others it is 7g
+ANYTHING = re.compile(r"(?<!\\)(\.[*+]\??)+$")  # at a pattern's end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +25,7 @@ class Team:
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    model: str  # a regular expression for the start of a GPU's model name
+    model: str  # a regular expression for whole words at the start of a GPU's model name
     hourly: float  # of one GPU, in the currency of the house
 
 
@@ -31,9 +35,32 @@ def team_of(teams: tuple[Team, ...], namespace: str, owner: str) -> str:
     return by_place or next((team.name for team in teams if owner and owner in team.members), "")
 
 
+@lru_cache(maxsize=1024)
 def price_of(prices: tuple[Price, ...], model: str) -> float | None:
-    """Of one GPU for an hour, by the first pattern that fits; None: nobody has said."""
-    return next((price.hourly for price in prices if re.match(price.model, model)), None)
+    """Return the price of one GPU for an hour, or None where no pattern fits.
+
+    The pattern that says most of the name wins. A MIG slice costs its share of the card's compute slices,
+    unless a pattern names the slice itself.
+    """
+    fits = [(_said(price.model, model), len(price.model), price.hourly) for price in prices]
+    known = [(said, length, hourly) for said, length, hourly in fits if said is not None]
+    if not known:
+        return None
+    said, _, hourly = max(known, key=lambda fit: fit[:2])
+    found = SLICE.search(model)
+    return hourly * _share(model, int(found[1])) if found and said <= found.start() else hourly
+
+
+def _said(pattern: str, model: str) -> int | None:
+    """Return how many characters of the name it says, "anything" at its end aside; None: it does not fit."""
+    if not re.match(rf"(?:{pattern})(?!\w)", model):
+        return None
+    start = re.match(ANYTHING.sub("", pattern), model)
+    return start.end() if start else 0
+
+
+def _share(model: str, slices: int) -> float:
+    return min(1.0, slices / (4 if QUARTERED.match(model) else 7))
 
 
 def read_teams(node: Node | None) -> tuple[Team, ...]:

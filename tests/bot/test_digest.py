@@ -128,7 +128,9 @@ def test_the_prices_stand_there_with_their_day() -> None:
     begin, _ = BERLIN.window(DAY)
     models = (("H100", 8), ("A100", 8), ("L4", 0))
     uses = [use(begin, model, 8, 0, idle, model=model) for model, idle in models]
-    prices = tuple(Price(model=model, hourly=price) for model, price in (("H", 2.5), ("A", 1.5), ("L", 0.5)))
+    prices = tuple(
+        Price(model=model, hourly=price) for model, price in (("H100", 2.5), ("A100", 1.5), ("L4", 0.5))
+    )
     found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
     assert "$32.00 at $1.50 to $2.50." in headline(found, Present())
     said = blocks(found, Present(today=date(2026, 11, 21)))

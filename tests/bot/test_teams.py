@@ -72,5 +72,46 @@ def test_a_namespace_speaks_before_its_people(namespace: str, owner: str, team: 
     ("model", "hourly"),
     [("NVIDIA H100 80GB HBM3", 2.5), ("NVIDIA A10", 1.0), ("AMD MI300X", None), ("", None)],
 )
-def test_the_first_pattern_that_fits_is_the_price(model: str, hourly: float | None) -> None:
+def test_a_pattern_that_fits_is_the_price(model: str, hourly: float | None) -> None:
     assert price_of(PRICES, model) == hourly
+
+
+CARDS = {
+    "NVIDIA": 0.1,
+    "NVIDIA L4": 0.5,
+    "NVIDIA L40S": 1.2,
+    "NVIDIA A100": 1.5,
+    "NVIDIA A100-SXM4-80GB": 2.0,
+    "NVIDIA A100-SXM4-80GB MIG 7g": 1.9,
+    "NVIDIA A30": 0.8,
+    "NVIDIA H.*": 3.0,
+    "NVIDIA H200.*": 4.0,
+    "Tesla T": 9.0,
+    ".*V100.*": 0.7,
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "hourly"),
+    [
+        ("NVIDIA L4", 0.5),
+        ("NVIDIA L40S", 1.2),
+        ("NVIDIA L40", 0.1),
+        ("NVIDIA A100-PCIE-40GB", 1.5),
+        ("NVIDIA A100-SXM4-80GB", 2.0),
+        ("NVIDIA H100 80GB HBM3", 3.0),
+        ("NVIDIA H200", 4.0),
+        ("Tesla T4", None),
+        ("Tesla V100-SXM2-32GB", 0.7),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 2.0 * 3 / 7),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb+me", 2.0 / 7),
+        ("NVIDIA A100-SXM4-80GB MIG 7g.80gb", 1.9),
+        ("NVIDIA A30 MIG 1g.6gb", 0.2),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 3.0 / 7),
+    ],
+)
+def test_the_price_that_says_most_of_the_name_counts_in_any_order(model: str, hourly: float | None) -> None:
+    prices = tuple(Price(model=name, hourly=each) for name, each in CARDS.items())
+    expected = hourly if hourly is None else pytest.approx(hourly)
+    assert price_of(prices, model) == expected
+    assert price_of(prices[::-1], model) == expected
