@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import median
 
 from bot import promql
-from bot.owners import NOBODYS, Owners, Place, Whose
+from bot.owners import NOBODYS, Owners, Place, Whose, merged
 from bot.prometheus import Device, Prometheus, Row
 from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
 
@@ -209,16 +209,15 @@ class PrometheusSource:
 
     async def _whose(self, at: datetime, places: list[Place], *, day: datetime) -> dict[Place, Whose]:
         """By the labels that kube-state-metrics exports where it is told to, else as remembered."""
-        said = {
-            row.place: Whose(
+        said: dict[Place, Whose] = {}
+        for row in await self._ask(promql.WHOSE, at):
+            whose = Whose(
                 owner=row.labels.get("label_sweepbot_owner", ""),
                 team=row.labels.get("label_sweepbot_team", ""),
                 sweep=row.labels.get("label_sweepbot_sweep", ""),
                 trial=row.labels.get("label_katib_kubeflow_org_trial", ""),
             )
-            for row in await self._ask(promql.WHOSE, at)
-        }
-        said = {place: whose for place, whose in said.items() if whose != NOBODYS}
+            said[row.place] = merged(said.get(row.place, NOBODYS), whose)
         return await self._owners.of(day, places, said)
 
     async def _models(self, at: datetime) -> dict[str, str]:

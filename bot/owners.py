@@ -5,7 +5,7 @@ usage:<cluster>:owners:<2026-11-20>   hash: namespace/pod -> owner, team, sweep,
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,6 +40,11 @@ def by_labels(labels: Mapping[str, str]) -> Whose:
     )
 
 
+def merged(first: Whose, second: Whose) -> Whose:
+    """Return each field as the first says, else as the second."""
+    return Whose(**{name: value or getattr(second, name) for name, value in vars(first).items()})
+
+
 class Owners:
     def __init__(self, redis: Redis, teams: tuple[Team, ...], cluster: str = "main") -> None:
         self._redis, self._teams, self._prefix = redis, teams, f"usage:{cluster}:owners:"
@@ -56,9 +61,10 @@ class Owners:
     async def of(
         self, at: datetime, places: Iterable[Place], said: Mapping[Place, Whose]
     ) -> dict[Place, Whose]:
-        """Of pods of that day: as `said`, else as remembered; the team by namespace or person.
+        """Of pods of that day, field by field: as `said`, else as remembered; the team by namespace or person.
 
-        Just after midnight that is as they were the day before, until somebody has looked again.
+        kube-state-metrics exports only the labels that it is told to, so one that is there proves nothing of
+        the others. Just after midnight that is as they were the day before, until somebody has looked again.
         """
         names = {"/".join(place): place for place in places}
         days = (at, at - timedelta(days=1))
@@ -66,9 +72,9 @@ class Owners:
         found = {}
         for place, today, before in zip(names.values(), *kept, strict=True):
             text = today or before
-            whose = said.get(place) or (Whose(**json.loads(text)) if text else NOBODYS)
-            team = whose.team or team_of(self._teams, place[0], whose.owner)
-            found[place] = Whose(owner=whose.owner, team=team, sweep=whose.sweep, trial=whose.trial)
+            remembered = Whose(**json.loads(text)) if text else NOBODYS
+            whose = merged(said.get(place, NOBODYS), remembered)
+            found[place] = replace(whose, team=whose.team or team_of(self._teams, place[0], whose.owner))
         return found
 
     def _key(self, at: datetime) -> str:

@@ -1,0 +1,33 @@
+"""Whose a pod is: what exported labels leave out is remembered."""
+
+from datetime import UTC, datetime, timedelta
+
+from redis.asyncio import Redis
+
+from bot.owners import Owners, Whose
+from bot.teams import Team
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+WHOLE = Whose(owner="U1", team="vision", sweep="lr-brave-otter", trial="lr-brave-otter-x")
+PLACE = ("sweeps", "lr-brave-otter-x-1")
+
+
+async def test_one_exported_label_erases_nothing_that_is_remembered(redis: Redis) -> None:
+    owners = Owners(redis, ())
+    await owners.remember(NOON, {PLACE: WHOLE})
+    for said in (Whose(trial="lr-brave-otter-x"), Whose(owner="U1"), Whose(team="vision"), Whose()):
+        assert await owners.of(NOON, [PLACE], {PLACE: said}) == {PLACE: WHOLE}
+
+
+async def test_an_exported_label_is_newer_than_what_is_remembered(redis: Redis) -> None:
+    owners = Owners(redis, (Team(name="speech", members=("U2",)),))
+    await owners.remember(NOON, {PLACE: Whose(owner="U1", sweep="old")})
+    found = await owners.of(NOON, [PLACE], {PLACE: Whose(owner="U2")})
+    assert found == {PLACE: Whose(owner="U2", team="speech", sweep="old")}
+
+
+async def test_a_pod_of_today_has_nothing_of_yesterdays_of_that_name(redis: Redis) -> None:
+    owners = Owners(redis, ())
+    await owners.remember(NOON - timedelta(days=1), {PLACE: WHOLE})
+    await owners.remember(NOON, {PLACE: Whose(owner="U2")})
+    assert await owners.of(NOON, [PLACE], {}) == {PLACE: Whose(owner="U2")}
