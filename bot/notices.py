@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from bot.idle import Holding, Kind, first_after, times
+from bot.idle import LOW_WINDOW, Holding, Kind, first_after, times
 from bot.models import Watch
 
 MANY = 3  # notices of a sweep; more at once are one
@@ -52,6 +52,7 @@ class Case:
     gpus: int
     mean: float | None = None
     worked: bool = False  # of what is over: it was at work again before
+    ended: datetime | None = None  # when it was first seen to be no longer so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,7 @@ def follow(
     before = tuple(told)
     unused = {case.key for notice in before if notice.kind is Kind.UNUSED for case in notice.open}
     found = {key: _still(each) if key in unused else each for key, each in found.items()}
+    found = {key: _not_yet_low(each, before, now) for key, each in found.items()}
     notices = [
         replace(n, cases=tuple(_later(c, found.get(c.key), n.kind, now) for c in n.cases)) for n in before
     ]
@@ -120,6 +122,21 @@ def _still(found: Found) -> Found:
     return replace(found, kind=Kind.UNUSED) if same else found
 
 
+def _not_yet_low(found: Found, told: Iterable[Notice], now: datetime) -> Found:
+    """Two hours with an idle spell in them have a low mean, whatever the GPU does since."""
+    if found.kind is not Kind.LOW:
+        return found
+    idle = [
+        now if case.now is notice.kind else case.ended
+        for notice in told
+        if notice.kind in {Kind.UNUSED, Kind.IDLE, Kind.PARTIAL}
+        for case in notice.cases
+        if case.key == found.held.key
+    ]
+    recent = any(ended and now - ended < LOW_WINDOW for ended in idle)
+    return replace(found, kind=Kind.MAYBE_LOW) if recent else found
+
+
 def _later(case: Case, found: Found | None, kind: Kind, now: datetime) -> Case:
     if found is None:
         return _ended(case, Kind.OVER, kind, now)
@@ -135,7 +152,8 @@ def _ended(case: Case, state: Kind, kind: Kind, now: datetime) -> Case:
     """How long it went on is told once and stays."""
     lasted = now - case.since if case.now is kind else case.lasted
     worked = state is Kind.OVER and (case.worked or case.now is Kind.FINE)
-    return replace(case, now=state, lasted=lasted, worked=worked)
+    ended = now if case.now is kind else case.ended
+    return replace(case, now=state, lasted=lasted, worked=worked, ended=ended)
 
 
 def _case(found: Found, now: datetime, since: datetime | None = None) -> Case:

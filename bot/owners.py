@@ -61,7 +61,7 @@ class Owners:
     async def of(
         self, at: datetime, places: Iterable[Place], said: Mapping[Place, Whose]
     ) -> dict[Place, Whose]:
-        """Of pods of that day, field by field: as `said`, else as remembered; the team by namespace or person.
+        """Of that day's pods, by field: as `said`, else as remembered; the team by namespace or person.
 
         kube-state-metrics exports only the labels that it is told to, so one that is there proves nothing of
         the others. Just after midnight that is as they were the day before, until somebody has looked again.

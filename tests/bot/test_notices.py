@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
+
 from bot.idle import Kind, holdings
 from bot.models import Watch
 from bot.notices import Found, Keep, Notice, follow
@@ -64,6 +66,17 @@ def test_a_gap_in_two_hours_hides_low_use_and_not_that_it_works_again() -> None:
     assert after(low, 90, Kind.MAYBE_LOW) == low
     assert states(after(idle, 90, Kind.MAYBE_LOW)) == [(Kind.IDLE, [Kind.FINE])]
     assert after((), 0, Kind.MAYBE_LOW) == ()
+
+
+@pytest.mark.parametrize("idle", [Kind.IDLE, Kind.PARTIAL, Kind.UNUSED])
+def test_a_low_mean_means_nothing_until_two_hours_after_the_last_idle(idle: Kind) -> None:
+    told = after((), 0, idle)
+    for minutes in (3, 60, 122):
+        told = after(told, minutes, Kind.LOW)
+        assert states(told) == [(idle, [Kind.FINE])]
+    assert states(after(told, 123, Kind.LOW)) == [(idle, [Kind.LOW]), (Kind.LOW, [Kind.LOW])]
+    again = after(after(told, 90, idle), 123, Kind.LOW)
+    assert states(again) == [(idle, [Kind.FINE])]
 
 
 def test_idle_once_more_is_the_same_notice_and_a_new_time() -> None:
