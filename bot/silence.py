@@ -18,8 +18,8 @@ USUAL = 2  # times the longest pause so far: epochs differ
 async def fell_silent(cluster: Cluster, held: Holding, time: timedelta) -> Kind:
     """Return STUCK for a trial that wrote once and nothing of late, else FINE, or UNKNOWN.
 
-    A program may be mute from the start, and one that writes a line per epoch pauses for whole epochs: its own
-    longest pause counts where it is longer than `time`.
+    A program may be mute from the start, and one that writes a line per epoch pauses for whole epochs:
+    its own longest pause counts where it is longer than `time`.
     """
     try:
         async with asyncio.timeout(PATIENCE):
