@@ -127,6 +127,9 @@ def read(text: str, file: str) -> Node:
         raise UserError(f"{file}:{line}: a character that YAML does not allow ({error.reason})") from error
     except RecursionError as error:
         raise UserError(f"{file}: the file is nested too deeply") from error
+    except (ValueError, OverflowError) as error:  # %YAML with thousands of digits, "\UFFFFFFFF"
+        line = loader.line + 1
+        raise UserError(f"{file}:{line}: this is not YAML: a number here is too large") from error
     if root is None:
         raise UserError(f"{file}: the file is empty")
     return _Reader(file, loader).node(root, "", root.start_mark.line + 1)
