@@ -11,6 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import messages
 from bot.answers import END, loading
+from bot.identity import SWEEP_ID
 from bot.models import Act, Ask
 from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
 from handlers.home import Show
@@ -30,9 +31,18 @@ BUTTONS = {
 
 def add_buttons(app: AsyncApp, door: Door, show: Show) -> None:
     for action_id, act in BUTTONS.items():
-        app.action(action_id)(on_click(door, act, show))
-    app.action(messages.TRIALS)(on_trials(door))
-    app.action(END)(on_end(door))
+        app.action(action_id, matchers=[names_a_sweep])(on_click(door, act, show))
+    app.action(messages.TRIALS, matchers=[names_a_sweep])(on_trials(door))
+    app.action(END, matchers=[names_a_trial])(on_end(door))
+
+
+async def names_a_sweep(action: dict[str, Any]) -> bool:
+    """A value that Sweepbot never wrote is left unanswered: as a mailbox it could be anything."""
+    return bool(SWEEP_ID.fullmatch(action.get("value", "")))
+
+
+async def names_a_trial(action: dict[str, Any]) -> bool:
+    return bool(SWEEP_ID.fullmatch(action.get("value", "").partition(" ")[0]))
 
 
 def on_click(door: Door, act: Act, show: Show) -> Handler:
@@ -106,5 +116,12 @@ def _ask(body: dict[str, Any], act: Act, **more: Any) -> Ask:
         user_name=user.get("username") or user.get("name", ""),
         response_url="" if in_thread else body.get("response_url", ""),
         in_thread=in_thread,
+        clicked="" if in_thread else _message(place),
         **more,
     )
+
+
+def _message(place: dict[str, Any]) -> str:
+    """Of a message that all can see; a modal, the home tab and a private answer are none."""
+    seen = place.get("type") == "message" and not place.get("is_ephemeral")
+    return f"{place['channel_id']} {place['message_ts']}" if seen else ""

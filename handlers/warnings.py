@@ -10,7 +10,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from bot.models import Act, Ask
 from bot.told import ITEM
 from bot.warning import CANCEL, CANCEL_MANY, KEEP_4, KEEP_24, MEASURES
-from handlers.actions import Handler
+from handlers.actions import Handler, names_a_trial
 from handlers.door import UNREACHABLE, Door
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ Asks = Callable[[str, dict[str, Any]], list[tuple[str, Ask]]]  # a button's valu
 
 
 def register(app: AsyncApp, door: Door) -> None:
-    app.action(CANCEL)(_on(door, _cancel))
+    app.action(CANCEL, matchers=[names_a_trial])(_on(door, _cancel))
     app.action(CANCEL_MANY)(_on(door, _cancel_many))
     app.action(KEEP_4)(_on(door, _keep(4)))
     app.action(KEEP_24)(_on(door, _keep(24)))

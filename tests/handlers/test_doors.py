@@ -1,6 +1,7 @@
 """Commands and clicks through Bolt's own dispatch: queued durably, then acknowledged, once."""
 
 import asyncio
+import itertools
 import json
 import logging
 from dataclasses import replace
@@ -12,9 +13,11 @@ from slack_bolt.context.respond.async_respond import AsyncRespond
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.answers import END
 from bot.logs import JsonLines, Mask
 from bot.messages import CANCEL, TRIALS
 from bot.models import Act, Phase
+from bot.warning import CANCEL as WARNED
 from handlers.actions import NOT_SHOWN
 from handlers.app import build
 from local.slack import serve
@@ -170,6 +173,21 @@ async def test_a_click_in_a_thread_is_answered_there(app, door, where):
     await app.async_dispatch(a_click("lr-a-b", **places))
     [ask] = await door.store.asks("lr-a-b")
     assert (ask.in_thread, ask.response_url) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("action", "value"),
+    [
+        *itertools.product([CANCEL, TRIALS, END, WARNED], ["../../x", "watch: gpus", "", "lr-a-b/../../x"]),
+        *itertools.product([CANCEL, TRIALS], ["the doctor"]),
+    ],
+)
+async def test_a_button_with_a_forged_value_asks_nobody(app, door, action, value):
+    click = a_click(value, container={"type": "view"}, view={"id": "V1", "type": "modal"})
+    click.body["actions"][0]["action_id"] = action
+    assert (await app.async_dispatch(click)).status == 404
+    assert await door.queue.get(wait=0) is None
+    assert await door.store.asks(value) == []
 
 
 async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, door, monkeypatch):
