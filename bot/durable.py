@@ -43,6 +43,15 @@ def is_retired(manifest: Manifest) -> bool:
     return bool(manifest["metadata"].get("labels", {}).get(STATE_LABEL) == "retired")
 
 
+def own(manifest: Manifest, sweep: SweepRecord) -> SweepRecord | None:
+    """What this ConfigMap holds of just this sweep; None if it belongs to another one of the same name."""
+    try:
+        held = read(manifest)
+    except (KeyError, ValueError):  # retired, or of a newer Sweepbot
+        return None
+    return held if held.delivery == sweep.delivery else None
+
+
 def read(manifest: Manifest) -> SweepRecord:
     """Raises ValueError for what is not a record, or is one of a newer Sweepbot."""
     return load(manifest["data"]["record"])

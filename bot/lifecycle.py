@@ -96,15 +96,25 @@ def _cancel(sweep: SweepRecord, now: datetime) -> SweepRecord:
     return sweep.to(Phase.STOPPING, now, stopping, ending=Phase.CANCELLED, reason="cancelled")
 
 
+def tell_restored(sweep: SweepRecord) -> SweepRecord:
+    """Redis lost its data and the cluster's record takes over: commands of the last moments may be gone."""
+    return sweep if sweep.phase.final else sweep.says(_to_owner(sweep, Event(kind=EventKind.RESTORED)))
+
+
 def tell_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
     """Turns of this sweep fail, and go on failing: said once in each phase, privately without a thread."""
     key = f"{EventKind.TROUBLE}/{sweep.phase}"
     if key in sweep.told or sweep.phase.final:
         return sweep
-    event = Event(kind=EventKind.TROUBLE, detail=why)
-    if not sweep.thread:
-        event = replace(event, to_user=sweep.asker.user, response_url=sweep.asker.response_url)
+    event = _to_owner(sweep, Event(kind=EventKind.TROUBLE, detail=why))
     return sweep.says(event, told=(*sweep.told, key))
+
+
+def _to_owner(sweep: SweepRecord, event: Event) -> Event:
+    """Privately, as long as there is no thread to say it in."""
+    if sweep.thread:
+        return event
+    return replace(event, to_user=sweep.asker.user, response_url=sweep.asker.response_url)
 
 
 def trouble_over(sweep: SweepRecord) -> SweepRecord:
@@ -293,9 +303,12 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
         Phase.CANCELLED: EventKind.CANCELLED,
     }[sweep.ending]
     # With all its words: by the time it is said, the sweep may have been extended.
-    event = Event(kind=kind, text=sweep.reason, result=sweep.progress.best)
-    direct = replace(event, to_user=sweep.asker.user)
-    events = (event, direct) if sweep.request.notify is Notify.DM else (event,)
+    event = _to_owner(sweep, Event(kind=kind, text=sweep.reason, result=sweep.progress.best))
+    also = {sweep.asker.user} if sweep.request.notify is Notify.DM else set()
+    if not sweep.thread and sweep.cancelled_by:
+        also.add(sweep.cancelled_by)
+    direct = [replace(event, to_user=user, response_url="") for user in sorted(also - {event.to_user})]
+    events = (event, *direct)
     return sweep.to(sweep.ending, now, *failed_alike(sweep), *events)
 
 

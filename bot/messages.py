@@ -73,6 +73,12 @@ def parent(sweep: SweepRecord, links: Links) -> Message:
     return Message(text=f"{sweep.id}: {phase}{_why(sweep)}{counts}", blocks=tuple(blocks))
 
 
+def duplicate(sweep: SweepRecord, url: str) -> Message:
+    """Without buttons: in place of a parent that Slack posted while it answered with an error."""
+    where = link(url, "the other message") if url else "the other message"
+    return Message(text=f"Duplicate message. {code(sweep.id)} is reported in {where}.")
+
+
 def summary(sweep: SweepRecord) -> str:
     emoji, phase = PHASES[sweep.phase]
     return "\n".join([f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}", _what(sweep), *_search(sweep)])
@@ -317,6 +323,13 @@ def _trouble_over(_: SweepRecord, __: Event) -> str:
     return ":arrow_forward: The trouble is over; this sweep goes on."
 
 
+def _restored(sweep: SweepRecord, _: Event) -> str:
+    return (
+        f":warning: Redis lost its data. {code(sweep.id)} continues from its record in the cluster, but "
+        "commands and clicks of the last minute may be lost. *Fix:* Repeat what got no answer."
+    )
+
+
 def _stuck(_: SweepRecord, happened: Event) -> str:
     force = "`kubectl delete pod NAME --grace-period=0 --force`"
     return (
@@ -338,6 +351,8 @@ def _failed(sweep: SweepRecord, happened: Event) -> str:
 
 
 def _cancelled(sweep: SweepRecord, happened: Event) -> str:
+    if not sweep.thread:
+        return f":no_entry_sign: Cancelled by {_who(sweep, sweep.cancelled_by or '')} before anything ran."
     kept = " What the finished trials found stays in Katib and MLflow." if sweep.submitted else ""
     best = _best_command(sweep, happened.result)
     return f":no_entry_sign: Cancelled: its pods are gone and their GPUs free.{kept} {best}"
@@ -433,6 +448,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.EXTENDED: _extended,
     EventKind.TROUBLE: _trouble,
     EventKind.TROUBLE_OVER: _trouble_over,
+    EventKind.RESTORED: _restored,
     EventKind.STUCK: _stuck,
     EventKind.STOPPING: _stopping,
     EventKind.SUCCEEDED: _succeeded,

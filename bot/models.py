@@ -202,6 +202,7 @@ class EventKind(StrEnum):
     EXTENDED = "extended"
     TROUBLE = "trouble"
     TROUBLE_OVER = "trouble_over"
+    RESTORED = "restored"  # Redis lost its data
     STUCK = "stuck"
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
@@ -311,6 +312,7 @@ class Ask:
     delivery: str = ""  # rerun, and kill where GPUs are watched: Slack's id of the wish
     channel: str = ""  # rerun: where its thread shall be; empty: where the sweep's is
     in_thread: bool = False  # asked in the sweep's thread, where it is answered
+    clicked: str = ""  # channel and ts of the message whose button it was, outside of threads
     view: str = ""  # trials: the modal that shows them
     notice: str = ""  # keep, measures, kill: which warning it is about
     hours: int = 0  # keep

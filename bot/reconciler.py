@@ -14,7 +14,7 @@ from bot import durable
 from bot.answering import answer
 from bot.audit import tell_new
 from bot.chores import chores
-from bot.identity import candidates
+from bot.identity import SWEEP_ID, candidates
 from bot.lifecycle import (
     advance,
     fail,
@@ -22,11 +22,12 @@ from bot.lifecycle import (
     look_again,
     not_extended,
     refuse,
+    tell_restored,
     tell_trouble,
     trouble_over,
 )
 from bot.messages import Links, parent
-from bot.models import Act, Event, EventKind, Phase, SweepRecord
+from bot.models import Act, Ask, Event, EventKind, Phase, SweepRecord
 from bot.mrkdwn import code
 from bot.observation import Observation
 from bot.observing import observe
@@ -43,6 +44,7 @@ from k8s.registry import Missing
 log = logging.getLogger(__name__)
 
 ADMITTED = 4  # failures in a row after which people are told; some seven seconds after the first
+CLAIMING = {Phase.RECEIVED, Phase.OPENING}  # the second: records of before the first phase claimed
 NOT_THERE = "I'm not in that channel. Type `/invite @sweepbot` there (or the name it has here) and try again."
 
 
@@ -70,6 +72,8 @@ async def turn(lease: Lease, outside: Outside) -> timedelta | None:
 async def _find(sweep_id: str, outside: Outside) -> SweepRecord | None:
     if found := await outside.store.get(sweep_id):
         return found
+    if not SWEEP_ID.fullmatch(sweep_id):  # it goes into a path of the API
+        return None
     address = durable.ref(outside.settings.k8s_namespace, sweep_id)
     kept = await outside.cluster.get(address)
     try:
@@ -78,7 +82,7 @@ async def _find(sweep_id: str, outside: Outside) -> SweepRecord | None:
         log.exception("the ConfigMap %s holds no sweep that can be read", address.name)
         return None
     if restored:
-        await outside.store.restore(restored)
+        await outside.store.restore(tell_restored(restored))
     return await outside.store.get(sweep_id)
 
 
@@ -97,11 +101,12 @@ class _Turn:
         self.lease, self.outside = lease, outside
         self.voice = Speaking(outside, self._save)
 
-    async def run(self, before: SweepRecord) -> timedelta | None:
+    async def run(self, sweep: SweepRecord) -> timedelta | None:
+        waiting = await self.outside.store.asks(sweep.id)
+        before = await self._claimed(await self._cancelled(sweep, waiting))
         now = self.outside.now()
-        waiting = await self.outside.store.asks(before.id)
         questions = [ask for ask in waiting if ask.act.leaves_alone]
-        asks = tuple(ask for ask in waiting if not ask.act.leaves_alone)
+        asks = tuple(ask for ask in waiting if not (ask.act.leaves_alone or ask.act is Act.CANCEL))
         seen = await observe(before, asks, self.outside)
         sweep = advance(before, seen, self.outside.config, now)
         tell_new(before, sweep)
@@ -113,6 +118,7 @@ class _Turn:
         for question in questions:
             await answer(question, sweep, seen, self.outside)
             await self.outside.store.answered(sweep.id, [question])
+        await self.voice.disarm(sweep, waiting)
         sweep = await self._keep(await self.voice.all(sweep))
         if (better := trouble_over(sweep)) != sweep:
             sweep = await self.voice.speak(await self._save(better))
@@ -121,19 +127,27 @@ class _Turn:
         return min(soon, again) if soon and again is not None else soon or again
 
     async def admit(self, error: Exception) -> None:
-        """The turn failed. Whoever cancels is heard all the same; people are told what lasts."""
+        """Report an error that keeps coming back, and post what this turn saved before it failed."""
         sweep = await self.outside.store.get(self.lease.item)
         if sweep is None:
             return
-        asks = [ask for ask in await self.outside.store.asks(sweep.id) if ask.act is Act.CANCEL]
-        after = hear_cancels(sweep, asks, self.outside.config, self.outside.now())
+        after = sweep
         if self.lease.failures >= ADMITTED:
-            after = tell_trouble(after, str(error) or type(error).__name__)
+            after = tell_trouble(sweep, str(error) or type(error).__name__)
+        if after != sweep:
+            after = await self._save(after)
+        if after.unsaid:
+            await self.voice.redraw(await self.voice.speak(after))
+
+    async def _cancelled(self, sweep: SweepRecord, waiting: list[Ask]) -> SweepRecord:
+        """Apply cancels first: a cluster or a git host that does not answer must not delay them."""
+        cancels = [ask for ask in waiting if ask.act is Act.CANCEL]
+        after = hear_cancels(sweep, cancels, self.outside.config, self.outside.now())
         tell_new(sweep, after)
         if after != sweep:
             after = await self._save(after)
-            await self.outside.store.answered(sweep.id, asks)
-            await self.voice.redraw(await self.voice.speak(after))
+            await self.outside.store.answered(sweep.id, cancels)
+        return after
 
     async def _save(self, sweep: SweepRecord) -> SweepRecord:
         return await self.outside.store.save(sweep, self.lease)
@@ -155,34 +169,51 @@ class _Turn:
             sweep = await self._create(sweep, manifest)
         return await self._compose(sweep, *todo.compose) if todo.compose else sweep
 
-    async def _open(self, sweep: SweepRecord) -> SweepRecord:
-        """The durable record claims the name, then the thread is opened; only after both is anything made."""
+    async def _claimed(self, sweep: SweepRecord) -> SweepRecord:
+        """Create the durable record before anything else: from here on a lost Redis loses nothing.
+
+        Saved at once, so that whatever ends the sweep also closes that record.
+        """
+        if sweep.kept or sweep.phase not in CLAIMING:
+            return sweep
+        ours = replace(sweep, kept=sweep.phase)
         try:
-            if not await self._claim(sweep):
-                return await self._rename(sweep)
+            found = await self._create_record(ours)
         except ApiError as error:
             if not error.permanent:
                 raise
-            why = f"The cluster refused to keep the sweep's record; an administrator has to look: {error}"
-            return await self._save(refuse(sweep, why, self.outside.now()))
-        sweep = replace(sweep, kept=Phase.OPENING)
-        try:
-            ts = await self.outside.slack.open_thread(sweep.asker.channel, parent(sweep, Links()))
-        except NotInChannel:
-            return await self._save(refuse(sweep, NOT_THERE, self.outside.now()))
-        return await self._save(replace(sweep, thread=ts))
+            return await self._save(self._not_kept(sweep, error))
+        return await self._save(replace(found, version=sweep.version)) if found else await self._rename(sweep)
 
-    async def _claim(self, sweep: SweepRecord) -> bool:
+    async def _create_record(self, sweep: SweepRecord) -> SweepRecord | None:
+        """Return what the ConfigMap of this name holds now; None if it belongs to another sweep.
+
+        One of the same delivery was created by a call whose answer was lost, or is further on than a Redis
+        that lost its data.
+        """
         try:
             await self.outside.cluster.create(durable.config_map(sweep))
         except ApiError as error:
             if not error.exists:
                 raise
             kept = await self.outside.cluster.get(durable.ref(sweep.namespace, sweep.id))
-            if kept is None or durable.is_retired(kept):
-                return False
-            return durable.read(kept).delivery == sweep.delivery
-        return True
+            return durable.own(kept, sweep) if kept else None
+        return sweep
+
+    def _not_kept(self, sweep: SweepRecord, error: ApiError) -> SweepRecord:
+        why = f"The cluster refused to keep the sweep's record; an administrator has to look: {error}"
+        return refuse(sweep, why, self.outside.now())
+
+    async def _open(self, sweep: SweepRecord) -> SweepRecord:
+        """The plan is kept, then the thread is opened; only after both is anything made."""
+        sweep = await self._keep(sweep)
+        if sweep.phase is not Phase.OPENING:
+            return sweep
+        try:
+            ts = await self.outside.slack.open_thread(sweep.asker.channel, parent(sweep, Links()))
+        except NotInChannel:
+            return await self._save(refuse(sweep, NOT_THERE, self.outside.now()))
+        return await self._save(replace(sweep, thread=ts))
 
     async def _rename(self, sweep: SweepRecord) -> SweepRecord:
         """An older sweep has this name, which Redis had forgotten: the same request under another one."""
@@ -227,8 +258,38 @@ class _Turn:
 
         Never before the name was claimed: it may be an older sweep's record that has it.
         """
-        if sweep.unsaid or sweep.kept in {None, sweep.phase}:
+        if sweep.unsaid:
             return sweep
+        try:
+            if sweep.phase.final:
+                return await self._close(sweep)
+            if sweep.kept in {None, sweep.phase}:
+                return sweep
+            return await self._write(sweep)
+        except ApiError as error:
+            if not error.permanent:
+                raise
+            return await self._without_record(sweep, error)
+
+    async def _close(self, sweep: SweepRecord) -> SweepRecord:
+        """Looked at in every turn of an ended sweep: a record left active would train again one day.
+
+        Left so by a claim whose answer was lost, or by a paused worker that wrote late. Where there is none
+        it is created closed, so that a claim still under way finds the name taken.
+        """
+        ended = replace(sweep, kept=sweep.phase)
+        kept = await self.outside.cluster.get(durable.ref(sweep.namespace, sweep.id))
+        if kept is None:
+            kept_now = await self._create_record(ended)
+        else:
+            kept_now = durable.own(kept, sweep)
+        if kept_now is None:
+            return sweep
+        if kept_now.phase is not sweep.phase:
+            return await self._write(sweep)
+        return await self._save(ended) if sweep.kept is not sweep.phase else sweep
+
+    async def _write(self, sweep: SweepRecord) -> SweepRecord:
         sweep = replace(sweep, kept=sweep.phase)
         kept = durable.config_map(sweep)
         try:
@@ -238,6 +299,13 @@ class _Turn:
                 raise
             await self.outside.cluster.create(kept)
         return await self._save(sweep)
+
+    async def _without_record(self, sweep: SweepRecord, error: ApiError) -> SweepRecord:
+        """Nothing was made yet: refused. Later the sweep goes on, and each turn tries to write it again."""
+        if sweep.phase is Phase.OPENING:
+            return await self._save(self._not_kept(sweep, error))
+        log.error("the record of %s can't be kept: %s", sweep.id, error)
+        return sweep
 
     async def _results(self, sweep: SweepRecord) -> None:
         """The MLflow experiment exists before the first run needs it; without MLflow the sweep goes on."""

@@ -5,14 +5,14 @@ waits for a turn of its own, `pause` later, and what can be shown is shown all t
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
 from bot.buildlog import plain_log
 from bot.merging import merged
-from bot.messages import Links, Message, event, health, is_loud, parent
-from bot.models import Event, EventKind, Phase, SweepRecord
+from bot.messages import Links, Message, duplicate, event, health, is_loud, parent
+from bot.models import Ask, Event, EventKind, Phase, SweepRecord
 from bot.outside import WHOLE_LOG, Outside
 from bot.slack import Busy, NotInChannel, NotTaken
 from k8s import kaniko
@@ -106,6 +106,22 @@ class Speaking:
         return await self._save(
             replace(sweep, shown=message.fingerprint, shown_at=now, shown_phase=sweep.phase)
         )
+
+    async def disarm(self, sweep: SweepRecord, asks: Iterable[Ask]) -> None:
+        """Take the buttons off a parent that was clicked and isn't this sweep's.
+
+        Slack may post a message and still answer with an error; then its ts is unknown until someone clicks.
+        """
+        channel, thread = sweep.asker.channel, sweep.thread
+        for clicked in {ask.clicked for ask in asks}:
+            place, _, ts = clicked.partition(" ")
+            if not thread or place != channel or ts == thread:
+                continue
+            try:
+                url = await self._outside.slack.permalink(channel, thread)
+                await self._outside.slack.redraw(channel, ts, duplicate(sweep, url))
+            except (NotInChannel, NotTaken, Busy) as error:
+                log.warning("a duplicate of %s keeps its buttons: %s", sweep.id, error)
 
     def _links(self, sweep: SweepRecord) -> Links:
         base = self._outside.settings.katib_ui_url

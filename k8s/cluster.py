@@ -89,9 +89,10 @@ class ApiError(Exception):
     def permanent(self) -> bool:
         """Trying again changes nothing until somebody mends something.
 
-        Webhooks refuse with 400, quotas with 403; 404 is a missing namespace or a kind that is not installed.
+        Webhooks refuse with 400, quotas with 403; 404 is a missing namespace or a kind that is not installed;
+        413 is a body beyond the server's 3 MiB.
         """
-        return self.status in {400, 403, 404, 422}
+        return self.status in {400, 403, 404, 413, 422}
 
 
 class Unreachable(Exception):  # noqa: N818 - reads as a sentence where it is caught

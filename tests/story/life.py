@@ -91,8 +91,11 @@ class DirectCluster:
     async def list(self, kind, namespace, *, labels="", fields="", only=None):
         if kind not in KINDS:
             raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
-        wanted = dict(pair.split("=", 1) for pair in labels.split(",") if pair)
-        return [obj for obj in self.store.list(kind, namespace or None, wanted) if only is None or only(obj)]
+        wanted = dict(pair.split("=", 1) for pair in labels.split(",") if "=" in pair)
+        there = {key for key in labels.split(",") if key and "=" not in key}
+        found = self.store.list(kind, namespace or None, wanted)
+        found = [obj for obj in found if there <= obj["metadata"].get("labels", {}).keys()]
+        return [obj for obj in found if only is None or only(obj)]
 
     async def create(self, manifest):
         return self._refusable(self.store.create, manifest)
@@ -186,6 +189,9 @@ class FakeSlack:
             self.said[int(number) - 1] = message.text
         else:
             self.parents.append(message)
+
+    async def permalink(self, channel, ts):
+        return f"https://lab.slack.com/{channel}/{ts}"
 
     async def whisper(self, user, message, response_url="", channel="", thread=""):
         self.whispers.append((user, message if isinstance(message, str) else message.text))

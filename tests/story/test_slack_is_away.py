@@ -1,11 +1,13 @@
 """Slack is down, or has enough of us, while a sweep ends: what it missed is told afterwards, and once."""
 
 import pytest
+from slack_sdk.errors import SlackApiError
 
+from bot.messages import CANCEL
 from bot.models import Phase
 from bot.pace import Rate
 from local.slack import DOWN
-from tests.story.chat import chat
+from tests.story.chat import CHANNEL, chat
 
 
 @pytest.mark.parametrize("trouble", [DOWN, "rate_limited", "message_limit_exceeded", "update_failed"])
@@ -24,3 +26,27 @@ async def test_the_end_is_told_and_the_parent_shows_it(redis, monkeypatch, troub
         assert here.thread()[-1].startswith(":tada:")
         assert "Finished" in here.parent()["text"]
         assert posts == edits == []
+
+
+async def test_a_parent_that_slack_posted_while_answering_500_loses_its_buttons_at_the_first_click(
+    redis, monkeypatch
+):
+    monkeypatch.setattr("bot.slack.POSTS", Rate(gap=0.01, burst=20))
+    async with chat(redis, image=True, endless=True) as here:
+        slack = here.life.outside.slack
+        post = slack.open_thread
+
+        async def posted_and_500(*args):
+            await post(*args)
+            slack.open_thread = post
+            raise SlackApiError("", {"error": "internal_error"})
+
+        slack.open_thread = posted_and_500
+        await here.until(Phase.RUNNING)
+        orphan, parent = [m for m in here.slack.messages(CHANNEL) if m.get("thread_ts", m["ts"]) == m["ts"]]
+        assert await here.slack.click("ada", CHANNEL, orphan["ts"], CANCEL) is None
+        await here.until(Phase.CANCELLED)
+        [orphan] = [m for m in here.slack.messages(CHANNEL) if m["ts"] == orphan["ts"]]
+        assert "Duplicate" in orphan["text"]
+        assert not orphan.get("blocks")
+        assert parent["ts"] == (await here.life.record()).thread
