@@ -4,7 +4,8 @@
         \\           \\                                        /
          `-> refused `-> refused       (cancelled from anywhere: straight to stopping)
 
-1. received: git is asked for the commit and the space; a mistake is told to the person privately: refused.
+1. received: the durable record claims the name. Git is asked for the commit and the space; a mistake is told
+   to the person privately: refused.
 2. opening: the thread is opened in the channel. Nothing exists in the cluster but the durable record.
 3. building: the registry has the image, or Jobs make it (or its dependencies and its code, to be put together
    there), shared by every sweep that needs the same.

@@ -108,9 +108,8 @@ def choose(wish: Wish, user: str, sweeps: Sequence[SweepRecord]) -> str:
         return found[0]
     if found:
         raise UserError(f"`{wish.sweep}` may be {_listed(found)}.")
-    if wish.sweep.count("-") >= 2 and SWEEP_ID.fullmatch(
-        wish.sweep
-    ):  # the cluster remembers longer than Redis
+    # The cluster remembers longer than Redis.
+    if wish.sweep.count("-") >= 2 and SWEEP_ID.fullmatch(wish.sweep):
         return wish.sweep
     raise UserError(f"I know no sweep `{wish.sweep}`.{did_you_mean(wish.sweep, ids)}")
 

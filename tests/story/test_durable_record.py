@@ -1,4 +1,4 @@
-"""The durable record in the cluster: claimed before all else, closed with the sweep, trusted when Redis forgets."""
+"""The durable record in the cluster: claimed first, closed with the sweep, trusted when Redis forgets."""
 
 import pytest
 
@@ -139,7 +139,7 @@ async def test_a_delivery_repeated_after_a_loss_goes_on_where_the_sweep_was(life
     before = await life.record()
     await life.redis.flushall()
     again = a_sweep(delivery="trigger-1")
-    await life.store.create(lambda i: again, [SWEEP], "trigger-1")
+    await life.store.create(lambda _: again, [SWEEP], "trigger-1")
     await rounds(life, 2)
     assert ((await life.record()).phase, (await life.record()).thread) == (before.phase, before.thread)
 
