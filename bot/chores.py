@@ -85,7 +85,8 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
     doomed = [t for t in seen.live if t.name in sweep.to_kill]
     # Katib makes a deleted Job anew as long as it has not read that the trial was killed.
     over = {t.name for t in seen.trials if t.state is TrialState.KILLED}
-    jobs = [j for j in seen.active_jobs if j.name in over | set(sweep.to_kill)]
+    unwanted = over | set(sweep.to_kill)
+    jobs = [j for j in seen.active_jobs if j.name in unwanted or j.uid in sweep.restarted]
     kills = _kills(doomed, plan, "ended by request", now)
     return Chores(patch=(*patches, *kills), delete=_deletions(jobs, plan))
 

@@ -114,7 +114,8 @@ class Examination:
             return await self._events("Trial", _name(scene.trial))
         if scene.job and scene.pod is None:
             return await self._events("Job", _name(scene.job))
-        if scene.pod is None or not (scene.status.get("phase") == "Pending" or _unready(scene)):
+        asks = scene.status.get("phase") == "Pending" or scene.abandoned or _unready(scene)
+        if scene.pod is None or not asks:
             return []
         found = await self._events("Pod", _name(scene.pod))
         if scene.unscheduled and "claim" in scene.unscheduled.get("message", "").lower():

@@ -107,6 +107,6 @@ def _mood(found: Diagnosis) -> Mood:
 
 def _well(seen: Observation) -> str:
     """The name of a trial that trains, or has done so with success."""
-    running = [pod.job for pod in seen.pods if pod.running_since and not pod.finished]
+    running = [pod.job for pod in seen.pods if pod.running_since and not pod.finished and not pod.abandoned]
     done = [trial.name for trial in seen.trials if trial.state is TrialState.SUCCEEDED]
     return next(iter((*running, *done)), "")

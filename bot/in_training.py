@@ -160,12 +160,23 @@ def no_metrics(scene: Scene) -> Diagnosis | None:
 def collector(scene: Scene) -> Diagnosis | None:
     """21. The training ended well and its metrics collector did not. When both failed, blame the training."""
     ended, over = scene.exit, scene.collector_exit
+    if scene.abandoned and (scene.running or (ended and not ended["exitCode"])):
+        return _abandoned(scene)
     if not over or not over["exitCode"] or (ended is None or ended["exitCode"]):
         return None
     text = f"The training ended well, but its metrics collector with exit code {over['exitCode']}."
     if re.search(NO_DB, scene.collector_log):
         text = "The training ended well, but its metrics collector can't reach Katib's database."
     return scene.found("collector", text, ADMIN, scene.collector_log or over.get("message", ""))
+
+
+def _abandoned(scene: Scene) -> Diagnosis:
+    """A pod in which the image came late, and that was not restarted any more, or not in time."""
+    text = "Its image couldn't be pulled at first, and Katib's metrics collector gave up before the training "
+    text += "started, so its results are lost."
+    pulls = (e["message"] for e in reversed(scene.events) if "ailed to pull" in e.get("message", ""))
+    mend = "Find out why the node couldn't pull the image, then rerun the sweep."
+    return scene.found("abandoned", text, mend, next(pulls, scene.collector_log))
 
 
 def unreported(scene: Scene) -> Diagnosis | None:

@@ -42,6 +42,7 @@ from bot.models import (
     SweepRecord,
 )
 from bot.observation import BuildSeen, Observation
+from bot.on_the_node import may_pass
 from bot.planning import image_with
 from k8s.jobs import JobState
 from k8s.katib import (
@@ -53,7 +54,10 @@ from k8s.katib import (
     TrialState,
     grace_of,
 )
+from k8s.pods import Pod
 
+RESTARTS = 2  # of one trial
+PULLING = timedelta(minutes=1)  # of failed pulls; then a new pod's first pull comes before the next try
 GIVEN_UP = timedelta(minutes=10)  # the collector reports within seconds of the training's end
 STUCK_AFTER = timedelta(minutes=5)  # beyond a pod's grace; a node that is dead never reports
 
@@ -235,7 +239,7 @@ def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
 def _proving(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if sweep.phase is not Phase.PROVING:
         return sweep
-    started = next((p for p in seen.pods if p.running_since), None)
+    started = next((p for p in seen.pods if p.running_since and not p.abandoned), None)
     done = next((t for t in seen.trials if t.state is TrialState.SUCCEEDED), None)
     if started or done:
         trial = started.job if started else done.name if done else ""
@@ -250,7 +254,7 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.experiment is None:
         return fail(sweep, "somebody deleted the Katib experiment", now)
     space = sweep.plan.space
-    sweep = _killed(_unreported(_results(sweep, seen), seen, now), seen)
+    sweep = _restarted(_killed(_unreported(_results(sweep, seen), seen, now), seen), seen, now)
     experiment = seen.experiment
     if seen.open:
         return replace(sweep, extending=False)
@@ -286,6 +290,29 @@ def _killed(sweep: SweepRecord, seen: Observation) -> SweepRecord:
             rest = {t: u for t, u in sweep.to_kill.items() if t != trial}
             sweep = sweep.says(Event(kind=EventKind.TRIAL_KILLED, trial=trial, by=user), to_kill=rest)
     return sweep
+
+
+def _restarted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Trials whose metrics nothing would read get a new pod: Katib makes a deleted Job again.
+
+    One that waits for its image does so once, to leave the second time for when the image has come.
+    """
+    live = {t.name for t in seen.live} - sweep.to_kill.keys()
+    active = {j.uid for j in seen.active_jobs} - sweep.restarted.keys()
+    for pod in seen.pods:
+        if pod.job not in live or pod.job_uid not in active or pod.deleted or not pod.abandoned:
+            continue
+        times = list(sweep.restarted.values()).count(pod.job)
+        once = 1 if may_pass(*pod.waiting) and now - pod.abandoned > PULLING else 0
+        if times < (RESTARTS if pod.running_since else once):
+            event = Event(kind=EventKind.TRIAL_RESTARTED, trial=pod.job, detail=_pull_error(sweep, pod))
+            sweep = sweep.says(event, restarted=sweep.restarted | {pod.job_uid: pod.job})
+    return sweep
+
+
+def _pull_error(sweep: SweepRecord, pod: Pod) -> str:
+    known = sweep.health
+    return pod.waiting[1] or (known.detail if known and known.trial == pod.job else "")
 
 
 def _may_finish(space: SearchSpace, experiment: Experiment) -> bool:

@@ -304,6 +304,15 @@ def _trial_killed(sweep: SweepRecord, happened: Event) -> str:
     return f":no_entry_sign: Trial {trial} was ended by {user}; its GPUs are free."
 
 
+def _trial_restarted(_: SweepRecord, happened: Event) -> str:
+    why = (
+        "Its image couldn't be pulled at first, and Katib's metrics collector gave up before the training "
+        "started. Katib starts the trial in a new pod."
+    )
+    cause = f"\n{block(happened.detail)}" if happened.detail else ""
+    return f":hourglass_flowing_sand: Trial {code(happened.trial)} restarted. {why}{cause}"
+
+
 def _draining(sweep: SweepRecord, happened: Event) -> str:
     who = _who(sweep, happened.by)
     return f":potable_water: {who} drains this sweep: no more trials start, running ones end."
@@ -444,6 +453,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.FIRST_FAILED: _first_failed,
     EventKind.ALIKE: _alike,
     EventKind.TRIAL_KILLED: _trial_killed,
+    EventKind.TRIAL_RESTARTED: _trial_restarted,
     EventKind.DRAINING: _draining,
     EventKind.EXTENDED: _extended,
     EventKind.TROUBLE: _trouble,

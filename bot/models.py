@@ -198,6 +198,7 @@ class EventKind(StrEnum):
     TRIAL_FAILED = "trial_failed"
     BETTER = "better"
     TRIAL_KILLED = "trial_killed"
+    TRIAL_RESTARTED = "trial_restarted"
     DRAINING = "draining"
     EXTENDED = "extended"
     TROUBLE = "trouble"
@@ -363,6 +364,7 @@ class SweepRecord:
     drained_by: str | None = None
     extending: bool = False  # until Katib has opened the experiment again
     to_kill: dict[str, str] = field(default_factory=dict)  # names of trials, and the users who want their end
+    restarted: dict[str, str] = field(default_factory=dict)  # by uid of a deleted Job: its trial
     history: tuple[Deed, ...] = ()  # the newest
     # By cause: the first trial that failed of it, and how many more did.
     alike: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -88,6 +88,12 @@ MENDS = {
 }
 
 
+def may_pass(reason: str, message: str) -> bool:
+    """Return whether a failed pull may succeed without anybody's help."""
+    key = next((key for pattern, key, _, _ in PULLS if re.search(pattern, message)), "")
+    return reason in {"ErrImagePull", "ImagePullBackOff"} and key in {"", "image-dns"}
+
+
 def image(scene: Scene) -> Diagnosis | None:
     """11. A first failure may pass; what the registry clearly refused, or a second failure, does not.
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from bot.health import Diagnosis
 from k8s.katib import MAIN
 from k8s.objects import Manifest, moment, true_conditions
+from k8s.pods import read_pod
 
 COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}
 SHOWN = 20  # lines of a log
@@ -59,6 +60,11 @@ class Scene:
             if each["name"] in COLLECTORS:
                 return (each.get("state") or {}).get("terminated")
         return None
+
+    @property
+    def abandoned(self) -> bool:
+        """The collector had failed before the training started: nothing reads its metrics."""
+        return self.pod is not None and read_pod(self.pod, MAIN).abandoned is not None
 
     @property
     def running(self) -> bool:

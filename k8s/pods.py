@@ -12,6 +12,7 @@ JOB_LABEL = "batch.kubernetes.io/job-name"
 class Pod:
     name: str
     job: str  # a trial's Job has the trial's name
+    job_uid: str = ""
     node: str
     finished: bool  # phase Succeeded or Failed: its GPUs are free
     running_since: datetime | None = None  # of the container asked for
@@ -19,16 +20,19 @@ class Pod:
     waiting: tuple[str, str] = ("", "")  # reason and message
     exit: tuple[int, str, str] | None = None  # code, reason, message
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
+    abandoned: datetime | None = None  # when another container failed, before the one asked for had started
+    deleted: bool = False
 
 
 def read_pod(obj: Manifest, container: str) -> Pod:
     status = obj.get("status", {})
     state = _state(status, container)
     running, over = state.get("running"), state.get("terminated")
-    waiting = state.get("waiting", {})
+    waiting, meta = state.get("waiting", {}), obj["metadata"]
     return Pod(
-        name=obj["metadata"]["name"],
-        job=obj["metadata"].get("labels", {}).get(JOB_LABEL, ""),
+        name=meta["name"],
+        job=meta.get("labels", {}).get(JOB_LABEL, ""),
+        job_uid=next((o["uid"] for o in meta.get("ownerReferences") or () if o["kind"] == "Job"), ""),
         node=obj.get("spec", {}).get("nodeName", ""),
         finished=status.get("phase") in {"Succeeded", "Failed"},
         running_since=moment(running.get("startedAt")) if running else None,
@@ -36,12 +40,29 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         waiting=(waiting.get("reason", ""), waiting.get("message", "")),
         exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
         failure=(status.get("reason", ""), status.get("message", "")),
+        abandoned=_abandoned(status, container, state),
+        deleted="deletionTimestamp" in meta,
     )
 
 
 def is_trial_pod(obj: Manifest) -> bool:
     """Suggestion pods carry the experiment's labels too, but belong to no Job."""
     return JOB_LABEL in obj["metadata"].get("labels", {})
+
+
+def _abandoned(status: Manifest, container: str, state: Manifest) -> datetime | None:
+    """While an image can't be pulled, the kubelet starts the pod's other containers; Katib's collector fails
+    without a training to watch, and with restartPolicy Never it stays so.
+    """
+    began = moment((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    for entry in status.get("containerStatuses") or []:
+        over = (entry.get("state") or {}).get("terminated") or {}
+        if entry["name"] == container or not over.get("exitCode") or not over.get("finishedAt"):
+            continue
+        ended = moment(over["finishedAt"])
+        if ended and ("waiting" in state or (began and began > ended)):
+            return ended
+    return None
 
 
 def _state(status: Manifest, container: str) -> Manifest:
