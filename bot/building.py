@@ -12,7 +12,7 @@ from bot.outside import Outside
 from k8s import kaniko
 from k8s.jobs import Job, JobState, read_job
 from k8s.objects import BUILD_LABEL
-from k8s.pods import read_pod
+from k8s.pods import Pod, read_pod
 from k8s.registry import Registry
 
 LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
@@ -54,17 +54,28 @@ async def with_ready_image(space: SearchSpace, outside: Outside) -> SearchSpace:
 
 
 async def left_builds(sweep: SweepRecord, plan: SweepPlan, outside: Outside) -> tuple[BuildSeen, ...]:
-    """A sweep that stops without an image may leave builds that nobody else waits for."""
+    """A sweep that stops without an image may leave builds that nobody else waits for.
+
+    A deleted Job is gone at once, its pod only when the container has ended.
+    """
     left = []
     for build in () if sweep.image else plan.builds:
         others = await outside.store.stop_waiting(build.ref.name, sweep.id)
-        left.append(BuildSeen(build=build, job=await _job(build, outside), shared=others > 0))
+        job, pods = await _job(build, outside), await _pods(build, outside)
+        alive = tuple(pod for pod in pods if not pod.finished)
+        left.append(BuildSeen(build=build, job=job, shared=others > 0, alive=alive))
     return tuple(left)
 
 
 async def _job(build: Build, outside: Outside) -> Job | None:
     job = await outside.cluster.get(build.ref)
     return read_job(job) if job else None
+
+
+async def _pods(build: Build, outside: Outside) -> list[Pod]:
+    ref = build.ref
+    found = await outside.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
+    return [read_pod(pod, kaniko.CONTAINER) for pod in found]
 
 
 async def _found(
@@ -89,9 +100,7 @@ async def _found(
 async def _with_trouble(sweep: SweepRecord, one: BuildSeen, outside: Outside) -> BuildSeen:
     if one.job is None or one.there:
         return one
-    ref = one.build.ref
-    found = await outside.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
-    pods = [read_pod(pod, kaniko.CONTAINER) for pod in found]
+    ref, pods = one.build.ref, await _pods(one.build, outside)
     if one.running:
         return replace(one, trouble=next((trouble for pod in pods if (trouble := waiting(pod))), None))
     if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):

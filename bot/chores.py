@@ -97,7 +97,8 @@ def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
         body = ended(seen.experiment.raw, f"Sweepbot: {sweep.reason}", now)
         return Chores(patch=(_status(plan.experiment_ref, body),))
     jobs = _deletions(seen.active_jobs, plan)
-    builds = [Delete(ref=b.build.ref, uid=b.job.uid) for b in seen.unwanted_builds(sweep.image) if b.job]
+    left = seen.unwanted_builds(sweep.image)
+    builds = [Delete(ref=b.build.ref, uid=b.job.uid) for b in left if b.job and b.running]
     return Chores(patch=_kills(seen.live, plan, sweep.reason, now), delete=(*jobs, *builds))
 
 

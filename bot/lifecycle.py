@@ -345,7 +345,9 @@ def _patience(sweep: SweepRecord) -> timedelta:
 
 
 def _tell_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:
-    pods = [f"{p.name} on {p.node or 'no node'}" for p in seen.pods if not p.finished]
+    building = [pod for build in seen.unwanted_builds(sweep.image) for pod in build.alive]
+    alive = [pod for pod in (*seen.pods, *building) if not pod.finished]
+    pods = [f"{pod.name} on {pod.node or 'no node'}" for pod in alive]
     if not pods or EventKind.STUCK in sweep.told:
         return sweep
     event = Event(kind=EventKind.STUCK, text=", ".join(pods[:10]))

@@ -21,6 +21,7 @@ class BuildSeen:
     shared: bool = False  # other sweeps wait for it, too
     trouble: Diagnosis | None = None
     pod: str = ""  # of a failed Job: it has the log
+    alive: tuple[Pod, ...] = ()  # when the sweep stops: pods that have not ended
 
     @property
     def running(self) -> bool:
@@ -72,4 +73,4 @@ class Observation:
 
     def unwanted_builds(self, image: str | None) -> tuple[BuildSeen, ...]:
         """Those that run although this sweep needs nothing of them any more, nor does another one."""
-        return () if image else tuple(b for b in self.builds if b.running and not b.shared)
+        return () if image else tuple(b for b in self.builds if (b.running or b.alive) and not b.shared)

@@ -10,6 +10,7 @@ looked at in the script that writes, so a worker that was paused can't overwrite
     heard:<id>       Slack's id of a mention           a day
     delivery:<id>    Slack's delivery -> sweep id     a day
     build:<name>     set: ids waiting for a build     a day after the last one began to wait
+    left:<name>      set: ids of those that stopped   a day after the last one stopped
 """
 
 import contextlib
@@ -78,7 +79,20 @@ redis.call('RPUSH', KEYS[2], ARGV[1])
 redis.call('EXPIRE', KEYS[2], ARGV[3])
 """
 
-_STOP_WAITING = "redis.call('SREM', KEYS[1], ARGV[1]) return redis.call('SCARD', KEYS[1])"
+_STOP_WAITING = """
+redis.call('SREM', KEYS[1], ARGV[1])
+redis.call('SADD', KEYS[2], ARGV[1])
+redis.call('EXPIRE', KEYS[2], ARGV[2])
+return redis.call('SCARD', KEYS[1])
+"""
+
+_CONCERNED = """
+local found = {}
+for _, id in ipairs(redis.call('SUNION', KEYS[1], KEYS[2])) do
+  if redis.call('SISMEMBER', KEYS[3], id) == 1 then table.insert(found, id) end
+end
+return found
+"""
 
 
 class Stale(Exception):  # noqa: N818 - reads as a sentence where it is caught
@@ -103,6 +117,7 @@ class Store:
         self._restore = redis.register_script(_COMMON + _RESTORE)
         self._ask_once = redis.register_script(_ASK_ONCE)
         self._stop_waiting = redis.register_script(_STOP_WAITING)
+        self._concerned = redis.register_script(_CONCERNED)
 
     async def create(
         self, record_for: Callable[[str], SweepRecord], candidates: Sequence[str], delivery: str
@@ -196,11 +211,14 @@ class Store:
             await both.execute()
 
     async def stop_waiting(self, build: str, sweep_id: str) -> int:
-        """Returns how many others still wait for this build."""
-        return int(await self._stop_waiting([self._key("build", build)], [sweep_id]))
+        """Return how many others still wait for this build. Its end still concerns this sweep."""
+        keys = [self._key("build", build), self._key("left", build)]
+        return int(await self._stop_waiting(keys, [sweep_id, int(DAY.total_seconds())]))
 
-    async def waiting_for(self, build: str) -> set[str]:
-        return await self._members(self._key("build", build))
+    async def concerned_by(self, build: str) -> set[str]:
+        """Return the unfinished sweeps that wait for this build, or that stopped and wait for its end."""
+        keys = [self._key("build", build), self._key("left", build), self._key("active")]
+        return {text(one) for one in await self._concerned(keys)}
 
     async def _members(self, key: str) -> set[str]:
         return {text(one) for one in await self._redis.smembers(key)}

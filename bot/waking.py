@@ -86,7 +86,7 @@ class Waking:
             if still_live(obj) or await self._outside.store.is_active(sweep):
                 await self._outside.wake(sweep, after=GATHER)
         elif build := labels.get(BUILD_LABEL):
-            for waiting in await self._outside.store.waiting_for(build):
+            for waiting in await self._outside.store.concerned_by(build):
                 await self._outside.wake(waiting, after=GATHER)
 
     async def _resync(self) -> None:

@@ -345,6 +345,14 @@ def test_a_cancelled_build_is_ended_unless_another_sweep_waits_for_it():
     assert after(sweep, **shared).phase is Phase.CANCELLED
 
 
+def test_a_cancelled_build_is_over_when_its_pod_is_and_a_pod_that_does_not_end_is_named():
+    sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED, since=NOW - timedelta(minutes=6))
+    left = building(alive=(a_pod("build"),))
+    assert chores(sweep, Observation(**left), NOW) == Chores()
+    assert "build-x on n1" in after(sweep, **left).unsaid[0].text
+    assert after(sweep, **building()).phase is Phase.CANCELLED
+
+
 def test_an_experiment_that_appears_after_the_end_is_closed():
     """A worker paused in the middle of its turn may submit after the sweep was cancelled."""
     late = chores(a_sweep(Phase.CANCELLED, image="i"), Observation(experiment=OPEN), NOW)

@@ -183,12 +183,20 @@ async def test_an_ask_of_an_older_bot_is_found_to_be_taken_away(store, redis):
 async def test_a_build_knows_who_waits_for_it(store, redis):
     for sweep_id in ("a", "b", "a"):
         await store.wait_for_build("build-1", sweep_id)
-    assert await store.waiting_for("build-1") == {"a", "b"}
-    assert 0 < await redis.ttl("sweepbot:build:build-1") <= DAY
     assert await store.stop_waiting("build-1", "a") == 1
     assert await store.stop_waiting("build-1", "a") == 1
     assert await store.stop_waiting("build-1", "b") == 0
-    assert await redis.keys() == []
+    assert [await redis.ttl(key) > 0 for key in await redis.keys()] == [True]
+
+
+async def test_the_end_of_a_build_concerns_who_waits_and_who_stopped_until_they_have_ended(store, sweep):
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    for sweep_id in (sweep.id, other.id):
+        await store.wait_for_build("build-1", sweep_id)
+    await store.stop_waiting("build-1", sweep.id)
+    assert await store.concerned_by("build-1") == {sweep.id, other.id}
+    await end(store, other)
+    assert await store.concerned_by("build-1") == {sweep.id}
 
 
 async def test_a_delivery_is_remembered_for_a_day(store, sweep, redis):

@@ -1,0 +1,73 @@
+"""What is told follows from what the watches bring. Here no turn comes by a look that was only due later."""
+
+import pytest
+
+from bot.models import Act, Ask, Phase
+from bot.queue import Lease
+from bot.reconciler import turn
+from bot.waking import WATCHED, Waking
+from k8s.objects import MANAGED_BY
+from tests.bot.sweeps import OWNER
+from tests.story.life import SWEEP, Clock, Life
+
+ENDLESS, TRAININGS = {"endless": True}, {"endless": "trainings"}
+
+
+class Heard:
+    """A life whose turns come by a step that was made, or by a change that a watch brought."""
+
+    def __init__(self, life):
+        self.life, self.waking = life, Waking(life.redis, life.outside)
+        self.changes = life.kubernetes.follow(life.kubernetes.version)
+
+    async def until(self, phase, *, pods):
+        """Until the sweep is in this phase and has pods, or has none."""
+        for _ in range(40):
+            again = await self._turn()
+            if (await self.life.record()).phase is phase and bool(self.life.gpus_held()) is pods:
+                return
+            if not again:
+                await self._woken()
+        pytest.fail(f"{(await self.life.record()).phase} instead of {phase}: {self.life.slack.said}")
+
+    async def _turn(self):
+        """Whether another one follows at once."""
+        lease = Lease(SWEEP, "worker", failures=0, key="life:lease:worker")
+        await self.life.redis.set(lease.key, lease.token)
+        due = await turn(lease, self.life.outside)
+        return due is not None and not due
+
+    async def _woken(self):
+        await self.life.redis.delete("life:queue:delayed")  # what the turn itself asked for
+        for _ in range(10):
+            await self.life.settle()
+            await self._watched()
+            if await self.life.redis.zrem("life:queue:delayed", SWEEP):
+                return
+            await self.life._time_passes()
+        pytest.fail(f"nothing wakes it any more: {self.life.slack.said}")
+
+    async def _watched(self):
+        while not self.changes.empty():
+            obj = self.changes.get_nowait().object
+            if obj["kind"] in WATCHED and MANAGED_BY in obj["metadata"].get("labels", {}):
+                await self.waking._wake(obj)
+
+
+@pytest.fixture
+async def heard(redis, request):
+    async with Life(redis, Clock(None), **request.param).started() as life:
+        yield Heard(life)
+
+
+@pytest.mark.parametrize(
+    ("heard", "phase"),
+    [(ENDLESS, Phase.BUILDING), (TRAININGS, Phase.PROVING), (TRAININGS, Phase.RUNNING)],
+    indirect=["heard"],
+)
+async def test_a_cancelled_sweep_is_told_when_its_last_pod_has_ended(heard, phase):
+    life = heard.life
+    await heard.until(phase, pods=True)
+    await life.store.ask(SWEEP, Ask(act=Act.CANCEL, user=OWNER, user_name="ada"))
+    await heard.until(Phase.CANCELLED, pods=False)
+    assert life.slack.said[-1].startswith(":no_entry_sign: Cancelled")
