@@ -21,7 +21,7 @@ from bot.samples import Look, Sample
 from bot.usage import HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Unmeasured, Xid
 from k8s import gpus
 from k8s.cluster import ApiError, Cluster, Unreachable
-from k8s.gpus import GpuNode, Holder, Reading
+from k8s.gpus import GpuNode, Holder, LastError, Reading
 from k8s.objects import Manifest, moment
 
 log = logging.getLogger(__name__)
@@ -105,10 +105,7 @@ class Looking:
             self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
         )
         holders = await self.holders(pods)
-        said = await self._said([pod for pod in pods if gpus.is_exporter(pod)])
-        readings = {
-            node: [r for text in texts for r in gpus.read_exporter(text)] for node, texts in said.items()
-        }
+        readings, errors = await self._said([pod for pod in pods if gpus.is_exporter(pod)])
         whose = await self._owners.of(at, holders, {p: by_labels(h.labels) for p, h in holders.items()})
         used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
         waits = [moment(pod["metadata"].get("creationTimestamp")) for pod in pods if gpus.wanted(pod)]
@@ -123,12 +120,7 @@ class Looking:
             wanted=sum(map(gpus.wanted, pods)),
             waiting=len(waits),
             longest=max([(at - since) / HOUR for since in waits if since], default=0.0),
-            xids=tuple(
-                Xid(node=node, **vars(error))
-                for node, texts in said.items()
-                for text in texts
-                for error in gpus.read_errors(text)
-            ),
+            xids=tuple(Xid(node=node, **vars(error)) for node in errors for error in errors[node]),
         )
 
     async def _pods(self) -> list[Manifest]:
@@ -149,24 +141,30 @@ class Looking:
             self._tell(f"{kind} in {namespace}" if namespace else kind, error)
             return []
 
-    async def _said(self, exporters: list[Manifest]) -> dict[str, list[str]]:
-        """What they say, by node."""
+    async def _said(
+        self, exporters: list[Manifest]
+    ) -> tuple[dict[str, list[Reading]], dict[str, list[LastError]]]:
+        """What they say, by node. Read one by one in a thread: together they may be gigabytes."""
         turns = asyncio.Semaphore(ASKED)
 
-        async def ask(pod: Manifest) -> str:
+        async def ask(pod: Manifest) -> tuple[list[Reading], list[LastError]]:
             meta = pod["metadata"]
             where = (meta["namespace"], meta["name"], gpus.EXPORTER_PORT, gpus.EXPORTER_PATH)
             try:
-                async with turns, asyncio.timeout(PATIENCE):
-                    return await self._cluster.proxy(*where)
+                async with turns:
+                    async with asyncio.timeout(PATIENCE):
+                        text = await self._cluster.proxy(*where)
+                    return await asyncio.to_thread(lambda: (gpus.read_exporter(text), gpus.read_errors(text)))
             except (ApiError, Unreachable, TimeoutError) as error:
                 self._tell(meta["name"], error)
-                return ""
+                return [], []
 
-        found: dict[str, list[str]] = defaultdict(list)
-        for pod, text in zip(exporters, await asyncio.gather(*map(ask, exporters)), strict=True):
-            found[pod["spec"]["nodeName"]].append(text)
-        return found
+        readings: dict[str, list[Reading]] = defaultdict(list)
+        errors: dict[str, list[LastError]] = defaultdict(list)
+        for pod, said in zip(exporters, await asyncio.gather(*map(ask, exporters)), strict=True):
+            readings[pod["spec"]["nodeName"]] += said[0]
+            errors[pod["spec"]["nodeName"]] += said[1]
+        return readings, errors
 
     def _tell(self, what: str, error: Exception) -> None:
         if what not in self._told:

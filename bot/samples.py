@@ -1,7 +1,7 @@
 """Looks at all GPUs of a cluster without Prometheus, and what a row of such looks comes to."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -49,9 +49,14 @@ def load(text: bytes) -> Sample:
 
 
 def following(before: Sample | None, now: Sample) -> Sample:
-    """The look with what it goes on from: whether a pod was ever busy, and how often it was looked at."""
+    """The look with what it goes on from: a pod's work and looks so far, the models of silent nodes."""
     known = {_key(look.use): look for look in before.looks} if before else {}
-    return replace(now, looks=tuple(_after(known.get(_key(look.use)), look) for look in now.looks))
+    models = {node.node: node.model for node in before.nodes} if before else {}
+    return replace(
+        now,
+        looks=tuple(_after(known.get(_key(look.use)), look) for look in now.looks),
+        nodes=tuple(replace(node, model=node.model or models.get(node.node, "")) for node in now.nodes),
+    )
 
 
 def _key(use: PodUse) -> tuple[str, str, str]:
@@ -119,11 +124,12 @@ def hour(samples: Iterable[Sample], start: datetime) -> tuple[tuple[HourUse, ...
     for sample in within:
         for look in sample.looks:
             seen[look.use.namespace, look.use.pod].append((sample, look))
-    return tuple(_use(start, seen[place]) for place in sorted(seen)), _capacity(within, start)
+    models = {node.node: node.model for sample in within for node in sample.nodes if node.model}
+    return tuple(_use(start, seen[place], models) for place in sorted(seen)), _capacity(within, start)
 
 
-def _use(start: datetime, seen: Sequence[tuple[Sample, Look]]) -> HourUse:
-    """Of one pod."""
+def _use(start: datetime, seen: Sequence[tuple[Sample, Look]], models: Mapping[str, str]) -> HourUse:
+    """Of one pod; `models` by node."""
     first, looks = seen[0][1].use, [look for _, look in seen]
     hours = [(sample.step / 3600, look.use) for sample, look in seen]
     gpus = [gpu for look in looks for gpu in look.use.gpus]
@@ -138,7 +144,7 @@ def _use(start: datetime, seen: Sequence[tuple[Sample, Look]]) -> HourUse:
         owner=first.owner,
         team=first.team,
         sweep=first.sweep,
-        model=gpus[-1].model if gpus else "",
+        model=gpus[-1].model if gpus else models.get(first.node, ""),
         allocated=sum(time * use.allocated for time, use in hours),
         observed=sum(time * min(len(use.gpus), use.allocated) for time, use in hours),
         used=sum(time * (gpu.peak or 0.0) for time, use in hours for gpu in use.gpus),

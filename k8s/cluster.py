@@ -51,6 +51,7 @@ PAGE = 500  # objects per answer to a list, as kubectl asks
 CALL = aiohttp.ClientTimeout(total=30)  # seconds
 MARGIN = 10.0  # seconds a watch may be silent beyond the end it was given, before the line counts as dead
 MOST_LOG = 1024 * 1024  # bytes of a log's end: one line can be a whole progress bar
+MOST_PAGE = 8 * 1024 * 1024  # bytes of what a pod answers: 16 GPUs of 7 slices say half of it
 WAITING = ("is waiting to start", "previous terminated container")  # in the 400 of a log not yet there
 
 
@@ -219,10 +220,16 @@ class Cluster:
         return text.decode(errors="replace")
 
     async def proxy(self, namespace: str, pod: str, port: int, path: str) -> str:
-        """What a pod's own HTTP server answers, through the API server."""
-        answer = await self._read(
-            "GET", _path("Pod", namespace, f"{pod}:{port}", f"proxy/{path}"), None, accept="*/*"
-        )
+        """What a pod's own HTTP server answers, through the API server; whatever it is, 8 MiB at most."""
+        there = _path("Pod", namespace, f"{pod}:{port}", f"proxy/{path}")
+        response = await self._send("GET", there, None, accept="*/*")
+        answer = bytearray()
+        with _answering():
+            async for some in response.content.iter_any():
+                answer += some
+                if len(answer) > MOST_PAGE:
+                    response.close()
+                    raise ApiError(502, "", f"{namespace}/{pod} answers more than {MOST_PAGE} bytes")
         return answer.decode(errors="replace")
 
     async def watch(

@@ -1,9 +1,12 @@
 """GPUs as the cluster tells of them: the pods that hold some, the nodes, and what dcgm-exporter measures."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from k8s.objects import Manifest, moment
 
@@ -32,9 +35,7 @@ _UNITS = {
     "E": 1e18,
 }
 _BINARY = {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
-_LINE = re.compile(rf"({ENGINE}|{UTIL})\{{(.*)\}} (\S+)")
-_XID = re.compile(rf"{XIDS}\{{(.*)\}} (\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LONGEST = 8192  # characters of a line; the parser takes quadratic time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,16 +145,15 @@ def read_exporter(text: str) -> list[Reading]:
 
 
 def read_errors(text: str) -> list[LastError]:
-    lines = [(dict(_LABEL.findall(labels)), value) for labels, value in _XID.findall(text)]
     return [
         LastError(
             namespace=said.get("namespace", ""),
             pod=said.get("pod", ""),
-            device=said.get("UUID", ""),
+            device=_device(said),
             model=said.get("modelName", ""),
-            code=round(float(value)),
+            code=round(value),
         )
-        for said, value in lines
+        for _, said, value in _samples(text, XIDS)
     ]
 
 
@@ -194,8 +194,7 @@ def _started(status: Manifest, containers: set[str]) -> datetime | None:
 
 
 def _readings(text: str) -> Iterator[tuple[str, Reading]]:
-    for metric, labels, value in _LINE.findall(text):
-        said = dict(_LABEL.findall(labels))
+    for metric, said, value in _samples(text, ENGINE, UTIL):
         slice_, profile = said.get("GPU_I_ID", ""), said.get("GPU_I_PROFILE", "")
         if slice_ and metric == UTIL:
             continue  # absent, or 0 whatever the slice does
@@ -204,8 +203,30 @@ def _readings(text: str) -> Iterator[tuple[str, Reading]]:
             Reading(
                 namespace=said.get("namespace", ""),
                 pod=said.get("pod", ""),
-                device="/".join(filter(None, (said.get("UUID", ""), slice_))),
+                device="/".join(filter(None, (_device(said), slice_))),
                 model=said.get("modelName", "") + f" MIG {profile}" * bool(profile),
-                share=float(value) / (1 if metric == ENGINE else 100),
+                share=value / (1 if metric == ENGINE else 100),
             ),
         )
+
+
+def _device(labels: dict[str, str]) -> str:
+    """Its UUID; some relabeling drops that, then host and index."""
+    host = labels.get("Hostname") or labels.get("hostname", "")
+    return labels.get("UUID") or f"{host}:{labels.get('gpu', '')}"
+
+
+def _samples(text: str, *names: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Name, labels, and value of each sample with one of these names.
+
+    Line by line, because the parser gives up at the first one that it can't read. What is no number (NaN,
+    Inf) or below zero says nothing.
+    """
+    for line in text.splitlines():
+        if line.lstrip().startswith(names) and len(line) <= _LONGEST:
+            try:
+                [[sample]] = (family.samples for family in text_string_to_metric_families(line))
+            except (ValueError, IndexError):
+                continue
+            if sample.name in names and math.isfinite(sample.value) and sample.value >= 0:
+                yield sample.name, sample.labels, sample.value

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from bot import samples
 from bot.from_exporters import Looking, Samples, ScrapeSource
 from bot.idle import LOW_WINDOW, Kind, holdings, judge
 from bot.models import Watch
@@ -190,6 +192,16 @@ async def test_what_an_exporter_does_not_say_is_unknown(watched: Watched) -> Non
     assert [gpu.peak for gpu in pods["gap"].gpus] == []
     assert pods["gap"].busy_ever is True
     assert [gpu.peak for gpu in pods["restarts"].gpus] == [0.5]
+
+
+async def test_a_node_keeps_its_model_while_its_exporter_is_away(watched: Watched) -> None:
+    watched.skip(3.1)
+    source = await watched.until(3.8)
+    assert {node.node: node.model for node in await source.nodes()}["n2"] == day.MODELS["n2"]
+    last = (await watched.kept.since(START))[-1]
+    # Of an hour in which it never answered.
+    uses, _ = samples.hour([replace(last, at=START + 4 * HOUR)], START + 3 * HOUR)
+    assert {use.pod: use.model for use in uses}["gap"] == day.MODELS["n2"]
 
 
 @pytest.mark.parametrize(

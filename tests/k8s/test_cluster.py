@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from kubernetes.aio.config import ConfigException
 
-from k8s.cluster import MOST_LOG, ApiError, Cluster, Unreachable
+from k8s.cluster import MOST_LOG, MOST_PAGE, ApiError, Cluster, Unreachable
 from k8s.objects import Ref
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "build-a", "namespace": "kaniko"}}
@@ -289,3 +289,16 @@ async def test_a_named_kubeconfig_comes_before_the_pod_it_runs_in(replaying, con
     monkeypatch.delenv("KUBECONFIG")
     with pytest.raises(ConfigException, match="Service token file"):
         await Cluster.connect()
+
+
+async def test_a_pod_that_answers_without_end_is_given_up(toy, connected):
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(2 * MOST_PAGE // 2**16):
+            await response.write(b"x" * 2**16)
+        return response
+
+    cluster = await connected(await toy(endless))
+    with pytest.raises(ApiError, match="gpu-operator/dcgm-1 answers more than 8388608 bytes"):
+        await cluster.proxy("gpu-operator", "dcgm-1", 9400, "metrics")

@@ -54,6 +54,63 @@ def test_the_last_error_of_a_gpu_is_its_xid() -> None:
     ]
 
 
+def util(value: str = "97", *more: str, index: int = 0, labels: str = 'UUID="GPU-1",') -> str:
+    own = f'{{{labels}gpu="{index}",modelName="A100",Hostname="n1",namespace="a",pod="b"}}'
+    return "\n".join([f"DCGM_FI_DEV_GPU_UTIL{own} {value}", *more])
+
+
+@pytest.mark.parametrize(
+    ("text", "shares"),
+    [
+        (util("NaN"), []),
+        (util("+Inf"), []),
+        (util("-1"), []),
+        (util("much"), []),
+        (util("97 1763800000000"), [0.97]),
+        (util().replace("} ", "}\t"), [0.97]),
+        (util().replace("} ", "}   "), [0.97]),
+        (util().replace('",', '" , ').replace("{", "{ "), [0.97]),
+        (
+            util(
+                "5", 'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-2', 'DCGM_FI_DEV_GPU_UTIL{a="1", ="2"} 3', "\x00", "}{"
+            ),
+            [0.05],
+        ),
+        (util("5", "DCGM_FI_DEV_GPU_UTIL_MAX 3", "DCGM_FI_DEV_GPU_UTIL"), [0.05]),
+        (util("5").replace("UTIL{", "UTIL {"), [0.05]),
+        (util("9" * 5000), []),
+    ],
+)
+def test_a_line_that_says_nothing_hides_no_other(text: str, shares: list[float]) -> None:
+    assert [reading.share for reading in read_exporter(text)] == pytest.approx(shares)
+
+
+def test_a_share_that_is_no_number_is_taken_from_the_other_metric() -> None:
+    engine = util("NaN").replace("DEV_GPU_UTIL", "PROF_GR_ENGINE_ACTIVE")
+    assert [reading.share for reading in read_exporter(util("50", engine))] == [0.5]
+
+
+def test_escapes_in_labels_are_undone() -> None:
+    [reading] = read_exporter(util().replace("A100", r"A \"100\" \\ , } x"))
+    assert reading.model == r'A "100" \ , } x'
+
+
+def test_gpus_without_a_uuid_are_told_apart_by_their_index() -> None:
+    text = util("5", util("7", index=1, labels=""), labels="")
+    assert {(each.device, each.share) for each in read_exporter(text)} == {("n1:0", 0.05), ("n1:1", 0.07)}
+    errors = read_errors(text.replace("DEV_GPU_UTIL", "DEV_XID_ERRORS"))
+    assert {error.device for error in errors} == {"n1:0", "n1:1"}
+
+
+def test_an_error_that_is_no_number_is_none() -> None:
+    assert read_errors(util("NaN").replace("DEV_GPU_UTIL", "DEV_XID_ERRORS")) == []
+
+
+def test_a_hostile_line_takes_no_time() -> None:
+    hostile = util(labels='a="' + r"\"" * 2**20 + '",')
+    assert [reading.share for reading in read_exporter(f"{hostile}\n{util()}")] == [0.97]
+
+
 def pod(phase="Running", node="n1", since="2026-11-20T10:00:00Z", **resources):
     sizes = {"cpu": "500m", "memory": "4Gi", "nvidia.com/gpu": "2", **resources}
     state = {"running": {"startedAt": since}} if since else {"waiting": {"reason": "ImagePullBackOff"}}
