@@ -9,7 +9,9 @@ from bot.health import waiting
 from bot.models import Build, Role, SearchSpace, SweepPlan, SweepRecord, UserError
 from bot.observation import BuildSeen, Observation
 from bot.outside import Outside
+from bot.provenance import record, recorded
 from k8s import kaniko
+from k8s.images import Place
 from k8s.jobs import Job, JobState, read_job
 from k8s.objects import BUILD_LABEL
 from k8s.pods import Pod, read_pod
@@ -26,11 +28,17 @@ async def observe_builds(sweep: SweepRecord, plan: SweepPlan, outside: Outside) 
     seen = [BuildSeen(build=build, job=job) for build, job in zip(plan.builds, jobs, strict=True)]
     digest = None
     if plan.builds and not any(one.running for one in seen):
-        digest = await outside.registry.digest(plan.image_repository, plan.image_tag)
+        digest = await recorded(Place(plan.image_repository, plan.image_tag), outside)
     if digest:
         return Observation(digest=digest, builds=tuple(seen))
     found = await _found(sweep, plan, seen, outside)
-    return Observation(builds=tuple([await _with_trouble(sweep, one, outside) for one in found]))
+    if any(one.there is False and one.job is None for one in found):
+        # Its answer is of no matter, only that it answers: a build for a registry that is away would fail.
+        await outside.registry.digest(plan.image_repository, plan.image_tag)
+    whole = next((one.digest for one in found if one.build.tag == plan.image_tag), None)
+    return Observation(
+        digest=whole or None, builds=tuple([await _with_trouble(sweep, one, outside) for one in found])
+    )
 
 
 async def with_ready_image(space: SearchSpace, outside: Outside) -> SearchSpace:
@@ -81,20 +89,40 @@ async def _pods(build: Build, outside: Outside) -> list[Pod]:
 async def _found(
     sweep: SweepRecord, plan: SweepPlan, seen: list[BuildSeen], outside: Outside
 ) -> list[BuildSeen]:
-    """Which of them the registry has. What dependencies were made of is not asked for once they are there."""
-    there: dict[Role, bool | None] = {}
+    """Which of them were made. What dependencies were made of is not asked for once they are there."""
+    found: dict[Role, BuildSeen] = {}
     for one in reversed(seen):
         build = one.build
         made = next((b.role for b in plan.builds if b.needs == build.tag), None)
-        if build.tag in sweep.found or (made and there[made]):
-            there[build.role] = True
+        if made and found[made].there:
+            found[build.role] = replace(one, there=True)
         elif one.running:
-            there[build.role] = None
-        elif build.tag == plan.image_tag:
-            there[build.role] = False
+            found[build.role] = one
         else:
-            there[build.role] = await outside.registry.digest(build.repository, build.tag) is not None
-    return [replace(one, there=there[one.build.role]) for one in seen]
+            digest = sweep.digests.get(build.tag) or await _made(one, outside)
+            found[build.role] = replace(one, there=bool(digest), digest=digest or "")
+    return [found[one.build.role] for one in seen]
+
+
+async def _made(one: BuildSeen, outside: Outside) -> str | None:
+    """The digest of what its Job pushed, which is recorded; else of what an earlier one's did."""
+    build = one.build
+    place = Place(build.repository, build.tag)
+    digest = await _pushed(one, outside)
+    if digest and await outside.registry.digest(place.repository, digest):
+        if build.role is not Role.CODE:  # a second's work, and of one commit
+            await record(place, digest, outside)
+        return digest
+    return None if build.role is Role.CODE else await recorded(place, outside)
+
+
+async def _pushed(one: BuildSeen, outside: Outside) -> str | None:
+    ref = one.build.ref
+    if one.job is None or one.job.state is not JobState.COMPLETE:
+        return None
+    job = await outside.cluster.get(ref)
+    pods = await outside.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
+    return kaniko.pushed_digest(job, pods, kaniko.destination(one.build.job)) if job else None
 
 
 async def _with_trouble(sweep: SweepRecord, one: BuildSeen, outside: Outside) -> BuildSeen:

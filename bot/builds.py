@@ -2,8 +2,11 @@
 
 sweepbot/<project>:<commit>-<key>         what trials run
 sweepbot/<project>:code-<commit>-<key>    the code of a commit
+sweepbot/<project>:deps-<key>             what a Dockerfile makes before the code, with Kaniko's cache beside it
 sweepbot/dependencies:deps-<key>          for all projects: a fork has the same as its origin
 sweepbot/dependencies:heavy-<key>         PyTorch and the like, under changing smaller ones
+
+Kaniko trusts the layers of its cache by their tags alone, so no cache is in the repository of all projects.
 """
 
 from collections.abc import Mapping
@@ -79,6 +82,9 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
         case Role.CODE:
             repository, tag = own_repository(source.repository), f"code-{source.commit}-{step.key[:8]}"
             job = f"build-{source.project}-code-{commit}-{step.key[:8]}"
+        case Role.DEPENDENCIES if step.cache:
+            repository, tag = own_repository(source.repository), f"deps-{step.key}"
+            job = f"build-{source.project}-deps-{step.key[:16]}"
         case _:
             word = "heavy" if step.role is Role.HEAVY else "deps"
             repository, tag, job = SHARED, f"{word}-{step.key}", f"build-{word}-{step.key[:16]}"

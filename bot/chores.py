@@ -4,14 +4,15 @@ Chores come from the phase, never from the change of phase: a worker that dies b
 the next turn, which asks again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot.models import Phase, Role, SweepPlan, SweepRecord
+from bot.models import Build, Phase, Role, SweepPlan, SweepRecord
 from bot.observation import Observation
 from k8s.images import Place
 from k8s.jobs import Job
+from k8s.kaniko import with_base
 from k8s.katib import Trial, TrialState, drained, ended, killed, more_trials, with_image
 from k8s.objects import Manifest, Ref
 
@@ -58,22 +59,27 @@ def chores(sweep: SweepRecord, seen: Observation, now: datetime) -> Chores:
 
 def _building(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> Chores:
     """Each Job as soon as what it needs is there, at the same time as others; all there: put together."""
-    there = {one.build.tag for one in seen.builds if one.there}
+    there = {one.build.tag: one.digest for one in seen.builds if one.there}
     old = [b for b in seen.builds if b.ended_in_vain and not b.is_own(sweep.build_uids)]
     new = [b.build for b in seen.builds if b.there is False and b.job is None]
     return Chores(
         delete=tuple(Delete(ref=b.build.ref, uid=b.job.uid) for b in old if b.job),
-        create=tuple(b.job for b in new if not b.needs or b.needs in there),
-        compose=_composition(plan) if seen.builds and len(there) == len(plan.builds) else None,
+        create=tuple(_job(b, there) for b in new if not b.needs or b.needs in there),
+        compose=_composition(plan, there) if seen.builds and len(there) == len(plan.builds) else None,
     )
 
 
-def _composition(plan: SweepPlan) -> tuple[Place, Place, Place] | None:
+def _job(build: Build, there: Mapping[str, str]) -> Manifest:
+    return with_base(build.job, build.needs, there[build.needs]) if build.needs else build.job
+
+
+def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[Place, Place, Place] | None:
+    """Both by digest: what was recorded is what is put together."""
     below, above = plan.build(Role.DEPENDENCIES), plan.build(Role.CODE)
     if below is None or above is None:
         return None
     to = Place(plan.image_repository, plan.image_tag)
-    return to, Place(below.repository, below.tag), Place(above.repository, above.tag)
+    return to, Place(below.repository, there[below.tag]), Place(above.repository, there[above.tag])
 
 
 def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> Chores:

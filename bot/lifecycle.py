@@ -182,9 +182,9 @@ def _building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
     if seen.digest:
         return sweep.to(Phase.PROVING, now, _built(sweep, seen), image=image_with(plan, seen.digest))
     running = {b.job.name: b.job.uid for b in seen.builds if b.job and b.running}
-    found = tuple(b.build.tag for b in seen.builds if b.there)
+    digests = {b.build.tag: b.digest for b in seen.builds if b.there}
     failed = next((b for b in seen.builds if b.ended_in_vain and b.is_own(sweep.build_uids)), None)
-    sweep = replace(sweep, build_uids=sweep.build_uids | running, found=found)
+    sweep = replace(sweep, build_uids=sweep.build_uids | running, digests=digests)
     if failed:
         return fail(sweep, "the image could not be built", now, _build_failed(failed))
     if not sweep.build_began:
@@ -203,7 +203,10 @@ def _begun(seen: Observation) -> Event:
 
 def _build_failed(failed: BuildSeen) -> Event:
     if failed.job and failed.job.state is JobState.COMPLETE:
-        text = "The build ended well, but the registry does not have its image."
+        text = (
+            "The build ended well, but its pod did not report the image's digest, or the registry does not "
+            "have that image."
+        )
         return Event(kind=EventKind.BUILD_FAILED, text=text)
     text, detail = (failed.trouble.text, failed.trouble.detail) if failed.trouble else ("", "")
     return Event(kind=EventKind.BUILD_FAILED, text=text, detail=detail, pod=failed.pod)
@@ -214,7 +217,7 @@ def _built(sweep: SweepRecord, seen: Observation) -> Event:
     built = [b for b in seen.builds if b.is_own(sweep.build_uids)]
     if not built:
         return Event(kind=EventKind.BUILD_REUSED)
-    reused = _reused(b for b in seen.builds if b not in built and b.build.tag in sweep.found)
+    reused = _reused(b for b in seen.builds if b not in built and b.build.tag in sweep.digests)
     return Event(kind=EventKind.BUILD_DONE, text=", ".join(filter(None, (reused, *map(_built_in, built)))))
 
 

@@ -349,7 +349,7 @@ class SweepRecord:
     image: str | None = None  # as nodes pull it, by digest
     build_began: datetime | None = None  # None: nothing had to be built so far
     build_uids: dict[str, str] = field(default_factory=dict)  # by Job; an older one's failure is not its own
-    found: tuple[str, ...] = ()  # tags that the registry has: the parts of the image that are done
+    digests: dict[str, str] = field(default_factory=dict)  # by tag: parts that are done; "" where not needed
     submitted: bool = False  # the experiment has been seen in the cluster
     results_url: str | None = None  # MLflow
     progress: Progress = Progress()

@@ -17,6 +17,7 @@ class BuildSeen:
 
     build: Build
     there: bool | None = None  # the registry has it, or what was to be made of it; None: not asked
+    digest: str = ""  # of the image that Sweepbot made, and no other; empty: it is not needed, or not there
     job: Job | None = None
     shared: bool = False  # other sweeps wait for it, too
     trouble: Diagnosis | None = None

@@ -32,6 +32,7 @@ from bot.mrkdwn import code
 from bot.observation import Observation
 from bot.observing import observe
 from bot.outside import Outside
+from bot.provenance import record
 from bot.queue import Lease, LeaseLost
 from bot.slack import Busy, NotInChannel
 from bot.speaking import Speaking
@@ -247,9 +248,10 @@ class _Turn:
 
     async def _compose(self, sweep: SweepRecord, to: Place, below: Place, above: Place) -> SweepRecord:
         try:
-            await self.outside.registry.compose(to, below, above)
+            digest = await self.outside.registry.compose(to, below, above)
+            await record(to, digest, self.outside)
         except Missing:  # somebody has deleted what an earlier look had found
-            sweep = await self._save(replace(sweep, found=()))
+            sweep = await self._save(replace(sweep, digests={}))
         await self.outside.wake(sweep.id)
         return sweep
 

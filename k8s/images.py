@@ -58,13 +58,13 @@ class ImageName:
 
 @dataclass(frozen=True)
 class Place:
-    """A tag in a repository of one registry."""
+    """An image in a repository of one registry, by tag or by digest."""
 
     repository: str
-    tag: str
+    tag: str  # or a digest, which no push can move
 
     def __str__(self) -> str:
-        return f"{self.repository}:{self.tag}"
+        return f"{self.repository}{'@' if ':' in self.tag else ':'}{self.tag}"
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,17 @@
 Flags as read in and measured with the maintained fork, osscontainertools/kaniko v1.28.3.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from k8s.names import label_value
 from k8s.objects import BUILD_LABEL, MANAGED_BY, Manifest
+from k8s.pods import read_pod
 
 CONTAINER = "kaniko"
 DOCKERFILE, IGNORE = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
+DIGEST = re.compile("sha256:[0-9a-f]{64}")
 GENERATED = "/sweepbot"  # where they lie as files
 
 
@@ -48,6 +52,38 @@ def build_job(spec: BuildSpec) -> Manifest:
             "template": {"metadata": {"labels": labels, **_files(spec)}, "spec": _pod(spec)},
         },
     }
+
+
+def pushed_digest(job: Manifest, pods: Iterable[Manifest], expected: str) -> str | None:
+    """The digest of what this Job pushed as `expected`, from the termination message of its pod.
+
+    Kaniko writes the digest before it pushes: without exit code 0 it means nothing.
+    """
+    if destination(job) != expected:
+        return None
+    for pod in pods:
+        owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
+        code, _, message = read_pod(pod, CONTAINER).exit or (None, "", "")
+        if job["metadata"]["uid"] in owners and code == 0 and DIGEST.fullmatch(message):
+            return message
+    return None
+
+
+def destination(job: Manifest) -> str:
+    """registry/repository:tag, as Kaniko pushes; empty for a Job that is no build."""
+    containers = job["spec"]["template"]["spec"]["containers"]
+    arguments: list[str] = [argument for each in containers for argument in each.get("args") or ()]
+    flag = "--destination="
+    return next((a.removeprefix(flag) for a in arguments if a.startswith(flag)), "")
+
+
+def with_base(job: Manifest, tag: str, digest: str) -> Manifest:
+    """The same Job with the base of its generated Dockerfile by digest: a tag can be moved."""
+    template = job["spec"]["template"]
+    dockerfile = template["metadata"]["annotations"][DOCKERFILE].replace(f":{tag}\n", f"@{digest}\n")
+    annotations = {**template["metadata"]["annotations"], DOCKERFILE: dockerfile}
+    metadata = {**template["metadata"], "annotations": annotations}
+    return {**job, "spec": {**job["spec"], "template": {**template, "metadata": metadata}}}
 
 
 def _files(spec: BuildSpec) -> Manifest:

@@ -50,7 +50,10 @@ class Registry:
         await self._session.close()
 
     async def digest(self, repository: str, tag: str) -> str | None:
-        """`sha256:...` of the image or index with this tag; None when there is none. Raises RegistryError."""
+        """`sha256:...` of the image or index with this tag or digest; None when there is none.
+
+        Raises RegistryError.
+        """
         path = f"/v2/{repository}/manifests/{tag}"
         async with self._ask("HEAD", path, _pull(repository), headers={"Accept": MANIFESTS}) as answer:
             if answer.status == 404:
@@ -112,18 +115,23 @@ class Registry:
             manifest = await self._manifest(place, chosen)
         path = f"/v2/{place.repository}/blobs/{manifest['config']['digest']}"
         async with self._ask("GET", path, _pull(place.repository)) as answer:
-            return Image(manifest, await self._json(answer, f"the config of {place}"))
+            what = f"the config of {place}"
+            return Image(manifest, await self._json(answer, what, manifest["config"]["digest"]))
 
     async def _manifest(self, place: Place, reference: str) -> Json:
         path = f"/v2/{place.repository}/manifests/{reference}"
         async with self._ask("GET", path, _pull(place.repository), headers={"Accept": MANIFESTS}) as answer:
-            return {"mediaType": answer.content_type, **await self._json(answer, str(place))}
+            return {"mediaType": answer.content_type, **await self._json(answer, str(place), reference)}
 
-    async def _json(self, answer: aiohttp.ClientResponse, what: str) -> Json:
+    async def _json(self, answer: aiohttp.ClientResponse, what: str, reference: str = "") -> Json:
+        """`reference`: where it is a digest, the bytes must have it."""
         if answer.status == 404:
             raise Missing(f"{what} is not in the registry {self._host}")
+        document = await answer.read()
+        if answer.status == 200 and ":" in reference and digest_of(document) != reference:
+            raise self._refused(f"other bytes than those of {reference} for {what}")
         try:
-            body = json.loads(await answer.read()) if answer.status == 200 else None
+            body = json.loads(document) if answer.status == 200 else None
         except ValueError:
             body = None
         if not isinstance(body, dict):

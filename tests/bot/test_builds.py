@@ -93,3 +93,19 @@ def test_a_secret_for_git_is_named_in_each_job():
     for build in made.builds:
         env = build.job["spec"]["template"]["spec"]["containers"][0]["env"]
         assert [e["valueFrom"]["secretKeyRef"]["name"] for e in env] == ["git-digits"] * 2
+
+
+def test_what_a_dockerfile_makes_before_the_code_lies_with_its_project_where_kaniko_has_its_cache():
+    files = {"Dockerfile": "FROM python:3.11\nWORKDIR /app\nRUN pip install numpy\nCOPY . .\n"}
+    fork = Repository(name="fork", url="https://git.example/fork.git")
+    one, other = planned(files).builds[0], planned(files, repository=fork).builds[0]
+    assert (one.role, one.repository, other.repository) == (
+        Role.DEPENDENCIES,
+        "sweepbot/digits",
+        "sweepbot/fork",
+    )
+    assert one.ref != other.ref
+    for build in planned(UV).builds:
+        assert "--cache=true" not in str(build.job), (
+            "sweepbot/dependencies has no cache that a push could plant"
+        )

@@ -75,6 +75,29 @@ async def test_layers_of_another_repository_are_mounted(address, registry):
     assert (status, body) == (200, b"venv")
 
 
+async def test_what_is_named_by_digest_is_taken_by_digest(address, registry):
+    push = Pusher(address)
+    deps, _ = await push.image("lab/lr", "deps", TYPES[DOCKER], [b"base"], BELOW)
+    code, _ = await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
+    for tag in ("deps", "code"):
+        await push.image("lab/lr", tag, TYPES[DOCKER], [b"planted"], {})
+    await registry.compose(TO, Place("lab/lr", deps), Place("lab/lr", code))
+    layers = (await read(address, TO))["layers"]
+    assert [layer["digest"] for layer in layers] == [digest_of(b"base"), digest_of(b"code")]
+
+
+async def test_bytes_that_do_not_have_their_digest_are_refused(tmp_path):
+    async with a_registry("local", tmp_path / "r") as address:
+        push, registry = Pusher(address), Registry(address, insecure=True)
+        deps, _ = await push.image("lab/lr", "deps", TYPES[DOCKER], [b"base"], BELOW)
+        await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
+        (stored,) = [f for f in (tmp_path / "r").rglob(deps.removeprefix("sha256:")) if f.is_file()]
+        stored.write_bytes(stored.read_bytes() + b" ")
+        with pytest.raises(RegistryError, match=f"other bytes than those of {deps}"):
+            await registry.compose(TO, Place("lab/lr", deps), CODE)
+        await registry.close()
+
+
 @pytest.mark.parametrize("absent", ["deps", "code"])
 async def test_an_image_that_is_gone_is_told_by_name(address, registry, absent):
     for tag in {"deps", "code"} - {absent}:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from k8s.kaniko import DOCKERFILE, IGNORE, BuildSpec, build_job
+from k8s.kaniko import DOCKERFILE, IGNORE, BuildSpec, build_job, pushed_digest, with_base
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OWN = BuildSpec(
@@ -120,3 +120,45 @@ def test_a_build_may_do_little(spec):
         "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"],
     }
     assert {"memory", "ephemeral-storage"} == container(spec)["resources"]["limits"].keys()
+
+
+DIGEST = f"sha256:{'a' * 64}"
+MADE = build_job(OWN)
+MADE["metadata"]["uid"] = "u1"
+
+
+def a_pod(message=DIGEST, code=0, owner="u1"):
+    over = {"exitCode": code, "reason": "Completed", "message": message}
+    return {
+        "metadata": {"name": "p", "ownerReferences": [{"kind": "Job", "uid": owner}]},
+        "status": {"containerStatuses": [{"name": "kaniko", "state": {"terminated": over}}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pods", "pushed"),
+    [
+        ([a_pod()], DIGEST),
+        ([a_pod(code=1), a_pod()], DIGEST),
+        ([a_pod(code=1)], None),
+        ([a_pod(owner="another")], None),
+        ([a_pod(message="")], None),
+        ([a_pod(message=f"{DIGEST}\n{DIGEST}")], None),
+        ([a_pod(message="sha256:../../x")], None),
+        ([{"metadata": {"name": "p"}, "status": {}}], None),
+        ([], None),
+    ],
+)
+def test_the_digest_of_a_build_is_what_its_own_pod_reports_after_a_good_end(pods, pushed):
+    assert pushed_digest(MADE, pods, OWN.destination) == pushed
+
+
+def test_a_job_of_the_same_name_that_pushes_elsewhere_is_another_build():
+    assert pushed_digest(MADE, [a_pod()], "registry:5000/sweepbot/digits:other") is None
+
+
+def test_a_base_is_named_by_digest():
+    text = "FROM r/sweepbot/dependencies:heavy-0a\nRUN echo :heavy-0a\n"
+    job = build_job(replace(GENERATED, dockerfile=text))
+    made = with_base(job, "heavy-0a", DIGEST)["spec"]["template"]["metadata"]["annotations"][DOCKERFILE]
+    assert made.startswith(f"FROM r/sweepbot/dependencies@{DIGEST}\n")

@@ -13,6 +13,7 @@ from typing import Any
 from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
+from bot import provenance
 from bot.git import Tip
 from bot.models import Act, Ask, Phase
 from bot.outside import Outside
@@ -21,6 +22,7 @@ from bot.reconciler import turn
 from bot.slack import NotInChannel
 from bot.store import Store
 from k8s.cluster import ApiError, Unreachable
+from k8s.images import Place
 from k8s.objects import BUILD_LABEL
 from k8s.registry import Missing
 from local.katib import Katib
@@ -28,7 +30,7 @@ from local.katib.collector import Reported
 from local.kubernetes import store as kubernetes
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kinds import KINDS, Refused
-from tests.bot.sweeps import COMMIT, CONFIG, FILES, NOW, OWNER, SETTINGS, a_sweep
+from tests.bot.sweeps import COMMIT, CONFIG, FILES, NOW, OWNER, PLAN, SETTINGS, a_sweep
 
 SPACE = """
 command: python train.py
@@ -125,17 +127,26 @@ class DirectCluster:
 
 
 class FakeRegistry:
-    def __init__(self):
-        self.images = {}
+    """`images`: digests by repository:tag, as the last push has left them; `pushed`: repository@digest."""
 
-    async def digest(self, repository, tag):
-        return self.images.get(f"{repository}:{tag}")
+    def __init__(self):
+        self.images, self.pushed, self.composed = {}, set(), []
+
+    def push(self, image, digest):
+        self.images[image] = digest
+        self.pushed.add(f"{image.partition(':')[0]}@{digest}")
+
+    async def digest(self, repository, reference):
+        if ":" in reference:
+            return reference if f"{repository}@{reference}" in self.pushed else None
+        return self.images.get(f"{repository}:{reference}")
 
     async def compose(self, to, below, above):
         for place in (below, above):
-            if str(place) not in self.images:
+            if not await self.digest(place.repository, place.tag):
                 raise Missing(f"{place} is gone")
-        self.images[str(to)] = DIGEST
+        self.composed.append((below.tag, above.tag))
+        self.push(str(to), DIGEST)
         return DIGEST
 
 
@@ -218,9 +229,7 @@ class Life:
             FakeGit(story.get("space", SPACE), story.get("files", FILES)),
         )
         self.cluster = DirectCluster(self.kubernetes)
-        self.registry.images["lab/ready:latest"] = DIGEST
-        if story.get("image"):
-            self.registry.images = _AnyImage()
+        self.registry.push("lab/ready:latest", DIGEST)
         self.store = Store(redis, prefix="life")
         self.outside = Outside(
             **{
@@ -260,11 +269,19 @@ class Life:
         try:
             first = a_sweep(delivery="trigger-1", **self.story.get("sweep", {}))
             await self.store.create(lambda i: replace(first, id=i), [SWEEP], "trigger-1")
+            if self.story.get("image"):
+                await self.has(PLAN.image_repository, PLAN.image_tag)
             yield self
         finally:
             await self.katib.close()
             await self.controllers.close()
             await self.redis.flushall()
+
+    async def has(self, repository, tag, digest=DIGEST):
+        """An earlier sweep's build has made it."""
+        self.registry.push(f"{repository}:{tag}", digest)
+        direct = replace(self.outside, cluster=self.cluster)
+        await provenance.record(Place(repository, tag), digest, direct)
 
     async def record(self):
         self.last = await self.store.get(SWEEP) or self.last
@@ -325,7 +342,8 @@ class Life:
             destination = next(
                 a for a in pod["spec"]["containers"][0]["args"] if a.startswith("--destination=")
             )
-            self.registry.images[destination.split("/", 1)[1]] = DIGEST
+            self.registry.push(destination.split("/", 1)[1], DIGEST)
+            over |= {"message": DIGEST}
         if not build and not bad:
             trial = labels["katib.kubeflow.org/trial"]
             value = self._width(pod["metadata"]["namespace"], trial)
@@ -379,13 +397,6 @@ class Life:
             for pod in self.kubernetes.list("Pod")
             if pod["status"]["phase"] not in {"Succeeded", "Failed"}
         ]
-
-
-class _AnyImage(dict):
-    """A registry that already has every image."""
-
-    def get(self, key, default=None):
-        return f"sha256:{'d' * 64}"
 
 
 def _steady(text: str) -> str:

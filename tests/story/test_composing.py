@@ -56,7 +56,7 @@ async def test_dependencies_that_are_there_are_reused_without_asking_for_what_th
     async with one.started():
         await until_phase(one, Phase.BUILDING)
         (build,) = [b for b in (await one.record()).plan.builds if b.needs]
-        one.registry.images[f"{build.repository}:{build.tag}"] = "sha256:there"
+        await one.has(build.repository, build.tag)
         ask = one.registry.digest
 
         async def listen(repository, tag):
@@ -77,7 +77,7 @@ async def test_dependencies_deleted_just_before_they_are_needed_are_built_again(
 
     async def vanish(to, below, above):
         one.registry.compose = compose
-        del one.registry.images[str(below)]
+        one.registry.pushed.discard(str(below))
         for job in one.kubernetes.list("Job", "sweeps"):
             if "deps" in job["metadata"]["name"]:  # its hour is over, too
                 one.kubernetes.delete("Job", "sweeps", job["metadata"]["name"])

@@ -40,7 +40,7 @@ async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life
     there = await visit(life, 29)
     assert {"ConfigMap", "Experiment", "Trial", "Job", "Pod"} <= there
     assert await visit(life, 31) == {"ConfigMap"}
-    [name] = life.kubernetes.list("ConfigMap", "sweeps")
+    [name] = life.kubernetes.list("ConfigMap", "sweeps", {"sweepbot/state": "retired"})
     assert not name.get("data")
     assert durable.is_retired(name)
     assert "lr-brave-otter, which ended 2026-11-21, has left the cluster" in caplog.text

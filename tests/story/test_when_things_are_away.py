@@ -27,8 +27,8 @@ async def cancel(life):
     await life.store.ask(SWEEP, Ask(act=Act.CANCEL, user=OWNER, user_name="ada"))
 
 
-def has_its_image(life):
-    life.registry.images = {f"{PLAN.image_repository}:{PLAN.image_tag}": f"sha256:{'d' * 64}"}
+async def has_its_image(life):
+    await life.has(PLAN.image_repository, PLAN.image_tag)
 
 
 async def test_a_registry_that_is_down_is_told_once_and_cancel_still_works(life):
@@ -76,7 +76,7 @@ async def test_the_name_of_an_older_sweep_is_left_to_it(life, retired):
 async def test_an_older_experiment_of_the_same_name_is_not_adopted(life):
     older = replace(PLAN, experiment={**PLAN.experiment, "metadata": {**PLAN.experiment["metadata"]}})
     older.experiment["metadata"]["annotations"] = {"sweepbot/delivery": "long-ago"}
-    has_its_image(life)
+    await has_its_image(life)
     life.kubernetes.create(older.experiment)
     await rounds(life, 8)
     assert (await life.record()).phase is Phase.FAILED
@@ -109,7 +109,7 @@ async def test_a_sweep_whose_channel_is_gone_goes_on_without_words(life, error):
 
 
 async def test_a_redis_that_forgot_loses_no_sweep_and_repeats_no_end(life):
-    has_its_image(life)
+    await has_its_image(life)
     await rounds(life, 8)
     assert (await life.record()).phase in {Phase.PROVING, Phase.RUNNING}
     await life.redis.flushall()
@@ -129,7 +129,7 @@ async def test_an_ask_for_what_never_was_is_answered(life):
 
 
 async def test_an_api_server_away_for_a_while_is_told_once_and_so_is_its_return(life):
-    has_its_image(life)
+    await has_its_image(life)
     await rounds(life, 8)
     there = dict(vars(life.cluster))
 
@@ -165,7 +165,7 @@ async def test_a_build_deleted_by_hand_is_made_again_without_a_word(life):
 
 
 async def test_an_experiment_deleted_by_hand_ends_the_sweep_and_frees_its_gpus(life):
-    has_its_image(life)
+    await has_its_image(life)
     await rounds(life, 8)
     assert life.gpus_held()
     life.kubernetes.delete("Experiment", "sweeps", SWEEP)
@@ -176,7 +176,7 @@ async def test_an_experiment_deleted_by_hand_ends_the_sweep_and_frees_its_gpus(l
 
 
 async def test_a_trials_job_deleted_by_hand_is_made_again_by_katib_and_the_sweep_ends_well(life):
-    has_its_image(life)
+    await has_its_image(life)
     await rounds(life, 8)
     job = life.kubernetes.list("Job", "sweeps")[0]["metadata"]
     life.kubernetes.delete("Job", "sweeps", job["name"])
@@ -188,7 +188,7 @@ async def test_a_trials_job_deleted_by_hand_is_made_again_by_katib_and_the_sweep
 
 
 async def test_a_record_deleted_by_hand_is_kept_again(life):
-    has_its_image(life)
+    await has_its_image(life)
     await rounds(life, 4)
     life.kubernetes.delete("ConfigMap", "sweeps", f"sweep-{SWEEP}")
     await rounds(life, 5)
@@ -209,7 +209,7 @@ async def test_the_same_command_twice_in_a_second_is_two_sweeps_and_one_build(li
 
 async def test_a_job_that_took_the_place_of_the_one_looked_at_is_left_alone(life):
     """Deletions name the uid that was seen: of the same name there may be another by then."""
-    has_its_image(life)
+    await has_its_image(life)
     await rounds(life, 8)
     job = life.kubernetes.list("Job", "sweeps")[0]
     where, delete = ("Job", "sweeps", job["metadata"]["name"]), life.cluster.delete
