@@ -2,7 +2,7 @@
 
 sweepbot/<project>:<commit>-<key>         what trials run
 sweepbot/<project>:code-<commit>-<key>    the code of a commit
-sweepbot/<project>:deps-<key>             what a Dockerfile makes before the code, with Kaniko's cache beside it
+sweepbot/<project>:deps-<key>             what a Dockerfile makes before the code, and Kaniko's cache
 sweepbot/dependencies:deps-<key>          for all projects: a fork has the same as its origin
 sweepbot/dependencies:heavy-<key>         PyTorch and the like, under changing smaller ones
 
