@@ -231,12 +231,15 @@ def _reused(builds: Iterable[BuildSeen]) -> str:
     return f"{roles} reused" if roles else ""
 
 
+def submitted(sweep: SweepRecord) -> SweepRecord:
+    """Katib has the experiment."""
+    return sweep if sweep.submitted else sweep.says(Event(kind=EventKind.SUBMITTED), submitted=True)
+
+
 def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if seen.foreign:
         return fail(sweep, f"an older experiment has the name {sweep.id}", now)
-    if seen.experiment and not sweep.submitted:
-        return sweep.says(Event(kind=EventKind.SUBMITTED), submitted=True)
-    return sweep
+    return submitted(sweep) if seen.experiment else sweep
 
 
 def _proving(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:

@@ -22,6 +22,7 @@ from bot.lifecycle import (
     look_again,
     not_extended,
     refuse,
+    submitted,
     tell_restored,
     tell_trouble,
     trouble_over,
@@ -244,7 +245,7 @@ class _Turn:
         if BUILD_LABEL in manifest["metadata"].get("labels", {}):
             uids = {manifest["metadata"]["name"]: made["metadata"]["uid"]}
             return await self._save(replace(sweep, build_uids=sweep.build_uids | uids))
-        return sweep
+        return await self._save(submitted(sweep))
 
     async def _compose(self, sweep: SweepRecord, to: Place, below: Place, above: Place) -> SweepRecord:
         try:
@@ -311,7 +312,7 @@ class _Turn:
 
     async def _results(self, sweep: SweepRecord) -> None:
         """The MLflow experiment exists before the first run needs it; without MLflow the sweep goes on."""
-        if sweep.results_url or sweep.phase not in {Phase.PROVING, Phase.RUNNING}:
+        if sweep.results_url or not sweep.submitted or sweep.phase not in {Phase.PROVING, Phase.RUNNING}:
             return
         if url := await self.outside.results.open(sweep):
             await self.voice.redraw(await self._save(replace(sweep, results_url=url)))

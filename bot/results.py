@@ -3,8 +3,11 @@
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
+
+from redis.exceptions import RedisError
 
 from bot.models import SweepRecord
 
@@ -13,35 +16,56 @@ log = logging.getLogger(__name__)
 # MLflow's client is patient: by default an unreachable server holds a thread for minutes.
 PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "3", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # seconds, times
 PAUSE = 60.0  # seconds before a server that did not answer is asked again
+KEPT = 100  # URLs that no turn has fetched: another worker was faster
 
 
 class Results:
-    def __init__(self, tracking_uri: str, ui: str) -> None:
-        self._tracking_uri = tracking_uri
-        self._ui = ui
+    """`wake` asks for a turn of a sweep, by its ID, once the URL of its runs is known."""
+
+    def __init__(self, tracking_uri: str, ui: str, wake: Callable[[str], Awaitable[None]]) -> None:
+        self._tracking_uri, self._ui, self._wake = tracking_uri, ui, wake
         # Its own thread: a silent server takes none from name resolution, which everything else needs.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
+        self._in_line = asyncio.Lock()
+        self._asking: dict[str, asyncio.Task[None]] = {}  # by sweep
+        self._found: dict[str, str] = {}
         self._not_before = 0.0
 
     async def open(self, sweep: SweepRecord) -> str | None:
-        """The address of the sweep's runs, as a browser reaches it; None while MLflow does not answer.
+        """Return the URL of the sweep's runs, as a browser reaches it; None until MLflow has answered.
 
-        A sweep does not wait for MLflow: training code makes the experiment by its name just as well.
+        Never waits for MLflow: its client alone takes seconds to import, and a turn that waits holds up
+        whatever comes next, a cancel too. Training code makes the experiment by its name just as well.
         """
-        if sweep.plan is None or monotonic() < self._not_before:
-            return None
-        tags = {"sweepbot.sweep": sweep.id, "sweepbot.owner": sweep.asker.user_name}
-        asked = asyncio.get_running_loop().run_in_executor(
-            self._thread, self._experiment, sweep.plan.results_name, tags
-        )
-        try:
-            number = await asked
-        except Exception as error:  # noqa: BLE001  MLflow's client raises whatever its transports raise
-            log.warning("MLflow does not answer; sweeps go on without a link: %s", error)
-            self._not_before = monotonic() + PAUSE
-            return None
+        if found := self._found.pop(sweep.id, None):
+            return found
+        if sweep.plan and sweep.id not in self._asking and monotonic() >= self._not_before:
+            tags = {"sweepbot.sweep": sweep.id, "sweepbot.owner": sweep.asker.user_name}
+            asking = asyncio.create_task(self._ask(sweep.id, sweep.plan.results_name, tags))
+            self._asking[sweep.id] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(sweep.id))
+        return None
+
+    async def _ask(self, sweep_id: str, name: str, tags: dict[str, str]) -> None:
+        async with self._in_line:
+            if monotonic() < self._not_before:  # whoever was before had no answer
+                return
+            try:
+                number = await asyncio.get_running_loop().run_in_executor(
+                    self._thread, self._experiment, name, tags
+                )
+            except Exception as error:  # noqa: BLE001  MLflow's client raises whatever its transports raise
+                log.warning("MLflow does not answer; sweeps go on without a link: %s", error)
+                self._not_before = monotonic() + PAUSE
+                return
         # Its runs by name: without these words MLflow 3 opens on a page about language models' traces.
-        return f"{self._ui}/#/experiments/{number}/runs?workflowType=machine_learning"
+        self._found[sweep_id] = f"{self._ui}/#/experiments/{number}/runs?workflowType=machine_learning"
+        for oldest in list(self._found)[:-KEPT]:
+            del self._found[oldest]
+        try:
+            await self._wake(sweep_id)
+        except RedisError as error:
+            log.warning("the link to MLflow waits for the next turn of %s: %s", sweep_id, error)
 
     def _experiment(self, name: str, tags: dict[str, str]) -> str:
         os.environ.update(PATIENCE)

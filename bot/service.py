@@ -192,14 +192,15 @@ async def workers(process: Process) -> None:
         )
         stack.push_async_callback(registry.close)
         web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
+        queue = Queue(process.redis)
         outside = Outside(
             store=Store(process.redis),
-            queue=Queue(process.redis),
+            queue=queue,
             cluster=cluster,
             registry=registry,
             git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
             slack=Slack(web, Pace(process.redis)),
-            results=Results(settings.mlflow_tracking_uri, settings.mlflow_ui),
+            results=Results(settings.mlflow_tracking_uri, settings.mlflow_ui, queue.add),
             settings=settings,
             config=process.config,
             now=now,

@@ -71,3 +71,12 @@ async def test_a_cancelled_sweep_is_told_when_its_last_pod_has_ended(heard, phas
     await life.store.ask(SWEEP, Ask(act=Act.CANCEL, user=OWNER, user_name="ada"))
     await heard.until(Phase.CANCELLED, pods=False)
     assert life.slack.said[-1].startswith(":no_entry_sign: Cancelled")
+
+
+@pytest.mark.parametrize("heard", [TRAININGS], indirect=True)
+async def test_a_ready_image_is_submitted_and_said_to_be_in_the_very_next_turn(heard):
+    said = heard.life.slack.said
+    await heard.until(Phase.PROVING, pods=False)
+    assert said[-1].startswith(":package: Image built")
+    await heard._turn()
+    assert said[-1].startswith(":microscope: Submitted")
