@@ -52,15 +52,24 @@ def may_hold(user: str, plan: SweepPlan, config: Config) -> str:
 def may(user: str, act: Act, sweep: SweepRecord, config: Config) -> str:
     """Of acting on a sweep: its owner, team-mates where the configuration lets them, administrators."""
     owner = sweep.asker.user
-    if act.leaves_alone or user == owner or user in config.admins:
+    if act.leaves_alone or controls(user, owner, config):
         return ""
     team = team_of(config.teams, "", owner)
-    mate = config.teammates_may and team and team_of(config.teams, "", user) == team
-    if mate and user not in config.chosen:
-        return ""
+    mate = _mates(user, owner, config)
     mates = ", somebody of the same team" if config.teammates_may and team else ""
     told = f"Only {mention(owner)}, who started `{sweep.id}`{mates}, or an administrator may {act} it."
     return f"{told} You chose your team yourself: an administrator has to name you in it." if mate else told
+
+
+def controls(user: str, owner: str, config: Config) -> bool:
+    """Whether this person can act on the owner's sweeps."""
+    mate = _mates(user, owner, config) and user not in config.chosen
+    return user == owner or user in config.admins or mate
+
+
+def _mates(user: str, owner: str, config: Config) -> bool:
+    team = team_of(config.teams, "", owner)
+    return config.teammates_may and bool(team) and team_of(config.teams, "", user) == team
 
 
 def _admins(config: Config) -> str:

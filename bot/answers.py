@@ -9,6 +9,7 @@ from datetime import datetime
 
 from bot.amounts import as_csv
 from bot.blocks import Block, View, button, context, modal, section
+from bot.entries import Entry
 from bot.hints import counted, fitting
 from bot.messages import PHASES, Message, flags, short, summary
 from bot.models import Act, Deed, Goal, Phase, SearchSpace, SweepRecord
@@ -42,23 +43,23 @@ STATES = {
 }
 
 
-def listing(sweeps: Sequence[SweepRecord]) -> str:
+def listing(sweeps: Sequence[Entry]) -> str:
     if not sweeps:
-        return "There are none. `/sweep help` says how to start one."
+        return "No matching sweeps. Start one with `/sweep`."
     more = len(sweeps) - LISTED
     lines = [_line(sweep) for sweep in sweeps[:LISTED]]
     return "\n".join(lines + ([f"and {more} more"] if more > 0 else []))
 
 
-def _line(sweep: SweepRecord) -> str:
+def _line(sweep: Entry) -> str:
     emoji, phase = PHASES[sweep.phase]
     parts = [f"{emoji} *{sweep.id}*", phase]
-    if sweep.plan and sweep.submitted:
-        parts.append(f"{sweep.progress.finished} of {counted(sweep.plan.space.max_trials, 'trial')}")
-    if sweep.progress.best:
-        parts.append(f"best {sweep.progress.best.value:.6g}")
-    who = quoted(sweep.asker.user_name or sweep.asker.user, 80)
-    return " · ".join([*parts, f"{who} in {place(sweep.asker.channel)}"])
+    if sweep.trials:
+        parts.append(f"{sweep.finished} of {counted(sweep.trials, 'trial')}")
+    if sweep.best is not None:
+        parts.append(f"best {sweep.best:.6g}")
+    who = quoted(sweep.user_name or sweep.user, 80)
+    return " · ".join([*parts, f"{who} in {place(sweep.channel)}"])
 
 
 def status(sweep: SweepRecord) -> str:

@@ -1,10 +1,11 @@
 """The home tab: what I search, what my team does, what waits, which GPUs are free. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bot.blocks import Block, View, actions, button, context, header, section
 from bot.config import Config
+from bot.entries import Entry
 from bot.messages import cancel_button, summary
 from bot.models import Phase, SweepRecord
 from bot.mrkdwn import link, plain
@@ -20,7 +21,8 @@ SEARCHING = {Phase.PROVING, Phase.RUNNING, Phase.STOPPING}
 class HomeFacts:
     """What is known at the moment. `site`: the address of this Slack, "" when it is not known."""
 
-    sweeps: Sequence[SweepRecord] = field(default=())
+    sweeps: Sequence[Entry] = field(default=())
+    records: Mapping[str, SweepRecord] = field(default_factory=dict)  # of those that are `shown`
     gpus: str = "_Not measured yet._"  # how many are free, in mrkdwn
     digest: str = ""  # the last one's headline
     digest_link: str = ""
@@ -28,14 +30,18 @@ class HomeFacts:
     cancelled: str = ""  # a sweep whose Cancel was just pressed, and whose turn has not come
 
 
+def shown(user: str, sweeps: Sequence[Entry], config: Config) -> list[str]:
+    """Ids of the sweeps that `home` shows with all that is known of them."""
+    chosen = (*_mine(user, sweeps)[:MINE], *_mates(user, sweeps, config)[:OTHERS])
+    return [one.id for one in chosen]
+
+
 def home(user: str, seen: HomeFacts, config: Config) -> View:
-    mine = [one for one in seen.sweeps if one.asker.user == user and one.phase is not Phase.REFUSED]
     team = team_of(config.teams, "", user)
-    live = [one for one in seen.sweeps if one.asker.user != user and not one.phase.final]
-    mates = [one for one in live if team and team_of(config.teams, "", one.asker.user) == team]
+    mine, mates = _mine(user, seen.sweeps), _mates(user, seen.sweeps, config)
     blocks = [
         actions(button(NEW, "New sweep", style="primary"), button(REFRESH, "Look again")),
-        *_sweeps("My sweeps", _latest(mine), seen, user, MINE, "None yet. New sweep opens the form."),
+        *_sweeps("My sweeps", mine, seen, user, MINE, "None yet. New sweep opens the form."),
         *(_sweeps(f"Team {team}", mates, seen, user, OTHERS, "Nobody else searches.") if team else []),
         *_queue(seen.sweeps),
         header("GPUs"),
@@ -46,18 +52,27 @@ def home(user: str, seen: HomeFacts, config: Config) -> View:
     return {"type": "home", "blocks": blocks}
 
 
-def _latest(mine: list[SweepRecord]) -> list[SweepRecord]:
+def _mine(user: str, sweeps: Sequence[Entry]) -> list[Entry]:
     """Those that go on, and the last that ended."""
-    ended = [one for one in mine if one.phase.final]
-    return [one for one in mine if not one.phase.final] + ended[:ENDED]
+    mine = [one for one in sweeps if one.user == user and one.phase is not Phase.REFUSED]
+    ended = [one for one in mine if not one.live]
+    return [one for one in mine if one.live] + ended[:ENDED]
+
+
+def _mates(user: str, sweeps: Sequence[Entry], config: Config) -> list[Entry]:
+    """Live ones of the same team."""
+    team = team_of(config.teams, "", user)
+    others = [one for one in sweeps if one.live and one.user != user]
+    return [one for one in others if team and team_of(config.teams, "", one.user) == team]
 
 
 def _sweeps(
-    title: str, sweeps: Sequence[SweepRecord], seen: HomeFacts, user: str, most: int, none: str
+    title: str, sweeps: Sequence[Entry], seen: HomeFacts, user: str, most: int, none: str
 ) -> list[Block]:
     blocks = [header(title)]
-    for sweep in sweeps[:most]:
-        blocks += _sweep(sweep, seen, own=sweep.asker.user == user)
+    for entry in sweeps[:most]:
+        if sweep := seen.records.get(entry.id):
+            blocks += _sweep(sweep, seen, own=entry.user == user)
     if len(sweeps) > most:
         blocks.append(context(f"and {len(sweeps) - most} more: `/sweep list` has them all."))
     return blocks if sweeps else [*blocks, section(f"_{none}_")]
@@ -75,21 +90,19 @@ def _sweep(sweep: SweepRecord, seen: HomeFacts, *, own: bool) -> list[Block]:
     return [section(f"{summary(sweep)}{asked}"), *([actions(*buttons)] if buttons else [])]
 
 
-def _queue(sweeps: Sequence[SweepRecord]) -> list[Block]:
+def _queue(sweeps: Sequence[Entry]) -> list[Block]:
     """What has not begun to search, whoever asked for it, and what waits for GPUs."""
-    waiting = [one for one in sweeps if not one.phase.final and _waits(one)]
-    lines = [
-        f"• *{one.id}*: {_for_what(one)}, of {plain(one.asker.user_name or 'somebody')}" for one in waiting
-    ]
+    waiting = [one for one in sweeps if one.live and _waits(one)]
+    lines = [f"• *{one.id}*: {_for_what(one)}, of {plain(one.user_name or 'somebody')}" for one in waiting]
     more = [f"and {len(lines) - OTHERS} more"] if len(lines) > OTHERS else []
     return [header("Queued"), section("\n".join(lines[:OTHERS] + more) or "_Nothing waits._")]
 
 
-def _waits(sweep: SweepRecord) -> bool:
-    return sweep.phase not in SEARCHING or (not sweep.progress.running and sweep.phase is not Phase.STOPPING)
+def _waits(sweep: Entry) -> bool:
+    return sweep.phase not in SEARCHING or (not sweep.running and sweep.phase is not Phase.STOPPING)
 
 
-def _for_what(sweep: SweepRecord) -> str:
+def _for_what(sweep: Entry) -> str:
     return "waits for GPUs" if sweep.phase in SEARCHING else "has its image built"
 
 

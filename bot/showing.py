@@ -9,7 +9,7 @@ from bot.config import Config
 from bot.digests import Last
 from bot.drafts import Drafts
 from bot.gpus import answer
-from bot.home import HomeFacts, home
+from bot.home import HomeFacts, home, shown
 from bot.store import Store
 from bot.usage import Snapshot
 
@@ -32,8 +32,11 @@ class Showing:
         channels += [each.channel for each in self.config.digests]
         digests = [found for channel in dict.fromkeys(channels) if (found := await self.last_digest(channel))]
         free = answer("free", gpus, user, now) if gpus else ""
+        sweeps = await self.store.listed()
+        records = await self.store.records(shown(user, sweeps, self.config))
         seen = HomeFacts(
-            sweeps=await self.store.recent(),
+            sweeps=sweeps,
+            records={record.id: record for record in records},
             gpus="\n".join(line for line in (free, note) if line),
             digest=digests[0].headline if digests else "",
             digest_link=digests[0].link if digests else "",

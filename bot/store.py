@@ -7,6 +7,7 @@ looked at in the script that writes, so a worker that was paused can't overwrite
     asks:<id>        list: clicks for the next turn   as long
     active           set: ids of sweeps not ended
     recent           sorted set: ids of sweeps by their last save; those of the last 14 days
+    entries          hash: what lists show of each of them (bot.entries)
     heard:<id>       Slack's id of a mention           a day
     delivery:<id>    Slack's delivery -> sweep id     a day
     build:<name>     set: ids waiting for a build     a day after the last one began to wait
@@ -21,18 +22,27 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from bot.entries import Entry, entry_of
+from bot.entries import dump as dump_entry
+from bot.entries import load as load_entries
 from bot.models import Ask, SweepRecord, dump, dump_ask, load, load_ask
 from bot.queue import Lease, text
 
 DAY = timedelta(days=1)
 
 _COMMON = """
-local sweep, active, recent, id, call = KEYS[1], KEYS[2], KEYS[3], ARGV[1], redis.call
+local sweep, active, recent, entries, call = KEYS[1], KEYS[2], KEYS[3], KEYS[4], redis.call
+local id, entry = ARGV[1], ARGV[5]
 local function write(version, record, expires, by)
   local now = tonumber(call('TIME')[1])
+  for _, old in ipairs(call('ZRANGEBYSCORE', recent, '-inf', now - 1209600)) do
+    if call('SISMEMBER', active, old) == 0 then call('HDEL', entries, old) end
+  end
   call('ZADD', recent, now, id)
   call('ZREMRANGEBYSCORE', recent, '-inf', now - 1209600)
+  call('HSET', entries, id, entry)
   call('EXPIRE', recent, 1209600)
+  call('EXPIRE', entries, 1209600)
   call('HSET', sweep, 'version', version, 'record', record, 'by', by or '')
   if expires == '' then
     call('PERSIST', sweep)
@@ -45,13 +55,13 @@ end
 """
 
 _CREATE = """
-local delivery, prefix = KEYS[4], ARGV[6]
+local delivery, prefix = KEYS[5], ARGV[7]
 local known = call('GET', delivery)
 local record = known and call('HGET', prefix .. known, 'record')
 if record then return record end
 if call('EXISTS', sweep) == 1 then return 0 end
 write(ARGV[2], ARGV[3], ARGV[4])
-call('SET', delivery, id, 'EX', ARGV[5])
+call('SET', delivery, id, 'EX', ARGV[6])
 return 1
 """
 
@@ -59,11 +69,11 @@ return 1
 # workers may well come to the same record; the second has to hear that it is too late, or both would speak.
 _SAVE = """
 local version, record, by = unpack(call('HMGET', sweep, 'version', 'record', 'by'))
-if record == ARGV[3] and by == ARGV[5] then return 'saved' end
-if ARGV[5] ~= '' and call('GET', KEYS[4]) ~= ARGV[5] then return 'its lease is lost' end
+if record == ARGV[3] and by == ARGV[6] then return 'saved' end
+if ARGV[6] ~= '' and call('GET', KEYS[5]) ~= ARGV[6] then return 'its lease is lost' end
 if not version then return 'it is gone' end
 if tonumber(version) ~= ARGV[2] - 1 then return 'someone else saved version ' .. version end
-write(ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+write(ARGV[2], ARGV[3], ARGV[4], ARGV[6])
 return 'saved'
 """
 
@@ -190,11 +200,27 @@ class Store:
         """The ids of all sweeps that have not ended."""
         return await self._members(self._key("active"))
 
-    async def recent(self, most: int = 300) -> list[SweepRecord]:
+    async def listed(self, most: int = 1000) -> list[Entry]:
         """All that have not ended and the last that did, the latest change first."""
-        found = await self._redis.zrange(self._key("recent"), 0, most - 1, desc=True)
-        ids = [text(one) for one in found if isinstance(one, bytes | str)]
+        changed = await self._redis.zrange(self._key("recent"), 0, most - 1, desc=True)
+        ids = [text(one) for one in changed if isinstance(one, bytes | str)]
         ids += sorted(await self.active() - set(ids))
+        found = await self._redis.hmget(self._key("entries"), ids) if ids else []
+        known = {entry.id: entry for entry in load_entries(one for one in found if one)}
+        known |= await self._entered([each for each in ids if each not in known])
+        return [known[each] for each in ids if each in known]
+
+    async def _entered(self, ids: Sequence[str]) -> dict[str, Entry]:
+        """Enter those that an older Sweepbot saved, unless they are saved in this moment."""
+        entries = {record.id: entry_of(record) for record in await self.records(ids)}
+        async with self._redis.pipeline(transaction=False) as all_:
+            for sweep_id, entry in entries.items():
+                all_.hsetnx(self._key("entries"), sweep_id, dump_entry(entry))
+            await all_.execute()
+        return entries
+
+    async def records(self, ids: Sequence[str]) -> list[SweepRecord]:
+        """Those of these sweeps that are there and can be read."""
         async with self._redis.pipeline(transaction=False) as all_:
             for sweep_id in ids:
                 all_.hget(self._key("sweep", sweep_id), "record")
@@ -227,11 +253,11 @@ class Store:
         return ":".join((self._prefix, *parts))
 
     def _keys(self, record: SweepRecord) -> list[str]:
-        return [self._key("sweep", record.id), self._key("active"), self._key("recent")]
+        return [self._key("sweep", record.id), *map(self._key, ("active", "recent", "entries"))]
 
     def _args(self, record: SweepRecord) -> list[Any]:
         expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
-        return [record.id, record.version, dump(record), expires]
+        return [record.id, record.version, dump(record), expires, dump_entry(entry_of(record))]
 
 
 def _readable(found: bytes | str) -> SweepRecord | None:

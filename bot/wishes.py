@@ -6,13 +6,15 @@ when only a part of its name was said or none, is chosen among those that Redis 
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from bot.access import controls
 from bot.config import Config
+from bot.entries import Entry
 from bot.hints import did_you_mean
 from bot.identity import SWEEP_ID
-from bot.models import Act, Phase, SweepRecord, UserError
+from bot.models import Act, Phase, UserError
 from bot.mrkdwn import clipped, code
 from bot.request import unescape
 from bot.teams import team_of
@@ -28,18 +30,22 @@ WORDS = {
 }
 USES = {
     "list": "`/sweep list`, or `list mine`, `list running`, `list team`",
-    "status": "`/sweep status`",
-    "cancel": "`/sweep cancel`, or `/sweep cancel SWEEP TRIAL` to end one trial",
-    "drain": "`/sweep drain`",
-    "extend": "`/sweep extend trials=20`, 20 being the number of trials in all",
-    "logs": "`/sweep logs`, or `/sweep logs SWEEP TRIAL`",
-    "results": "`/sweep results`",
-    "rerun": "`/sweep rerun trials=20`, with whatever shall differ",
+    "status": "`/sweep status [SWEEP]`",
+    "cancel": "`/sweep cancel [SWEEP]`, or `/sweep cancel [SWEEP] TRIAL` for one trial",
+    "drain": "`/sweep drain [SWEEP]`",
+    "extend": "`/sweep extend [SWEEP] trials=20` (the new total)",
+    "logs": "`/sweep logs [SWEEP]`, or `/sweep logs [SWEEP] TRIAL`",
+    "results": "`/sweep results [SWEEP]`",
+    "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
 }
-NAMED = "SWEEP is its name or the name's beginning or end; leave it out when only one of yours fits"
+NAMED = "SWEEP is all of a name, or its start or end; omit it if only one of your sweeps qualifies"
 ENDABLE = {Act.CANCEL, Act.KILL, Act.DRAIN}
 CHOICES = 8
 SHOWN = 60  # characters of what was typed
+# The end of a trial's name: Katib takes eight letters and digits of k8s.io/apimachinery's rand.String; people
+# may type the last of them.
+TRIAL = re.compile(r"(?=.*[2-9])[a-z0-9]{3,8}|[bcdfghjklmnpqrstvwxz]{8}")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a sweep or a trial
 NEAR = 0.7  # of 1: `cancle` is cancel, but `main` is not drain
 
 
@@ -65,7 +71,7 @@ def slip(text: str, *others: str) -> str:
     near = get_close_matches(word, known, cutoff=NEAR)
     if not near or word in known or "=" in word or rest.startswith("="):
         return ""
-    return f"I do not understand {code(word)}.{did_you_mean(word, near)}"
+    return f"Unknown command {code(word)}.{did_you_mean(word, near)}"
 
 
 def read_wish(text: str, here: str = "") -> Wish:
@@ -78,51 +84,88 @@ def read_wish(text: str, here: str = "") -> Wish:
     total = ""
     if act is Act.EXTEND and said:
         total = said.pop()
-    sweep = here or (said.pop(0) if said else "")
+    sweep = here or (said.pop(0).lower() if said else "")
     if here and said[:1] == [here]:
         said.pop(0)
-    trial = said.pop(0) if said and act in {Act.CANCEL, Act.LOGS} else ""
+    trial = said.pop(0).lower() if said and act in {Act.CANCEL, Act.LOGS} else ""
     if said or (act is Act.EXTEND and not re.fullmatch(r"trials=[1-9]\d{0,5}", total)):
-        raise UserError(f"Write {USES[word]}. {NAMED}.")
-    if sweep and not SWEEP_ID.fullmatch(sweep):
-        raise UserError(f"`{sweep}` is not the name of a sweep; those look like `lr-brave-otter`.")
+        raise UserError(f"Usage: {USES[word]}. {NAMED}.")
+    if sweep and not NAME.fullmatch(sweep):
+        shown = clipped(sweep, SHOWN).replace("`", "")
+        raise UserError(f"`{shown}` isn't a sweep name. Names look like `lr-brave-otter`.")
     act = Act.KILL if act is Act.CANCEL and trial else act
     return Wish(act=act, sweep=sweep, trial=trial, trials=int(total.partition("=")[2] or 0))
 
 
 def _rerun(rest: str, here: str) -> Wish:
     first, *others = rest.split(maxsplit=1)[:2] or [""]
-    named = first.replace("`", "") if "=" not in first else ""
+    named = first.replace("`", "").lower() if "=" not in first else ""
     return Wish(act=Act.RERUN, sweep=here or named, changes="".join(others) if named else rest)
 
 
-def choose(wish: Wish, user: str, sweeps: Sequence[SweepRecord]) -> str:
-    """The id of the sweep that is meant. Raises UserError with those it may be."""
+def choose(wish: Wish, user: str, sweeps: Sequence[Entry], config: Config) -> Wish:
+    """The wish with the whole id of its sweep. Raises UserError with those that it may be."""
     if not wish.sweep:
-        return _only_one(wish.act, [s for s in sweeps if s.asker.user == user])
+        return replace(wish, sweep=_only_one(wish.act, [s for s in sweeps if s.user == user]))
     if any(sweep.id == wish.sweep for sweep in sweeps):
-        return wish.sweep
-    ids = [sweep.id for sweep in sweeps if sweep.phase is not Phase.REFUSED]
-    found = [i for i in ids if i.startswith(wish.sweep) or i.endswith(wish.sweep)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UserError(f"`{wish.sweep}` may be {_listed(found)}.")
-    # The cluster remembers longer than Redis.
-    if wish.sweep.count("-") >= 2 and SWEEP_ID.fullmatch(wish.sweep):
-        return wish.sweep
-    raise UserError(f"I know no sweep `{wish.sweep}`.{did_you_mean(wish.sweep, ids)}")
+        return wish
+    there = [sweep for sweep in sweeps if sweep.phase is not Phase.REFUSED]
+    found = [s for s in there if s.id.startswith(wish.sweep) or s.id.endswith(wish.sweep)]
+    fits = [sweep.id for sweep in _fitting(wish.act, user, found, config)]
+    if len(fits) == 1:
+        return replace(wish, sweep=fits[0])
+    if fits:
+        raise UserError(f"`{wish.sweep}` matches several sweeps: {_listed(fits)}.")
+    if by_trial := _of_trial(wish, user, there):
+        return by_trial
+    if wish.sweep.count("-") >= 2 and SWEEP_ID.fullmatch(wish.sweep):  # the cluster remembers longer
+        return wish
+    known = [sweep.id for sweep in there if sweep.live or sweep.user == user]
+    raise UserError(f"No sweep named `{wish.sweep}`.{did_you_mean(wish.sweep, known)}")
 
 
-def _only_one(act: Act, mine: list[SweepRecord]) -> str:
-    live = [sweep.id for sweep in mine if not sweep.phase.final]
-    ended = [sweep.id for sweep in mine if sweep.phase.final and sweep.phase is not Phase.REFUSED]
+def _fitting(act: Act, user: str, found: Sequence[Entry], config: Config) -> Sequence[Entry]:
+    """Of sweeps with that name those that are meant, so that others' ended ones wear no name out.
+
+    What changes a sweep never prefers one of several that this person may change.
+    """
+    live, ended = [s for s in found if s.live], [s for s in found if not s.live]
+    if act in ENDABLE or act is Act.EXTEND:
+        fits = live if act in ENDABLE else ended
+        return [s for s in fits if controls(user, s.user, config)] or fits or found
+    mine = [s for s in found if s.user == user]
+    return [s for s in mine if s.live] or mine or live or found
+
+
+def _of_trial(wish: Wish, user: str, there: Sequence[Entry]) -> Wish | None:
+    """When a trial was named in place of a sweep: all of its name, or the end, which Katib made up."""
+    if wish.trial or wish.act not in {Act.CANCEL, Act.LOGS}:
+        return None
+    act = Act.KILL if wish.act is Act.CANCEL else wish.act
+    whole = [sweep.id for sweep in there if wish.sweep.startswith(f"{sweep.id}-")]
+    if whole:
+        return replace(wish, act=act, sweep=max(whole, key=len), trial=wish.sweep)
+    if not TRIAL.fullmatch(wish.sweep):
+        return None
+    live = [sweep.id for sweep in there if sweep.live and sweep.user == user]
+    if len(live) == 1:
+        return replace(wish, act=act, sweep=live[0], trial=wish.sweep)
+    word = "cancel" if wish.act is Act.CANCEL else "logs"
+    raise UserError(
+        f"No sweep named `{wish.sweep}`. If it is a trial, name its sweep too: "
+        f"`/sweep {word} SWEEP {wish.sweep}`."
+    )
+
+
+def _only_one(act: Act, mine: list[Entry]) -> str:
+    live = [sweep.id for sweep in mine if sweep.live]
+    ended = [sweep.id for sweep in mine if not sweep.live and sweep.phase is not Phase.REFUSED]
     fits = live if act in ENDABLE else ended if act is Act.EXTEND else live or ended
     if len(fits) == 1:
         return fits[0]
     if not fits:
-        kind = "that runs" if act in ENDABLE else "that has ended" if act is Act.EXTEND else ""
-        raise UserError(f"You have no sweep {kind}".rstrip() + "; name one, `/sweep list` shows them.")
+        kind = "running " if act in ENDABLE else "finished " if act is Act.EXTEND else ""
+        raise UserError(f"You have no {kind}sweep. Name one; see `/sweep list`.")
     raise UserError(f"Which one? You have {_listed(fits)}.")
 
 
@@ -131,17 +174,17 @@ def _listed(ids: list[str]) -> str:
     return names + (f" and {len(ids) - CHOICES} more" if len(ids) > CHOICES else "")
 
 
-def selected(which: str, user: str, sweeps: Iterable[SweepRecord], config: Config) -> list[SweepRecord]:
+def selected(which: str, user: str, sweeps: Iterable[Entry], config: Config) -> list[Entry]:
     """For `list`: "" is mine, and everybody's that run."""
     team = team_of(config.teams, "", user)
     there = [s for s in sweeps if s.phase is not Phase.REFUSED]
     match which:
         case "" | "mine":
-            return [s for s in there if s.asker.user == user or (not which and not s.phase.final)]
+            return [s for s in there if s.user == user or (not which and s.live)]
         case "running":
-            return [s for s in there if not s.phase.final]
+            return [s for s in there if s.live]
         case "team" if team:
-            return [s for s in there if team_of(config.teams, "", s.asker.user) == team]
+            return [s for s in there if team_of(config.teams, "", s.user) == team]
         case "team":
             raise UserError("You aren't in a team. Ask an admin to add you under `teams:`.")
     raise UserError(f"Unknown list “{clipped(unescape(which), SHOWN)}”. Usage: {USES['list']}.")

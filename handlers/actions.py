@@ -13,7 +13,7 @@ from bot import messages
 from bot.answers import END, loading
 from bot.identity import SWEEP_ID
 from bot.models import Act, Ask
-from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
+from handlers.door import NOT_SAID, PATIENCE, Door, unconfirmed
 from handlers.home import Show
 
 log = logging.getLogger(__name__)
@@ -56,10 +56,10 @@ def on_click(door: Door, act: Act, show: Show) -> Handler:
         rerun = {"delivery": body["trigger_id"]} if act is Act.RERUN else {}
         try:
             await door.ask(action["value"], _ask(body, act, **rerun))
-        except (RedisError, TimeoutError):
+        except (RedisError, TimeoutError) as error:
             log.exception("a click could not be queued")
             if body.get("response_url"):  # the home tab has none
-                await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
+                await respond(text=unconfirmed(error), response_type="ephemeral", replace_original=False)
         else:
             if body.get("view", {}).get("type") == "home":  # it shows what is, only when it is shown again
                 await show(client, body["user"]["id"], action["value"])

@@ -17,7 +17,7 @@ from bot.models import Act, Ask, Asker, Deed, UserError
 from bot.mrkdwn import code, plain
 from bot.request import EXAMPLE, HELP, parse, words
 from bot.wishes import slip, word_of
-from handlers.door import UNREACHABLE, Door
+from handlers.door import Door, unconfirmed
 from handlers.setup import open_setup
 from handlers.views import open_form
 from handlers.wishing import Speaker, hear, is_wish
@@ -78,9 +78,9 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
         record = await door.take(parse(text, door.config), asker_of(command), command["trigger_id"])
     except UserError as error:
         return plain(str(error))
-    except (RedisError, TimeoutError):
+    except (RedisError, TimeoutError) as error:
         log.exception("a sweep could not be queued")
-        return UNREACHABLE
+        return unconfirmed(error)
     branch = code(record.request.branch)
     return f"On it: `{record.id}`. Its thread tells the story as soon as {branch} is checked."
 

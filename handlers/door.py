@@ -24,9 +24,22 @@ from bot.store import Store
 
 log = logging.getLogger(__name__)
 
-UNREACHABLE = "My queue does not answer right now, so I can't promise anything. Please try again in a minute."
+UNREACHABLE = (
+    "Sweepbot can't reach its queue (Redis), so your request may not have gone through. "
+    "Try again in a minute."
+)
+# Redis may be slow, or this process: which of them can't be told from here.
+LATE = (
+    "Sweepbot couldn't confirm this within 2 s. Your request may have gone through: "
+    "check `/sweep list` before you try again."
+)
 NOT_SAID = (SlackApiError, ClientError, TimeoutError)  # Slack refuses, can't be reached, or takes too long
 PATIENCE = 2.0  # seconds; Slack gives a door three
+
+
+def unconfirmed(error: Exception) -> str:
+    """What a person is told whose request ended in a RedisError or a TimeoutError."""
+    return LATE if isinstance(error, TimeoutError) else UNREACHABLE
 
 
 class Afterwards:

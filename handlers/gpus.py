@@ -12,7 +12,7 @@ from bot.access import may_examine
 from bot.gpus import FRESH, HELP, Wish, answer, read_wish
 from bot.known import ITEM, Question
 from bot.models import UserError
-from handlers.door import PATIENCE, UNREACHABLE, Door
+from handlers.door import PATIENCE, Door, unconfirmed
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +44,9 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
             return await _known(door, command, wish)
     except UserError as error:
         return str(error)
-    except (RedisError, TimeoutError):
+    except (RedisError, TimeoutError) as error:
         log.exception("a question about GPUs could not be queued")
-        return UNREACHABLE
+        return unconfirmed(error)
 
 
 async def _known(door: Door, command: dict[str, Any], wish: Wish) -> str:

@@ -17,7 +17,7 @@ from bot.models import UserError
 from bot.mrkdwn import plain
 from bot.request import HELP
 from bot.wishes import USES, slip, word_of
-from handlers.door import NOT_SAID, UNREACHABLE, Door
+from handlers.door import NOT_SAID, Door, unconfirmed
 from handlers.wishing import Speaker, hear, is_wish, sweep_in
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ def on_mention(door: Door) -> Handler:
             said = await _answer(door, text, event, body["event_id"])
         except UserError as error:
             said = plain(str(error))
-        except (RedisError, TimeoutError):
+        except (RedisError, TimeoutError) as error:
             log.exception("a mention could not be queued")
-            said = UNREACHABLE
+            said = unconfirmed(error)
         if said:
             door.afterwards.start(_whisper(client, event, said))
 

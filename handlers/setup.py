@@ -14,7 +14,7 @@ from bot.mrkdwn import direct
 from bot.setup import ChannelSetup
 from bot.setup_forms import SETUP, TEAM, ZONE, read_setup, saving, setup_form, zones
 from bot.setups import Said
-from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
+from handlers.door import NOT_SAID, PATIENCE, Door, unconfirmed
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ async def _said(door: Door, said: Said) -> str:
     try:
         async with asyncio.timeout(PATIENCE):
             await door.desk.say(said)
-    except (RedisError, TimeoutError):
+    except (RedisError, TimeoutError) as error:
         log.exception("what was set up could not be queued")
-        return UNREACHABLE
+        return unconfirmed(error)
     return ""

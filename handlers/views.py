@@ -35,7 +35,7 @@ from bot.forms import (
 )
 from bot.models import Act, Asker, Deed, UserError
 from bot.preview import previewed
-from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door
+from handlers.door import NOT_SAID, PATIENCE, Door, unconfirmed
 
 log = logging.getLogger(__name__)
 
@@ -144,9 +144,9 @@ async def _kept(door: Door, view_id: str, filled: Filled) -> Body:
         async with asyncio.timeout(PATIENCE):
             await door.drafts.keep(view_id, filled)
             await door.queue.add_after(item(view_id), SETTLED)
-    except (RedisError, TimeoutError):
+    except (RedisError, TimeoutError) as error:
         log.exception("a form could not be queued")
-        return form(filled.draft, door.config, {"": UNREACHABLE})
+        return form(filled.draft, door.config, {"": unconfirmed(error)})
     return checking(filled.draft)
 
 
@@ -168,9 +168,9 @@ async def _launched(door: Door, view: Body) -> Body:
         asker = Asker(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
         asked = replace(filled.request, commit=previewed(view))
         record = await door.take(asked, asker, view["id"])
-    except (RedisError, TimeoutError):
+    except (RedisError, TimeoutError) as error:
         log.exception("a form could not be launched")
-        return gone(read(view), UNREACHABLE)
+        return gone(read(view), unconfirmed(error))
     return launched(filled.draft, record.id)
 
 

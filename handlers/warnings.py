@@ -11,7 +11,7 @@ from bot.models import Act, Ask
 from bot.told import ITEM
 from bot.warning import CANCEL, CANCEL_MANY, KEEP_4, KEEP_24, MEASURES
 from handlers.actions import Handler, names_a_trial
-from handlers.door import UNREACHABLE, Door
+from handlers.door import Door, unconfirmed
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,10 @@ def _on(door: Door, asks: Asks) -> Handler:
         try:
             for mailbox, ask in asks(action["value"], who):
                 await door.ask(mailbox, ask)
-        except (RedisError, TimeoutError):
+        except (RedisError, TimeoutError) as error:
             log.exception("a click could not be queued")
             if body.get("response_url"):  # the home tab has none
-                await respond(text=UNREACHABLE, response_type="ephemeral", replace_original=False)
+                await respond(text=unconfirmed(error), response_type="ephemeral", replace_original=False)
         await ack()
 
     return click

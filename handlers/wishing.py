@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from bot import answers
+from bot.entries import Entry
 from bot.models import Act, Ask, SweepRecord
 from bot.mrkdwn import code
 from bot.wishes import WORDS, choose, read_wish, selected, word_of
@@ -27,13 +28,13 @@ def is_wish(text: str) -> bool:
 async def hear(door: Door, text: str, who: Speaker) -> str:
     """The answer at once. Raises UserError, RedisError, TimeoutError."""
     async with asyncio.timeout(PATIENCE):
-        sweeps = await door.store.recent()
+        sweeps = await door.store.listed()
     word, which = word_of(text)
     if word == "list":
         return answers.listing(selected(which, who.user, sweeps, door.config))
-    wish = read_wish(text, who.here)
-    sweep = choose(wish, who.user, sweeps)
-    if wish.act is Act.STATUS and (known := next((s for s in sweeps if s.id == sweep), None)):
+    wish = choose(read_wish(text, who.here), who.user, sweeps, door.config)
+    sweep = wish.sweep
+    if wish.act is Act.STATUS and (known := await _known(door, sweep)):
         return answers.status(known)
     ask = Ask(
         act=wish.act,
@@ -53,8 +54,13 @@ async def hear(door: Door, text: str, who: Speaker) -> str:
     return f"Asked {code(sweep)}; its thread tells what becomes of it."
 
 
-async def sweep_in(door: Door, channel: str, thread: str) -> SweepRecord | None:
+async def _known(door: Door, sweep_id: str) -> SweepRecord | None:
+    async with asyncio.timeout(PATIENCE):
+        return next(iter(await door.store.records([sweep_id])), None)
+
+
+async def sweep_in(door: Door, channel: str, thread: str) -> Entry | None:
     """The sweep whose thread this is."""
     async with asyncio.timeout(PATIENCE):
-        sweeps = await door.store.recent()
-    return next((s for s in sweeps if s.thread == thread and s.asker.channel == channel), None)
+        sweeps = await door.store.listed()
+    return next((s for s in sweeps if s.thread == thread and s.channel == channel), None)

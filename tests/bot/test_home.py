@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from bot.entries import entry_of
 from bot.gpus import answer
-from bot.home import HomeFacts, home
+from bot.home import ENDED, MINE, OTHERS, HomeFacts, home, shown
 from bot.models import Asker, Phase, Progress
 from bot.teams import Team
 from bot.usage import NodeUse, Snapshot
@@ -17,6 +18,11 @@ WORST = "ﷺ*_~`<!channel>&" * 20
 def a_sweep_of(user, name, phase=Phase.RUNNING, **changes):
     asker = Asker(user=user, user_name=user.lower(), channel="C1")
     return a_sweep(phase, id=name, asker=asker, **changes)
+
+
+def facts(sweeps, **seen):
+    records = {sweep.id: sweep for sweep in sweeps}
+    return HomeFacts(sweeps=[entry_of(sweep) for sweep in sweeps], records=records, **seen)
 
 
 def words(view):
@@ -34,8 +40,8 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
         a_sweep_of("U9", "other-builds", Phase.BUILDING),
     ]
     node = NodeUse(node="a", model="A100", physical=8, allocatable=8, allocated=5)
-    seen = HomeFacts(
-        sweeps=sweeps,
+    seen = facts(
+        sweeps,
         gpus=answer("free", Snapshot(at=NOW, nodes=(node,), pods=()), OWNER, NOW),
         digest="80 % used, 20 % idle",
         digest_link="https://lab.slack.com/archives/C1/p1",
@@ -76,7 +82,19 @@ def test_the_worst_contents_pass_slacks_limits():
         NodeUse(node=f"{n}" * 60, model=WORST, physical=8, allocatable=8, allocated=0) for n in range(99)
     )
     gpus = answer("free", Snapshot(at=NOW, nodes=nodes, pods=()), OWNER, NOW)
-    seen = HomeFacts(sweeps=sweeps, gpus=gpus, digest=WORST, digest_link="https://x/", site="https://x")
+    seen = facts(sweeps, gpus=gpus, digest=WORST, digest_link="https://x/", site="https://x")
     view = home(OWNER, seen, TEAMS)
     words(view)
     assert len(view["blocks"]) <= 100
+
+
+def test_of_a_thousand_sweeps_only_those_that_are_shown_are_read():
+    entries = [
+        entry_of(a_sweep_of(user, f"{user.lower()}-{phase}-{number}", phase))
+        for number in range(300)
+        for user in (OWNER, STRANGER)
+        for phase in (Phase.RUNNING, Phase.FAILED)
+    ]
+    assert len(shown(OWNER, entries, TEAMS)) == MINE + OTHERS
+    ended = [entry for entry in entries if not entry.live]
+    assert len(shown(OWNER, ended, TEAMS)) == ENDED

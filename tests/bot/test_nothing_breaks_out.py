@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot import answers
+from bot.entries import entry_of
 from bot.idle import Kind
 from bot.messages import Links, event, health, parent
 from bot.models import Asker, Deed, Event, EventKind, Health, Mood, Parameter, Phase, Progress, Result
@@ -93,7 +94,7 @@ def test_what_is_read_about_a_sweep(sweep, found):
     safe(message.text)
     assert len(message.text) < 4000
     safe(answers.status(sweep))
-    safe(answers.listing([sweep] * 30))
+    safe(answers.listing([entry_of(sweep)] * 30))
     table, _ = answers.results(sweep, sweep.plan.space, found)
     shown(table.blocks)
     safe(table.text)

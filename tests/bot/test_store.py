@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.models import SCHEMA, Act, Ask, Asker, Phase, SweepRecord, SweepRequest, dump
+from bot.entries import Entry, entry_of
+from bot.models import SCHEMA, Act, Ask, Asker, Phase, Progress, SweepRecord, SweepRequest, dump
 from bot.queue import Lease, Queue
 from bot.store import NoFreeId, Stale, Store
 
@@ -205,3 +206,40 @@ async def test_a_delivery_is_remembered_for_a_day(store, sweep, redis):
 
 async def test_records_survive_redis_as_text(redis, store, sweep):
     assert await redis.hget(f"sweepbot:sweep:{sweep.id}", "record") == dump(sweep).encode()
+
+
+async def test_lists_need_no_record(store, sweep, monkeypatch):
+    running = replace(sweep.to(Phase.RUNNING, NOW), thread="1.1", progress=Progress(succeeded=2, running=1))
+    await store.save(running)
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    await end(store, other)
+    monkeypatch.setattr("bot.store.load", None)
+    mine = {"user": "U1", "user_name": "ada", "channel": "C1"}
+    ended = Entry(id=other.id, phase=Phase.SUCCEEDED, **mine)
+    live = Entry(id=sweep.id, phase=Phase.RUNNING, thread="1.1", finished=2, running=1, **mine)
+    assert sorted(await store.listed(), key=lambda entry: entry.id) == [live, ended]
+
+
+async def test_what_an_older_bot_saved_is_entered_once_it_is_listed(store, sweep, redis, monkeypatch):
+    await redis.delete("sweepbot:entries")
+    assert await store.listed() == [entry_of(sweep)]
+    monkeypatch.setattr("bot.store.load", None)
+    assert await store.listed() == [entry_of(sweep)]
+
+
+async def test_an_entry_of_a_newer_bot_hides_no_other(store, sweep, redis):
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    await redis.hset("sweepbot:entries", other.id, '{"id": "lr-calm-finch", "phase": "dreaming"}')
+    assert sweep.id in [entry.id for entry in await store.listed()]
+    await end(store, other)
+
+
+async def test_entries_go_with_the_sweeps_that_ended_two_weeks_ago(store, sweep, redis):
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    await end(store, other)
+    await redis.zadd("sweepbot:recent", {sweep.id: 1, other.id: 1})
+    third, _ = await store.create(record_for, ["lr-late-yak"], "d3")
+    assert [entry.id for entry in await store.listed()] == [third.id, sweep.id]
+    assert {key.decode() for key in await redis.hkeys("sweepbot:entries")} == {sweep.id, third.id}
+    assert 0 < await redis.ttl("sweepbot:entries") <= 14 * DAY
+    await end(store, third)

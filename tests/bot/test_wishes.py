@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from bot.models import Act, Asker, Phase, UserError
+from bot.entries import Entry
+from bot.models import Act, Phase, UserError
+from bot.teams import Team
 from bot.wishes import Wish, choose, read_wish, selected, slip
-from tests.bot.sweeps import CONFIG, a_sweep
+from tests.bot.sweeps import ADMIN, CONFIG
 
 
 def sweep(sweep_id, user="UADA", phase=Phase.RUNNING):
-    asker = Asker(user=user, user_name=user.lower(), channel="C1")
-    return replace(a_sweep(phase), id=sweep_id, asker=asker)
+    return Entry(id=sweep_id, user=user, user_name=user.lower(), channel="C1", phase=phase)
 
 
 SWEEPS = [
@@ -53,46 +54,51 @@ def test_words_are_read(text, here, wish):
         (Act.EXTEND, "", "UGRACE", "lr-calm-otter"),
         (Act.LOGS, "", "ULINUS", "big-calm-yak"),
         (Act.RESULTS, "gone-since-long", "UADA", "gone-since-long"),
+        (Act.CANCEL, "otter", "ULINUS", "lr-brave-otter"),
+        (Act.EXTEND, "lr-calm", "UGRACE", "lr-calm-otter"),
+        (Act.CANCEL, "lr", "UADA", "lr-brave-otter"),
+        (Act.LOGS, "lr", "UADA", "lr-brave-otter"),
+        (Act.LOGS, "lr-calm", "UGRACE", "lr-calm-finch"),
+        (Act.LOGS, "lr-calm", "UADA", "lr-calm-finch"),
+        (Act.RESULTS, "yak", "UADA", "big-calm-yak"),
     ],
 )
 def test_the_sweep_that_is_meant(act, said, user, chosen):
-    assert choose(Wish(act=act, sweep=said), user, SWEEPS) == chosen
+    assert choose(Wish(act=act, sweep=said), user, SWEEPS, CONFIG).sweep == chosen
 
 
 @pytest.mark.parametrize(
     ("act", "said", "user", "answer"),
     [
-        (Act.CANCEL, "otter", "UADA", "may be `lr-brave-otter`, `lr-calm-otter`"),
-        (Act.CANCEL, "", "ULINUS", "You have no sweep that runs"),
-        (Act.EXTEND, "", "UADA", "You have no sweep that has ended"),
+        (Act.CANCEL, "lr", "ULINUS", "`lr` matches several sweeps: `lr-brave-otter`, `lr-calm-finch`."),
+        (Act.CANCEL, "", "ULINUS", "You have no running sweep"),
+        (Act.EXTEND, "", "UADA", "You have no finished sweep"),
         (Act.CANCEL, "brave-oter", "UADA", "Did you mean lr-brave-otter"),
     ],
 )
 def test_when_it_is_not_clear_the_choices_are_told(act, said, user, answer):
     with pytest.raises(UserError, match=answer):
-        choose(Wish(act=act, sweep=said), user, SWEEPS)
+        choose(Wish(act=act, sweep=said), user, SWEEPS, CONFIG)
 
 
 def test_one_that_was_refused_is_offered_to_nobody_and_found_by_its_whole_name():
     sweeps = [*SWEEPS, sweep("lr-vain-otter", phase=Phase.REFUSED)]
     with pytest.raises(UserError) as error:
-        choose(Wish(act=Act.LOGS, sweep="zzz"), "UADA", sweeps)
-    assert str(error.value) == (
-        "I know no sweep `zzz`. There are lr-brave-otter, lr-calm-finch, lr-calm-otter and big-calm-yak."
-    )
-    with pytest.raises(UserError, match="I know no sweep `vain`"):
-        choose(Wish(act=Act.LOGS, sweep="vain"), "UADA", sweeps)
-    assert choose(Wish(act=Act.RERUN, sweep="lr-vain-otter"), "UADA", sweeps) == "lr-vain-otter"
+        choose(Wish(act=Act.LOGS, sweep="zzz"), "UADA", sweeps, CONFIG)
+    assert str(error.value) == ("No sweep named `zzz`. There are lr-brave-otter and lr-calm-finch.")
+    with pytest.raises(UserError, match="No sweep named `vain`"):
+        choose(Wish(act=Act.LOGS, sweep="vain"), "UADA", sweeps, CONFIG)
+    assert choose(Wish(act=Act.RERUN, sweep="lr-vain-otter"), "UADA", sweeps, CONFIG).sweep == "lr-vain-otter"
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("cancle otter", "I do not understand `cancle`. Did you mean cancel?"),
-        ("Stauts", "I do not understand `stauts`. Did you mean status?"),
-        ("lsit\nmine", "I do not understand `lsit`. Did you mean list?"),
-        ("hepl", "I do not understand `hepl`. Did you mean help?"),
-        ("cancle&lt;", "I do not understand `cancle&lt;`. Did you mean cancel?"),
+        ("cancle otter", "Unknown command `cancle`. Did you mean cancel?"),
+        ("Stauts", "Unknown command `stauts`. Did you mean status?"),
+        ("lsit\nmine", "Unknown command `lsit`. Did you mean list?"),
+        ("hepl", "Unknown command `hepl`. Did you mean help?"),
+        ("cancle&lt;", "Unknown command `cancle&lt;`. Did you mean cancel?"),
         ("", ""),
         ("help me", ""),
         ("cancel otter", ""),
@@ -109,7 +115,7 @@ def test_a_slip_in_the_first_word(text, meant):
 def test_several_of_ones_own_are_listed():
     mine = [sweep(f"lr-{animal}-yak") for animal in "abcdefghij"]
     with pytest.raises(UserError, match=r"Which one.*`lr-a-yak`.* and 2 more"):
-        choose(Wish(act=Act.CANCEL), "UADA", mine)
+        choose(Wish(act=Act.CANCEL), "UADA", mine, CONFIG)
 
 
 def test_a_list_of_mine_shows_ended_ones_too():
@@ -119,3 +125,54 @@ def test_a_list_of_mine_shows_ended_ones_too():
         "lr-calm-finch",
         "big-calm-yak",
     ]
+
+
+ENDED = [sweep(f"lr-old-{number}", "UGRACE", Phase.SUCCEEDED) for number in range(60)]
+
+
+def test_ended_sweeps_of_others_wear_no_name_out():
+    mine = sweep("lr-brave-otter")
+    assert choose(Wish(act=Act.CANCEL, sweep="lr"), "UADA", [*ENDED, mine], CONFIG).sweep == mine.id
+    assert choose(Wish(act=Act.LOGS, sweep="lr"), "UADA", [*ENDED, mine], CONFIG).sweep == mine.id
+
+
+def test_who_may_change_several_is_asked_which():
+    sweeps = [sweep("lr-brave-otter", ADMIN), sweep("lr-calm-finch", "UGRACE")]
+    with pytest.raises(UserError, match="`lr-brave-otter`, `lr-calm-finch`"):
+        choose(Wish(act=Act.CANCEL, sweep="lr"), ADMIN, sweeps, CONFIG)
+    mates = replace(CONFIG, teams=(Team(name="vision", members=("UADA", "UGRACE")),), teammates_may=True)
+    with pytest.raises(UserError, match="matches several sweeps"):
+        choose(Wish(act=Act.DRAIN, sweep="lr"), "UADA", SWEEPS[:2], mates)
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "wish"),
+    [
+        ("cancel k3x9z", "UADA", Wish(act=Act.KILL, sweep="lr-brave-otter", trial="k3x9z")),
+        ("logs K3x9z", "UADA", Wish(act=Act.LOGS, sweep="lr-brave-otter", trial="k3x9z")),
+        ("cancel bcdfghjk", "UADA", Wish(act=Act.KILL, sweep="lr-brave-otter", trial="bcdfghjk")),
+        (
+            "cancel lr-calm-finch-7h2k9d4x",
+            "UADA",
+            Wish(act=Act.KILL, sweep="lr-calm-finch", trial="lr-calm-finch-7h2k9d4x"),
+        ),
+    ],
+)
+def test_a_trial_may_be_named_without_its_sweep(text, user, wish):
+    assert choose(read_wish(text), user, SWEEPS, CONFIG) == wish
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "answer"),
+    [
+        ("cancel k3x9z", "ULINUS", "No sweep named `k3x9z`. If it is a trial, .*`/sweep cancel SWEEP k3x9z`"),
+        ("drain k3x9z", "UADA", "No sweep named `k3x9z`"),
+        ("cancel fox", "UADA", "No sweep named `fox`"),
+        ("cancel lr-brave-otter-lr-brave-otter-lr-brave-otter", "UADA", "isn't a sweep name"),
+        ("cancel lr-gone-otter-lr-gone-otter-7h2", "UADA", "No sweep named"),
+        ("rerun a-b-../../secrets", "UADA", "No sweep named"),
+    ],
+)
+def test_a_name_that_is_none_is_told(text, user, answer):
+    with pytest.raises(UserError, match=answer):
+        choose(read_wish(text), user, SWEEPS, CONFIG)

@@ -20,6 +20,7 @@ from bot.models import Act, Phase
 from bot.warning import CANCEL as WARNED
 from handlers.actions import NOT_SHOWN
 from handlers.app import build
+from handlers.door import LATE, UNREACHABLE
 from local.slack import serve
 from tests.bot.doors import a_door
 from tests.bot.sweeps import ADMIN, a_sweep
@@ -107,7 +108,7 @@ async def test_a_repeated_delivery_starts_nothing_twice(app, door):
         ("Help", "Start a sweep"),
         ("branch=main spaec=lr", "space"),
         ("help me", "Start a sweep"),
-        ("cancle otter", "I do not understand `cancle`. Did you mean cancel?"),
+        ("cancle otter", "Unknown command `cancle`. Did you mean cancel?"),
         ("docter", "Did you mean doctor?"),
         ("branch=main space=lr cmd='oops", "quote"),
     ],
@@ -125,7 +126,31 @@ async def test_a_queue_out_of_reach_is_admitted(app, door, monkeypatch):
 
     monkeypatch.setattr(door.store, "create", down)
     response = await app.async_dispatch(a_command("branch=main space=lr"))
-    assert (response.status, "can't promise" in response.body) == (200, True)
+    assert (response.status, UNREACHABLE in response.body) == (200, True)
+
+
+async def test_that_the_queue_is_out_of_reach_is_said_only_when_it_is(app, door, monkeypatch):
+    async def slow(*_):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("handlers.door.PATIENCE", 0.01)
+    monkeypatch.setattr(door.store, "create", slow)
+    response = await app.async_dispatch(a_command("branch=main space=lr"))
+    assert (response.status, LATE in response.body, UNREACHABLE in response.body) == (200, True, False)
+
+
+async def test_hundreds_of_sweeps_are_listed_and_named_without_reading_one(app, door, monkeypatch):
+    for number in range(350):
+        sweep = a_sweep(Phase.SUCCEEDED, delivery=f"d{number}")
+        await door.store.create(lambda i, s=sweep: replace(s, id=i), [f"lr-old-{number}"], f"d{number}")
+    live = a_sweep(Phase.RUNNING, id="lr-brave-otter")
+    await door.store.create(lambda _: live, [live.id], live.delivery)
+    monkeypatch.setattr("bot.store.load", None)
+    listed = await app.async_dispatch(a_command("list"))
+    assert "*lr-brave-otter*" in listed.body
+    cancelled = await app.async_dispatch(a_command("cancel lr"))
+    assert "`lr-brave-otter`" in cancelled.body
+    assert [ask.act for ask in await door.store.asks(live.id)] == [Act.CANCEL]
 
 
 async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, door):
@@ -279,13 +304,13 @@ async def test_words_wait_in_the_sweeps_mailbox(app, door, text, asked):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("cancel lr-a-b b c", "Write `/sweep cancel`"),
-        ("extend lr-a-b", "Write `/sweep extend trials=20`"),
-        ("extend lr-a-b trials=many", "Write `/sweep extend trials=20`"),
-        ("drain lr-a-b now", "Write `/sweep drain`"),
+        ("cancel lr-a-b b c", "Usage: `/sweep cancel [SWEEP]`"),
+        ("extend lr-a-b", "Usage: `/sweep extend [SWEEP] trials=20`"),
+        ("extend lr-a-b trials=many", "Usage: `/sweep extend [SWEEP] trials=20`"),
+        ("drain lr-a-b now", "Usage: `/sweep drain [SWEEP]`"),
         ("list everything", "Usage: `/sweep list`"),
-        ("cancel", "You have no sweep that runs"),
-        ("logs fox", "I know no sweep `fox`"),
+        ("cancel", "You have no running sweep"),
+        ("logs fox", "No sweep named `fox`"),
     ],
 )
 async def test_a_word_that_is_not_understood_is_shown_its_form(app, door, text, answer):
@@ -294,8 +319,8 @@ async def test_a_word_that_is_not_understood_is_shown_its_form(app, door, text, 
     assert await door.queue.get(wait=0) is None
 
 
-@pytest.mark.parametrize("name", ["x/../../configmaps/kube-root-ca.crt", "../secrets", "LR", "a" * 40])
+@pytest.mark.parametrize("name", ["x/../../configmaps/kube-root-ca.crt", "../secrets", "L_R", "a" * 41])
 async def test_what_can_be_no_name_of_a_sweep_asks_nobody(app, door, name):
     response = await app.async_dispatch(a_command(f"cancel {name}"))
-    assert "not the name of a sweep" in response.body
+    assert "isn't a sweep name" in response.body
     assert await door.queue.get(wait=0) is None

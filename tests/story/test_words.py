@@ -45,7 +45,7 @@ async def test_the_id_may_be_left_out_or_be_a_part_of_it(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         answer, _ = await lab.types("cancel", person="grace")
-        assert answer.startswith("You have no sweep that runs")
+        assert answer.startswith("You have no running sweep")
         answer, _ = await lab.types("drain otter")
         assert answer.startswith(f"Asked `{SWEEP}`")
         assert any("*ada* drains this sweep" in text for text in lab.thread())
@@ -201,7 +201,7 @@ async def test_in_the_thread_the_bot_is_mentioned_and_answers_there(redis):
         assert lab.slack.ephemerals("ada")[-1]["text"].startswith("In this thread you may write")
         await mentions(lab, "@sweepbot stauts")
         told = lab.slack.ephemerals("ada")[-1]["text"]
-        assert told.startswith("I do not understand `stauts`. Did you mean status?\nIn this thread you may")
+        assert told.startswith("Unknown command `stauts`. Did you mean status?\nIn this thread you may")
         await mentions(lab, "@sweepbot cancel")
         await lab.until(Phase.CANCELLED)
 
