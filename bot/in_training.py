@@ -26,6 +26,7 @@ NO_DB = r"ReportObservationLog|InactiveRpcError|:6789"
 HUNG = r"Watchdog caught collective operation timeout"
 NCCL = rf"NCCL (WARN|error)|{HUNG}"
 NAN = r"(?i)loss[^a-z]{0,6}nan\b|loss (is|became|was) nan"
+DENIED = r"PermissionError|Permission denied|Read-only file system"
 LOADER = (
     r"DataLoader worker .*killed by signal: (Killed|Bus error)|Unexpected bus error encountered in worker"
 )
@@ -218,10 +219,13 @@ def crash(scene: Scene) -> Diagnosis | None:
     reason, message = scene.waiting
     over = scene.exit or {}
     if reason == "CrashLoopBackOff" or over.get("exitCode"):
-        mend = "Run its command on your machine to see more."
-        return scene.found(
-            "crash", _exit_words(over.get("exitCode", 0)), mend, scene.tail or over.get("message") or message
-        )
+        text, mend = _exit_words(over.get("exitCode", 0)), "Run its command on your machine to see more."
+        if (user := _user(scene)) and scene.line(DENIED):
+            mend = (
+                f"The training runs as user {user}, not as root: write below /tmp or on a volume that this "
+            )
+            mend += "user may write to. An admin can set another user (`trials: user:`, docs/security.md)."
+        return scene.found("crash", text, mend, scene.tail or over.get("message") or message)
     if scene.status.get("phase") == "Failed" and not scene.disrupted:
         text = f"The node ended or refused its pod ({scene.status.get('reason') or 'it does not say why'})."
         return scene.found("crash", text, ADMIN, scene.status.get("message", ""))
@@ -241,6 +245,13 @@ def _exit_words(code: int) -> str:
 
 def _failed(scene: Scene) -> bool:
     return bool((scene.exit or {}).get("exitCode"))
+
+
+def _user(scene: Scene) -> int:
+    """0: the image's."""
+    containers = scene.pod["spec"]["containers"] if scene.pod else ()
+    main: Manifest = next((c for c in containers if c["name"] == MAIN), {})
+    return int(main.get("securityContext", {}).get("runAsUser", 0))
 
 
 def _done(scene: Scene) -> bool:

@@ -3,13 +3,14 @@
 import re
 
 from bot.document import Node
-from k8s.katib import PodShape, Volume
+from k8s.katib import USER, PodShape, Volume
 
-KEYS = ("runtime_class", "nodes", "tolerations", "cpu", "memory", "volumes", "grace_seconds")
+KEYS = ("runtime_class", "nodes", "tolerations", "cpu", "memory", "volumes", "grace_seconds", "user")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGT]i?)?")
 TOLERATION = ("key", "operator", "value", "effect")
 LONGEST_GRACE = 24 * 3600  # seconds; the trial's GPUs stay allocated for so long
+HIGHEST_USER = 2**31 - 1
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -23,7 +24,16 @@ def read_trials(node: Node | None) -> PodShape:
         memory=_quantity(keys.get("memory"), "32Gi"),
         volumes=tuple(_volume(each) for each in _list(keys.get("volumes"))),
         grace_seconds=read_grace(keys.get("grace_seconds"), LONGEST_GRACE),
+        user=_user(keys.get("user")),
     )
+
+
+def _user(node: Node | None) -> int:
+    """Return the user id that trainings run as; 0 leaves it to the image."""
+    user = node.whole() if node else USER
+    if node and not 0 <= user <= HIGHEST_USER:
+        node.wrong(f"must be from 0 (the image's user, root for most) to {HIGHEST_USER}; got {user}")
+    return user
 
 
 def read_grace(node: Node | None, most: int) -> int | None:

@@ -15,6 +15,7 @@ from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest, Ref, timestamp, true_
 
 MAIN = "main"
 DELIVERY = "sweepbot/delivery"  # annotation: the command that asked for this experiment
+USER = 1000
 TENSORBOARD_DIR = "/var/log/katib/tfevent/"
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
@@ -54,6 +55,7 @@ class PodShape:
     memory: str = ""  # requested, and no more
     volumes: tuple[Volume, ...] = ()
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless a space says
+    user: int = USER  # that the training runs as; 0: as the image says, root for most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +201,8 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         # Without a command Katib asks the registry for the image's entrypoint, over HTTPS, in its webhook.
         "command": ["sh", "-c"],
         "args": [shell(spec)],
-        "env": [{"name": name, "value": value} for name, value in spec.env.items()],
+        "env": [{"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()],
+        "securityContext": _security(spec),
         "volumeMounts": [
             {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108  data loaders share memory here
             *(
@@ -234,6 +237,22 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         **({"tolerations": list(spec.shape.tolerations)} if spec.shape.tolerations else {}),
         **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
     }
+
+
+def _security(spec: ExperimentSpec) -> Manifest:
+    """Of the training alone: Katib's collector, in the same pod, is Katib's to run."""
+    least = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    user = spec.shape.user
+    return least | ({"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user} if user else {})
+
+
+def _home(spec: ExperimentSpec) -> dict[str, str]:
+    """A user that the image has never heard of has neither a name, for which PyTorch asks, nor a home."""
+    return {"HOME": "/tmp", "USER": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
 
 
 def _resources(spec: ExperimentSpec) -> Manifest:

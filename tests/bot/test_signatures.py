@@ -232,3 +232,15 @@ def test_what_is_due_is_looked_at_in_time():
     proving = a_sweep(Phase.PROVING)
     assert look_again(proving, proving, timedelta(seconds=7)) == timedelta(seconds=7)
     assert look_again(proving, proving, timedelta(minutes=7)) == timedelta(seconds=20)
+
+
+DENIED = "Traceback (most recent call last):\nPermissionError: [Errno 13] Permission denied: 'checkpoints'"
+
+
+def test_a_training_that_may_not_write_is_told_as_whom_it_runs():
+    pod = ended(1)
+    main = {"name": "main", "securityContext": {"runAsUser": 1000}}
+    mine = {**pod, "spec": {**pod["spec"], "containers": [main, *pod["spec"]["containers"][1:]]}}
+    assert "runs as user 1000, not as root: write below /tmp" in found(mine, log=DENIED).mend
+    assert "not as root" not in found(pod, log=DENIED).mend, "the image says who it is"
+    assert "not as root" not in found(mine, log=words.TRACEBACK).mend

@@ -20,6 +20,7 @@ trials:
   memory: 32Gi
   volumes: [{claim: datasets, at: /data, read_only: true}, {claim: scratch, at: /scratch}]
   grace_seconds: 60
+  user: 2001
 """
 SHAPE = PodShape(
     runtime_class="nvidia",
@@ -32,6 +33,7 @@ SHAPE = PodShape(
         Volume(claim="scratch", at="/scratch", read_only=False),
     ),
     grace_seconds=60,
+    user=2001,
 )
 
 
@@ -49,6 +51,7 @@ def test_all_of_it_is_in_the_pod():
     found = pod(SHAPE)
     [container] = found["containers"]
     assert found["runtimeClassName"] == "nvidia"
+    assert container["securityContext"]["runAsUser"] == 2001
     assert found["terminationGracePeriodSeconds"] == 60
     assert found["nodeSelector"] == SHAPE.nodes
     assert found["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
@@ -87,6 +90,9 @@ def test_without_it_the_pod_has_nothing_of_it():
         ("{cpu: four}", 'trials.cpu: "four" is not a quantity such as 4 or 500m'),
         ("{memory: 32 GB}", 'trials.memory: "32 GB" is not a quantity such as 32Gi'),
         ("{grace_seconds: 100000}", "trials.grace_seconds: must be from 1 to 86400 seconds; got 100000"),
+        ("{user: -1}", "trials.user: must be from 0 (the image's user, root for most) to 2147483647; got -1"),
+        ("{user: 2147483648}", "got 2147483648"),
+        ("{user: root}", "trials.user: must be a number, not"),
         ("{volumes: [{at: /data}]}", "trials.volumes[1]: claim is missing"),
         ("{volumes: [{claim: a, at: data}]}", "trials.volumes[1].at: must be a folder's whole path"),
         ("{volumes: [{claim: A_b, at: /data}]}", "must be the name of a PersistentVolumeClaim"),

@@ -10,6 +10,7 @@ from k8s.katib import (
     ExperimentSpec,
     ExperimentState,
     Feasible,
+    PodShape,
     TrialState,
     ended,
     experiment,
@@ -124,7 +125,19 @@ def test_the_whole_experiment():
                                         "image": "registry:5000/sweepbot/digits@sha256:aa",
                                         "command": ["sh", "-c"],
                                         "args": [shell],
-                                        "env": [{"name": "MLFLOW_TRACKING_URI", "value": "http://mlflow"}],
+                                        "env": [
+                                            {"name": "HOME", "value": "/tmp"},
+                                            {"name": "USER", "value": "trial"},
+                                            {"name": "MLFLOW_TRACKING_URI", "value": "http://mlflow"},
+                                        ],
+                                        "securityContext": {
+                                            "allowPrivilegeEscalation": False,
+                                            "capabilities": {"drop": ["ALL"]},
+                                            "seccompProfile": {"type": "RuntimeDefault"},
+                                            "runAsNonRoot": True,
+                                            "runAsUser": 1000,
+                                            "runAsGroup": 1000,
+                                        },
                                         "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
                                         "resources": {"limits": {"nvidia.com/gpu": 4}},
                                     }
@@ -137,6 +150,18 @@ def test_the_whole_experiment():
             },
         },
     }
+
+
+def test_root_is_only_by_configuration_and_even_then_without_privileges():
+    made = experiment(replace(SPEC, shape=PodShape(user=0)))
+    pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert [variable["name"] for variable in pod["containers"][0]["env"]] == ["MLFLOW_TRACKING_URI"]
+    assert "securityContext" not in pod, "it would be the collector's, too, which is Katib's"
 
 
 def test_settings_of_the_algorithm_are_texts():
