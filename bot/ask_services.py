@@ -26,6 +26,7 @@ from bot.findings import Finding, broken, ok, warning
 from bot.git import Git, GitUnavailable, logins
 from bot.models import UserError
 from bot.prometheus import Prometheus
+from bot.queue import Queue
 from bot.redis import connect
 from bot.settings import Settings
 from bot.slack import why
@@ -94,6 +95,14 @@ async def _redis(one: Installation) -> list[Finding]:
         except RedisError:
             save = None
     return [judge.redis_version(info), judge.persistence(info, save), judge.eviction(info)]
+
+
+async def _quarantine(one: Installation) -> list[Finding]:
+    async with connect(one.settings.redis_url) as redis:
+        try:
+            return judge.quarantine(await Queue(redis).quarantined())
+        except RedisError:
+            return []  # the check of Redis tells
 
 
 async def _registry(one: Installation) -> list[Finding]:
@@ -238,6 +247,7 @@ class Resolver:
 
 CHECKS: dict[str, Callable[[Installation], Awaitable[list[Finding]]]] = {
     "Redis": _redis,
+    "quarantine": _quarantine,
     "Slack token": _slack_token,
     "Slack door": _slack_door,
     "registry": _registry,

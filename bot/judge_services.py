@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from bot.findings import Finding, broken, ok, warning
 from bot.hints import listed
+from bot.models import Quarantine
 from bot.promql import GPUS
 from k8s.gpus import ENGINE, UTIL
 
@@ -80,6 +81,18 @@ def eviction(info: Mapping[str, Any]) -> Finding:
     what = f"maxmemory-policy is {policy}: when memory is full, Redis may forget sweeps, leases and the queue"
     mend = "redis-cli CONFIG SET maxmemory-policy noeviction && redis-cli CONFIG REWRITE"
     return warning("Redis eviction", what, mend)
+
+
+def quarantine(held: Mapping[str, Quarantine]) -> list[Finding]:
+    """One finding for each item that the queue gives no more turns."""
+    return [
+        warning(
+            "quarantine",
+            f"{item}, since {each.since:%Y-%m-%d %H:%M} UTC: {each.why}",
+            f"check the worker's log and memory limit, then: /sweep release {item}",
+        )
+        for item, each in sorted(held.items())
+    ]
 
 
 def mlflow(url: str, said: str) -> Finding:

@@ -106,6 +106,15 @@ def tell_restored(sweep: SweepRecord) -> SweepRecord:
     return sweep if sweep.phase.final else sweep.says(_to_owner(sweep, Event(kind=EventKind.RESTORED)))
 
 
+def quarantine(sweep: SweepRecord, why: str) -> SweepRecord:
+    event = _to_owner(sweep, Event(kind=EventKind.QUARANTINED, detail=why))
+    return sweep.says(event, quarantined=True, shown="")  # the parent is drawn at once: no other turn follows
+
+
+def released(sweep: SweepRecord) -> SweepRecord:
+    return sweep.says(_to_owner(sweep, Event(kind=EventKind.RELEASED)), quarantined=False)
+
+
 def tell_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
     """Turns of this sweep fail, and go on failing: said once in each phase, privately without a thread."""
     key = f"{EventKind.TROUBLE}/{sweep.phase}"

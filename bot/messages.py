@@ -37,6 +37,8 @@ PHASES = {
 }
 
 
+UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
+
 MOODS = {
     Mood.WAITING: ":hourglass: The first trial isn't running yet.",
     Mood.TROUBLED: ":warning: Something is wrong with the first trial.",
@@ -81,7 +83,9 @@ def duplicate(sweep: SweepRecord, url: str) -> Message:
 
 def summary(sweep: SweepRecord) -> str:
     emoji, phase = PHASES[sweep.phase]
-    return "\n".join([f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}", _what(sweep), *_search(sweep)])
+    first = f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}"
+    held = [f":no_entry: Quarantined: an admin has to type `/sweep release {sweep.id}`."]
+    return "\n".join([first, *(held if sweep.quarantined else []), _what(sweep), *_search(sweep)])
 
 
 def _who(sweep: SweepRecord, user: str) -> str:
@@ -332,6 +336,19 @@ def _trouble_over(_: SweepRecord, __: Event) -> str:
     return ":arrow_forward: The trouble is over; this sweep goes on."
 
 
+def _quarantined(sweep: SweepRecord, happened: Event) -> str:
+    gpus = "" if sweep.phase in UNBUILT else " Trials that run go on and keep their GPUs."
+    return (
+        f":no_entry: {mention(sweep.asker.user)} Sweepbot stopped processing {code(sweep.id)}: several "
+        f"attempts in a row did not finish.{gpus} *Fix:* An admin checks the worker's log, then types "
+        f"`/sweep release {sweep.id}`. *Cancel* still works. Last cause:\n{block(happened.detail)}"
+    )
+
+
+def _released(sweep: SweepRecord, _: Event) -> str:
+    return f":arrow_forward: Sweepbot processes {code(sweep.id)} again."
+
+
 def _restored(sweep: SweepRecord, _: Event) -> str:
     return (
         f":warning: Redis lost its data. {code(sweep.id)} continues from its record in the cluster, but "
@@ -458,6 +475,8 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.EXTENDED: _extended,
     EventKind.TROUBLE: _trouble,
     EventKind.TROUBLE_OVER: _trouble_over,
+    EventKind.QUARANTINED: _quarantined,
+    EventKind.RELEASED: _released,
     EventKind.RESTORED: _restored,
     EventKind.STUCK: _stuck,
     EventKind.STOPPING: _stopping,

@@ -203,6 +203,8 @@ class EventKind(StrEnum):
     EXTENDED = "extended"
     TROUBLE = "trouble"
     TROUBLE_OVER = "trouble_over"
+    QUARANTINED = "quarantined"  # its turns came to no end
+    RELEASED = "released"
     RESTORED = "restored"  # Redis lost its data
     STUCK = "stuck"
     STOPPING = "stopping"
@@ -291,6 +293,7 @@ class Act(StrEnum):
     TRIALS = "see the trials of"
     KEEP = "keep the idle GPUs of"  # heard where GPUs are watched
     MEASURES = "see the GPU use of"  # as above
+    RELEASE = "release"  # from quarantine; heard by the queue
     EXAMINE = "examine"  # not a sweep but the whole installation
 
     @property
@@ -331,6 +334,14 @@ class Deed:
     refused: str = ""  # why; empty: it was done
 
 
+@dataclass(frozen=True)
+class Quarantine:
+    """What the queue gives no more turns."""
+
+    since: datetime
+    why: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
     """What we remember about one sweep."""
@@ -360,6 +371,7 @@ class SweepRecord:
     examined: tuple[str, ...] = ()  # trials whose failure was looked into
     ending: Phase | None = None
     reason: str = ""  # why it ended, for the parent
+    quarantined: bool = False  # by the queue, which gives it no more turns
     cancelled_by: str | None = None  # Slack user id
     drained_by: str | None = None
     extending: bool = False  # until Katib has opened the experiment again
@@ -383,6 +395,10 @@ class SweepRecord:
         return replace(self, unsaid=self.unsaid + events, **changes)
 
 
+class Newer(ValueError):  # noqa: N818 - reads as a sentence where it is caught
+    """A record of a newer Sweepbot, as an older one meets it beside it during an update."""
+
+
 _RECORD: TypeAdapter[SweepRecord] = TypeAdapter(SweepRecord)
 _ASK: TypeAdapter[Ask] = TypeAdapter(Ask)
 
@@ -392,10 +408,10 @@ def dump(record: SweepRecord) -> str:
 
 
 def load(text: str | bytes) -> SweepRecord:
-    """Raises ValueError for what is not a record, or is a newer one."""
+    """Raises ValueError for what is not a record, and Newer for a newer one."""
     record = _RECORD.validate_json(text)
     if record.schema > SCHEMA:
-        raise ValueError(f"sweep {record.id} was stored by a newer Sweepbot (schema {record.schema})")
+        raise Newer(f"sweep {record.id} was stored by a newer Sweepbot (schema {record.schema})")
     return record
 
 

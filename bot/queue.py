@@ -10,6 +10,11 @@ Waiting without polling: a `get` that finds nothing sleeps in BLPOP on the list 
 one baton. Whoever makes an item ready, or delays one to before all others, puts it there; whoever takes an
 item and leaves others behind puts it back. A baton lost with a dying worker costs the others at most 2 s.
 BZPOPMIN on the ready items themselves would lose an item between the pop and the lease.
+
+Quarantine: a turn that takes its worker along (out of memory, a loop without end) must not go from worker to
+worker for ever. Starts are counted until one comes to an end; after MOST_STARTS the item gets one more lease,
+`quarantined`, to tell people so, and then none until `retry`. From the third start on such items run one at a
+time, so that what only ran beside the culprit comes to an end. A Redis that lost its data has to count anew.
 """
 
 import asyncio
@@ -18,25 +23,41 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from bot.models import Quarantine
+
 FIRST_DELAY, LONGEST_DELAY = 1.0, 300.0  # seconds an item waits after its first, and after its n-th failure
+MOST_STARTS = 5  # of an item in a row without an end
+MOST_REASON = 500  # characters of an error that are kept
 LONGEST_BLOCK = 2.0  # seconds in BLPOP; redis-py gives up on a silent socket after 5
 
 _COMMON = """
 local P, item = KEYS[1], ARGV[1]
 local ready, delayed, running, again = P .. ':ready', P .. ':delayed', P .. ':running', P .. ':again'
 local failures, wake = P .. ':failures', P .. ':wake'
+local starts, quarantine, reasons = P .. ':starts', P .. ':quarantine', P .. ':reasons'
 local call, time = redis.call, redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000 -- milliseconds
 
 local function lease_key(name) return P .. ':lease:' .. name end
 local function holds(token) return call('GET', lease_key(item)) == token end
 local function ring() if call('EXISTS', wake) == 0 then call('RPUSH', wake, 1) end end
+
+-- Its people were told, so it gets no turn at all.
+local function out(name)
+  return call('HEXISTS', quarantine, name) == 1 and call('HEXISTS', starts, name) == 0
+end
+
+local function forget_starts(name)
+  call('HDEL', starts, name)
+  call('HDEL', reasons, name)
+end
 
 local function make_ready(name, since)
   call('ZREM', delayed, name)
@@ -45,6 +66,7 @@ local function make_ready(name, since)
 end
 
 local function schedule(due)
+  if out(item) then return end
   if due <= now then return make_ready(item, due) end
   call('ZADD', delayed, 'LT', due, item)
   if call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
@@ -62,14 +84,33 @@ local function finish(due)
 end
 """
 
-_ADD = """
-local due = now + ARGV[2] * 1000
-if call('ZSCORE', running, item) then call('ZADD', again, 'LT', due, item)
-elseif not call('ZSCORE', ready, item) then schedule(due) end
+_ADDING = """
+local function add(due)
+  if call('ZSCORE', running, item) then call('ZADD', again, 'LT', due, item)
+  elseif not call('ZSCORE', ready, item) then schedule(due) end
+end
+"""
+
+_ADD = f"{_ADDING} add(now + ARGV[2] * 1000)"
+
+_RETRY = f"""
+{_ADDING}
+if call('HDEL', quarantine, item) == 0 then return 0 end
+forget_starts(item)
+call('HDEL', failures, item)
+if tonumber(ARGV[2]) > 0 then call('HSET', starts, item, ARGV[2]) end
+add(now)
+return 1
 """
 
 _TAKE = """
-local token, lease = ARGV[1], tonumber(ARGV[2]) * 1000
+local token, lease, most = ARGV[1], tonumber(ARGV[2]) * 1000, tonumber(ARGV[3])
+local function unended(name) return tonumber(call('HGET', starts, name) or 0) end
+local function suspect_runs()
+  for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
+    if unended(name) > 2 then return true end
+  end
+end
 for _, name in ipairs(call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, 100)) do
   call('ZREM', running, name)
   call('ZREM', again, name)
@@ -79,12 +120,24 @@ end
 for _, name in ipairs(call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
   make_ready(name, call('ZSCORE', delayed, name))
 end
-local taken = call('ZPOPMIN', ready)[1]
+local taken, pass
+repeat
+  taken, pass = call('ZPOPMIN', ready)[1], false
+  if taken and (out(taken) or unended(taken) > most + 2) then
+    pass = true
+  elseif taken and unended(taken) >= 2 and suspect_runs() then
+    call('ZADD', delayed, now + 1000, taken)
+    pass = true
+  end
+until not pass
 if call('EXISTS', ready) == 1 then ring() else call('DEL', wake) end
 if taken then
   call('ZADD', running, now + lease, taken)
   call('SET', lease_key(taken), token, 'PX', math.ceil(lease))
-  return {taken, tonumber(call('HGET', failures, taken) or 0)}
+  if call('HINCRBY', starts, taken, 1) > most then
+    call('HSETNX', quarantine, taken, string.format('%.0f ', now) .. (call('HGET', reasons, taken) or ''))
+  end
+  return {taken, tonumber(call('HGET', failures, taken) or 0), call('HGET', quarantine, taken) or ''}
 end
 local soonest = math.huge
 for _, key in ipairs({running, delayed}) do
@@ -103,6 +156,7 @@ return 1
 _DONE = """
 if not holds(ARGV[2]) then return end
 call('HDEL', failures, item)
+forget_starts(item)
 finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
 """
 
@@ -112,6 +166,9 @@ if holds(ARGV[2]) then finish(now) end
 
 _FAIL = """
 if not holds(ARGV[2]) then return '0' end
+if ARGV[6] ~= '' then call('HSET', reasons, item, ARGV[6])
+elseif call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
+else forget_starts(item) end
 local count = call('HINCRBY', failures, item, 1)
 local due = finish(now + math.min(ARGV[3] * 2 ^ (count - 1), ARGV[4]) * ARGV[5] * 1000)
 return tostring(math.max(due - now, 0) / 1000)
@@ -124,11 +181,15 @@ class LeaseLost(Exception):  # noqa: N818 - reads as a sentence where it is caug
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to run one item, until it expires. `failures`: how often in a row the item has failed."""
+    """The right to run one item, until it expires. `failures`: how often in a row the item has failed.
+
+    `quarantined`: only to tell people so; "" else.
+    """
 
     item: str
     token: str
     failures: int
+    quarantined: str = ""  # why, or "the worker died"
     key: str = ""  # where Redis keeps the token as long as the lease lasts
 
 
@@ -138,13 +199,20 @@ class Queue:
     Methods raise redis.exceptions.RedisError when Redis can't be reached.
     """
 
-    def __init__(self, redis: Redis, *, prefix: str = "sweepbot:queue", lease: float = 30.0) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        prefix: str = "sweepbot:queue",
+        lease: float = 30.0,
+        most_starts: int = MOST_STARTS,
+    ) -> None:
         self._redis = redis
         self._prefix = prefix
-        self._lease = lease
+        self._lease, self._most_starts = lease, most_starts
         self._scripts = {
             body: redis.register_script(_COMMON + body)
-            for body in (_ADD, _TAKE, _HEARTBEAT, _DONE, _RELEASE, _FAIL)
+            for body in (_ADD, _TAKE, _HEARTBEAT, _DONE, _RELEASE, _FAIL, _RETRY)
         }
 
     async def add(self, item: str) -> None:
@@ -164,10 +232,11 @@ class Queue:
         until = monotonic() + wait
         while True:
             token = uuid.uuid4().hex
-            found = await self._run(_TAKE, token, self._lease)
+            found = await self._run(_TAKE, token, self._lease, self._most_starts)
             if isinstance(found, list):
-                item = text(found[0])
-                return Lease(item, token, failures=int(found[1]), key=self.lease_key(item))
+                item, why = text(found[0]), text(found[2])
+                quarantined = _read(why).why if why else ""
+                return Lease(item, token, int(found[1]), quarantined, key=self.lease_key(item))
             left = until - monotonic()
             if left <= 0:
                 return None
@@ -188,13 +257,25 @@ class Queue:
         """Given back, not failed: ready for another worker at once. Ignored for a lost lease."""
         await self._run(_RELEASE, lease.item, lease.token)
 
-    async def fail(self, lease: Lease) -> float:
+    async def fail(self, lease: Lease, *, permanent: str = "") -> float:
         """Try again later: after 1 s, 2 s, 4 s ... 5 min, up to a fifth less. Returns the seconds until then.
 
         What was added during the turn is not held up by its failure. For a lost lease: nothing, 0.
+        `permanent`: the error, when a repetition is not expected to help. MOST_STARTS of those in a row, or
+        of turns that died with their worker, quarantine the item.
         """
         jitter = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
-        return float(await self._run(_FAIL, lease.item, lease.token, FIRST_DELAY, LONGEST_DELAY, jitter))
+        args = (FIRST_DELAY, LONGEST_DELAY, jitter, permanent[:MOST_REASON])
+        return float(await self._run(_FAIL, lease.item, lease.token, *args))
+
+    async def retry(self, item: str, *, starts: int = MOST_STARTS) -> bool:
+        """Take an item out of quarantine for so many starts. False: it is not there."""
+        return bool(await self._run(_RETRY, item, self._most_starts - starts))
+
+    async def quarantined(self) -> dict[str, Quarantine]:
+        """What is set aside, by item."""
+        found: Any = await self._redis.hgetall(f"{self._prefix}:quarantine")
+        return {text(item): _read(text(why)) for item, why in found.items()}
 
     def lease_key(self, item: str) -> str:
         """The key that holds the token of the item's present lease, and is gone with it."""
@@ -247,6 +328,11 @@ async def _renew(ttl: float, renew: Callable[[], Awaitable[bool]], limit: asynci
         if limit.expired():
             return
         limit.reschedule(asked + ttl if ours else asked)
+
+
+def _read(kept: str) -> Quarantine:
+    since, _, why = kept.partition(" ")
+    return Quarantine(datetime.fromtimestamp(float(since) / 1000, UTC), why or "the worker died")
 
 
 def text(value: bytes | str) -> str:

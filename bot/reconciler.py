@@ -8,12 +8,15 @@ import logging
 from dataclasses import replace
 from datetime import timedelta
 
+from aiohttp import ClientError
 from redis.exceptions import RedisError
+from slack_sdk.errors import SlackApiError
 
 from bot import durable
 from bot.answering import answer
 from bot.audit import tell_new
 from bot.chores import chores
+from bot.git import GitUnavailable
 from bot.identity import SWEEP_ID, candidates
 from bot.lifecycle import (
     advance,
@@ -21,14 +24,16 @@ from bot.lifecycle import (
     hear_cancels,
     look_again,
     not_extended,
+    quarantine,
     refuse,
+    released,
     submitted,
     tell_restored,
     tell_trouble,
     trouble_over,
 )
 from bot.messages import Links, parent
-from bot.models import Act, Ask, Event, EventKind, Phase, SweepRecord
+from bot.models import Act, Ask, Event, EventKind, Newer, Phase, SweepRecord
 from bot.mrkdwn import code
 from bot.observation import Observation
 from bot.observing import observe
@@ -38,13 +43,28 @@ from bot.queue import Lease, LeaseLost
 from bot.slack import Busy, NotInChannel
 from bot.speaking import Speaking
 from bot.store import Stale
-from k8s.cluster import ApiError
+from k8s.cluster import ApiError, Unreachable
 from k8s.images import Place
 from k8s.objects import BUILD_LABEL, Manifest, ref_of
-from k8s.registry import Missing
+from k8s.registry import Missing, RegistryError
 
 log = logging.getLogger(__name__)
 
+# Errors of the outside, which pass. Any other is a bug or an input that nobody thought of, and comes again.
+PASSING = (
+    ApiError,
+    Unreachable,
+    RegistryError,
+    GitUnavailable,
+    SlackApiError,
+    Busy,
+    ClientError,
+    OSError,
+    RedisError,
+    Newer,
+    Stale,
+    LeaseLost,
+)
 ADMITTED = 4  # failures in a row after which people are told; some seven seconds after the first
 CLAIMING = {Phase.RECEIVED, Phase.OPENING}  # the second: records of before the first phase claimed
 NOT_THERE = "I'm not in that channel. Type `/invite @sweepbot` there (or the name it has here) and try again."
@@ -69,6 +89,19 @@ async def turn(lease: Lease, outside: Outside) -> timedelta | None:
     except Exception as error:
         await this.admit(error)
         raise
+
+
+async def tell_quarantined(lease: Lease, outside: Outside) -> None:
+    """Its turns killed their workers, or failed of a bug, and no more are taken. Asks the cluster nothing."""
+    sweep = await outside.store.get(lease.item)
+    if sweep is None:
+        return
+    this = _Turn(lease, outside)
+    if not sweep.quarantined:
+        sweep = await outside.store.save(quarantine(sweep, lease.quarantined), lease)
+    await this.voice.redraw(await this.voice.speak(sweep))
+    if this.voice.pause:
+        raise Busy(this.voice.pause.total_seconds())
 
 
 async def _find(sweep_id: str, outside: Outside) -> SweepRecord | None:
@@ -105,6 +138,8 @@ class _Turn:
 
     async def run(self, sweep: SweepRecord) -> timedelta | None:
         waiting = await self.outside.store.asks(sweep.id)
+        if sweep.quarantined:
+            sweep = await self._save(released(sweep))
         before = await self._claimed(await self._cancelled(sweep, waiting))
         now = self.outside.now()
         questions = [ask for ask in waiting if ask.act.leaves_alone]
@@ -134,7 +169,7 @@ class _Turn:
         if sweep is None:
             return
         after = sweep
-        if self.lease.failures >= ADMITTED:
+        if self.lease.failures >= ADMITTED and isinstance(error, PASSING):
             after = tell_trouble(sweep, str(error) or type(error).__name__)
         if after != sweep:
             after = await self._save(after)

@@ -23,7 +23,7 @@ or the beginning or end of its name, and after `cancel` and `logs` a trial, too.
 In a sweep's thread mention me, for example `@sweepbot logs`; but in direct messages I hear nothing.
 *GPUs:* `/gpus` says what is free, `/gpus help` what else it knows.
 *Administrators:* `/sweep doctor` checks everything that sweeps need; `/sweep setup` gives a channel \
-a repository and a daily digest."""
+a repository and a daily digest; `/sweep release NAME` retries what Sweepbot quarantined."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
 _LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")

@@ -9,11 +9,12 @@ from time import monotonic
 from redis.exceptions import RedisError
 
 from bot import doctor
+from bot.identity import SWEEP_ID
 from bot.logs import about
 from bot.outside import Outside
 from bot.probes import Broken
 from bot.queue import Lease, LeaseLost
-from bot.reconciler import turn
+from bot.reconciler import PASSING, tell_quarantined, turn
 from bot.slack import Busy
 from bot.store import Stale
 from k8s.cluster import ApiError, Unreachable
@@ -64,7 +65,7 @@ class Worker:
         queue = self._outside.queue
         try:
             async with queue.held(lease):
-                again = await self._turn(lease)
+                again = await (self._quarantine(lease) if lease.quarantined else self._turn(lease))
             await queue.done(lease, again_after=again.total_seconds() if again is not None else None)
         except asyncio.CancelledError:
             await self._give_back(lease)
@@ -77,9 +78,14 @@ class Worker:
         except (ApiError, Unreachable) as trouble:
             delay = await queue.fail(lease)
             log.warning("a turn of %s failed and is repeated in %.0f s: %s", lease.item, delay, trouble)
-        except Exception:
-            delay = await queue.fail(lease)
+        except Exception as error:
+            delay = await queue.fail(lease, permanent=_permanent(lease.item, error))
             log.exception("a turn of %s failed and is repeated in %.0f s", lease.item, delay)
+
+    async def _quarantine(self, lease: Lease) -> None:
+        log.error("quarantined: %s: %s; /sweep release takes it out", lease.item, lease.quarantined)
+        if SWEEP_ID.fullmatch(lease.item):
+            await tell_quarantined(lease, self._outside)
 
     async def _turn(self, lease: Lease) -> timedelta | None:
         if lease.item == doctor.ITEM:
@@ -97,6 +103,13 @@ class Worker:
                 await self._outside.queue.release(lease)
         except (RedisError, TimeoutError):
             log.warning("the lease of %s could not be given back; it runs out", lease.item)
+
+
+def _permanent(item: str, error: Exception) -> str:
+    """An error that only repeats itself. What serves everybody is tried on: tomorrow's data may be others."""
+    if isinstance(error, PASSING) or not SWEEP_ID.fullmatch(item):
+        return ""
+    return f"{type(error).__name__}: {error}"
 
 
 async def _unhurried(errand: Errand, item: str) -> timedelta | None:

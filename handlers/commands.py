@@ -13,15 +13,17 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.access import may_examine, may_launch
 from bot.audit import tell
 from bot.doctor import ITEM
+from bot.hints import listed
 from bot.models import Act, Ask, Asker, Deed, UserError
 from bot.mrkdwn import code, plain
-from bot.request import EXAMPLE, HELP, parse, words
+from bot.request import EXAMPLE, HELP, parse, unescape, words
 from bot.wishes import slip, word_of
-from handlers.door import Door, unconfirmed
+from handlers.door import PATIENCE, Door, unconfirmed
 from handlers.setup import open_setup
 from handlers.views import open_form
 from handlers.wishing import Speaker, hear, is_wish
 
+MOST_NAMED = 10
 GREETING = 0.5  # seconds for a thing that can wait
 
 log = logging.getLogger(__name__)
@@ -66,11 +68,13 @@ async def _answer(door: Door, command: dict[str, Any]) -> str:
     word = word_of(text)[0]
     if word in {"", "help"}:  # without a word there is the form, where it can be
         return (not text and _forbidden(door, command)) or HELP
-    if hint := slip(text, "help", "setup", "doctor"):
+    if hint := slip(text, "help", "setup", "doctor", "release"):
         return f"{hint} Or start a sweep, for example {EXAMPLE}; `/sweep help` has the rest."
     try:
         if word == "doctor":
             return may_examine(command["user_id"], door.config) or await _examine(door, command)
+        if word == "release":
+            return await _release(door, command)
         if is_wish(text):
             return await hear(door, text, _speaker(command))
         if refusal := _forbidden(door, command):
@@ -113,6 +117,21 @@ async def _examine(door: Door, command: dict[str, Any]) -> str:
     )
     await door.ask(ITEM, ask)
     return "Looking; the answer comes here in a few seconds. If none comes, no worker is running."
+
+
+async def _release(door: Door, command: dict[str, Any]) -> str:
+    """What the queue set aside: a sweep, or an item that only the doctor names."""
+    item, user = word_of(unescape(command["text"]))[1].replace("`", ""), command["user_id"]
+    refused = may_examine(user, door.config)
+    tell(item, Deed(at=door.now(), user=user, act=Act.RELEASE, refused=refused))
+    if refused:
+        return refused
+    async with asyncio.timeout(PATIENCE):
+        if await door.queue.retry(item):
+            return f"{code(item)} is released. Sweepbot tries again now."
+        held = await door.queue.quarantined()
+    known = listed([code(each) for each in sorted(held)[:MOST_NAMED]]) or "nothing"
+    return f"{code(item) if item else 'This'} is not quarantined; quarantined: {known}."
 
 
 def asker_of(command: dict[str, Any]) -> Asker:

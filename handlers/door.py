@@ -10,13 +10,14 @@ from typing import Any
 from aiohttp import ClientError
 from slack_sdk.errors import SlackApiError
 
+from bot.access import may
 from bot.catalogue import Catalogue
 from bot.config import Config
 from bot.digests import Last
 from bot.drafts import Drafts
 from bot.known import Known
 from bot.logs import about
-from bot.models import Ask, Asker, SweepRecord, SweepRequest
+from bot.models import Act, Ask, Asker, SweepRecord, SweepRequest
 from bot.queue import Queue
 from bot.setups import SetupDesk
 from bot.starting import start
@@ -85,7 +86,16 @@ class Door:
                 else:
                     await self.store.ask(sweep_id, ask)
                 await self.queue.add(sweep_id)
+                if ask.act is Act.CANCEL:
+                    await self._retry(sweep_id, ask.user)
             log.info("%s asks to %s it", ask.user, ask.act)
+
+    async def _retry(self, sweep_id: str, user: str) -> None:
+        """A quarantined sweep may hold GPUs: whoever may cancel it gets one more start for that."""
+        if sweep_id in await self.queue.quarantined():
+            sweep = await self.store.get(sweep_id)
+            if sweep and not may(user, Act.CANCEL, sweep, self.config):
+                await self.queue.retry(sweep_id, starts=1)
 
     async def take(self, request: SweepRequest, asker: Asker, delivery: str) -> SweepRecord:
         """A new sweep, durably, before Slack hears anything. A repeated delivery is the same sweep."""

@@ -134,6 +134,7 @@ async def here(tmp_path, monkeypatch, redis_url, repositories):
         yield one
         await one.redis.config_set("appendonly", "yes")
         await one.redis.config_set("maxmemory-policy", "noeviction")
+        await one.redis.flushall()
 
 
 async def test_a_healthy_installation_has_nothing_but_ok_lines(here):
@@ -301,6 +302,10 @@ async def prometheus_down(here):
     here.settings["prometheus_url"] = "http://127.0.0.1:9"
 
 
+async def a_quarantined_sweep(here):
+    await here.redis.hset("sweepbot:queue:quarantine", "lr-brave-otter", "1763728000000 MemoryError: ")
+
+
 FAULTS = [
     (slack_token, "Slack token", "broken", "invalid_auth", "SLACK_BOT_TOKEN"),
     (slack_app_token, "Slack app token", "broken", "invalid_auth", "SLACK_APP_TOKEN"),
@@ -308,6 +313,13 @@ FAULTS = [
     (slack_down, "Slack token", "broken", "Slack does not answer", "curl"),
     (redis_forgets, "Redis persistence", "broken", "no append-only file", "CONFIG SET appendonly yes"),
     (redis_evicts, "Redis eviction", "warning", "allkeys-lru", "maxmemory-policy noeviction"),
+    (
+        a_quarantined_sweep,
+        "quarantine",
+        "warning",
+        "lr-brave-otter, since 2025-11-21",
+        "/sweep release lr-brave",
+    ),
     (redis_down, "Redis", "broken", "does not answer", "kubectl"),
     (api_down, "Kubernetes API", "broken", "does not answer", "kubectl version"),
     (api_token, "Kubernetes API", "broken", "Unauthorized", "KUBECONFIG"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as RedisDown
 
 from bot import queue as queue_module
-from bot.queue import Lease, LeaseLost, Queue, kept
+from bot.queue import MOST_STARTS, Lease, LeaseLost, Queue, kept
 from bot.redis import connect
 
 ROOT = Path(__file__).parents[2]
@@ -341,6 +341,95 @@ async def test_twenty_workers_run_every_item_alone_and_after_its_last_add(queue,
     assert turns <= wanted, "no add makes more than one turn"
 
 
+async def dies(queue, redis, item="a"):
+    """Its worker takes it, and is heard of no more."""
+    lease = await got(queue)
+    assert lease.item == item
+    await redis.zadd("sweepbot:queue:running", {item: 1})
+    return lease
+
+
+async def test_an_item_that_takes_five_workers_along_is_quarantined_told_once_and_then_left_out(queue, redis):
+    await queue.add("a")
+    assert [(await dies(queue, redis)).quarantined for _ in range(MOST_STARTS)] == [""] * MOST_STARTS
+    lease = await got(queue)
+    assert lease.quarantined == "the worker died"
+    await queue.add("a")
+    await queue.done(lease)
+    await queue.add("a")
+    await queue.add_after("a", 0)
+    assert await queue.get(wait=0) is None
+    held = await queue.quarantined()
+    assert {item: each.why for item, each in held.items()} == {"a": "the worker died"}
+    assert not await queue.retry("b")
+    assert await queue.retry("a")
+    assert (await queue.quarantined(), await drain(queue)) == ({}, ["a"])
+
+
+async def test_a_turn_that_ends_clears_the_starts_before_it(queue, redis):
+    await queue.add("a")
+    for ends in (queue.done, queue.fail):
+        for _ in range(MOST_STARTS - 1):
+            await dies(queue, redis)
+        await ends(await got(queue))
+        await queue.add("a")
+    assert (await dies(queue, redis)).quarantined == ""
+    await queue.done(await got(queue))
+
+
+async def test_errors_that_only_repeat_themselves_quarantine_with_their_words(queue):
+    await queue.add("a")
+    for _ in range(MOST_STARTS):
+        await queue.fail(await got(queue), permanent="KeyError: 'x'")
+        await queue.add("a")
+    lease = await got(queue)
+    assert lease.quarantined == "KeyError: 'x'"
+    await queue.done(lease)
+    assert (await queue.quarantined())["a"].why == "KeyError: 'x'"
+    await queue.retry("a")
+    assert await drain(queue) == ["a"]
+
+
+async def test_telling_of_a_quarantine_is_tried_again_and_given_up_when_it_kills_too(queue, redis):
+    await queue.add("a")
+    for _ in range(MOST_STARTS):
+        await dies(queue, redis)
+    for _ in range(10):
+        await queue.fail(await got(queue))
+        await queue.add("a")
+    for _ in range(3):
+        assert (await dies(queue, redis)).quarantined
+    assert await queue.get(wait=0) is None
+    await queue.retry("a", starts=1)
+    assert (await dies(queue, redis)).quarantined == ""
+    await queue.done(await got(queue))
+    assert list(await queue.quarantined()) == ["a"], "one start was all it got"
+    await queue.retry("a")
+    assert await drain(queue) == ["a"]
+
+
+async def test_what_ran_beside_a_culprit_is_not_quarantined_with_it(queue, redis):
+    """One process runs four turns and dies of one of them; the others end, once they run without that one."""
+    for item in ("innocent-1", "innocent-2", "culprit", "innocent-3"):
+        await queue.add(item)
+    ended = set()
+    for _ in range(20):
+        leases = [lease for _ in range(4) if (lease := await queue.get(wait=0))]
+        if any(lease.item == "culprit" and not lease.quarantined for lease in leases):
+            for lease in leases:
+                await redis.zadd("sweepbot:queue:running", {lease.item: 1})
+        else:
+            for lease in leases:
+                ended.add(lease.item)
+                await queue.done(lease)
+        for item in await redis.zrange("sweepbot:queue:delayed", 0, -1):
+            await redis.zadd("sweepbot:queue:delayed", {item: 1})
+    assert list(await queue.quarantined()) == ["culprit"]
+    assert {"innocent-1", "innocent-2", "innocent-3"} <= ended
+    await queue.retry("culprit")
+    await drain(queue)
+
+
 async def blocked(redis, count):
     return (await redis.info("clients"))["blocked_clients"] == count
 
@@ -407,7 +496,7 @@ async def play(redis_url, acts):
     """Play the acts on a queue where nothing becomes due by itself, and compare with the table."""
     states, leases = dict.fromkeys("abc", "absent"), {}
     async with connect(redis_url) as redis:
-        queue = Queue(redis, prefix=f"table:{uuid.uuid4().hex}", lease=1000)
+        queue = Queue(redis, prefix=f"table:{uuid.uuid4().hex}", lease=1000, most_starts=1000)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(queue_module, "FIRST_DELAY", 300.0)
             for act, item in acts:

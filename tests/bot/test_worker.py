@@ -8,11 +8,13 @@ import pytest
 
 from bot import service, waking, worker
 from bot.logs import JsonLines, Mask
+from bot.models import Newer
 from bot.probes import Broken
 from bot.queue import Queue
 from bot.slack import Busy
 from bot.waking import Waking
 from bot.worker import Worker
+from k8s.cluster import ApiError, Unreachable
 from tests.bot.sweeps import CONFIG, SETTINGS
 
 SWEEP = "lr-brave-otter"
@@ -44,8 +46,8 @@ def outside(redis):
 class Running:
     """A worker in a task."""
 
-    def __init__(self, outside, places=2):
-        self.worker, self.stop = Worker(outside, places), asyncio.Event()
+    def __init__(self, outside, places=2, errands=None):
+        self.worker, self.stop = Worker(outside, places, errands), asyncio.Event()
         self.task = asyncio.create_task(self.worker.run(self.stop))
 
     async def cancelled(self):
@@ -121,6 +123,41 @@ async def test_what_a_turn_logs_names_its_sweep(outside, monkeypatch, wait_until
     await running.cancelled()
     assert f'"sweep": "{SWEEP}"' in lines[0]
     assert "ValueError: a bug" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "item", "permanent"),
+    [
+        (ValueError("a bug"), SWEEP, "ValueError: a bug"),
+        (MemoryError(), SWEEP, "MemoryError: "),
+        (Unreachable("the API server does not answer"), SWEEP, ""),
+        (ApiError(500, "", "etcdserver: leader changed"), SWEEP, ""),
+        (ConnectionResetError(), SWEEP, ""),
+        (TimeoutError(), SWEEP, ""),
+        (Newer("sweep lr-brave-otter was stored by a newer Sweepbot"), SWEEP, ""),
+        (ValueError("a bug"), "watch: gpus", ""),
+    ],
+)
+async def test_only_a_sweeps_own_errors_count_as_permanent(
+    outside, monkeypatch, wait_until, error, item, permanent
+):
+    failed = []
+
+    async def failing(*_):
+        raise error
+
+    async def fail(lease, *, permanent=""):
+        failed.append(permanent)
+        await outside.queue.release(lease)
+        running.stop.set()
+        return 0
+
+    monkeypatch.setattr(worker, "turn", failing)
+    monkeypatch.setattr(outside.queue, "fail", fail)
+    await outside.queue.add(item)
+    running = Running(outside, 1, {"watch": failing})
+    await running.task
+    assert failed == [permanent]
 
 
 class Cluster:

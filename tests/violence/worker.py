@@ -20,6 +20,7 @@ from bot.queue import Lease, LeaseLost, Queue
 from bot.redis import connect
 from bot.store import Stale, Store
 
+NEVER = 10**9  # starts until a quarantine: here it is not the sweeps that kill
 EFFORT = 0.02  # seconds of a turn, on average
 
 
@@ -83,7 +84,7 @@ MANNERS = {
 
 async def live(url: str, ledger: int, lease: float, manner: str) -> None:
     async with connect(url) as redis:
-        worker = Worker(Queue(redis, lease=lease), Store(redis), ledger)
+        worker = Worker(Queue(redis, lease=lease, most_starts=NEVER), Store(redis), ledger)
         while True:
             try:
                 if taken := await worker.queue.get():
