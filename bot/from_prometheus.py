@@ -3,19 +3,20 @@
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from statistics import median
+from statistics import median_high
 
 from bot import promql
 from bot.owners import NOBODYS, Owners, Place, Whose, merged
 from bot.prometheus import Device, Prometheus, Row
+from bot.rhythm import Rhythm, step_of
 from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
 
 USUAL_STEP = 30  # seconds between two scrapes, until there are samples to tell
-A_DAY = 86400
+A_DAY, AN_HOUR, LATELY = 86400, 3600, 600  # seconds
+HOSTS = 500  # whose samples are asked for at a time
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PrometheusSource:
     def __init__(
         self, prometheus: Prometheus, owners: Owners, now: Callable[[], datetime], step: int = 0
     ) -> None:
-        self._ask, self._times, self._owners, self._now = prometheus.ask, prometheus.times, owners, now
+        self._ask, self._moments, self._owners, self._now = prometheus.ask, prometheus.moments, owners, now
         self._fixed_step, self._step = step, step or USUAL_STEP
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
@@ -51,8 +52,8 @@ class PrometheusSource:
         )
         holders = {row.place: row for row in held if row.value}
         ages = {place: at.timestamp() - since for place, since in started.items()}
-        step, whose = await self._scraped_each(at), await self._whose(at, list(holders), day=at)
-        used = await self._used(at, {place: seen[place] for place in holders}, ages, step)
+        rhythm, whose = await self._rhythm(at, LATELY), await self._whose(at, list(holders), day=at)
+        used = await self._used(at, {place: seen[place] for place in holders}, ages, rhythm)
         return tuple(
             PodUse(
                 namespace=place[0],
@@ -61,7 +62,10 @@ class PrometheusSource:
                 **vars(whose[place]),
                 started=datetime.fromtimestamp(started[place], UTC) if place in started else None,
                 allocated=round(row.value),
-                gpus=tuple(gpu.judged(min(seconds, ages.get(place, seconds)) / step) for gpu in seen[place]),
+                gpus=tuple(
+                    gpu.judged(min(seconds, ages.get(place, seconds)) / rhythm.of(gpu.device[2]))
+                    for gpu in seen[place]
+                ),
                 busy_ever=used[place],
             )
             for place, row in sorted(holders.items())
@@ -76,7 +80,7 @@ class PrometheusSource:
             self._by_node(promql.CORDONED, at),
             self._by_node(promql.NOT_READY, at),
         )
-        models = await self._models(at)
+        models = await self._models(at, (node for node in physical if physical[node]))
         return tuple(
             NodeUse(
                 node=node,
@@ -96,7 +100,7 @@ class PrometheusSource:
             Xid(
                 device=row.labels.get("UUID", ""),
                 model=row.labels.get("modelName", ""),
-                node=row.labels.get("Hostname") or row.labels.get("hostname", ""),
+                node=row.host,
                 namespace=row.place[0],
                 pod=row.place[1],
                 code=round(row.value),
@@ -106,14 +110,8 @@ class PrometheusSource:
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
         end = start + HOUR
-        step = await self._scraped_each(self._now())
-        held, observed, used, late, early = await asyncio.gather(
-            self._ask(promql.HELD_HOURS, end),
-            self._ask(promql.observed_hours(step), end),
-            self._ask(promql.used_hours(step), end),
-            self._ask(promql.idle_half(step), end),
-            self._ask(promql.idle_half(step), start + HALF_HOUR),
-        )
+        held = await self._ask(promql.HELD_HOURS, end)
+        observed, used, late, early = await self._measured(start, await self._rhythm(end, AN_HOUR))
         cpu, cpu_mean, ram, ram_peak = await asyncio.gather(
             self._by_place(promql.requested("cpu"), end),
             self._by_place(promql.CPU_MEAN, end),
@@ -125,8 +123,8 @@ class PrometheusSource:
         capacity, lost, closed, coverage, waited, waiting, wanted, longest = [
             sum(row.value for row in await self._ask(query, end)) for query in (*given, *waits)
         ]
-        models = await self._models(end)
         allocated, node = _sums(held), {row.place: row.labels.get("node", "") for row in held}
+        models = await self._models(end, node.values())
         seen, busy, idle = _sums(observed), _sums(used), _sums(late + early)
         model = {row.place: row.model for row in observed}
         gpus = Counter(row.place for row in observed)
@@ -169,6 +167,20 @@ class PrometheusSource:
             longest=longest,
         )
 
+    async def _measured(self, start: datetime, rhythm: Rhythm) -> list[list[Row]]:
+        """Observed, used, idle in the later half hour and in the earlier; each GPU at its own step."""
+        end, found = start + HOUR, list[list[Row]]([[], [], [], []])
+        for step in rhythm.steps:
+            answers = await asyncio.gather(
+                self._ask(promql.observed_hours(step), end),
+                self._ask(promql.used_hours(step), end),
+                self._ask(promql.idle_half(step), end),
+                self._ask(promql.idle_half(step), start + HALF_HOUR),
+            )
+            for rows, answer in zip(found, answers, strict=True):
+                rows += [row for row in answer if rhythm.of(row.device[2]) == step]
+        return found
+
     async def _seen(self, at: datetime, seconds: int) -> dict[Place, list[Seen]]:
         samples, peak, total, p95 = await asyncio.gather(
             *(
@@ -184,12 +196,14 @@ class PrometheusSource:
         return found
 
     async def _used(
-        self, at: datetime, seen: dict[Place, list[Seen]], ages: dict[Place, float], step: int
+        self, at: datetime, seen: dict[Place, list[Seen]], ages: dict[Place, float], rhythm: Rhythm
     ) -> dict[Place, bool | None]:
         """Whether they ever were at work: a longer look at those that are not."""
         quiet = {place for place, gpus in seen.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
-        life = min(A_DAY, max((round(ages[place]) for place in quiet & ages.keys()), default=0) + step)
-        which = "|".join(sorted({gpu.device[2].partition("/")[0] for place in quiet for gpu in seen[place]}))
+        life = min(
+            A_DAY, max((round(ages[place]) for place in quiet & ages.keys()), default=0) + rhythm.steps[-1]
+        )
+        which = "|".join(sorted({_uuid(gpu.device[2]) for place in quiet for gpu in seen[place]}))
         peak, samples = {}, {}
         if quiet:
             peak = await self._by_device(promql.peak(life, which), at)
@@ -203,7 +217,8 @@ class PrometheusSource:
                 return True
             if (age := ages.get(place, math.inf)) > life:
                 return None  # what it did before, nobody has looked at
-            return False if all(samples.get(each, 0) >= ENOUGH * age / step for each in devices) else None
+            enough = (samples.get(each, 0) >= ENOUGH * age / rhythm.of(each[2]) for each in devices)
+            return False if all(enough) else None
 
         return {place: ever(place) for place in seen}
 
@@ -220,20 +235,30 @@ class PrometheusSource:
             said[row.place] = merged(said.get(row.place, NOBODYS), whose)
         return await self._owners.of(day, places, said)
 
-    async def _models(self, at: datetime) -> dict[str, str]:
-        """By node: dcgm-exporter knows it as its host's name, in a label that was renamed."""
-        rows = sorted(await self._ask(promql.MODELS, at), key=lambda row: row.value)
-        return {row.labels.get("Hostname") or row.labels.get("hostname", ""): row.model for row in rows}
+    async def _models(self, at: datetime, nodes: Iterable[str]) -> dict[str, str]:
+        """By node: dcgm-exporter knows it as its host's name."""
+        known = _models(await self._ask(promql.MODELS, at))
+        if silent := {*nodes} - known.keys() - {""}:
+            known |= _models(await self._ask(promql.last_models(silent), at))
+        return known
 
-    async def _scraped_each(self, at: datetime) -> int:
-        """Seconds. As the samples lie; while there are none, as known before."""
+    async def _rhythm(self, at: datetime, window: int) -> Rhythm:
+        """In so many seconds, by the fullest GPU of each host: one exporter is asked for all of them."""
         if self._fixed_step:
-            return self._fixed_step
-        for longest in await self._ask(promql.LONGEST, at):
-            moments = await self._times(promql.samples_of(longest.labels), at)
-            gaps = [later - earlier for earlier, later in pairwise(moments)]
-            self._step = max(1, round(median(gaps))) if gaps else self._step
-        return self._step
+            return Rhythm({}, self._fixed_step)
+        hosts: dict[str, list[Row]] = defaultdict(list)
+        for row in await self._ask(promql.hosts(window), at):
+            hosts[row.host].append(row)
+        fullest = [max(rows, key=lambda row: row.value) for rows in hosts.values()]
+        chosen = sorted({_uuid(row.labels.get("UUID", "")) for row in fullest})
+        moments: dict[str, set[float]] = defaultdict(set)
+        for some in (chosen[at : at + HOSTS] for at in range(0, len(chosen), HOSTS)):
+            for series, when in await self._moments(promql.moments(some, window), at):
+                moments[series.host].update(when)
+        steps = {host: step for host in hosts if (step := step_of(moments[host]))}
+        self._step = median_high(steps.values()) if steps else self._step
+        by_gpu = {r.labels.get("UUID", ""): steps[host] for host in steps for r in hosts[host]}
+        return Rhythm(by_gpu, self._step)
 
     async def _by_place(self, query: str, at: datetime) -> dict[Place, float]:
         return {row.place: row.value for row in await self._ask(query, at)}
@@ -253,3 +278,14 @@ def _sums(rows: list[Row]) -> dict[Place, float]:
     for row in rows:
         sums[row.place] += row.value
     return sums
+
+
+def _models(rows: Iterable[Row]) -> dict[str, str]:
+    """The one that most of a host's GPUs and slices are."""
+    return {row.host: row.model for row in sorted(rows, key=lambda row: row.value)}
+
+
+def _uuid(device: str) -> str:
+    """Empty for what is known by host:index."""
+    uuid = device.partition("/")[0]
+    return "" if ":" in uuid else uuid

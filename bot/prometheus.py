@@ -1,5 +1,6 @@
 """Prometheus: questions of any kind, and the rows of its answers."""
 
+import asyncio
 import json
 import math
 from dataclasses import dataclass
@@ -35,6 +36,12 @@ class Row:
         profile = self.labels.get("GPU_I_PROFILE", "")
         return self.labels.get("modelName", "") + f" MIG {profile}" * bool(profile)
 
+    @property
+    def host(self) -> str:
+        """dcgm-exporter has renamed the label; without either it is the scrape's."""
+        labels = self.labels
+        return labels.get("Hostname") or labels.get("hostname") or labels.get("instance", "")
+
 
 class Prometheus:
     """Its HTTP API, or of what speaks as it does (Thanos, Mimir, VictoriaMetrics). Raises Unmeasured."""
@@ -52,10 +59,12 @@ class Prometheus:
         rows = [Row(each["metric"], float(each["value"][1])) for each in await self._result(query, at)]
         return [row for row in rows if math.isfinite(row.value)]
 
-    async def times(self, query: str, at: datetime) -> list[float]:
-        """Of the samples in a range, of the first series: seconds of Unix time."""
-        found = await self._result(query, at)
-        return [float(moment) for moment, _ in found[0]["values"]] if found else []
+    async def moments(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
+        """When each series in a range was sampled, in seconds of Unix time; the rows have no values."""
+        return [
+            (Row(each["metric"], 0.0), [float(moment) for moment, _ in each["values"]])
+            for each in await self._result(query, at)
+        ]
 
     async def _result(self, query: str, at: datetime) -> list[Any]:
         asked = {"query": query, "time": f"{at.timestamp():.3f}"}
@@ -64,7 +73,7 @@ class Prometheus:
                 text = await answer.text(errors="replace")
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
             raise Unmeasured(f"Prometheus does not answer: {str(error) or type(error).__name__}") from error
-        return _read(answer.status, text)
+        return await asyncio.to_thread(_read, answer.status, text)  # an hour of a thousand hosts is megabytes
 
 
 def _read(status: int, text: str) -> list[Any]:

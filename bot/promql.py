@@ -9,14 +9,17 @@ queries, and what is done about it:
 - kube-state-metrics lists pods that ended and pods without a node: neither holds a GPU. A pod that has a node
   and pulls its image does. After a restart each series is there twice for a while, hence `max by` first.
 - Two exporters may overlap (a rollout), so what is summed over time is first made one series per GPU at each
-  moment, from samples no older than a scrape: see `busy`. Samples as such would count twice.
+  moment, from samples no older than a scrape: see `_shares`. Samples as such would count twice.
+- NaN would spread through every sum: `>= 0` leaves it out.
+- Some relabeling drops UUID: then host and index tell GPUs apart, see `_identified`.
 - GPU_UTIL does not know MIG: of a slice it is absent, or 0 whatever that does. GR_ENGINE_ACTIVE does, but
   some GPUs lack it: then the first has to do, and of slices nothing is known.
 - Prometheus 2 includes both ends of a range, 3 only the later: ranges stop a second short of the next point.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable
 
 from bot.usage import BUSY, ENOUGH
 from k8s.gpus import ENGINE, UTIL, XIDS
@@ -35,6 +38,13 @@ def _own(series: str, *labels: str) -> str:
     for label in labels or ("namespace", "pod"):
         series = f'label_replace({series}, "{label}", "$1", "exported_{label}", "(.+)")'
     return series
+
+
+def _identified(start: str, end: str) -> str:
+    """A selector, cut open, with host:index as the UUID of what has none."""
+    nameless = f'label_join({start}UUID=""{end}, "sweepbot", ":", "Hostname", "hostname", "gpu")'
+    nameless = f'label_replace({nameless}, "UUID", "$1$3:$2$4", "sweepbot", "(.+)::(.*)|:(.+):(.*)")'
+    return f'({start}UUID!=""{end} or {nameless})'
 
 
 def _placed(series: str) -> str:
@@ -115,15 +125,10 @@ def requested(resource: str) -> str:
     return _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{which}}}[{HOUR}])")
 
 
-# A rate is of the whole hour, however short a pod ran in it: so long as its share of the most samples says.
-_CPU = f"container_cpu_usage_seconds_total{{{TRAINING}}}[{HOUR}]"
-_RAN = _own(f"count_over_time({_CPU})", "namespace", "pod", "container")
-_RAN = f"max by (namespace, pod) (sum by (namespace, pod, container) ({_RAN}))"
-CPU_MEAN = (
-    f"sum by (namespace, pod) ({_own(f'rate({_CPU})')})"
-    f" / on (namespace, pod) ({_RAN} / on () group_left () max(count_over_time({_CPU})))"
-    f" and on (namespace, pod) {_WITH_GPUS}"
-)
+# A rate over the hour would spread what was used over the part that nobody saw. Restarts may be new series.
+_CPU = _own(f"irate(container_cpu_usage_seconds_total{{{TRAINING}}}[5m])", "namespace", "pod", "container")
+_CPU = f"sum by (namespace, pod) (max by (namespace, pod, container) ({_CPU}))"
+CPU_MEAN = f"avg_over_time(({_CPU})[{HOUR}:1m]) and on (namespace, pod) {_WITH_GPUS}"
 # A mean would hide the peak that the request is for.
 RAM_PEAK = _of_pods(f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{HOUR}])")
 
@@ -140,10 +145,23 @@ PHYSICAL = _gpus_of("kube_node_status_capacity")
 CORDONED = f"max by (node) ({_own('kube_node_spec_unschedulable', 'node')}) == 1"
 _READY = _own('kube_node_status_condition{condition="Ready",status="true"}', "node")
 NOT_READY = f"max by (node) ({_READY}) == 0"
-MODELS = f"count by (Hostname, hostname, modelName, GPU_I_PROFILE) (last_over_time({UTIL}[{HOUR}])"
-MODELS = f"{MODELS} or last_over_time({ENGINE}[{HOUR}]))"  # the label was renamed in 2026
+_MODEL = "Hostname, hostname, modelName, GPU_I_PROFILE"  # the first was renamed in 2026
+MODELS = f"count by ({_MODEL}) (last_over_time({UTIL}[{HOUR}]) or last_over_time({ENGINE}[{HOUR}]))"
 
-ERRORS = f"max by (namespace, pod, UUID, modelName, Hostname, hostname) ({_own(XIDS)})"
+
+def last_models(nodes: Iterable[str]) -> str:
+    """Of nodes whose exporter is away, as it was within a week."""
+    which = json.dumps("|".join(map(re.escape, sorted(nodes))))
+    seen = [
+        f"last_over_time({metric}{{{label}=~{which}}}[5m])"
+        for metric in (UTIL, ENGINE)
+        for label in ("Hostname", "hostname")
+    ]
+    return f"last_over_time((count by ({_MODEL}) ({' or '.join(seen)}))[7d:30m])"
+
+
+_ERRORS = _own(_identified(f"{XIDS}{{", "}"))
+ERRORS = f"max by (namespace, pod, UUID, modelName, Hostname, hostname) ({_ERRORS})"
 
 # Arithmetic drops what has no partner: `or 0 *` keeps the nodes on which nothing is held.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({HELD}) or 0 * {ALLOCATABLE})"
@@ -159,16 +177,16 @@ COVERAGE = f"count_over_time((count(kube_node_status_allocatable))[{HOUR}:1m]) /
 
 def _either(over: str, window: str, function: str, scale: str = "", devices: str = "") -> str:
     """By the engine's counter, else by utilization; `over` is a function over the window."""
-    which = f'pod!="",UUID=~"{devices}"' if devices else 'pod!=""'
+    which = f'pod!="",UUID=~"{devices}",' if devices else 'pod!="",'
     engine, util = (
-        f"{function} by ({DEVICE}) ({_own(f'{over}{metric}{{{which}{but}}}[{window}])')})"
-        for metric, but in ((ENGINE, ""), (UTIL, ',GPU_I_ID=""'))
+        f"{function} by ({DEVICE}) ({_own(_identified(f'{over}{metric}{{{which}{but}', f'}}[{window}])'))})"
+        for metric, but in ((ENGINE, ""), (UTIL, 'GPU_I_ID="",'))
     )
-    return f"{engine} or {util}{scale}"
+    return f"({engine} >= 0) or ({util}{scale} >= 0)"
 
 
 def peak(window: int, devices: str = "") -> str:
-    """The highest share in so many seconds; `devices` is a regular expression."""
+    """The highest share in so many seconds; `devices`: a regular expression of UUIDs, "" for no UUID."""
     return _either("max_over_time(", f"{window}s", "max", " / 100", devices)
 
 
@@ -185,30 +203,34 @@ def samples(window: int, devices: str = "") -> str:
     return _either("count_over_time(", f"{window}s", "sum", "", devices)
 
 
-def busy(step: int) -> str:
-    """The share at one moment; nothing where the last scrape, `step` seconds at most, brought nothing."""
-    return _either("last_over_time(", f"{step * 1000 - 1}ms", "max", " / 100")
+def _shares(function: str, step: int) -> str:
+    """At each moment of the last scrapes, `step` seconds at most; nothing where they brought nothing."""
+    return _either(f"{function}_over_time(", f"{step * 1000 - 1}ms", "max", " / 100")
 
 
 def used_hours(step: int) -> str:
-    return f"sum_over_time(({busy(step)})[{HOUR}:{step}s]) * {step} / 3600"
+    return f"sum_over_time(({_shares('avg', step)})[{HOUR}:{step}s]) * {step} / 3600"
 
 
 def observed_hours(step: int) -> str:
-    return f"count_over_time(({busy(step)})[{HOUR}:{step}s]) * {step} / 3600"
+    return f"count_over_time(({_shares('avg', step)})[{HOUR}:{step}s]) * {step} / 3600"
 
 
 def idle_half(step: int) -> str:
     """GPU-hours of the half hour before, of those that did nothing in it."""
-    half, enough = f"({busy(step)})[{HALF}:{step}s]", ENOUGH * 1800 / step
+    half, enough = f"({_shares('max', step)})[{HALF}:{step}s]", ENOUGH * 1800 / step
     return f"(count_over_time({half}) >= {enough:g} and max_over_time({half}) < {BUSY}) * {step} / 3600"
 
 
-# How often dcgm-exporter is scraped: as the samples of the longest series lie
-
-LONGEST = f"topk(1, count_over_time({UTIL}[10m]) or count_over_time({ENGINE}[10m]))"
+# How often dcgm-exporter is scraped: as the samples of one GPU of each host lie
 
 
-def samples_of(labels: Mapping[str, str]) -> str:
-    which = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
-    return f'{{__name__=~"{UTIL}|{ENGINE}",{which}}}[10m]'
+def hosts(window: int) -> str:
+    """How many samples of each GPU there are in so many seconds, by host and scrape."""
+    either = [_identified(f"count_over_time({metric}{{", f"}}[{window}s])") for metric in (UTIL, ENGINE)]
+    return f"max by (UUID, Hostname, hostname, instance) ({' or '.join(either)})"
+
+
+def moments(devices: Iterable[str], window: int) -> str:
+    """The samples themselves of these UUIDs, one of which may be empty."""
+    return f'{{__name__=~"{UTIL}|{ENGINE}",UUID=~{json.dumps("|".join(sorted(devices)))}}}[{window}s]'

@@ -68,7 +68,7 @@ def assert_digest(start: datetime, hours: Iterable[tuple[tuple[HourUse, ...], Ho
         "free": (found.free, day.CAPACITY - allocated - day.CLOSED),
         "unhealthy": (found.unhealthy, day.LOST + day.CLOSED),
         "waited": (found.waited, day.WAITED),
-        "cost of idle": (total.wasted, 2.5 * (48 + 11.5) + 1.5 * 4),
+        "cost of idle": (total.wasted, 2.5 * (48 + 11.5 * 3 / 7) + 1.5 * 4),
         "coverage": (found.coverage, 1),
     }
     assert {name: each for name, (each, _) in truth.items()} == {
