@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from bot.models import Watch
 from bot.owners import Owners, Whose
 from bot.prometheus import Prometheus
 from bot.teams import Team
-from bot.usage import HOUR, Gpu, NodeUse, PodUse, Unmeasured
-from tests.bot import day
+from bot.usage import HOUR, Gpu, HourUse, NodeUse, PodUse, Unmeasured
+from tests.bot import day, oddday
 from tests.bot.history import openmetrics
 from tests.bot.truth import WARNED, assert_digest, assert_hours
 
@@ -45,8 +46,14 @@ pytestmark = [
 @pytest.fixture(scope="module", params=["honorLabels", "exported_pod"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Prometheus that has scraped the day."""
-    folder: Path = tmp_path_factory.mktemp("prometheus")
-    (folder / "day.txt").write_text(openmetrics(START, honoured=request.param == "honorLabels"))
+    text = openmetrics(START, honoured=request.param == "honorLabels")
+    with serving(tmp_path_factory.mktemp("prometheus"), text) as address:
+        yield address
+
+
+@contextmanager
+def serving(folder: Path, history: str) -> Iterator[str]:
+    (folder / "day.txt").write_text(history)
     made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"]
     subprocess.run(made, cwd=folder, check=True, capture_output=True)
     (folder / "none.yml").write_text("{}")
@@ -68,6 +75,12 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 async def prometheus(served: str, wait_until) -> AsyncIterator[Prometheus]:
+    async with asking(served, wait_until) as client:
+        yield client
+
+
+@asynccontextmanager
+async def asking(served: str, wait_until: Any) -> AsyncIterator[Prometheus]:
     async def ready() -> bool:
         try:
             async with aiohttp.ClientSession() as web, web.get(f"{served}/-/ready") as answer:
@@ -287,3 +300,99 @@ async def test_who_is_warned(source_at, hour: float, warned: dict[str, Kind]) ->
     held, long = [holdings(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
     kinds = {key: judge(each, long[key], Watch(), now) for key, each in held.items()}
     assert {key: kind for key, kind in kinds.items() if kind is not Kind.FINE} == warned
+
+
+# Eight hours in which every node is scraped otherwise
+
+
+@pytest.fixture(scope="module", params=[(1, True), (2, False)])
+def odd(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[int, str]]:
+    seed, honoured = request.param
+    history = oddday.openmetrics(seed, START, honoured=honoured)
+    with serving(tmp_path_factory.mktemp("prometheus"), history) as address:
+        yield seed, address
+
+
+@pytest.fixture
+async def odd_source(
+    odd, redis: Redis, wait_until
+) -> AsyncIterator[tuple[list[oddday.Pod], PrometheusSource]]:
+    """The step that is measured when a worker asks at last is the wrong one for most nodes and hours."""
+    seed, address = odd
+    pods = oddday.pods(seed)
+    whose = {("sweeps", pod.name): Whose(owner="U1A1", sweep="lr-brave-otter") for pod in pods}
+    await Owners(redis, ()).remember(START, whose)
+    async with asking(address, wait_until) as client:
+        end = START + oddday.HOURS * HOUR
+        yield pods, PrometheusSource(client, Owners(redis, TEAMS), lambda: end)
+
+
+async def test_however_scraped_every_hour_is_what_it_was(odd_source) -> None:
+    pods, source = odd_source
+    hours = [await source.hour(START + number * HOUR) for number in range(oddday.HOURS)]
+    uses: dict[str, list[HourUse]] = defaultdict(list)
+    for use in (use for each, _ in hours for use in each):
+        uses[use.pod].append(use)
+    truths = {pod.name: oddday.truth(pod) for pod in pods}
+    sums = {name: [sum(getattr(use, f) for use in uses[name]) for f in SUMS] for name in truths}
+    off = [
+        (pod.name, sums[pod.name], truths[pod.name])
+        for pod in pods
+        if not agree(sums[pod.name], truths[pod.name], pod.node.slowest)
+    ]
+    assert off == []
+    for node in oddday.NODES:
+        mine = [pod.name for pod in pods if pod.node == node]
+        for at, figure in enumerate(("allocated", "observed", "used")):
+            true = sum(getattr(truths[name], figure) for name in mine)
+            assert sum(sums[name][at] for name in mine) == pytest.approx(true, rel=0.015), (node.name, figure)
+
+
+SUMS = ("allocated", "observed", "used", "idle")
+
+
+def agree(sums: list[float], truth: oddday.Truth, step: int) -> bool:
+    """Up to a sample at each moment at which something changes."""
+    a_sample = max(step, 60) / 3600
+    slack = truth.edges * a_sample
+    least, most = truth.idle
+    return (
+        all(
+            abs(found - true) <= slack
+            for found, true in zip(sums, (truth.allocated, truth.observed, truth.used), strict=False)
+        )
+        and least - slack <= sums[3] <= most + slack
+    )
+
+
+async def test_one_exported_label_and_a_silent_exporter_hide_neither_owner_nor_price(odd_source) -> None:
+    pods, source = odd_source
+    models = {pod.name: pod.node.model for pod in pods}
+    for number in range(oddday.HOURS):
+        for use in (await source.hour(START + number * HOUR))[0]:
+            assert (use.owner, use.team, use.sweep) == ("U1A1", "vision", "lr-brave-otter")
+            assert use.model == models[use.pod]
+
+
+async def test_cores_are_those_of_the_time_that_was_seen(odd_source) -> None:
+    pods, source = odd_source
+    cores = {pod.name: pod.cores for pod in pods}
+    known = 0
+    for number in range(oddday.HOURS):
+        for use in (await source.hour(START + number * HOUR))[0]:
+            if use.cpu_mean is not None:
+                known += 1
+                assert use.cpu_mean == pytest.approx(cores[use.pod], rel=0.02)
+    assert known > len(pods)
+
+
+async def test_gpus_without_a_uuid_are_many(odd_source) -> None:
+    pods, source = odd_source
+    held = {pod.pod: pod for pod in await source.pods(timedelta(minutes=10))}
+    late = [pod for pod in pods if pod.end == oddday.HOURS * 3600]
+    assert {pod.name: len(held[pod.name].gpus) for pod in late} == {pod.name: len(pod.gpus) for pod in late}
+    assert any(not pod.node.uuids and len(pod.gpus) == 2 for pod in late)
+    settled = [pod for pod in late if pod.begin < (oddday.HOURS - 1) * 3600 and not pod.node.nan]
+    assert all(gpu.peak is not None for pod in settled for gpu in held[pod.name].gpus)
