@@ -14,8 +14,8 @@ from bot import doctor, durable, logs
 from bot.config import Config, Repository, bare, parse_config, repository
 from bot.findings import Level, as_json, as_lines
 from bot.git import Git, GitUnavailable, logins
-from bot.logs import Mask
 from bot.lookup import look_up
+from bot.masking import Mask, of_environment
 from bot.models import Asker, SweepRecord, UserError
 from bot.planning import Order, plan
 from bot.request import parse
@@ -25,11 +25,12 @@ from k8s.objects import Manifest
 
 
 def main() -> int:
-    arguments = _arguments()
+    arguments, mask = _arguments(), Mask(of_environment(os.environ))
+    logs.start("WARNING", "text", mask)  # until the settings say more
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(mask(str(error)), file=sys.stderr)
         return 2
 
 

@@ -11,8 +11,6 @@ from slack_sdk.errors import SlackApiError
 
 from bot import answers
 from bot.asks import named
-from bot.buildlog import plain_log
-from bot.logs import Mask
 from bot.messages import Message
 from bot.models import Act, Ask, Asker, SweepRecord, UserError
 from bot.mrkdwn import CODE_LIMIT, code, plain
@@ -86,8 +84,7 @@ class _Answer:
         what, namespace, pod, container = await self._pod()
         if not pod:
             raise UserError(f"{what}: its pod is gone, and the log with it.")
-        tail = await self.outside.tail(namespace, pod, container, WHOLE_LOG)
-        whole = Mask(self.outside.settings.secrets())(plain_log(tail))
+        whole = await self.outside.tail(namespace, pod, container, WHOLE_LOG)
         message = answers.logs(what, whole)
         if len(whole) > CODE_LIMIT:
             await self._with_file(message, f"The whole log of {what}", f"{pod}.log", whole)

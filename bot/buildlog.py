@@ -12,17 +12,34 @@ from k8s.jobs import Job
 from k8s.pods import Pod
 
 TAIL = 20  # lines of the log that are shown
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 STEP = re.compile(r"^INFO\[\d+\] ((?:FROM|RUN|COPY|ADD|WORKDIR|ENV|ARG|USER)\b.*\S)")
-NOISE = re.compile(r"^(?:(?:INFO|WARN)\[\d+\]|$)")
+# Kaniko's own account, and how git counts what it clones.
+NOISE = re.compile(
+    r"^(?:(?:INFO|WARN)\[\d+\]|$|(?:remote: )?"
+    r"(?:(?:Enumerating|Counting|Compressing|Receiving|Resolving) (?:objects|deltas): |Total \d+ \(delta ))"
+)
 # All of the executor's flags, 82 lines, below an error that it has before it builds.
 USAGE = re.compile(r"^Usage:\n  executor \[flags\]$.*", re.MULTILINE | re.DOTALL)
 MEMORY = "It ran out of memory (a build gets 8 GiB) and was killed. Split the RUN that installs into several."
 DISK = "It ran out of disk (a build gets 60 GiB). Leave caches out (`--no-cache-dir`), or install less."
+NO_CA = (
+    "The builder does not know your company's certificate. *Fix:* An admin sets BUILD_CA_CONFIGMAP "
+    "(docs/builds.md)."
+)
+NO_CA_IN_BASE = (
+    "The base image does not know your company's certificate. *Fix:* Add it in your Dockerfile; an admin "
+    "adds it to BASE_IMAGE (docs/builds.md)."
+)
 LOST = "Its node was short of something and ended it. Sweep the commit again."
 
 # What is found in the log -> what it means, and what to do. The first that fits; {} is the group in it.
 CAUSES = (
+    (r"x509: certificate signed by unknown authority", NO_CA),
+    (
+        r"peer certificate: UnknownIssuer|CERTIFICATE_VERIFY_FAILED|(?i:certificate verification failed)",
+        NO_CA_IN_BASE,
+    ),
+    (r"SSL certificate problem", NO_CA_IN_BASE),
     (
         r"resolving source context: .*(?:couldn't find remote ref|reference not found)",
         "The branch is gone from the git host. Push it again.",
@@ -100,17 +117,15 @@ CAUSES = (
 
 
 def explain(log: str, job: Job, pod: Pod | None) -> Diagnosis:
-    """The failing instruction, the cause and what to do, then the last lines."""
-    lines = USAGE.sub("", plain_log(log)).splitlines()
+    """The failing instruction, the cause and what to do, then the last lines.
+
+    `log`: as `bot.terminal` shows it.
+    """
+    lines = USAGE.sub("", log).splitlines()
     cause = _from_outside(job, pod) or _from_log(lines) or _at_least(job, pod)
     step = _step(lines)
     text = f"`{step[:200]}` failed. {cause}" if step else cause
     return Diagnosis(key="build", text=text, detail=_tail(lines))
-
-
-def plain_log(log: str) -> str:
-    """Without a terminal's colours, which Kaniko writes wherever it runs."""
-    return COLOUR.sub("", log)
 
 
 def _from_outside(job: Job, pod: Pod | None) -> str:
@@ -153,6 +168,6 @@ def _step(lines: list[str]) -> str:
 
 
 def _tail(lines: list[str]) -> str:
-    """Without Kaniko's own account of its steps, unless there is nothing else."""
+    """Without noise, unless there is nothing else."""
     said = [line for line in lines if not NOISE.match(line)] or lines
     return "\n".join(said[-TAIL:])

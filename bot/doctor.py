@@ -15,7 +15,6 @@ from bot import ask_cluster, ask_services
 from bot.ask_services import Installation, Resolve, Resolver
 from bot.config import Config, all_namespaces
 from bot.findings import Finding, as_mrkdwn, broken, ok, warning
-from bot.logs import Mask
 from bot.outside import Outside
 from bot.settings import Settings
 from bot.slack import NotInChannel
@@ -35,8 +34,7 @@ async def visit(outside: Outside) -> None:
     asks = await outside.store.asks(ITEM)
     if not asks:
         return
-    hidden = Mask(outside.settings.secrets())
-    text = hidden(as_mrkdwn(await run(outside.settings, outside.config)))
+    text = outside.mask(as_mrkdwn(await run(outside.settings, outside.config)))
     for ask in asks:
         try:
             await outside.slack.whisper(ask.user, text, ask.response_url)

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from bot.config import Config
 from bot.hints import did_you_mean
+from bot.masking import Mask, of_environment
 from bot.models import UserError
 
 PASSED_ON = ("PATH", "HTTPS_PROXY", "https_proxy", "http_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE")
@@ -59,6 +60,7 @@ class Git:
         self, cache: Path, logins: Mapping[str, Login] | None = None, *, timeout: float = 60.0
     ) -> None:
         self.cache, self.logins = cache, logins or {}
+        self._mask = Mask({password for _, password in self.logins.values()} | of_environment(os.environ))
         self.timeout = timeout  # seconds, for each git command
         self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -168,7 +170,7 @@ class Git:
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
-            raise _failure(url, errors.decode(errors="replace"))
+            raise _failure(url, self._mask(errors.decode(errors="replace")))
         return output
 
     def _environment(self, url: str) -> dict[str, str]:
@@ -214,8 +216,7 @@ def _login(url: str, login: Login) -> dict[str, str]:
 def _failure(url: str, errors: str) -> Exception:
     lines = [line for line in errors.splitlines() if line.strip()] or ["git said nothing"]
     fatal = [line for line in lines if line.startswith("fatal: ")] or lines
-    last = re.sub(r"//[^/@\s]*@", "//", fatal[-1])[:200]
-    sentence = f"{url}: {last.removeprefix('fatal: ')}"
+    sentence = f"{url}: {fatal[-1][:200].removeprefix('fatal: ')}"
     if REFUSALS.search(errors):
         return UserError(f"{sentence}. Does the repository exist, and may Sweepbot read it?")
     return GitUnavailable(sentence)

@@ -3,29 +3,17 @@
 import json
 import logging
 import os
-import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal
-from urllib.parse import quote
+
+from bot.masking import Mask
 
 log = logging.getLogger(__name__)
-
-HIDDEN = "***"
-# What is secret by its form, whoever it belongs to: tokens in headers, Slack's tokens, the one-time ticket of
-# a socket, and response URLs, with which anyone may answer for half an hour.
-FORMS = (
-    r"(?<=Bearer )[\w.~+/-]{8,}=*",
-    r"(?<=Basic )[\w+/]{8,}=*",
-    r"\bxox[a-z]-[\w-]+",
-    r"\bxapp-[\w-]+",
-    r"(?<=\bticket=)[\w-]+",
-    r"(?<=hooks\.slack\.com/)[\w/-]+",
-)
 
 _sweep: ContextVar[str] = ContextVar("sweep", default="")
 
@@ -38,22 +26,6 @@ def about(sweep_id: str) -> Iterator[None]:
         yield
     finally:
         _sweep.reset(token)
-
-
-class Mask:
-    """Hides secrets in a text, also as they look inside URLs, Python's and JSON's quotes."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        looks = {look for each in secrets if each for look in _looks(each)}
-        known = [re.escape(look) for look in sorted(looks, key=len, reverse=True)]
-        self._pattern = re.compile("|".join((*known, *FORMS)))
-
-    def __call__(self, text: str) -> str:
-        return self._pattern.sub(HIDDEN, text)
-
-
-def _looks(secret: str) -> set[str]:
-    return {secret, quote(secret), quote(secret, safe=""), repr(secret)[1:-1], json.dumps(secret)[1:-1]}
 
 
 class JsonLines(logging.Formatter):

@@ -2,6 +2,8 @@
 
 import re
 
+from bot.terminal import as_shown
+
 # Turn the direction of what comes after them.
 BIDI = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 LOOKALIKES = str.maketrans({"*": "∗", "`": "ˋ", "~": "∼", "_": "ˍ"})
@@ -37,9 +39,7 @@ def code(text: str, most: int = 600) -> str:
 
 def block(text: str) -> str:
     """Lines in a code block as a terminal shows them, the last ones when there are too many."""
-    # A progress bar overwrites its line again and again.
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.replace("\0", "").strip("\n").split("\n")]
-    text = "\n".join(lines)
+    text = as_shown(text).strip("\n")
     if len(text) > CODE_LIMIT:
         end = text[-CODE_LIMIT:]
         text = "…\n" + (end.partition("\n")[2] or end)

@@ -8,9 +8,11 @@ from bot.building import left_builds, observe_builds, with_ready_image
 from bot.config import repository
 from bot.examining import Examination
 from bot.git import GitUnavailable
+from bot.health import Diagnosis
 from bot.lookup import look_up
+from bot.masking import Mask
 from bot.models import Ask, Goal, Phase, SweepPlan, SweepRecord, UserError
-from bot.observation import Observation
+from bot.observation import BuildSeen, Observation
 from bot.outside import Outside
 from bot.planning import plan
 from bot.teams import team_of
@@ -24,6 +26,11 @@ PATIENCE = timedelta(minutes=2)
 
 
 async def observe(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) -> Observation:
+    """What is said in it, by pods, events, webhooks and git, is masked: it goes into records and to Slack."""
+    return _masked(await _seen(sweep, asks, outside), outside.mask)
+
+
+async def _seen(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) -> Observation:
     if sweep.phase is Phase.RECEIVED:
         return await _request(sweep, asks, outside)
     if sweep.plan is None or sweep.phase is Phase.OPENING:
@@ -84,3 +91,23 @@ async def _experiment(
     if experiment:
         await examination.run(experiment, trials, jobs, pods)
     return replace(seen, trouble=examination.trouble, look_in=examination.look_in)
+
+
+def _masked(seen: Observation, mask: Mask) -> Observation:
+    experiment = seen.experiment and replace(seen.experiment, message=mask(seen.experiment.message))
+    return replace(
+        seen,
+        refusal=mask(seen.refusal),
+        builds=tuple(_masked_build(one, mask) for one in seen.builds),
+        experiment=experiment,
+        trouble=tuple(_masked_diagnosis(each, mask) for each in seen.trouble),
+    )
+
+
+def _masked_build(one: BuildSeen, mask: Mask) -> BuildSeen:
+    return replace(one, trouble=_masked_diagnosis(one.trouble, mask)) if one.trouble else one
+
+
+def _masked_diagnosis(one: Diagnosis, mask: Mask) -> Diagnosis:
+    """Its key as well, which may be a line of a log."""
+    return replace(one, key=mask(one.key), text=mask(one.text), mend=mask(one.mend), detail=mask(one.detail))

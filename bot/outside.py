@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from bot.config import Config
 from bot.git import Git
+from bot.masking import Mask
 from bot.queue import Queue
 from bot.results import Results
 from bot.settings import Settings
 from bot.slack import Slack
 from bot.store import Store
+from bot.terminal import as_shown
 from k8s.cluster import ApiError, Cluster, Unreachable
 from k8s.registry import Registry
 
@@ -36,6 +39,11 @@ class Outside:
     queue: Queue
     now: Callable[[], datetime]
 
+    @cached_property
+    def mask(self) -> Mask:
+        """Hides this installation's secrets, and whatever looks like one, in what the outside says."""
+        return Mask(self.settings.secrets())
+
     async def wake(self, sweep_id: str, *, after: timedelta = timedelta(0)) -> None:
         """Ask for a turn of a sweep, once however often asked."""
         await self.queue.add_after(sweep_id, after.total_seconds())
@@ -43,10 +51,14 @@ class Outside:
     async def tail(
         self, namespace: str, pod: str, container: str, lines: int = LOG_LINES, *, previous: bool = False
     ) -> str:
-        """The last lines, as far as they can be had: a dead kubelet must not hide that a trial is over."""
+        """The last lines, masked, as far as they can be read: a dead kubelet must not hide a trial's end.
+
+        Masked before they are cut, or half a secret might stay; in a thread, for a log may have 1 MiB.
+        """
         try:
             async with asyncio.timeout(LOG_PATIENCE):
                 log = await self.cluster.log(namespace, pod, container, tail=lines, previous=previous)
         except (ApiError, Unreachable, TimeoutError) as error:
-            return f"(its log can't be read: {error or 'its node does not answer'})"
-        return log.replace("\0", "").strip()[-LOG_CHARACTERS * lines // LOG_LINES :]
+            return self.mask(f"(its log can't be read: {error or 'its node does not answer'})")
+        shown = await asyncio.to_thread(lambda: self.mask(as_shown(log)))
+        return shown.strip()[-LOG_CHARACTERS * lines // LOG_LINES :]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from bot.logs import Mask
+from bot.masking import Mask
 
 log = logging.getLogger(__name__)
 

@@ -187,6 +187,10 @@ class _Turn:
         return after
 
     async def _save(self, sweep: SweepRecord) -> SweepRecord:
+        """Masked: what is said of an error may be the cluster's words, or a library's."""
+        mask = self.outside.mask
+        unsaid = tuple(replace(each, text=mask(each.text), detail=mask(each.detail)) for each in sweep.unsaid)
+        sweep = replace(sweep, unsaid=unsaid, reason=mask(sweep.reason))
         return await self.outside.store.save(sweep, self.lease)
 
     async def _act(self, sweep: SweepRecord, seen: Observation) -> SweepRecord:

@@ -31,7 +31,7 @@ from bot.config import Config
 from bot.digests import Digests
 from bot.git import Git, logins
 from bot.known import Known
-from bot.logs import Mask
+from bot.masking import Mask
 from bot.models import UserError
 from bot.outside import Outside
 from bot.pace import Pace
@@ -199,7 +199,7 @@ async def workers(process: Process) -> None:
             cluster=cluster,
             registry=registry,
             git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
-            slack=Slack(web, Pace(process.redis)),
+            slack=Slack(web, Pace(process.redis), Mask(settings.secrets())),
             results=Results(settings.mlflow_tracking_uri, settings.mlflow_ui, queue.add),
             settings=settings,
             config=process.config,

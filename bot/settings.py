@@ -6,22 +6,20 @@ file that SWEEPBOT_CONFIG names.
 
 import json
 import os
-import re
 from base64 import b64decode
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from bot.masking import of_environment, of_urls
 from bot.models import UserError
 from k8s.logins import login
 
 SCHEMES = ("http://", "https://", "redis://", "rediss://", "unix://")
-# Others' variables with secrets: MLflow's, and the logins of git repositories.
-SECRET_NAME = re.compile(r"^GIT_PASSWORD_|(PASSWORD|TOKEN|SECRET)$")
 
 
 def _url(text: str) -> str:
@@ -226,23 +224,9 @@ class Settings(PlanSettings):
         """What must never be shown: tokens, and passwords, also in addresses, our own and the proxies'."""
         values = [getattr(self, name) for name in type(self).model_fields]
         found = {value.get_secret_value() for value in values if isinstance(value, SecretStr)}
-        found |= {value for name, value in os.environ.items() if SECRET_NAME.search(name)}
         found |= _of_registries(self.registry_auth_file) if self.registry_auth_file else set()
-        for text in (*values, *os.environ.values()):
-            found |= _passwords(text) if isinstance(text, str) else set()
-        return found - {""}
-
-
-def _passwords(address: str) -> set[str]:
-    """Of an address; as written and as meant."""
-    try:
-        parts = urlsplit(address)
-        found = {parts.password or "", *parse_qs(parts.query).get("password", ())}
-    except ValueError:
-        return set()
-    if parts.username and not parts.password and parts.scheme.startswith("http"):  # https://token@host
-        found.add(parts.username)
-    return found | {unquote(each) for each in found}
+        found = found.union(*(of_urls(value) for value in values if isinstance(value, str)))
+        return (found | of_environment(os.environ)) - {""}
 
 
 def _of_registries(file: Path) -> set[str]:

@@ -1,7 +1,8 @@
 """Slack's Web API, as far as a turn needs it."""
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiohttp import ClientError
@@ -9,6 +10,7 @@ from slack_sdk.errors import SlackApiError, SlackRequestError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
+from bot.masking import Mask
 from bot.messages import Message
 from bot.mrkdwn import code
 from bot.pace import EDITS, POSTS, Pace, Rate
@@ -87,11 +89,12 @@ def client(token: str, api_url: str) -> AsyncWebClient:
 class Slack:
     """Raises Busy; SlackApiError for trouble that may pass, so that the turn is repeated; NotTaken else.
 
-    What is posted or edited waits its turn among all workers, unless there is no `pace`.
+    What is posted or edited waits its turn among all workers, unless there is no `pace`. All text that people
+    see is masked, whoever wrote it.
     """
 
-    def __init__(self, web: AsyncWebClient, pace: Pace | None = None) -> None:
-        self._web, self._pace = web, pace
+    def __init__(self, web: AsyncWebClient, pace: Pace | None = None, mask: Mask | None = None) -> None:
+        self._web, self._pace, self._mask = web, pace, mask or Mask()
 
     async def open_thread(self, channel: str, message: Message) -> str:
         """Post a parent; returns its ts. Raises NotInChannel."""
@@ -158,9 +161,9 @@ class Slack:
             answer = await self._web.files_upload_v2(
                 channel=channel,
                 thread_ts=thread,
-                initial_comment=text,
+                initial_comment=self._mask(text),
                 filename=name,
-                content=content,
+                content=await self._hidden(content),
                 alt_txt=alt or None,
             )
             return str(answer["files"][0]["id"])
@@ -173,7 +176,11 @@ class Slack:
         await self._in_turn("edits", ts, EDITS)
         try:
             await self._web.chat_update(
-                channel=channel, ts=ts, parse=AS_WRITTEN, text=message.text, blocks=list(message.blocks)
+                channel=channel,
+                ts=ts,
+                parse=AS_WRITTEN,
+                text=self._mask(message.text),
+                blocks=self._drawn(list(message.blocks)),
             )
         except SlackApiError as error:
             if why(error) not in NOT_EDITABLE | NOT_THERE:
@@ -199,7 +206,7 @@ class Slack:
         thread: str = "",
     ) -> None:
         """Only this person sees it: under their command, in a thread, or else as a direct message."""
-        shown = _content(message)
+        shown = self._content(message)
         if response_url and await _responded(response_url, shown):
             return
         if channel and await self._seen_only_by(user, channel, thread, shown):
@@ -212,7 +219,10 @@ class Slack:
             # A file is taken by a channel only, where a message may also name the person.
             opened = await self._web.conversations_open(users=user)
             await self._web.files_upload_v2(
-                channel=opened["channel"]["id"], initial_comment=text, filename=name, content=content
+                channel=opened["channel"]["id"],
+                initial_comment=self._mask(text),
+                filename=name,
+                content=await self._hidden(content),
             )
         except NO_UPLOAD as error:
             await self._post_without_file(user, text, name, error)
@@ -223,14 +233,14 @@ class Slack:
 
     async def show_home(self, user: str, view: dict[str, Any]) -> None:
         try:
-            await self._web.views_publish(user_id=user, view=view)
+            await self._web.views_publish(user_id=user, view=self._drawn(view))
         except SlackApiError as error:
             raise await self._meaning(error, "homes") from error
 
     async def update_view(self, view: str, content: dict[str, Any]) -> None:
         """Show this in a modal that is open; silently nothing when it was closed."""
         try:
-            await self._web.views_update(view_id=view, view=content)
+            await self._web.views_update(view_id=view, view=self._drawn(content))
         except SlackApiError as error:
             if why(error) != "not_found":
                 raise await self._meaning(error, "views") from error
@@ -258,7 +268,7 @@ class Slack:
         await self._post_now(channel, {"text": f"{text}\nCouldn't attach {code(name)}: {said}."}, **more)
 
     async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
-        shown = _content(message)
+        shown = self._content(message)
         await self._in_turn(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
         return await self._post_now(channel, shown, **more)
 
@@ -279,6 +289,25 @@ class Slack:
             channel=channel, parse=AS_WRITTEN, unfurl_links=False, unfurl_media=False, **content
         )
         return str(answer["ts"])
+
+    def _content(self, message: Message | str) -> dict[str, Any]:
+        if isinstance(message, str):
+            return {"text": self._mask(message)}
+        text = {"text": self._mask(message.text)}
+        return text | ({"blocks": self._drawn(list(message.blocks))} if message.blocks else {})
+
+    def _drawn(self, shown: Any) -> Any:
+        """Blocks or a view; values, ids and what somebody has typed stay as they are."""
+        if isinstance(shown, Mapping):
+            return {
+                key: self._mask(each) if key == "text" and isinstance(each, str) else self._drawn(each)
+                for key, each in shown.items()
+            }
+        return [self._drawn(each) for each in shown] if isinstance(shown, list | tuple) else shown
+
+    async def _hidden(self, content: str | bytes) -> str | bytes:
+        """A file's text; in a thread, for it may be a whole log."""
+        return await asyncio.to_thread(self._mask, content) if isinstance(content, str) else content
 
     async def _in_turn(self, line: str, who: str, rate: Rate) -> None:
         seconds = await self._pace.wait(line, who, rate) if self._pace else 0
@@ -312,9 +341,3 @@ async def _responded(url: str, shown: dict[str, Any]) -> bool:
 
 def _posts(channel: str) -> str:
     return f"posts:{channel}"
-
-
-def _content(message: Message | str) -> dict[str, Any]:
-    if isinstance(message, str):
-        return {"text": message}
-    return {"text": message.text} | ({"blocks": list(message.blocks)} if message.blocks else {})

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from bot.buildlog import plain_log
 from bot.merging import merged
 from bot.messages import Links, Message, duplicate, event, health, is_loud, parent
 from bot.models import Ask, Event, EventKind, Phase, SweepRecord
@@ -68,7 +67,7 @@ class Speaking:
         return ""
 
     async def _whole_log(self, sweep: SweepRecord, pod: str) -> str:
-        return plain_log(await self._outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG))
+        return await self._outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG)
 
     async def _show_health(self, sweep: SweepRecord) -> SweepRecord:
         """Posted as an event, then edited; a death in between posts it again, and then that one is edited."""

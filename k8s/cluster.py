@@ -353,13 +353,14 @@ def _start(body: bytes) -> str:
 
 
 async def _end(response: aiohttp.ClientResponse) -> bytes:
-    """Whole lines, unless the last one is longer than all that is kept."""
+    """Whole lines; of a last one longer than all that is kept whole words, or half a secret might stay."""
     end, cut = b"", False
     with _answering():
         async for some in response.content.iter_any():
             cut = cut or len(end) + len(some) > MOST_LOG
             end = (end + some)[-MOST_LOG:]
-    return end[end.find(b"\n", 0, -1) + 1 :] if cut else end
+    begin = end.find(b"\n", 0, -1) + 1 or end.find(b" ") + 1
+    return end[begin:] if cut else end
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -3,6 +3,7 @@
 import pytest
 
 from bot.buildlog import explain
+from bot.terminal import as_shown
 from k8s.jobs import Job, JobState
 from k8s.pods import Pod
 from local.kaniko.options import USAGE
@@ -36,6 +37,7 @@ LIMIT = (
 NO_FILE = "error building image: failed to optimize instructions: failed to get files used from context: "
 DATA = "/kaniko/buildcontext/data.csv"
 FULL = "OSError: [Errno 28] No space left on device"
+UNKNOWN = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
 CASES = {
     "an exit code": (
         f"{BEGUN}oh no\n{STAGE}exit status 2",
@@ -99,6 +101,22 @@ CASES = {
         "error pushing image: failed to push to destination reg/x:1: write tcp: broken pipe",
         "The registry did not take the image.",
     ),
+    "a company's certificate, for git": (
+        f'{CONTEXT}Get "https://git/": {UNKNOWN}{USAGE}',
+        "BUILD_CA_CONFIGMAP",
+    ),
+    "a company's certificate, for the registry": (
+        f'{PUSH}Get "https://reg:5000/v2/": {UNKNOWN}',
+        "BUILD_CA_CONFIGMAP",
+    ),
+    "a company's certificate, for uv": (
+        f"{BEGUN}  Caused by: invalid peer certificate: UnknownIssuer\n{STAGE}exit status 2",
+        "The base image does not know your company's certificate.",
+    ),
+    "a company's certificate, for pip": (
+        f"{BEGUN}[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed\n{STAGE}exit status 1",
+        "The base image does not know your company's certificate.",
+    ),
     "a full disk": (f"{BEGUN}{FULL}\n{STAGE}exit status 1", "ran out of disk"),
     "a killed step": (f"{BEGUN}{STAGE}signal: killed", "ran out of memory"),
     "a file that is not there": (
@@ -124,10 +142,15 @@ LOW = "The node was low on resource: "
 FULL_DISK = "It ran out of disk (a build gets 60 GiB)."
 
 
+def explained(log, job, pod):
+    """As logs come in."""
+    return explain(as_shown(log), job, pod)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_failure_is_told_with_what_to_do(case):
     log, told = CASES[case]
-    assert told in explain(log, JOB, a_pod(exit=(1, "Error", ""))).text
+    assert told in explained(log, JOB, a_pod(exit=(1, "Error", ""))).text
 
 
 @pytest.mark.parametrize(
@@ -165,19 +188,31 @@ def test_what_a_log_cannot_say(pod, job, told):
 
 
 def test_the_last_lines_are_those_of_the_step_and_not_kanikos_own():
-    shown = explain(f"{BEGUN}Collecting torch\nERROR: no\n{STAGE}exit status 1", JOB, None).detail
+    shown = explained(f"{BEGUN}Collecting torch\nERROR: no\n{STAGE}exit status 1", JOB, None).detail
     assert shown.splitlines() == ["Collecting torch", "ERROR: no", f"{STAGE}exit status 1"]
 
 
 def test_a_log_of_kanikos_own_lines_is_better_than_none():
-    assert "Retrieving image manifest" in explain(BEGUN, JOB, None).detail
+    assert "Retrieving image manifest" in explained(BEGUN, JOB, None).detail
 
 
 def test_the_executors_flags_are_not_shown_in_place_of_its_error():
     log = f"\x1b[36mINFO\x1b[0m[0000] active feature flags: FF_X \n{CONTEXT}object not found{USAGE}"
-    assert explain(log, JOB, None).detail == f"{CONTEXT}object not found"
+    assert explained(log, JOB, None).detail == f"{CONTEXT}object not found"
 
 
 def test_the_usage_of_somebody_elses_program_is_shown():
     log = f"{BEGUN}Usage:\n  train FILE\n{STAGE}exit status 2"
-    assert explain(log, JOB, None).detail.splitlines()[:2] == ["Usage:", "  train FILE"]
+    assert explained(log, JOB, None).detail.splitlines()[:2] == ["Usage:", "  train FILE"]
+
+
+def test_of_a_line_that_is_overwritten_the_last_is_shown_and_git_counts_in_vain():
+    log = (
+        "Enumerating objects: 26, done.\n"
+        "Counting objects:   3% (1/26)\rCounting objects: 100% (26/26), done.\n"
+        "Compressing objects:  46% (12/26)\rCompressing objects: 100% (26/26), done.\n"
+        "Total 26 (delta 3), reused 20 (delta 1), pack-reused 0 (from 0)\n"
+        f"{BEGUN}  0%|   | 0/9\r 50%|#  | 4/9\r100%|###| 9/9\r\nERROR: no\n{STAGE}exit status 1"
+    )
+    shown = explained(log, JOB, None).detail
+    assert shown.splitlines() == ["100%|###| 9/9", "ERROR: no", f"{STAGE}exit status 1"]

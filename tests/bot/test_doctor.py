@@ -19,6 +19,7 @@ from bot import doctor
 from bot.config import Config, Repository
 from bot.findings import as_lines
 from bot.judge_services import SCOPES
+from bot.masking import Mask
 from bot.models import Act, Ask
 from bot.settings import Settings
 from bot.slack import NotInChannel
@@ -454,7 +455,7 @@ async def test_a_visit_answers_everybody_who_asked_once(here):
             doctor.ITEM, Ask(act=Act.EXAMINE, user=user, user_name="", response_url=f"url-{user}")
         )
     outside = SimpleNamespace(
-        store=records, slack=slack_, settings=Settings(**here.settings), config=here.config
+        store=records, slack=slack_, settings=Settings(**here.settings), config=here.config, mask=Mask()
     )
     await doctor.visit(outside)
     await doctor.visit(outside)

@@ -10,6 +10,7 @@ import pytest
 
 from bot.config import Config, Repository
 from bot.git import Git, GitUnavailable, Tip, _failure, logins
+from bot.masking import Mask
 from bot.models import UserError
 from local import githost
 
@@ -228,9 +229,11 @@ def test_only_what_trying_again_cannot_mend_is_told_to_the_person(said: str, kin
 
 
 def test_a_failure_is_told_without_passwords() -> None:
-    told = str(_failure("https://x/y.git", "fatal: unable to access 'https://ada:secret@x/y.git/': oops"))
-    assert "secret" not in told
-    assert told == "https://x/y.git: unable to access 'https://x/y.git/': oops"
+    said = Mask()("fatal: unable to access 'https://ada:secret@x/y.git/': oops")
+    assert (
+        str(_failure("https://x/y.git", said))
+        == "https://x/y.git: unable to access 'https://***@x/y.git/': oops"
+    )
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from bot import probes as module
-from bot.logs import Mask
+from bot.masking import Mask
 from bot.probes import Broken, Probes
 
 

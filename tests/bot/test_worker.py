@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from bot import service, waking, worker
-from bot.logs import JsonLines, Mask
+from bot.logs import JsonLines
+from bot.masking import Mask
 from bot.models import Newer
 from bot.probes import Broken
 from bot.queue import Queue

@@ -14,7 +14,8 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.answers import END
-from bot.logs import JsonLines, Mask
+from bot.logs import JsonLines
+from bot.masking import Mask
 from bot.messages import CANCEL, TRIALS
 from bot.models import Act, Phase
 from bot.warning import CANCEL as WARNED

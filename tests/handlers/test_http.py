@@ -10,7 +10,7 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.forms import REPO
-from bot.logs import Mask
+from bot.masking import Mask
 from bot.messages import CANCEL
 from bot.models import Phase, UserError
 from bot.probes import Broken, Probes
