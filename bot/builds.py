@@ -106,6 +106,7 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
         executor=settings.kaniko_image,
         git_secret=source.repository.secret,
         registry_secret=settings.image_registry_secret,
+        ca=settings.build_ca_configmap,
         plain_http=_plain_http(settings),
     )
     return Build(role=step.role, repository=repository, tag=tag, job=build_job(spec), needs=needs)

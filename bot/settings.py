@@ -94,6 +94,10 @@ class PlanSettings(BaseSettings):
         default=None,
         description="a dockerconfigjson Secret in K8S_NAMESPACE, to push and to pull with; none when empty",
     )
+    build_ca_configmap: str | None = Field(
+        default=None,
+        description="a ConfigMap in K8S_NAMESPACE: certificates that builds trust for git and registries",
+    )
     image_days: int | None = Field(
         default=None,
         ge=1,

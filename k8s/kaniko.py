@@ -15,6 +15,7 @@ CONTAINER = "kaniko"
 DOCKERFILE, IGNORE = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
 DIGEST = re.compile("sha256:[0-9a-f]{64}")
 GENERATED = "/sweepbot"  # where they lie as files
+CA, PUBLIC_CA = "/kaniko/ca", "/kaniko/ssl/certs"  # the second is the executor's own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class BuildSpec:
     executor: str  # Kaniko's own image
     git_secret: str | None = None  # with username and password
     registry_secret: str | None = None  # of type kubernetes.io/dockerconfigjson
+    ca: str | None = None  # a ConfigMap with certificates, for git hosts and registries of a company
     plain_http: tuple[str, ...] = ()  # registries without TLS, to push to or to take a base from
     deadline: int = 1800  # seconds
 
@@ -139,6 +141,8 @@ def _volumes(spec: BuildSpec) -> dict[str, Manifest]:
         login = [{"key": ".dockerconfigjson", "path": "config.json"}]
         secret = {"secretName": spec.registry_secret, "items": login}
         found["/kaniko/.docker"] = {"name": "registry", "secret": secret}
+    if spec.ca:
+        found[CA] = {"name": "ca", "configMap": {"name": spec.ca}}
     return found
 
 
@@ -193,6 +197,7 @@ def _environment(spec: BuildSpec) -> list[Manifest]:
     login = {"GIT_USERNAME": "username", "GIT_PASSWORD": "password"} if spec.git_secret else {}
     return [
         *([{"name": "GIT_PULL_METHOD", "value": "http"}] if plain else []),
+        *([{"name": "SSL_CERT_DIR", "value": f"{PUBLIC_CA}:{CA}"}] if spec.ca else []),
         *(
             {"name": variable, "valueFrom": {"secretKeyRef": {"name": spec.git_secret, "key": key}}}
             for variable, key in login.items()

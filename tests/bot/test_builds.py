@@ -78,14 +78,14 @@ def test_a_ready_image_has_no_build():
     assert (made.builds, made.image_by_digest) == ((), "registry:5000/lab/ready@sha256:ab")
 
 
-def test_a_secret_for_the_registry_pushes_and_pulls():
-    settings = PlanSettings(image_registry_secret="login")
+def test_a_secret_for_the_registry_pushes_and_pulls_and_builds_get_certificates():
+    settings = PlanSettings(image_registry_secret="login", build_ca_configmap="company-ca")
     made = plan(replace(ORDER, source=replace(SOURCE, files=UV)), settings)
     pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     assert pod["imagePullSecrets"] == [{"name": "login"}]
     assert "imagePullSecrets" not in str(PLAN.experiment)
     volumes = made.builds[0].job["spec"]["template"]["spec"]["volumes"]
-    assert {v["name"] for v in volumes} == {"generated", "registry"}
+    assert {v["name"] for v in volumes} == {"generated", "registry", "ca"}
 
 
 def test_a_secret_for_git_is_named_in_each_job():

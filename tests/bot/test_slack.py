@@ -5,6 +5,8 @@ from aiohttp import web
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.masking import Mask
+from bot.messages import Message
 from bot.slack import SOME_SECONDS, Busy, NotInChannel, NotTaken, Slack, why
 from local.serving import listen
 from local.slack import DOWN, serve
@@ -139,3 +141,35 @@ async def test_while_all_of_slack_is_away_a_file_waits_with_its_words(workspace,
     workspace.stumble("files.completeUploadExternal").append("ratelimited")
     with pytest.raises(Busy):
         await slack.hand("U01ADALOVEL", "All trials", "trials.csv", "a,b")
+
+
+class Taking:
+    """Takes every call, and keeps what it was given."""
+
+    def __init__(self):
+        self.taken = []
+
+    def __getattr__(self, method):
+        async def call(**given):
+            self.taken.append(str(given))
+            return {"ts": "1.0", "files": [{"id": "F1"}], "channel": {"id": "D1"}}
+
+        return call
+
+
+async def test_whatever_people_are_shown_is_masked():
+    web, token = Taking(), "ghp_plantedplantedplanted1234"
+    slack, words = Slack(web, mask=Mask(["planted-own"])), f"planted-own {token}"
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
+    message = Message(text=words, blocks=(section,))
+    await slack.open_thread("C1", message)
+    await slack.say("C1", "1.0", words)
+    await slack.redraw("C1", "1.0", message)
+    await slack.share("C1", "1.0", words, "a.log", words)
+    await slack.hand("U1", words, "a.log", words)
+    await slack.whisper("U1", message, "", "C1", "1.0")
+    await slack.update_view("V1", {"blocks": [section], "private_metadata": "stays"})
+    await slack.show_home("U1", {"blocks": [section]})
+    assert [call for call in web.taken if "planted" in call] == []
+    assert sum("***" in call for call in web.taken) == 8
+    assert "'private_metadata': 'stays'" in web.taken[-2]

@@ -81,6 +81,13 @@ def test_plain_http_is_said_for_git_and_registry_apart():
     assert plain["env"] == [{"name": "GIT_PULL_METHOD", "value": "http"}]
 
 
+def test_a_companys_certificates_are_trusted_beside_the_public_ones():
+    spec = replace(OWN, ca="company-ca")
+    assert {"name": "ca", "configMap": {"name": "company-ca"}} in pod(spec)["volumes"]
+    assert {"name": "ca", "mountPath": "/kaniko/ca", "readOnly": True} in container(spec)["volumeMounts"]
+    assert container(spec)["env"] == [{"name": "SSL_CERT_DIR", "value": "/kaniko/ssl/certs:/kaniko/ca"}]
+
+
 def test_submodules_are_fetched_where_there_are_any():
     assert "--git=recurse-submodules=true" in container(replace(OWN, submodules=True))["args"]
 
