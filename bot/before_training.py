@@ -98,10 +98,27 @@ def refused_pod(scene: Scene) -> Diagnosis | None:
     words = event.get("message", "")
     if "exceeded quota" in words:
         return scene.found("quota", *_quota(words), words)
+    if away := webhook_away(words):
+        return scene.found("webhook", *away, words)
     text = "Kubernetes refuses to make its pod."
     if "Unable to find primary container" in words:
         text = "Katib finds no training container in the pod, and refuses it."
     return scene.found("no-pod", text, ADMIN, words)
+
+
+def webhook_away(words: str) -> tuple[str, str] | None:
+    """Return text and fix for a webhook that doesn't answer; with failurePolicy Fail it stops every pod.
+
+    Katib's is asked about all pods of a namespace with its label, also about those of builds.
+    """
+    hook = re.search(r'failed calling webhook "([^"]+)"', words)
+    if hook is None:
+        return None
+    text = f"The webhook `{hook[1]}` doesn't answer, so Kubernetes refuses every pod in this namespace."
+    if not hook[1].endswith(".katib.kubeflow.org"):
+        return text, f"It starts by itself when the webhook is back. {ADMIN}"
+    restart = "`kubectl -n kubeflow rollout restart deployment katib-controller`"
+    return text, f"An admin must bring Katib back, for example with {restart}."
 
 
 def again(event: Manifest) -> datetime | None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from bot.buildlog import explain
 from bot.config import ready_image
-from bot.health import waiting
 from bot.models import Build, Role, SearchSpace, SweepPlan, SweepRecord, UserError
 from bot.observation import BuildSeen, Observation
 from bot.outside import Outside
 from bot.provenance import record, recorded
+from bot.unstarted import OFTEN, look_into
 from k8s import kaniko
 from k8s.images import Place
 from k8s.jobs import Job, JobState, read_job
@@ -36,9 +36,9 @@ async def observe_builds(sweep: SweepRecord, plan: SweepPlan, outside: Outside) 
         # Its answer is of no matter, only that it answers: a build for a registry that is away would fail.
         await outside.registry.digest(plan.image_repository, plan.image_tag)
     whole = next((one.digest for one in found if one.build.tag == plan.image_tag), None)
-    return Observation(
-        digest=whole or None, builds=tuple([await _with_trouble(sweep, one, outside) for one in found])
-    )
+    builds = tuple([await _with_trouble(sweep, one, outside) for one in found])
+    waits = any(one.running and not one.started for one in builds)
+    return Observation(digest=whole or None, builds=builds, look_in=OFTEN if waits else None)
 
 
 async def with_ready_image(space: SearchSpace, outside: Outside) -> SearchSpace:
@@ -130,7 +130,8 @@ async def _with_trouble(sweep: SweepRecord, one: BuildSeen, outside: Outside) ->
         return one
     ref, pods = one.build.ref, await _pods(one.build, outside)
     if one.running:
-        return replace(one, trouble=next((trouble for pod in pods if (trouble := waiting(pod))), None))
+        started = any(pod.running_since for pod in pods)
+        return replace(one, started=started, trouble=None if started else await look_into(ref, outside))
     if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):
         pod = next((pod for pod in pods if pod.finished), None)
         log = await outside.tail(ref.namespace, pod.name, kaniko.CONTAINER, LOG_LINES) if pod else ""

@@ -6,13 +6,14 @@ Events, logs and nodes cost a call each, so no turn looks at more than a few tri
 from collections.abc import Iterable
 from datetime import timedelta
 
+from bot.evidence import events_of, if_allowed, workload_of
 from bot.health import Diagnosis
 from bot.in_training import not_finite
 from bot.models import Phase, SweepPlan, SweepRecord
 from bot.outside import Outside
 from bot.scene import COLLECTORS, Scene, said_at
 from bot.signatures import diagnose, due, next_due
-from k8s.cluster import ApiError, Manifests
+from k8s.cluster import Manifests
 from k8s.katib import MAIN
 from k8s.objects import Manifest, Ref, still_live, true_conditions
 from k8s.pods import JOB_LABEL, is_trial_pod
@@ -93,7 +94,7 @@ class Examination:
             trial=trial,
             job=job,
             pod=pod,
-            workload=await self._workload(job),
+            workload=await workload_of(job, self.outside),
             nodes=await self._nodes(scene),
             events=_in_order(await self._events_of(scene)),
             log=await self._log(pod) if scene.exit or (scene.running and read) else "",
@@ -124,29 +125,11 @@ class Examination:
         return found
 
     async def _events(self, kind: str, name: str) -> Manifests:
-        about = {"kind": kind, "name": name}
-        fields = f"involvedObject.kind={kind},involvedObject.name={name}"
-        events = await self.outside.cluster.list("Event", self.namespace, fields=fields)
-        return [e for e in events if about.items() <= e["involvedObject"].items()]
-
-    async def _workload(self, job: Manifest | None) -> Manifest | None:
-        if job is None or not job["spec"].get("suspend"):
-            return None
-        labels = f"kueue.x-k8s.io/job-uid={job['metadata']['uid']}"
-        return next(iter(await self._if_allowed("Workload", self.namespace, labels)), None)
+        return await events_of(kind, self.namespace, name, self.outside)
 
     async def _nodes(self, scene: Scene) -> tuple[Manifest, ...]:
         asked = scene.unscheduled or scene.being_made or _unready(scene)
-        return tuple(await self._if_allowed("Node", "")) if asked else ()
-
-    async def _if_allowed(self, kind: str, namespace: str, labels: str = "") -> Manifests:
-        """Not every installation has Kueue, or lets the bot see nodes: then less is known."""
-        try:
-            return await self.outside.cluster.list(kind, namespace, labels=labels)
-        except ApiError as error:
-            if not error.permanent:
-                raise
-            return []
+        return tuple(await if_allowed("Node", "", self.outside)) if asked else ()
 
     async def _log(self, pod: Manifest | None) -> str:
         if pod is None:

@@ -199,7 +199,16 @@ def _building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
     if not sweep.build_began:
         return sweep.says(_begun(seen), build_began=now)
     trouble = next((b.trouble for b in seen.builds if b.running and b.trouble), None)
-    return _tell_once(sweep, EventKind.BUILD_WAITING, trouble)
+    return _waits(sweep, trouble)
+
+
+def _waits(sweep: SweepRecord, trouble: Diagnosis | None) -> SweepRecord:
+    """Of a build that has not started: once in the thread, and in the parent as long as it lasts."""
+    if trouble is None:
+        return replace(sweep, build_trouble="")
+    fix = f" *Fix:* {trouble.mend}" if trouble.mend else ""
+    sweep = replace(sweep, build_trouble=f"{trouble.text}{fix}")
+    return _tell_once(sweep, EventKind.BUILD_WAITING, replace(trouble, text=sweep.build_trouble))
 
 
 def _begun(seen: Observation) -> Event:

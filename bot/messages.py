@@ -85,7 +85,13 @@ def summary(sweep: SweepRecord) -> str:
     emoji, phase = PHASES[sweep.phase]
     first = f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}"
     held = [f":no_entry: Quarantined: an admin has to type `/sweep release {sweep.id}`."]
-    return "\n".join([first, *(held if sweep.quarantined else []), _what(sweep), *_search(sweep)])
+    above = [*(held if sweep.quarantined else []), _what(sweep), *_waiting(sweep)]
+    return "\n".join([first, *above, *_search(sweep)])
+
+
+def _waiting(sweep: SweepRecord) -> list[str]:
+    trouble = sweep.build_trouble if sweep.phase is Phase.BUILDING else ""
+    return [f":warning: {plain(trouble)}"] if trouble else []
 
 
 def _who(sweep: SweepRecord, user: str) -> str:

@@ -360,6 +360,7 @@ class SweepRecord:
     image: str | None = None  # as nodes pull it, by digest
     build_began: datetime | None = None  # None: nothing had to be built so far
     build_uids: dict[str, str] = field(default_factory=dict)  # by Job; an older one's failure is not its own
+    build_trouble: str = ""  # why a build has not started
     digests: dict[str, str] = field(default_factory=dict)  # by tag: parts that are done; "" where not needed
     submitted: bool = False  # the experiment has been seen in the cluster
     results_url: str | None = None  # MLflow

@@ -23,6 +23,7 @@ class BuildSeen:
     trouble: Diagnosis | None = None
     pod: str = ""  # of a failed Job: it has the log
     alive: tuple[Pod, ...] = ()  # when the sweep stops: pods that have not ended
+    started: bool = False  # its container has; until then its Job has to be looked into
 
     @property
     def running(self) -> bool:

@@ -10,7 +10,8 @@ from functools import partial
 from local.katib import pods, webhooks
 from local.katib.collector import MetricsStore
 from local.katib.controller import Controller
-from local.kubernetes.store import Store
+from local.kubernetes.kinds import Object
+from local.kubernetes.store import Hook, Store
 
 
 class Katib:
@@ -20,12 +21,28 @@ class Katib:
     """
 
     def __init__(self, store: Store) -> None:
+        self.away = False  # its webhooks: with failurePolicy Fail, what they are asked about is refused
         self.metrics = MetricsStore()
         self.builtins = {"tfevent-metrics-collector": self.metrics.collect}
         self._controller = Controller(store, self.metrics)
         self._task: asyncio.Task[None] | None = None
+        store.admission("Experiment", self._answering("defaulter.experiment", "mutate-experiment"))
         store.admission("Experiment", partial(webhooks.admit, store))
-        store.admission("Pod", partial(pods.admit, store))
+        store.admission("Pod", partial(self._ask_about_pod, store))
+
+    def _ask_about_pod(self, store: Store, pod: Object) -> Object:
+        """The webhook selects namespaces by Katib's label, and pods by nothing."""
+        if not webhooks.is_labelled(store, pod["metadata"]["namespace"]):
+            return pod
+        return pods.admit(store, self._answering("mutator.pod", "mutate-pod")(pod))
+
+    def _answering(self, hook: str, path: str) -> Hook:
+        def check(obj: Object) -> Object:
+            if self.away and "uid" not in obj["metadata"]:
+                raise webhooks.unreachable(hook, path)
+            return obj
+
+        return check
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._controller.run())

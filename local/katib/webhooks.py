@@ -63,6 +63,19 @@ def denied(hook: str, why: str) -> Refused:
     return refusal(400, f'admission webhook "{hook}.katib.kubeflow.org" denied the request: {why}')
 
 
+def unreachable(hook: str, path: str) -> Refused:
+    """What the API server says when Katib's controller is down [14-webhook-down-500]."""
+    call = f'Post "https://katib-controller.kubeflow.svc:443/{path}?timeout=10s"'
+    why = f"failed to call webhook: {call}: dial tcp 10.96.37.20:443: connect: connection refused"
+    name = f'failed calling webhook "{hook}.katib.kubeflow.org"'
+    return refusal(500, f"Internal error occurred: {name}: {why}", "InternalError")
+
+
+def is_labelled(store: Store, namespace: str) -> bool:
+    found = store.get("Namespace", "", namespace) or {"metadata": {}}
+    return bool(found["metadata"].get("labels", {}).get(INJECTION) == "enabled")
+
+
 def restartable(exp: Object) -> bool:
     reasons = [one.get("reason") for one in conditions_of(exp, "Succeeded")]
     return reasons == ["ExperimentMaxTrialsReached"] and exp["spec"]["resumePolicy"] != "Never"
@@ -82,8 +95,7 @@ def admit(store: Store, experiment: Object) -> Object:
             raise denied("validator.experiment", f"the local Katib has no spec.{field}")
     new["spec"] = {key: value for key, value in new.get("spec", {}).items() if key in FIELDS}
     _set_defaults(new["spec"])
-    namespace = store.get("Namespace", "", meta["namespace"]) or {"metadata": {}}
-    if namespace["metadata"].get("labels", {}).get(INJECTION) != "enabled":
+    if not is_labelled(store, meta["namespace"]):
         place = f'Cannot create the Experiment "{meta["name"]}" in namespace "{meta["namespace"]}"'
         raise denied("validator.experiment", f'{place}: the namespace lacks label "{INJECTION}: enabled"')
     old = store.get("Experiment", meta["namespace"], meta["name"]) if "uid" in meta else None

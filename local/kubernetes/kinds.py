@@ -55,6 +55,7 @@ _ALL = (
     Kind("Pod", "pods", has_status=True, has_generation=True),
     Kind("ConfigMap", "configmaps"),
     Kind("Secret", "secrets"),
+    Kind("ResourceQuota", "resourcequotas"),
     Kind("Event", "events"),
     Kind("ServiceAccount", "serviceaccounts"),
     Kind("Role", "roles", RBAC),

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from local.kubernetes import checks
+from local.kubernetes import checks, quota
 from local.kubernetes.kinds import (
     KINDS,
     Kind,
@@ -32,6 +32,7 @@ from local.kubernetes.kinds import (
 __all__ = ["Change", "Hook", "Object", "Refused", "Store", "owner", "place"]
 
 Key = tuple[str, str, str]
+ENDED = ("Succeeded", "Failed")  # phases in which a pod counts for no quota
 Hook = Callable[[Object], Object]
 FINALIZER_OF = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 SERVERS_OWN = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -94,6 +95,10 @@ class Store:
         checks.check_new(kind, new)
         if there := self._objects[kind.name].get(place(new)):
             raise already_exists(kind, there)
+        if kind.name == "Pod":
+            here = new["metadata"]["namespace"]
+            living = [pod for pod in self.peek("Pod", here) if pod["status"].get("phase") not in ENDED]
+            quota.check(list(self.peek("ResourceQuota", here)), living, new)
         return clone(self._commit("ADDED", new))
 
     def patch(

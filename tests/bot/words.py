@@ -285,3 +285,5 @@ grpc._channel._InactiveRpcError: <_InactiveRpcError of RPC that terminated with:
 # kube-controller-manager, pkg/controller/util/node/controller_utils.go and nodelifecycle
 NODE_NOT_READY = "Node is not ready"
 NO_KUBELET = "Kubelet stopped posting node status."
+# Kueue, of a queue whose quota has GPUs and no CPU
+NO_RESOURCE = "couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue"
