@@ -1,7 +1,7 @@
 """What people ask of a living sweep, by button or by word: allowed or not, in time or not. Pure."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from bot.access import may
 from bot.config import Config
@@ -11,12 +11,13 @@ from bot.observation import Observation
 from bot.space import combinations
 from k8s.katib import MAX_TRIALS_REACHED, Trial
 
+TWICE = timedelta(minutes=1)  # after the end: a click may have waited for its turn
 HISTORY = 50  # deeds that a record keeps; the log keeps all
 
 
 def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: datetime) -> SweepRecord:
     """Done or refused, it stands in the sweep's history. Questions are answered elsewhere."""
-    if ask.act.leaves_alone:
+    if ask.act.leaves_alone or _again(sweep, ask, now):
         return sweep
     refusal = may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen, config)
     about = ask.trial or (f"{ask.trials} trials" if ask.trials else "")
@@ -27,6 +28,14 @@ def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: d
         # It may have been an old message's button: both are drawn anew.
         return sweep.says(_privately(ask, refusal), shown="", health_shown="")
     return _done(sweep, ask, seen, now)
+
+
+def _again(sweep: SweepRecord, ask: Ask, now: datetime) -> bool:
+    """Whether this is a person's second click on what the first one has done."""
+    if ask.act is Act.CANCEL and sweep.cancelled_by == ask.user:
+        return not sweep.phase.final or now - sweep.since < TWICE
+    mine = [trial for trial, user in sweep.to_kill.items() if user == ask.user]
+    return ask.act is Act.KILL and bool(ask.trial) and any(trial.endswith(ask.trial) for trial in mine)
 
 
 def noted(sweep: SweepRecord, deed: Deed) -> SweepRecord:

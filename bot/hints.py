@@ -3,13 +3,17 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-SHOWN = 10  # names a sentence may list before it becomes a wall
+SHOWN = 12  # names a sentence may list before it becomes a wall
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word, with a leading blank; empty when nothing is known."""
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """The end of a sentence about an unknown word, with a leading blank; empty when nothing is known.
+
+    What begins with the word comes before what only looks like it, from `cutoff` (of 1) on.
+    """
     names = list(known)
-    near = get_close_matches(word, names, n=3, cutoff=0.5)
+    begun = [name for name in names if len(word) > 1 and name.startswith(word)]
+    near = begun[:3] or get_close_matches(word, names, n=3, cutoff=cutoff)
     if near:
         return f" Did you mean {listed(near, 'or')}?"
     return f" There {'is' if len(names) == 1 else 'are'} {listed(names)}." if names else ""

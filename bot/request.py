@@ -9,7 +9,10 @@ from typing import Any
 from bot.config import Config, ready_image, repository
 from bot.hints import did_you_mean, listed
 from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
+from bot.mrkdwn import clipped
 
+SHOWN = 40  # characters of a wrong value
+PREFIX = 3  # letters of an algorithm's name
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds that branch and searches what `sweeps/lr.yaml` in it says, \
 with one GPU per trial. `/sweep` alone opens a form.
@@ -26,8 +29,11 @@ In a sweep's thread mention me, for example `@sweepbot logs`; but in direct mess
 a repository and a daily digest; `/sweep release NAME` retries what Sweepbot quarantined."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
-_LINK = re.compile(r"""(repo=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
+_LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
 _QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and blanks that are pasted
+STARTERS = ("run", "start", "launch", "new")  # a word that means nothing more than /sweep itself
+_SEPARATORS = ",;"  # that phones and habit put between words; in these two they may be meant
+_FREE = {"cmd", "name"}
 # What git check-ref-format refuses; a leading dash, which git would read as an option; and #, which ends the
 # branch in the address that Kaniko gets.
 _NO_REF = re.compile(r"^[-/.]|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
@@ -101,6 +107,9 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
         raise UserError(
             f'A quote is not closed. Put both quotes, as in `cmd="python train.py"`: {text}'
         ) from None
+    words = [word for word in words if word.strip(_SEPARATORS)]
+    if words and words[0].lower() in STARTERS:
+        del words[0]
     said: dict[str, str] = {}
     wrong: list[str] = []
     strange = [f"`{word}`" for word in words if word.find("=") < 1]
@@ -109,13 +118,14 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
             f"I do not understand {listed(strange)}. Write key=value without blanks, for example {EXAMPLE}; "
             "`/sweep help` has the other words."
         )
-    for key, _, value in (word.partition("=") for word in words if word.find("=") > 0):
+    for typed, _, value in (word.partition("=") for word in words if word.find("=") > 0):
+        key = typed.lower()
         if key not in _READERS:
-            wrong.append(f"`{key}=` is unknown.{did_you_mean(key, _READERS)}")
+            wrong.append(f"Unknown option: `{typed}=`.{did_you_mean(key, _READERS, cutoff=0.6)}")
         elif key in said:
-            wrong.append(f"`{key}=` is there twice.")
+            wrong.append(f"`{key}=` is set twice.")
         else:
-            said[key] = value
+            said[key] = value if key in _FREE else value.rstrip(_SEPARATORS)
     return said, wrong
 
 
@@ -126,12 +136,12 @@ def _branch(_key: str, value: str, _config: Config) -> str:
 
 
 def _space(_key: str, value: str, _config: Config) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", value):
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", value.lower()):
         raise UserError(
-            f"space={value} is not the name of a space: write space=lr for the file sweeps/lr.yaml "
-            "(small letters, digits, dashes and underscores)."
+            "space= must be a file name from sweeps/ without .yaml (lowercase letters, digits, dashes, "
+            f'underscores), for example space=lr; got "{clipped(value, SHOWN)}".'
         )
-    return value
+    return value.lower()
 
 
 def _repo(_key: str, value: str, config: Config) -> str:
@@ -157,29 +167,32 @@ def _cmd(_key: str, value: str, _config: Config) -> str:
 
 
 def _notify(_key: str, value: str, _config: Config) -> Notify:
-    if value not in set(Notify):
-        raise UserError(f"notify={value} is unknown: write notify=channel, notify=dm or notify=none.")
-    return Notify(value)
+    if value.lower() not in set(Notify):
+        raise UserError(f'notify= must be channel, dm, or none; got "{clipped(value, SHOWN)}".')
+    return Notify(value.lower())
 
 
 def _number(limit: str, least: int) -> Callable[[str, str, Config], int]:
     def read(key: str, value: str, config: Config) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", value):
-            raise UserError(f"{key}={value} is not a whole number, for example {key}=4.")
         most: int = getattr(config.limits, limit)
-        if int(value) > most:
-            raise UserError(f"{key}={value} is above this cluster's limit of {most} (limits.{limit}).")
-        if int(value) < least:
-            raise UserError(f"{key}={value} must be at least {least}.")
-        return int(value)
+        shown, digits = clipped(value, SHOWN), value.lstrip("0") or "0"
+        whole = re.fullmatch(r"[0-9]+", value)
+        # Python refuses to read very long numbers, with an error of its own.
+        if whole and (len(digits) > SHOWN or int(digits) > most):
+            raise UserError(f"{key}= can be at most {most} on this cluster (limits.{limit}); got {shown}.")
+        if not whole or int(digits) < least:
+            raise UserError(f'{key}= must be a whole number from {least} to {most}; got "{shown}".')
+        return int(digits)
 
     return read
 
 
 def _algorithm(_key: str, value: str, _config: Config) -> str:
-    if value not in ALGORITHMS:
-        raise UserError(f"algorithm={value} is unknown.{did_you_mean(value, ALGORITHMS)}")
-    return value
+    name = value.lower()
+    begun = [each for each in ALGORITHMS if len(name) >= PREFIX and each.startswith(name)]
+    if name in ALGORITHMS or len(begun) == 1:
+        return name if name in ALGORITHMS else begun[0]
+    raise UserError(f"algorithm={clipped(value, SHOWN)} is unknown.{did_you_mean(name, ALGORITHMS)}")
 
 
 _READERS: dict[str, Callable[[str, str, Config], Any]] = {

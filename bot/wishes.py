@@ -16,7 +16,7 @@ from bot.hints import did_you_mean
 from bot.identity import SWEEP_ID
 from bot.models import Act, Phase, UserError
 from bot.mrkdwn import clipped, code
-from bot.request import unescape
+from bot.request import STARTERS, unescape
 from bot.teams import team_of
 
 WORDS = {
@@ -69,7 +69,7 @@ def slip(text: str, *others: str) -> str:
     word, rest = word_of(unescape(text))
     known = [*USES, *others]
     near = get_close_matches(word, known, cutoff=NEAR)
-    if not near or word in known or "=" in word or rest.startswith("="):
+    if not near or word in {*known, *STARTERS} or "=" in word or rest.startswith("="):
         return ""
     return f"Unknown command {code(word)}.{did_you_mean(word, near)}"
 

@@ -36,8 +36,8 @@ def on_sweep(door: Door) -> Handler:
         await _meet(door, command["user_id"])
         if word_of(command.get("text", ""))[0] == "setup":
             await ack(text=await open_setup(door, client, command))
-        elif await _form(door, command, client):
-            await ack()
+        elif (form := await _form(door, command, client)) is not None:
+            await ack(text=form)
         else:
             await ack(text=await _answer(door, command))
 
@@ -50,16 +50,16 @@ async def _meet(door: Door, user: str) -> None:
             await door.desk.meet(user)
 
 
-async def _form(door: Door, command: dict[str, Any], client: AsyncWebClient) -> bool:
-    """Whether the form stands open now, for what is not yet said."""
+async def _form(door: Door, command: dict[str, Any], client: AsyncWebClient) -> str | None:
+    """What to say of the form for what is not yet said: nothing once it is open. None: it is not its turn."""
     text = command.get("text", "").strip()
     try:
         said = None if is_wish(text) else words(text)
     except UserError:
-        return False
+        return None
     user, channel = command["user_id"], command["channel_id"]
     if said is None or {"branch", "space"} <= said.keys() or may_launch(user, channel, door.config):
-        return False
+        return None
     return await open_form(door, client, command["trigger_id"], user, channel, said)
 
 

@@ -87,10 +87,21 @@ async def _measure(door: Door, user: str) -> None:
 
 def _on_new(door: Door) -> Callable[..., Awaitable[None]]:
     async def new(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
-        await open_form(door, client, body["trigger_id"], body["user"]["id"], "", {})
+        user = body["user"]["id"]
+        trouble = await open_form(door, client, body["trigger_id"], user, "", {})
         await ack()
+        if trouble:
+            door.afterwards.start(_say(client, user, trouble))
 
     return new
+
+
+async def _say(client: AsyncWebClient, user: str, text: str) -> None:
+    """As a direct message: a click on the home tab has no place for an answer."""
+    try:
+        await client.chat_postMessage(channel=user, text=text)
+    except NOT_SAID as error:
+        log.warning("can't answer a click on the home tab: %s", error)
 
 
 async def _on_link(ack: AsyncAck) -> None:

@@ -35,11 +35,16 @@ from bot.forms import (
 )
 from bot.models import Act, Asker, Deed, UserError
 from bot.preview import previewed
-from handlers.door import NOT_SAID, PATIENCE, Door, unconfirmed
+from bot.request import EXAMPLE
+from handlers.door import NOT_SAID, PATIENCE, UNREACHABLE, Door, unconfirmed
 
 log = logging.getLogger(__name__)
 
 Body = dict[str, Any]
+NOT_OPENED = (
+    f"Slack couldn't open the form. Run `/sweep` again, or start directly: {EXAMPLE}. "
+    "All commands: `/sweep help`."
+)
 FORGOTTEN = "This form is too old, or my memory was lost. Please open it again; your last sweep fills it."
 
 
@@ -54,17 +59,17 @@ def add_form(app: AsyncApp, door: Door) -> None:
 
 async def open_form(
     door: Door, web: AsyncWebClient, trigger: str, user: str, channel: str, said: dict[str, str]
-) -> bool:
-    """Filled from the person's last sweep and from what was typed. False: Slack does not show it."""
+) -> str:
+    """Filled from the person's last sweep and from what was typed. Returns why it isn't open, else ""."""
     try:
         async with asyncio.timeout(PATIENCE):
             draft = await _draft(door, web, user, channel, said)
             await _look(door, draft)
             await web.views_open(trigger_id=trigger, view=form(draft, door.config))
     except (RedisError, *NOT_SAID) as error:
-        log.warning("the form can't be opened: %s", error)
-        return False
-    return True
+        log.warning("can't open the form: %s", error)
+        return UNREACHABLE if isinstance(error, RedisError) else NOT_OPENED
+    return ""
 
 
 async def _draft(door: Door, web: AsyncWebClient, user: str, channel: str, said: dict[str, str]) -> Draft:

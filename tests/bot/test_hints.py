@@ -2,7 +2,8 @@
 
 import pytest
 
-from bot.hints import fitting
+from bot.hints import did_you_mean, fitting
+from bot.models import ALGORITHMS
 
 
 @pytest.mark.parametrize(
@@ -16,3 +17,16 @@ from bot.hints import fitting
 )
 def test_lines_with_their_ends_have_room_or_are_counted(room: int, shown: list[str]) -> None:
     assert fitting(["one", "two", "three"], room) == shown
+
+
+@pytest.mark.parametrize(
+    ("word", "offered"),
+    [
+        ("bay", " Did you mean bayesianoptimization?"),  # too short to look like it
+        ("multi", " Did you mean multivariate-tpe?"),
+        ("tpee", " Did you mean tpe?"),
+        ("sbol", " Did you mean sobol?"),
+    ],
+)
+def test_what_begins_with_the_word_comes_before_what_looks_like_it(word: str, offered: str) -> None:
+    assert did_you_mean(word, ALGORITHMS) == offered

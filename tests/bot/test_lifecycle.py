@@ -214,6 +214,24 @@ def test_cancel_wins_in_every_phase(phase):
     assert (sweep.phase, sweep.ending, sweep.cancelled_by) == (Phase.STOPPING, Phase.CANCELLED, OWNER)
 
 
+def test_an_own_double_click_is_no_other_wish():
+    once = after(a_sweep(Phase.RUNNING, submitted=True), experiment=OPEN, asks=(CANCEL,))
+    assert after(once, experiment=OPEN, asks=(CANCEL,)) == once
+    ended = replace(once, phase=Phase.CANCELLED)
+    assert after(ended, asks=(CANCEL,)) == ended
+    later = advance(ended, Observation(asks=(CANCEL,)), CONFIG, NOW + timedelta(hours=1))
+    assert "already ended" in later.unsaid[-1].text
+    other = after(once, experiment=OPEN, asks=(replace(CANCEL, user=ADMIN),))
+    assert f"<@{OWNER}> has already cancelled" in other.unsaid[-1].text
+
+
+def test_a_trial_whose_cancel_is_pressed_twice_is_noted_once():
+    kill = replace(CANCEL, act=Act.KILL, trial="xyz")
+    seen = {"experiment": OPEN, "trials": (a_trial("otter-abc"), a_trial("otter-xyz"))}
+    once = after(a_sweep(Phase.RUNNING, submitted=True), **seen, asks=(kill,))
+    assert after(once, **seen, asks=(kill,)) == once
+
+
 @pytest.mark.parametrize(("user", "allowed"), [(OWNER, True), (ADMIN, True), (STRANGER, False)])
 def test_who_may_cancel(user, allowed):
     sweep = after(a_sweep(Phase.RUNNING, submitted=True), experiment=OPEN, asks=(replace(CANCEL, user=user),))

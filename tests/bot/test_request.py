@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.config import Config, Limits, Repository
-from bot.models import SweepRequest, UserError
+from bot.models import Notify, SweepRequest, UserError
 from bot.request import HELP, changed, parse
 
 CONFIG = Config(
@@ -14,6 +14,7 @@ CONFIG = Config(
     limits=Limits(gpus_per_trial=8, parallel=16, trials=100),
 )
 LR = SweepRequest(branch="main", space="lr")
+NINES = f"{'9' * 39}…."
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,30 @@ def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("Branch=main Space=LR", LR),
+        ("branch=main, space=lr,", LR),
+        ("branch=main ; space=lr;", LR),
+        ("run branch=main space=lr", LR),
+        ("Start branch=main space=lr", LR),
+        ("branch=main space=lr gpus=2,", replace(LR, gpus=2)),
+        ("branch=main space=lr Algorithm=TPE", replace(LR, algorithm="tpe")),
+        ("branch=main space=lr algorithm=Bayes", replace(LR, algorithm="bayesianoptimization")),
+        ("branch=main space=lr algorithm=multi", replace(LR, algorithm="multivariate-tpe")),
+        ("branch=main space=lr notify=DM", replace(LR, notify=Notify.DM)),
+        ('branch=main space=lr name="a," cmd="t.py a;"', replace(LR, name="a,", cmd="t.py a;")),
+        (
+            "branch=main space=lr Repo=<https://github.com/acme/x.git|github.com/acme/x.git>",
+            replace(LR, repo="https://github.com/acme/x.git"),
+        ),
+    ],
+)
+def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: SweepRequest) -> None:
+    assert parse(text, CONFIG) == request_
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("", "Say which branch and space to use, for example `/sweep branch=main gpus=1 space=lr`."),
@@ -77,36 +102,51 @@ def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
             "branch = main space=lr",
             "I do not understand `branch`, `=` and `main`. Write key=value without blanks",
         ),
-        ("brunch=main space=lr", "`brunch=` is unknown. Did you mean branch?"),
+        ("brunch=main space=lr", "Unknown option: `brunch=`. Did you mean branch?"),
         ("branch=main space=lr algorithm=tpee", "algorithm=tpee is unknown. Did you mean tpe?"),
         (
             "branch=main space=lr colour=red",
-            "`colour=` is unknown. There are branch, gpus, space, repo, parallel, ",
+            "Unknown option: `colour=`. There are branch, gpus, space, repo, parallel, ",
         ),
-        ("branch=main space=lr branch=dev", "`branch=` is there twice."),
+        (
+            "branch=main space=lr user=ada",
+            "`user=`. There are branch, gpus, space, repo, parallel, trials, image, name, cmd, notify and",
+        ),
+        ("branch=main space=lr algorithm=mu", "algorithm=mu is unknown. Did you mean multivariate-tpe?"),
+        ("branch=main space=lr Branch=dev", "`branch=` is set twice."),
         (
             'branch=main space=lr cmd="python',
             'A quote is not closed. Put both quotes, as in `cmd="python train.py"`',
         ),
-        ("branch=main space=lr gpus=many", "gpus=many is not a whole number, for example gpus=4."),
-        ("branch=main space=lr gpus=1.5", "gpus=1.5 is not a whole number"),
-        ("branch=main space=lr gpus=-1", "gpus=-1 is not a whole number"),
-        ("branch=main space=lr gpus=٣", "gpus=٣ is not a whole number"),
-        ("branch=main space=lr gpus=", "gpus= is not a whole number"),
-        ("branch=main space=lr gpus=9", "gpus=9 is above this cluster's limit of 8 (limits.gpus_per_trial)."),
+        ("branch=main space=lr gpus=many", 'gpus= must be a whole number from 0 to 8; got "many".'),
+        ("branch=main space=lr gpus=1.5", 'from 0 to 8; got "1.5".'),
+        ("branch=main space=lr gpus=-1", 'gpus= must be a whole number from 0 to 8; got "-1".'),
+        ("branch=main space=lr gpus=٣", 'from 0 to 8; got "٣".'),
+        ("branch=main space=lr gpus=", 'from 0 to 8; got "".'),
+        (
+            "branch=main space=lr gpus=9",
+            "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 9.",
+        ),
         (
             "branch=main space=lr trials=101",
-            "trials=101 is above this cluster's limit of 100 (limits.trials).",
+            "trials= can be at most 100 on this cluster (limits.trials); got 101.",
         ),
-        ("branch=main space=lr trials=0", "trials=0 must be at least 1."),
-        ("branch=main space=lr parallel=0", "parallel=0 must be at least 1."),
+        (
+            "branch=main space=lr gpus=9999999999999999999",
+            "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 9999999999999999999.",
+        ),
+        (
+            "branch=main space=lr trials=" + "9" * 5000,
+            f"at most 100 on this cluster (limits.trials); got {'9' * 39}….",
+        ),
+        ("branch=main space=lr trials=0", 'trials= must be a whole number from 1 to 100; got "0".'),
+        ("branch=main space=lr parallel=0", 'from 1 to 16; got "0".'),
         ("branch=main space=lr parallel=5 trials=4", "parallel=5 is more than trials=4."),
         (
             "branch=main space=sweeps/lr.yaml",
-            "space=sweeps/lr.yaml is not the name of a space: write space=lr",
+            'for example space=lr; got "sweeps/lr.yaml".',
         ),
-        ("branch=main space=../x", "is not the name of a space"),
-        ("branch=main space=LR", "is not the name of a space"),
+        ("branch=main space=../x", "space= must be a file name from sweeps/"),
         ("branch=main space=lr name=" + "x" * 31, "must have 1 to 30 characters in one line."),
         ("branch=main space=lr name='a\nb'", "must have 1 to 30 characters in one line."),
         ("branch=main space=lr name=", "must have 1 to 30 characters"),
@@ -158,9 +198,9 @@ def test_everything_wrong_is_told_at_once() -> None:
     with pytest.raises(UserError) as error:
         parse("branch=-x space=lr gpus=99 trails=3", CONFIG)
     assert str(error.value).splitlines() == [
-        "`trails=` is unknown. Did you mean trials?",
+        "Unknown option: `trails=`. Did you mean trials?",
         "branch=-x is not the name of a branch or a tag.",
-        "gpus=99 is above this cluster's limit of 8 (limits.gpus_per_trial).",
+        "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 99.",
     ]
 
 

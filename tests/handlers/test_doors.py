@@ -14,6 +14,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.answers import END
+from bot.home import NEW
 from bot.logs import JsonLines
 from bot.masking import Mask
 from bot.messages import CANCEL, TRIALS
@@ -22,6 +23,7 @@ from bot.warning import CANCEL as WARNED
 from handlers.actions import NOT_SHOWN
 from handlers.app import build
 from handlers.door import LATE, UNREACHABLE
+from handlers.views import NOT_OPENED
 from local.slack import serve
 from tests.bot.doors import a_door
 from tests.bot.sweeps import ADMIN, a_sweep
@@ -251,13 +253,32 @@ async def test_what_was_typed_is_escaped_once(app):
     assert "Unknown list “&lt;!channel&gt;”. Usage: `/sweep list`" in response.body
 
 
-async def test_a_form_that_can_not_be_opened_is_help_in_words(app, monkeypatch):
+async def test_a_form_that_slack_does_not_open_is_told_with_the_way_around_it(app, monkeypatch):
     async def away(*_, **__):
         raise ClientConnectionError
 
     monkeypatch.setattr(AsyncWebClient, "views_open", away)
-    response = await app.async_dispatch(a_command(""))
-    assert (response.status, "Start a sweep" in response.body) == (200, True)
+    for text in ("", "run", "branch=main"):
+        response = await app.async_dispatch(a_command(text))
+        assert (response.status, response.body) == (200, NOT_OPENED)
+
+
+async def test_a_form_that_the_home_tab_can_not_open_is_told_directly(app, door, monkeypatch):
+    told = []
+
+    async def away(*_, **__):
+        raise ClientConnectionError
+
+    async def hears(_, channel, text):
+        told.append((channel, text))
+
+    monkeypatch.setattr(AsyncWebClient, "views_open", away)
+    monkeypatch.setattr(AsyncWebClient, "chat_postMessage", hears)
+    click = a_click("", view={"id": "V1", "type": "home"}, container={"type": "view", "view_id": "V1"})
+    click.body["actions"][0]["action_id"] = NEW
+    assert (await app.async_dispatch(click)).status == 200
+    await door.afterwards.finish(5)
+    assert told == [("U1", NOT_OPENED)]
 
 
 async def test_who_asks_for_trials_that_slack_does_not_show_hears_so(app, monkeypatch):

@@ -148,7 +148,7 @@ async def test_a_rerun_with_another_word_is_another_sweep_and_a_wrong_word_is_no
     async with chat(redis, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
         _, [_, told] = await lab.types("rerun trails=2")
-        assert "`trails=` is unknown" in told
+        assert "Unknown option: `trails=`" in told
         await lab.types("rerun trials=2")
         [other] = await lab.life.store.active()
         assert (await lab.life.store.get(other)).request == replace(REQUEST, trials=2)
