@@ -9,7 +9,7 @@ from bot.gpus import LONGEST, Wish
 from bot.hints import fitting
 from bot.mrkdwn import code, mention, quoted
 from bot.teams import Price
-from bot.usage import HOUR, Hour, HourUse
+from bot.usage import HOUR, SLACK, Hour, HourUse
 
 MOST = 10  # lines of each kind; the file has all
 
@@ -42,7 +42,7 @@ def bill(wish: Wish, known: Iterable[Hour], prices: tuple[Price, ...], currency:
         if not (wish.team and title == "By team"):
             lines += _part(title, grouped(uses, prices, key), named, currency)
     total = _line(f"*{begin:%B %Y}{whose}*", _all(uses, prices), currency).removeprefix("• ")
-    share = percent(min(len(found), expected), expected)
+    share = percent(min(sum(hour.capacity.coverage for hour in found), expected), expected)
     last = f"_{share} of the month's hours so far are known; months are UTC's._"
     return "\n".join([*fitting([total, *lines], LONGEST - len(last)), last])
 
@@ -55,8 +55,10 @@ def _part(title: str, groups: Mapping[str, Sums], named: Callable[[str], str], c
 
 def _line(name: str, sums: Sums, currency: str) -> str:
     cost = f", {'at least ' * bool(sums.unpriced)}{money(sums.cost, currency)}" if sums.cost else ""
-    used = f"{hours(sums.used)} used ({percent(sums.used, sums.allocated)})"
-    return f"• {name}: {hours(sums.allocated)} GPU-h reserved, {used}{cost}"
+    measured = sums.allocated - sums.unknown
+    unknown = f", {hours(sums.unknown)} unknown" if sums.unknown > SLACK * sums.allocated else ""
+    used = f", {hours(sums.used)} used ({percent(sums.used, measured)})" if measured else ""
+    return f"• {name}: {hours(sums.allocated)} GPU-h reserved{used}{unknown}{cost}"
 
 
 def _all(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> Sums:

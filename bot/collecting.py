@@ -20,7 +20,7 @@ from bot.prometheus import Prometheus
 from bot.queue import Queue
 from bot.settings import Settings
 from bot.told import ITEM
-from bot.usage import Source, Unmeasured
+from bot.usage import HOUR, Source, Unmeasured
 from k8s.cluster import ApiError, Cluster, Unreachable
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 LEASE = 30.0  # seconds
 SETTLED = timedelta(minutes=5)  # after its end an hour's samples are all where they belong
 HOURS_EACH = 60.0  # seconds between two looks for hours to write
+LATE = timedelta(
+    hours=1
+)  # then it is asked for again what was not measured, and each time as long after as before
 REFILL = timedelta(days=8)  # a digest compares with a week; Prometheus usually keeps two
 FRESH_ONLY = timedelta(hours=2)  # what the samples of scraping reach back to
 
@@ -60,7 +63,7 @@ class Collecting:
         self._looking = Looking(cluster, all_namespaces(settings.k8s_namespace, config), self._owners)
         self._queue, self._watch_each = Queue(redis), settings.watch_seconds
         self._step, self._scrapes = settings.usage_seconds, not settings.prometheus_url
-        self._nobody_looked: set[datetime] = set()
+        self._again: dict[datetime, datetime] = {}  # when to ask for an hour once more
         self._trouble = ""
 
     async def run(self) -> None:
@@ -109,16 +112,17 @@ class Collecting:
             await self._owners.remember(at, whose)
 
     async def write_hours(self) -> None:
-        """Those that have ended and nobody has written, the latest first."""
+        """Those that have ended and are not written, or not all measured, the latest first."""
         end = full_hour(self._now() - SETTLED)
         begin = end - (FRESH_ONLY if self._scrapes else REFILL)
-        for hour in await self._hours.missing(begin, end):
-            if hour not in self._nobody_looked:
+        self._again = {hour: when for hour, when in self._again.items() if hour >= begin}
+        for hour in await self._hours.incomplete(begin, end):
+            if self._again.get(hour, hour) <= self._now():
                 uses, capacity = await self._source.hour(hour)
                 if capacity.coverage:
                     await self._hours.keep(uses, capacity)
-                else:
-                    self._nobody_looked.add(hour)
+                age = self._now() - (hour + HOUR)
+                self._again[hour] = self._now() + max(age, LATE)
 
     async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

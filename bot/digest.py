@@ -111,8 +111,9 @@ def figures(
     uses = tuple(use for hour in known for use in hour.uses if about.team in ("", use.team))
     past = [use for hour in before for use in hour.uses]
     begin, end = about.window(day)
-    people = _rows(uses, past, len(before), prices, lambda use: use.owner)
-    teams = _rows(uses, past, len(before), prices, lambda use: use.team)
+    covered = sum(hour.capacity.coverage for hour in before)
+    people = _rows(uses, past, covered, prices, lambda use: use.owner)
+    teams = _rows(uses, past, covered, prices, lambda use: use.team)
     given = [hour.capacity for hour in known]
     return Figures(
         about=about,
@@ -161,7 +162,7 @@ def grouped(
 def _rows(
     uses: Iterable[HourUse],
     past: Iterable[HourUse],
-    hours: int,
+    hours: float,
     prices: tuple[Price, ...],
     key: Callable[[HourUse], str],
 ) -> tuple[Row, ...]:

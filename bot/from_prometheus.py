@@ -155,6 +155,7 @@ class PrometheusSource:
             for place, who in sorted(whose.items())
         )
         return uses, HourCapacity(
+            observed=sum(use.observed for use in uses),
             hour=start,
             capacity=capacity,
             allocated=sum(allocated.values()),

@@ -3,7 +3,7 @@
     usage:<cluster>:hour:<2026-11-20T08>   hash: capacity, and uses, compressed; expires after 40 days
 
 Written plainly, 3,000 short trials an hour would fill Redis in two weeks, and a full one stops sweeps.
-An hour is written whole: writing it again (two collectors, a refill) changes only what is known better.
+An hour is written whole, and again when it is known better: samples may come late (Thanos, Mimir).
 """
 
 import asyncio
@@ -29,7 +29,11 @@ class Hours:
         self._redis, self._prefix = redis, f"usage:{cluster}:hour:"
 
     async def keep(self, uses: Iterable[HourUse], capacity: HourCapacity) -> None:
+        """Unless it is known better by now."""
         key = self._key(capacity.hour)
+        before: Any = await self._redis.hget(key, "capacity")
+        if before and capacity.worse(_CAPACITY.validate_json(before)):
+            return
         fields: dict[Any, Any] = {"uses": zlib.compress(_USES.dump_json(tuple(uses)))}
         async with self._redis.pipeline(transaction=True) as steps:
             steps.delete(key)
@@ -60,6 +64,16 @@ class Hours:
                 steps.exists(self._key(hour))
             there = await steps.execute()
         return tuple(hour for hour, known in zip(hours, there, strict=True) if not known)[::-1]
+
+    async def incomplete(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
+        """Those nobody has written, or of which something was not measured, the latest first."""
+        hours = _hours(start, end)
+        async with self._redis.pipeline(transaction=False) as steps:
+            for hour in hours:
+                steps.hget(self._key(hour), "capacity")
+            there = await steps.execute()
+        known = [bool(each) and _CAPACITY.validate_json(each).whole for each in there]
+        return tuple(hour for hour, whole in zip(hours, known, strict=True) if not whole)[::-1]
 
     def _key(self, hour: datetime) -> str:
         return f"{self._prefix}{hour.astimezone(UTC):%Y-%m-%dT%H}"

@@ -125,7 +125,8 @@ def hour(samples: Iterable[Sample], start: datetime) -> tuple[tuple[HourUse, ...
         for look in sample.looks:
             seen[look.use.namespace, look.use.pod].append((sample, look))
     models = {node.node: node.model for sample in within for node in sample.nodes if node.model}
-    return tuple(_use(start, seen[place], models) for place in sorted(seen)), _capacity(within, start)
+    uses = tuple(_use(start, seen[place], models) for place in sorted(seen))
+    return uses, replace(_capacity(within, start), observed=sum(use.observed for use in uses))
 
 
 def _use(start: datetime, seen: Sequence[tuple[Sample, Look]], models: Mapping[str, str]) -> HourUse:

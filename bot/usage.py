@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 BUSY = 0.01  # from this share on a GPU works: its engine's counter has a floor of noise
+SLACK = 0.01  # of an hour, about which nobody asks again
 ENOUGH = 0.8  # of the samples there should be, or nothing is said
 HALF_HOUR = timedelta(minutes=30)  # what idle is judged by
 HOUR = timedelta(hours=1)
@@ -137,6 +138,21 @@ class HourCapacity:
     waiting: int = 0  # so many such pods at a time, at most
     wanted: int = 0  # so many GPUs for them
     longest: float = 0.0  # hours since the oldest of them was made; 0 is unknown
+    observed: float | None = None  # of what was allocated; None: an older version has written it
+
+    @property
+    def whole(self) -> bool:
+        """Nothing of it can become known better."""
+        nearly = 1 - SLACK
+        return (
+            self.observed is not None and self.coverage >= nearly and self.observed >= nearly * self.allocated
+        )
+
+    def worse(self, other: "HourCapacity") -> bool:
+        """Than another account of the hour: less of it was covered, or as much, and less was measured."""
+        if abs(self.coverage - other.coverage) > SLACK:
+            return self.coverage < other.coverage
+        return (self.observed or 0.0) < (other.observed or 0.0)
 
     @property
     def free(self) -> float:

@@ -36,7 +36,9 @@ def settings(**changes: Any) -> Settings:
 
 
 class Told:
-    """A source that knows every hour but those `without`."""
+    """A source that knows every hour but those `without`; `late` came in part at first."""
+
+    late: tuple[float, float] = (1.0, 8.0)  # coverage, and GPU-hours measured
 
     def __init__(self, *without: Any) -> None:
         self.without, self.asked = without, []
@@ -44,7 +46,9 @@ class Told:
     async def hour(self, start: Any) -> Any:
         self.asked.append(start)
         known = start not in self.without
-        return (), HourCapacity(hour=start, capacity=8, allocated=0, unhealthy=0, coverage=float(known))
+        coverage, observed = self.late
+        given = {"capacity": 8, "allocated": 8, "unhealthy": 0, "coverage": known * coverage}
+        return (), HourCapacity(hour=start, observed=observed, **given)
 
 
 def collecting(redis: Redis, source: Any, at: Any, **changes: Any) -> Collecting:
@@ -70,6 +74,45 @@ async def test_prometheus_fills_a_week_once_and_asks_no_more_for_what_nobody_saw
     await one.write_hours()
     assert len(source.asked) == 8 * 24
     assert await Hours(redis).missing(NOON - 8 * 24 * HOUR, NOON) == (unseen,)
+
+
+@pytest.mark.parametrize("first", [(0.2, 1.0), (1.0, 2.0)])
+async def test_an_hour_is_written_again_when_more_of_it_is_known(redis: Redis, first: Any) -> None:
+    source, hours = Told(), Hours(redis)
+    source.late = first
+    now = [NOON + timedelta(minutes=5)]
+    one = collecting(redis, source, None, prometheus_url="http://p")
+    one._now = lambda: now[0]
+
+    async def known() -> list[tuple[float, float | None]]:
+        source.asked.clear()
+        await one.write_hours()
+        found = await hours.between(NOON - HOUR, NOON)
+        return [(hour.capacity.coverage, hour.capacity.observed) for hour in found]
+
+    assert await known() == [first]
+    now[0] += timedelta(minutes=50)
+    assert (await known(), source.asked) == ([first], [])
+    source.late = (1.0, 8.0)
+    now[0] += timedelta(minutes=15)
+    assert await known() == [(1.0, 8.0)]
+    now[0] += timedelta(days=2)
+    assert await known() == [(1.0, 8.0)]
+    assert NOON - HOUR not in source.asked
+
+
+async def test_what_is_asked_for_again_is_so_less_and_less_often(redis: Redis) -> None:
+    source, asked = Told(), []
+    source.late = (1.0, 7.0)
+    now = [NOON + timedelta(minutes=5)]
+    one = collecting(redis, source, None, prometheus_url="http://p")
+    one._now = lambda: now[0]
+    for hour in range(8 * 24):
+        source.asked.clear()
+        await one.write_hours()
+        asked += [hour] * (NOON - HOUR in source.asked)
+        now[0] += HOUR
+    assert asked == [0, 1, 3, 7, 15, 31, 63, 127]
 
 
 async def test_with_prometheus_it_remembers_whose_the_pods_are(redis: Redis) -> None:

@@ -125,21 +125,36 @@ PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 
 
+def test_a_bill_says_how_much_of_the_month_was_looked_at() -> None:
+    half = [
+        replace(hour, capacity=replace(hour.capacity, coverage=0.5)) for hour in lazy(DAY, DAY + 24 * HOUR)
+    ]
+    said = bill(Wish(view="bill"), half, (), "$", DAY.replace(day=2) + 22 * HOUR)
+    assert "_26 % of the month's hours so far are known" in said
+
+
+def test_a_bill_counts_use_by_what_was_measured() -> None:
+    [hour] = lazy(DAY, DAY + HOUR)
+    blind = [replace(hour, uses=tuple(replace(use, observed=0, used=0) for use in hour.uses))]
+    said = bill(Wish(view="bill"), blind, (), "$", DAY + HOUR)
+    assert "*November 2026*: 7 GPU-h reserved, 7 unknown" in said
+
+
 def test_a_bill_tells_what_was_reserved_and_used() -> None:
     said = bill(Wish(view="bill"), lazy(DAY, DAY + 24 * HOUR), PRICES, "$", DAY + 24 * HOUR)
     assert said == (
-        "*November 2026*: 168 GPU-h reserved, 67.2 used (40 %), at least $360\n"
+        "*November 2026*: 168 GPU-h reserved, 67.2 used (43 %), 12 unknown, at least $360\n"
         "*By team*\n"
         "• vision: 96 GPU-h reserved, 24 used (25 %), $240\n"
         "• speech: 48 GPU-h reserved, 43.2 used (90 %), $120\n"
-        "• no team: 24 GPU-h reserved, 0 used (0 %)\n"
+        "• no team: 24 GPU-h reserved, 0 used (0 %), 12 unknown\n"
         "*By person*\n"
         "• <@U1ADA>: 96 GPU-h reserved, 24 used (25 %), $240\n"
         "• <@U2GRACE>: 48 GPU-h reserved, 43.2 used (90 %), $120\n"
-        "• unknown: 24 GPU-h reserved, 0 used (0 %)\n"
+        "• unknown: 24 GPU-h reserved, 0 used (0 %), 12 unknown\n"
         "*By sweep*\n"
         "• `lr-brave-otter`: 96 GPU-h reserved, 24 used (25 %), $240\n"
-        "• outside of sweeps: 72 GPU-h reserved, 43.2 used (60 %), at least $120\n"
+        "• outside of sweeps: 72 GPU-h reserved, 43.2 used (72 %), 12 unknown, at least $120\n"
         "_5 % of the month's hours so far are known; months are UTC's._"
     )
     one = bill(Wish(view="bill", team="speech"), lazy(DAY, DAY + HOUR), PRICES, "EUR", DAY + HOUR)

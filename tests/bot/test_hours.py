@@ -2,7 +2,10 @@
 
 import json
 import zlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from bot.hours import KEPT, Hours
 from bot.usage import HOUR, Hour, HourCapacity, HourUse
@@ -70,6 +73,34 @@ async def test_writing_it_again_leaves_nothing_of_before(redis):
     await hours.keep([use(used=0.75)], capacity())
     [hour] = await hours.between(NOON, NOON + HOUR)
     assert hour.uses == (use(used=0.75),)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ((1, 2), (0.5, 2), False),
+        ((0.5, 2), (1, 1), True),
+        ((1, 2), (1, 1.5), False),
+        ((1, 1.5), (1, 2), True),
+        ((1, 2), (0.995, 2), True),  # as well known: what else is new counts
+        ((1, None), (1, 0.5), True),
+    ],
+)
+async def test_an_hour_that_is_known_worse_replaces_nothing(redis, before, after, kept):
+    hours = Hours(redis)
+    for number, (coverage, observed) in enumerate((before, after)):
+        known = replace(capacity(), coverage=coverage, observed=observed)
+        await hours.keep([use(pod=f"a-{number}")], known)
+    [hour] = await hours.between(NOON, NOON + HOUR)
+    assert hour.uses == (use(pod=f"a-{int(kept)}"),)
+
+
+async def test_hours_with_something_unmeasured_are_incomplete(redis):
+    hours = Hours(redis)
+    for number, (coverage, observed) in enumerate(((1, 2), (0.9, 2), (1, 1.9), (1, None), (0.995, 1.99))):
+        await hours.keep([], replace(capacity(NOON + number * HOUR), coverage=coverage, observed=observed))
+    found = await hours.incomplete(NOON - HOUR, NOON + 5 * HOUR)
+    assert [(hour - NOON) / HOUR for hour in found] == [3, 2, 1, -1]
 
 
 async def test_missing_hours_are_named_the_latest_first(redis):
