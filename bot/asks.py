@@ -20,10 +20,8 @@ def hear(sweep: SweepRecord, ask: Ask, seen: Observation, config: Config, now: d
     if ask.act.leaves_alone or _again(sweep, ask, now):
         return sweep
     refusal = may(ask.user, ask.act, sweep, config) or _untimely(sweep, ask, seen, config)
-    about = ask.trial or (f"{ask.trials} trials" if ask.trials else "")
-    sweep = noted(
-        sweep, Deed(at=now, user=ask.user, name=ask.user_name, act=ask.act, about=about, refused=refusal)
-    )
+    deed = Deed(at=now, user=ask.user, name=ask.user_name, act=ask.act, about=about(ask), refused=refusal)
+    sweep = noted(sweep, deed)
     if refusal:
         # It may have been an old message's button: both are drawn anew.
         return sweep.says(_privately(ask, refusal), shown="", health_shown="")
@@ -36,6 +34,11 @@ def _again(sweep: SweepRecord, ask: Ask, now: datetime) -> bool:
         return not sweep.phase.final or now - sweep.since < TWICE
     mine = [trial for trial, user in sweep.to_kill.items() if user == ask.user]
     return ask.act is Act.KILL and bool(ask.trial) and any(trial.endswith(ask.trial) for trial in mine)
+
+
+def about(ask: Ask) -> str:
+    """Of which trial, or of how many."""
+    return ask.trial or (f"{ask.trials} trials" if ask.trials else "")
 
 
 def noted(sweep: SweepRecord, deed: Deed) -> SweepRecord:

@@ -102,7 +102,7 @@ def _cancel(sweep: SweepRecord, now: datetime) -> SweepRecord:
 
 
 def tell_restored(sweep: SweepRecord) -> SweepRecord:
-    """Redis lost its data and the cluster's record takes over: commands of the last moments may be gone."""
+    """Redis lost its data and the cluster's record takes over; questions of the last minutes are gone."""
     return sweep if sweep.phase.final else sweep.says(_to_owner(sweep, Event(kind=EventKind.RESTORED)))
 
 

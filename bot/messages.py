@@ -358,7 +358,7 @@ def _released(sweep: SweepRecord, _: Event) -> str:
 def _restored(sweep: SweepRecord, _: Event) -> str:
     return (
         f":warning: Redis lost its data. {code(sweep.id)} continues from its record in the cluster, but "
-        "commands and clicks of the last minute may be lost. *Fix:* Repeat what got no answer."
+        "questions and results of the last minutes may be missing. *Fix:* Repeat what got no answer."
     )
 
 

@@ -184,7 +184,7 @@ class _Turn:
         if after != sweep:
             after = await self._save(after)
             await self.outside.store.answered(sweep.id, cancels)
-        return after
+        return await self._keep(after) if after.phase is Phase.STOPPING else after
 
     async def _save(self, sweep: SweepRecord) -> SweepRecord:
         """Masked: what is said of an error may be the cluster's words, or a library's."""
@@ -298,9 +298,10 @@ class _Turn:
     async def _keep(self, sweep: SweepRecord) -> SweepRecord:
         """The durable record follows each change of phase, once everything of it was said.
 
-        Never before the name was claimed: it may be an older sweep's record that has it.
+        A cancel at once: a Redis that lost it would let the sweep run on. Never before the name was claimed:
+        it may be an older sweep's record that has it.
         """
-        if sweep.unsaid:
+        if sweep.unsaid and sweep.phase is not Phase.STOPPING:
             return sweep
         try:
             if sweep.phase.final:

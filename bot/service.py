@@ -37,6 +37,7 @@ from bot.outside import Outside
 from bot.pace import Pace
 from bot.probes import Probes
 from bot.queue import Queue
+from bot.receipts import Receipts
 from bot.redis import connect
 from bot.results import Results
 from bot.retiring import Retiring
@@ -132,8 +133,11 @@ async def serve(process: Process) -> None:
     process.probes.check("slack", partial(_slack, web), every=60)
     queue = Queue(process.redis)
     desk = SetupDesk(process.redis, queue, process.config)
+    store = Store(process.redis)
+    receipts = Receipts(store, queue, now)
     door = Door(
-        store=Store(process.redis),
+        store=store,
+        receipts=receipts,
         queue=queue,
         drafts=drafts.Drafts(process.redis),
         catalogue=Catalogue(process.redis, queue, now),
@@ -143,14 +147,15 @@ async def serve(process: Process) -> None:
         namespace=settings.k8s_namespace,
         now=now,
     )
-    following = asyncio.create_task(desk.follow())
+    beside = [asyncio.create_task(each) for each in (desk.follow(), receipts.run())]
     try:
         if settings.slack_mode == "http":
             await _over_http(process, build(web, door, signing_secret=settings.slack_secret()))
         else:
             await _over_a_socket(process, build(web, door))
     finally:
-        following.cancel()
+        for task in beside:
+            task.cancel()
         await door.afterwards.finish(FINISH)
 
 

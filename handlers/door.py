@@ -19,6 +19,7 @@ from bot.known import Known
 from bot.logs import about
 from bot.models import Act, Ask, Asker, SweepRecord, SweepRequest
 from bot.queue import Queue
+from bot.receipts import Receipts
 from bot.setups import SetupDesk
 from bot.starting import start
 from bot.store import Store
@@ -68,6 +69,7 @@ class Door:
     known: Known
     last_digest: Callable[[str], Awaitable[Last | None]]  # of a channel
     desk: SetupDesk
+    receipts: Receipts
     namespace: str
     now: Callable[[], datetime]
     afterwards: Afterwards = field(default_factory=Afterwards)
@@ -86,6 +88,7 @@ class Door:
                 else:
                     await self.store.ask(sweep_id, ask)
                 await self.queue.add(sweep_id)
+                await self.receipts.asked(sweep_id, ask)
                 if ask.act is Act.CANCEL:
                     await self._retry(sweep_id, ask.user)
             log.info("%s asks to %s it", ask.user, ask.act)
@@ -109,6 +112,7 @@ class Door:
                 delivery=delivery,
                 now=self.now(),
             )
+            self.receipts.taken(record)
             await self.drafts.remember(asker.user, request, asker.channel)
         with about(record.id):
             log.info("%s asks for it in %s", asker.user, asker.channel)

@@ -10,6 +10,7 @@ from bot.digests import last
 from bot.drafts import Drafts
 from bot.known import Known
 from bot.queue import Queue
+from bot.receipts import Receipts
 from bot.setups import SetupDesk
 from bot.store import Store
 from handlers.door import Door
@@ -17,9 +18,10 @@ from tests.bot.sweeps import CONFIG, NOW
 
 
 def a_door(redis: Redis, **changes: Any) -> Door:
-    queue = Queue(redis)
+    queue, store = changes.get("queue", Queue(redis)), changes.get("store", Store(redis))
     parts = {
-        "store": Store(redis),
+        "store": store,
+        "receipts": Receipts(store, queue, lambda: NOW),
         "queue": queue,
         "drafts": Drafts(redis),
         "catalogue": Catalogue(redis, queue, lambda: NOW),

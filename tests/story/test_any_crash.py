@@ -44,6 +44,7 @@ STORIES = {
     "trainings crash": {"crash": True, "image": True},
     "bad space": {"space": "objective: {}"},
     "not invited": {"invited": False},
+    "cancelled before its thread": {"acts": {Act.CANCEL: Phase.OPENING}},
     "cancelled while building": {"acts": {Act.CANCEL: Phase.BUILDING}, "endless": True},
     "cancelled while proving": {"acts": {Act.CANCEL: Phase.PROVING}, "image": True, "endless": True},
     "cancelled while running": {"acts": {Act.CANCEL: Phase.RUNNING}, "image": True, "endless": True},

@@ -1,0 +1,139 @@
+"""Redis loses everything while Slack was told "queued": the process that said so stores it again."""
+
+import pytest
+
+from bot.models import Act, Ask, Phase
+from bot.receipts import MOST
+from bot.waking import Waking
+from k8s.cluster import Unreachable
+from tests.bot.doors import a_door
+from tests.bot.sweeps import OWNER, a_sweep
+from tests.story.life import SWEEP, Clock, Life
+
+CANCEL = Ask(act=Act.CANCEL, user=OWNER, user_name="ada")
+
+
+@pytest.fixture
+async def life(redis):
+    async with Life(redis, Clock(None), endless=True, image=True).started() as life:
+        yield life
+
+
+@pytest.fixture
+def door(life):
+    return a_door(life.redis, store=life.store, queue=life.outside.queue)
+
+
+async def rounds(life, count):
+    for _ in range(count):
+        await life.round()
+
+
+async def resync(life):
+    await Waking(life.redis, life.outside)._wake_unfinished()
+
+
+async def test_a_sweep_lost_before_its_claim_is_stored_again_under_its_name(life, door):
+    first = await life.record()
+    door.receipts.taken(first)
+    await life.redis.flushall()
+    await door.receipts.look()
+    assert await life.store.get(SWEEP) == first
+    assert (await door.queue.get(wait=0)).item == SWEEP
+    await rounds(life, 8)
+    assert (await life.record()).phase is Phase.RUNNING
+
+
+async def test_a_claimed_sweep_is_left_to_the_record_in_the_cluster(life, door):
+    door.receipts.taken(await life.record())
+    await rounds(life, 8)
+    await door.receipts.look()
+    await life.redis.flushall()
+    await door.receipts.look()
+    assert await life.store.active() == set()
+    await resync(life)
+    await rounds(life, 1)
+    assert (await life.record()).phase is Phase.RUNNING
+
+
+async def test_a_sweep_claimed_just_before_the_loss_is_not_started_twice(life, door):
+    door.receipts.taken(await life.record())
+    await rounds(life, 8)
+    thread, posted = (await life.record()).thread, len(life.slack.parents)
+    await life.redis.flushall()
+    await door.receipts.look()
+    await rounds(life, 3)
+    assert (await life.record()).thread == thread
+    assert [parent.text for parent in life.slack.parents[posted:] if "Starting" in parent.text] == []
+    assert len(life.kubernetes.list("Experiment")) == 1
+
+
+async def test_a_cancel_that_redis_lost_is_heard_all_the_same(life, door):
+    await rounds(life, 8)
+    assert life.gpus_held()
+    await door.ask(SWEEP, CANCEL)
+    await life.redis.flushall()
+    await door.receipts.look()
+    await rounds(life, 8)
+    await door.receipts.look()
+    assert ((await life.record()).phase, life.gpus_held()) == (Phase.CANCELLED, [])
+
+
+async def test_a_cancel_that_was_heard_while_the_cluster_was_away_survives_a_loss(life, door):
+    async def away(*_, **__):
+        raise Unreachable("the API server does not answer")
+
+    await rounds(life, 8)
+    merge, life.cluster.merge = life.cluster.merge, away
+    await door.ask(SWEEP, CANCEL)
+    await rounds(life, 1)
+    assert (await life.record()).phase is Phase.STOPPING
+    await door.receipts.look()
+    await life.redis.flushall()
+    life.cluster.merge = merge
+    await door.receipts.look()
+    await rounds(life, 8)
+    assert (await life.record()).phase is Phase.CANCELLED
+
+
+async def test_a_cancel_in_the_cluster_survives_without_any_receipt(life):
+    """Before its pods are gone, and while Slack takes no word of it."""
+
+    async def busy(*_, **__):
+        raise Unreachable("Slack does not answer")
+
+    await rounds(life, 8)
+    life.slack.say = busy
+    await life.store.ask(SWEEP, CANCEL)
+    await rounds(life, 1)
+    del life.slack.say
+    await life.redis.flushall()
+    await resync(life)
+    await rounds(life, 6)
+    assert ((await life.record()).phase, life.gpus_held()) == (Phase.CANCELLED, [])
+
+
+async def test_a_command_that_was_refused_is_not_repeated(life, door):
+    await rounds(life, 8)
+    kill = Ask(act=Act.KILL, user=OWNER, user_name="ada", trial="no-such")
+    await door.ask(SWEEP, kill)
+    await door.receipts.look()
+    await rounds(life, 1)
+    await door.receipts.look()
+    await rounds(life, 1)
+    assert len(life.slack.whispers) == 1
+
+
+async def test_a_command_to_what_never_was_is_answered_once(life, door):
+    await door.ask("lr-no-such", CANCEL)
+    await life.round(item="lr-no-such")
+    await door.receipts.look()
+    assert await life.store.asks("lr-no-such") == []
+
+
+async def test_receipts_are_limited(life, door):
+    for number in range(MOST + 1):
+        door.receipts.taken(a_sweep(id=f"lr-{number}", delivery=f"trigger-{number}"))
+    await life.redis.flushall()
+    await door.receipts.look()
+    assert len(await life.store.active()) == MOST
