@@ -105,11 +105,17 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
         cache=step.cache,
         executor=settings.kaniko_image,
         git_secret=source.repository.secret,
-        registry_secret=settings.image_registry_secret,
+        registry_secret=_push_secret(repository, source, settings),
         ca=settings.build_ca_configmap,
         plain_http=_plain_http(settings),
     )
     return Build(role=step.role, repository=repository, tag=tag, job=build_job(spec), needs=needs)
+
+
+def _push_secret(repository: str, source: Source, settings: PlanSettings) -> str | None:
+    """The project's own login, if it has one, for the repository that it alone pushes to."""
+    own = source.repository.push_secret if repository != SHARED else None
+    return own or settings.image_push_secret or settings.image_registry_secret
 
 
 def _plain_http(settings: PlanSettings) -> tuple[str, ...]:

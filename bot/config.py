@@ -44,6 +44,7 @@ class Repository:
     requirements: str | None = None
     install: bool = False  # it has to be installed, not only lie there
     secret: str | None = None  # a Secret with the username and password (or token) for git
+    push_secret: str | None = None  # a dockerconfigjson Secret that pushes to its own images; None: as others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,21 +169,28 @@ def _repositories(node: Node) -> list[Repository]:
 def _repository(name: str, node: Node) -> Repository:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
         node.wrong(f'"{name}" is not a name: use small letters, digits, dots, dashes and underscores')
-    keys = node.mapping(("url", "dockerfile", "requirements", "install", "secret"), must=("url",))
+    keys = node.mapping(
+        ("url", "dockerfile", "requirements", "install", "secret", "push_secret"), must=("url",)
+    )
     url = keys["url"].text() if "url" in keys else ""
     if url and (trouble := _url_trouble(url, ("https", "http"))):
         keys["url"].wrong(trouble)
-    secret = keys["secret"].text() if "secret" in keys else None
-    if secret and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", secret):
-        keys["secret"].wrong("must be the name of a Secret of Kubernetes, never what is in it")
     return Repository(
         name=name,
         url=url,
         dockerfile=_path(keys.get("dockerfile"), "docker/Dockerfile"),
         requirements=_path(keys.get("requirements"), "requirements/train.txt"),
         install=keys["install"].flag() if "install" in keys else False,
-        secret=secret,
+        secret=_secret(keys.get("secret")),
+        push_secret=_secret(keys.get("push_secret")),
     )
+
+
+def _secret(node: Node | None) -> str | None:
+    name = node.text() if node else None
+    if node and name and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", name):
+        node.wrong("must be the name of a Secret of Kubernetes, never what is in it")
+    return name
 
 
 def _path(node: Node | None, example: str) -> str | None:

@@ -171,7 +171,7 @@ def exporters(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> list[Findi
 def unread(denied: Sequence[tuple[str, str, str]]) -> Finding:
     """`denied`: verb, resource and namespace ("": all of them) of what is needed to ask exporters."""
     each = [f"{verb} {resource} in {home or 'all namespaces'}" for verb, resource, home in denied]
-    elsewhere = sorted({home for _, _, home in denied} - {"", "kube-system"})
+    elsewhere = sorted({home for _, _, home in denied} - {"", "dcgm-exporter"})
     move = (
         f" (the Role and RoleBinding of deploy/usage belong in {listed(elsewhere)} here)" if elsewhere else ""
     )

@@ -92,7 +92,11 @@ class PlanSettings(BaseSettings):
     )
     image_registry_secret: str | None = Field(
         default=None,
-        description="a dockerconfigjson Secret in K8S_NAMESPACE, to push and to pull with; none when empty",
+        description="a dockerconfigjson Secret in each namespace of trials, to pull with; none when empty",
+    )
+    image_push_secret: str | None = Field(
+        default=None,
+        description="the same in K8S_NAMESPACE, that builds push with; IMAGE_REGISTRY_SECRET when empty",
     )
     build_ca_configmap: str | None = Field(
         default=None,

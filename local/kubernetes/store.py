@@ -58,7 +58,7 @@ class Store:
         self._queues: set[asyncio.Queue[Change]] = set()
         self._hooks: dict[str, list[Hook]] = {}
         self._events: dict[tuple[str, ...], Key] = {}
-        for name in ("default", "kube-system", "kubeflow"):
+        for name in ("default", "kube-system", "kubeflow", "dcgm-exporter"):
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:

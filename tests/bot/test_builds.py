@@ -88,6 +88,17 @@ def test_a_secret_for_the_registry_pushes_and_pulls_and_builds_get_certificates(
     assert {v["name"] for v in volumes} == {"generated", "registry", "ca"}
 
 
+def test_what_pushes_is_not_what_nodes_pull_with_and_a_project_may_push_as_itself():
+    settings = PlanSettings(image_registry_secret="pull", image_push_secret="push")
+    source = replace(SOURCE, files=UV, repository=replace(REPOSITORY, push_secret="push-digits"))
+    made = plan(replace(ORDER, source=source), settings)
+    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    volumes = {b.role: b.job["spec"]["template"]["spec"]["volumes"] for b in made.builds}
+    secrets = {role: [v["secret"]["secretName"] for v in vs if "secret" in v] for role, vs in volumes.items()}
+    assert secrets == {Role.DEPENDENCIES: ["push"], Role.CODE: ["push-digits"]}
+
+
 def test_a_secret_for_git_is_named_in_each_job():
     made = planned(UV, repository=replace(REPOSITORY, secret="git-digits"))
     for build in made.builds:

@@ -178,6 +178,7 @@ def test_images_that_are_written_wrong(line: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
+        ("push_secret: hunter2!", "must be the name of a Secret of Kubernetes, never what is in it"),
         ("secret: hunter2!", "must be the name of a Secret of Kubernetes, never what is in it"),
         ("install: maybe", "must be true or false"),
         ("requirements: ../r.txt", "must be a path inside the repository, such as requirements/train.txt"),

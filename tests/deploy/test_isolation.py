@@ -1,0 +1,112 @@
+"""What deploy/isolation lets pods of the sweeps' namespace reach, decided as a network plugin decides."""
+
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+import yaml
+
+from bot.planning import plan
+from local.kubernetes.kinds import Object
+from tests.bot.sweeps import ORDER, PLAN, SETTINGS
+from tests.deploy.rendered import DEPLOY, of, render
+from tests.deploy.test_manifests import well_formed
+
+JOB = {"batch.kubernetes.io/job-name": "x"}  # the Job controller's
+BUILD = PLAN.builds[0].job["spec"]["template"]["metadata"]["labels"] | JOB
+EXPERIMENT = plan(ORDER, SETTINGS).experiment
+TRIAL = EXPERIMENT["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["metadata"]["labels"] | JOB
+SUGGESTION = EXPERIMENT["metadata"]["labels"] | {"katib.kubeflow.org/deployment": "x-random"}  # no Job's
+DNS = {"k8s-app": "kube-dns"}
+
+
+@pytest.fixture(scope="module")
+def policies() -> list[Object]:
+    return of(render(DEPLOY / "isolation"), "NetworkPolicy")
+
+
+def matches(selector: Object, labels: dict[str, str]) -> bool:
+    exist = {each["key"] for each in selector.get("matchExpressions", []) if each["operator"] == "Exists"}
+    return selector.get("matchLabels", {}).items() <= labels.items() and exist <= labels.keys()
+
+
+def selecting(policies: list[Object], labels: dict[str, str], way: str) -> list[Object]:
+    specs = [policy["spec"] for policy in policies]
+    return [s for s in specs if matches(s["podSelector"], labels) and way in s["policyTypes"]]
+
+
+def is_peer(peer: Object, to: Any) -> bool:
+    """`to`: a public or a node's address; or a pod's namespace and labels."""
+    if isinstance(to, str):
+        block = peer.get("ipBlock")
+        inside = [block and block["cidr"], *(block or {}).get("except", [])]
+        allowed, *excepted = [bool(cidr) and _within(to, cidr) for cidr in inside]
+        return allowed and not any(excepted)
+    namespace, labels = to
+    home = {"kubernetes.io/metadata.name": namespace}
+    return (
+        "namespaceSelector" in peer
+        and matches(peer["namespaceSelector"], home)
+        and matches(peer.get("podSelector", {}), labels)
+    )
+
+
+def _within(address: str, cidr: str) -> bool:
+    one, network = ip_address(address), ip_network(cidr)
+    return one.version == network.version and one in network
+
+
+def can_call(policies: list[Object], labels: dict[str, str], to: Any, port: int) -> bool:
+    found = selecting(policies, labels, "Egress")
+    rules = [rule for spec in found for rule in spec.get("egress", [])]
+    return not found or any(
+        any(is_peer(peer, to) for peer in rule["to"])
+        and port in [each["port"] for each in rule.get("ports", [{"port": port}])]
+        for rule in rules
+    )
+
+
+@pytest.mark.parametrize(
+    ("to", "port", "build", "trial"),
+    [
+        (("kube-system", DNS), 53, True, True),
+        ("169.254.20.10", 53, True, True),
+        ("140.82.112.3", 443, True, True),
+        ("2606:50c0:8000::153", 443, True, True),
+        (("registry", {}), 5000, True, False),
+        (("mlflow", {}), 5000, False, True),
+        (("kubeflow", {}), 6789, False, True),
+        (("kubeflow", {}), 3306, False, False),
+        (("sweepbot", {"app.kubernetes.io/name": "sweepbot-redis"}), 6379, False, False),
+        (("sweeps", TRIAL), 22, False, False),
+        (("kube-system", DNS), 9153, False, False),
+        ("169.254.169.254", 80, False, False),
+        ("fd00:ec2::254", 80, False, False),
+        ("10.43.0.1", 443, False, False),  # the API server
+        ("192.168.1.7", 10250, False, False),  # a node's kubelet
+    ],
+)
+def test_who_can_call_whom(policies: list[Object], to: Any, port: int, build: bool, trial: bool) -> None:
+    assert (can_call(policies, BUILD, to, port), can_call(policies, TRIAL, to, port)) == (build, trial)
+
+
+def test_nobody_calls_a_build_or_a_trial_and_katib_calls_its_suggestion_service(
+    policies: list[Object],
+) -> None:
+    for labels in (BUILD, TRIAL):
+        (spec,) = selecting(policies, labels, "Ingress")
+        assert "ingress" not in spec
+    assert selecting(policies, SUGGESTION, "Ingress") == selecting(policies, SUGGESTION, "Egress") == []
+
+
+def test_it_is_well_formed_and_one_line_of_the_folder_that_the_guides_show(policies: list[Object]) -> None:
+    for policy in policies:
+        well_formed(policy)
+        assert policy["metadata"]["namespace"] == "sweeps"
+    for guide in (DEPLOY / "README.md", DEPLOY.parent / "docs" / "install.md"):
+        assert "\n- ../isolation" in guide.read_text()
+
+
+def test_another_namespace_of_trials_takes_the_file_as_it_is() -> None:
+    (alone,) = yaml.safe_load_all((DEPLOY / "isolation" / "trials.yaml").read_text())
+    assert "namespace" not in alone["metadata"]
