@@ -154,6 +154,11 @@ def ready_image(asked: str, config: Config) -> ImageName:
     raise UserError(f"image={asked} is not an image allowed here (as {whole}){there}.")
 
 
+def is_address(url: str) -> bool:
+    """Of a repository, over https or http."""
+    return _url_trouble(url, ("https", "http")) is None
+
+
 def bare(url: str) -> str:
     """As one compares addresses of repositories."""
     return url.rstrip("/").removesuffix(".git")

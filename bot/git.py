@@ -33,6 +33,8 @@ REFUSALS = re.compile(
     re.IGNORECASE,
 )
 
+SUBMODULE = "160000"  # its mode in a tree
+
 Login = tuple[str, str]  # user; password or token
 # Told over a pipe: in an argument or an address, other processes, logs and error messages would see it.
 HELPER = (
@@ -88,6 +90,22 @@ class Git:
         except UnicodeDecodeError:
             raise UserError(f"{path} of commit {commit[:7]} is not UTF-8 text") from None
 
+    async def submodule(self, url: str, commit: str, path: str) -> str:
+        """The commit that a submodule is pinned to. Raises UserError, GitUnavailable."""
+        async with self.locks[url]:
+            repository = await self._fetched(url, commit)
+            found = await self._entries(url, repository, commit, path)
+        if path not in found or found[path][0] != SUBMODULE:
+            raise UserError(f"`.gitmodules` names {path}, which is no submodule of commit {commit[:7]}.")
+        return found[path][1]
+
+    def with_login(self, url: str, *, like: str) -> "Git":
+        """The same, with the login of `like` for one more URL."""
+        logins = {url: self.logins[like]} if like in self.logins else {}
+        made = Git(self.cache, {**logins, **self.logins}, timeout=self.timeout)
+        made.locks = self.locks
+        return made
+
     async def names(self, url: str, commit: str, folder: str) -> list[str]:
         """The names of the files in a folder, sorted; empty when there is no such folder."""
         async with self.locks[url]:
@@ -128,10 +146,17 @@ class Git:
 
     async def _files(self, url: str, repository: Path, commit: str, path: str) -> dict[str, str]:
         """Regular files by path, with the name of their content; of the root without a path."""
+        entries = await self._entries(url, repository, commit, path)
+        return {file: name for file, (mode, name) in entries.items() if mode.startswith("100")}
+
+    async def _entries(
+        self, url: str, repository: Path, commit: str, path: str
+    ) -> dict[str, tuple[str, str]]:
+        """Mode and name of the content, by path."""
         where = ("--", path) if path.strip("/") else ()
         listing = await self._run(url, "-C", repository, "ls-tree", "-z", commit, *where)
         entries = (entry.split("\t", 1) for entry in listing.decode(errors="replace").split("\0") if entry)
-        return {file: about.split()[2] for about, file in entries if about.startswith("100")}
+        return {file: (about.split()[0], about.split()[2]) for about, file in entries}
 
     async def _fetched(self, url: str, commit: str) -> Path:
         """A bare repository with the commit and its folders; contents come one by one as they are read."""

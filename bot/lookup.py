@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import PurePosixPath
 
-from bot import pins
+from bot import pins, submodules
 from bot.builds import Source
 from bot.config import Config, Repository, ready_image
 from bot.dockerfile import split
@@ -41,6 +41,8 @@ async def look_up(
     if space.image:
         ready_image(space.image, config)
     files = {} if space.image else await _files(git, repository, commit)
+    if repository.secret and submodules.FILE in files:
+        await submodules.check(git, repository, commit, files[submodules.FILE])
     source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject, files=files)
     return Order(
         sweep=sweep,

@@ -10,6 +10,7 @@ which is a matter of a second. A repository that has to be installed to work tak
 """
 
 import hashlib
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,6 +36,9 @@ WORKDIR /app
 VENV = "uv venv --quiet /opt/venv"
 INSTALL = "uv pip install --python /opt/venv"
 LIKE_PIP = f"{INSTALL} --index-strategy=unsafe-best-match"  # of several indexes, the best version wins
+# What may stand in a line of a Dockerfile that is written here: no second line, no option, no here-document.
+PATH = re.compile(r"[\w.@+][\w./@+-]*", re.ASCII)
+ONE_LINE = re.compile(r"(?:(?!<<)[\x20-\x7e])+")
 CODE = "FROM scratch\nCOPY . /app\n"
 
 
@@ -88,6 +92,11 @@ class _Kitchen:
         self.files, self.repository, self.base, self.heavy_at = files, repository, base, heavy_at
         self.project = pins.toml(files.get("pyproject.toml", ""), "pyproject.toml")
         self.requirements = {path: text for path, text in files.items() if path not in BUILT_FROM}
+        if strange := [path for path in self.requirements if not PATH.fullmatch(path)]:
+            raise UserError(
+                f"`{strange[0][:100]}` can't be copied into a build. "
+                "*Fix:* Rename it: letters, digits, and ./@+-_."
+            )
 
     def recipe(self) -> Recipe:
         why = pins.why_install(self.project, self.files.get("setup.py", ""), self.files.get("setup.cfg", ""))
@@ -143,7 +152,7 @@ class _Kitchen:
     def _apart(self, source: str, copies: tuple[str, ...], install: str, heavy: Pins) -> Recipe:
         steps: list[Step] = []
         base = self.base
-        if heavy.lines:
+        if heavy.lines and all(ONE_LINE.fullmatch(each) for each in (*heavy.lines, *heavy.options)):
             steps.append(self._heavy(heavy))
             base = f"{self.heavy_at}{steps[0].key}"
         lines = [f"COPY {path} /opt/project/{path}" for path in copies]
@@ -155,7 +164,7 @@ class _Kitchen:
 
     def _heavy(self, heavy: Pins) -> Step:
         lines = " ".join(shlex.quote(line) for line in heavy.lines)
-        install = f"{INSTALL} {' '.join(heavy.options)} -r /opt/heavy.txt"
+        install = f"{INSTALL} {shlex.join(heavy.options)} -r /opt/heavy.txt"
         text = (
             f"FROM {self.base}\n{SETUP}RUN printf '%s\\n' {lines} > /opt/heavy.txt && {VENV} && {install}\n"
         )

@@ -34,9 +34,9 @@ _QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # an
 STARTERS = ("run", "start", "launch", "new")  # a word that means nothing more than /sweep itself
 _SEPARATORS = ",;"  # that phones and habit put between words; in these two they may be meant
 _FREE = {"cmd", "name"}
-# What git check-ref-format refuses; a leading dash, which git would read as an option; and #, which ends the
-# branch in the address that Kaniko gets.
-_NO_REF = re.compile(r"^[-/.]|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
+# What git check-ref-format refuses; a leading dash, which git would read as an option; #, which ends the
+# branch in the address that Kaniko gets; and $(, which Kubernetes replaces by variables.
+_NO_REF = re.compile(r"^[-/.]|\$\(|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
 
 
 def parse(text: str, config: Config) -> SweepRequest:

@@ -27,7 +27,15 @@ LAYER = {
     OCI: "application/vnd.oci.image.layer.v1.tar+gzip",
     DOCKER: "application/vnd.docker.image.rootfs.diff.tar.gzip",
 }
-NAME = re.compile(r"(?!.*//)([a-z0-9][a-z0-9._/:-]*?)(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?")
+# As registries themselves have it (distribution's reference grammar): no `..` that a URL would follow upwards.
+LABEL = "[a-z0-9]+(?:-+[a-z0-9]+)*"
+PART = "[a-z0-9]+(?:(?:[.]|_{1,2}|-+)[a-z0-9]+)*"
+NAME = re.compile(
+    rf"((?:{LABEL}(?:[.]{LABEL})*(?::[0-9]{{1,5}})?/)?{PART}(?:/{PART})*)"
+    r"(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?",
+    re.ASCII,
+)
+LONGEST = 500  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -42,9 +50,11 @@ class ImageName:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Raises ValueError for what is no image name."""
-        match = NAME.fullmatch(text)
+        match = NAME.fullmatch(text) if len(text) <= LONGEST else None
         if not match:
-            raise ValueError(f"{text} is not the name of an image, such as registry.example/team/image:tag")
+            raise ValueError(
+                f"{text[:100]} is not the name of an image, such as registry.example/team/image:tag"
+            )
         first, slash, rest = match[1].partition("/")
         if not slash or not re.search(r"[.:]|^localhost$", first):
             first, rest = "docker.io", match[1]

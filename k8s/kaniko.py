@@ -188,7 +188,9 @@ def _arguments(spec: BuildSpec) -> list[str]:
             # "true" keeps whole layers in memory: 570 MB for a 106 MB layer, an OOM kill for PyTorch.
             "--compressed-caching=false",
         ]
-    return [*arguments, *(f"--insecure-registry={host}" for host in spec.plain_http)]
+    arguments += [f"--insecure-registry={host}" for host in spec.plain_http]
+    # Kubernetes replaces $(NAME) by the variable, such as the password in a branch named $(GIT_PASSWORD).
+    return [argument.replace("$", "$$") for argument in arguments]
 
 
 def _environment(spec: BuildSpec) -> list[Manifest]:

@@ -292,3 +292,26 @@ def test_logins_come_from_the_environment_by_the_name_of_their_secret() -> None:
         UserError, match=r"^GIT_PASSWORD_GIT_DIGITS_LAB is not set\. It is of the Secret git-"
     ):
         logins(config, {"GIT_USERNAME_GIT_DIGITS_LAB": "bot"})
+
+
+async def test_a_submodule_is_pinned_to_a_commit(repo: Repo, url: str, git: Git) -> None:
+    first = repo.commit("Begin", {"a.txt": "a"})
+    repo.git("update-index", "--add", "--cacheinfo", f"160000,{first},lib")
+    repo.git("commit", "--quiet", "-m", "Add it")
+    commit = repo.git("rev-parse", "HEAD")
+    repo.push("main")
+    assert await git.submodule(url, commit, "lib") == first
+    with pytest.raises(UserError, match=r"names a\.txt, which is no submodule"):
+        await git.submodule(url, commit, "a.txt")
+
+
+async def test_a_login_may_be_used_for_one_more_url(repo: Repo, url: str, tmp_path: Path) -> None:
+    repo.commit("Begin", {})
+    repo.push("main")
+    (repo.bare / "password").write_text(f"bot:{TOKEN}")
+    git = Git(tmp_path / "cache", {"https://git.example/a": ("bot", TOKEN)}, timeout=20)
+    with pytest.raises(UserError):
+        await git.reach(url)
+    await git.with_login(url, like="https://git.example/a").reach(url)
+    with pytest.raises(UserError):
+        await git.with_login(url, like="https://git.example/b").reach(url)

@@ -244,6 +244,29 @@ def test_an_index_of_its_own_comes_along():
     assert "--index=https://download.pytorch.org/whl/cu128" in heavy_of_lock(toml(lock, "uv.lock")).options
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("https://pypi.org/simple", "https://pypi.org/simple\\nUSER root\\nRUN steal"),
+        ("https://pypi.org/simple", "https://x/$(steal)"),
+        ("https://pypi.org/simple", "https://x/;steal"),
+        ('"2.7.1"', '"2.7.1\\nRUN steal"'),
+        ("sha256:a1", "sha256:a1\\nRUN steal"),
+        ("sha256:a1", "<<END"),
+    ],
+)
+def test_nothing_in_a_lock_writes_a_line_of_a_dockerfile_or_a_command(old, new):
+    found = made({**UV, "uv.lock": WITH_TORCH.replace(old, new)})
+    for step in found.steps:
+        lines = [line for line in step.dockerfile.splitlines() if "steal" in line or "END" in line]
+        assert all("'--index=" in line for line in lines), lines
+
+
+def test_a_path_that_copy_would_read_as_an_option_is_refused():
+    with pytest.raises(UserError, match=r"`--from=evil` can't be copied into a build\. \*Fix:\* Rename it"):
+        made({"requirements.txt": "-r --from=evil\n", "--from=evil": ""})
+
+
 def test_requirements_and_what_they_name_make_the_dependencies():
     files = {"requirements.txt": "-c pins/c.txt\nnumpy\n", "pins/c.txt": "numpy==2.4.6\n"}
     dependencies, code = made(files).steps

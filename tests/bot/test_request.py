@@ -167,6 +167,7 @@ def test_what_cannot_be_meant_is_told_in_a_sentence(text: str, told: str) -> Non
         "",
         "-x",
         "--upload-pack=id",
+        "'$(GIT_PASSWORD)'",
         "a..b",
         "a//b",
         "/a",

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from k8s.kaniko import DOCKERFILE, IGNORE, BuildSpec, build_job, pushed_digest, with_base
+from local.kubernetes.inputs import expand
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OWN = BuildSpec(
@@ -86,6 +87,13 @@ def test_a_companys_certificates_are_trusted_beside_the_public_ones():
     assert {"name": "ca", "configMap": {"name": "company-ca"}} in pod(spec)["volumes"]
     assert {"name": "ca", "mountPath": "/kaniko/ca", "readOnly": True} in container(spec)["volumeMounts"]
     assert container(spec)["env"] == [{"name": "SSL_CERT_DIR", "value": "/kaniko/ssl/certs:/kaniko/ca"}]
+
+
+def test_kubernetes_replaces_nothing_in_a_branchs_name():
+    branch = "refs/heads/$(GIT_PASSWORD)-$$-$HOME"
+    known = {"GIT_PASSWORD": "hunter2"}
+    sent = [expand(word, known) for word in container(replace(OWN, ref=branch))["args"]]
+    assert sent[0] == f"--context=git://git.example/digits.git#{branch}#{COMMIT}"
 
 
 def test_submodules_are_fetched_where_there_are_any():
