@@ -27,7 +27,7 @@ LAYER = {
     OCI: "application/vnd.oci.image.layer.v1.tar+gzip",
     DOCKER: "application/vnd.docker.image.rootfs.diff.tar.gzip",
 }
-# As registries themselves have it (distribution's reference grammar): no `..` that a URL would follow upwards.
+# As registries have it (distribution's reference grammar): without `..`, which a URL would follow upwards.
 LABEL = "[a-z0-9]+(?:-+[a-z0-9]+)*"
 PART = "[a-z0-9]+(?:(?:[.]|_{1,2}|-+)[a-z0-9]+)*"
 NAME = re.compile(

@@ -11,7 +11,11 @@ from tests.bot.sweeps import COMMIT
 
 HOST = "https://git.example"
 URL = f"{HOST}/acme/digits.git"
-SPACE = "command: python train.py\nobjective: {metric: loss, goal: minimize}\nparameters: {lr: {min: 0, max: 1}}\n"
+SPACE = """\
+command: python train.py
+objective: {metric: loss, goal: minimize}
+parameters: {lr: {min: 0, max: 1}}
+"""
 
 
 def module(url, path="lib"):
@@ -44,7 +48,8 @@ class Repositories:
         return path
 
 
-async def looked_up(modules, secret="git-digits"):
+async def looked_up(modules, *, private=True):
+    secret = "git-digits" if private else None
     git, repository = Repositories(modules), Repository(name="digits", url=URL, secret=secret)
     known, request = Config(repositories=(repository,)), SweepRequest(branch="main", space="lr")
     await look_up(git, repository, request, known, sweep="s", owner="U", delivery="d")
@@ -95,7 +100,7 @@ async def test_so_is_one_of_a_submodule():
 
 
 async def test_without_credentials_there_is_nothing_to_lose():
-    assert URL in await looked_up({URL: module("https://other.example/x")}, secret=None)
+    assert URL in await looked_up({URL: module("https://other.example/x")}, private=False)
 
 
 async def test_a_repository_that_contains_itself_is_looked_into_once():

@@ -219,7 +219,10 @@ def test_an_image_has_a_name(text, name):
     assert ImageName.parse(text) == ImageName(*name)
 
 
-@pytest.mark.parametrize("text", ["", "https://x/y", "a b", "x@sha256:1", "Upper/case", "-x", "$(id)"])
+NO_NAMES = ["", "https://x/y", "a b", "x@sha256:1", "Upper/case", "-x", "$(id)", "a" * 501]
+
+
+@pytest.mark.parametrize("text", [*NO_NAMES, "r:5000/lab/../other", "r/a/./b", "r/.."])
 def test_what_is_no_name_of_an_image(text):
     with pytest.raises(ValueError, match="is not the name of an image"):
         ImageName.parse(text)
