@@ -35,12 +35,13 @@ from bot.models import Quarantine
 FIRST_DELAY, LONGEST_DELAY = 1.0, 300.0  # seconds an item waits after its first, and after its n-th failure
 MOST_STARTS = 5  # of an item in a row without an end
 MOST_REASON = 500  # characters of an error that are kept
+LONGEST_TURN = 900.0  # seconds; a worker that is longer at one is started anew
 LONGEST_BLOCK = 2.0  # seconds in BLPOP; redis-py gives up on a silent socket after 5
 
 _COMMON = """
 local P, item = KEYS[1], ARGV[1]
 local ready, delayed, running, again = P .. ':ready', P .. ':delayed', P .. ':running', P .. ':again'
-local failures, wake = P .. ':failures', P .. ':wake'
+local failures, wake, hurried = P .. ':failures', P .. ':wake', P .. ':hurried'
 local starts, quarantine, reasons = P .. ':starts', P .. ':quarantine', P .. ':reasons'
 local call, time = redis.call, redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000 -- milliseconds
@@ -57,6 +58,12 @@ end
 local function forget_starts(name)
   call('HDEL', starts, name)
   call('HDEL', reasons, name)
+end
+
+-- Without the result that counts: this start was none of those that quarantine the item.
+local function came_to_an_end()
+  if call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
+  else forget_starts(item) end
 end
 
 local function make_ready(name, since)
@@ -137,7 +144,8 @@ if taken then
   if call('HINCRBY', starts, taken, 1) > most then
     call('HSETNX', quarantine, taken, string.format('%.0f ', now) .. (call('HGET', reasons, taken) or ''))
   end
-  return {taken, tonumber(call('HGET', failures, taken) or 0), call('HGET', quarantine, taken) or ''}
+  local why = call('HGET', quarantine, taken) or ''
+  return {taken, tonumber(call('HGET', failures, taken) or 0), why, string.format('%.3f', now)}
 end
 local soonest = math.huge
 for _, key in ipairs({running, delayed}) do
@@ -161,17 +169,26 @@ finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
 """
 
 _RELEASE = """
-if holds(ARGV[2]) then finish(now) end
+if not holds(ARGV[2]) then return end
+came_to_an_end()
+finish(now + ARGV[3] * 1000)
 """
 
 _FAIL = """
 if not holds(ARGV[2]) then return '0' end
-if ARGV[6] ~= '' then call('HSET', reasons, item, ARGV[6])
-elseif call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
-else forget_starts(item) end
+if ARGV[6] ~= '' then call('HSET', reasons, item, ARGV[6]) else came_to_an_end() end
 local count = call('HINCRBY', failures, item, 1)
-local due = finish(now + math.min(ARGV[3] * 2 ^ (count - 1), ARGV[4]) * ARGV[5] * 1000)
+local delay = math.min(ARGV[3] * 2 ^ (count - 1), ARGV[4]) * ARGV[5] * 1000
+if tonumber(ARGV[7]) < tonumber(call('GET', hurried) or 0) then delay = 0 end
+local due = finish(now + delay)
 return tostring(math.max(due - now, 0) / 1000)
+"""
+
+_HURRY = """
+for _, name in ipairs(call('HKEYS', failures)) do
+  if call('ZSCORE', delayed, name) then make_ready(name, now) end
+end
+call('SET', hurried, now, 'PX', ARGV[1] * 1000)
 """
 
 
@@ -191,6 +208,7 @@ class Lease:
     failures: int
     quarantined: str = ""  # why, or "the worker died"
     key: str = ""  # where Redis keeps the token as long as the lease lasts
+    since: float = 0  # milliseconds, by Redis' clock
 
 
 class Queue:
@@ -212,7 +230,7 @@ class Queue:
         self._lease, self._most_starts = lease, most_starts
         self._scripts = {
             body: redis.register_script(_COMMON + body)
-            for body in (_ADD, _TAKE, _HEARTBEAT, _DONE, _RELEASE, _FAIL, _RETRY)
+            for body in (_ADD, _TAKE, _HEARTBEAT, _DONE, _RELEASE, _FAIL, _HURRY, _RETRY)
         }
 
     async def add(self, item: str) -> None:
@@ -235,8 +253,8 @@ class Queue:
             found = await self._run(_TAKE, token, self._lease, self._most_starts)
             if isinstance(found, list):
                 item, why = text(found[0]), text(found[2])
-                quarantined = _read(why).why if why else ""
-                return Lease(item, token, int(found[1]), quarantined, key=self.lease_key(item))
+                quarantined, key = _read(why).why if why else "", self.lease_key(item)
+                return Lease(item, token, int(found[1]), quarantined, key=key, since=float(found[3]))
             left = until - monotonic()
             if left <= 0:
                 return None
@@ -253,19 +271,20 @@ class Queue:
         """
         await self._run(_DONE, lease.item, lease.token, "" if again_after is None else max(again_after, 0))
 
-    async def release(self, lease: Lease) -> None:
-        """Given back, not failed: ready for another worker at once. Ignored for a lost lease."""
-        await self._run(_RELEASE, lease.item, lease.token)
+    async def release(self, lease: Lease, *, after: float = 0) -> None:
+        """Given back, not failed: ready for another worker in `after` seconds. Ignored for a lost lease."""
+        await self._run(_RELEASE, lease.item, lease.token, after)
 
     async def fail(self, lease: Lease, *, permanent: str = "") -> float:
         """Try again later: after 1 s, 2 s, 4 s ... 5 min, up to a fifth less. Returns the seconds until then.
 
-        What was added during the turn is not held up by its failure. For a lost lease: nothing, 0.
+        What was added during the turn is not held up by its failure, nor what was hurried. For a lost lease:
+        nothing, 0.
         `permanent`: the error, when a repetition is not expected to help. MOST_STARTS of those in a row, or
         of turns that died with their worker, quarantine the item.
         """
         jitter = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
-        args = (FIRST_DELAY, LONGEST_DELAY, jitter, permanent[:MOST_REASON])
+        args = (FIRST_DELAY, LONGEST_DELAY, jitter, permanent[:MOST_REASON], lease.since)
         return float(await self._run(_FAIL, lease.item, lease.token, *args))
 
     async def retry(self, item: str, *, starts: int = MOST_STARTS) -> bool:
@@ -276,6 +295,13 @@ class Queue:
         """What is set aside, by item."""
         found: Any = await self._redis.hgetall(f"{self._prefix}:quarantine")
         return {text(item): _read(text(why)) for item, why in found.items()}
+
+    async def hurry(self) -> None:
+        """Make ready whatever waits because it failed: the cause is over.
+
+        Turns under way may still fail of it; then they are repeated at once.
+        """
+        await self._run(_HURRY, LONGEST_TURN)
 
     def lease_key(self, item: str) -> str:
         """The key that holds the token of the item's present lease, and is gone with it."""

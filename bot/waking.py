@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from time import monotonic
 
@@ -16,6 +17,7 @@ from bot.outside import Outside
 from bot.probes import Broken
 from k8s.cluster import ApiError, Unreachable
 from k8s.objects import BUILD_LABEL, OURS, SWEEP_LABEL, Manifest, still_live
+from k8s.outage import Outage
 from k8s.watch import SILENCE, watch_forever
 
 log = logging.getLogger(__name__)
@@ -24,13 +26,15 @@ WATCHED = ("Pod", "Job", "Experiment", "Trial")
 WATCH_LEASE = 15.0  # seconds
 GATHER = timedelta(seconds=0.2)  # one turn for the burst of events that every change is
 RESYNC = timedelta(minutes=5)
-STALE = 1.5 * SILENCE  # seconds; a dead line is given up after SILENCE
+STALE = 1.5 * SILENCE  # seconds
 
 
 class Waking:
     def __init__(self, redis: Redis, outside: Outside) -> None:
         self._redis, self._outside = redis, outside
         self._heard: dict[tuple[str, str], float] = {}  # (kind, namespace) -> when; empty: not leading
+        self._recovered = asyncio.Event()
+        self._outage = Outage(outside.cluster, self._recovered.set)
 
     async def run(self) -> None:
         """Until cancelled; then another worker leads at once."""
@@ -76,6 +80,7 @@ class Waking:
             namespace,
             OURS,
             lambda _, obj: self._wake(obj),
+            self._outage,
             on_fresh=heard,
         )
 
@@ -90,17 +95,29 @@ class Waking:
                 await self._outside.wake(waiting, after=GATHER)
 
     async def _resync(self) -> None:
-        """The net under the watches, and under a Redis that forgot: the cluster knows what is unfinished."""
+        """The net under the watches, and under a Redis that forgot: the cluster knows what is unfinished.
+
+        And the end of each outage: nothing that failed waits any longer.
+        """
         while True:
+            self._recovered.clear()
+            again = RESYNC
             try:
+                await self._outside.queue.hurry()
                 await self._wake_unfinished()
             except (ApiError, Unreachable, RedisError) as error:
                 log.warning("unfinished sweeps can't be listed: %s", error)
-            await asyncio.sleep(RESYNC.total_seconds())
+                if isinstance(error, ApiError) and error.throttled:
+                    again = timedelta(seconds=error.wait)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._recovered.wait(), again.total_seconds())
 
     async def _wake_unfinished(self) -> None:
-        namespace = self._outside.settings.k8s_namespace
-        kept = await self._outside.cluster.list("ConfigMap", namespace, labels=durable.UNFINISHED)
-        ids = {obj["metadata"]["labels"][SWEEP_LABEL] for obj in kept}
-        for sweep_id in ids | await self._outside.store.active():
+        ids = await self._outside.store.active()
+        home = self._outside.settings.k8s_namespace
+        kept = self._outside.cluster.pages("ConfigMap", home, labels=durable.UNFINISHED)
+        async with aclosing(kept) as pages:
+            async for maps, _ in pages:
+                ids |= {each["metadata"]["labels"][SWEEP_LABEL] for each in maps}
+        for sweep_id in ids:
             await self._outside.wake(sweep_id)

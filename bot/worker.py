@@ -76,6 +76,9 @@ class Worker:
         except RedisError:
             raise
         except (ApiError, Unreachable) as trouble:
+            if isinstance(trouble, ApiError) and trouble.throttled:
+                await queue.release(lease, after=trouble.wait)
+                return
             delay = await queue.fail(lease)
             log.warning("a turn of %s failed and is repeated in %.0f s: %s", lease.item, delay, trouble)
         except Exception as error:

@@ -8,11 +8,12 @@ apart as two things a caller can act on:
     Unreachable   no answer: may have happened or not, so try again
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -48,8 +49,11 @@ KINDS = {
     "MutatingWebhookConfiguration": ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
 PAGE = 500  # objects per answer to a list, as kubectl asks
-CALL = aiohttp.ClientTimeout(total=30)  # seconds
-MARGIN = 10.0  # seconds a watch may be silent beyond the end it was given, before the line counts as dead
+CALL_SECONDS = 30.0
+CALL = aiohttp.ClientTimeout(total=CALL_SECONDS)
+PROBE = 3.0  # seconds in which a server that is there says its version
+MARGIN = 10.0  # seconds after the end that a watch was given, before the line counts as dead
+LONGEST_WAIT = 60.0  # seconds that a Retry-After is obeyed
 MOST_LOG = 1024 * 1024  # bytes of a log's end: one line can be a whole progress bar
 MOST_PAGE = 8 * 1024 * 1024  # bytes of what a pod answers: 16 GPUs of 7 slices say half of it
 WAITING = ("is waiting to start", "previous terminated container")  # in the 400 of a log not yet there
@@ -62,6 +66,7 @@ class ApiError(Exception):
     status: int
     reason: str
     message: str  # its first 500 characters
+    wait: float = field(default=0, compare=False)  # seconds, where it says Retry-After; 60 at most
 
     def __str__(self) -> str:
         return f"{self.message} ({self.status}{' ' * bool(self.reason)}{self.reason})"
@@ -85,6 +90,16 @@ class ApiError(Exception):
     def expired(self) -> bool:
         """The resourceVersion or the continue token is too old: list anew."""
         return self.status == 410
+
+    @property
+    def throttled(self) -> bool:
+        """The server has too much to do, or has only started: the same call passes in `wait` seconds."""
+        return self.status == 429 and self.wait > 0
+
+    @property
+    def outage(self) -> bool:
+        """The server, or the proxy before it, is not itself. One webhook or extension may be enough."""
+        return self.status >= 500
 
     @property
     def permanent(self) -> bool:
@@ -130,6 +145,31 @@ class Cluster:
         """As the server names it: `v1.36.2`."""
         return str((await self._call("GET", "/version"))["gitVersion"])
 
+    async def answers(self) -> bool:
+        """Return whether the server is there, within 3 s. A refusal is an answer, a proxy's 502 is none."""
+        try:
+            async with asyncio.timeout(PROBE):
+                await self._read("GET", "/version", None)
+        except ApiError as error:
+            return not error.outage
+        except (Unreachable, TimeoutError):
+            return False
+        return True
+
+    async def has_reached(self, kind: str, namespace: str, version: str) -> bool:
+        """Return whether the cluster is at this resourceVersion or beyond.
+
+        False after etcd was restored from a backup; a watch from there is silent, without an error.
+        """
+        query = {"limit": 1, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
+        try:
+            await self._call("GET", _path(kind, namespace), query)
+        except ApiError as error:
+            if error.status == 504 and "Too large resource version" in error.message:
+                return False
+            raise
+        return True
+
     async def get(self, ref: Ref) -> Manifest | None:
         """None when there is no such object; a kind that is not installed is an ApiError."""
         try:
@@ -152,25 +192,30 @@ class Cluster:
 
         `only` spares memory for what no selector can say: ten thousand pods take half a gigabyte.
         """
-        return (await self.snapshot(kind, namespace, labels=labels, fields=fields, only=only))[0]
-
-    async def snapshot(
-        self,
-        kind: str,
-        namespace: str,
-        *,
-        labels: str = "",
-        fields: str = "",
-        only: Callable[[Manifest], bool] | None = None,
-    ) -> tuple[Manifests, str]:
-        """As `list`, with the resourceVersion at which it was true: where a watch goes on."""
-        query = {"labelSelector": labels, "fieldSelector": fields}
         try:
-            return await self._pages(kind, namespace, {**query, "limit": PAGE}, only)
+            return await self._all(kind, namespace, only, labels=labels, fields=fields)
         except ApiError as error:
             if not error.expired:
                 raise
-            return await self._pages(kind, namespace, query, only)  # too slow between two pages: in one piece
+            # Too slow between two pages: in one piece.
+            return await self._all(kind, namespace, only, labels=labels, fields=fields, limit=0)
+
+    async def pages(
+        self, kind: str, namespace: str, *, labels: str = "", fields: str = "", limit: int = PAGE
+    ) -> AsyncGenerator[tuple[Manifests, str], None]:
+        """As `list`, page by page, with the resourceVersion at which all are true: a watch goes on there.
+
+        ApiError.expired: too slow between two pages.
+        """
+        what = {"kind": kind, "apiVersion": KINDS[kind][0]}  # built-in kinds leave it out of lists
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": limit}
+        token = ""
+        while True:
+            page = await self._call("GET", _path(kind, namespace), {**query, "continue": token})
+            token, version = page["metadata"].get("continue", ""), page["metadata"].get("resourceVersion", "")
+            yield [{**what, **item} for item in page.pop("items", None) or ()], str(version)
+            if not token:
+                return
 
     async def create(self, manifest: Manifest) -> Manifest:
         """The object as the cluster completed it. ApiError.exists: an earlier call has made it."""
@@ -243,12 +288,13 @@ class Cluster:
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
         """What happens after the resourceVersion `since`, for `timeout` seconds: ADDED, MODIFIED, DELETED.
 
-        BOOKMARK, about once a minute, brings only a newer resourceVersion. Ends when the server ends it.
+        BOOKMARK, about once a minute, brings only a newer resourceVersion; none comes for a kind that has not
+        changed since the server started. Ends when the server ends it; Unreachable when that end is late.
         ApiError.expired: `since` is too old.
         """
         query = {"watch": True, "resourceVersion": since, "labelSelector": labels}
         query |= {"allowWatchBookmarks": True, "timeoutSeconds": round(timeout)}
-        patience = aiohttp.ClientTimeout(total=None, sock_connect=CALL.total, sock_read=timeout + MARGIN)
+        patience = aiohttp.ClientTimeout(total=timeout + MARGIN)
         response = await self._send("GET", _path(kind, namespace), query, patience=patience)
         try:
             async for line in _lines(response):
@@ -259,22 +305,13 @@ class Cluster:
         finally:
             response.close()
 
-    async def _pages(
-        self,
-        kind: str,
-        namespace: str,
-        query: Mapping[str, Any],
-        only: Callable[[Manifest], bool] | None,
-    ) -> tuple[Manifests, str]:
-        what = {"kind": kind, "apiVersion": KINDS[kind][0]}  # built-in kinds leave it out of lists
-        items: Manifests = []
-        token = ""
-        while True:
-            page = await self._call("GET", _path(kind, namespace), {**query, "continue": token})
-            items += [{**what, **item} for item in page.get("items") or () if only is None or only(item)]
-            token = page["metadata"].get("continue", "")
-            if not token:
-                return items, str(page["metadata"].get("resourceVersion", ""))  # PodMetrics have none
+    async def _all(
+        self, kind: str, namespace: str, only: Callable[[Manifest], bool] | None, **query: Any
+    ) -> Manifests:
+        found: Manifests = []
+        async for items, _ in self.pages(kind, namespace, **query):
+            found += [item for item in items if only is None or only(item)]
+        return found
 
     async def _call(
         self,
@@ -322,7 +359,9 @@ class Cluster:
             response: aiohttp.ClientResponse = answer.response
             if response.status < 400:
                 return response
-            raise _refused(response.status, await response.read(), path)
+            refusal = _refused(response.status, await response.read(), path)
+            refusal.wait = _wait(response.headers.get("Retry-After", ""))
+            raise refusal
 
 
 def _path(kind: str, namespace: str, name: str = "", subresource: str = "") -> str:
@@ -340,6 +379,11 @@ def _refused(status: int, body: bytes, path: str) -> ApiError:
             kind = path.removeprefix("/apis/")
             return ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
         return ApiError(status, "", _start(body))
+
+
+def _wait(text: str) -> float:
+    """As Kubernetes writes it, in seconds; a proxy may write a date."""
+    return min(float(text), LONGEST_WAIT) if text.isdecimal() else 0
 
 
 def _refusal(status: int, body: bytes, said: Any) -> ApiError:

@@ -1,31 +1,33 @@
 """Hear of every change of one kind of object, through whatever happens to servers and connections.
 
 List, then watch from the list's resourceVersion, and from where the last watch ended. A place that is too
-old, or from which nothing is heard, means listing anew; then objects that vanished in between are reported
-too. Bookmarks keep the place fresh.
+old, or that is yet to come, means listing again; then objects that vanished in between are reported too.
+
+Silence is no sign of a dead line: the server sends no bookmarks for a kind that has not changed since it
+started. So watches are short, and the line lives as long as each ends in time.
+
+Memory: a page of objects at a time, and the name and labels of each.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from time import monotonic
 
-from k8s.cluster import ApiError, Cluster, Unreachable
+from k8s.cluster import CALL_SECONDS, MARGIN, ApiError, Cluster, Unreachable
 from k8s.objects import Manifest
+from k8s.outage import Outage
 
 log = logging.getLogger(__name__)
 
-STREAM = 290.0  # seconds of one watch; API servers and proxies tend to end longer ones by themselves
-SILENCE = 100.0  # seconds without event or bookmark (one a minute) after which a line counts as dead
+STREAM = 60.0  # seconds of one watch
+SILENCE = STREAM + MARGIN + CALL_SECONDS  # seconds that a line which is not dead may be silent
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds after the first, and after the n-th failure in a row
 
 OnObject = Callable[[str, Manifest], Awaitable[None]]
-
-
-class _Silence(Unreachable):
-    """The line is dead, or the place one that is yet to come, as after etcd was restored from a copy."""
 
 
 async def watch_forever(
@@ -34,16 +36,17 @@ async def watch_forever(
     namespace: str,
     labels: str,
     on_object: OnObject,
+    outage: Outage,
     *,
-    on_fresh: Callable[[], None] | None = None,
+    on_fresh: Callable[[], None],
 ) -> None:
     """Call `on_object("ADDED" | "MODIFIED" | "DELETED", object)` for what is there and what changes.
 
     Until cancelled. At least once, in order; after an outage an object may be ADDED again, and a vanished one
-    comes as DELETED with its metadata only. When `on_object` fails, the same change comes again.
+    comes as DELETED with its name and labels only. When `on_object` fails, the same change comes again.
     `on_fresh` is called whenever the server has been heard, so its silence tells how old the picture may be.
     """
-    await _Watch(cluster, kind, namespace, labels, on_object, on_fresh or (lambda: None)).run()
+    await _Watch(cluster, kind, namespace, labels, on_object, outage, on_fresh).run()
 
 
 class _Watch:
@@ -54,12 +57,13 @@ class _Watch:
         namespace: str,
         labels: str,
         on_object: OnObject,
+        outage: Outage,
         on_fresh: Callable[[], None],
     ) -> None:
         self.cluster, self.kind, self.namespace, self.labels = cluster, kind, namespace, labels
-        self.on_object, self.on_fresh = on_object, on_fresh
+        self.on_object, self.outage, self.on_fresh = on_object, outage, on_fresh
         self.since = ""  # the resourceVersion up to which everything was reported; "": not yet listed
-        self.known: dict[str, Manifest] = {}  # by name, to report what vanished unseen
+        self.known: dict[str, dict[str, str]] = {}  # labels by name, to report what vanished unseen
         self.failures = 0  # in a row
         self.told = False  # that it is interrupted
 
@@ -73,27 +77,33 @@ class _Watch:
                 await self._failed(error)
 
     async def _list(self) -> None:
-        items, since = await self.cluster.snapshot(self.kind, self.namespace, labels=self.labels)
-        there = {item["metadata"]["name"] for item in items}
-        for item in items:
-            await self._report("ADDED", item)
-        for gone in [obj for name, obj in self.known.items() if name not in there]:
-            await self._report("DELETED", gone)
+        there: set[str] = set()
+        since = ""
+        async with aclosing(self.cluster.pages(self.kind, self.namespace, labels=self.labels)) as pages:
+            async for items, since in pages:  # noqa: B007 - the last one is where the watch begins
+                for item in items:
+                    there.add(item["metadata"]["name"])
+                    await self._report("ADDED", item)
+                self.on_fresh()
+        for gone in self.known.keys() - there:
+            meta = {"name": gone, "namespace": self.namespace, "labels": self.known[gone]}
+            await self._report("DELETED", {"kind": self.kind, "metadata": meta})
         self.since = since
         self._heard()
 
     async def _follow(self) -> None:
-        began = monotonic()
+        began, heard = monotonic(), False
         changes = self.cluster.watch(
             self.kind, self.namespace, labels=self.labels, since=self.since, timeout=STREAM
         )
-        heard = 0
         async with aclosing(changes):
-            while change := await _next(changes):
-                heard += 1
+            async for change in changes:
+                heard = True
                 await self._take(*change)
         if not heard and monotonic() - began < FIRST_PAUSE:
             raise Unreachable("the API server ended a watch at once")
+        if not heard and not await self.cluster.has_reached(self.kind, self.namespace, self.since):
+            self.since = ""
         self._heard()
 
     async def _take(self, what: str, obj: Manifest) -> None:
@@ -108,7 +118,9 @@ class _Watch:
         if what == "DELETED":
             self.known.pop(name, None)
         else:
-            self.known[name] = {key: obj[key] for key in ("apiVersion", "kind", "metadata")}
+            labels = obj["metadata"].get("labels") or {}
+            # Most are alike; each object would have its own copies.
+            self.known[name] = {sys.intern(key): sys.intern(value) for key, value in labels.items()}
 
     def _heard(self) -> None:
         if self.told:
@@ -118,21 +130,25 @@ class _Watch:
 
     async def _failed(self, error: Exception) -> None:
         expired = isinstance(error, ApiError) and error.expired
-        if expired or isinstance(error, _Silence):
+        if expired:
             self.since = ""
-        if not expired and not self.told:
+        elif not self.told:
             trace = None if isinstance(error, ApiError | Unreachable) else error
             text = "watching %s in %s is interrupted: %s"
             log.warning(text, self.kind, self.namespace, error, exc_info=trace)
             self.told = True
+        if isinstance(error, ApiError) and error.throttled:
+            await asyncio.sleep(error.wait)
+        elif _away(error) and await self.outage.over():
+            self.failures = 0
+        else:
+            await self._back_off()
+
+    async def _back_off(self) -> None:
         self.failures += 1
         pause = min(FIRST_PAUSE * 2 ** (self.failures - 1), LONGEST_PAUSE)
         await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
 
 
-async def _next(changes: AsyncGenerator[tuple[str, Manifest], None]) -> tuple[str, Manifest] | None:
-    try:
-        async with asyncio.timeout(SILENCE):
-            return await anext(changes, None)
-    except TimeoutError:
-        raise _Silence(f"nothing was heard for {SILENCE:.0f} s") from None
+def _away(error: Exception) -> bool:
+    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.outage)

@@ -56,6 +56,7 @@ class Store:
         self._uids: set[str] = set()
         self._history: deque[Change] = deque(maxlen=history)
         self._queues: set[asyncio.Queue[Change]] = set()
+        self.changed: set[str] = set()  # kinds of which anything ever happened
         self._hooks: dict[str, list[Hook]] = {}
         self._events: dict[tuple[str, ...], Key] = {}
         for name in ("default", "kube-system", "kubeflow", "dcgm-exporter"):
@@ -238,6 +239,7 @@ class Store:
             self._uids.add(new["metadata"]["uid"])
         change = Change(self.version, type_, new, old)
         self._history.append(change)
+        self.changed.add(new["kind"])
         for queue in self._queues:
             queue.put_nowait(change)
         return new

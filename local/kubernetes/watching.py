@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -52,7 +52,9 @@ async def stream(store: Store, kind: Kind, namespace: str | None, request: web.R
             await watch.tell(Change(watch.seen, "ADDED", obj, None))
         # Who watches from a version still to come hears nothing, no bookmark either, until it is there.
         wants = request.query.get("allowWatchBookmarks") in ("1", "true") and since <= store.version
-        await watch.run(queue, float(request.query.get("timeoutSeconds") or LONGEST), bookmarks=wants)
+        # The real one's cacher sends none before it has seen an event of that kind.
+        bookmarks = lambda: wants and kind.name in store.changed  # noqa: E731
+        await watch.run(queue, float(request.query.get("timeoutSeconds") or LONGEST), bookmarks)
     finally:
         store.unfollow(queue)
     return response
@@ -78,7 +80,7 @@ class Watch:
     matches: Matcher
     seen: int
 
-    async def run(self, queue: asyncio.Queue[Change], seconds: float, *, bookmarks: bool) -> None:
+    async def run(self, queue: asyncio.Queue[Change], seconds: float, bookmarks: Callable[[], bool]) -> None:
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         bookmark = _next_bookmark(clock(), end)
@@ -87,7 +89,7 @@ class Watch:
                 async with asyncio.timeout_at(min(bookmark, end)):
                     change = await queue.get()
             except TimeoutError:
-                if bookmarks and bookmark < end:
+                if bookmarks() and bookmark < end:
                     await self.bookmark()
                 bookmark = _next_bookmark(clock(), end)
             else:

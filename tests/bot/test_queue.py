@@ -61,6 +61,42 @@ async def test_a_running_item_is_given_to_nobody_else(queue):
     assert await drain(queue) == ["a"], "what was added while it ran, once more"
 
 
+async def test_what_failed_is_hurried_and_what_was_only_put_off_is_not(queue):
+    for _ in range(8):
+        await queue.add("failed")
+        await queue.fail(await got(queue))
+    await queue.add_after("later", 60)
+    assert await drain(queue) == []
+    await queue.hurry()
+    assert await drain(queue) == ["failed"]
+    await queue.add("later")
+    assert await drain(queue) == ["later"]
+
+
+async def test_a_turn_that_began_before_the_hurry_and_fails_after_it_is_repeated_at_once(queue):
+    """It hung in a call of the outage that is over."""
+    for _ in range(8):
+        await queue.add("a")
+        await queue.fail(await got(queue))
+    await queue.add("a")
+    hanging = await got(queue)
+    await queue.hurry()
+    assert await queue.fail(hanging) == 0
+    assert await queue.fail(await got(queue)) > 100
+    await queue.add("a")
+    assert await drain(queue) == ["a"]
+
+
+async def test_what_is_given_back_for_later_has_not_failed(queue):
+    await queue.add("a")
+    await queue.release(await got(queue), after=60)
+    assert await drain(queue) == []
+    await queue.add("a")
+    lease = await got(queue)
+    assert lease.failures == 0
+    await queue.done(lease)
+
+
 async def test_works_with_a_client_that_decodes(redis_url):
     async with connect(redis_url, decode_responses=True) as redis:
         queue = Queue(redis)

@@ -15,6 +15,7 @@ from bot.queue import Queue
 from bot.slack import Busy
 from bot.waking import Waking
 from bot.worker import Worker
+from k8s import outage as outage_module
 from k8s.cluster import ApiError, Unreachable
 from tests.bot.sweeps import CONFIG, SETTINGS
 
@@ -165,19 +166,21 @@ class Cluster:
     """Whose watches hear something when told to."""
 
     def __init__(self, monkeypatch):
-        self.fresh = {}
+        self.fresh, self.listed, self.unfinished = {}, 0, []
         monkeypatch.setattr(waking, "watch_forever", self._watch)
 
-    async def _watch(self, cluster, kind, namespace, labels, on_object, *, on_fresh):
-        self.fresh[kind] = on_fresh
+    async def _watch(self, cluster, kind, namespace, labels, on_object, outage, *, on_fresh):
+        self.fresh[kind], self.outage = on_fresh, outage
         await asyncio.Event().wait()
 
-    async def list(self, *_, **__):
-        return []
+    async def pages(self, *_, **__):
+        self.listed += 1
+        yield [{"metadata": {"labels": {"sweepbot/sweep": sweep}}} for sweep in self.unfinished], "7"
 
 
 @pytest.fixture
 def cluster(monkeypatch):
+    monkeypatch.setattr(outage_module, "PAUSE", 0)
     return Cluster(monkeypatch)
 
 
@@ -185,8 +188,11 @@ def a_watcher(redis, cluster):
     async def active():
         return set()
 
-    store = SimpleNamespace(active=active)
-    return Waking(redis, SimpleNamespace(cluster=cluster, settings=SETTINGS, config=CONFIG, store=store))
+    store, queue = SimpleNamespace(active=active), Queue(redis)
+    outside = SimpleNamespace(
+        cluster=cluster, settings=SETTINGS, config=CONFIG, store=store, queue=queue, wake=queue.add
+    )
+    return Waking(redis, outside)
 
 
 async def test_one_watches_and_another_goes_on_when_it_ends(redis, cluster, wait_until):
@@ -199,6 +205,54 @@ async def test_one_watches_and_another_goes_on_when_it_ends(redis, cluster, wait
     await asyncio.wait([first])
     assert await redis.exists("sweepbot:watch") == 0
     assert (await watchers[0].fresh()).startswith("not leading")
+
+
+async def test_at_the_end_of_an_outage_nothing_that_failed_waits_any_longer(redis, cluster, wait_until):
+    queue, watcher = Queue(redis), a_watcher(redis, cluster)
+    task = asyncio.create_task(watcher.run())
+    await wait_until(lambda: cluster.listed, "it has begun")
+    await failed(queue, "watch: gpus", times=9)
+    cluster.unfinished = ["lr-calm-lynx"]
+    assert await queue.get(wait=0) is None
+    cluster.answers = probe(False, False, True)
+    assert await cluster.outage.over()
+    await wait_until(lambda: redis.zscore("sweepbot:queue:ready", "lr-calm-lynx"), "sweeps are woken")
+    assert [(await queue.get(wait=0)).item for _ in range(2)] == ["watch: gpus", "lr-calm-lynx"]
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def probe(*answers):
+    left = list(answers)
+
+    async def answer():
+        return left.pop(0)
+
+    return answer
+
+
+async def failed(queue, item, times):
+    for _ in range(times):
+        await queue.add(item)
+        await queue.fail(await queue.get(wait=0))
+
+
+async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(
+    outside, monkeypatch, wait_until, redis
+):
+    async def throttled(lease, outside):
+        raise ApiError(429, "TooManyRequests", "storage is (re)initializing", wait=7)
+
+    monkeypatch.setattr(worker, "turn", throttled)
+    await failed(outside.queue, SWEEP, times=2)
+    await outside.queue.add(SWEEP)
+    running = Running(outside)
+    await wait_until(lambda: redis.zscore("sweepbot:queue:delayed", SWEEP), "it waits")
+    await running.cancelled()
+    seconds, micro = await redis.time()
+    due = await redis.zscore("sweepbot:queue:delayed", SWEEP) / 1000 - seconds - micro / 1e6
+    assert due <= 7
+    assert await redis.hget("sweepbot:queue:failures", SWEEP) == b"2"
 
 
 async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, monkeypatch):

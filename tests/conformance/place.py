@@ -43,7 +43,7 @@ class Http:
             method, self._configuration.host.rstrip("/") + path, data=data, headers=sent
         ) as response:
             text = await response.text()
-            is_json = response.content_type == "application/json"
+            is_json = response.content_type == "application/json" and text
             return Answer(
                 response.status, json.loads(text) if is_json else text, response.headers.get("Warning")
             )

@@ -127,12 +127,62 @@ async def test_of_a_list_only_what_is_wanted_is_kept(replaying, recorded):
     assert [job["metadata"]["name"] for job in jobs] == [wanted]
 
 
-async def test_a_list_too_slow_for_its_pages_is_read_in_one_piece(replaying, recorded):
+async def test_a_list_too_slow_for_its_pages_is_read_in_one_piece(replaying):
     cluster, asked = await replaying("09-page-1", "11-410-continue-expired", "02-list-missing-ns")
-    items, version = await cluster.snapshot("Job", "kaniko")
-    assert items == []
-    assert version == recorded("02-list-missing-ns")["body"]["metadata"]["resourceVersion"]
+    assert await cluster.list("Job", "kaniko") == []
     assert asked[-1][2] == {}
+
+
+async def test_pages_come_one_by_one_with_the_version_at_which_all_are_true(replaying, recorded):
+    names = ("09-page-1", "09-page-2", "02-list-missing-ns")
+    cluster, asked = await replaying(*names)
+    found = [(len(items), version, len(asked)) async for items, version in cluster.pages("Job", "kaniko")]
+    pages = [recorded(name)["body"] for name in names]
+    assert found == [
+        (len(page["items"]), page["metadata"]["resourceVersion"], number)
+        for number, page in enumerate(pages, 1)
+    ]
+
+
+THROTTLED = {"kind": "Status", "reason": "TooManyRequests", "message": "storage is (re)initializing"}
+
+
+@pytest.mark.parametrize(
+    ("said", "wait"),
+    [("1", 1), ("3600", 60), ("", 0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0), ("-5", 0)],
+)
+async def test_how_long_a_busy_server_asks_to_wait(toy, connected, said, wait):
+    async def busy(_):
+        return web.json_response(THROTTLED, status=429, headers={"Retry-After": said})
+
+    cluster = await connected(await toy(busy))
+    with pytest.raises(ApiError, match="initializing") as caught:
+        await cluster.get(REF)
+    assert (caught.value.wait, caught.value.throttled) == (wait, wait > 0)
+    assert await cluster.answers()
+
+
+@pytest.mark.parametrize(("status", "answers"), [(200, True), (401, True), (403, True), (502, False)])
+async def test_a_refusal_is_an_answer_and_a_proxys_error_is_none(toy, connected, status, answers):
+    async def answer(request):
+        assert request.path == "/version"
+        return web.Response(status=status, text="whatever")
+
+    cluster = await connected(await toy(answer))
+    assert await cluster.answers() is answers
+
+
+async def test_nobody_there_is_no_answer(connected, free_port):
+    assert not await (await connected(f"127.0.0.1:{free_port}")).answers()
+
+
+async def test_a_version_that_is_yet_to_come_has_not_been_reached(replaying):
+    cluster, asked = await replaying("09-list-rv-future", "02-list-missing-ns", "08-403-list-jobs")
+    assert not await cluster.has_reached("Job", "kaniko", "99999999")
+    assert await cluster.has_reached("Job", "kaniko", "5")
+    with pytest.raises(ApiError, match="forbidden"):
+        await cluster.has_reached("Job", "kaniko", "5")
+    assert asked[0][2]["resourceVersionMatch"] == "NotOlderThan"
 
 
 @pytest.mark.parametrize(

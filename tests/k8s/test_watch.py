@@ -3,14 +3,18 @@
 import asyncio
 import json
 import logging
+import weakref
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
+from k8s import cluster as client
 from k8s import watch as watch_module
+from k8s.cluster import ApiError
 from k8s.objects import Ref
-from k8s.watch import watch_forever
+from k8s.outage import Outage
+from k8s.watch import _Watch, watch_forever
 from local.kubernetes.api import serve
 
 JOBS = "/apis/batch/v1/namespaces/sweeps/jobs"
@@ -23,10 +27,10 @@ def quick(monkeypatch):
 
 
 class Listener:
-    """What was reported, and how often the server was heard."""
+    """What was reported, how often the server was heard, and how many outages ended."""
 
     def __init__(self):
-        self.seen, self.fresh = [], 0
+        self.seen, self.fresh, self.outages = [], 0, 0
 
     async def on_object(self, what, obj):
         self.seen.append((what, obj["metadata"]["name"]))
@@ -34,11 +38,22 @@ class Listener:
     def on_fresh(self):
         self.fresh += 1
 
+    def on_over(self):
+        self.outages += 1
+
 
 @asynccontextmanager
 async def watching(cluster, kind, listener, labels=""):
     task = asyncio.create_task(
-        watch_forever(cluster, kind, "sweeps", labels, listener.on_object, on_fresh=listener.on_fresh)
+        watch_forever(
+            cluster,
+            kind,
+            "sweeps",
+            labels,
+            listener.on_object,
+            Outage(cluster, listener.on_over),
+            on_fresh=listener.on_fresh,
+        )
     )
     yield
     assert not task.done(), task
@@ -58,6 +73,8 @@ def event(what, obj):
     return {"type": what, "object": obj}
 
 
+TOO_LARGE = {"kind": "Status", "reason": "Timeout", "code": 504}
+TOO_LARGE |= {"message": "Timeout: Too large resource version: 99999999, current: 426"}
 EXPIRED = event("ERROR", {"kind": "Status", "message": "too old", "reason": "Expired", "code": 410})
 
 
@@ -67,10 +84,17 @@ class Toy:
     def __init__(self, lists, streams):
         self.lists, self.streams = list(lists), list(streams)
         self.asked = []  # the resourceVersions watches were started from
+        self.version = 1000  # of the cluster
 
     async def answer(self, request):
+        if request.path == "/version":
+            return web.json_response({"gitVersion": "v1.36.2"})
         assert request.path == JOBS
         if "watch" not in request.query:
+            if int(request.query.get("resourceVersion", 0)) > self.version:
+                return web.json_response(TOO_LARGE, status=504)
+            if "resourceVersion" in request.query:
+                return web.json_response({"metadata": {}, "items": []})
             version, items = self.lists.pop(0)
             return web.json_response({"metadata": {"resourceVersion": str(version)}, "items": items})
         assert request.query["allowWatchBookmarks"] == "true"
@@ -87,6 +111,8 @@ class Toy:
                 request.transport.abort()
             elif change == "silence":
                 await asyncio.Event().wait()
+            elif change == "nothing":
+                await asyncio.sleep(0.02)
             else:
                 await response.write(json.dumps(change).encode() + b"\n")
         return response
@@ -143,15 +169,36 @@ async def test_a_broken_connection_loses_nothing(started, wait_until):
     assert server.asked == ["5", "6", "6"]
 
 
-async def test_a_silent_line_is_given_up_and_its_place_with_it(started, wait_until, monkeypatch):
-    monkeypatch.setattr(watch_module, "SILENCE", 0.05)
-    lists = [(5, []), (3, [job("a", 2)]), *[(4, [job("a", 2)])] * 100]
-    server, cluster = await started(lists, [["silence"], ["silence"]])
+async def test_a_quiet_kind_of_which_the_server_sends_no_bookmark_is_no_dead_line(
+    started, wait_until, caplog
+):
+    server, cluster = await started([(5, [])], [["nothing"]] * 3)
     listener = Listener()
     async with watching(cluster, "Job", listener):
-        await wait_until(lambda: len(server.asked) >= 3, "it watches again")
-    assert server.asked[:3] == ["5", "3", "4"], "5 is yet to come: the cluster was restored from a copy"
-    assert listener.seen[0] == ("ADDED", "a")
+        await wait_until(lambda: len(server.asked) == 4, "it watches again and again")
+    assert server.asked == ["5"] * 4
+    assert listener.fresh >= 4
+    assert caplog.records == []
+
+
+async def test_a_line_on_which_even_the_end_is_late_is_dead(started, wait_until, monkeypatch, caplog):
+    monkeypatch.setattr(watch_module, "STREAM", 0.02)
+    monkeypatch.setattr(client, "MARGIN", 0.03)
+    server, cluster = await started([(5, [])], [["silence"]])
+    async with watching(cluster, "Job", Listener()):
+        await wait_until(lambda: len(server.asked) >= 2, "it watches again")
+    assert server.asked[:2] == ["5", "5"]
+    assert "is interrupted: the API server does not answer" in caplog.text
+
+
+async def test_a_place_that_is_yet_to_come_is_given_up(started, wait_until):
+    """After etcd was restored from a backup: watches from there are silent, without an error."""
+    server, cluster = await started([(5000, []), (3, [job("a", 2)])], [["nothing"]])
+    listener = Listener()
+    async with watching(cluster, "Job", listener):
+        await wait_until(lambda: len(server.asked) == 2, "it watches again")
+    assert server.asked == ["5000", "3"]
+    assert listener.seen == [("ADDED", "a")]
 
 
 async def test_a_change_that_could_not_be_handled_comes_again(started, wait_until, caplog):
@@ -191,6 +238,7 @@ async def test_an_outage_of_the_cluster_is_told_once_and_over_once(server, local
         await local.delete(Ref("ConfigMap", "sweeps", "meanwhile"))
         await wait_until(lambda: len(listener.seen) == 4, "what happens now, too")
     await again.close()
+    assert listener.outages == 1
     assert listener.seen == [
         ("ADDED", "before"),
         ("ADDED", "meanwhile"),
@@ -204,3 +252,51 @@ async def test_an_outage_of_the_cluster_is_told_once_and_over_once(server, local
 def a_map(name):
     meta = {"name": name, "namespace": "sweeps", "labels": {"team": "vision"}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+
+
+class Big(dict):
+    """An object that can be seen to be forgotten."""
+
+
+class Pages:
+    """A cluster with so many pages of objects. `most`: how many of them were alive at once."""
+
+    def __init__(self, pages, size):
+        self.count, self.size, self.made, self.most = pages, size, [], 0
+
+    async def pages(self, kind, namespace, *, labels):
+        for page in range(self.count):
+            items = [self._object(page, number) for number in range(self.size)]
+            self.most = max(self.most, sum(ref() is not None for ref in self.made))
+            yield items, "7"
+            del items
+
+    def _object(self, page, number):
+        labels = {"sweepbot/sweep": f"lr-{page}"}
+        made = Big(kind="Trial", metadata={"name": f"t-{page}-{number}", "labels": labels}, spec="x" * 1000)
+        self.made.append(weakref.ref(made))
+        return made
+
+
+async def test_of_a_long_list_no_more_than_two_pages_are_in_memory_and_then_names_and_labels():
+    cluster, listener = Pages(20, 50), Listener()
+    outage = Outage(cluster, listener.on_over)
+    watch = _Watch(cluster, "Trial", "sweeps", "", listener.on_object, outage, listener.on_fresh)
+    await watch._list()
+    assert cluster.most <= 2 * 50
+    assert sum(ref() is not None for ref in cluster.made) == 0
+    assert (len(watch.known), watch.since) == (1000, "7")
+    assert watch.known["t-3-1"] == {"sweepbot/sweep": "lr-3"}
+
+
+async def test_who_is_asked_to_wait_waits_so_long_and_counts_no_failure(monkeypatch):
+    slept, listener = [], Listener()
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    watch = _Watch(None, "Trial", "sweeps", "", listener.on_object, None, listener.on_fresh)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for _ in range(5):
+        await watch._failed(ApiError(429, "TooManyRequests", "storage is (re)initializing", wait=1))
+    assert (slept, watch.failures) == ([1] * 5, 0)

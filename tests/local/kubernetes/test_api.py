@@ -174,3 +174,11 @@ async def test_what_is_not_simulated_is_refused(http: aiohttp.ClientSession) -> 
     ):
         async with http.request(method, address, json={}) as response:
             assert (address, response.status) == (address, status)
+
+
+async def test_of_a_kind_that_never_changed_no_bookmark_is_sent(
+    http: aiohttp.ClientSession, store: Store
+) -> None:
+    query = f"watch=1&allowWatchBookmarks=1&timeoutSeconds=3&resourceVersion={store.version}"
+    async with http.get(f"{JOBS}?{query}") as answer:
+        assert await answer.text() == ""

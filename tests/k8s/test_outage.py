@@ -1,0 +1,49 @@
+"""One probe finds out that the API server is back, and all who wait go on at once."""
+
+import asyncio
+
+import pytest
+
+from k8s import outage as outage_module
+from k8s.outage import Outage
+
+
+class Server:
+    """Answers so many probes with silence, and from then on."""
+
+    def __init__(self, silent):
+        self.silent, self.probes = silent, 0
+
+    async def answers(self):
+        self.probes += 1
+        await asyncio.sleep(0)
+        return self.probes > self.silent
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(outage_module, "PAUSE", 0)
+
+
+async def test_many_wait_and_one_probes():
+    server, ends = Server(5), []
+    outage = Outage(server, lambda: ends.append(server.probes))
+    assert await asyncio.gather(*(outage.over() for _ in range(10))) == [True] * 10
+    assert (server.probes, ends) == (6, [6])
+
+
+async def test_a_server_that_answers_was_not_away():
+    server, ends = Server(0), []
+    outage = Outage(server, lambda: ends.append(1))
+    assert await asyncio.gather(*(outage.over() for _ in range(3))) == [False] * 3
+    assert ends == []
+
+
+async def test_a_later_outage_is_another_one():
+    server, ends = Server(2), []
+    outage = Outage(server, lambda: ends.append(1))
+    assert await outage.over()
+    assert not await outage.over()
+    server.silent = server.probes + 2
+    assert await outage.over()
+    assert ends == [1, 1]
