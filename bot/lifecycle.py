@@ -59,6 +59,7 @@ from k8s.pods import Pod
 RESTARTS = 2  # of one trial
 PULLING = timedelta(minutes=1)  # of failed pulls; then a new pod's first pull comes before the next try
 GIVEN_UP = timedelta(minutes=10)  # the collector reports within seconds of the training's end
+PRIVATELY = "/privately"  # ends the key of trouble that was told before there was a thread
 STUCK_AFTER = timedelta(minutes=5)  # beyond a pod's grace; a node that is dead never reports
 
 
@@ -117,7 +118,7 @@ def released(sweep: SweepRecord) -> SweepRecord:
 
 def tell_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
     """Turns of this sweep fail, and go on failing: said once in each phase, privately without a thread."""
-    key = f"{EventKind.TROUBLE}/{sweep.phase}"
+    key = f"{EventKind.TROUBLE}/{sweep.phase}{'' if sweep.thread else PRIVATELY}"
     if key in sweep.told or sweep.phase.final:
         return sweep
     event = _to_owner(sweep, Event(kind=EventKind.TROUBLE, detail=why))
@@ -132,12 +133,16 @@ def _to_owner(sweep: SweepRecord, event: Event) -> Event:
 
 
 def trouble_over(sweep: SweepRecord) -> SweepRecord:
-    """A turn went well again; what comes next of the kind is told anew."""
-    told = tuple(key for key in sweep.told if not key.startswith(f"{EventKind.TROUBLE}/"))
-    if told == sweep.told:
+    """A turn went well again; what comes next of the kind is told anew.
+
+    Said in the thread if the trouble was; whoever was told privately sees the thread open.
+    """
+    over = [key for key in sweep.told if key.startswith(f"{EventKind.TROUBLE}/")]
+    if not over:
         return sweep
-    event = (Event(kind=EventKind.TROUBLE_OVER),) if sweep.thread and not sweep.phase.final else ()
-    return sweep.says(*event, told=told)
+    in_thread = any(not key.endswith(PRIVATELY) for key in over) and not sweep.phase.final
+    event = (Event(kind=EventKind.TROUBLE_OVER),) if in_thread else ()
+    return sweep.says(*event, told=tuple(key for key in sweep.told if key not in over))
 
 
 def look_again(before: SweepRecord, after: SweepRecord, due: timedelta | None = None) -> timedelta | None:

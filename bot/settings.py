@@ -107,10 +107,10 @@ class PlanSettings(BaseSettings):
         ge=1,
         description="days without use after which the parts of images leave the registry; never when empty",
     )
-    sweep_days: int | None = Field(
-        default=None,
-        ge=1,
-        description="days until an ended sweep leaves the cluster, though not MLflow; never when empty",
+    sweep_days: int = Field(
+        default=30,
+        ge=0,
+        description="days until an ended sweep leaves the cluster, though not MLflow; never when 0",
     )
     mlflow_tracking_uri: ShownUrl = Field(
         default="http://mlflow.invalid", description="MLflow, as trials and the bot reach it"

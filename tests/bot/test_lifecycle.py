@@ -7,7 +7,7 @@ import pytest
 
 from bot.chores import Chores, chores
 from bot.health import Diagnosis
-from bot.lifecycle import advance, hear_cancels, look_again, tell_trouble
+from bot.lifecycle import advance, hear_cancels, look_again, tell_trouble, trouble_over
 from bot.models import Act, Ask, EventKind, Phase
 from bot.observation import BuildSeen, Observation
 from k8s.jobs import Job, JobState
@@ -188,6 +188,15 @@ def test_lasting_trouble_is_told_once_in_the_thread_or_privately_before_there_is
     told = tell_trouble(a_sweep(phase), "the registry does not answer")
     assert [(e.kind, e.to_user) for e in told.unsaid] == [(EventKind.TROUBLE, to)]
     assert tell_trouble(told, "still") == told
+
+
+def test_the_end_of_trouble_is_said_where_the_trouble_was():
+    private = tell_trouble(a_sweep(Phase.RECEIVED), "git does not answer")
+    opened = replace(private, unsaid=(), thread="1.0", phase=Phase.BUILDING)
+    assert trouble_over(opened).unsaid == ()
+    both = trouble_over(replace(tell_trouble(opened, "the registry does not answer"), unsaid=()))
+    assert kinds(both) == [EventKind.TROUBLE_OVER]
+    assert (both.told, trouble_over(both)) == ((), both)
 
 
 @pytest.mark.parametrize(("experiment", "ending"), [(DONE, Phase.SUCCEEDED), (GAVE_UP, Phase.FAILED)])

@@ -41,6 +41,10 @@ def test_five_settings_are_enough_to_work_and_a_token_more_to_serve(monkeypatch)
     assert settings.mlflow_ui == settings.mlflow_tracking_uri == "http://mlflow:5000"
 
 
+def test_ended_sweeps_leave_after_a_month_unless_it_is_set_otherwise(monkeypatch):
+    assert [read(monkeypatch, SWEEP_DAYS=days).sweep_days for days in ("", "0", "90")] == [30, 0, 90]
+
+
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_missing_one_is_named(monkeypatch, name):
     with pytest.raises(UserError, match=rf"^{name} is not set\. It is "):

@@ -49,10 +49,14 @@ async def test_a_git_host_that_is_down_is_told_privately(life):
     async def down(*_):
         raise Unreachable("git.example does not answer")
 
-    life.git.resolve = down
+    there, life.git.resolve = life.git.resolve, down
     await rounds(life, 3, failures=6)
     [(user, text)] = life.slack.whispers
     assert (user, "git.example does not answer" in text) == (OWNER, True)
+    life.git.resolve = there
+    await rounds(life, 4)
+    assert life.slack.said
+    assert not any("is over" in said for said in life.slack.said), "no trouble stood in the thread"
 
 
 @pytest.mark.parametrize("retired", [False, True])
