@@ -8,7 +8,7 @@ from bot.findings import Finding, Level, ok, warning
 from k8s.cluster import ApiError, Cluster
 from k8s.gpus import is_exporter
 from k8s.objects import Manifest, Ref
-from k8s.rights import RIGHTS, TRIALS, WATCHING
+from k8s.rights import BUILDS, RIGHTS, TRIALS, WATCHING
 
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
 
@@ -32,6 +32,13 @@ async def of_trials(cluster: Cluster, namespace: str) -> list[Finding]:
     """A namespace that `namespaces:` names."""
     mend = f"kubectl -n {namespace} apply -f deploy/namespace/rights.yaml"
     return [await _granted(cluster, namespace, TRIALS, mend), *await _namespace(cluster, namespace)]
+
+
+async def of_builds(cluster: Cluster, namespace: str) -> list[Finding]:
+    """BUILD_NAMESPACE. Katib's label would have its webhook asked about the pods of builds."""
+    mend = "kubectl apply -f deploy/builds/rights.yaml"
+    found = await cluster.get(Ref("Namespace", "", namespace))
+    return [await _granted(cluster, namespace, BUILDS, mend), judge.build_namespace(namespace, found)]
 
 
 async def _may(cluster: Cluster, namespace: str, group: str, resource: str, verb: str) -> bool:

@@ -92,7 +92,7 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
         needs = next((f"heavy-{other.key}" for other in found.steps if other.role is Role.HEAVY), "")
     spec = BuildSpec(
         name=job,
-        namespace=settings.k8s_namespace,
+        namespace=settings.builds_in,
         repo_url=source.repository.url,
         ref=source.ref,
         commit=source.commit,

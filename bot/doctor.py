@@ -65,6 +65,9 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         checks.append(_tried("GPU use", gpu_use))
         more = all_namespaces(namespace, config)[1:]
         checks += [_tried(f"namespace {each}", ask_cluster.of_trials(cluster, each)) for each in more]
+        if settings.builds_in not in all_namespaces(namespace, config):
+            builds = ask_cluster.of_builds(cluster, settings.builds_in)
+            checks.append(_tried(f"namespace {settings.builds_in}", builds))
         return [ok("Kubernetes API", version), *_flat(await asyncio.gather(*checks))]
     except (ApiError, Unreachable) as error:
         return [broken("Kubernetes API", str(error), API_MEND)]

@@ -48,6 +48,16 @@ def namespace(name: str, found: Manifest | None) -> Finding:
     return ok(check, "labelled for Katib")
 
 
+def build_namespace(name: str, found: Manifest | None) -> Finding:
+    check = f"namespace {name}"
+    if found is None:
+        return broken(check, "does not exist", "kubectl apply -f deploy/builds/rights.yaml")
+    if found["metadata"].get("labels", {}).get(INJECTION) == "enabled":
+        what = f"has the label {INJECTION}=enabled, so builds stop whenever Katib's webhook is away"
+        return warning(check, what, f"kubectl label namespace {name} {INJECTION}-")
+    return ok(check, "for builds alone")
+
+
 def katib_crds(found: Mapping[str, Manifest | None]) -> Finding:
     absent = [name for name, crd in found.items() if crd is None or not _serves(crd)]
     if absent:

@@ -348,7 +348,7 @@ class SweepRecord:
 
     id: str
     cluster: str = "main"
-    namespace: str  # of this record and of builds; trials have that of their experiment
+    namespace: str  # of this record; builds have that of their Jobs, trials that of their experiment
     request: SweepRequest
     asker: Asker
     delivery: str  # Slack's id of the command: a repeated delivery is the same sweep

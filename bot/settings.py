@@ -73,6 +73,10 @@ class PlanSettings(BaseSettings):
         default="sweeps",
         description="the namespace of builds and records, and of trials whose channel has no other",
     )
+    build_namespace: str | None = Field(
+        default=None,
+        description="a namespace for builds alone, with no queue or quota; K8S_NAMESPACE when empty",
+    )
     image_registry: Host = Field(
         default="registry.invalid", description="the registry in image names, as nodes pull"
     )
@@ -96,11 +100,11 @@ class PlanSettings(BaseSettings):
     )
     image_push_secret: str | None = Field(
         default=None,
-        description="the same in K8S_NAMESPACE, that builds push with; IMAGE_REGISTRY_SECRET when empty",
+        description="the same where builds run, that they push with; IMAGE_REGISTRY_SECRET when empty",
     )
     build_ca_configmap: str | None = Field(
         default=None,
-        description="a ConfigMap in K8S_NAMESPACE: certificates that builds trust for git and registries",
+        description="a ConfigMap where builds run: certificates that they trust for git and registries",
     )
     image_days: int | None = Field(
         default=None,
@@ -115,6 +119,10 @@ class PlanSettings(BaseSettings):
     mlflow_tracking_uri: ShownUrl = Field(
         default="http://mlflow.invalid", description="MLflow, as trials and the bot reach it"
     )
+
+    @property
+    def builds_in(self) -> str:
+        return self.build_namespace or self.k8s_namespace
 
     @property
     def registry_push(self) -> str:

@@ -67,7 +67,9 @@ class Speaking:
         return ""
 
     async def _whole_log(self, sweep: SweepRecord, pod: str) -> str:
-        return await self._outside.tail(sweep.namespace, pod, kaniko.CONTAINER, WHOLE_LOG)
+        builds = sweep.plan.builds if sweep.plan else ()
+        namespace = builds[0].ref.namespace if builds else sweep.namespace
+        return await self._outside.tail(namespace, pod, kaniko.CONTAINER, WHOLE_LOG)
 
     async def _show_health(self, sweep: SweepRecord) -> SweepRecord:
         """Posted as an event, then edited; a death in between posts it again, and then that one is edited."""

@@ -22,7 +22,8 @@ from k8s.watch import SILENCE, watch_forever
 
 log = logging.getLogger(__name__)
 
-WATCHED = ("Pod", "Job", "Experiment", "Trial")
+BUILDS_WATCHED = ("Pod", "Job")  # in the namespace of builds
+WATCHED = (*BUILDS_WATCHED, "Experiment", "Trial")
 WATCH_LEASE = 15.0  # seconds
 GATHER = timedelta(seconds=0.2)  # one turn for the burst of events that every change is
 RESYNC = timedelta(minutes=5)
@@ -59,8 +60,9 @@ class Waking:
         return f"leading; the longest silence is {silent:.0f} s"
 
     async def _watch(self) -> None:
-        home = self._outside.settings.k8s_namespace
-        watched = list(itertools.product(WATCHED, all_namespaces(home, self._outside.config)))
+        settings = self._outside.settings
+        trials = itertools.product(WATCHED, all_namespaces(settings.k8s_namespace, self._outside.config))
+        watched = dict.fromkeys((*trials, *((kind, settings.builds_in) for kind in BUILDS_WATCHED)))
         self._heard = dict.fromkeys(watched, monotonic())
         try:
             async with asyncio.TaskGroup() as group:

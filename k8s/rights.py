@@ -1,6 +1,7 @@
 """What the bot may have to do in the namespaces of its sweeps: all of it, and nothing else.
 
-The one list: the Roles in deploy/base and deploy/namespace grant it, `sweepbot doctor` asks for each verb.
+The one list: the Roles in deploy/base, deploy/namespace, and deploy/builds grant it, `sweepbot doctor` asks
+for each verb.
 """
 
 # (API group, resource or resource/subresource) -> verbs. Where trials run:
@@ -17,11 +18,17 @@ TRIALS = {
     ("kueue.x-k8s.io", "workloads"): ("list",),  # a Role may name what a cluster without Kueue doesn't have
 }
 
-# Where builds run and records are kept, too.
-RIGHTS = TRIALS | {
-    ("", "configmaps"): ("create", "get", "list", "patch"),
+# Where builds run: in the namespace of the records, or in one of their own.
+BUILDS = {
+    ("", "events"): ("list",),
+    ("", "pods"): ("list", "watch"),
+    ("", "pods/log"): ("get",),
     ("batch", "jobs"): ("create", "delete", "get", "list", "watch"),
+    ("kueue.x-k8s.io", "workloads"): ("list",),
 }
+
+# Where records are kept, and all that has no other namespace runs.
+RIGHTS = TRIALS | BUILDS | {("", "configmaps"): ("create", "get", "list", "patch")}
 
 # What deploy/usage grants besides, where it is applied: to see GPUs in every namespace.
 WATCHING = {

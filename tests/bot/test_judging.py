@@ -126,6 +126,16 @@ def test_the_scopes_are_those_that_the_app_asks_for(mode):
             "does not exist",
             "kubectl create namespace sweeps",
         ),
+        (judge_cluster.build_namespace("b", {"metadata": {}}), "ok", "for builds alone", ""),
+        (judge_cluster.build_namespace("b", None), "broken", "does not exist", "deploy/builds/rights.yaml"),
+        (
+            judge_cluster.build_namespace(
+                "b", {"metadata": {"labels": {judge_cluster.INJECTION: "enabled"}}}
+            ),
+            "warning",
+            "builds stop whenever Katib's webhook is away",
+            f"kubectl label namespace b {judge_cluster.INJECTION}-",
+        ),
         (judge_cluster.namespace("sweeps", {"metadata": {}}), "broken", "lacks the label", "kubectl label"),
         (judge_cluster.katib_deployments(katib(katib_mysql=1)), "ok", "katib-mysql ready in kubeflow", ""),
         (judge_cluster.katib_deployments(katib()), "ok", "katib-controller and katib-db-manager ready", ""),

@@ -16,17 +16,18 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
-from bot.models import Phase
+from bot.models import Act, Phase
+from bot.models import Ask as Ordered
 from bot.retiring import Retiring
 from bot.waking import WATCHED, Waking
 from k8s.cluster import Cluster
 from k8s.objects import BUILD_LABEL
-from k8s.rights import RIGHTS, TRIALS
+from k8s.rights import BUILDS, RIGHTS, TRIALS
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import Ask
-from tests.bot.sweeps import CONFIG, NOW, a_sweep
-from tests.story.life import Clock, Life
+from tests.bot.sweeps import CONFIG, NOW, OWNER, a_sweep
+from tests.story.life import SWEEP, Clock, Life
 from tests.story.test_any_crash import STORIES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -194,6 +195,62 @@ async def test_a_channel_with_a_namespace_has_its_trials_there_and_all_else_at_h
     there = {ask for ask in asks if ask.namespace == "vision"}
     assert used(there, "vision") == {key: set(verbs) for key, verbs in TRIALS.items()}
     assert used(there, "vision") == granted(deployed("namespace/rights.yaml")[0]["rules"])
+
+
+class Apart(Guarded):
+    """A life whose builds have a namespace of their own."""
+
+    async def move_in(self) -> None:
+        for obj in deployed("builds/rights.yaml"):
+            self.kubernetes.create(obj)
+        await super().move_in()
+        settings = self.outside.settings.model_copy(update={"build_namespace": "sweepbot-builds"})
+        self.outside = replace(self.outside, settings=settings)
+
+
+async def test_builds_with_a_namespace_of_their_own_run_there_and_all_else_at_home(
+    redis: Redis, folder: Path, wait_until: Any
+) -> None:
+    lives = [Apart(redis, folder, role()["rules"], **story) for story in STORIES.values()]
+    refused, suspended = (Apart(redis, folder, role()["rules"]) for _ in range(2))
+    refused.kubernetes.admission("Pod", no_pods)
+    suspended.kubernetes.admission("Job", lambda job: job | {"spec": {**job["spec"], "suspend": True}})
+    for life in (*lives, refused):
+        await life.run()
+        ours = [
+            job for job in life.kubernetes.list("Job", "sweeps") if BUILD_LABEL in job["metadata"]["labels"]
+        ]
+        assert ours == life.kubernetes.list("ConfigMap", "sweepbot-builds") == []
+    assert any(life.last.phase is Phase.SUCCEEDED for life in lives)
+    assert refused.last.build_trouble
+    await cancelled_while_building(suspended)
+    watching = Apart(redis, folder, role()["rules"])
+    asks = {ask for life in (*lives, refused, suspended) for ask in life.server.granted}
+    async with watching.started():
+        waking = asyncio.create_task(Waking(watching.redis, watching.outside).run())
+        there = {("", "pods", "watch"), ("batch", "jobs", "watch")}
+        await wait_until(lambda: there <= builds_asked(watching.server.granted), "its builds are watched")
+        waking.cancel()
+        await asyncio.gather(waking, return_exceptions=True)
+    asks |= set(watching.server.granted)
+    mine = {ask for ask in asks if ask.namespace == "sweepbot-builds"}
+    assert used(mine, "sweepbot-builds") == {key: set(verbs) for key, verbs in BUILDS.items()}
+    assert used(mine, "sweepbot-builds") == granted(deployed("builds/rights.yaml")[1]["rules"])
+
+
+async def cancelled_while_building(life: Guarded) -> None:
+    async with life.started():
+        while not life.kubernetes.list("Job", "sweepbot-builds"):
+            await life.round()
+        await life.round()  # looks into the Job that does not start
+        await life.store.ask(SWEEP, Ordered(act=Act.CANCEL, user=OWNER, user_name="ada"))
+        while not (await life.record()).phase.final:
+            await life.round()
+        assert life.kubernetes.list("Job", "sweepbot-builds") == []
+
+
+def builds_asked(asks: Iterable[Ask]) -> set[tuple[str, str, str]]:
+    return {(ask.group, ask.resource, ask.verb) for ask in asks if ask.namespace == "sweepbot-builds"}
 
 
 async def test_the_role_is_enough_for_a_sweep(redis: Redis, folder: Path) -> None:
