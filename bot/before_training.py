@@ -174,7 +174,9 @@ def _thing(resource: str, number: str) -> str:
 def _never(words: str) -> str:
     """Too much for every flavor of the queue. An older Kueue says `(24 > 16)` at the end."""
     most = re.findall(
-        r"insufficient quota for (\S+) in flavor (\S+), .*?maximum capacity \((?:.+? > )?(\S+?)\)", words
+        r"insufficient quota for (\S{1,300}) in flavor (\S{1,300}), .{0,300}?"
+        r"maximum capacity \((?:[^()]{1,200} > )?([^\s()]{1,40})\)",
+        words,
     )
     if not most or "unused quota" in words:
         return ""
@@ -187,7 +189,8 @@ def _never(words: str) -> str:
 def _quota(words: str) -> tuple[str, str]:
     """And what to do: a request above the limit itself waits in vain."""
     numbers = [
-        re.search(rf"{word}: [^:]*?nvidia\.com/gpu=(\d+)", words) for word in ("requested", "used", "limited")
+        re.search(rf"{word}: [^:]*?nvidia\.com/gpu=(\d{{1,9}})", words)
+        for word in ("requested", "used", "limited")
     ]
     more = "ask for fewer GPUs, or for more quota."
     if not all(numbers):

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from bot.aside import aside
 from bot.buildlog import explain
 from bot.config import ready_image
 from bot.models import Build, Role, SearchSpace, SweepPlan, SweepRecord, UserError
@@ -135,5 +136,5 @@ async def _with_trouble(sweep: SweepRecord, one: BuildSeen, outside: Outside) ->
     if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):
         pod = next((pod for pod in pods if pod.finished), None)
         log = await outside.tail(ref.namespace, pod.name, kaniko.CONTAINER, LOG_LINES) if pod else ""
-        return replace(one, trouble=explain(log, one.job, pod), pod=pod.name if pod else "")
+        return replace(one, trouble=await aside(explain, log, one.job, pod), pod=pod.name if pod else "")
     return one

@@ -16,6 +16,7 @@ from time import monotonic
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
+from bot.document import MAX_CHARACTERS
 from bot.git import Git, GitUnavailable
 from bot.lookup import FOLDER
 from bot.menus import GitNames, Name
@@ -27,6 +28,8 @@ FRESH = timedelta(seconds=15)  # so old may an answer be without asking git anew
 KEPT = timedelta(days=1)
 PATIENCE = 1.5  # seconds for what was never asked before
 SPACES_MOST = 50  # whose descriptions are read
+NAMES_MOST = 3_000  # kept of a repository: menus read all of them at each letter that is typed
+ABOUT_MOST = 100  # characters; a menu shows 75
 _NAMES: TypeAdapter[GitNames] = TypeAdapter(GitNames)
 
 
@@ -64,13 +67,13 @@ class Catalogue:
 
 
 async def branches(git: Git, url: str) -> tuple[Name, ...]:
-    return tuple(Name(name=name) for name in await git.branches(url))
+    return tuple(Name(name=name) for name in (await git.branches(url))[:NAMES_MOST])
 
 
 async def spaces(git: Git, url: str, branch: str) -> tuple[Name, ...]:
     commit = (await git.resolve(url, branch)).commit
     files = [PurePosixPath(name) for name in await git.names(url, commit, FOLDER)]
-    stems = sorted(file.stem for file in files if file.suffix == ".yaml")
+    stems = sorted(file.stem for file in files if file.suffix == ".yaml")[:NAMES_MOST]
     return tuple(
         [
             Name(name=stem, about=await _about(git, url, commit, stem) if place < SPACES_MOST else "")
@@ -81,17 +84,17 @@ async def spaces(git: Git, url: str, branch: str) -> tuple[Name, ...]:
 
 async def _about(git: Git, url: str, commit: str, stem: str) -> str:
     try:
-        return description(await git.read(url, commit, f"{FOLDER}/{stem}.yaml") or "")
-    except UserError:  # no text
+        return description(await git.read(url, commit, f"{FOLDER}/{stem}.yaml", MAX_CHARACTERS) or "")
+    except UserError:  # no text, or too long a one
         return ""
 
 
 def description(text: str) -> str:
     """What a space file says of itself: `description:`, else the comment it begins with."""
     if said := re.search(r"^description:[ \t]*(.+)$", text, re.MULTILINE):
-        return said[1].strip().strip("\"'")
+        return said[1].strip().strip("\"'")[:ABOUT_MOST]
     first = re.match(r"\s*#+[ \t]*(.*)", text)
-    return first[1].strip() if first else ""
+    return first[1].strip()[:ABOUT_MOST] if first else ""
 
 
 def _key(url: str, branch: str) -> str:

@@ -10,14 +10,16 @@ from typing import Any
 
 import yaml
 
-from bot.hints import did_you_mean, listed
+from bot.hints import counted, did_you_mean, listed, shortened
 from bot.models import UserError
 
 MAX_CHARACTERS = 64_000
 MAX_NODES = 5_000  # counted after aliases are followed: nine lines of anchors can mean a billion values
 MAX_DEPTH = 12
+MAX_COMPLAINTS = 20  # of a file; whoever has more mends these first
+MAX_NUMBER = 1_000  # characters; no rule for numbers looks at a longer scalar
 YAML = "tag:yaml.org,2002:"
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 
 class _Loader(yaml.SafeLoader):
@@ -28,9 +30,22 @@ class _Loader(yaml.SafeLoader):
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        if kind is yaml.ScalarNode and implicit[0] and len(value) > MAX_NUMBER:
+            return YAML + ("int" if value.isdigit() else "str")
+        tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        return tag
+
+    def fetch_more_tokens(self) -> None:
+        """PyYAML looks at every open bracket for each token, and calls itself for each level."""
+        if self.flow_level + len(self.indents) > MAX_DEPTH:
+            problem = f"nested more than {MAX_DEPTH} levels deep"
+            raise yaml.scanner.ScannerError(problem=problem, problem_mark=self.get_mark())
+        super().fetch_more_tokens()
+
 
 # YAML 1.1 asks for a dot and a signed exponent, so PyYAML reads 1e-4 as a string.
-_EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_EXPONENT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
 _Loader.add_implicit_resolver(YAML + "float", _EXPONENT, list("-+0123456789."))
 _Loader.add_implicit_resolver(YAML + "bool", re.compile("(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
@@ -51,11 +66,11 @@ class Node:
         self.complaints.append((self.line, f"{self.file}:{self.line}: {about}{sentence}"))
 
     def check(self) -> None:
-        """Raises UserError with every complaint about the file, in file order."""
-        if self.complaints:
-            raise UserError(
-                "\n".join(sentence for _, sentence in sorted(self.complaints, key=lambda c: c[0]))
-            )
+        """Raises UserError with the first complaints about the file, in file order."""
+        if found := [sentence for _, sentence in sorted(self.complaints, key=lambda c: c[0])]:
+            more = len(found) - MAX_COMPLAINTS
+            last = [f"{self.file}: … and {counted(more, 'more error')}"] if more > 0 else []
+            raise UserError("\n".join([*found[:MAX_COMPLAINTS], *last]))
 
     def mapping(self, known: tuple[str, ...] = (), must: tuple[str, ...] = ()) -> dict[str, "Node"]:
         """The values by key; `known` keys only, when there are any."""
@@ -84,7 +99,9 @@ class Node:
 
     def number(self) -> float | int:
         if isinstance(self.value, str) and NUMBER.fullmatch(self.value):
-            self.wrong(f'"{self.value}" is quoted, so it is text; write {self.value} without quotes')
+            self.wrong(
+                f"{self.described} is quoted, so it is text; write {shortened(self.raw)} without quotes"
+            )
         elif isinstance(self.value, bool) or not isinstance(self.value, int | float):
             self.wrong(f"must be a number, not {self.described}")
         elif not -1e300 < self.value < 1e300:  # also false for NaN
@@ -109,7 +126,7 @@ class Node:
     def described(self) -> str:
         if isinstance(self.value, dict | list):
             return "a mapping" if isinstance(self.value, dict) else "a list"
-        return f'"{self.raw}"' if self.raw else "nothing"
+        return f'"{shortened(self.raw)}"' if self.raw else "nothing"
 
 
 def read(text: str, file: str) -> Node:
@@ -125,8 +142,6 @@ def read(text: str, file: str) -> Node:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UserError(f"{file}:{line}: a character that YAML does not allow ({error.reason})") from error
-    except RecursionError as error:
-        raise UserError(f"{file}: the file is nested too deeply") from error
     except (ValueError, OverflowError) as error:  # %YAML with thousands of digits, "\UFFFFFFFF"
         line = loader.line + 1
         raise UserError(f"{file}:{line}: this is not YAML: a number here is too large") from error
@@ -163,19 +178,19 @@ class _Reader:
         pairs: dict[str, Node] = {}
         for key, value in source.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-            below = self.node(value, f"{path}.{name}" if path else name, key.start_mark.line + 1, depth + 1)
+            where = shortened(f"{path}.{name}" if path else name)
+            below = self.node(value, where, key.start_mark.line + 1, depth + 1)
             if name in pairs:
                 below.wrong(f"this key stands here twice, first in line {pairs[name].line}")
             pairs.setdefault(name, below)
         return pairs
 
     def scalar(self, source: yaml.Node, line: int) -> Any:
-        known = source.tag.removeprefix(YAML) in {"str", "int", "float", "bool", "null"}
+        tag = source.tag.removeprefix(YAML)
+        known = tag in {"int", "float", "bool", "null"} and len(source.value) <= MAX_NUMBER
         try:
-            if known:
+            if known or tag == "str":
                 return self.loader.construct_object(source)
         except (ValueError, KeyError):  # !!int x, !!bool x, and int() refuses thousands of digits
             pass
-        raise UserError(
-            f"{self.file}:{line}: {source.value[:40]} cannot be read as {source.tag.removeprefix(YAML)}"
-        )
+        raise UserError(f"{self.file}:{line}: {source.value[:40]} cannot be read as {shortened(tag)}")

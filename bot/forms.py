@@ -149,6 +149,8 @@ def request(draft: Draft, config: Config) -> tuple[SweepRequest | None, dict[str
     asked = SweepRequest(**values, text=draft.said.get("text", "") if draft.writes else None)
     if asked.text is None:
         return asked, {}
+    if len(asked.text) > TEXT_MOST:
+        return None, {"text": f"The space must have at most {TEXT_MOST:,} characters; commit it as a file."}
     try:
         parse_space(asked.text, WRITTEN, asked, config.limits)
     except UserError as error:
@@ -227,7 +229,7 @@ def _number(
     number: Block = {"type": "number_input", "action_id": key, "is_decimal_allowed": False}
     number |= {"min_value": str(least), "max_value": str(most)}
     number |= {"placeholder": plain_text(hint)} if hint else {}
-    fits = value.isdecimal() and least <= int(value) <= most
+    fits = len(value) < 10 and value.isdecimal() and least <= int(value) <= most
     return number | ({"initial_value": value} if fits else {})
 
 

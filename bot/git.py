@@ -34,6 +34,16 @@ REFUSALS = re.compile(
 )
 
 SUBMODULE = "160000"  # its mode in a tree
+MIB = 2**20
+MOST_FILE = MIB  # bytes of a file that is read
+MOST_LISTING = 16 * MIB  # bytes of git's answer: a quarter of a million branches
+MOST_HISTORY = 64 * MIB  # 1.6 million commits
+MOST_WORDS = 64 * 1024  # bytes of what git says of trouble
+MOST_SUBJECT = 300  # characters
+# A repository of some megabytes can hold a file or a delta of gigabytes. Large files are not unpacked in
+# memory (core.bigFileThreshold), packs are mapped in parts, and git gets 512 MiB of address space at most.
+MODEST = {"core.bigFileThreshold": "1m", "core.packedGitWindowSize": "16m", "core.packedGitLimit": "64m"}
+BOUNDED = ("sh", "-c", 'ulimit -v 524288 2>/dev/null; exec git "$@"', "git")
 
 Login = tuple[str, str]  # user; password or token
 # Told over a pipe: in an argument or an address, other processes, logs and error messages would see it.
@@ -77,14 +87,20 @@ class Git:
         hint = " A commit needs a branch or a tag." if re.fullmatch("[0-9a-f]{7,40}", branch) else ""
         raise UserError(f"branch={branch} is not in {url}.{hint}{did_you_mean(branch, sorted(names))}")
 
-    async def read(self, url: str, commit: str, path: str) -> str | None:
-        """A file's text; None when the commit has no such file. Raises UserError, GitUnavailable."""
+    async def read(self, url: str, commit: str, path: str, most: int = MOST_FILE) -> str | None:
+        """A file's text; None when the commit has no such file.
+
+        Raises UserError, also for a file of more than `most` bytes, of which nothing is read; GitUnavailable.
+        """
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
             files = await self._files(url, repository, commit, path)
             if path not in files:
                 return None
-            content = await self._run(url, "-C", repository, "cat-file", "blob", files[path])
+            size = int(await self._run(url, "-C", repository, "cat-file", "-s", files[path]))
+            if size > most:
+                raise UserError(f"{path} has {size:,} bytes; Sweepbot reads up to {most:,}. Make it smaller.")
+            content = await self._run(url, "-C", repository, "cat-file", "blob", files[path], most=most)
         try:
             return content.decode()
         except UnicodeDecodeError:
@@ -117,7 +133,8 @@ class Git:
         """The first line of the commit's message."""
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
-            line = await self._run(url, "-C", repository, "log", "-1", "--format=%s", commit, "--")
+            short = f"--format=%<({MOST_SUBJECT},trunc)%s"
+            line = await self._run(url, "-C", repository, "log", "-1", short, commit, "--")
         return line.decode(errors="replace").strip()
 
     async def contains(self, url: str, tip: Tip, commit: str) -> bool:
@@ -127,8 +144,9 @@ class Git:
             await self._run(url, "init", "--quiet", "--bare", "--", repository)
             await self._run(url, "-C", repository, "config", "remote.origin.url", url)
             await self._run(url, "-C", repository, *HISTORY, "--", "origin", f"{tip.ref}:{tip.ref}")
-            history = await self._run(url, "-C", repository, "rev-list", tip.ref, "--")
-        return commit.encode() in history.split()
+            listing = ("-C", repository, "rev-list", tip.ref, "--")
+            history = await self._run(url, *listing, most=MOST_HISTORY)
+        return commit.encode() in history
 
     async def branches(self, url: str) -> list[str]:
         """Their names, without tags. Raises UserError, GitUnavailable."""
@@ -173,10 +191,11 @@ class Git:
             raise
         return repository
 
-    async def _run(self, url: str, *arguments: str | Path) -> bytes:
+    async def _run(self, url: str, *arguments: str | Path, most: int = MOST_LISTING) -> bytes:
+        """Raises UserError for an answer of more than `most` bytes."""
         self.cache.mkdir(parents=True, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
-            "git",
+            *BOUNDED,
             *arguments,
             env=self._environment(url),
             stdin=asyncio.subprocess.DEVNULL,
@@ -186,7 +205,10 @@ class Git:
         )
         try:
             async with asyncio.timeout(self.timeout):
-                output, errors = await process.communicate()
+                output, errors = await asyncio.gather(_whole(process.stdout, most), _end(process.stderr))
+                await process.wait()
+        except _TooLong:
+            raise UserError(f"{url}: git answers with more than {most // MIB} MiB") from None
         except TimeoutError:
             raise GitUnavailable(f"{url} did not answer within {self.timeout:g} s") from None
         finally:
@@ -208,7 +230,8 @@ class Git:
             "GIT_ALLOW_PROTOCOL": "https:http",
             "GIT_LITERAL_PATHSPECS": "1",
             "LC_ALL": "C",  # the refusals are recognised by their words
-            **(_login(url, self.logins[url]) if url in self.logins else {}),
+            **_settings(MODEST | (_helper(url) if url in self.logins else {})),
+            **(_login(self.logins[url]) if url in self.logins else {}),
         }
 
 
@@ -227,15 +250,41 @@ def logins(config: Config, environ: Mapping[str, str]) -> dict[str, Login]:
     return found
 
 
-def _login(url: str, login: Login) -> dict[str, str]:
+def _settings(values: Mapping[str, str]) -> dict[str, str]:
+    """Of git, as its environment has them."""
+    found = {"GIT_CONFIG_COUNT": str(len(values))}
+    for number, (key, value) in enumerate(values.items()):
+        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return found
+
+
+def _helper(url: str) -> dict[str, str]:
     host = "/".join(url.split("/", 3)[:3])  # a redirection to another one hears nothing
-    return {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"credential.{host}.helper",
-        "GIT_CONFIG_VALUE_0": HELPER,
-        "SWEEPBOT_GIT_USERNAME": login[0],
-        "SWEEPBOT_GIT_PASSWORD": login[1],
-    }
+    return {f"credential.{host}.helper": HELPER}
+
+
+def _login(login: Login) -> dict[str, str]:
+    return {"SWEEPBOT_GIT_USERNAME": login[0], "SWEEPBOT_GIT_PASSWORD": login[1]}
+
+
+class _TooLong(Exception):  # noqa: N818
+    """More than was asked for."""
+
+
+async def _whole(stream: asyncio.StreamReader | None, most: int) -> bytes:
+    found = bytearray()
+    while stream and (part := await stream.read(MOST_WORDS)):
+        found += part
+        if len(found) > most:
+            raise _TooLong
+    return bytes(found)
+
+
+async def _end(stream: asyncio.StreamReader | None) -> bytes:
+    found = b""
+    while stream and (part := await stream.read(MOST_WORDS)):
+        found = (found + part)[-MOST_WORDS:]
+    return found
 
 
 def _failure(url: str, errors: str) -> Exception:

@@ -50,7 +50,7 @@ def refusals(words: str) -> Counter[str]:
     """
     said = re.split(r"\.(?:\s|$)", words.partition(" nodes are available: ")[2])[0]
     found: Counter[str] = Counter()
-    for nodes, why in re.findall(r"(?:^|, )(\d+) (.+?)(?=, \d+ |$)", said):
+    for nodes, why in re.findall(r"(?:^|, )(\d{1,9}) (.+?)(?=, \d{1,9} |$)", said):
         kind = TAINT if " taint" in why else LABELS if "selector" in why else why
         found[kind.removeprefix("Insufficient ")] += int(nodes)
     return found

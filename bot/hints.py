@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 SHOWN = 12  # names a sentence may list before it becomes a wall
+WORD = 100  # characters of a word that are shown or compared: comparing takes their number squared
+COMPARED = 2_000  # names
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
@@ -12,11 +14,16 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     What begins with the word comes before what only looks like it, from `cutoff` (of 1) on.
     """
     names = list(known)
-    begun = [name for name in names if len(word) > 1 and name.startswith(word)]
-    near = begun[:3] or get_close_matches(word, names, n=3, cutoff=cutoff)
+    compared = [name for name in names[:COMPARED] if len(name) <= WORD] if len(word) <= WORD else []
+    begun = [name for name in compared if len(word) > 1 and name.startswith(word)]
+    near = begun[:3] or get_close_matches(word, compared, n=3, cutoff=cutoff)
     if near:
         return f" Did you mean {listed(near, 'or')}?"
-    return f" There {'is' if len(names) == 1 else 'are'} {listed(names)}." if names else ""
+    return f" There {'is' if len(names) == 1 else 'are'} {listed(map(shortened, names))}." if names else ""
+
+
+def shortened(word: str) -> str:
+    return word if len(word) <= WORD else f"{word[: WORD - 1]}…"
 
 
 def counted(number: int, thing: str) -> str:

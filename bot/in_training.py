@@ -19,7 +19,7 @@ OUT_OF_GPU = r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
 BLIND = (
     r"no CUDA-capable device|driver version is insufficient|driver on your system is too old"
     r"|Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA"
-    r"|cuda\.is_available((?!True).)*False"
+    r"|cuda\.is_available((?!True).){0,100}False"
 )
 NO_CUDA = rf"{BLIND}|libcuda\.so|no kernel image is available|nvidia-smi: (command )?not found"
 NO_DB = r"ReportObservationLog|InactiveRpcError|:6789"
@@ -28,8 +28,11 @@ NCCL = rf"NCCL (WARN|error)|{HUNG}"
 NAN = r"(?i)loss[^a-z]{0,6}nan\b|loss (is|became|was) nan"
 DENIED = r"PermissionError|Permission denied|Read-only file system"
 LOADER = (
-    r"DataLoader worker .*killed by signal: (Killed|Bus error)|Unexpected bus error encountered in worker"
+    r"DataLoader worker .{0,200}killed by signal: (Killed|Bus error)"
+    r"|Unexpected bus error encountered in worker"
 )
+SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]iB) total capacity"
+PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
 BY_NODE = {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"}
 
 
@@ -84,7 +87,7 @@ def out_of_gpu_memory(scene: Scene) -> Diagnosis | None:
     line = scene.line(OUT_OF_GPU)
     if not line or not _failed(scene):
         return None
-    size = re.search(r"total capac\w+ of ([\d.]+ [GM]iB)|([\d.]+ [GM]iB) total capacity", line)
+    size = re.search(SIZE, line)
     room = f" of {size[1] or size[2]}" if size else ""
     mend = "Keep the batch size or the model smaller in the space file."
     return scene.found(
@@ -126,7 +129,7 @@ def not_a_number(scene: Scene) -> Diagnosis | None:
     line, reported = scene.line(NAN), not_finite(scene.trial, scene.metric)
     if not line and not reported:
         return None
-    places = re.findall(r"(?i)(epoch|iter\w*|step)\W{0,3}(\d+)", line)
+    places = re.findall(PLACE, line)
     step = max(places, key=lambda place: place[0].lower(), default=None)  # a step is finer than an epoch
     where = f" at {step[0].lower()} {step[1]}" if step else ""
     text = f"`{scene.metric}` is {reported}." if not line else f"The loss became NaN{where}."

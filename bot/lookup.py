@@ -4,10 +4,12 @@ import contextlib
 from pathlib import PurePosixPath
 
 from bot import pins, submodules
+from bot.aside import aside
 from bot.builds import Source
 from bot.config import Config, Repository, ready_image
 from bot.dockerfile import split
-from bot.git import Git, Tip
+from bot.document import MAX_CHARACTERS
+from bot.git import MIB, MOST_FILE, Git, Tip
 from bot.hints import did_you_mean
 from bot.models import SearchSpace, SweepRequest, UserError
 from bot.planning import Order
@@ -16,6 +18,8 @@ from bot.space import WRITTEN, parse_space
 
 FOLDER = "sweeps"
 REQUIREMENTS = "requirements.txt"
+MOST_LOCK = 4 * MIB  # bytes: a uv.lock of a thousand packages has two
+MOST_READ = 30  # files that decide how it is built
 
 
 async def look_up(
@@ -66,12 +70,12 @@ async def _space(
     git: Git, repository: Repository, commit: str, request: SweepRequest, config: Config
 ) -> SearchSpace:
     if request.text is not None:
-        return parse_space(request.text, WRITTEN, request, config.limits)
+        return await aside(parse_space, request.text, WRITTEN, request, config.limits)
     file = f"{FOLDER}/{request.space}.yaml"
-    text = await git.read(repository.url, commit, file)
+    text = await git.read(repository.url, commit, file, MAX_CHARACTERS * 4)
     if text is None:
         raise UserError(await _missing(git, repository, commit, request))
-    return parse_space(text, f"{file}@{commit[:8]}", request, config.limits)
+    return await aside(parse_space, text, f"{file}@{commit[:8]}", request, config.limits)
 
 
 async def _missing(git: Git, repository: Repository, commit: str, request: SweepRequest) -> str:
@@ -103,8 +107,8 @@ async def _below_code(
     git: Git, repository: Repository, commit: str, dockerfile: str, text: str
 ) -> dict[str, str]:
     """What a Dockerfile that can be split takes from the repository before the code; no file of bytes."""
-    parts = split(text)
-    if parts is None:
+    parts = await aside(split, text)
+    if parts is None or len(parts.sources) > MOST_READ:
         return {}
     files = await _read(git, repository, commit, f"{dockerfile}.dockerignore", ".dockerignore")
     with contextlib.suppress(UserError):
@@ -113,7 +117,10 @@ async def _below_code(
 
 
 async def _read(git: Git, repository: Repository, commit: str, *paths: str) -> dict[str, str]:
-    found = {path: await git.read(repository.url, commit, path) for path in paths}
+    found = {
+        path: await git.read(repository.url, commit, path, MOST_LOCK if path == "uv.lock" else MOST_FILE)
+        for path in paths
+    }
     return {path: text for path, text in found.items() if text is not None}
 
 
@@ -145,5 +152,9 @@ async def _with_pointers(git: Git, repository: Repository, commit: str, first: s
         if text is None:
             raise UserError(f"`{path}`, which is needed to install {repository.name}, is not in it.")
         found[path] = text
-        waiting += pins.pointers(path, text)
+        if len(found) > MOST_READ:
+            raise UserError(
+                f"`{first}` of {repository.name} leads to more than {MOST_READ} files by -r and -c."
+            )
+        waiting += await aside(pins.pointers, path, text)
     return found

@@ -88,7 +88,7 @@ def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
 
 
 def _mend(scene: Scene, words: str, found: Counter[str]) -> str:
-    said = [taint.strip(": ") for taint in re.findall(r" taint \{([^}]*)\}", words)]
+    said = [taint.strip(": ") for taint in re.findall(r" taint \{([^{}]*)\}", words)]
     able = (node for node in scene.nodes if _gpus(node) >= scene.gpus)
     taints = dict.fromkeys(said or [taint for node in able for taint in _untolerated(node, scene)])
     which = counted((refusals(words) | found)[TAINT], "node")

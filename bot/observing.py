@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
+from bot.aside import aside
 from bot.building import left_builds, observe_builds, with_ready_image
 from bot.config import repository
 from bot.examining import Examination
@@ -55,7 +56,7 @@ async def _request(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) 
         home = outside.config.homes.get(sweep.asker.channel, outside.settings.k8s_namespace)
         team = team_of(outside.config.teams, home, sweep.asker.user)
         order = replace(order, namespace=home, team=team, space=await with_ready_image(order.space, outside))
-        return Observation(asks=asks, plan=plan(order, outside.settings))
+        return Observation(asks=asks, plan=await aside(plan, order, outside.settings))
     except UserError as error:
         return Observation(asks=asks, refusal=str(error))
     except (GitUnavailable, RegistryError) as error:

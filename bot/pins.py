@@ -3,6 +3,7 @@
 import posixpath
 import re
 import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,14 @@ INSTALLED = (
 )
 # Backends that copy Python files and nothing else, so that the files can as well be read where they lie.
 PURE = re.compile(r"hatchling|flit_core|poetry\.core|uv_build|pdm\.backend|setuptools")
-POINTERS = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)", re.MULTILINE)
-ASKING = re.compile(r"^\s*(?:-r|--requirement)[\s=]*(\S+)", re.MULTILINE)  # -c only chooses versions
+POINTERS = re.compile(r"^[ \t]*(?:-r|-c|--requirement|--constraint)[ \t=]*(\S+)", re.MULTILINE)
+ASKING = re.compile(r"^[ \t]*(?:-r|--requirement)[ \t=]*(\S+)", re.MULTILINE)  # -c only chooses versions
 REQUIREMENT = re.compile(r"\s*([\w.-]+)\s*(?:\[([^]]*)\])?([^;]*)")
 ELSEWHERE = re.compile(r"== '(?:win32|darwin|cygwin)'")  # of markers
 SOURCES = {"url", "git", "path", "directory", "editable", "virtual"}
+# tomllib takes the square of the number of names that dots join; no tool writes ten.
+_NAME = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+LONG_KEY = re.compile(rf"(?<![\w-]){_NAME}(?:[ \t]*+\.[ \t]*+{_NAME}){{20}}")
 OPTIONS = re.compile(r"(--(?:extra-)?index-url|-i|--find-links|-f)[\s=]\S+")
 
 
@@ -40,9 +44,15 @@ class Pins:
 
 
 def toml(text: str, file: str) -> dict[str, Any]:
+    """Raises UserError for what is not TOML, or is nested beyond any use."""
+    if long := LONG_KEY.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise UserError(f"{file} can't be read: more than 20 names are joined by dots in line {line}")
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UserError(f"{file} can't be read: its lists or tables are nested too deeply") from None
+    except ValueError as error:  # also of a number with thousands of digits
         raise UserError(f"{file} can't be read: {error}") from None
 
 
@@ -70,40 +80,42 @@ def not_locked(lock: Mapping[str, Any], project: Mapping[str, Any]) -> list[str]
     if "metadata" not in root and "dependencies" in root:  # written by an old uv
         return []
     entries = root.get("metadata", {}).get("requires-dist", [])
-    known = [{"name": own, "virtual": "."}, *(e for e in entries if "extra ==" not in e.get("marker", ""))]
-    return [line for line in about.get("dependencies", []) if not any(_asks(line, e) for e in known)]
+    known = [e for e in entries if "extra ==" not in e.get("marker", "")]
+    from_elsewhere = {own, *(e["name"] for e in known if SOURCES & e.keys())}
+    locked = {
+        (e["name"], frozenset(e.get("extras", [])), versions)
+        for e in known
+        for versions in (None, _versions(e.get("specifier", "")))
+    }
+    asked = {line: _requirement(line) for line in about.get("dependencies", [])}
+    return [line for line, one in asked.items() if one[0] not in from_elsewhere and one not in locked]
 
 
-def _asks(line: str, entry: Mapping[str, Any]) -> bool:
-    """Whether a requirement is the one that became this entry, as far as can be told."""
+def _requirement(line: str) -> tuple[str, frozenset[str], frozenset[str] | None]:
+    """Its name, extras and versions; None for versions that are not said, or can't be compared."""
     name, extras, versions = match.groups("") if (match := REQUIREMENT.match(line)) else ("", "", "")
-    if _normal(name) != entry["name"]:
-        return False
-    if SOURCES & entry.keys():
-        return True
-    same = {_normal(x) for x in extras.split(",") if x} == set(entry.get("extras", []))
-    return same and _versions(versions) in (None, {""}, _versions(entry.get("specifier", "")))
+    found = _versions(versions)
+    named = frozenset(_normal(extra) for extra in extras.split(",") if extra)
+    return _normal(name), named, None if found == frozenset({""}) else found
 
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-def _versions(text: str) -> set[str] | None:
+def _versions(text: str) -> frozenset[str] | None:
     """As uv writes them; None where more than blanks and zeros may differ (`1.0-rc1`, an address)."""
     plain = re.sub(r"[\s()]|(?<!\d)0+(?=\d)", "", text)
-    return set(plain.strip(",").split(",")) if re.fullmatch(r"[<>=!~\d.*,]*", plain) else None
+    return frozenset(plain.strip(",").split(",")) if re.fullmatch(r"[<>=!~\d.*,]*", plain) else None
 
 
 def heavy_of_lock(lock: Mapping[str, Any]) -> Pins:
     """Nothing when the lock leaves a choice (two versions of one package), which only uv itself can make."""
     asked = _asked(lock)
     found = [p for p in _all(lock) if p["name"] in asked and HEAVY.fullmatch(p["name"]) and _wheels(p)]
-    names = [p["name"] for p in _all(lock)]
+    versions = Counter(p["name"] for p in _all(lock))
     registries = {p.get("source", {}).get("registry", "") for p in found}
-    if any(names.count(p["name"]) > 1 for p in found) or not all(
-        r.startswith("https://") for r in registries
-    ):
+    if any(versions[p["name"]] > 1 for p in found) or not all(r.startswith("https://") for r in registries):
         return Pins()
     elsewhere = tuple(f"--index={url}" for url in sorted(registries - {PYPI}))
     best = ("--index-strategy=unsafe-best-match",) if elsewhere else ()
@@ -117,6 +129,9 @@ def _all(lock: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _asked(lock: Mapping[str, Any]) -> set[str]:
     """What the project needs on Linux. Its extras and groups are locked as well, and not installed."""
+    named = defaultdict(list)
+    for package in _all(lock):
+        named[package["name"]].append(package)
     waiting = [(p["name"], "") for p in _all(lock) if "." in p.get("source", {}).values()]
     seen: set[tuple[str, str]] = set()  # names, each with an extra
     while waiting:
@@ -124,9 +139,9 @@ def _asked(lock: Mapping[str, Any]) -> set[str]:
         if one in seen:
             continue
         seen.add(one)
-        for package in (p for p in _all(lock) if p["name"] == name):
-            needs = package.get("optional-dependencies", {}).get(extra) or package.get("dependencies", [])
-            for need in needs:
+        for package in named[name]:
+            optional = package.get("optional-dependencies", {})
+            for need in optional.get(extra, []) if extra else package.get("dependencies", []):
                 marker = need.get("marker", "")
                 if "linux" in marker or not ELSEWHERE.search(marker):
                     waiting += [(need["name"], x) for x in ("", *need.get("extra", []))]
@@ -136,7 +151,7 @@ def _asked(lock: Mapping[str, Any]) -> set[str]:
 def _wheels(package: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Those for Linux on x86-64, of any Python."""
     wheels: list[dict[str, Any]] = package.get("wheels", [])
-    return [w for w in wheels if re.search(r"linux[^-]*_x86_64\.whl|-any\.whl", w.get("url", ""))]
+    return [w for w in wheels if re.search(r"linux[^-]{0,200}_x86_64\.whl|-any\.whl", w.get("url", ""))]
 
 
 def _line(package: Mapping[str, Any]) -> str:
@@ -210,11 +225,7 @@ def local_requirement(files: Mapping[str, str]) -> str:
             what = re.sub(r"^(-e|--editable|-f|--find-links)[\s=]*|^[\w.\[\]-]+\s*@\s*", "", line)
             if what.startswith((".", "/", "file:")) or (what != line and "://" not in what):
                 return f"`{line}` in {path}"
-            if (
-                not what.startswith("-")
-                and re.search(r"(?<!://)\S+\.(whl|tar\.gz|zip)$", what)
-                and "://" not in what
-            ):
+            if not what.startswith("-") and what.endswith((".whl", ".tar.gz", ".zip")) and "://" not in what:
                 return f"`{line}` in {path}"
     return ""
 
@@ -232,10 +243,13 @@ def heavy_of_requirements(files: Mapping[str, str]) -> Pins:
 
 def _asking(files: Mapping[str, str]) -> list[str]:
     """The first, and those that it asks for; the others (-c) only choose versions."""
-    found = [next(iter(files))]
-    for path in found:  # which grows
-        found += [p for p in pointers(path, files[path], ASKING) if p not in found]
-    return found
+    found = dict.fromkeys([next(iter(files))])
+    waiting = list(found)
+    for path in waiting:  # which grows
+        new = dict.fromkeys(p for p in pointers(path, files[path], ASKING) if p not in found)
+        found |= new
+        waiting += new
+    return waiting
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bot.access import may_hold
+from bot.aside import aside
 from bot.blocks import View
 from bot.config import repository
 from bot.drafts import ITEM, Drafts, Filled
@@ -56,7 +57,7 @@ async def _view(view_id: str, filled: Filled, outside: Outside, free: int | None
             delivery=view_id,
         )
         home = config.homes.get(draft.channel, "")
-        made = plan(replace(order, namespace=home), outside.settings)
+        made = await aside(plan, replace(order, namespace=home), outside.settings)
     except UserError as error:
         return form(draft, config, about(plain(str(error)), draft))
     except GitUnavailable as error:

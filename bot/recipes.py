@@ -72,7 +72,11 @@ def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at
     dockerfile = repository.dockerfile or "Dockerfile"
     if dockerfile in files:
         return Recipe(steps=_own(files, dockerfile), words=f"from `{dockerfile}`")
-    return _Kitchen(files, repository, base, heavy_at).recipe()
+    try:
+        return _Kitchen(files, repository, base, heavy_at).recipe()
+    except (AttributeError, KeyError, TypeError) as error:
+        wrong = f"`pyproject.toml` or `uv.lock` of {repository.name} has a value of the wrong kind"
+        raise UserError(f"{wrong} ({type(error).__name__}: {str(error)[:100]}). Run `uv lock`.") from error
 
 
 def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:

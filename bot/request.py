@@ -29,7 +29,7 @@ In a sweep's thread mention me, for example `@sweepbot logs`; but in direct mess
 a repository and a daily digest; `/sweep release NAME` retries what Sweepbot quarantined."""
 
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
-_LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|>]+)(?:\|([^>]*))?>""")
+_LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")
 _QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and blanks that are pasted
 STARTERS = ("run", "start", "launch", "new")  # a word that means nothing more than /sweep itself
 _SEPARATORS = ",;"  # that phones and habit put between words; in these two they may be meant

@@ -23,7 +23,7 @@ from handlers.wishing import Speaker, hear, is_wish, sweep_in
 log = logging.getLogger(__name__)
 
 Handler = Callable[[dict[str, Any], AsyncWebClient], Awaitable[None]]
-SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^>]*)?>")
+SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^<>]*)?>")
 HERE = f"In this thread you may write, after my name: {', '.join(word for word in USES if word != 'list')}."
 
 

@@ -218,7 +218,7 @@ class Registry:
     async def _permission(self, challenge: str, scope: str) -> str:
         """The Authorization which a 401 asks for."""
         scheme, _, rest = challenge.partition(" ")
-        asked = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+        asked = dict(re.findall(r'\b(\w{1,20})="([^"]*)"', rest))
         if scheme.lower() == "basic" and self._basic:
             permission, seconds = self._basic, float("inf")
         elif scheme.lower() == "bearer" and "realm" in asked:

@@ -86,7 +86,7 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] *
         (f"%YAML {'1' * 5000}.1\n---\na: 1", "x.yaml:1: this is not YAML: a number here is too large"),
         ('a: 1\nb: "\\UFFFFFFFF"', "x.yaml:2: this is not YAML: a number here is too large"),
         ('a: "\\U00110000"', "x.yaml:1: this is not YAML: a number here is too large"),
-        ("[" * 9000, "x.yaml: the file is nested too deeply"),
+        ("[" * 9000, "x.yaml:1: this is not YAML: nested more than 12 levels deep"),
         ("a: " + "x" * 70_000, "x.yaml: the file is too long (70003 characters, at most 64000)"),
     ],
 )
@@ -130,3 +130,18 @@ def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
         "x.yaml:2: metrik: this key is unknown. Did you mean metric?",
         'x.yaml:3: target: must be a number, not "high"',
     ]
+
+
+def test_a_file_full_of_mistakes_is_told_its_first_ones() -> None:
+    root = read("\n".join(f"{'k' * 120}{n}: 1" for n in range(400)), "x.yaml")
+    root.mapping(("known",))
+    with pytest.raises(UserError) as error:
+        root.check()
+    lines = str(error.value).splitlines()
+    assert (len(lines), lines[-1]) == (21, "x.yaml: … and 380 more errors")
+    assert max(map(len, lines)) < 170
+
+
+@pytest.mark.parametrize("text", ["%YAML 1." + "1" * 5_000 + "\n---\na: 1", "a: !!int " + "1:" * 5_000 + "1"])
+def test_a_number_of_thousands_of_digits_is_told(text: str) -> None:
+    assert complaints(text)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -315,3 +316,35 @@ async def test_a_login_may_be_used_for_one_more_url(repo: Repo, url: str, tmp_pa
     await git.with_login(url, like="https://git.example/a").reach(url)
     with pytest.raises(UserError):
         await git.with_login(url, like="https://git.example/b").reach(url)
+
+
+async def test_a_file_is_weighed_before_it_is_read(repo: Repo, url: str, git: Git) -> None:
+    commit = repo.commit("Begin", {"uv.lock": b"\0" * 40_000_000, "a.txt": "a"})
+    repo.push("main")
+    assert await git.read(url, commit, "a.txt") == "a"
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=r"^uv.lock has 40,000,000 bytes; Sweepbot reads up to 1,048,576"):
+            await git.read(url, commit, "uv.lock")
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+async def test_an_answer_without_end_is_cut_off(repo: Repo, url: str, git: Git) -> None:
+    commit = repo.commit("Begin", {f"folder/{n:0200}": "" for n in range(400)})
+    repo.push("main")
+    assert len(await git.names(url, commit, "folder")) == 400
+    with pytest.raises(UserError, match="git answers with more than 0 MiB"):
+        await git._run(url, "-C", *git.cache.glob("*.git"), "ls-tree", "-r", commit, most=50_000)
+
+
+async def test_a_subject_is_a_line(repo: Repo, url: str, git: Git) -> None:
+    commit = repo.commit("Begin " * 15_000, {"a.txt": "a"})
+    repo.push("main")
+    assert len(await git.subject(url, commit)) == 300
+
+
+async def test_git_gets_no_more_memory_than_it_needs(git: Git) -> None:
+    limit = await git._run("url", "-c", "alias.limit=!ulimit -v", "limit")
+    assert int(limit) == 524_288

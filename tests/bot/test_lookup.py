@@ -25,7 +25,7 @@ class Files:
     async def resolve(self, url, branch):
         return Tip("refs/heads/main", COMMIT)
 
-    async def read(self, url, commit, path):
+    async def read(self, url, commit, path, most=0):
         return self.files.get(path)
 
     async def names(self, url, commit, folder):
@@ -113,3 +113,9 @@ async def test_the_commit_that_was_previewed_is_taken_while_the_branch_has_it():
     assert (found.ref, found.commit) == ("refs/heads/main", seen)
     with pytest.raises(UserError, match="branch=main was rewritten since its preview: 5ee25ee2 is no longer"):
         await source(Files(files))
+
+
+async def test_requirements_that_lead_on_and_on_are_refused():
+    files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
+    with pytest.raises(UserError, match=r"`requirements\.txt` of digits leads to more than 30 files by -r"):
+        await found(files | {"requirements.txt": "-r r0.txt\n"})

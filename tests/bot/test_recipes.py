@@ -467,3 +467,32 @@ def test_each_run_is_good_shell(files):
         for line in step.dockerfile.splitlines():
             if line.startswith("RUN "):
                 assert subprocess.run(["sh", "-n", "-c", line[4:]], check=False).returncode == 0, line
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a = " + "[" * 5_000, "its lists or tables are nested too deeply"),
+        ("a = " + "9" * 5_000, "Exceeds the limit"),
+        ("\n" + "a." * 5_000 + "a = 1", "more than 20 names are joined by dots in line 2"),
+        ('["a"' + ' . "b"' * 5_000 + "]", "more than 20 names are joined by dots in line 1"),
+    ],
+)
+def test_a_file_that_would_keep_the_parser_busy_is_refused(text, why):
+    with pytest.raises(UserError, match=rf"^uv\.lock can't be read: {why}"):
+        toml(text, "uv.lock")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        UV | {"uv.lock": "package = 1"},
+        UV | {"uv.lock": "[[package]]\nversion = '1'"},
+        UV | {"pyproject.toml": "project = 1"},
+        UV | {"pyproject.toml": "[project]\nname = 1\ndependencies = 2"},
+        {"pyproject.toml": "[build-system]\nbuild-backend = 1"},
+    ],
+)
+def test_values_of_the_wrong_kind_are_the_persons_to_mend(files):
+    with pytest.raises(UserError):
+        made(files)

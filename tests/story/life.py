@@ -157,7 +157,7 @@ class FakeGit:
     async def resolve(self, url, branch):
         return Tip("refs/heads/main", COMMIT)
 
-    async def read(self, url, commit, path):
+    async def read(self, url, commit, path, most=0):
         return self.space if path == "sweeps/lr.yaml" else self.files.get(path)
 
     async def names(self, url, commit, folder):

@@ -1,0 +1,168 @@
+"""Whoever writes a file, a log or a command can't make reading it take the square of its length."""
+
+import re
+import time
+from contextlib import suppress
+
+import pytest
+
+from bot import in_training
+from bot.before_training import _never, _quota
+from bot.buildlog import explain
+from bot.catalogue import description
+from bot.config import Limits
+from bot.dockerfile import split
+from bot.git import _failure
+from bot.health import refusals
+from bot.hints import did_you_mean
+from bot.logs import Mask
+from bot.models import SweepRequest, UserError
+from bot.mrkdwn import block, code, quoted
+from bot.pins import heavy_of_lock, heavy_of_requirements, local_requirement, not_locked, pointers, toml
+from bot.request import words
+from bot.scene import Scene
+from bot.space import parse_space
+from handlers.mentions import SELF
+from k8s.images import NAME
+from k8s.jobs import Job, JobState
+from tests.bot.sweeps import NOW
+
+SHORT, TIMES, MOST = 8_000, 4, 9  # four times the text: four times the work, where sixteen is the square
+
+
+def space(text):
+    parse_space(text, "sweeps/lr.yaml", SweepRequest(branch="main", space="lr"), Limits())
+
+
+def parameter(text):
+    space(f"command: x\nobjective: {{metric: a, goal: minimize}}\nparameters:\n  lr: [{text}x]\n")
+
+
+def lock(text):
+    found = toml(text, "uv.lock")
+    heavy_of_lock(found)
+    not_locked(
+        found, {"project": {"name": "own", "dependencies": [f"p{n}==1" for n in range(len(text) // 80)]}}
+    )
+
+
+def requirements(text):
+    files = {"requirements.txt": text}
+    pointers("requirements.txt", text)
+    local_requirement(files)
+    if "-r" not in text:
+        heavy_of_requirements(files)
+
+
+def build_log(text):
+    explain(text, Job(name="b", uid="1", state=JobState.FAILED), None)
+
+
+def training_log(text):
+    scene = Scene(now=NOW, metric="loss", gpus=1, experiment={}, log=text)
+    for pattern in (in_training.NO_CUDA, in_training.NCCL, in_training.NAN, in_training.LOADER):
+        scene.line(pattern)
+    re.findall(in_training.PLACE, text)
+    re.search(in_training.SIZE, text)
+
+
+def refusal(text):
+    refusals(f"0/5 nodes are available: {text}")
+    _never(text)
+    _quota(text)
+
+
+def shown(text):
+    block(text)
+    code(text)
+    quoted(text)
+
+
+# What makes a rule try again and again: beginnings without the end that they ask for.
+PIECES = {
+    space: ("1x", "[", "{", "- ", "?\n", ": ", "&a ", "!a ", "#\n", "-", ".", "1:", "1_", "\n", "%", "a:\n"),
+    parameter: ("1", "1,", "[", "{", "'", "x", "1e", "1:", "a: ", "&a ", "-"),
+    lock: ("a.", '"a".', "'a'.", "a. ", "[a.", "[[a.", "a", "[", "a=[", "a={", '"', "[a]\n", "1_"),
+    requirements: ("1", "\n", " \n", ".whl", "a.", "a @", "-r ", "-r=\n", "#", "\\\n", "torch", "nvidia-"),
+    split: (
+        "a",
+        " ",
+        "\n",
+        "\\ ",
+        "\\\n",
+        "RUN install -a",
+        "COPY . .\n",
+        "COPY a b\n",
+        " #\n",
+        "WORKDIR a\n",
+    ),
+    build_log: (
+        *(
+            "resolving source context: ",
+            "No interpreter found for Python ",
+            "lockfile ",
+            "lstat a",
+            "Usage:\n",
+        ),
+        *(
+            '"https://a/v2/',
+            "Because ",
+            "Hash mismatch for `",
+            "INFO[1] RUN a ",
+            "\x1b[1",
+            "DENIED",
+            "Usage:\n",
+        ),
+    ),
+    training_log: ("1", "1.", "1 G", "iter", "step:", "cuda.is_available", "loss-", "DataLoader worker "),
+    words: ("<http://", "<http://a|", "repo=<mailto:a", "—", '"', "a=b ", "&lt;", "\\", "a/"),
+    description: ("description: ", "description:\n", "#", "# ", "\n"),
+    refusal: (", 1 a", "1", "insufficient quota for a in flavor b, maximum capacity (", "1 > ", "used: "),
+    shown: ("`", "```", "&", "<", "\r", "\n", "\u202e", " "),
+}
+CASES = [(parser, piece) for parser, pieces in PIECES.items() for piece in pieces]
+CASES += [(lambda text: SELF.sub("", text), "<@U1|"), (NAME.fullmatch, "a:"), (Mask(["secret"]), "xoxb-")]
+CASES += [(lambda text: _failure("url", text), "//a"), (lambda text: did_you_mean(text, [text[::-1]]), "ab")]
+
+
+def work(parser, text):
+    """Seconds of this thread, the least of some: what else the machine does adds to the others."""
+    took = []
+    for _ in range(4):
+        begun = time.thread_time()
+        with suppress(UserError):
+            parser(text)
+        took.append(time.thread_time() - begun)
+    return max(min(took), 1e-4)  # less is the clock's
+
+
+@pytest.mark.parametrize(("parser", "piece"), CASES)
+def test_four_times_the_text_is_not_sixteen_times_the_work(parser, piece):
+    text = piece * (SHORT // len(piece))
+    assert work(parser, text * TIMES) / work(parser, text) < MOST
+
+
+PACKAGE = """
+[[package]]
+name = "p{0}"
+version = "1"
+source = {{ registry = "https://pypi.org/simple" }}
+dependencies = [{{ name = "p{1}" }}, {{ name = "torch", extra = ["a", "b"] }}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("parser", "piece"),
+    [
+        (lock, lambda n: PACKAGE.format(n, n + 1)),
+        (lock, lambda n: PACKAGE.format(f"torch{n}", n).replace("torch", "nvidia-a")),
+        (lock, lambda n: f"a.b{n} = 1\n"),
+        (requirements, lambda n: f"torch{n}==1\n"),
+        (space, lambda n: f"k{n}: &a{n} 1\n"),
+        (parameter, lambda n: f"{n},"),
+        (build_log, lambda n: f"INFO[{n}] RUN pip install a{n}\n"),
+    ],
+)
+def test_many_entries_are_not_compared_with_each_other(parser, piece):
+    pieces = [piece(number) for number in range(400 * TIMES)]
+    assert work(parser, "".join(pieces)) / work(parser, "".join(pieces[:400])) < MOST
