@@ -30,6 +30,7 @@ class BuildSpec:
     own_dockerfile: bool = False  # it is a path
     ignore: str = ""  # what of the repository stays out, when the Dockerfile is a text
     destination: str  # registry/repository:tag, as Kaniko pushes
+    alone: bool = False  # the Dockerfile takes nothing from the repository
     code_only: bool = False  # FROM scratch and COPY: the same files always make the same image, at once
     cache: bool = False  # keep the layers of each RUN in the destination's repository
     executor: str  # Kaniko's own image
@@ -161,12 +162,9 @@ def _resources(spec: BuildSpec) -> Manifest:
 def _arguments(spec: BuildSpec) -> list[str]:
     registry, _, path = spec.destination.partition("/")
     repository = path.rpartition(":")[0]
-    where = spec.repo_url.partition("://")[2]
     dockerfile = spec.dockerfile if spec.own_dockerfile else f"{GENERATED}/Dockerfile"
     arguments = [
-        f"--context=git://{where}#{spec.ref}#{spec.commit}",
-        "--git=single-branch=true",
-        *(["--git=recurse-submodules=true"] if spec.submodules else []),
+        *_context(spec),
         f"--dockerfile={dockerfile}",
         f"--destination={spec.destination}",
         "--snapshot-mode=redo",
@@ -191,6 +189,14 @@ def _arguments(spec: BuildSpec) -> list[str]:
     arguments += [f"--insecure-registry={host}" for host in spec.plain_http]
     # Kubernetes replaces $(NAME) by the variable, such as the password in a branch named $(GIT_PASSWORD).
     return [argument.replace("$", "$$") for argument in arguments]
+
+
+def _context(spec: BuildSpec) -> list[str]:
+    if spec.alone:
+        return [f"--context={GENERATED}"]
+    where = spec.repo_url.partition("://")[2]
+    submodules = ["--git=recurse-submodules=true"] if spec.submodules else []
+    return [f"--context=git://{where}#{spec.ref}#{spec.commit}", "--git=single-branch=true", *submodules]
 
 
 def _environment(spec: BuildSpec) -> list[Manifest]:

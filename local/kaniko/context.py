@@ -25,6 +25,8 @@ LOGIN = {
 def fetch(options: Options, folder: Path) -> Path:
     """Clone into `folder`; the folder to build from. Raises Stop with go-git's words."""
     context = options.one("context")
+    if "://" not in context:
+        return Path(context)
     match = re.fullmatch(r"git://([^#]+)#refs/heads/([^#]+)#([0-9a-f]{40})", context)
     if not match:
         raise Stop(f"a local build takes git://HOST/REPOSITORY#refs/heads/BRANCH#SHA, not {context}")

@@ -99,11 +99,17 @@ def test_what_pushes_is_not_what_nodes_pull_with_and_a_project_may_push_as_itsel
     assert secrets == {Role.DEPENDENCIES: ["push"], Role.CODE: ["push-digits"]}
 
 
-def test_a_secret_for_git_is_named_in_each_job():
-    made = planned(UV, repository=replace(REPOSITORY, secret="git-digits"))
-    for build in made.builds:
-        env = build.job["spec"]["template"]["spec"]["containers"][0]["env"]
-        assert [e["valueFrom"]["secretKeyRef"]["name"] for e in env] == ["git-digits"] * 2
+def test_a_secret_for_git_is_named_where_files_of_the_repository_are_needed():
+    files = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
+    made = planned(files, repository=replace(REPOSITORY, secret="git-digits"))
+    containers = {b.role: b.job["spec"]["template"]["spec"]["containers"][0] for b in made.builds}
+    secrets = {
+        role: {e["valueFrom"]["secretKeyRef"]["name"] for e in each["env"]}
+        for role, each in containers.items()
+    }
+    assert secrets == {Role.HEAVY: set(), Role.DEPENDENCIES: {"git-digits"}, Role.CODE: {"git-digits"}}
+    assert "--context=/sweepbot" in containers[Role.HEAVY]["args"]
+    assert "git://" not in str(containers[Role.HEAVY]["args"])
 
 
 def test_what_a_dockerfile_makes_before_the_code_lies_with_its_project_where_kaniko_has_its_cache():

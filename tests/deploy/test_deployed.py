@@ -5,6 +5,7 @@ possible the processes run as the image's user, who may write to nothing but the
 """
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -44,6 +45,8 @@ trials: {max: 2, parallel: 2}
 parameters:
   lr: {min: 1e-4, max: 1e-1, scale: log}
 """
+DOCKER = ".dockerconfigjson"
+LOGINS = ("sweepbot/registry", "sweeps/registry-push", "sweeps/registry-pull")  # docs/install.md, step 7
 MINE = """\
 bases: [../overlays/OVERLAY]
 configMapGenerator:
@@ -112,6 +115,7 @@ class Installation:
     image: Image
     objects: list[Object]
     planted: set[str]
+    login: bytes  # to the registry
 
     @classmethod
     async def make(cls, overlay: str, here: World, image: Image) -> "Installation":
@@ -123,9 +127,12 @@ class Installation:
         async with Redis.from_url(here.env["REDIS_URL"]) as redis:
             await redis.config_set("requirepass", own["REDIS_PASSWORD"])
         filled = {**secret(), "stringData": {**own, "MLFLOW_TRACKING_USERNAME": "sweepbot"}}
+        password = f"planted-{secrets.token_hex(8)}"
+        logins = [registry_login(here, password, *place.split("/")) for place in LOGINS]
         objects = [*render(mine(overlay, here)), filled]
-        await apply(objects, here.api.url, ADMIN)
-        return cls(here, image, objects, {*own.values(), WORKER})
+        await apply([*objects, *logins], here.api.url, ADMIN)
+        planted = {*own.values(), WORKER, password}
+        return cls(here, image, objects, planted, base64.b64decode(logins[0]["data"][DOCKER]))
 
     async def start(self) -> None:
         """Each replica of each Deployment; back when all of them say that they are ready."""
@@ -147,12 +154,14 @@ class Installation:
         for place in places.values():
             place.mkdir(parents=True)
             place.chmod(0o777)
+        (folder / "registry.json").write_bytes(self.login)
         config = spec["volumes"][0]["configMap"]["name"]
         for name, text in one(self.objects, "ConfigMap", config)["data"].items():
             (folder / "etc" / name).write_text(text)
         redis = self.here.env["REDIS_URL"].split("//")[1].split("/")[0].rpartition("@")[2]
         found = variables(spec["containers"][0], self.objects)
         found["SWEEPBOT_CONFIG"] = str(folder / "etc" / Path(found["SWEEPBOT_CONFIG"]).name)
+        found["REGISTRY_AUTH_FILE"] = str(folder / "registry.json")
         found |= {"REDIS_URL": found["REDIS_URL"].replace("sweepbot-redis:6379", redis)}
         found |= {"SWEEPBOT_DATA": str(folder / "cache"), "HTTP_PORT": str(free_port())}
         if spec.get("automountServiceAccountToken"):
@@ -185,6 +194,19 @@ def mine(overlay: str, here: World) -> Path:
     (deploy / "mine/kustomization.yaml").write_text(text)
     shutil.copy(here.env["SWEEPBOT_CONFIG"], deploy / "mine/config.yaml")
     return deploy / "mine"
+
+
+def registry_login(here: World, password: str, namespace: str, name: str) -> Object:
+    """As `kubectl create secret docker-registry` makes it."""
+    auth = base64.b64encode(f"sweepbot:{password}".encode()).decode()
+    document = json.dumps({"auths": {here.env["IMAGE_REGISTRY"]: {"auth": auth}}})
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/dockerconfigjson",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {DOCKER: base64.b64encode(document.encode()).decode()},
+    }
 
 
 def free_port() -> int:

@@ -96,6 +96,12 @@ def test_kubernetes_replaces_nothing_in_a_branchs_name():
     assert sent[0] == f"--context=git://git.example/digits.git#{branch}#{COMMIT}"
 
 
+def test_what_takes_nothing_from_the_repository_asks_git_for_nothing():
+    arguments = container(replace(GENERATED, alone=True, submodules=True))["args"]
+    assert arguments[:2] == ["--context=/sweepbot", "--dockerfile=/sweepbot/Dockerfile"]
+    assert not any("git" in argument.partition("--destination=")[0] for argument in arguments)
+
+
 def test_submodules_are_fetched_where_there_are_any():
     assert "--git=recurse-submodules=true" in container(replace(OWN, submodules=True))["args"]
 

@@ -213,3 +213,13 @@ async def test_a_registry_that_refuses_stops_the_build_before_it_begins(kaniko, 
     ended = await kaniko(commit)
     assert ended.code == 1
     assert ended.said.startswith("error checking push permissions: checking push permission for ")
+
+
+async def test_a_folder_as_context_needs_no_git(kaniko, origin, images, tmp_path):
+    made = tmp_path / "gen" / "Dockerfile"
+    made.parent.mkdir()
+    made.write_text("FROM python:3.11-slim\nRUN mkdir -p /opt/tool && echo made > /opt/tool/made.txt\n")
+    ended = await kaniko("0" * 40, f"--context={made.parent}", f"--dockerfile={made}")
+    assert ended.code == 0, ended.said
+    await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address)
+    assert (tmp_path / "rootfs/opt/tool/made.txt").read_text() == "made\n"
