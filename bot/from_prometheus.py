@@ -98,7 +98,7 @@ class PrometheusSource:
     async def xids(self) -> tuple[Xid, ...]:
         return tuple(
             Xid(
-                device=row.labels.get("UUID", ""),
+                device=row.gpu,
                 model=row.labels.get("modelName", ""),
                 node=row.host,
                 namespace=row.place[0],
@@ -251,14 +251,14 @@ class PrometheusSource:
         for row in await self._ask(promql.hosts(window), at):
             hosts[row.host].append(row)
         fullest = [max(rows, key=lambda row: row.value) for rows in hosts.values()]
-        chosen = sorted({_uuid(row.labels.get("UUID", "")) for row in fullest})
+        chosen = sorted({row.labels.get("UUID", "") for row in fullest})
         moments: dict[str, set[float]] = defaultdict(set)
         for some in (chosen[at : at + HOSTS] for at in range(0, len(chosen), HOSTS)):
             for series, when in await self._moments(promql.moments(some, window), at):
                 moments[series.host].update(when)
         steps = {host: step for host in hosts if (step := step_of(moments[host]))}
         self._step = median_high(steps.values()) if steps else self._step
-        by_gpu = {r.labels.get("UUID", ""): steps[host] for host in steps for r in hosts[host]}
+        by_gpu = {row.gpu: steps[host] for host in steps for row in hosts[host]}
         return Rhythm(by_gpu, self._step)
 
     async def _by_place(self, query: str, at: datetime) -> dict[Place, float]:

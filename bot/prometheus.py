@@ -24,11 +24,19 @@ class Row:
 
     @property
     def place(self) -> Place:
-        return self.labels.get("namespace", ""), self.labels.get("pod", "")
+        """Scraped without honorLabels a metric's own pod is `exported_pod`."""
+        own = "exported_" if self.labels.get("exported_pod") else ""
+        return self.labels.get(f"{own}namespace", ""), self.labels.get(f"{own}pod", "")
+
+    @property
+    def gpu(self) -> str:
+        """Its UUID, or host:index."""
+        host = self.labels.get("Hostname") or self.labels.get("hostname", "")
+        return self.labels.get("UUID") or f"{host}:{self.labels.get('gpu', '')}"
 
     @property
     def device(self) -> Device:
-        slices = (self.labels.get("UUID", ""), self.labels.get("GPU_I_ID", ""))
+        slices = (self.gpu, self.labels.get("GPU_I_ID", ""))
         return *self.place, "/".join(filter(None, slices)), self.model
 
     @property
