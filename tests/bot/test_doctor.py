@@ -107,7 +107,7 @@ class Installed:
             _register(self.store, node, 2)
         installed.install(self.store, ["gpu-1", "gpu-2"])
         for pod in self.store.list("Pod"):
-            where = ("Pod", "kube-system", pod["metadata"]["name"])
+            where = ("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
             self.store.patch(*where, {"status": {"phase": "Running"}}, subresource="status")
 
     def change(self, kind, name, patch, namespace="", subresource=None):
@@ -292,7 +292,7 @@ async def exporters_may_not_be_asked(here):
     """As with the GPU operator, where they live in another namespace."""
     gpu_operator(here)
     for pod in [pod for pod in here.store.list("Pod") if is_exporter(pod)]:
-        here.store.delete("Pod", "kube-system", pod["metadata"]["name"], grace=0)
+        here.store.delete("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"], grace=0)
         meta = {key: pod["metadata"][key] for key in ("name", "labels")}
         spec = {key: pod["spec"][key] for key in ("nodeName", "containers")}
         here.store.create({**pod, "metadata": meta | {"namespace": "gpu-operator"}, "spec": spec})

@@ -99,6 +99,9 @@ class DirectCluster:
         found = [obj for obj in found if there <= obj["metadata"].get("labels", {}).keys()]
         return [obj for obj in found if only is None or only(obj)]
 
+    async def pages(self, kind, namespace, *, labels=""):
+        yield await self.list(kind, namespace, labels=labels), str(self.store.version)
+
     async def create(self, manifest):
         return self._refusable(self.store.create, manifest)
 

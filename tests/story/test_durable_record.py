@@ -1,5 +1,7 @@
 """The durable record in the cluster: claimed first, closed with the sweep, trusted when Redis forgets."""
 
+from dataclasses import replace
+
 import pytest
 
 from bot import durable
@@ -31,7 +33,7 @@ async def cancel(life, user=OWNER):
 async def forget_and_resync(life):
     """Redis loses everything; the resync wakes what the cluster calls unfinished."""
     await life.redis.flushall()
-    await Waking(life.redis, life.outside)._wake_unfinished()
+    await Waking(life.redis, replace(life.outside, cluster=life.cluster))._wake_unfinished()
     while lease := await life.outside.queue.get(wait=0):
         await life.outside.queue.done(lease)
         await rounds(life, 12)
@@ -104,7 +106,7 @@ async def test_a_record_that_a_paused_worker_left_active_is_closed_by_the_resync
     assert (await life.record()).phase is Phase.CANCELLED
     life.kubernetes.patch(*WHERE, late)
     assert state(life) == "active"
-    await Waking(life.redis, life.outside)._wake_unfinished()
+    await Waking(life.redis, replace(life.outside, cluster=life.cluster))._wake_unfinished()
     assert (await life.outside.queue.get(wait=0)).item == SWEEP
     await rounds(life, 1)
     assert state(life) == "ended"

@@ -1,5 +1,7 @@
 """Redis loses everything while Slack was told "queued": the process that said so stores it again."""
 
+from dataclasses import replace
+
 import pytest
 
 from bot.models import Act, Ask, Phase
@@ -30,7 +32,7 @@ async def rounds(life, count):
 
 
 async def resync(life):
-    await Waking(life.redis, life.outside)._wake_unfinished()
+    await Waking(life.redis, replace(life.outside, cluster=life.cluster))._wake_unfinished()
 
 
 async def test_a_sweep_lost_before_its_claim_is_stored_again_under_its_name(life, door):
