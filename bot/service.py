@@ -251,7 +251,8 @@ async def workers(process: Process) -> None:
                 now=now,
             ).turn
             await outside.queue.add(retiring.ITEM)
-        worker, waking = Worker(outside, settings.worker_turns, errands), Waking(process.redis, outside)
+        waking = Waking(process.redis, outside)
+        worker = Worker(outside, settings.worker_turns, errands, suspect=waking.suspect)
         schedule = Schedule(outside.queue, appointments, now)
         collecting = Collecting(process.redis, cluster, source, settings, process.config, now)
         probes.check("slack", partial(_slack, web), every=60)

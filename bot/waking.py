@@ -34,13 +34,20 @@ class Waking:
     def __init__(self, redis: Redis, outside: Outside) -> None:
         self._redis, self._outside = redis, outside
         self._heard: dict[tuple[str, str], float] = {}  # (kind, namespace) -> when; empty: not leading
-        self._recovered = asyncio.Event()
+        self._suspected, self._recovered = asyncio.Event(), asyncio.Event()
         self._outage = Outage(outside.cluster, self._recovered.set)
 
     async def run(self) -> None:
         """Until cancelled; then another worker leads at once."""
         while True:
             await lead(self._redis, "sweepbot:watch", WATCH_LEASE, self._watch)
+
+    def suspect(self) -> None:
+        """A call failed as if the API server were away: what has failed of it is repeated when it is back.
+
+        Watches alone would notice late that etcd is away: their streams stay open.
+        """
+        self._suspected.set()
 
     async def fresh(self) -> str:
         """How old the picture may be. Raises Broken when that is more than a quiet cluster explains.
@@ -67,6 +74,7 @@ class Waking:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._resync())
+                group.create_task(self._probe())
                 for kind, namespace in watched:
                     group.create_task(self._follow(kind, namespace))
         finally:
@@ -95,6 +103,12 @@ class Waking:
         elif build := labels.get(BUILD_LABEL):
             for waiting in await self._outside.store.concerned_by(build):
                 await self._outside.wake(waiting, after=GATHER)
+
+    async def _probe(self) -> None:
+        while True:
+            await self._suspected.wait()
+            await self._outage.over()
+            self._suspected.clear()
 
     async def _resync(self) -> None:
         """The net under the watches, and under a Redis that forgot: the cluster knows what is unfinished.

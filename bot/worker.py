@@ -18,6 +18,7 @@ from bot.reconciler import PASSING, tell_quarantined, turn
 from bot.slack import Busy
 from bot.store import Stale
 from k8s.cluster import ApiError, Unreachable
+from k8s.outage import away
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +31,20 @@ Errand = Callable[[str], Awaitable[timedelta | None]]
 
 
 class Worker:
-    """`errands`: by what stands before ": " in their items; the blank is what nobody can type as a name."""
+    """`errands`: by what stands before ": " in their items; the blank is what nobody can type as a name.
 
-    def __init__(self, outside: Outside, turns: int, errands: Mapping[str, Errand] | None = None) -> None:
-        self._outside, self._errands = outside, errands or {}
+    `suspect` is called when the API server seems to be away.
+    """
+
+    def __init__(
+        self,
+        outside: Outside,
+        turns: int,
+        errands: Mapping[str, Errand] | None = None,
+        *,
+        suspect: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._outside, self._errands, self._suspect = outside, errands or {}, suspect
         self._at = [("", monotonic())] * turns  # what each loop is at ("": waiting), and since when
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -80,6 +91,8 @@ class Worker:
                 await queue.release(lease, after=trouble.wait)
                 return
             delay = await queue.fail(lease)
+            if away(trouble):
+                self._suspect()
             log.warning("a turn of %s failed and is repeated in %.0f s: %s", lease.item, delay, trouble)
         except Exception as error:
             delay = await queue.fail(lease, permanent=_permanent(lease.item, error))

@@ -51,7 +51,7 @@ KINDS = {
 PAGE = 500  # objects per answer to a list, as kubectl asks
 CALL_SECONDS = 30.0
 CALL = aiohttp.ClientTimeout(total=CALL_SECONDS)
-PROBE = 3.0  # seconds in which a server that is there says its version
+PROBE = 3.0  # seconds in which a server says whether it is ready
 MARGIN = 10.0  # seconds after the end that a watch was given, before the line counts as dead
 LONGEST_WAIT = 60.0  # seconds that a Retry-After is obeyed
 MOST_LOG = 1024 * 1024  # bytes of a log's end: one line can be a whole progress bar
@@ -145,11 +145,14 @@ class Cluster:
         """As the server names it: `v1.36.2`."""
         return str((await self._call("GET", "/version"))["gitVersion"])
 
-    async def answers(self) -> bool:
-        """Return whether the server is there, within 3 s. A refusal is an answer, a proxy's 502 is none."""
+    async def is_ready(self) -> bool:
+        """Return whether the server says so within 3 s: not while it starts, nor while etcd is away.
+
+        A refusal counts as ready, for whoever may not ask.
+        """
         try:
             async with asyncio.timeout(PROBE):
-                await self._read("GET", "/version", None)
+                await self._read("GET", "/readyz", None, accept="*/*")
         except ApiError as error:
             return not error.outage
         except (Unreachable, TimeoutError):

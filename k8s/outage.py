@@ -2,11 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 
-from k8s.cluster import Cluster
+from k8s.cluster import ApiError, Cluster, Unreachable
 
 PAUSE = 1.0  # seconds between two probes
+LONGEST = 30.0  # seconds after which whoever waits may try all the same
+
+
+def away(error: Exception) -> bool:
+    """Return whether a call failed as it does while the server, or etcd behind it, is away."""
+    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.outage)
 
 
 class Outage:
@@ -15,21 +22,26 @@ class Outage:
     def __init__(self, cluster: Cluster, on_over: Callable[[], None]) -> None:
         self._cluster, self._on_over = cluster, on_over
         self._probing = asyncio.Lock()
+        self._away = False
         self._over = 0.0  # when the last one ended
 
     async def over(self) -> bool:
-        """Wait until the server answers. False: it answers at the first probe.
+        """Wait until the server is ready. False: it was at the first probe, or is not within 30 s.
 
         However many wait, one of them probes.
         """
         asked = monotonic()
-        async with self._probing:
-            if self._over >= asked:
-                return True
-            if await self._cluster.answers():
-                return False
-            while not await self._cluster.answers():  # noqa: ASYNC110 - facts of another process
-                await asyncio.sleep(PAUSE)
-            self._over = monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST), self._probing:
+                return self._over >= asked or await self._probed()
+        return False
+
+    async def _probed(self) -> bool:
+        while not await self._cluster.is_ready():
+            self._away = True
+            await asyncio.sleep(PAUSE)
+        if not self._away:
+            return False
+        self._away, self._over = False, monotonic()
         self._on_over()
         return True

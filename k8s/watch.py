@@ -19,7 +19,7 @@ from time import monotonic
 
 from k8s.cluster import CALL_SECONDS, MARGIN, ApiError, Cluster, Unreachable
 from k8s.objects import Manifest
-from k8s.outage import Outage
+from k8s.outage import Outage, away
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class _Watch:
             self.told = True
         if isinstance(error, ApiError) and error.throttled:
             await asyncio.sleep(error.wait)
-        elif _away(error) and await self.outage.over():
+        elif away(error) and await self.outage.over():
             self.failures = 0
         else:
             await self._back_off()
@@ -148,7 +148,3 @@ class _Watch:
         self.failures += 1
         pause = min(FIRST_PAUSE * 2 ** (self.failures - 1), LONGEST_PAUSE)
         await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
-
-
-def _away(error: Exception) -> bool:
-    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.outage)

@@ -214,8 +214,8 @@ async def test_at_the_end_of_an_outage_nothing_that_failed_waits_any_longer(redi
     await failed(queue, "watch: gpus", times=9)
     cluster.unfinished = ["lr-calm-lynx"]
     assert await queue.get(wait=0) is None
-    cluster.answers = probe(False, False, True)
-    assert await cluster.outage.over()
+    cluster.is_ready = probe(False, False, True)
+    watcher.suspect()
     await wait_until(lambda: redis.zscore("sweepbot:queue:ready", "lr-calm-lynx"), "sweeps are woken")
     assert [(await queue.get(wait=0)).item for _ in range(2)] == ["watch: gpus", "lr-calm-lynx"]
     task.cancel()
@@ -235,6 +235,26 @@ async def failed(queue, item, times):
     for _ in range(times):
         await queue.add(item)
         await queue.fail(await queue.get(wait=0))
+
+
+@pytest.mark.parametrize(
+    ("error", "suspected"),
+    [(Unreachable("no answer"), 1), (ApiError(504, "", "etcd"), 1), (ApiError(409, "Conflict", "again"), 0)],
+)
+async def test_a_turn_that_fails_as_in_an_outage_makes_it_suspected(
+    outside, monkeypatch, wait_until, redis, error, suspected
+):
+    async def failing(lease, outside):
+        raise error
+
+    found, stop = [], asyncio.Event()
+    monkeypatch.setattr(worker, "turn", failing)
+    running = asyncio.create_task(Worker(outside, 1, suspect=lambda: found.append(1)).run(stop))
+    await outside.queue.add(SWEEP)
+    await wait_until(lambda: redis.zscore("sweepbot:queue:delayed", SWEEP), "it has failed")
+    stop.set()
+    await running
+    assert len(found) == suspected
 
 
 async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(

@@ -159,21 +159,23 @@ async def test_how_long_a_busy_server_asks_to_wait(toy, connected, said, wait):
     with pytest.raises(ApiError, match="initializing") as caught:
         await cluster.get(REF)
     assert (caught.value.wait, caught.value.throttled) == (wait, wait > 0)
-    assert await cluster.answers()
+    assert await cluster.is_ready()
 
 
-@pytest.mark.parametrize(("status", "answers"), [(200, True), (401, True), (403, True), (502, False)])
-async def test_a_refusal_is_an_answer_and_a_proxys_error_is_none(toy, connected, status, answers):
+@pytest.mark.parametrize(
+    ("status", "ready"), [(200, True), (401, True), (403, True), (500, False), (502, False)]
+)
+async def test_a_server_is_ready_when_it_says_so_and_for_whoever_may_not_ask(toy, connected, status, ready):
     async def answer(request):
-        assert request.path == "/version"
+        assert request.path == "/readyz"
         return web.Response(status=status, text="whatever")
 
     cluster = await connected(await toy(answer))
-    assert await cluster.answers() is answers
+    assert await cluster.is_ready() is ready
 
 
-async def test_nobody_there_is_no_answer(connected, free_port):
-    assert not await (await connected(f"127.0.0.1:{free_port}")).answers()
+async def test_a_server_that_is_not_there_is_not_ready(connected, free_port):
+    assert not await (await connected(f"127.0.0.1:{free_port}")).is_ready()
 
 
 async def test_a_version_that_is_yet_to_come_has_not_been_reached(replaying):

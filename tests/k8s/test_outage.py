@@ -14,7 +14,7 @@ class Server:
     def __init__(self, silent):
         self.silent, self.probes = silent, 0
 
-    async def answers(self):
+    async def is_ready(self):
         self.probes += 1
         await asyncio.sleep(0)
         return self.probes > self.silent
@@ -37,6 +37,17 @@ async def test_a_server_that_answers_was_not_away():
     outage = Outage(server, lambda: ends.append(1))
     assert await asyncio.gather(*(outage.over() for _ in range(3))) == [False] * 3
     assert ends == []
+
+
+async def test_who_has_waited_long_may_try_all_the_same_and_the_end_is_told_later(monkeypatch):
+    server, ends = Server(10**9), []
+    outage = Outage(server, lambda: ends.append(1))
+    monkeypatch.setattr(outage_module, "LONGEST", 0.01)
+    assert not await outage.over()
+    monkeypatch.setattr(outage_module, "LONGEST", 60)
+    server.silent = 0
+    assert await outage.over()
+    assert ends == [1]
 
 
 async def test_a_later_outage_is_another_one():

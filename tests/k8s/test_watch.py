@@ -87,8 +87,8 @@ class Toy:
         self.version = 1000  # of the cluster
 
     async def answer(self, request):
-        if request.path == "/version":
-            return web.json_response({"gitVersion": "v1.36.2"})
+        if request.path == "/readyz":
+            return web.Response(text="ok")
         assert request.path == JOBS
         if "watch" not in request.query:
             if int(request.query.get("resourceVersion", 0)) > self.version:
