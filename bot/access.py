@@ -4,7 +4,7 @@ Each answer is empty when it is allowed, else the sentence that says why not and
 """
 
 from bot.config import Config
-from bot.hints import listed
+from bot.hints import counted, listed
 from bot.models import Act, SweepPlan, SweepRecord
 from bot.mrkdwn import mention
 from bot.teams import team_of
@@ -42,10 +42,10 @@ def may_hold(user: str, plan: SweepPlan, config: Config) -> str:
         most = min(most, config.launch.gpus)
     if user in config.admins or most is None or peak <= most:
         return ""
-    whose = f"one of team {team.name}" if team and own is not None else "a sweep"
+    whose = f" of team {team.name}" if team and own is not None else ""
     return (
-        f"{plan.space.parallel} trials at a time with {plan.gpus} GPUs each are {peak} GPUs; {whose} may "
-        f"hold {most}. Say a smaller parallel= or gpus=, or ask {_admins(config)}."
+        f"This sweep needs {counted(peak, 'GPU')} ({plan.space.parallel} parallel × {plan.gpus}); the limit "
+        f"is {most} per sweep{whose}. Lower parallel= or gpus=, or ask {_admins(config)}."
     )
 
 

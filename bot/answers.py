@@ -12,7 +12,7 @@ from bot.blocks import Block, View, button, context, modal, section
 from bot.entries import Entry
 from bot.hints import counted, fitting
 from bot.messages import PHASES, Message, flags, short, summary
-from bot.models import Act, Deed, Goal, Phase, SearchSpace, SweepRecord
+from bot.models import Act, Deed, Goal, Phase, Result, SearchSpace, SweepRecord
 from bot.mrkdwn import block, code, mention, place, quoted
 from k8s.katib import Trial, TrialState
 
@@ -89,7 +89,7 @@ def _moment(at: datetime) -> str:
 
 def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> tuple[Message, str]:
     """The trials as a table, best first; and all of them as CSV, "" when Katib has none any more."""
-    ranked = _ranked(space, trials)
+    ranked = _ranked(space, trials, sweep.progress.best)
     head = f"{summary(sweep)}\n"
     if not ranked:
         return Message(text=f"{head}Katib has no trials of it{' any more' if sweep.submitted else ''}."), ""
@@ -103,9 +103,10 @@ def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> 
     )
 
 
-def _ranked(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:
-    sign = -1 if space.goal is Goal.MAXIMIZE else 1
-    return sorted(trials, key=lambda t: (t.value is None, sign * (t.value or 0.0), t.name))
+def _ranked(space: SearchSpace, trials: Iterable[Trial], best: Result | None) -> list[Trial]:
+    """Of equal ones that first which the thread names as the best."""
+    sign, told = -1 if space.goal is Goal.MAXIMIZE else 1, best.trial if best else ""
+    return sorted(trials, key=lambda t: (t.value is None, sign * (t.value or 0.0), t.name != told, t.name))
 
 
 def _ranked_line(space: SearchSpace, trial: Trial) -> str:

@@ -8,6 +8,7 @@ import re
 from datetime import datetime, timedelta
 
 from bot.health import Diagnosis
+from bot.hints import counted
 from bot.scene import Scene, born, said_at
 from k8s.objects import GPU, Manifest, true_conditions
 
@@ -199,8 +200,9 @@ def _quota(words: str) -> tuple[str, str]:
             f"When others of your namespace end, it may start; else {more}",
         )
     asked, used, limit = (int(n[1]) for n in numbers if n)
+    requests = counted(asked, "GPU")
     if asked > limit:
-        text = f"It can never start: your namespace may use {limit} GPUs, and this trial asks for {asked}."
+        text = f"The trial can never start: it requests {requests}, and the namespace quota is {limit}."
         return text, f"{more[0].upper()}{more[1:]}"
-    text = f"Your namespace may use {limit} GPUs, {used} are in use, and this trial asks for {asked}."
+    text = f"Over quota: the trial requests {requests}; {used} of the namespace's {limit} are in use."
     return text, f"It starts by itself when others of your namespace end; {more}"

@@ -90,13 +90,15 @@ def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
 
 
 def _call(sweep: SweepRecord, *, posted: bool) -> SweepRecord:
-    """A first trial that failed is the owner's to know: an edit calls nobody, a direct message does."""
+    """A first trial that failed is the owner's to know, once: an edit calls nobody, another message does."""
     if not sweep.health or sweep.health.mood is not Mood.FAILED:
         return sweep
     event = Event(kind=EventKind.FIRST_FAILED, trial=sweep.health.trial, text=sweep.health.text)
     if sweep.request.notify is Notify.DM:
         return sweep.says(replace(event, to_user=sweep.asker.user))
-    return sweep.says(event) if posted and sweep.request.notify is Notify.CHANNEL else sweep
+    if not posted or sweep.request.notify is not Notify.CHANNEL:
+        return sweep
+    return sweep.says(event, told=(*sweep.told, EventKind.FIRST_FAILED))
 
 
 def _mood(found: Diagnosis) -> Mood:

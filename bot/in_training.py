@@ -33,6 +33,12 @@ LOADER = (
 )
 SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]iB) total capacity"
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
+# kubelet, pkg/kubelet/eviction/eviction_manager.go: of a container, of the pod, and of a volume in the pod
+OVER_DISK = (
+    r'exceeded its local ephemeral storage limit "([^"]{1,40})"'
+    r"|exceeds the total limit of containers (\w{1,40})"
+    r'|EmptyDir volume "[^"]{1,63}" exceeds the limit "([^"]{1,40})"'
+)
 BY_NODE = {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"}
 
 
@@ -65,6 +71,11 @@ def evicted(scene: Scene) -> Diagnosis | None:
         return None
     words = message or scene.disrupted
     again = "Kubernetes starts it again." if scene.disrupted else "Start the sweep again."
+    if over := re.search(OVER_DISK, words):
+        limit = next(filter(None, over.groups()))
+        text = f"The trial wrote more than its limit of {limit} to the container's disk."
+        mend = "Write less there, or ask an admin for a higher limit of ephemeral-storage."
+        return scene.found("disk-limit", text, mend, words)
     if "ephemeral" in words:  # no wait: the next pod fills it, too
         text = "The node ended its pod: its disk was full."
         return scene.found("disk", text, f"Write less to the container's disk. {again}", words)

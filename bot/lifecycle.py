@@ -272,7 +272,9 @@ def _proving(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     done = next((t for t in seen.trials if t.state is TrialState.SUCCEEDED), None)
     if started or done:
         trial = started.job if started else done.name if done else ""
-        return sweep.to(Phase.RUNNING, now, Event(kind=EventKind.FIRST_TRIAL_RUNNING, trial=trial))
+        failed = sum(t.state in {TrialState.FAILED, TrialState.NO_METRICS} for t in seen.trials)
+        running = Event(kind=EventKind.FIRST_TRIAL_RUNNING, trial=trial, more=failed)
+        return sweep.to(Phase.RUNNING, now, running)
     return sweep
 
 
@@ -409,17 +411,21 @@ def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
         succeeded=states.count(TrialState.SUCCEEDED),
         failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
         killed=states.count(TrialState.KILLED),
-        best=_best(sweep.plan.space, seen.trials),
+        best=_best(sweep.plan.space, seen.trials, sweep.progress.best),
     )
 
 
-def _best(space: SearchSpace, trials: tuple[Trial, ...]) -> Result | None:
-    """Our own, not Katib's currentOptimalTrial: that one stays at NaN for ever once it has seen it."""
+def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) -> Result | None:
+    """Our own, not Katib's currentOptimalTrial: that one stays at NaN for ever once it has seen it.
+
+    Of equal ones that which was told before stays.
+    """
     sign = -1 if space.goal is Goal.MAXIMIZE else 1
     finite = [(sign * t.value, t) for t in trials if t.value is not None]
     if not finite:
         return None
-    best = min(finite, key=lambda pair: pair[0])[1]
+    told = before.trial if before else ""
+    best = min(finite, key=lambda pair: (pair[0], pair[1].name != told))[1]
     return Result(trial=best.name, value=best.value or 0.0, parameters=best.parameters)
 
 
@@ -436,6 +442,7 @@ def _done(progress: Progress) -> str:
 
 
 def _failure_words(experiment: Experiment, progress: Progress) -> str:
-    if experiment.reason == "ExperimentFailed" or not experiment.message:
+    """Katib also fails an experiment by its suggestion service, without a failed trial."""
+    if progress.failed and experiment.reason in {"ExperimentFailed", ""}:
         return f"{counted(progress.failed, 'trial')} failed"
-    return f"Katib gave up: {experiment.message}"
+    return f"Katib ended the experiment: {experiment.message or 'no reason given'}"

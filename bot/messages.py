@@ -41,8 +41,8 @@ UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
 
 MOODS = {
     Mood.WAITING: ":hourglass: The first trial isn't running yet.",
-    Mood.TROUBLED: ":warning: Something is wrong with the first trial.",
-    Mood.FAILED: ":warning: Trial {trial} failed.",
+    Mood.TROUBLED: ":warning: Problem with {trial}.",
+    Mood.FAILED: ":warning: {trial} failed.",
 }
 
 
@@ -279,6 +279,9 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
 
 
 def _first_running(_: SweepRecord, happened: Event) -> str:
+    if happened.more:
+        before = f"{counted(happened.more, 'trial')} failed before it"
+        return f":seedling: Trial {code(happened.trial)} is running; {before}."
     return f":seedling: The first trial is running ({code(happened.trial)})."
 
 
@@ -295,7 +298,7 @@ def _better(sweep: SweepRecord, happened: Event) -> str:
 
 
 def _first_failed(_: SweepRecord, happened: Event) -> str:
-    return f":warning: The first trial ({code(happened.trial)}) failed: {plain(happened.text)}"
+    return f":warning: Trial {code(happened.trial)} failed. {plain(happened.text)}"
 
 
 def _alike(_: SweepRecord, happened: Event) -> str:
@@ -429,8 +432,10 @@ def _health_words(sweep: SweepRecord, state: Health) -> str:
     if state.mood is Mood.RECOVERED:
         trial = f"{code(state.trial)} is well" if state.trial else "all is well"
         return f":white_check_mark: Recovered: {trial}. Before that: {why}"
-    lines = [f"{MOODS[state.mood].format(trial=code(state.trial))} {why}"]
-    if is_loud(sweep, Event(kind=EventKind.HEALTH)):
+    trial = f"trial {code(state.trial)}" if state.trial else "the first trial"
+    trial = trial if state.mood is Mood.TROUBLED else f"{trial[0].upper()}{trial[1:]}"
+    lines = [f"{MOODS[state.mood].format(trial=trial)} {why}"]
+    if is_loud(sweep, Event(kind=EventKind.HEALTH)) and EventKind.FIRST_FAILED not in sweep.told:
         lines = [_called(sweep, lines[0])]
     lines += [f":wrench: {plain(state.mend)}"] if state.mend else []
     lines += [_its_parameters(sweep, state)] if state.parameters else []

@@ -206,8 +206,10 @@ class _Turn:
                 return await self._save(not_extended(sweep, error.message, self.outside.now()))
         for delete in todo.delete:
             await self.outside.cluster.delete(delete.ref, uid=delete.uid)
+        phase = sweep.phase
         for manifest in todo.create:
-            sweep = await self._create(sweep, manifest)
+            if sweep.phase is phase:  # else one was refused, and no other is wanted any more
+                sweep = await self._create(sweep, manifest)
         return await self._compose(sweep, *todo.compose) if todo.compose else sweep
 
     async def _claimed(self, sweep: SweepRecord) -> SweepRecord:

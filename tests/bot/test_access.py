@@ -46,12 +46,12 @@ def test_who_may_launch_and_where(user, channel, config, answer):
     [
         (OWNER, CONFIG, 100, ""),
         (OWNER, launching(gpus=8), 4, ""),
-        (OWNER, launching(gpus=8), 5, "are 10 GPUs; a sweep may hold 8"),
+        (OWNER, launching(gpus=8), 5, "needs 10 GPUs (2 parallel × 5); the limit is 8 per sweep."),
         (ADMIN, launching(gpus=8), 5, ""),
-        (OWNER, FRIENDLY, 3, "are 6 GPUs; one of team vision may hold 4"),
+        (OWNER, FRIENDLY, 3, "needs 6 GPUs (2 parallel × 3); the limit is 4 per sweep of team vision."),
         (STRANGER, FRIENDLY, 3, ""),
         (MATE, replace(FRIENDLY, launch=Launch(gpus=2)), 2, ""),
-        (MATE, replace(FRIENDLY, launch=Launch(gpus=2), chosen={MATE}), 2, "may hold 2"),
+        (MATE, replace(FRIENDLY, launch=Launch(gpus=2), chosen={MATE}), 2, "the limit is 2 per sweep"),
     ],
 )
 def test_how_many_gpus_one_sweep_may_hold(user, config, gpus, answer):

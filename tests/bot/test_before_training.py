@@ -125,9 +125,11 @@ def test_a_quota_smaller_than_the_trial_is_waited_for_in_vain():
     fits, never = (
         found(events=(an_event("FailedCreate", said),)) for said in (words.QUOTA, words.SMALL_QUOTA)
     )
-    assert "may use 60 GPUs, 56 are in use" in fits.text
+    assert "requests 8 GPUs; 56 of the namespace's 60 are in use" in fits.text
     assert "starts by itself" in fits.mend
-    assert never.text.startswith("It can never start: your namespace may use 4 GPUs")
+    assert never.text.startswith(
+        "The trial can never start: it requests 8 GPUs, and the namespace quota is 4"
+    )
     assert "starts by itself" not in never.mend
 
 

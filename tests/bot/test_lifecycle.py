@@ -5,9 +5,11 @@ from datetime import timedelta
 
 import pytest
 
+from bot.answers import results
 from bot.chores import Chores, chores
 from bot.health import Diagnosis
 from bot.lifecycle import advance, hear_cancels, look_again, tell_trouble, trouble_over
+from bot.messages import event
 from bot.models import Act, Ask, EventKind, Phase
 from bot.observation import BuildSeen, Observation
 from k8s.jobs import Job, JobState
@@ -133,6 +135,26 @@ def test_a_first_trial_runs_when_its_pod_runs_not_when_katib_says_so():
     assert running.progress.running == 1
 
 
+def test_a_trial_that_runs_after_the_first_has_failed_is_not_called_the_first():
+    trials = (a_trial("t1", TrialState.FAILED), a_trial("t2"))
+    sweep = a_sweep(Phase.PROVING, submitted=True)
+    running = after(sweep, experiment=OPEN, trials=trials, pods=(a_pod("t2", running_since=NOW),))
+    [told] = [e for e in running.unsaid if e.kind is EventKind.FIRST_TRIAL_RUNNING]
+    assert event(running, told) == ":seedling: Trial `t2` is running; 1 trial failed before it."
+    first = after(sweep, experiment=OPEN, trials=trials[1:], pods=(a_pod("t2", running_since=NOW),))
+    assert event(first, first.unsaid[-1]) == ":seedling: The first trial is running (`t2`)."
+
+
+def test_katibs_own_failure_is_told_in_its_words():
+    gave_up = replace(GAVE_UP, message="Suggestion has failed")
+    sweep = after(a_sweep(Phase.RUNNING, submitted=True), experiment=gave_up)
+    assert sweep.reason == "Katib ended the experiment: Suggestion has failed"
+    failed = (a_trial("t1", TrialState.FAILED),)
+    assert after(a_sweep(Phase.RUNNING, submitted=True), experiment=gave_up, trials=failed).reason == (
+        "1 trial failed"
+    )
+
+
 def test_only_better_results_are_told():
     sweep = a_sweep(Phase.RUNNING, submitted=True)
     first = after(sweep, experiment=OPEN, trials=(a_trial("t1", TrialState.SUCCEEDED, 0.5),))
@@ -166,7 +188,11 @@ def test_an_equal_result_is_not_a_better_one():
         trials=(a_trial("t9", TrialState.SUCCEEDED, 0.5),),
     )
     tie = (a_trial("t1", TrialState.SUCCEEDED, 0.5), a_trial("t9", TrialState.SUCCEEDED, 0.5))
-    assert len(after(first, experiment=OPEN, trials=tie).unsaid) == 1
+    second = after(first, experiment=OPEN, trials=tie)
+    assert len(second.unsaid) == 1
+    assert second.progress.best.trial == "t9", "what was told stays the best"
+    table, _ = results(second, PLAN.space, tie)
+    assert table.text.splitlines()[-2].startswith("`val_loss` 0.5 in `t9`")
 
 
 def test_a_job_made_again_after_its_trial_was_killed_is_deleted():

@@ -59,7 +59,7 @@ async def test_an_installations_configuration_is_part_of_it(url, tmp_path):
         url, "branch=main gpus=4 space=lr", SWEEPBOT_CONFIG=str(config)
     )
     assert (code, manifests) == (2, [])
-    assert "gpus=4" in complaints
+    assert "gpus= can be at most" in complaints
 
 
 async def test_bad_input_is_told_in_a_sentence(url, tmp_path):

@@ -165,6 +165,18 @@ def test_a_full_disk_is_no_wait_though_the_job_makes_another_pod():
     assert (sweep.health.mood, sweep.health.text) == (Mood.TROUBLED, diagnosis.text)
 
 
+@pytest.mark.parametrize(
+    ("message", "limit"),
+    [(words.OVER_DISK, "1Gi"), (words.OVER_CONTAINER_DISK, "2Gi"), (words.OVER_VOLUME, "3Gi")],
+)
+def test_a_limit_of_its_own_is_not_the_nodes_full_disk(message, limit):
+    pod = ended(137, message=message)
+    pod["status"]["reason"] = "Evicted"
+    diagnosis = found(pod)
+    assert diagnosis.key == "disk-limit"
+    assert diagnosis.text == f"The trial wrote more than its limit of {limit} to the container's disk."
+
+
 def test_katibs_database_is_blamed_only_when_the_collector_says_so():
     pod = a_pod(
         phase="Failed",

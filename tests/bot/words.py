@@ -206,6 +206,10 @@ EVICTED = (
     "The node was low on resource: ephemeral-storage. Threshold quantity: 24068434671, available: 23201836Ki. "
     "Container manager was using 106848Ki, request is 0, has larger consumption of ephemeral-storage. "
 )
+# kubelet, pkg/kubelet/eviction/eviction_manager.go
+OVER_DISK = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "
+OVER_CONTAINER_DISK = 'Container main exceeded its local ephemeral storage limit "2Gi". '
+OVER_VOLUME = 'Usage of EmptyDir volume "cache" exceeds the limit "3Gi". '
 # kubelet, pkg/kubelet/active_deadline.go
 OVER_TIME = "Pod was active on the node longer than the specified deadline"
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."

@@ -3,6 +3,7 @@
 import pytest
 
 from bot.models import Phase
+from local.kubernetes.kinds import refusal
 from tests.story.life import Clock, Life
 from tests.story.test_any_crash import HEAVY, UV
 
@@ -38,6 +39,22 @@ async def test_both_are_built_at_once_and_then_put_together(life):
     assert told(one, "Building `01234567` from `uv.lock`: dependencies and code.")
     assert told(one, "dependencies built in")
     assert told(one, "code built in")
+
+
+async def test_two_builds_that_the_cluster_refuses_are_told_once(life):
+    asked = []
+
+    def refuse(job):
+        asked.append(job["metadata"]["name"])
+        raise refusal(403, "exceeded quota: jobs", "Forbidden")
+
+    one = life(files=UV)
+    one.kubernetes.admission("Job", refuse)
+    async with one.started():
+        await until_phase(one, Phase.FAILED)
+    assert len(asked) == 1
+    assert len(told(one, "The cluster refused the Job")) == 1
+    assert len(one.slack.said) == 3  # that it builds, this, and the end
 
 
 async def test_what_dependencies_are_made_of_comes_before_them_and_code_waits_for_neither(life):

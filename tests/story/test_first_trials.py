@@ -213,7 +213,16 @@ STORIES = {
     "14 out of memory": (ends(137, "OOMKilled"), NOW, ["ran out of memory (the machine's, not the GPU's)"]),
     "14 out of shared memory": (ends(1, log=words.SHM), NOW, ["out of shared memory", "num_workers"]),
     "14 a loader is killed": (ends(1, log=words.KILLED_LOADER), NOW, ["data loader was killed"]),
-    "15 the disk is full": (disk_fills, NOW, [":warning: Something is wrong", "its disk was full"]),
+    "15 the disk is full": (
+        disk_fills,
+        NOW,
+        [":warning: Problem with trial `lr-brave-otter-", "its disk was full"],
+    ),
+    "15 its own limit of disk": (
+        says(phase="Failed", reason="Evicted", message=words.OVER_DISK),
+        NOW,
+        ["wrote more than its limit of 1Gi to the container's disk", "a higher limit of ephemeral-storage"],
+    ),
     "15 the node shuts down": (
         says(phase="Failed", reason="Terminated", message=words.SHUTDOWN),
         NOW,
@@ -228,7 +237,7 @@ STORIES = {
     "17 no GPU, and it goes on": (
         runs(f"{words.NOT_AVAILABLE_PRINTED}, using cpu"),
         NOW,
-        [":warning: Something is wrong", "no GPU that it can use; it runs on without"],
+        [":warning: Problem with trial `lr-brave-otter-", "no GPU that it can use; it runs on without"],
     ),
     "17 no GPU for its checkpoint": (
         ends(1, log=words.NOT_AVAILABLE),
@@ -386,8 +395,8 @@ async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (words.QUOTA, "may use 60 GPUs, 56 are in use, and this trial asks for 8"),
-        (words.SMALL_QUOTA, "It can never start: your namespace may use 4 GPUs"),
+        (words.QUOTA, "requests 8 GPUs; 56 of the namespace's 60 are in use"),
+        (words.SMALL_QUOTA, "can never start: it requests 8 GPUs, and the namespace quota is 4"),
         (words.NO_PRIMARY, "finds no training container"),
     ],
 )
@@ -443,6 +452,36 @@ async def test_one_message_follows_the_state_until_it_is_well(redis):
         assert "the registry wants a login" in told
         assert len([text for text in ward.slack.said if "registry wants a login" in text]) == 1
         assert len(ward.slack.said) == len(before) + 1  # the first trial runs
+
+
+async def test_the_owner_of_a_first_trial_that_fails_is_called_for_that_and_for_the_end(redis):
+    async with Ward(redis, unscheduled(words.UNSCHEDULABLE)).started() as ward:
+        await ward.rounds(8)
+        await ward.after(MINUTE)
+        assert "No node has room" in await ward.message()
+        ward.happens = ends(1, log=words.TRACEBACK)
+        await ward.rounds(12)
+        assert (await ward.record()).phase is Phase.FAILED
+        assert "KeyError: 'adamw'" in await ward.message()
+        called = [text for text in ward.slack.said if "<@UOWNER>" in text]
+        assert len(called) == 2, called
+        assert called[0].startswith(":warning: <@UOWNER> Trial `lr-brave-otter-")
+        assert called[1].startswith(":x: <@UOWNER> This sweep failed")
+
+
+async def test_another_trial_in_trouble_is_not_called_the_first(redis):
+    def happens(ward, pod):
+        ward.first = getattr(ward, "first", pod["metadata"]["name"])
+        if pod["metadata"]["name"] == ward.first:
+            ward.runs(pod)
+        else:
+            ward.waits(pod, "ErrImagePull", words.PULLS["image-login"])
+
+    async with Ward(redis, happens).started() as ward:
+        await ward.rounds(10)
+        other = next(pod for pod in ward.kubernetes.list("Pod") if pod["metadata"]["name"] != ward.first)
+        trial = other["metadata"]["labels"]["katib.kubeflow.org/trial"]
+        assert (await ward.message()).startswith(f":warning: Problem with trial `{trial}`.")
 
 
 async def test_other_trials_that_wait_are_no_news_once_one_runs(redis):

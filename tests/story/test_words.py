@@ -342,6 +342,6 @@ async def test_a_first_trial_that_fails_is_told_directly_to_who_wants_that(redis
         await lab.until(Phase.FAILED)
         await lab.rounds(2)
         direct = [m["text"] for m in lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()]
-        assert ["The first trial" in text for text in direct] == [True, False]
+        assert [": :warning: Trial `" in text for text in direct] == [True, False]
         assert "This sweep failed" in direct[1]
         assert not [m for m in lab.slack.messages(CHANNEL) if m.get("subtype")]
