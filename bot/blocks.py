@@ -2,22 +2,26 @@
 
 from typing import Any
 
+from bot.mrkdwn import cut
+
+SECTION_MOST, FIELD_MOST = 3_000, 2_000  # characters
+
 Block = dict[str, Any]
 View = dict[str, Any]
 
 
 def section(text: str, accessory: Block | None = None) -> Block:
-    block: Block = {"type": "section", "text": _mrkdwn(text[:3000])}
+    block: Block = {"type": "section", "text": _mrkdwn(cut(text, SECTION_MOST))}
     return block | ({"accessory": accessory} if accessory else {})
 
 
 def fields(*pairs: tuple[str, str]) -> Block:
-    shown = [_mrkdwn(f"*{name}*\n{value}"[:2000]) for name, value in pairs]
+    shown = [_mrkdwn(cut(f"*{name}*\n{value}", FIELD_MOST)) for name, value in pairs]
     return {"type": "section", "fields": shown}
 
 
 def context(text: str) -> Block:
-    return {"type": "context", "elements": [_mrkdwn(text[:3000])]}
+    return {"type": "context", "elements": [_mrkdwn(cut(text, SECTION_MOST))]}
 
 
 def _mrkdwn(text: str) -> Block:

@@ -13,7 +13,7 @@ from bot.blocks import Block, View, actions, button, context, modal, plain_text,
 from bot.config import Config
 from bot.menus import NOTHING, option
 from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
-from bot.mrkdwn import code, direct, place
+from bot.mrkdwn import code, cut, direct, place
 from bot.request import read_values
 from bot.space import WRITTEN, parse_space
 
@@ -23,6 +23,7 @@ WRITE, CHANGE, AGAIN = "sweep_write", "sweep_change", "sweep_again"  # and of bu
 
 TEXT_MOST = 3000  # characters: Slack's own limit of an input
 METADATA_MOST = 3000
+ERROR_MOST = 1000  # characters below an input
 HIDDEN = ("repo", "branch", "name", "image")  # said so far, for menus, which are not told a view's state
 EXAMPLE = """\
 command: python train.py
@@ -165,7 +166,7 @@ def errors(view: View, wrong: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, sentence in wrong.items():
         block = inputs.get(key, first)
-        found[block] = f"{found[block]}\n{sentence}" if block in found else sentence
+        found[block] = cut(f"{found[block]}\n{sentence}" if block in found else sentence, ERROR_MOST)
     return found
 
 
@@ -198,13 +199,11 @@ def metadata(draft: Draft, **more: str) -> str:
     """What the view itself remembers; a text put aside as long as there is room for it."""
     hidden = {key: draft.said[key] for key in HIDDEN if len(draft.said.get(key, "x" * 301)) <= 300}
     aside = {"text": draft.said["text"]} if "text" in draft.said and not draft.writes else {}
-    all_ = [
-        json.dumps(
-            {"channel": draft.channel, "writes": draft.writes, "said": said} | more, ensure_ascii=False
-        )
-        for said in (hidden | aside, hidden)
-    ]
-    return all_[0] if len(all_[0]) <= METADATA_MOST else all_[1]
+    said = hidden | aside
+    about = {"channel": draft.channel, "writes": draft.writes} | more
+    while len(found := json.dumps(about | {"said": said}, ensure_ascii=False)) > METADATA_MOST and said:
+        del said[max(said, key=lambda key: len(json.dumps(said[key])))]  # quotes in it are written as two
+    return found
 
 
 def _key(action_id: str) -> str:

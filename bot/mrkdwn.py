@@ -7,7 +7,8 @@ from bot.terminal import as_shown
 # Turn the direction of what comes after them.
 BIDI = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 LOOKALIKES = str.maketrans({"*": "∗", "`": "ˋ", "~": "∼", "_": "ˍ"})
-CODE_LIMIT = 2500  # characters; a message's text is cut by Slack at 4,000
+CODE_LIMIT = 2500  # characters
+TEXT_MOST = 4_000  # characters of a message: Slack refuses a longer edit, and recommends no more of a post
 
 
 def plain(text: str) -> str:
@@ -44,6 +45,26 @@ def block(text: str) -> str:
         end = text[-CODE_LIMIT:]
         text = "…\n" + (end.partition("\n")[2] or end)
     return f"```\n{plain(text).replace('```', 'ˋˋˋ')}\n```" if text else ""
+
+
+def cut(text: str, most: int = TEXT_MOST) -> str:
+    """At most so many characters of finished mrkdwn, with no entity, link, or code left open."""
+    if len(text) <= most:
+        return text
+    text = text[: most - len("`\n```\n…")]
+    line = text.rfind("\n", len(text) * 3 // 4)
+    text = text[:line] if line > 0 else _whole(text)
+    if text.count("```") % 2:
+        return f"{text}\n```\n…"
+    return f"{text}{'`' * (text.rpartition(chr(10))[2].count('`') % 2)}\n…"
+
+
+def _whole(text: str) -> str:
+    """Without the beginning of a link or an entity at its end."""
+    link, entity = text.rfind("<"), text.rfind("&")
+    ends = [link] if link > text.rfind(">") else []
+    ends += [entity] if entity > text.rfind(";") else []
+    return text[: min(ends, default=len(text))].rstrip("`")
 
 
 def link(url: str, label: str) -> str:

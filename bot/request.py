@@ -2,12 +2,12 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from bot.config import Config, ready_image, repository
-from bot.hints import did_you_mean, listed
+from bot.hints import did_you_mean, fitting, listed, shortened
 from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
 from bot.mrkdwn import clipped
 
@@ -31,6 +31,8 @@ a repository and a daily digest; `/sweep release NAME` retries what Sweepbot qua
 # A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
 _LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")
 _QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and blanks that are pasted
+COMMAND_MOST = 8_000  # characters, with the command line of a training
+WRONG_MOST = 2_500  # characters of what is wrong
 STARTERS = ("run", "start", "launch", "new")  # a word that means nothing more than /sweep itself
 _SEPARATORS = ",;"  # that phones and habit put between words; in these two they may be meant
 _FREE = {"cmd", "name"}
@@ -48,7 +50,7 @@ def parse(text: str, config: Config) -> SweepRequest:
     values, troubles = read_values(said, config)
     wrong += troubles.values()
     if wrong:
-        raise UserError("\n".join(wrong))
+        raise _refusal(wrong)
     return SweepRequest(**values)
 
 
@@ -56,7 +58,7 @@ def words(text: str) -> dict[str, str]:
     """What was typed, by key, complete or not. Raises UserError for what can't be read as key=value."""
     said, wrong = _words(unescape(text))
     if wrong:
-        raise UserError("\n".join(wrong))
+        raise _refusal(wrong)
     return said
 
 
@@ -82,8 +84,12 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
     if not wrong and after.parallel and after.trials and after.parallel > after.trials:
         wrong["parallel"] = f"parallel={after.parallel} is more than trials={after.trials}."
     if wrong:
-        raise UserError("\n".join(wrong.values()))
+        raise _refusal(wrong.values())
     return after
+
+
+def _refusal(wrong: Iterable[str]) -> UserError:
+    return UserError("\n".join(fitting(wrong, WRONG_MOST)))
 
 
 def unescape(text: str) -> str:
@@ -101,18 +107,20 @@ def _typed(link: re.Match[str]) -> str:
 
 
 def _words(text: str) -> tuple[dict[str, str], list[str]]:
+    if len(text) > COMMAND_MOST:
+        raise UserError(f"The command can have at most {COMMAND_MOST:,} characters; got {len(text):,}.")
     try:
         words = shlex.split(text)
     except ValueError:
         raise UserError(
-            f'A quote is not closed. Put both quotes, as in `cmd="python train.py"`: {text}'
+            f'A quote is not closed. Put both quotes, as in `cmd="python train.py"`: {shortened(text)}'
         ) from None
     words = [word for word in words if word.strip(_SEPARATORS)]
     if words and words[0].lower() in STARTERS:
         del words[0]
     said: dict[str, str] = {}
     wrong: list[str] = []
-    strange = [f"`{word}`" for word in words if word.find("=") < 1]
+    strange = [f"`{shortened(word)}`" for word in words if word.find("=") < 1]
     if strange:
         wrong.append(
             f"I do not understand {listed(strange)}. Write key=value without blanks, for example {EXAMPLE}; "
@@ -121,7 +129,7 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
     for typed, _, value in (word.partition("=") for word in words if word.find("=") > 0):
         key = typed.lower()
         if key not in _READERS:
-            wrong.append(f"Unknown option: `{typed}=`.{did_you_mean(key, _READERS, cutoff=0.6)}")
+            wrong.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, _READERS, cutoff=0.6)}")
         elif key in said:
             wrong.append(f"`{key}=` is set twice.")
         else:
@@ -131,7 +139,7 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
 
 def _branch(_key: str, value: str, _config: Config) -> str:
     if not value or _NO_REF.search(value):
-        raise UserError(f"branch={value} is not the name of a branch or a tag.")
+        raise UserError(f"branch={shortened(value)} is not the name of a branch or a tag.")
     return value
 
 
@@ -156,7 +164,7 @@ def _image(_key: str, value: str, config: Config) -> str:
 
 def _name(_key: str, value: str, _config: Config) -> str:
     if not 1 <= len(value) <= 30 or not value.isprintable() or not value.strip():
-        raise UserError(f"name={value} must have 1 to 30 characters in one line.")
+        raise UserError(f"name={shortened(value)} must have 1 to 30 characters in one line.")
     return value
 
 

@@ -10,9 +10,10 @@ from slack_sdk.errors import SlackApiError, SlackRequestError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
+from bot.blocks import SECTION_MOST
 from bot.masking import Mask
 from bot.messages import Message
-from bot.mrkdwn import code
+from bot.mrkdwn import code, cut
 from bot.pace import EDITS, POSTS, Pace, Rate
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ SOME_SECONDS = 5.0  # to wait when Slack does not say how long
 
 # No links of addresses that somebody wrote; chat.update would even look for names of channels and people.
 AS_WRITTEN = "none"
+BLOCKS_MOST = 50  # of a message
 # The words alone are taken all the same.
 UNDRAWABLE = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
 # An upload is three calls, one of them to another host. Slack has dozens of words for refusing one of them.
@@ -161,7 +163,7 @@ class Slack:
             answer = await self._web.files_upload_v2(
                 channel=channel,
                 thread_ts=thread,
-                initial_comment=self._mask(text),
+                initial_comment=cut(self._mask(text)),
                 filename=name,
                 content=await self._hidden(content),
                 alt_txt=alt or None,
@@ -175,13 +177,8 @@ class Slack:
         """Show a message's present state; silently nothing when somebody deleted it."""
         await self._in_turn("edits", ts, EDITS)
         try:
-            await self._web.chat_update(
-                channel=channel,
-                ts=ts,
-                parse=AS_WRITTEN,
-                text=self._mask(message.text),
-                blocks=self._drawn(list(message.blocks)),
-            )
+            shown = {"blocks": []} | self._content(message)
+            await self._web.chat_update(channel=channel, ts=ts, parse=AS_WRITTEN, **shown)
         except SlackApiError as error:
             if why(error) not in NOT_EDITABLE | NOT_THERE:
                 raise await self._meaning(error, "edits") from error
@@ -220,7 +217,7 @@ class Slack:
             opened = await self._web.conversations_open(users=user)
             await self._web.files_upload_v2(
                 channel=opened["channel"]["id"],
-                initial_comment=self._mask(text),
+                initial_comment=cut(self._mask(text)),
                 filename=name,
                 content=await self._hidden(content),
             )
@@ -292,18 +289,21 @@ class Slack:
 
     def _content(self, message: Message | str) -> dict[str, Any]:
         if isinstance(message, str):
-            return {"text": self._mask(message)}
-        text = {"text": self._mask(message.text)}
-        return text | ({"blocks": self._drawn(list(message.blocks))} if message.blocks else {})
+            return {"text": cut(self._mask(message))}
+        text = {"text": cut(self._mask(message.text))}
+        return text | ({"blocks": self._drawn(list(message.blocks[:BLOCKS_MOST]))} if message.blocks else {})
 
     def _drawn(self, shown: Any) -> Any:
         """Blocks or a view; values, ids and what somebody has typed stay as they are."""
         if isinstance(shown, Mapping):
             return {
-                key: self._mask(each) if key == "text" and isinstance(each, str) else self._drawn(each)
+                key: self._shown(each) if key == "text" and isinstance(each, str) else self._drawn(each)
                 for key, each in shown.items()
             }
         return [self._drawn(each) for each in shown] if isinstance(shown, list | tuple) else shown
+
+    def _shown(self, text: str) -> str:
+        return cut(self._mask(text), SECTION_MOST)
 
     async def _hidden(self, content: str | bytes) -> str | bytes:
         """A file's text; in a thread, for it may be a whole log."""

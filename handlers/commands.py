@@ -15,7 +15,7 @@ from bot.audit import tell
 from bot.doctor import ITEM
 from bot.hints import listed
 from bot.models import Act, Ask, Asker, Deed, UserError
-from bot.mrkdwn import code, plain
+from bot.mrkdwn import code, cut, plain
 from bot.request import EXAMPLE, HELP, parse, unescape, words
 from bot.wishes import slip, word_of
 from handlers.door import PATIENCE, Door, unconfirmed
@@ -35,11 +35,11 @@ def on_sweep(door: Door) -> Handler:
     async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
         await _meet(door, command["user_id"])
         if word_of(command.get("text", ""))[0] == "setup":
-            await ack(text=await open_setup(door, client, command))
+            await ack(text=cut(await open_setup(door, client, command)))
         elif (form := await _form(door, command, client)) is not None:
-            await ack(text=form)
+            await ack(text=cut(form))
         else:
-            await ack(text=await _answer(door, command))
+            await ack(text=cut(await _answer(door, command)))
 
     return sweep
 

@@ -12,6 +12,7 @@ from bot.access import may_examine
 from bot.gpus import FRESH, HELP, Wish, answer, read_wish
 from bot.known import ITEM, Question
 from bot.models import UserError
+from bot.mrkdwn import cut
 from handlers.door import PATIENCE, Door, unconfirmed
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ LOOKING = "Looking; the answer comes here in a few seconds. If none comes, no wo
 
 def on_gpus(door: Door) -> Handler:
     async def gpus(ack: AsyncAck, command: dict[str, Any]) -> None:
-        await ack(text=await _answer(door, command))
+        await ack(text=cut(await _answer(door, command)))
 
     return gpus
 

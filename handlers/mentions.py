@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.models import UserError
-from bot.mrkdwn import plain
+from bot.mrkdwn import cut, plain
 from bot.request import HELP
 from bot.wishes import USES, slip, word_of
 from handlers.door import NOT_SAID, Door, unconfirmed
@@ -71,7 +71,7 @@ async def _answer(door: Door, text: str, event: dict[str, Any], delivery: str) -
 async def _whisper(client: AsyncWebClient, event: dict[str, Any], text: str) -> None:
     try:
         await client.chat_postEphemeral(
-            channel=event["channel"], user=event["user"], text=text, thread_ts=event.get("thread_ts")
+            channel=event["channel"], user=event["user"], text=cut(text), thread_ts=event.get("thread_ts")
         )
     except NOT_SAID as error:
         log.warning("can't answer a mention: %s", error)

@@ -15,6 +15,7 @@ from bot.forms import (
     form,
     gone,
     launched,
+    metadata,
     read,
     request,
     said_of,
@@ -204,3 +205,16 @@ def test_menus_of_any_names_are_what_slack_takes():
     config = Config(repositories=many, allowed_urls=("https://git.example/",))
     for typed in ("", "https://git.example/other"):
         assert limits.options_complaints({"options": repositories(config, typed)}) == []
+
+
+def test_what_a_view_remembers_fits_when_all_of_it_is_escaped():
+    said = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
+    hidden = metadata(Draft(said={**said, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
+    assert len(hidden) <= METADATA_MOST
+    assert {"channel": "C1", "commit": "a" * 40}.items() <= json.loads(hidden).items()
+
+
+def test_what_is_wrong_fits_below_its_field():
+    view = form(Draft(said={"text": "x"}, channel="C1", writes=True), CONFIG)
+    [sentence] = errors(view, {"text": "the space: " * 1_000}).values()
+    assert len(sentence) <= 1_000

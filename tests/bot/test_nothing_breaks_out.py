@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot import answers
+from bot import answers, mrkdwn
 from bot.entries import entry_of
 from bot.idle import Kind
 from bot.messages import Links, event, health, parent
@@ -149,3 +149,12 @@ def test_a_thousand_trials_are_a_table_that_slack_takes_and_a_modal_of_forty():
     view = answers.running_trials(sweep, many, set())
     assert view_complaints(view, "modal") == []
     assert "and 960 more" in str(view["blocks"][-1])
+
+
+@given(st.lists(st.sampled_from([*PIECES, "\n" * 3]), min_size=200, max_size=400).map("".join), st.booleans())
+def test_what_is_cut_stays_whole(text, coded):
+    inside = "\n".join(map(mrkdwn.code, text.splitlines())) if coded else mrkdwn.quoted(text, 9_000)
+    for most in (300, 1_000, 4_000):
+        shown = mrkdwn.cut(f"*Bold*: {inside}\n{mrkdwn.block(text)}\n{inside}", most)
+        assert len(shown) <= most
+        assert not re.search(r"&(?!amp;|lt;|gt;)", safe(shown))

@@ -173,3 +173,13 @@ async def test_whatever_people_are_shown_is_masked():
     assert [call for call in web.taken if "planted" in call] == []
     assert sum("***" in call for call in web.taken) == 8
     assert "'private_metadata': 'stays'" in web.taken[-2]
+
+
+async def test_nothing_longer_than_slack_takes_is_sent(workspace, slack):
+    words, lines = "&amp; <@U01ADALOVEL> " * 2_000, [{"type": "divider"}] * 80
+    part = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
+    ts = await slack.open_thread("C01SWEEPS00", Message(text=words, blocks=(part, *lines)))
+    await slack.redraw("C01SWEEPS00", ts, Message(text=words))
+    [said] = workspace.messages("sweeps")
+    assert 3_900 < len(said["text"]) <= 4_000
+    assert said["text"].endswith(("; \n…", "> \n…"))

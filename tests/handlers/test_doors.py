@@ -346,3 +346,20 @@ async def test_what_can_be_no_name_of_a_sweep_asks_nobody(app, door, name):
     response = await app.async_dispatch(a_command(f"cancel {name}"))
     assert "isn't a sweep name" in response.body
     assert await door.queue.get(wait=0) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("w" * 9_000, "The command can have at most 8,000 characters; got 9,000."),
+        ("wo " * 2_600, "and 2588 more"),
+        (" ".join(f"k{n}=<1>" for n in range(900)), "more"),
+        ("branch=x space=lr " + "<" * 7_000, "I do not understand"),
+        ("cancel " + "`w`" * 2_600, "isn't a sweep name"),
+        ("list " + "w" * 7_000, "Unknown list"),
+    ],
+)
+async def test_an_answer_is_no_longer_than_a_message(app, text, told):
+    answer = await app.async_dispatch(a_command(text))
+    assert told in answer.body
+    assert len(answer.body) <= 4_000
