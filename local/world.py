@@ -18,6 +18,7 @@ from local.kubernetes.api import KUBECTL, ApiServer, serve
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kubelet import Kubelet
 from local.kubernetes.store import Store
+from local.kueue import Kueue
 from local.processes import Processes
 from local.redis import redis
 from local.slack.workspace import ADA
@@ -97,7 +98,7 @@ async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[Ap
     server.logs, server.metrics = kubelet.logs, kubelet.metrics
     stack.push_async_callback(kubelet.close)
     controllers = Controllers(store)
-    for part in (controllers, katib):
+    for part in (controllers, katib, Kueue(store)):
         stack.push_async_callback(part.close)
         part.start()
     kubelet.start()

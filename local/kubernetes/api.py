@@ -80,8 +80,8 @@ class ApiServer:
         if request.path.rstrip("/") == "/version":
             return _respond(VERSION)
         if request.method == "GET" and not requests.address(request.path):
-            return _respond(discovered(request.path))
-        target = requests.target(request.path)
+            return _respond(discovered(request.path, self.store.kinds()))
+        target = requests.target(request.path, self.store.kinds())
         verb = f"{request.method} {target.subresource or ('object' if target.name else 'list')}"
         if verb == "GET list" and request.query.get("watch") in ("1", "true"):
             return await stream(self.store, target.kind, target.namespace, request)

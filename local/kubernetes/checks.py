@@ -163,9 +163,11 @@ def _job(spec: Object) -> Iterator[Cause]:
 
 
 def _changed(kind: Kind, old: Object, new: Object) -> Iterator[Cause]:
-    """Nobody here changes what a Pod or a Job is; only the scheduler gives a pod its node, once."""
+    """Nobody here changes what a Pod or a Job is; a pod is given its node, a suspended Job resumed, once."""
     was, now = old.get("spec", {}), new.get("spec", {})
     bound = {**was, "nodeName": now.get("nodeName")} if kind.name == "Pod" and "nodeName" not in was else was
+    if kind.name == "Job":
+        bound = {**was, "suspend": now.get("suspend") and was["suspend"]}  # resumed, as Kueue does
     if kind.name in ("Pod", "Job") and now not in (was, bound):
         text = f"Forbidden: the local cluster changes no spec of a {kind.name}"
         yield Cause("spec", text, "FieldValueForbidden")

@@ -1,17 +1,19 @@
 """What kubectl asks before anything else: which groups, versions and resources there are."""
 
-from local.kubernetes.kinds import KINDS, Kind, Object, Refused
+from collections.abc import Sequence
+
+from local.kubernetes.kinds import Kind, Object, Refused
 
 VERBS = ("create", "delete", "get", "list", "patch", "watch")
 SHORT = {"pods": "po", "configmaps": "cm", "namespaces": "ns", "nodes": "no", "events": "ev"}
 
 
-def discovered(path: str) -> Object:
+def discovered(path: str, kinds: Sequence[Kind]) -> Object:
     """The lists of before aggregated discovery, which every kubectl reads. Raises Refused 404."""
-    groups = {kind.group: kind.version for kind in KINDS.values()}
+    groups = {kind.group: kind.version for kind in kinds}
     answers: dict[str, Object] = {"/api": {"kind": "APIVersions", "versions": [groups.pop("")]}}
     answers["/apis"] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [*map(_group, groups.items())]}
-    for kind in KINDS.values():
+    for kind in kinds:
         at = f"/apis/{kind.api_version}" if kind.group else "/api/v1"
         known: Object = {"kind": "APIResourceList", "groupVersion": kind.api_version, "resources": []}
         answers.setdefault(at, known)["resources"] += _resources(kind)

@@ -1,7 +1,7 @@
 """The Job controller with its time limits, and the loop that drives it and the garbage collector.
 
 Each change makes it look at the Job and its pods anew and write what follows; it rests when nothing does.
-A Job has one pod (checks.py refuses others), and a suspended one has none: nobody here resumes it.
+A Job has one pod (checks.py refuses others), and a suspended one has none until it is resumed.
 With a podFailurePolicy, a pod being deleted is not counted or replaced before it has failed (isPodFailed in
 kubernetes' pkg/controller/job).
 """

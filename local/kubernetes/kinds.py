@@ -36,7 +36,7 @@ class Kind:
 
     @property
     def is_custom(self) -> bool:
-        return self.group == "kubeflow.org"
+        return self.group in ("kubeflow.org", KUEUE)
 
     def details(self, name: str, kind: str = "") -> Object:
         given = {"name": name, "group": self.group, "kind": kind or self.plural}
@@ -47,6 +47,12 @@ def _katib(name: str) -> Kind:
     return Kind(name, f"{name.lower()}s", "kubeflow.org", "v1beta1", has_status=True, has_generation=True)
 
 
+def _kueue(name: str, *, namespaced: bool = True) -> Kind:
+    return Kind(name, f"{name.lower()}s", KUEUE, "v1beta1", namespaced, has_status=True, has_generation=True)
+
+
+KUEUE = "kueue.x-k8s.io"
+QUEUES = ("LocalQueue", "ClusterQueue", "Workload")  # served where Kueue is installed
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io"
 _ALL = (
@@ -76,6 +82,7 @@ _ALL = (
     ),
     Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
     *map(_katib, ("Experiment", "Trial", "Suggestion")),
+    *(_kueue(name, namespaced=name != "ClusterQueue") for name in QUEUES),
 )
 KINDS = {kind.name: kind for kind in _ALL}
 

@@ -1,13 +1,13 @@
 """What a request asks for: address, body and options, and how each is refused when it makes no sense."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from aiohttp import web
 
-from local.kubernetes.kinds import KINDS, Cause, Kind, Object, Refused, bad_request, invalid, refusal
+from local.kubernetes.kinds import Cause, Kind, Object, Refused, bad_request, invalid, refusal
 from local.kubernetes.schema import Decoding
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -58,10 +58,10 @@ def address(path: str) -> Address | None:
     return Address(head[0], head[1], namespace, plural, name, subresource)
 
 
-def target(path: str) -> Target:
+def target(path: str, kinds: Iterable[Kind]) -> Target:
     """Raises Refused 404, in plain text as for every unknown group or resource [01-list-cr-absent]."""
     at = address(path)
-    for kind in KINDS.values():
+    for kind in kinds:
         if at and (kind.group, kind.version, kind.plural) == (at.group, at.version, at.plural):
             return Target(kind, at.namespace, at.name, at.subresource)
     raise Refused(404, "404 page not found\n")

@@ -8,13 +8,14 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from local.kubernetes import checks, quota
 from local.kubernetes.kinds import (
     KINDS,
+    QUEUES,
     Kind,
     Object,
     Refused,
@@ -79,6 +80,11 @@ class Store:
         for key in sorted(self._objects[kind]):
             if namespace in (None, key[1]):
                 yield self._objects[kind][key]
+
+    def kinds(self) -> Sequence[Kind]:
+        """Those that the API knows now: Kueue's come with its CustomResourceDefinitions."""
+        installed = {name for _, _, name in self._objects["CustomResourceDefinition"]}
+        return [kind for kind in KINDS.values() if kind.name not in QUEUES or kind.resource in installed]
 
     def exists(self, uid: str) -> bool:
         return uid in self._uids

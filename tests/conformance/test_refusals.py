@@ -201,7 +201,6 @@ async def test_jobs_that_the_bot_does_not_make(place: Place, spec: Manifest) -> 
     assert await place.cluster.create(place.a_job(suspend=True, **spec))
 
 
-@pytest.mark.differs("jobs and pods")
 async def test_a_suspended_job_can_be_resumed(place: Place) -> None:
     await place.cluster.create(place.a_job(suspend=True))
     assert await place.cluster.merge(place.ref("Job", "build"), {"spec": {"suspend": False}})

@@ -5,6 +5,7 @@ import pytest
 from bot.messages import summary
 from bot.models import EventKind, Phase
 from bot.mrkdwn import plain
+from local import kueue
 from tests.bot import words
 from tests.story.ward import Ward
 
@@ -116,6 +117,43 @@ async def test_a_build_that_a_queue_holds_is_told(redis, said, due, expected):
         told = await waits(ward)
         assert expected in told
         assert (said or "") in told
+
+
+async def test_a_build_in_a_queue_for_gpus_goes_on_when_the_queue_has_cpu(redis):
+    """Kueue itself, with a LocalQueue that takes every Job of the namespace."""
+    ward = builds(redis)
+    kueue.install(ward.kubernetes)
+    here = kueue.Kueue(ward.kubernetes)
+    queue(ward, "ClusterQueue", "gpus", {"resourceGroups": [covering("nvidia.com/gpu")]})
+    here.start()
+    try:
+        async with ward.started():
+            queue(ward, "LocalQueue", "default", {"clusterQueue": "gpus"})
+            await ward.rounds(6)
+            told = await waits(ward)
+            assert "in its queue `default`, which has no quota for cpu" in told
+            assert "docs/builds.md" in told
+            covered = covering("cpu", "memory", "ephemeral-storage")
+            ward.kubernetes.patch("ClusterQueue", "", "gpus", {"spec": {"resourceGroups": [covered]}})
+            await ward.rounds(2)
+            [pod] = ward.kubernetes.list("Pod", "sweeps")
+            ward.runs(pod)
+            await ward.rounds(2)
+            assert (await ward.record()).build_trouble == ""
+    finally:
+        await here.close()
+
+
+def covering(*resources):
+    quotas = [{"name": name, "nominalQuota": "100Gi"} for name in resources]
+    return {"coveredResources": list(resources), "flavors": [{"name": "any", "resources": quotas}]}
+
+
+def queue(ward, kind, name, spec):
+    meta = {"name": name} | ({"namespace": "sweeps"} if kind == "LocalQueue" else {})
+    ward.kubernetes.create(
+        {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": meta, "spec": spec}
+    )
 
 
 async def test_a_registry_secret_that_is_missing_is_told(redis):

@@ -26,10 +26,10 @@ class Hospital(DirectCluster):
 
     def __init__(self, store):
         super().__init__(store)
-        self.kueue, self.logs = None, {}  # what Kueue says of each suspended Job; None: it makes no Workload
+        self.kueue, self.logs = None, {}  # what Kueue says of each suspended Job; None: no such Kueue
 
     async def list(self, kind, namespace, *, labels="", fields=""):
-        if kind != "Workload":
+        if kind != "Workload" or not self.kueue:
             return await super().list(kind, namespace, labels=labels, fields=fields)
         ask = Ask(WORKER, "list", "kueue.x-k8s.io", "workloads", namespace, "")
         if why(ask, self.store) is None:
