@@ -204,7 +204,7 @@ class PrometheusSource:
         life = min(
             A_DAY, max((round(ages[place]) for place in quiet & ages.keys()), default=0) + rhythm.steps[-1]
         )
-        which = "|".join(sorted({_uuid(gpu.device[2]) for place in quiet for gpu in seen[place]}))
+        which = {_uuid(gpu.device[2]) for place in quiet for gpu in seen[place]}
         peak, samples = {}, {}
         if quiet:
             peak = await self._by_device(promql.peak(life, which), at)

@@ -19,7 +19,7 @@ queries, and what is done about it:
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from bot.usage import BUSY, ENOUGH
 from k8s.gpus import ENGINE, UTIL, XIDS
@@ -43,6 +43,11 @@ def _own(series: str, *labels: str) -> str:
     for label in labels or ("namespace", "pod"):
         series = f'label_replace({series}, "{label}", "$1", "exported_{label}", "(.+)")'
     return series
+
+
+def _one_of(values: Iterable[str]) -> str:
+    """A regular expression, quoted: whoever runs an exporter writes what it says."""
+    return json.dumps("|".join(map(re.escape, sorted(values))))
 
 
 def _placed(series: str) -> str:
@@ -147,11 +152,10 @@ _MODEL = "Hostname, hostname, modelName, GPU_I_PROFILE"  # the first was renamed
 MODELS = f"count by ({_MODEL}) (last_over_time({UTIL}[{HOUR}]) or last_over_time({ENGINE}[{HOUR}]))"
 
 
-def last_models(nodes: Iterable[str]) -> str:
+def last_models(nodes: Collection[str]) -> str:
     """Of nodes whose exporter is away, as it was within a week."""
-    which = json.dumps("|".join(map(re.escape, sorted(nodes))))
     seen = [
-        f"last_over_time({metric}{{{label}=~{which}}}[5m])"
+        f"last_over_time({metric}{{{label}=~{_one_of(nodes)}}}[5m])"
         for metric in (UTIL, ENGINE)
         for label in ("Hostname", "hostname")
     ]
@@ -173,9 +177,11 @@ COVERAGE = f"count_over_time((count(kube_node_status_allocatable))[{HOUR}:1m]) /
 # What GPUs do, by pod and GPU
 
 
-def _either(over: str, window: str, function: str, scale: str = "", devices: str = "") -> str:
+def _either(
+    over: str, window: str, function: str, scale: str = "", devices: Collection[str] | None = None
+) -> str:
     """By the engine's counter, else by utilization; `over` is a function over the window."""
-    which = f'UUID=~"{devices}",' if devices else ""
+    which = f"UUID=~{_one_of(devices)}," if devices is not None else ""
     engine, util = (
         _by_gpu(function, f"{over}{metric}{{{which}{but}", f"}}[{window}])")
         for metric, but in ((ENGINE, ""), (UTIL, 'GPU_I_ID="",'))
@@ -192,8 +198,8 @@ def _by_gpu(function: str, start: str, end: str) -> str:
     )
 
 
-def peak(window: int, devices: str = "") -> str:
-    """The highest share in so many seconds; `devices`: a regular expression of UUIDs, "" for no UUID."""
+def peak(window: int, devices: Collection[str] | None = None) -> str:
+    """The highest share in so many seconds; `devices` are UUIDs, "" stands for all GPUs without one."""
     return _either("max_over_time(", f"{window}s", "max", " / 100", devices)
 
 
@@ -206,7 +212,7 @@ def total(window: int) -> str:
     return _either("sum_over_time(", f"{window}s", "sum", " / 100")
 
 
-def samples(window: int, devices: str = "") -> str:
+def samples(window: int, devices: Collection[str] | None = None) -> str:
     return _either("count_over_time(", f"{window}s", "sum", "", devices)
 
 
@@ -240,4 +246,4 @@ def hosts(window: int) -> str:
 
 def moments(devices: Iterable[str], window: int) -> str:
     """The samples themselves of these UUIDs, one of which may be empty."""
-    return f'{{__name__=~"{UTIL}|{ENGINE}",UUID=~{json.dumps("|".join(sorted(devices)))}}}[{window}s]'
+    return f'{{__name__=~"{UTIL}|{ENGINE}",UUID=~{_one_of(devices)}}}[{window}s]'

@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 from redis.asyncio import Redis
 
+from bot import promql
 from bot.from_prometheus import PrometheusSource
 from bot.idle import LOW_WINDOW, Kind, holdings, judge
 from bot.judge_services import SERIES
@@ -288,6 +289,13 @@ async def test_the_doctor_finds_what_figures_are_made_of(prometheus: Prometheus)
     assert {name: round(row.value) > 3 for name, (row,) in found.items()} == dict.fromkeys(SERIES, True)
 
 
+async def test_a_hostile_name_is_only_a_name(prometheus: Prometheus) -> None:
+    names = {'GPU-1"} or vector(1)', "GPU-(", "a\\", "\n", ""}
+    for query in (promql.peak(60, names), promql.samples(60, names), promql.last_models(names - {""})):
+        assert await prometheus.ask(query, START + 12 * HOUR) == []
+    assert await prometheus.moments(promql.moments(names, 60), START + 12 * HOUR) == []
+
+
 async def test_a_refusal_is_told(prometheus: Prometheus) -> None:
     with pytest.raises(Unmeasured, match=r"Prometheus answers 400: .*parse error"):
         await prometheus.ask("sum(", START)
@@ -392,6 +400,9 @@ async def test_gpus_without_a_uuid_are_many(odd_source) -> None:
     pods, source = odd_source
     held = {pod.pod: pod for pod in await source.pods(timedelta(minutes=10))}
     late = [pod for pod in pods if pod.end == oddday.HOURS * 3600]
+    assert {(held[pod.name].sweep, held[pod.name].trial) for pod in late} == {
+        ("lr-brave-otter", pod.name) for pod in late
+    }
     assert {pod.name: len(held[pod.name].gpus) for pod in late} == {pod.name: len(pod.gpus) for pod in late}
     assert any(not pod.node.uuids and len(pod.gpus) == 2 for pod in late)
     settled = [pod for pod in late if pod.begin < (oddday.HOURS - 1) * 3600 and not pod.node.nan]
