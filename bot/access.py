@@ -3,11 +3,43 @@
 Each answer is empty when it is allowed, else the sentence that says why not and who could.
 """
 
+from dataclasses import dataclass
+
 from bot.config import Config
 from bot.hints import counted, listed
 from bot.models import Act, SweepPlan, SweepRecord
 from bot.mrkdwn import mention
 from bot.teams import team_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visitor:
+    """Who comes from Slack; "" where Slack does not say."""
+
+    user: str
+    team: str = ""  # the workspace
+    enterprise: str = ""  # the organization of that
+    guest: bool = False
+
+
+def may_enter(who: Visitor, home: Visitor, config: Config) -> str:
+    """Return why this person can't use Sweepbot at all, not even to read; empty if they can.
+
+    `home`: the app's own workspace. People whom the configuration names always can.
+    """
+    if config.names(who.user):
+        return ""
+    said = {who.team, who.enterprise} - {""}
+    ours = {home.team, home.enterprise} - {""}
+    if said and ours and not said & (ours | {*config.workspaces}):
+        team = f" (`{who.team or who.enterprise}`)"
+        return (
+            f"Sweepbot can't be used from another Slack workspace{team}. *Fix:* Ask {_admins(config)} to add "
+            "yours to `workspaces:`."
+        )
+    if who.guest and not config.guests:
+        return f"Guests can't use Sweepbot here. *Fix:* Ask {_admins(config)} to set `guests: true`."
+    return ""
 
 
 def may_examine(user: str, config: Config) -> str:
@@ -32,9 +64,28 @@ def may_launch(user: str, channel: str, config: Config) -> str:
     return ""
 
 
-def may_hold(user: str, plan: SweepPlan, config: Config) -> str:
-    """Of so many GPUs at the peak."""
-    peak = plan.gpus * plan.space.parallel
+def peak_gpus(plan: SweepPlan) -> int:
+    return plan.gpus * plan.space.parallel
+
+
+def may_hold(user: str, plan: SweepPlan, config: Config, others: int = 0) -> str:
+    """Of so many GPUs at the peak. `others`: peak GPUs of this person's other live sweeps."""
+    return _may_hold(user, plan, config) or _may_hold_in_all(user, peak_gpus(plan), others, config)
+
+
+def _may_hold_in_all(user: str, peak: int, others: int, config: Config) -> str:
+    most = config.launch.gpus_per_person
+    if user in config.admins or most is None or peak + others <= most:
+        return ""
+    before = f"your other sweeps can use up to {others}, and " if others else ""
+    return (
+        f"This sweep can use up to {peak} GPUs, {before}one person can use {most}. *Fix:* Set a smaller "
+        f"parallel= or gpus=, cancel a sweep, or ask {_admins(config)}."
+    )
+
+
+def _may_hold(user: str, plan: SweepPlan, config: Config) -> str:
+    peak = peak_gpus(plan)
     team = next((t for t in config.teams if t.name == team_of(config.teams, "", user)), None)
     own = team.gpus if team else None
     most = config.launch.gpus if own is None else own

@@ -22,6 +22,8 @@ KEYS = (
     "limits",
     "launch",
     "teammates_may",
+    "guests",
+    "workspaces",
     "teams",
     "prices",
     "currency",
@@ -65,6 +67,7 @@ class Launch:
     channels: tuple[str, ...] = ()  # Slack channel ids
     people: tuple[str, ...] = ()  # Slack user ids
     gpus: int | None = None  # of one sweep at its peak; a team's own number goes before
+    gpus_per_person: int | None = None  # of all live sweeps of one person, each at its peak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,8 @@ class Config:
     limits: Limits = Limits()
     launch: Launch = Launch()
     teammates_may: bool = False  # cancel and extend one another's sweeps
+    guests: bool = False  # of the Slack workspace: they can use Sweepbot
+    workspaces: tuple[str, ...] = ()  # others of Slack, by id, whose people can use Sweepbot
     teams: tuple[Team, ...] = ()
     prices: tuple[Price, ...] = ()  # the one that says most of a model's name counts
     currency: str = "$"
@@ -87,6 +92,10 @@ class Config:
     namespaces: tuple[str, ...] = ()  # beside K8S_NAMESPACE, in which a channel's trials may run
     places: Mapping[str, str] = field(default_factory=dict)  # the repository of a channel, as set up in Slack
     homes: Mapping[str, str] = field(default_factory=dict)  # the namespace of a channel, likewise
+
+    def names(self, user: str) -> bool:
+        """Whether it lets this person in by name, whatever their Slack workspace."""
+        return user in self.admins or user in self.launch.people
 
 
 def parse_config(text: str, file: str) -> Config:
@@ -102,6 +111,8 @@ def parse_config(text: str, file: str) -> Config:
         limits=_limits(keys.get("limits")),
         launch=_launch(keys.get("launch")),
         teammates_may=keys["teammates_may"].flag() if "teammates_may" in keys else False,
+        guests=keys["guests"].flag() if "guests" in keys else False,
+        workspaces=tuple(_workspace(item) for item in _list(keys.get("workspaces"))),
         teams=teams,
         prices=read_prices(keys.get("prices")),
         currency=_currency(keys.get("currency")),
@@ -238,12 +249,20 @@ def _user(node: Node) -> str:
 
 
 def _launch(node: Node | None) -> Launch:
-    keys = node.mapping(("channels", "people", "gpus")) if node else {}
+    keys = node.mapping(("channels", "people", "gpus", "gpus_per_person")) if node else {}
     return Launch(
         channels=tuple(read_channel(item) for item in _list(keys.get("channels"))),
         people=tuple(_user(item) for item in _list(keys.get("people"))),
         gpus=_limit(keys["gpus"], 0, 0) if "gpus" in keys else None,
+        gpus_per_person=_limit(keys["gpus_per_person"], 0, 0) if "gpus_per_person" in keys else None,
     )
+
+
+def _workspace(node: Node) -> str:
+    workspace = node.text()
+    if workspace and not re.fullmatch(r"[TE][A-Z0-9]{2,}", workspace):
+        node.wrong(f'must be the id of a Slack workspace such as T012ABC; got "{workspace}"')
+    return workspace
 
 
 def _namespace(node: Node) -> str:

@@ -160,8 +160,10 @@ def _received(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
     user, channel = sweep.asker.user, sweep.asker.channel
     forbidden = may_launch(user, channel, config)
     if seen.plan and not forbidden:  # what is not there has no size
-        forbidden = may_hold(user, seen.plan, config)
+        forbidden = may_hold(user, seen.plan, config, seen.others)
     refusal = forbidden or seen.refusal
+    if not seen.plan and not refusal:  # an older sweep comes first
+        return sweep
     sweep = noted(sweep, Deed(at=now, user=user, name=sweep.asker.user_name, act=Act.LAUNCH, refused=refusal))
     if seen.plan and not refusal:
         return sweep.to(Phase.OPENING, now, plan=seen.plan)

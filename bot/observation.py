@@ -42,6 +42,7 @@ class BuildSeen:
 class Observation:
     asks: tuple[Ask, ...] = ()
     plan: SweepPlan | None = None  # received: what git and the space file lead to
+    others: int = 0  # received: peak GPUs of the person's other live sweeps, where these are limited
     refusal: str = ""  # received: or why they lead nowhere
     digest: str | None = None  # building: of the image in the registry
     builds: tuple[BuildSeen, ...] = ()

@@ -1,9 +1,11 @@
 """Ask the outside about one sweep: only what its phase needs to know."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
+from bot.access import peak_gpus
 from bot.aside import aside
 from bot.building import left_builds, observe_builds, with_ready_image
 from bot.config import repository
@@ -24,6 +26,7 @@ from k8s.pods import is_trial_pod, read_pod
 from k8s.registry import RegistryError
 
 PATIENCE = timedelta(minutes=2)
+NEXT = timedelta(seconds=1)  # until an older sweep of the same person may be planned
 
 
 async def observe(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) -> Observation:
@@ -42,6 +45,8 @@ async def _seen(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) -> 
 
 
 async def _request(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) -> Observation:
+    if (others := await _others(sweep, outside)) is None:
+        return Observation(asks=asks, look_in=NEXT)
     try:
         repo = repository(sweep.request.repo, outside.config, sweep.asker.channel)
         order = await look_up(
@@ -56,13 +61,37 @@ async def _request(sweep: SweepRecord, asks: tuple[Ask, ...], outside: Outside) 
         home = outside.config.homes.get(sweep.asker.channel, outside.settings.k8s_namespace)
         team = team_of(outside.config.teams, home, sweep.asker.user)
         order = replace(order, namespace=home, team=team, space=await with_ready_image(order.space, outside))
-        return Observation(asks=asks, plan=await aside(plan, order, outside.settings))
+        return Observation(asks=asks, plan=await aside(plan, order, outside.settings), others=others)
     except UserError as error:
         return Observation(asks=asks, refusal=str(error))
     except (GitUnavailable, RegistryError) as error:
         if outside.now() - sweep.created < PATIENCE:
             raise
         return Observation(asks=asks, refusal=f"{error} Please send the command again later.")
+
+
+async def _others(sweep: SweepRecord, outside: Outside) -> int | None:
+    """GPUs that the person's other live sweeps can use.
+
+    None: an older one is still to be planned, and comes first. So two at once can't both take what is left.
+    """
+    others = [one for one in await limited_of(sweep.asker.user, outside) if one.id != sweep.id]
+    first = (one for one in others if (one.created, one.id) < (sweep.created, sweep.id))
+    if any(one.plan is None and outside.now() - one.created < 2 * PATIENCE for one in first):
+        return None
+    return peak_of(others)
+
+
+async def limited_of(user: str, outside: Outside) -> list[SweepRecord]:
+    """A person's live sweeps; none where their GPUs are not limited."""
+    if outside.config.launch.gpus_per_person is None:
+        return []
+    ids = [each.id for each in await outside.store.listed() if each.live and each.user == user]
+    return [one for one in await outside.store.records(ids) if not one.phase.final]
+
+
+def peak_of(sweeps: Iterable[SweepRecord]) -> int:
+    return sum(peak_gpus(one.plan) for one in sweeps if one.plan)
 
 
 async def _experiment(

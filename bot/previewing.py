@@ -16,6 +16,7 @@ from bot.known import Known
 from bot.lookup import look_up
 from bot.models import UserError
 from bot.mrkdwn import plain
+from bot.observing import limited_of, peak_of
 from bot.outside import Outside
 from bot.planning import plan
 from bot.preview import preview
@@ -62,6 +63,7 @@ async def _view(view_id: str, filled: Filled, outside: Outside, free: int | None
         return form(draft, config, about(plain(str(error)), draft))
     except GitUnavailable as error:
         return form(draft, config, {"": f"The git host does not answer; try again. {plain(str(error))}"})
-    if refusal := may_hold(filled.user, made, config):
+    others = peak_of(await limited_of(filled.user, outside))
+    if refusal := may_hold(filled.user, made, config, others):
         return form(draft, config, {"parallel": refusal})
     return preview(draft, request, made, config, free)

@@ -13,11 +13,13 @@ from handlers.mentions import on_mention
 from handlers.options import add_menus
 from handlers.setup import add_setup
 from handlers.views import add_form
+from handlers.visitors import admitting
 
 
 def build(web: AsyncWebClient, door: Door, *, signing_secret: str | None = None) -> AsyncApp:
     """`process_before_response`: Bolt else polls every 10 ms for the ack, and these handlers only enqueue."""
     app = AsyncApp(client=web, signing_secret=signing_secret, process_before_response=True)
+    app.middleware(admitting(door))
     app.command("/sweep")(on_sweep(door))
     app.command(COMMAND)(on_gpus(door))
     app.event("app_mention")(on_mention(door))

@@ -36,6 +36,7 @@ class User:
         names = {"real_name": self.real_name, "display_name": self.name, "email": f"{self.name}@lab.example"}
         about = {"id": self.id, "team_id": TEAM["id"], "name": self.name, "real_name": self.real_name}
         flags = {"deleted": False, "is_bot": self.bot_id is not None, "is_admin": False}
+        flags |= {"is_restricted": False, "is_ultra_restricted": False}
         return {**about, **flags, "tz": "Etc/UTC", "tz_offset": 0, "profile": names}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.access import may, may_hold, may_launch
+from bot.access import Visitor, may, may_enter, may_hold, may_launch
 from bot.asks import hear
 from bot.audit import tell_new
 from bot.config import Config, Launch, parse_config
@@ -56,6 +56,50 @@ def test_who_may_launch_and_where(user, channel, config, answer):
 )
 def test_how_many_gpus_one_sweep_may_hold(user, config, gpus, answer):
     said = may_hold(user, replace(PLAN, gpus=gpus), config)
+    assert answer in said
+    assert bool(answer) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("user", "others", "answer"),
+    [
+        (OWNER, 2, ""),
+        (
+            OWNER,
+            3,
+            "can use up to 2 GPUs, your other sweeps can use up to 3, and one person can use 4. *Fix:*",
+        ),
+        (ADMIN, 3, ""),
+    ],
+)
+def test_how_many_gpus_one_person_may_hold(user, others, answer):
+    said = may_hold(user, PLAN, launching(gpus_per_person=4), others)
+    assert answer in said
+    assert bool(answer) == bool(said)
+
+
+HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
+
+
+@pytest.mark.parametrize(
+    ("who", "config", "answer"),
+    [
+        ({"team": "T0HOME"}, CONFIG, ""),
+        ({}, CONFIG, ""),  # Slack signs what it sends; a body without a team is its own
+        ({"team": "T0OTHER"}, CONFIG, "another Slack workspace (`T0OTHER`)"),
+        ({"team": "T0OTHER", "enterprise": "E0HOME"}, CONFIG, ""),
+        ({"team": "E0OTHER"}, CONFIG, "another Slack workspace (`E0OTHER`)"),
+        ({"team": "T0OTHER"}, replace(CONFIG, workspaces=("T0OTHER",)), ""),
+        ({"team": "T0OTHER", "enterprise": "E0OTHER"}, replace(CONFIG, workspaces=("E0OTHER",)), ""),
+        ({"team": "T0OTHER", "user": ADMIN}, CONFIG, ""),
+        ({"team": "T0OTHER", "user": STRANGER}, launching(people=(STRANGER,)), ""),
+        ({"team": "T0HOME", "guest": True}, CONFIG, "Guests can't use Sweepbot here."),
+        ({"team": "T0HOME", "guest": True}, replace(CONFIG, guests=True), ""),
+        ({"team": "T0OTHER", "guest": True}, replace(CONFIG, guests=True), "another Slack workspace"),
+    ],
+)
+def test_who_may_enter(who, config, answer):
+    said = may_enter(Visitor(**{"user": OWNER} | who), HOME, config)
     assert answer in said
     assert bool(answer) == bool(said)
 

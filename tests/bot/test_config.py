@@ -95,6 +95,15 @@ def test_a_limit_of_no_gpus_is_a_cluster_without_them() -> None:
     assert parse_config(text, "c.yaml").limits == Limits(gpus_per_trial=0)
 
 
+def test_who_comes_in_beside_the_members_of_the_workspace() -> None:
+    text = "repositories: {a: {url: https://x.org/a}}\nguests: true\nworkspaces: [T0PARTNER, E0GRID]\n"
+    config = parse_config(f"{text}launch: {{gpus_per_person: 32}}", "c.yaml")
+    assert (config.guests, config.workspaces) == (True, ("T0PARTNER", "E0GRID"))
+    assert config.launch.gpus_per_person == 32
+    with pytest.raises(UserError, match=r'c\.yaml:3: .*must be the id of a Slack workspace.*got "partner"'):
+        parse_config(text.replace("T0PARTNER", "partner"), "c.yaml")
+
+
 @pytest.mark.parametrize(
     ("asked", "found"),
     [

@@ -6,6 +6,7 @@ import time
 from urllib.parse import urlencode
 
 from handlers.http import SLACK
+from local.slack.workspace import TEAM
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 FORM = "application/x-www-form-urlencoded"
@@ -16,7 +17,7 @@ COMMAND = {
     "user_id": "U1",
     "user_name": "ada",
     "channel_id": "C1",
-    "team_id": "T1",
+    "team_id": TEAM["id"],
     "response_url": "https://hooks.slack.com/commands/1",
 }
 

@@ -25,6 +25,7 @@ from handlers.app import build
 from handlers.door import LATE, UNREACHABLE
 from handlers.views import NOT_OPENED
 from local.slack import serve
+from local.slack.workspace import TEAM
 from tests.bot.doors import a_door
 from tests.bot.sweeps import ADMIN, a_sweep
 
@@ -54,7 +55,7 @@ def a_command(text, trigger="trigger-1", user="U1"):
         "user_id": user,
         "user_name": "ada",
         "channel_id": "C1",
-        "team_id": "T1",
+        "team_id": TEAM["id"],
         "response_url": "https://hooks/1",
     }
     return AsyncBoltRequest(mode="socket_mode", body=body)
@@ -63,8 +64,8 @@ def a_command(text, trigger="trigger-1", user="U1"):
 def a_click(value, **more):
     body = more | {
         "type": "block_actions",
-        "user": {"id": "U1", "username": "ada", "team_id": "T1"},
-        "team": {"id": "T1"},
+        "user": {"id": "U1", "username": "ada", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
         "channel": {"id": "C1"},
         "response_url": "https://hooks/2",
         "trigger_id": "trigger-2",
@@ -240,7 +241,7 @@ async def test_a_slow_slack_does_not_keep_a_mention_waiting(app, door, monkeypat
 
     monkeypatch.setattr(AsyncWebClient, "chat_postEphemeral", slow)
     event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": "<@U01SWEEPBOT> help"}
-    body = {"type": "event_callback", "event_id": "Ev1", "team_id": "T1", "event": event}
+    body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
     answer = await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
     assert (answer.status, told) == (200, [])
     go_on.set()

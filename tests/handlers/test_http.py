@@ -17,6 +17,7 @@ from bot.probes import Broken, Probes
 from handlers.app import build
 from handlers.http import LARGEST, SLACK, Http, SlackCalls, served
 from local.slack import serve
+from local.slack.workspace import TEAM
 from tests.bot.doors import a_door
 from tests.bot.sweeps import a_sweep
 from tests.handlers.signing import COMMAND, FORM, SECRET, call, signed
@@ -72,8 +73,8 @@ async def test_a_signed_click_reaches_the_sweeps_mailbox(listening, door):
     await door.store.create(lambda _: sweep, [sweep.id], sweep.delivery)
     payload = {
         "type": "block_actions",
-        "user": {"id": "U1", "username": "ada", "team_id": "T1"},
-        "team": {"id": "T1"},
+        "user": {"id": "U1", "username": "ada", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
         "channel": {"id": "C1"},
         "actions": [{"action_id": CANCEL, "block_id": "b", "type": "button", "value": sweep.id}],
     }
@@ -85,8 +86,8 @@ async def test_a_signed_menu_is_told_its_options(listening):
     hidden = json.dumps({"channel": "C1", "writes": False, "said": {}})
     payload = {
         "type": "block_suggestion",
-        "user": {"id": "U1", "team_id": "T1"},
-        "team": {"id": "T1"},
+        "user": {"id": "U1", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
         "container": {"type": "view", "view_id": "V1"},
         "block_id": "repo",
         "action_id": REPO,
@@ -203,7 +204,7 @@ async def test_readyz_tells_each_part_and_recovers(http, probes, wait_until):
     await wait_until(lambda: probes.ready()[1]["checks"]["redis"]["said"] != "not asked yet", "it was asked")
     status, said = await page(http, "/readyz")
     assert (status, said["ready"]) == (503, False)
-    assert said["checks"]["redis"].items() >= {"ok": False, "said": "no way to redis://:***@redis"}.items()
+    assert said["checks"]["redis"].items() >= {"ok": False, "said": "no way to redis://***@redis"}.items()
     up = True
     await wait_until(lambda: probes.ready()[0], "it is ready")
     status, said = await page(http, "/readyz")

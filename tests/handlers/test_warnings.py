@@ -14,6 +14,7 @@ from bot.warning import CANCEL, CANCEL_MANY, KEEP_4, KEEP_24, MEASURES
 from handlers import warnings
 from handlers.door import UNREACHABLE
 from local.slack import serve
+from local.slack.workspace import TEAM
 
 NOTICE = "idle/sweeps/lr-brave-otter-x"
 
@@ -52,8 +53,8 @@ def app(slack, door):
 def a_click(action, value, response_url="https://hooks/2"):
     body = {
         "type": "block_actions",
-        "user": {"id": "U1", "username": "ada", "team_id": "T1"},
-        "team": {"id": "T1"},
+        "user": {"id": "U1", "username": "ada", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
         "channel": {"id": "C1"},
         "response_url": response_url,
         "trigger_id": "trigger-2",

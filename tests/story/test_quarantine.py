@@ -12,6 +12,7 @@ from bot.queue import MOST_STARTS, Queue
 from bot.worker import Worker
 from handlers.app import build
 from local.slack import serve
+from local.slack.workspace import TEAM
 from tests.bot.doors import a_door
 from tests.bot.sweeps import ADMIN, OWNER, STRANGER
 from tests.story.life import SWEEP, Clock, Life
@@ -31,7 +32,7 @@ def door(life):
 
 async def types(door, text, user):
     body = {"command": "/sweep", "text": text, "trigger_id": "t", "user_id": user, "user_name": "x"}
-    body |= {"channel_id": "C1", "team_id": "T1"}
+    body |= {"channel_id": "C1", "team_id": TEAM["id"]}
     slack = await serve()
     app = build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), door)
     answer = await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))

@@ -9,6 +9,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from bot.config import Launch
 from bot.messages import CANCEL, LOGS, RERUN, RESULTS, TRIALS
 from bot.models import Act, Notify, Phase
+from local.slack.workspace import TEAM
 from tests.bot.sweeps import CONFIG, REQUEST
 from tests.story.chat import ADA, CHANNEL, chat
 from tests.story.life import SWEEP
@@ -306,7 +307,7 @@ async def test_a_mention_that_slack_repeats_is_heard_once(redis):
             "thread_ts": lab.parent()["ts"],
             "text": "<@U01SWEEPBOT> logs",
         }
-        body = {"type": "event_callback", "event_id": "Ev1", "team_id": "T1", "event": event}
+        body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
         for _ in range(3):
             await lab.app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
             asked += await lab.life.store.asks(SWEEP)
@@ -328,7 +329,7 @@ async def test_a_mention_that_somebody_edits_is_not_heard_again(redis):
             body = {
                 "type": "event_callback",
                 "event_id": f"Ev{number}",
-                "team_id": "T1",
+                "team_id": TEAM["id"],
                 "event": event | more,
             }
             await lab.app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
