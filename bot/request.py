@@ -12,6 +12,7 @@ from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
 from bot.mrkdwn import clipped
 
 SHOWN = 40  # characters of a wrong value
+NEAR = 0.6  # of 1: `brnch` is branch, but `user` is not gpus
 PREFIX = 3  # letters of an algorithm's name
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds that branch and searches what `sweeps/lr.yaml` in it says, \
@@ -129,7 +130,7 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
     for typed, _, value in (word.partition("=") for word in words if word.find("=") > 0):
         key = typed.lower()
         if key not in _READERS:
-            wrong.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, _READERS, cutoff=0.6)}")
+            wrong.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, _READERS, NEAR)}")
         elif key in said:
             wrong.append(f"`{key}=` is set twice.")
         else:
@@ -200,7 +201,8 @@ def _algorithm(_key: str, value: str, _config: Config) -> str:
     begun = [each for each in ALGORITHMS if len(name) >= PREFIX and each.startswith(name)]
     if name in ALGORITHMS or len(begun) == 1:
         return name if name in ALGORITHMS else begun[0]
-    raise UserError(f"algorithm={clipped(value, SHOWN)} is unknown.{did_you_mean(name, ALGORITHMS)}")
+    meant = did_you_mean(name, ALGORITHMS, NEAR)
+    raise UserError(f"algorithm={clipped(value, SHOWN)} is unknown.{meant}")
 
 
 _READERS: dict[str, Callable[[str, str, Config], Any]] = {

@@ -112,6 +112,7 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
             "branch=main space=lr user=ada",
             "`user=`. There are branch, gpus, space, repo, parallel, trials, image, name, cmd, notify and",
         ),
+        ("branch=main space=lr algorithm=foo", "algorithm=foo is unknown. There are random, grid, tpe, "),
         ("branch=main space=lr algorithm=mu", "algorithm=mu is unknown. Did you mean multivariate-tpe?"),
         ("branch=main space=lr Branch=dev", "`branch=` is set twice."),
         (
