@@ -30,6 +30,10 @@ NO_CA_IN_BASE = (
     "The base image does not know your company's certificate. *Fix:* Add it in your Dockerfile; an admin "
     "adds it to BASE_IMAGE (docs/builds.md)."
 )
+OPEN = (
+    "*Fix:* An admin must check its address, and, if that is private, open it to builds "
+    "(docs/security.md#network)."
+)
 LOST = "Its node was short of something and ended it. Sweep the commit again."
 
 # What is found in the log -> what it means, and what to do. The first that fits; {} is the group in it.
@@ -57,6 +61,10 @@ CAUSES = (
         r"resolving source context: .{0,500}repository not found",
         "The git host has no such repository, or hides it.",
     ),
+    (
+        r"resolving source context: (.{0,500}dial tcp .{0,100}timeout)",
+        f"The git host could not be read: {{}}. {OPEN}",
+    ),
     (r"resolving source context: (.{0,500})", "The git host could not be read: {}."),
     (
         r"gave HTTP response to HTTPS client",
@@ -64,7 +72,7 @@ CAUSES = (
     ),
     (
         r'"https?://([^/"]+)/v2/[^"]*": (?:dial tcp|net/http: TLS handshake timeout|context deadline)',
-        "The registry {} can't be reached from the cluster. An administrator looks at its address.",
+        f"The registry {{}} can't be reached from the cluster. {OPEN}",
     ),
     (
         r"TOOMANYREQUESTS",

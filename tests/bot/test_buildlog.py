@@ -75,6 +75,10 @@ CASES = {
         f'{CONTEXT}Get "https://git/x.git/info/refs?service=git-upload-pack": dial tcp: i/o timeout{USAGE}',
         "could not be read: Get",
     ),
+    "a git host behind a network policy": (
+        f'{CONTEXT}Get "https://git/x.git/info/refs": dial tcp 10.1.2.3:443: i/o timeout{USAGE}',
+        "if that is private, open it to builds (docs/security.md#network)",
+    ),
     "no such base": (
         "error building image: error building stage: GET https://index.docker.io/v2/x: MANIFEST_UNKNOWN: no",
         "There is no such base image.",
