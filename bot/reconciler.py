@@ -256,7 +256,8 @@ class _Turn:
             ts = await self.outside.slack.open_thread(sweep.asker.channel, parent(sweep, Links()))
         except NotInChannel:
             return await self._save(refuse(sweep, NOT_THERE, self.outside.now()))
-        return await self._save(replace(sweep, thread=ts))
+        # So that the end of this turn keeps it again: without its thread, a second one would be opened.
+        return await self._save(replace(sweep, thread=ts, kept=Phase.RECEIVED))
 
     async def _rename(self, sweep: SweepRecord) -> SweepRecord:
         """An older sweep has this name, which Redis had forgotten: the same request under another one."""

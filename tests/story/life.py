@@ -173,11 +173,13 @@ class FakeGit:
 class FakeSlack:
     def __init__(self, *, invited=True):
         self.invited, self.said, self.whispers, self.parents = invited, [], [], []
+        self.opened = 0
         self.loud, self.files, self.views = [], [], {}  # what the whole channel sees; by name; by id
 
     async def open_thread(self, channel, message):
         if not self.invited:
             raise NotInChannel(channel)
+        self.opened += 1
         self.parents.append(message)
         return f"{len(self.parents)}.0"
 

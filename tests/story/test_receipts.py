@@ -61,12 +61,12 @@ async def test_a_claimed_sweep_is_left_to_the_record_in_the_cluster(life, door):
 async def test_a_sweep_claimed_just_before_the_loss_is_not_started_twice(life, door):
     door.receipts.taken(await life.record())
     await rounds(life, 8)
-    thread, posted = (await life.record()).thread, len(life.slack.parents)
+    thread = (await life.record()).thread
     await life.redis.flushall()
     await door.receipts.look()
     await rounds(life, 3)
     assert (await life.record()).thread == thread
-    assert [parent.text for parent in life.slack.parents[posted:] if "Starting" in parent.text] == []
+    assert life.slack.opened == 1
     assert len(life.kubernetes.list("Experiment")) == 1
 
 
@@ -139,3 +139,26 @@ async def test_receipts_are_limited(life, door):
     await life.redis.flushall()
     await door.receipts.look()
     assert len(await life.store.active()) == MOST
+
+
+@pytest.mark.parametrize("cancelled_in", [None, 0, 1, 2, 6])
+async def test_a_redis_that_forgets_after_any_turn_loses_and_doubles_nothing(redis, cancelled_in):
+    """Each life has one loss, after one turn more than the life before; then the resync, and the receipts."""
+    for lost_after in range(12):
+        async with Life(redis, Clock(None), endless=cancelled_in is not None, image=True).started() as life:
+            door = a_door(redis, store=life.store, queue=life.outside.queue)
+            door.receipts.taken(await life.record())
+            for number in range(40):
+                if number == cancelled_in:
+                    await door.ask(SWEEP, CANCEL)
+                if number == lost_after:
+                    await redis.flushall()
+                    await resync(life)
+                await life.round()
+                await door.receipts.look()
+            where = f"lost after turn {lost_after}"
+            end = Phase.SUCCEEDED if cancelled_in is None else Phase.CANCELLED
+            assert ((await life.record()).phase, life.gpus_held()) == (end, []), where
+            assert len(life.kubernetes.list("Experiment")) <= 1, where
+            assert life.slack.opened <= 1, where
+            assert [w for w in life.slack.whispers if "There is no sweep" in w[1]] == [], where
