@@ -60,12 +60,6 @@ local function forget_starts(name)
   call('HDEL', reasons, name)
 end
 
--- Without the result that counts: this start was none of those that quarantine the item.
-local function came_to_an_end()
-  if call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
-  else forget_starts(item) end
-end
-
 local function make_ready(name, since)
   call('ZREM', delayed, name)
   call('ZADD', ready, since, name)
@@ -169,14 +163,14 @@ finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
 """
 
 _RELEASE = """
-if not holds(ARGV[2]) then return end
-came_to_an_end()
-finish(now + ARGV[3] * 1000)
+if holds(ARGV[2]) then finish(now) end
 """
 
 _FAIL = """
 if not holds(ARGV[2]) then return '0' end
-if ARGV[6] ~= '' then call('HSET', reasons, item, ARGV[6]) else came_to_an_end() end
+if ARGV[6] ~= '' then call('HSET', reasons, item, ARGV[6])
+elseif call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
+else forget_starts(item) end
 local count = call('HINCRBY', failures, item, 1)
 local delay = math.min(ARGV[3] * 2 ^ (count - 1), ARGV[4]) * ARGV[5] * 1000
 if tonumber(ARGV[7]) < tonumber(call('GET', hurried) or 0) then delay = 0 end
@@ -271,9 +265,9 @@ class Queue:
         """
         await self._run(_DONE, lease.item, lease.token, "" if again_after is None else max(again_after, 0))
 
-    async def release(self, lease: Lease, *, after: float = 0) -> None:
-        """Given back, not failed: ready for another worker in `after` seconds. Ignored for a lost lease."""
-        await self._run(_RELEASE, lease.item, lease.token, after)
+    async def release(self, lease: Lease) -> None:
+        """Given back, not failed: ready for another worker at once. Ignored for a lost lease."""
+        await self._run(_RELEASE, lease.item, lease.token)
 
     async def fail(self, lease: Lease, *, permanent: str = "") -> float:
         """Try again later: after 1 s, 2 s, 4 s ... 5 min, up to a fifth less. Returns the seconds until then.

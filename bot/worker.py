@@ -87,16 +87,21 @@ class Worker:
         except RedisError:
             raise
         except (ApiError, Unreachable) as trouble:
-            if isinstance(trouble, ApiError) and trouble.throttled:
-                await queue.release(lease, after=trouble.wait)
-                return
-            delay = await queue.fail(lease)
-            if away(trouble):
-                self._suspect()
-            log.warning("a turn of %s failed and is repeated in %.0f s: %s", lease.item, delay, trouble)
+            await self._put_off(lease, trouble)
         except Exception as error:
             delay = await queue.fail(lease, permanent=_permanent(lease.item, error))
             log.exception("a turn of %s failed and is repeated in %.0f s", lease.item, delay)
+
+    async def _put_off(self, lease: Lease, trouble: ApiError | Unreachable) -> None:
+        """A busy API server is waited for as long as it asks, and the turn has not failed."""
+        queue = self._outside.queue
+        if isinstance(trouble, ApiError) and trouble.throttled and not lease.quarantined:
+            await queue.done(lease, again_after=trouble.wait)
+            return
+        delay = await queue.fail(lease)
+        if away(trouble):
+            self._suspect()
+        log.warning("a turn of %s failed and is repeated in %.0f s: %s", lease.item, delay, trouble)
 
     async def _quarantine(self, lease: Lease) -> None:
         log.error("quarantined: %s: %s; /sweep release takes it out", lease.item, lease.quarantined)

@@ -87,16 +87,6 @@ async def test_a_turn_that_began_before_the_hurry_and_fails_after_it_is_repeated
     assert await drain(queue) == ["a"]
 
 
-async def test_what_is_given_back_for_later_has_not_failed(queue):
-    await queue.add("a")
-    await queue.release(await got(queue), after=60)
-    assert await drain(queue) == []
-    await queue.add("a")
-    lease = await got(queue)
-    assert lease.failures == 0
-    await queue.done(lease)
-
-
 async def test_works_with_a_client_that_decodes(redis_url):
     async with connect(redis_url, decode_responses=True) as redis:
         queue = Queue(redis)

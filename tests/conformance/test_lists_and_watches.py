@@ -149,7 +149,7 @@ def a_watch(place: Place, on_object: OnObject) -> _Watch:
 async def test_who_watches_from_the_future_lists_anew(
     place: Place, wait_until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8s.watch.STREAM", 1)
+    monkeypatch.setattr("k8s.watch.STREAM", 2)
     seen: list[str] = []
 
     async def on_object(_: str, obj: dict[str, Any]) -> None:
