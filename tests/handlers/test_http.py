@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from contextlib import suppress
 from urllib.parse import urlencode
 
 import aiohttp
@@ -162,8 +163,72 @@ async def test_a_call_without_end_is_refused(listening):
             yield b"x" * 65536
 
     for data in (b"x" * (LARGEST + 1), pieces()):
-        async with listening.post(SLACK, data=data) as answer:
+        async with listening.post(SLACK, data=data, headers=signed(b"")) as answer:
             assert answer.status == 413
+
+
+async def begun(http, *headers, body=b"half"):
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    lines = ["POST /slack/events HTTP/1.1", "Host: x", "Content-Length: 9999", *headers]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+    return reader, writer
+
+
+def looks_signed():
+    return [f"{key}: {value}" for key, value in signed(b"").items()]
+
+
+@pytest.mark.parametrize("how", [{"age": 360}, {"version": "v1"}, None], ids=str)
+async def test_what_slack_cannot_have_sent_is_refused_before_it_is_read(listening, http, how):
+    headers = [] if how is None else [f"{key}: {value}" for key, value in signed(b"", **how).items()]
+    reader, writer = await begun(http, *headers)
+    answer = await reader.read()  # to the connection's end
+    assert answer.startswith(b"HTTP/1.1 401")
+    writer.close()
+
+
+async def test_a_call_that_says_it_is_too_large_is_not_read(listening, http):
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    lines = ["POST /slack/events HTTP/1.1", "Host: x", f"Content-Length: {LARGEST + 1}", *looks_signed()]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    assert (await reader.read()).startswith(b"HTTP/1.1 413")
+    writer.close()
+
+
+async def test_unfinished_calls_make_room_for_others(listening, http, monkeypatch):
+    monkeypatch.setattr("handlers.http.MOST_BODIES", 3)
+    calls = [await begun(http, *looks_signed()) for _ in range(5)]
+    assert [(await reader.read())[:12] for reader, _ in calls[:2]] == [b"HTTP/1.1 408"] * 2
+    assert (await call(listening, COMMAND))[0] == 200
+    for _, writer in calls:
+        writer.close()
+
+
+async def test_a_call_must_come_whole_in_time(listening, http, monkeypatch):
+    monkeypatch.setattr("handlers.http.BODY_TIMEOUT", 0.05)
+    reader, writer = await begun(http, *looks_signed())
+    assert (await reader.read()).startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"])
+async def test_headers_must_come_in_time(http, monkeypatch, before):
+    monkeypatch.setattr("handlers.http.HEADERS_TIMEOUT", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    writer.write(before + b"GET /healthz HTTP/1.1\r\nX: ")
+    with suppress(ConnectionResetError):
+        assert (await reader.read()).count(b"HTTP/1.1") == bool(before)
+    writer.close()
+
+
+async def test_idle_connections_make_room_for_others(http, monkeypatch):
+    monkeypatch.setattr("handlers.http.MOST_CONNECTIONS", 3)
+    idle = [await asyncio.open_connection("127.0.0.1", http.port) for _ in range(6)]
+    with suppress(ConnectionResetError):
+        assert await idle[0][0].read() == b""
+    assert (await page(http, "/healthz"))[0] == 200
+    for _, writer in idle:
+        writer.close()
 
 
 async def test_a_caller_who_hangs_up_leaves_nothing_behind(listening, http, caplog):
