@@ -9,9 +9,8 @@ from typing import Any
 from bot.config import Config, ready_image, repository
 from bot.hints import did_you_mean, fitting, listed, shortened
 from bot.models import ALGORITHMS, Notify, SweepRequest, UserError
-from bot.mrkdwn import clipped
 
-SHOWN = 40  # characters of a wrong value
+DIGITS = 40  # of a number: more of them are above every limit
 NEAR = 0.6  # of 1: `brnch` is branch, but `user` is not gpus
 PREFIX = 3  # letters of an algorithm's name
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
@@ -148,7 +147,7 @@ def _space(_key: str, value: str, _config: Config) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", value.lower()):
         raise UserError(
             "space= must be a file name from sweeps/ without .yaml (lowercase letters, digits, dashes, "
-            f'underscores), for example space=lr; got "{clipped(value, SHOWN)}".'
+            f'underscores), for example space=lr; got "{shortened(value)}".'
         )
     return value.lower()
 
@@ -177,17 +176,17 @@ def _cmd(_key: str, value: str, _config: Config) -> str:
 
 def _notify(_key: str, value: str, _config: Config) -> Notify:
     if value.lower() not in set(Notify):
-        raise UserError(f'notify= must be channel, dm, or none; got "{clipped(value, SHOWN)}".')
+        raise UserError(f'notify= must be channel, dm, or none; got "{shortened(value)}".')
     return Notify(value.lower())
 
 
 def _number(limit: str, least: int) -> Callable[[str, str, Config], int]:
     def read(key: str, value: str, config: Config) -> int:
         most: int = getattr(config.limits, limit)
-        shown, digits = clipped(value, SHOWN), value.lstrip("0") or "0"
+        shown, digits = shortened(value), value.lstrip("0") or "0"
         whole = re.fullmatch(r"[0-9]+", value)
         # Python refuses to read very long numbers, with an error of its own.
-        if whole and (len(digits) > SHOWN or int(digits) > most):
+        if whole and (len(digits) > DIGITS or int(digits) > most):
             raise UserError(f"{key}= can be at most {most} on this cluster (limits.{limit}); got {shown}.")
         if not whole or int(digits) < least:
             raise UserError(f'{key}= must be a whole number from {least} to {most}; got "{shown}".')
@@ -202,7 +201,7 @@ def _algorithm(_key: str, value: str, _config: Config) -> str:
     if name in ALGORITHMS or len(begun) == 1:
         return name if name in ALGORITHMS else begun[0]
     meant = did_you_mean(name, ALGORITHMS, NEAR)
-    raise UserError(f"algorithm={clipped(value, SHOWN)} is unknown.{meant}")
+    raise UserError(f"algorithm={shortened(value)} is unknown.{meant}")
 
 
 _READERS: dict[str, Callable[[str, str, Config], Any]] = {

@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from bot.access import controls
 from bot.config import Config
 from bot.entries import Entry
-from bot.hints import did_you_mean
+from bot.hints import did_you_mean, shortened
 from bot.identity import SWEEP_ID
 from bot.models import Act, Phase, UserError
-from bot.mrkdwn import clipped, code
+from bot.mrkdwn import code
 from bot.request import STARTERS, unescape
 from bot.teams import team_of
 
@@ -41,7 +41,6 @@ USES = {
 NAMED = "SWEEP is all of a name, or its start or end; omit it if only one of your sweeps qualifies"
 ENDABLE = {Act.CANCEL, Act.KILL, Act.DRAIN}
 CHOICES = 8
-SHOWN = 60  # characters of what was typed
 # The end of a trial's name: Katib takes eight letters and digits of k8s.io/apimachinery's rand.String; people
 # may type the last of them.
 TRIAL = re.compile(r"(?=.*[2-9])[a-z0-9]{3,8}|[bcdfghjklmnpqrstvwxz]{8}")
@@ -90,16 +89,21 @@ def read_wish(text: str, here: str = "") -> Wish:
     trial = said.pop(0).lower() if said and act in {Act.CANCEL, Act.LOGS} else ""
     if said or (act is Act.EXTEND and not re.fullmatch(r"trials=[1-9]\d{0,5}", total)):
         raise UserError(f"Usage: {USES[word]}. {NAMED}.")
-    if sweep and not NAME.fullmatch(sweep):
-        shown = clipped(sweep, SHOWN).replace("`", "")
-        raise UserError(f"`{shown}` isn't a sweep name. Names look like `lr-brave-otter`.")
+    _checked(sweep)
     act = Act.KILL if act is Act.CANCEL and trial else act
     return Wish(act=act, sweep=sweep, trial=trial, trials=int(total.partition("=")[2] or 0))
 
 
+def _checked(name: str) -> str:
+    if name and not NAME.fullmatch(name):
+        shown = shortened(name).replace("`", "")
+        raise UserError(f"`{shown}` isn't a sweep name. Names look like `lr-brave-otter`.")
+    return name
+
+
 def _rerun(rest: str, here: str) -> Wish:
     first, *others = rest.split(maxsplit=1)[:2] or [""]
-    named = first.replace("`", "").lower() if "=" not in first else ""
+    named = _checked(first.replace("`", "").lower()) if "=" not in first else ""
     return Wish(act=Act.RERUN, sweep=here or named, changes="".join(others) if named else rest)
 
 
@@ -187,4 +191,4 @@ def selected(which: str, user: str, sweeps: Iterable[Entry], config: Config) -> 
             return [s for s in there if team_of(config.teams, "", s.user) == team]
         case "team":
             raise UserError("You aren't in a team. Ask an admin to add you under `teams:`.")
-    raise UserError(f"Unknown list “{clipped(unescape(which), SHOWN)}”. Usage: {USES['list']}.")
+    raise UserError(f"Unknown list “{shortened(unescape(which))}”. Usage: {USES['list']}.")

@@ -170,7 +170,7 @@ def test_a_trial_may_be_named_without_its_sweep(text, user, wish):
         ("cancel fox", "UADA", "No sweep named `fox`"),
         ("cancel lr-brave-otter-lr-brave-otter-lr-brave-otter", "UADA", "isn't a sweep name"),
         ("cancel lr-gone-otter-lr-gone-otter-7h2", "UADA", "No sweep named"),
-        ("rerun a-b-../../secrets", "UADA", "No sweep named"),
+        ("rerun a-b-../../secrets", "UADA", "isn't a sweep name"),
     ],
 )
 def test_a_name_that_is_none_is_told(text, user, answer):
