@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 from bot.aside import aside
 from bot.buildlog import explain
@@ -10,7 +11,7 @@ from bot.models import Build, Role, SearchSpace, SweepPlan, SweepRecord, UserErr
 from bot.observation import BuildSeen, Observation
 from bot.outside import Outside
 from bot.provenance import record, recorded
-from bot.unstarted import OFTEN, look_into
+from bot.unstarted import look_into
 from k8s import kaniko
 from k8s.images import Place
 from k8s.jobs import Job, JobState, read_job
@@ -18,6 +19,8 @@ from k8s.objects import BUILD_LABEL
 from k8s.pods import Pod, read_pod
 from k8s.registry import Registry
 
+# Events, queues, and quotas are not watched: how often a build that has not started is looked into.
+NEW, OFTEN, SELDOM = timedelta(minutes=2), timedelta(seconds=10), timedelta(minutes=1)
 LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
 
 
@@ -39,7 +42,8 @@ async def observe_builds(sweep: SweepRecord, plan: SweepPlan, outside: Outside) 
     whole = next((one.digest for one in found if one.build.tag == plan.image_tag), None)
     builds = tuple([await _with_trouble(sweep, one, outside) for one in found])
     waits = any(one.running and not one.started for one in builds)
-    return Observation(digest=whole or None, builds=builds, look_in=OFTEN if waits else None)
+    soon = OFTEN if outside.now() - sweep.since < NEW else SELDOM
+    return Observation(digest=whole or None, builds=builds, look_in=soon if waits else None)
 
 
 async def with_ready_image(space: SearchSpace, outside: Outside) -> SearchSpace:

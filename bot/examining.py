@@ -11,12 +11,12 @@ from bot.health import Diagnosis
 from bot.in_training import not_finite
 from bot.models import Phase, SweepPlan, SweepRecord
 from bot.outside import Outside
-from bot.scene import COLLECTORS, Scene, said_at
+from bot.scene import Scene, said_at
 from bot.signatures import diagnose, due, next_due
 from k8s.cluster import Manifests
 from k8s.katib import MAIN
 from k8s.objects import Manifest, Ref, still_live, true_conditions
-from k8s.pods import JOB_LABEL, is_trial_pod
+from k8s.pods import COLLECTORS, JOB_LABEL, is_trial_pod
 
 AT_ONCE = 3  # live trials that a turn looks at
 EXAMINED = 20  # failed trials that are looked into; more are only counted

@@ -10,9 +10,10 @@ from datetime import timedelta
 
 from bot.before_training import ADMIN, PATIENCE
 from bot.health import Diagnosis
-from bot.scene import COLLECTORS, Scene
+from bot.scene import Scene
 from k8s.katib import MAIN
 from k8s.objects import Manifest, moment, true_conditions
+from k8s.pods import COLLECTORS
 
 DELETED = timedelta(minutes=2)  # after its grace, which deletionTimestamp includes: its node is dead
 OUT_OF_GPU = r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"

@@ -1,8 +1,8 @@
 """What waits to be said, without what something later overtakes. Pure.
 
 Slack takes a message a second in a channel. When many things happen in one, nothing of them is lost: a better
-result stands for the ones before it, one sentence names all trials that somebody ended, and an end says the
-best result itself.
+result stands for the ones before it, one sentence counts the trials that were ended, or that were restarted,
+and an end says the best result itself.
 """
 
 from dataclasses import replace
@@ -33,4 +33,4 @@ def _overtakes(event: Event, earlier: Event) -> bool:
         return earlier.kind is EventKind.BETTER
     if event.kind is EventKind.TRIAL_KILLED:
         return earlier.kind is event.kind and earlier.by == event.by
-    return event.kind is earlier.kind is EventKind.BETTER
+    return event.kind is earlier.kind and event.kind in {EventKind.BETTER, EventKind.TRIAL_RESTARTED}

@@ -318,12 +318,13 @@ def _trial_killed(sweep: SweepRecord, happened: Event) -> str:
 
 
 def _trial_restarted(_: SweepRecord, happened: Event) -> str:
+    more = f" and {counted(happened.more, 'more trial')}" if happened.more else ""
     why = (
-        "Its image couldn't be pulled at first, and Katib's metrics collector gave up before the training "
-        "started. Katib starts the trial in a new pod."
+        "The image couldn't be pulled at first, and Katib's metrics collector gave up before the training "
+        "started. Katib starts a new pod."
     )
     cause = f"\n{block(happened.detail)}" if happened.detail else ""
-    return f":hourglass_flowing_sand: Trial {code(happened.trial)} restarted. {why}{cause}"
+    return f":hourglass_flowing_sand: Trial {code(happened.trial)}{more} restarted. {why}{cause}"
 
 
 def _draining(sweep: SweepRecord, happened: Event) -> str:

@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from bot.health import Diagnosis
 from k8s.katib import MAIN
 from k8s.objects import Manifest, moment, true_conditions
-from k8s.pods import read_pod
+from k8s.pods import COLLECTORS, read_pod
 
-COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}
 SHOWN = 20  # lines of a log
 
 

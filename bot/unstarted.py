@@ -1,6 +1,4 @@
-"""Look into a build Job whose container has not started. Events, queues, and quotas are not watched."""
-
-from datetime import timedelta
+"""Look into a build Job whose container has not started."""
 
 from bot.before_building import why_not_started
 from bot.evidence import events_of, workload_of
@@ -8,8 +6,6 @@ from bot.health import Diagnosis
 from bot.outside import Outside
 from bot.scene import Scene, said_at
 from k8s.objects import BUILD_LABEL, Ref, still_live
-
-OFTEN = timedelta(seconds=10)
 
 
 async def look_into(ref: Ref, outside: Outside) -> Diagnosis | None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from k8s.objects import Manifest, moment
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
+COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's containers beside the training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class Pod:
     waiting: tuple[str, str] = ("", "")  # reason and message
     exit: tuple[int, str, str] | None = None  # code, reason, message
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
-    abandoned: datetime | None = None  # when another container failed, before the one asked for had started
+    abandoned: datetime | None = None  # when Katib's collector failed, before the container had started
     deleted: bool = False
 
 
@@ -40,7 +41,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         waiting=(waiting.get("reason", ""), waiting.get("message", "")),
         exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
         failure=(status.get("reason", ""), status.get("message", "")),
-        abandoned=_abandoned(status, container, state),
+        abandoned=_abandoned(status, state),
         deleted="deletionTimestamp" in meta,
     )
 
@@ -50,14 +51,14 @@ def is_trial_pod(obj: Manifest) -> bool:
     return JOB_LABEL in obj["metadata"].get("labels", {})
 
 
-def _abandoned(status: Manifest, container: str, state: Manifest) -> datetime | None:
+def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
     """While an image can't be pulled, the kubelet starts the pod's other containers; Katib's collector fails
     without a training to watch, and with restartPolicy Never it stays so.
     """
     began = moment((state.get("running") or state.get("terminated") or {}).get("startedAt"))
     for entry in status.get("containerStatuses") or []:
         over = (entry.get("state") or {}).get("terminated") or {}
-        if entry["name"] == container or not over.get("exitCode") or not over.get("finishedAt"):
+        if entry["name"] not in COLLECTORS or not over.get("exitCode") or not over.get("finishedAt"):
             continue
         ended = moment(over["finishedAt"])
         if ended and ("waiting" in state or (began and began > ended)):

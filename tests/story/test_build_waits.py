@@ -2,6 +2,7 @@
 
 import pytest
 
+from bot.building import NEW, OFTEN, SELDOM, observe_builds
 from bot.messages import summary
 from bot.models import EventKind, Phase
 from bot.mrkdwn import plain
@@ -164,6 +165,20 @@ async def test_a_registry_secret_that_is_missing_is_told(redis):
         ward.event(pod, "FailedMount", words.NO_SECRET)
         await ward.rounds(2)
         assert "can't mount secret `compcrdwebhook-secret`: there is none." in await waits(ward)
+
+
+async def test_a_build_that_waits_is_looked_into_often_and_then_seldom(redis):
+    async def look_in(ward):
+        record = await ward.record()
+        return (await observe_builds(record, record.plan, ward.outside)).look_in
+
+    ward = builds(redis)
+    ward.kubernetes.admission("Job", suspend)
+    async with ward.started():
+        await ward.rounds(4)
+        assert await look_in(ward) == OFTEN
+        ward.ahead += 2 * NEW
+        assert await look_in(ward) == SELDOM
 
 
 async def test_a_build_that_starts_in_time_is_not_looked_into(redis):
