@@ -123,7 +123,7 @@ async def test_a_bill_comes_with_a_file(here: Place) -> None:
         await Hours(here.redis).keep(hour.uses, hour.capacity)
     assert (await here.types("bill")).startswith("Adding up")
     await here.telling.turn(ITEM)
-    assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h reserved, 33.6 used (40 %)")
+    assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h reserved, 33.6 used (43 %), 6 unknown")
     assert here.slack.said[0][1].endswith("\nThe whole table comes as a direct message.")
     assert here.slack.files == ["gpus-2026-11.csv"]
 
