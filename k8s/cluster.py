@@ -50,7 +50,8 @@ KINDS = {
 }
 PAGE = 500  # objects per answer to a list, as kubectl asks
 CALL_SECONDS = 30.0
-CALL = aiohttp.ClientTimeout(total=CALL_SECONDS)
+CONNECT_SECONDS = 5.0  # less: who hangs in it as the server comes back would wait for the whole call
+CALL = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
 PROBE = 3.0  # seconds in which a server says whether it is ready
 MARGIN = 10.0  # seconds after the end that a watch was given, before the line counts as dead
 LONGEST_WAIT = 60.0  # seconds that a Retry-After is obeyed
@@ -297,7 +298,7 @@ class Cluster:
         """
         query = {"watch": True, "resourceVersion": since, "labelSelector": labels}
         query |= {"allowWatchBookmarks": True, "timeoutSeconds": round(timeout)}
-        patience = aiohttp.ClientTimeout(total=timeout + MARGIN)
+        patience = aiohttp.ClientTimeout(total=timeout + MARGIN, sock_connect=CONNECT_SECONDS)
         response = await self._send("GET", _path(kind, namespace), query, patience=patience)
         try:
             async for line in _lines(response):

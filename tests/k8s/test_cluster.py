@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import socket
+from contextlib import ExitStack
 
 import aiohttp
 import pytest
 from aiohttp import web
 from kubernetes.aio.config import ConfigException
 
+from k8s import cluster as client
 from k8s.cluster import MOST_LOG, MOST_PAGE, ApiError, Cluster, Unreachable
 from k8s.objects import Ref
 
@@ -176,6 +179,21 @@ async def test_a_server_is_ready_when_it_says_so_and_for_whoever_may_not_ask(toy
 
 async def test_a_server_that_is_not_there_is_not_ready(connected, free_port):
     assert not await (await connected(f"127.0.0.1:{free_port}")).is_ready()
+
+
+async def test_who_finds_no_connection_gives_up_long_before_the_end_of_a_call(connected, monkeypatch):
+    """A server whose packets are lost: here its queue of connections is full."""
+    sooner = aiohttp.ClientTimeout(total=client.CALL.total, sock_connect=client.CALL.sock_connect / 20)
+    monkeypatch.setattr(client, "CALL", sooner)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
+        address = full.getsockname()
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        cluster = await connected(f"127.0.0.1:{address[1]}")
+        with pytest.raises(Unreachable, match="Connection timeout"):
+            await cluster.get(REF)
 
 
 async def test_a_version_that_is_yet_to_come_has_not_been_reached(replaying):
