@@ -98,7 +98,7 @@ async def tell_quarantined(lease: Lease, outside: Outside) -> None:
         return
     this = _Turn(lease, outside)
     if not sweep.quarantined:
-        sweep = await outside.store.save(quarantine(sweep, lease.quarantined), lease)
+        sweep = await this.save(quarantine(sweep, lease.quarantined))
     await this.voice.redraw(await this.voice.speak(sweep))
     if this.voice.pause:
         raise Busy(this.voice.pause.total_seconds())
@@ -134,12 +134,12 @@ async def _unknown(sweep_id: str, outside: Outside) -> None:
 class _Turn:
     def __init__(self, lease: Lease, outside: Outside) -> None:
         self.lease, self.outside = lease, outside
-        self.voice = Speaking(outside, self._save)
+        self.voice = Speaking(outside, self.save)
 
     async def run(self, sweep: SweepRecord) -> timedelta | None:
         waiting = await self.outside.store.asks(sweep.id)
         if sweep.quarantined:
-            sweep = await self._save(released(sweep))
+            sweep = await self.save(released(sweep))
         before = await self._claimed(await self._cancelled(sweep, waiting))
         now = self.outside.now()
         questions = [ask for ask in waiting if ask.act.leaves_alone]
@@ -148,7 +148,7 @@ class _Turn:
         sweep = advance(before, seen, self.outside.config, now)
         tell_new(before, sweep)
         if sweep != before:
-            sweep = await self._save(sweep)
+            sweep = await self.save(sweep)
         await self.outside.store.answered(sweep.id, asks)
         if sweep.phase is before.phase:  # else what was seen answers the questions of another phase
             sweep = await self._act(sweep, seen)
@@ -158,7 +158,7 @@ class _Turn:
         await self.voice.disarm(sweep, waiting)
         sweep = await self._keep(await self.voice.all(sweep))
         if (better := trouble_over(sweep)) != sweep:
-            sweep = await self.voice.speak(await self._save(better))
+            sweep = await self.voice.speak(await self.save(better))
         await self._results(sweep)
         soon, again = self.voice.pause, look_again(before, sweep, seen.look_in)
         return min(soon, again) if soon and again is not None else soon or again
@@ -172,7 +172,7 @@ class _Turn:
         if self.lease.failures >= ADMITTED and isinstance(error, PASSING):
             after = tell_trouble(sweep, str(error) or type(error).__name__)
         if after != sweep:
-            after = await self._save(after)
+            after = await self.save(after)
         if after.unsaid:
             await self.voice.redraw(await self.voice.speak(after))
 
@@ -182,11 +182,11 @@ class _Turn:
         after = hear_cancels(sweep, cancels, self.outside.config, self.outside.now())
         tell_new(sweep, after)
         if after != sweep:
-            after = await self._save(after)
+            after = await self.save(after)
             await self.outside.store.answered(sweep.id, cancels)
         return await self._keep(after) if after.phase is Phase.STOPPING else after
 
-    async def _save(self, sweep: SweepRecord) -> SweepRecord:
+    async def save(self, sweep: SweepRecord) -> SweepRecord:
         """Masked: what is said of an error may be the cluster's words, or a library's."""
         mask = self.outside.mask
         unsaid = tuple(replace(each, text=mask(each.text), detail=mask(each.detail)) for each in sweep.unsaid)
@@ -203,7 +203,7 @@ class _Turn:
             except ApiError as error:
                 if not (sweep.extending and error.permanent):
                     raise
-                return await self._save(not_extended(sweep, error.message, self.outside.now()))
+                return await self.save(not_extended(sweep, error.message, self.outside.now()))
         for delete in todo.delete:
             await self.outside.cluster.delete(delete.ref, uid=delete.uid)
         phase = sweep.phase
@@ -225,8 +225,8 @@ class _Turn:
         except ApiError as error:
             if not error.permanent:
                 raise
-            return await self._save(self._not_kept(sweep, error))
-        return await self._save(replace(found, version=sweep.version)) if found else await self._rename(sweep)
+            return await self.save(self._not_kept(sweep, error))
+        return await self.save(replace(found, version=sweep.version)) if found else await self._rename(sweep)
 
     async def _create_record(self, sweep: SweepRecord) -> SweepRecord | None:
         """Return what the ConfigMap of this name holds now; None if it belongs to another sweep.
@@ -255,9 +255,9 @@ class _Turn:
         try:
             ts = await self.outside.slack.open_thread(sweep.asker.channel, parent(sweep, Links()))
         except NotInChannel:
-            return await self._save(refuse(sweep, NOT_THERE, self.outside.now()))
+            return await self.save(refuse(sweep, NOT_THERE, self.outside.now()))
         # So that the end of this turn keeps it again: without its thread, a second one would be opened.
-        return await self._save(replace(sweep, thread=ts, kept=Phase.RECEIVED))
+        return await self.save(replace(sweep, thread=ts, kept=Phase.RECEIVED))
 
     async def _rename(self, sweep: SweepRecord) -> SweepRecord:
         """An older sweep has this name, which Redis had forgotten: the same request under another one."""
@@ -270,7 +270,7 @@ class _Turn:
         ids = candidates(head, f"{sweep.delivery}/{sweep.id}")
         other, _ = await self.outside.store.create(again, ids, f"{sweep.delivery}/{sweep.id}")
         await self.outside.wake(other.id)
-        return await self._save(sweep.to(Phase.REFUSED, now, reason=f"goes on as {other.id}"))
+        return await self.save(sweep.to(Phase.REFUSED, now, reason=f"goes on as {other.id}"))
 
     async def _create(self, sweep: SweepRecord, manifest: Manifest) -> SweepRecord:
         try:
@@ -281,20 +281,20 @@ class _Turn:
             if not error.permanent:
                 raise
             said = Event(kind=EventKind.SUBMIT_REFUSED, text=manifest["kind"], detail=error.message)
-            return await self._save(
+            return await self.save(
                 fail(sweep, f"the cluster refused the {manifest['kind']}", self.outside.now(), said)
             )
         if BUILD_LABEL in manifest["metadata"].get("labels", {}):
             uids = {manifest["metadata"]["name"]: made["metadata"]["uid"]}
-            return await self._save(replace(sweep, build_uids=sweep.build_uids | uids))
-        return await self._save(submitted(sweep))
+            return await self.save(replace(sweep, build_uids=sweep.build_uids | uids))
+        return await self.save(submitted(sweep))
 
     async def _compose(self, sweep: SweepRecord, to: Place, below: Place, above: Place) -> SweepRecord:
         try:
             digest = await self.outside.registry.compose(to, below, above)
             await record(to, digest, self.outside)
         except Missing:  # somebody has deleted what an earlier look had found
-            sweep = await self._save(replace(sweep, digests={}))
+            sweep = await self.save(replace(sweep, digests={}))
         await self.outside.wake(sweep.id)
         return sweep
 
@@ -333,7 +333,7 @@ class _Turn:
             return sweep
         if kept_now.phase is not sweep.phase:
             return await self._write(sweep)
-        return await self._save(ended) if sweep.kept is not sweep.phase else sweep
+        return await self.save(ended) if sweep.kept is not sweep.phase else sweep
 
     async def _write(self, sweep: SweepRecord) -> SweepRecord:
         sweep = replace(sweep, kept=sweep.phase)
@@ -344,12 +344,12 @@ class _Turn:
             if not error.absent:
                 raise
             await self.outside.cluster.create(kept)
-        return await self._save(sweep)
+        return await self.save(sweep)
 
     async def _without_record(self, sweep: SweepRecord, error: ApiError) -> SweepRecord:
         """Nothing was made yet: refused. Later the sweep goes on, and each turn tries to write it again."""
         if sweep.phase is Phase.OPENING:
-            return await self._save(self._not_kept(sweep, error))
+            return await self.save(self._not_kept(sweep, error))
         log.error("the record of %s can't be kept: %s", sweep.id, error)
         return sweep
 
@@ -358,4 +358,4 @@ class _Turn:
         if sweep.results_url or not sweep.submitted or sweep.phase not in {Phase.PROVING, Phase.RUNNING}:
             return
         if url := await self.outside.results.open(sweep):
-            await self.voice.redraw(await self._save(replace(sweep, results_url=url)))
+            await self.voice.redraw(await self.save(replace(sweep, results_url=url)))

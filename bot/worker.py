@@ -89,7 +89,8 @@ class Worker:
         except (ApiError, Unreachable) as trouble:
             await self._put_off(lease, trouble)
         except Exception as error:
-            delay = await queue.fail(lease, permanent=_permanent(lease.item, error))
+            why = self._outside.mask(_permanent(lease.item, error))
+            delay = await queue.fail(lease, permanent=why)
             log.exception("a turn of %s failed and is repeated in %.0f s", lease.item, delay)
 
     async def _put_off(self, lease: Lease, trouble: ApiError | Unreachable) -> None:

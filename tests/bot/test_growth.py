@@ -118,10 +118,33 @@ PIECES = {
     words: ("<http://", "<http://a|", "repo=<mailto:a", "—", '"', "a=b ", "&lt;", "\\", "a/"),
     description: ("description: ", "description:\n", "#", "# ", "\n"),
     refusal: (", 1 a", "1", "insufficient quota for a in flavor b, maximum capacity (", "1 > ", "used: "),
+    Mask(["secret"]): (
+        *(
+            "xoxb-",
+            "-----BEGIN PRIVATE KEY-----",
+            "-",
+            "://",
+            "://a",
+            "bearer ",
+            "Basic a",
+            "eyJ",
+            "eyJaaaaaaaa.",
+        ),
+        *(
+            "authorization: x ",
+            "password=",
+            'password: \\"',
+            "token=",
+            "token=a",
+            "api_key=",
+            '"auth":',
+            "sk-",
+        ),
+    ),
     shown: ("`", "```", "&", "<", "\r", "\n", "\u202e", " "),
 }
 CASES = [(parser, piece) for parser, pieces in PIECES.items() for piece in pieces]
-CASES += [(lambda text: SELF.sub("", text), "<@U1|"), (NAME.fullmatch, "a:"), (Mask(["secret"]), "xoxb-")]
+CASES += [(lambda text: SELF.sub("", text), "<@U1|"), (NAME.fullmatch, "a:")]
 CASES += [(lambda text: _failure("url", text), "//a"), (lambda text: did_you_mean(text, [text[::-1]]), "ab")]
 
 

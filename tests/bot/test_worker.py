@@ -42,7 +42,7 @@ def turns(monkeypatch):
 
 @pytest.fixture
 def outside(redis):
-    return SimpleNamespace(queue=Queue(redis))
+    return SimpleNamespace(queue=Queue(redis), mask=Mask())
 
 
 class Running:
@@ -131,6 +131,7 @@ async def test_what_a_turn_logs_names_its_sweep(outside, monkeypatch, wait_until
     ("error", "item", "permanent"),
     [
         (ValueError("a bug"), SWEEP, "ValueError: a bug"),
+        (ValueError("a bug at https://ada:hunter2@git"), SWEEP, "ValueError: a bug at https://***@git"),
         (MemoryError(), SWEEP, "MemoryError: "),
         (Unreachable("the API server does not answer"), SWEEP, ""),
         (ApiError(500, "", "etcdserver: leader changed"), SWEEP, ""),
