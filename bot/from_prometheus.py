@@ -47,12 +47,13 @@ class PrometheusSource:
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
         at, seconds = self._now(), round(window.total_seconds())
+        rhythm = await self._rhythm(at, LATELY)
         held, seen, started = await asyncio.gather(
-            self._ask(promql.HELD, at), self._seen(at, seconds), self._by_place(promql.STARTED, at)
+            self._ask(promql.HELD, at), self._seen(at, seconds, rhythm), self._by_place(promql.STARTED, at)
         )
         holders = {row.place: row for row in held if row.value}
         ages = {place: at.timestamp() - since for place, since in started.items()}
-        rhythm, whose = await self._rhythm(at, LATELY), await self._whose(at, list(holders), day=at)
+        whose = await self._whose(at, list(holders), day=at)
         used = await self._used(at, {place: seen[place] for place in holders}, ages, rhythm)
         return tuple(
             PodUse(
@@ -182,18 +183,32 @@ class PrometheusSource:
                 rows += [row for row in answer if rhythm.of(row.device[2]) == step]
         return found
 
-    async def _seen(self, at: datetime, seconds: int) -> dict[Place, list[Seen]]:
+    async def _seen(self, at: datetime, seconds: int, rhythm: Rhythm) -> dict[Place, list[Seen]]:
         samples, peak, total, p95 = await asyncio.gather(
             *(
                 self._by_device(query(seconds), at)
                 for query in (promql.samples, promql.peak, promql.total, promql.p95)
             )
         )
+        if broken := samples.keys() - total.keys():
+            samples |= await self._numbers("count", at, seconds, rhythm, broken)
+            total |= await self._numbers("sum", at, seconds, rhythm, broken)
         found: dict[Place, list[Seen]] = defaultdict(list)
         for device in sorted(samples):
             if device in peak and device in total and device in p95:  # not between two scrapes
                 seen = Seen(device, samples[device], peak[device], total[device], p95[device])
                 found[device[0], device[1]].append(seen)
+        return found
+
+    async def _numbers(
+        self, function: str, at: datetime, seconds: int, rhythm: Rhythm, broken: set[Device]
+    ) -> dict[Device, float]:
+        """Of GPUs with a NaN among their samples, which makes one of each sum."""
+        found: dict[Device, float] = {}
+        for step in {rhythm.of(device[2]) for device in broken}:
+            which = {_uuid(device[2]) for device in broken if rhythm.of(device[2]) == step}
+            answer = await self._by_device(promql.numbers(function, seconds, step, which), at)
+            found |= {device: value for device, value in answer.items() if device in broken}
         return found
 
     async def _used(

@@ -216,9 +216,14 @@ def samples(window: int, devices: Collection[str] | None = None) -> str:
     return _either("count_over_time(", f"{window}s", "sum", "", devices)
 
 
-def _shares(function: str, step: int) -> str:
+def _shares(function: str, step: int, devices: Collection[str] | None = None) -> str:
     """At each moment of the last scrapes, `step` seconds at most; nothing where they brought nothing."""
-    return _either(f"{function}_over_time(", f"{step * 1000 - 1}ms", "max", " / 100")
+    return _either(f"{function}_over_time(", f"{step * 1000 - 1}ms", "max", " / 100", devices)
+
+
+def numbers(function: str, window: int, step: int, devices: Collection[str]) -> str:
+    """`count` or `sum` of those samples in so many seconds that are numbers."""
+    return f"{function}_over_time(({_shares('avg', step, devices)})[{window - 1}s:{step}s])"
 
 
 def used_hours(step: int) -> str:

@@ -65,6 +65,12 @@ NODES = (
         away=((3700, 5100), (20000, 20300)),
         cpu_away=((6 * 3600, 6 * 3600 + 1800),),
     ),
+    Node(
+        name="sprinkled",
+        model="NVIDIA A100-SXM4-80GB",
+        steps=((0, 15),),
+        nan=tuple((at, at + 15) for at in range(100, HOURS * 3600, 300)),
+    ),
 )
 
 
