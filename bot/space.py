@@ -33,6 +33,7 @@ TRIAL_KEYS = ("max", "parallel", "max_failed", "hours", "grace_seconds")
 WRITTEN = "your space"  # how complaints name one that was typed into the form
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
 MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
+ENDLESS = 10**15  # combinations, counted no further: a few ranges make a number of thousands of digits
 # Flags with a meaning of their own: ours, draccus' (a config file), and the name Katib gives a trial's name.
 RESERVED = {"tensorboard_dir", "config_path", "trialName"}
 VALUE = re.compile(r"[A-Za-z0-9_.,:/+=@-]+")  # Katib pastes values into JSON and shell text as they are
@@ -191,8 +192,12 @@ def _grid(root: Node, parameters: tuple[Parameter, ...], limits: Limits) -> int:
 
 
 def _combinations(parameters: tuple[Parameter, ...]) -> int | None:
-    sizes = [_size(parameter) for parameter in parameters]
-    return None if None in sizes else math.prod(size for size in sizes if size)
+    found = 1
+    for size in map(_size, parameters):
+        if size is None:
+            return None
+        found = min(found * max(size, 1), ENDLESS)
+    return found
 
 
 def _size(parameter: Parameter) -> int | None:

@@ -22,7 +22,10 @@ async def check(git: Git, repository: Repository, commit: str, text: str) -> Non
     waiting, known = [(repository.url, commit, text)], {(repository.url, commit)}
     while waiting:
         url, commit, text = waiting.pop()
-        for path, written in modules(text):
+        there_are = modules(text)
+        if len(there_are) > MOST:  # also of one and the same: each costs a call of git
+            raise _too_many(repository)
+        for path, written in there_are:
             there = _on_host(url, written, repository)
             asked = git.with_login(there, like=repository.url)
             pinned = await asked.submodule(url, commit, path)
@@ -30,9 +33,13 @@ async def check(git: Git, repository: Repository, commit: str, text: str) -> Non
                 continue
             known.add((there, pinned))
             if len(known) > MOST:
-                raise UserError(f"{repository.name} has more than {MOST} submodules, which is the limit.")
+                raise _too_many(repository)
             if (inner := await asked.read(there, pinned, FILE)) is not None:
                 waiting.append((there, pinned, inner))
+
+
+def _too_many(repository: Repository) -> UserError:
+    return UserError(f"{repository.name} has more than {MOST} submodules, which is the limit.")
 
 
 def modules(text: str) -> list[tuple[str, str]]:

@@ -402,11 +402,14 @@ def _start(body: bytes) -> str:
 
 async def _end(response: aiohttp.ClientResponse) -> bytes:
     """Whole lines; of a last one longer than all that is kept whole words, or half a secret might stay."""
-    end, cut = b"", False
+    log, cut = bytearray(), False
     with _answering():
         async for some in response.content.iter_any():
-            cut = cut or len(end) + len(some) > MOST_LOG
-            end = (end + some)[-MOST_LOG:]
+            log += some
+            cut = cut or len(log) > MOST_LOG
+            if len(log) > 2 * MOST_LOG:  # not each time: a gigabyte would be copied for every piece
+                del log[:-MOST_LOG]
+    end = bytes(log[-MOST_LOG:])
     begin = end.find(b"\n", 0, -1) + 1 or end.find(b" ") + 1
     return end[begin:] if cut else end
 

@@ -19,6 +19,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=5)  # seconds
 COPY = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)  # seconds; a layer may be gigabytes
 TOKEN_LIFE = 60  # seconds, when a token does not say: the least that the specification allows
 PAGE = 1000  # tags
+MOST_JSON = 4 * 2**20  # bytes: no registry takes a larger manifest
 HUB, HUB_API = "docker.io", "registry-1.docker.io"
 
 
@@ -127,22 +128,28 @@ class Registry:
         """`reference`: where it is a digest, the bytes must have it."""
         if answer.status == 404:
             raise Missing(f"{what} is not in the registry {self._host}")
-        document = await answer.read()
+        document = await self._document(answer)
         if answer.status == 200 and ":" in reference and digest_of(document) != reference:
             raise self._refused(f"other bytes than those of {reference} for {what}")
-        try:
-            body = json.loads(document) if answer.status == 200 else None
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
+        body = _object(document) if answer.status == 200 else None
+        if body is None:
             raise self._refused(f"{answer.status} for {what}")
         return body
+
+    async def _document(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Whatever it unpacks to: a gzip of some kilobytes can be gigabytes."""
+        found = bytearray()
+        async for part in answer.content.iter_chunked(2**16):
+            found += part
+            if len(found) > MOST_JSON:
+                raise self._refused(f"{answer.status} with more than {MOST_JSON // 2**20} MiB of JSON")
+        return bytes(found)
 
     async def _put(self, to: Place, kind: str, manifest: bytes) -> bool:
         """False: the repository lacks some of its layers."""
         path, scope = f"/v2/{to.repository}/manifests/{to.tag}", _push(to.repository)
         async with self._ask("PUT", path, scope, manifest, headers={"Content-Type": kind}) as answer:
-            if answer.status in {400, 404} and b"BLOB_UNKNOWN" in await answer.read():
+            if answer.status in {400, 404} and b"BLOB_UNKNOWN" in await self._document(answer):
                 return False
             if answer.status != 201:
                 raise self._refused(f"{answer.status} to the manifest of {to}")
@@ -238,12 +245,22 @@ class Registry:
         async with self._session.get(asked["realm"], params=query, headers=headers) as answer:
             if answer.status != 200:
                 raise self._refused(f"{answer.status} from {answer.url.host}, which gives out its tokens")
-            body = await answer.json(content_type=None)
+            body = _object(await self._document(answer))
+        if body is None:
+            raise self._refused(f"no token from {asked['realm']}")
         seconds = float(body.get("expires_in") or TOKEN_LIFE)
         return f"Bearer {body.get('token') or body.get('access_token')}", 0.8 * seconds
 
     def _refused(self, what: str) -> RegistryError:
         return RegistryError(f"the registry {self._host} answered {what}")
+
+
+def _object(document: bytes) -> Json | None:
+    try:
+        body = json.loads(document)
+    except (ValueError, RecursionError):  # no JSON, or nested thousands of levels deep
+        return None
+    return body if isinstance(body, dict) else None
 
 
 def _pull(repository: str) -> str:

@@ -35,7 +35,7 @@ class Repositories:
     async def resolve(self, url, branch):
         return Tip("refs/heads/main", COMMIT)
 
-    async def read(self, url, commit, path):
+    async def read(self, url, commit, path, most=0):
         self.asked.append(url)
         return {"sweeps/lr.yaml": SPACE, "Dockerfile": "FROM x", ".gitmodules": self.modules.get(url)}.get(
             path
@@ -111,6 +111,11 @@ async def test_there_is_a_limit():
     many = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MOST + 1))
     with pytest.raises(UserError, match="has more than 30 submodules"):
         await looked_up({URL: many})
+
+
+async def test_one_submodule_named_many_times_is_not_looked_at_many_times():
+    with pytest.raises(UserError, match="has more than 30 submodules"):
+        await looked_up({URL: module("../lib.git", "lib") * (MOST + 1)})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """One question to registries with different manners."""
 
+import gzip
 from base64 import b64encode
 
 import pytest
@@ -119,4 +120,18 @@ async def test_a_registry_without_tls_is_not_asked_in_the_clear(toy):
     registry = Registry(await toy(plain))
     with pytest.raises(RegistryError, match="can't be asked"):
         await registry.digest("team/lr", "v1")
+    await registry.close()
+
+
+@pytest.mark.parametrize(
+    "document", [b'{"a":' + b" " * 5_000_000 + b"1}", b"[" * 100_000, b"null", b"<html>"]
+)
+async def test_a_document_of_no_use_is_refused(toy, document):
+    async def packed(_):
+        page = gzip.compress(document)
+        return web.Response(body=page, headers={"Content-Encoding": "gzip", "Content-Type": OCI})
+
+    registry = Registry(await toy(packed), insecure=True)
+    with pytest.raises(RegistryError, match=r"answered 200 (with more than 4 MiB of JSON|for the tags of a)"):
+        await registry.tags("a")
     await registry.close()
