@@ -185,9 +185,9 @@ class Store:
         ages = [int(DAY.total_seconds()), int(self._keep_final.total_seconds())]
         await self._ask_once(keys, [dump_ask(ask), *ages])
 
-    async def is_new(self, delivery: str) -> bool:
-        """Whether this delivery comes for the first time."""
-        return bool(await self._redis.set(self._key("heard", delivery), "1", nx=True, ex=DAY))
+    async def is_new(self, delivery: str, age: timedelta = DAY) -> bool:
+        """Whether this delivery comes for the first time within its `age`."""
+        return bool(await self._redis.set(self._key("heard", delivery), "1", nx=True, ex=age))
 
     async def answered(self, sweep_id: str, asks: Sequence[Ask]) -> None:
         """Forget these asks: by what they say, not by number, or a late or repeated call took newer ones."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 NOT_SHOWN = "The trials can't be shown right now. Please press the button again."
 
 Handler = Callable[..., Awaitable[None]]
+TWICE = timedelta(seconds=10)  # between two clicks that are meant as two
 BUTTONS = {
     messages.CANCEL: Act.CANCEL,
     messages.LOGS: Act.LOGS,
@@ -55,7 +57,8 @@ def on_click(door: Door, act: Act, show: Show) -> Handler:
     ) -> None:
         rerun = {"delivery": body["trigger_id"]} if act is Act.RERUN else {}
         try:
-            await door.ask(action["value"], _ask(body, act, **rerun))
+            if not rerun or await _is_one_click(door, body, action["value"]):
+                await door.ask(action["value"], _ask(body, act, **rerun))
         except (RedisError, TimeoutError) as error:
             log.exception("a click could not be queued")
             if body.get("response_url"):  # the home tab has none
@@ -66,6 +69,12 @@ def on_click(door: Door, act: Act, show: Show) -> Handler:
         await ack()
 
     return click
+
+
+async def _is_one_click(door: Door, body: dict[str, Any], sweep: str) -> bool:
+    """Each click has an id of its own: a double one would be two more sweeps."""
+    async with asyncio.timeout(PATIENCE):
+        return await door.store.is_new(f"rerun/{body['user']['id']}/{sweep}", TWICE)
 
 
 def on_trials(door: Door) -> Callable[..., Awaitable[None]]:

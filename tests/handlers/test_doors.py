@@ -17,7 +17,7 @@ from bot.answers import END
 from bot.home import NEW
 from bot.logs import JsonLines
 from bot.masking import Mask
-from bot.messages import CANCEL, TRIALS
+from bot.messages import CANCEL, RERUN, TRIALS
 from bot.models import Act, Phase
 from bot.warning import CANCEL as WARNED
 from handlers.actions import NOT_SHOWN
@@ -190,6 +190,16 @@ async def test_a_click_on_the_home_tab_is_acknowledged_while_the_queue_is_away(a
     click = a_click("lr-a-b", view={"id": "V1", "type": "home"}, container={"type": "view", "view_id": "V1"})
     del click.body["response_url"], click.context["response_url"]
     assert (await app.async_dispatch(click)).status == 200
+
+
+async def test_a_double_click_on_rerun_is_one_sweep(app, door, redis):
+    for trigger, user in (("t1", "U1"), ("t2", "U1"), ("t3", "U2")):
+        click = a_click("lr-a-b")
+        click.body["actions"][0]["action_id"] = RERUN
+        click.body["trigger_id"], click.body["user"]["id"] = trigger, user
+        assert (await app.async_dispatch(click)).status == 200
+    assert [ask.delivery for ask in await door.store.asks("lr-a-b")] == ["t1", "t3"]
+    assert 0 < await redis.ttl("sweepbot:heard:rerun/U1/lr-a-b") <= 10
 
 
 @pytest.mark.parametrize("where", ["container", "message"])
