@@ -154,9 +154,15 @@ class Lab:
 
     async def kill_worker(self) -> None:
         """SIGKILL, and a new one as a Deployment would start it."""
+        async with self.without_worker():
+            pass
+
+    @asynccontextmanager
+    async def without_worker(self) -> AsyncIterator[None]:
         worker = self.here.processes._running["work"]
         os.killpg(worker.pid, signal.SIGKILL)
         await worker.wait()
+        yield
         await self.here.start_bot("work")
 
 

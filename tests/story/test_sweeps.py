@@ -246,3 +246,17 @@ async def test_an_emptied_redis_is_filled_again_from_the_cluster(lab: Lab) -> No
     await sweep.says(":tada:", "2 trials done")
     lab.hold.touch()
     await sweep.shows("Finished")
+
+
+async def test_what_an_emptied_redis_had_for_no_worker_yet_is_stored_again(lab: Lab) -> None:
+    """A sweep that was only acknowledged, and the cancel of one that runs."""
+    running = await lab.sweep("branch=main space=held")
+    await running.says("first trial is running")
+    async with lab.without_worker():
+        queued = await lab.sweep("branch=main space=tiny")
+        await running.click_cancel("ada")
+        async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
+            await redis.flushall()
+    await queued.says(":tada:")
+    await running.says(":no_entry_sign: Cancelled")
+    assert running.pods_alive() == []
