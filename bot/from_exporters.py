@@ -38,25 +38,38 @@ class Samples:
         self._redis, self._key = redis, f"usage:{cluster}:samples"
 
     async def keep(self, sample: Sample) -> None:
-        whole = samples.following(next(iter(await self._read(1)), None), sample)
+        whole = samples.following(await self._latest(), sample)
         async with self._redis.pipeline(transaction=True) as steps:
             steps.lpush(self._key, zlib.compress(samples.dump(whole)))
-            steps.ltrim(self._key, 0, int(KEPT.total_seconds() / sample.step))
             steps.expire(self._key, timedelta(days=1))
             await steps.execute()
+        while (oldest := await self._texts(-1, -1)) and _taken(oldest[0]) < sample.at - KEPT:
+            await self._redis.rpop(self._key)
 
     async def since(self, moment: datetime) -> list[Sample]:
         """Those after it, the oldest first; each moment once, should two have looked."""
-        latest = next(iter(await self._read(1)), None)
+        latest = await self._latest()
         if latest is None:
             return []
-        number = (latest.at - moment).total_seconds() / latest.step
-        found = {sample.at: sample for sample in await self._read(max(1, round(number) + 2))}
+        number = max(1, round((latest.at - moment).total_seconds() / latest.step) + 2)
+        texts = await self._texts(0, number - 1)
+        # Looks were more frequent before: their interval is a setting.
+        while _taken(texts[-1]) > moment and (more := await self._texts(len(texts), len(texts) + number - 1)):
+            texts += more
+        found = {sample.at: sample for sample in await asyncio.to_thread(_loaded, texts)}  # may take seconds
         return [found[at] for at in sorted(found) if at > moment]
 
-    async def _read(self, number: int) -> list[Sample]:
-        texts: list[Any] = await self._redis.lrange(self._key, 0, number - 1)
-        return await asyncio.to_thread(_loaded, texts)  # two hours of 500 pods take seconds
+    async def _latest(self) -> Sample | None:
+        return next(iter(await asyncio.to_thread(_loaded, await self._texts(0, 0))), None)
+
+    async def _texts(self, first: int, last: int) -> list[bytes]:
+        found: list[Any] = await self._redis.lrange(self._key, first, last)
+        return found
+
+
+def _taken(text: bytes) -> datetime:
+    """When; it is the first field, so that the rest need not be read."""
+    return datetime.fromisoformat(zlib.decompressobj().decompress(text, 64).decode().split('"', 4)[3])
 
 
 def _loaded(texts: Iterable[bytes]) -> list[Sample]:

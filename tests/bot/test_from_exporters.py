@@ -296,6 +296,18 @@ async def test_when_nobody_looks_nothing_is_known(watched: Watched) -> None:
         await source.nodes()
 
 
+@pytest.mark.parametrize(("first", "then"), [(60, 600), (600, 60)])
+async def test_an_hour_is_whole_when_the_interval_of_looks_changes(
+    redis: Redis, first: int, then: int
+) -> None:
+    watched = Watched(redis, first)
+    watched.skip(6)
+    await watched.until(7.5)
+    watched.step = then
+    _, capacity = await (await watched.until(8)).hour(START + 7 * HOUR)
+    assert (capacity.coverage, capacity.capacity) == (near(1), near(21))
+
+
 async def test_three_hours_are_kept(watched: Watched, redis: Redis, no_litter: None) -> None:
     await watched.until(3.2)
     [key] = [key for key in await redis.keys() if b"samples" in key]
