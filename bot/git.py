@@ -130,12 +130,12 @@ class Git:
         return sorted(PurePosixPath(path).name for path in files)
 
     async def subject(self, url: str, commit: str) -> str:
-        """The first line of the commit's message."""
+        """The first line of the commit's message, masked."""
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
             short = f"--format=%<({MOST_SUBJECT},trunc)%s"
             line = await self._run(url, "-C", repository, "log", "-1", short, commit, "--")
-        return line.decode(errors="replace").strip()
+        return self._mask(line.decode(errors="replace").strip())
 
     async def contains(self, url: str, tip: Tip, commit: str) -> bool:
         """Whether the commit is in the tip's history, which is fetched for it, without files."""

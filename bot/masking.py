@@ -3,6 +3,7 @@
 docs/security.md lists the forms; a test keeps it in step.
 """
 
+import html
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -99,9 +100,9 @@ FORMS = (
 
 
 class Mask:
-    """Hides secrets in a text, also as they look inside URLs, Python's and JSON's quotes.
+    """Hides secrets in a text, also as URLs, Python, JSON, and Slack's mrkdwn escape them.
 
-    Also where a terminal's colors stand in between, which are left out. Masking twice is masking once.
+    Colors of terminals are left out, for they may stand within a secret. Masking twice is masking once.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -123,7 +124,8 @@ def _parts(secret: str) -> set[str]:
 
 
 def _looks(secret: str) -> set[str]:
-    return {secret, quote(secret), quote(secret, safe=""), repr(secret)[1:-1], json.dumps(secret)[1:-1]}
+    quotes = {repr(secret)[1:-1], json.dumps(secret)[1:-1], html.escape(secret, quote=False)}
+    return {secret, quote(secret), quote(secret, safe=""), *quotes}
 
 
 def of_environment(environ: Mapping[str, str]) -> set[str]:

@@ -39,7 +39,7 @@ class Telling:
             try:
                 fresh = await self._measured()
             except Unmeasured as why:
-                trouble = f"GPU use is not known at the moment: {quoted(str(why))}"
+                trouble = f"GPU use is not known at the moment: {quoted(self._outside.mask(str(why)))}"
         later = [each for each in asked if trouble and self._outside.now() - each.at < PATIENCE]
         tried = [await self._settle(each, fresh, trouble) for each in asked if each not in later]
         for error in filter(None, tried):

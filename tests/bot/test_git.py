@@ -101,12 +101,12 @@ async def test_an_unknown_branch_is_told_with_the_nearest_names(repo: Repo, url:
 
 
 async def test_a_file_is_read_as_it_was_at_that_commit(repo: Repo, url: str, git: Git) -> None:
-    old = repo.commit("Old space", {"sweeps/lr.yaml": "lr: ä\n"})
+    old = repo.commit("Old space, password=hunter2", {"sweeps/lr.yaml": "lr: ä\n"})
     new = repo.commit("New space", {"sweeps/lr.yaml": "lr: 2\n"})
     repo.push("main")
     assert await git.read(url, new, "sweeps/lr.yaml") == "lr: 2\n"
     assert await git.read(url, old, "sweeps/lr.yaml") == "lr: ä\n"  # no branch ends there
-    assert await git.subject(url, old) == "Old space"
+    assert await git.subject(url, old) == "Old space, password=***"
 
 
 async def test_a_commit_is_in_a_branch_until_that_is_rewritten(repo: Repo, url: str, git: Git) -> None:

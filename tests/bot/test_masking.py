@@ -79,6 +79,10 @@ def test_what_is_no_secret_is_shown(text):
     assert Mask()(text) == text
 
 
+def test_a_secret_that_is_escaped_for_slack_is_hidden_too():
+    assert Mask(["a&b<c>d"])("it is a&amp;b&lt;c&gt;d") == "it is ***"
+
+
 def test_of_a_key_in_several_lines_each_is_hidden():
     assert Mask([KEY])("tail:\nb3BlbnNza\n") == "tail:\n***\n"
 

@@ -10,6 +10,7 @@ from bot.appointments import Appointment
 from bot.digests import item
 from bot.hours import Hours
 from bot.known import ITEM, Known
+from bot.masking import Mask
 from bot.queue import Queue
 from bot.slack import Busy
 from bot.telling import Telling
@@ -56,7 +57,8 @@ class Place:
         self.redis, self.now, self.source, self.slack = redis, NOW, FakeSource(), FakeSlack()
         self.door = a_door(redis, now=lambda: self.now)
         outside: Any = type("Outside", (), {"slack": self.slack, "queue": Queue(redis)})()
-        outside.settings, outside.config, outside.now = SETTINGS, CONFIG, lambda: self.now
+        outside.settings, outside.config, outside.mask = SETTINGS, CONFIG, Mask()
+        outside.now = lambda: self.now
         self.telling = Telling(outside, redis, self.source, self.appointments)  # type: ignore[arg-type]
 
     async def appointments(self) -> tuple[Appointment, ...]:
