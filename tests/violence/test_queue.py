@@ -22,9 +22,10 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from bot.models import Act, Ask, Asker, Phase, SweepRecord, SweepRequest
-from bot.queue import Queue
+from bot.queue import MOST_STARTS, Queue
 from bot.store import Store
 from tests.violence.conftest import Crew, Server
+from tests.violence.worker import POISON
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_litter")]
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -202,6 +203,40 @@ async def test_the_turn_of_a_killed_worker_is_begun_again_soon(
         print(f"\n  begun again after {', '.join(f'{wait:.2f}' for wait in waits)} of the lease")
     assert waits[-1] < 5
     await sweeps.end()
+
+
+async def test_a_sweep_that_kills_five_workers_is_quarantined_and_no_other_is(
+    sweeps: Sweeps, crew: Crew, wait_until: Any
+) -> None:
+    await sweeps.create(6)
+    await crew.hire(3, lease=LEASE, manner="poisoned")
+    await sweeps.queue.add(POISON)
+    for sweep_id in sweeps.ids[1:]:
+        await sweeps.ask(sweep_id)
+
+    async def quarantined() -> bool:
+        for pid in [pid for pid in crew.pids if not _lives(pid)]:
+            crew.pids.remove(pid)
+            await crew.hire(lease=LEASE, manner="poisoned")
+        return bool(crew.ledger("quarantined"))
+
+    await wait_until(quarantined, "it is quarantined")
+    assert [entry["sweep"] for entry in crew.ledger("died")] == [POISON] * MOST_STARTS
+    assert list(await sweeps.queue.quarantined()) == [POISON]
+    for pid in list(crew.pids):
+        crew.kill(pid)
+    await crew.hire(lease=LEASE)
+    await sweeps.queue.retry(POISON)
+    await sweeps.all_heard()
+    await sweeps.end()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("manner", ["stops", "stops unaware"])

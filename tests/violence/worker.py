@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 
 from redis.exceptions import RedisError
 
-from bot.queue import Lease, LeaseLost, Queue
+from bot.queue import MOST_STARTS, Lease, LeaseLost, Queue
 from bot.redis import connect
 from bot.store import Stale, Store
 
+POISON = "sweep-0"
 NEVER = 10**9  # starts until a quarantine: here it is not the sweeps that kill
 EFFORT = 0.02  # seconds of a turn, on average
 
@@ -51,6 +52,16 @@ class Worker:
         async with self.queue.held(lease):
             await self.turn(lease, pause)
 
+    async def poisoned(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
+        """The first sweep takes the whole process along, as one does that needs more memory than there is."""
+        if lease.quarantined:
+            self.say("quarantined", lease)
+        elif lease.item == POISON:
+            self.say("died", lease)
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            await self.careful(lease, pause)
+
     async def take(self, lease: Lease, manner: str) -> None:
         way, pause = MANNERS[manner]
         try:
@@ -77,6 +88,7 @@ async def _stop() -> None:
 MANNERS = {
     "works": (Worker.careful, _work),
     "hangs": (Worker.careful, _hang),
+    "poisoned": (Worker.poisoned, _work),
     "stops": (Worker.careful, _stop),
     "stops unaware": (Worker.turn, _stop),  # nothing in its own process tells it that it is late
 }
@@ -84,7 +96,8 @@ MANNERS = {
 
 async def live(url: str, ledger: int, lease: float, manner: str) -> None:
     async with connect(url) as redis:
-        worker = Worker(Queue(redis, lease=lease, most_starts=NEVER), Store(redis), ledger)
+        most = MOST_STARTS if manner == "poisoned" else NEVER
+        worker = Worker(Queue(redis, lease=lease, most_starts=most), Store(redis), ledger)
         while True:
             try:
                 if taken := await worker.queue.get():
