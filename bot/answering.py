@@ -22,7 +22,7 @@ from bot.starting import start
 from k8s import kaniko
 from k8s.katib import MAIN, Trial, TrialState
 from k8s.objects import BUILD_LABEL
-from k8s.pods import Pod
+from k8s.pods import Pod, read_pod
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +130,9 @@ class _Answer:
             labels = f"{BUILD_LABEL}={build.ref.name}"
             pods = await self.outside.cluster.list("Pod", build.ref.namespace, labels=labels)
             if pods:
-                name = pods[-1]["metadata"]["name"]
-                return f"the build of the {build.role}", build.ref.namespace, name, kaniko.CONTAINER
+                pod = read_pod(pods[-1], kaniko.CONTAINER)
+                container = pod.init_failed or kaniko.CONTAINER
+                return f"the build of the {build.role}", build.ref.namespace, pod.name, container
         raise UserError(f"`{self.sweep.id}` has nothing yet that writes a log.")
 
     async def trials(self) -> None:

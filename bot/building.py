@@ -139,6 +139,8 @@ async def _with_trouble(sweep: SweepRecord, one: BuildSeen, outside: Outside) ->
         return replace(one, started=started, trouble=None if started else await look_into(ref, outside))
     if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):
         pod = next((pod for pod in pods if pod.finished), None)
-        log = await outside.tail(ref.namespace, pod.name, kaniko.CONTAINER, LOG_LINES) if pod else ""
-        return replace(one, trouble=await aside(explain, log, one.job, pod), pod=pod.name if pod else "")
+        container = (pod and pod.init_failed) or kaniko.CONTAINER
+        log = await outside.tail(ref.namespace, pod.name, container, LOG_LINES) if pod else ""
+        trouble = await aside(explain, log, one.job, pod)
+        return replace(one, trouble=trouble, pod=pod.name if pod else "", container=container)
     return one

@@ -234,7 +234,9 @@ def _build_failed(failed: BuildSeen) -> Event:
         )
         return Event(kind=EventKind.BUILD_FAILED, text=text)
     text, detail = (failed.trouble.text, failed.trouble.detail) if failed.trouble else ("", "")
-    return Event(kind=EventKind.BUILD_FAILED, text=text, detail=detail, pod=failed.pod)
+    return Event(
+        kind=EventKind.BUILD_FAILED, text=text, detail=detail, pod=failed.pod, container=failed.container
+    )
 
 
 def _built(sweep: SweepRecord, seen: Observation) -> Event:

@@ -229,6 +229,7 @@ class Event:
     detail: str = ""
     trial: str = ""
     pod: str = ""  # whose whole log goes with it, as a file
+    container: str = ""  # of that pod; empty: the one that builds
     result: Result | None = None
     seconds: float | None = None  # how long it took
     by: str = ""  # Slack user id of who wanted it

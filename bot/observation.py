@@ -22,6 +22,7 @@ class BuildSeen:
     shared: bool = False  # other sweeps wait for it, too
     trouble: Diagnosis | None = None
     pod: str = ""  # of a failed Job: it has the log
+    container: str = ""  # of that pod
     alive: tuple[Pod, ...] = ()  # when the sweep stops: pods that have not ended
     started: bool = False  # its container has; until then its Job has to be looked into
 

@@ -57,7 +57,7 @@ class Speaking:
         if happened.to_user:
             here = (channel, sweep.thread or "") if happened.in_thread else ("", "")
             await slack.whisper(happened.to_user, text, happened.response_url, *here)
-        elif sweep.thread and happened.pod and (log := await self._whole_log(sweep, happened.pod)):
+        elif sweep.thread and happened.pod and (log := await self._whole_log(sweep, happened)):
             await slack.share(channel, sweep.thread, text, f"{happened.pod}.log", log)
         elif sweep.thread:
             message: Message | str = text
@@ -66,10 +66,11 @@ class Speaking:
             return await slack.say(channel, sweep.thread, message, broadcast=is_loud(sweep, happened))
         return ""
 
-    async def _whole_log(self, sweep: SweepRecord, pod: str) -> str:
+    async def _whole_log(self, sweep: SweepRecord, happened: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()
         namespace = builds[0].ref.namespace if builds else sweep.namespace
-        return await self._outside.tail(namespace, pod, kaniko.CONTAINER, WHOLE_LOG)
+        container = happened.container or kaniko.CONTAINER
+        return await self._outside.tail(namespace, happened.pod, container, WHOLE_LOG)
 
     async def _show_health(self, sweep: SweepRecord) -> SweepRecord:
         """Posted as an event, then edited; a death in between posts it again, and then that one is edited."""

@@ -12,6 +12,10 @@ from k8s.objects import BUILD_LABEL, MANAGED_BY, Manifest
 from k8s.pods import read_pod
 
 CONTAINER = "kaniko"
+FETCH = "fetch"  # the init container that alone has the git credentials, where the build runs foreign code
+LOGIN = "/kaniko/.docker"  # to the registry
+CONTEXT = "/kaniko/buildcontext"  # where Kaniko clones to
+FETCHING = "sweepbot/fetch"  # annotation: the Dockerfile of a build that only clones
 DOCKERFILE, IGNORE = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
 DIGEST = re.compile("sha256:[0-9a-f]{64}")
 GENERATED = "/sweepbot"  # where they lie as files
@@ -39,6 +43,11 @@ class BuildSpec:
     ca: str | None = None  # a ConfigMap with certificates, for git hosts and registries of a company
     plain_http: tuple[str, ...] = ()  # registries without TLS, to push to or to take a base from
     deadline: int = 1800  # seconds
+
+    @property
+    def clones_apart(self) -> bool:
+        """What a RUN starts can read all that its container has, so the git credentials stay out of that."""
+        return bool(self.git_secret) and not (self.alone or self.code_only)
 
 
 def build_job(spec: BuildSpec) -> Manifest:
@@ -91,18 +100,35 @@ def with_base(job: Manifest, tag: str, digest: str) -> Manifest:
 
 def _files(spec: BuildSpec) -> Manifest:
     """A generated Dockerfile is an annotation of the pod, which sees it as a file: it goes with the Job."""
-    if spec.own_dockerfile:
-        return {}
-    return {"annotations": {DOCKERFILE: spec.dockerfile, IGNORE: spec.ignore}}
+    generated = {} if spec.own_dockerfile else {DOCKERFILE: spec.dockerfile, IGNORE: spec.ignore}
+    files = generated | ({FETCHING: "FROM scratch\n"} if spec.clones_apart else {})
+    return {"annotations": files} if files else {}
 
 
 def _pod(spec: BuildSpec) -> Manifest:
     volumes = _volumes(spec)
-    container: Manifest = {
-        "name": CONTAINER,
+    build = _container(spec, CONTAINER, _arguments(spec), volumes)
+    fetch = []
+    if spec.clones_apart:
+        arguments = _escaped([*_clone(spec), f"--dockerfile={GENERATED}/Fetch", "--no-push"])
+        others = {path: volume for path, volume in volumes.items() if path != LOGIN}
+        fetch = [_container(spec, FETCH, arguments, others)]
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **({"initContainers": fetch} if fetch else {}),
+        "containers": [build],
+        "volumes": list(volumes.values()),
+    }
+
+
+def _container(spec: BuildSpec, name: str, arguments: list[str], volumes: dict[str, Manifest]) -> Manifest:
+    return {
+        "name": name,
         "image": spec.executor,
-        "args": _arguments(spec),
-        "env": _environment(spec),
+        "args": arguments,
+        "env": _environment(spec, with_login=name == FETCH or not spec.clones_apart),
         # Unpacking and RUN need root and these five capabilities, and nothing else.
         "securityContext": {
             "runAsUser": 0,
@@ -115,35 +141,30 @@ def _pod(spec: BuildSpec) -> Manifest:
         },
         "resources": _resources(spec),
         "volumeMounts": [
-            {"name": volume["name"], "mountPath": path, "readOnly": True} for path, volume in volumes.items()
+            {"name": volume["name"], "mountPath": path} | ({} if path == CONTEXT else {"readOnly": True})
+            for path, volume in volumes.items()
         ],
-    }
-    return {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "containers": [container],
-        "volumes": list(volumes.values()),
     }
 
 
 def _volumes(spec: BuildSpec) -> dict[str, Manifest]:
     """By where they are mounted."""
     found: dict[str, Manifest] = {}
-    if not spec.own_dockerfile:
-        # Kaniko takes the ignore file beside the Dockerfile in place of the repository's.
-        files = {"Dockerfile": DOCKERFILE, "Dockerfile.dockerignore": IGNORE}
+    # Kaniko takes the ignore file beside the Dockerfile in place of the repository's.
+    paths = {DOCKERFILE: "Dockerfile", IGNORE: "Dockerfile.dockerignore", FETCHING: "Fetch"}
+    if files := _files(spec).get("annotations"):
         items = [
-            {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}}
-            for path, key in files.items()
+            {"path": paths[key], "fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}} for key in files
         ]
         found[GENERATED] = {"name": "generated", "downwardAPI": {"items": items}}
     if spec.registry_secret:
         login = [{"key": ".dockerconfigjson", "path": "config.json"}]
         secret = {"secretName": spec.registry_secret, "items": login}
-        found["/kaniko/.docker"] = {"name": "registry", "secret": secret}
+        found[LOGIN] = {"name": "registry", "secret": secret}
     if spec.ca:
         found[CA] = {"name": "ca", "configMap": {"name": spec.ca}}
+    if spec.clones_apart:
+        found[CONTEXT] = {"name": "context", "emptyDir": {}}
     return found
 
 
@@ -187,22 +208,30 @@ def _arguments(spec: BuildSpec) -> list[str]:
             "--compressed-caching=false",
         ]
     arguments += [f"--insecure-registry={host}" for host in spec.plain_http]
-    # Kubernetes replaces $(NAME) by the variable, such as the password in a branch named $(GIT_PASSWORD).
+    return _escaped(arguments)
+
+
+def _escaped(arguments: list[str]) -> list[str]:
+    """Kubernetes replaces $(NAME) by the variable, such as the password in a branch named $(GIT_PASSWORD)."""
     return [argument.replace("$", "$$") for argument in arguments]
 
 
 def _context(spec: BuildSpec) -> list[str]:
     if spec.alone:
         return [f"--context={GENERATED}"]
+    return [f"--context={CONTEXT}"] if spec.clones_apart else _clone(spec)
+
+
+def _clone(spec: BuildSpec) -> list[str]:
     where = spec.repo_url.partition("://")[2]
     submodules = ["--git=recurse-submodules=true"] if spec.submodules else []
     return [f"--context=git://{where}#{spec.ref}#{spec.commit}", "--git=single-branch=true", *submodules]
 
 
-def _environment(spec: BuildSpec) -> list[Manifest]:
+def _environment(spec: BuildSpec, *, with_login: bool) -> list[Manifest]:
     """Kaniko turns git:// into https:// unless told so. In the URL, a password would end in the image."""
     plain = spec.repo_url.startswith("http://")
-    login = {"GIT_USERNAME": "username", "GIT_PASSWORD": "password"} if spec.git_secret else {}
+    login = {"GIT_USERNAME": "username", "GIT_PASSWORD": "password"} if spec.git_secret and with_login else {}
     return [
         *([{"name": "GIT_PULL_METHOD", "value": "http"}] if plain else []),
         *([{"name": "SSL_CERT_DIR", "value": f"{PUBLIC_CA}:{CA}"}] if spec.ca else []),

@@ -23,13 +23,14 @@ class Pod:
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
     abandoned: datetime | None = None  # when Katib's collector failed, before the container had started
     deleted: bool = False
+    init_failed: str = ""  # the name of the init container that failed: the others never start
 
 
 def read_pod(obj: Manifest, container: str) -> Pod:
     status = obj.get("status", {})
     state = _state(status, container)
     running, over = state.get("running"), state.get("terminated")
-    waiting, meta = state.get("waiting", {}), obj["metadata"]
+    waiting, meta = _waiting(status, state), obj["metadata"]
     return Pod(
         name=meta["name"],
         job=meta.get("labels", {}).get(JOB_LABEL, ""),
@@ -43,6 +44,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         failure=(status.get("reason", ""), status.get("message", "")),
         abandoned=_abandoned(status, state),
         deleted="deletionTimestamp" in meta,
+        init_failed=_init_failed(status),
     )
 
 
@@ -64,6 +66,20 @@ def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
         if ended and ("waiting" in state or (began and began > ended)):
             return ended
     return None
+
+
+def _waiting(status: Manifest, state: Manifest) -> Manifest:
+    """Of an init container that can't start: until it has ended, the others say PodInitializing."""
+    waiting: Manifest = state.get("waiting") or {}
+    inits = [(entry.get("state") or {}).get("waiting") for entry in status.get("initContainerStatuses") or []]
+    return next(filter(None, inits), waiting) if waiting else waiting
+
+
+def _init_failed(status: Manifest) -> str:
+    for entry in status.get("initContainerStatuses") or []:
+        if ((entry.get("state") or {}).get("terminated") or {}).get("exitCode"):
+            return str(entry["name"])
+    return ""
 
 
 def _state(status: Manifest, container: str) -> Manifest:

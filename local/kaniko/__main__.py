@@ -1,5 +1,6 @@
 """The executor: context, build, digest file, push, in the real one's order."""
 
+import os
 import signal
 import sys
 import tempfile
@@ -32,14 +33,15 @@ def execute(options: Options, folder: Path) -> None:
     """Raises Stop."""
     log = _logger()
     with _prefixed("Error: error resolving source context: ", USAGE):
-        source = context.fetch(options, folder / "context")
+        source = context.fetch(options, Path(os.environ.get("BUILD_CONTEXT", folder / "context")))
     file = _dockerfile(options, source)
     names = options.all("destination")
-    if not names:
+    if not names and options.one("no-push") != "true":
         raise Stop(f"Error: you must provide --destination, or use --no-push{USAGE}")
     for name in names:
         _check_push(options, Reference.parse(name))
-    _drop_ignored(file, source)
+    if names:  # else the context is another container's to build from
+        _drop_ignored(file, source)
     with _prefixed("error building image: "):
         instructions = _parsed(file)
         with _prefixed("error building stage: "):

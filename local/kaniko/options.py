@@ -6,8 +6,8 @@ from pathlib import Path
 MANNERS = {"cache", "cache-repo", "cache-ttl", "compressed-caching", "snapshot-mode", "use-new-run"}
 MANNERS |= {"push-retry", "image-download-retry", "image-fs-extract-retry"}
 FOLLOWED = {"context", "context-sub-path", "git", "dockerfile", "destination", "digest-file"}
-FOLLOWED |= {"image-format", "insecure-registry", "reproducible"}
-SWITCHES = {"cache", "compressed-caching", "use-new-run", "reproducible"}
+FOLLOWED |= {"image-format", "insecure-registry", "reproducible", "no-push"}
+SWITCHES = {"cache", "compressed-caching", "use-new-run", "reproducible", "no-push"}
 USAGE = "\n" + (Path(__file__).parent / "usage.txt").read_text()  # printed by v1.28.3
 
 

@@ -162,6 +162,8 @@ class Container:
             command = [sys.executable, "-m", "local.kaniko", *command]
             given = {key: images.localise(value, rootfs, mounts) for key, value in known.items()}
             own = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), "TMPDIR": str(self.folder)}
+            if place := mounts.get("/kaniko/buildcontext"):  # a constant of the real one, a path here
+                own["BUILD_CONTEXT"] = str(place)
             env, place = images.inherited() | given | own, self.folder
         else:
             of_image = dict(pair.split("=", 1) for pair in image.config.get("Env") or [])

@@ -95,10 +95,16 @@ class _Pod:
         self.failure: tuple[str, str] | None = None  # reason and message of a pod that the kubelet ended
         self.asked_to_stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         folder.mkdir(parents=True)
-        self.containers = [
-            Container(node, pod, spec, folder, self._report, self._event)
-            for spec in pod["spec"]["containers"]
+        self.inits, self.mains = [
+            [
+                Container(node, pod, spec, folder, self._report, self._event)
+                for spec in pod["spec"].get(group, [])
+            ]
+            for group in ("initContainers", "containers")
         ]
+        self.containers = [*self.inits, *self.mains]
+        for one in self.mains if self.inits else ():
+            one.state = {"waiting": {"reason": "PodInitializing"}}
         self.task = asyncio.create_task(self._live())
 
     def stop(self, grace: int) -> None:
@@ -134,9 +140,13 @@ class _Pod:
     async def _run(self) -> None:
         """One container after the other; one that can't be started yet holds no other back."""
         volumes = await self._volumes()
+        for one in self.inits:
+            await one.run(volumes, {})
+            if await one.exit:
+                return
         async with asyncio.TaskGroup() as group:
-            for one in self.containers:
-                siblings = {other.name: other.exit for other in self.containers if other.started}
+            for one in self.mains:
+                siblings = {other.name: other.exit for other in self.mains if other.started}
                 group.create_task(one.run(volumes, siblings))
                 await one.tried.wait()
 
@@ -182,16 +192,19 @@ class _Pod:
         meta = self.pod["metadata"]
         current = self.node.store.get(*place(self.pod))
         if current and current["metadata"]["uid"] == meta["uid"]:
-            phase = _phase([one.state for one in self.containers])
-            statuses = [one.status for one in self.containers]
+            phase = _phase([one.state for one in self.inits], [one.state for one in self.mains])
+            statuses = [one.status for one in self.mains]
             status = {"phase": phase, "startTime": self.started, "containerStatuses": statuses}
+            status |= {"initContainerStatuses": [one.status for one in self.inits]} if self.inits else {}
             if self.failure:
                 status |= dict(zip(("phase", "reason", "message"), ("Failed", *self.failure), strict=True))
             self.node.store.set_status(current, {**current["status"], **status})
 
 
-def _phase(states: list[Object]) -> str:
+def _phase(inits: list[Object], states: list[Object]) -> str:
     """As the kubelet's getPhase for restartPolicy Never."""
+    if any(state.get("terminated", {}).get("exitCode") for state in inits):
+        return "Failed"
     if any("waiting" in state for state in states):
         return "Pending"
     if any("running" in state for state in states):

@@ -43,7 +43,7 @@ def complete_pod_spec(spec: Object) -> None:
     for key, value in SPEC_DEFAULTS.items():
         spec.setdefault(key, value)
     spec.setdefault("securityContext", {})
-    for container in spec.get("containers", []):
+    for container in (*spec.get("initContainers", []), *spec.get("containers", [])):
         tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
         container.setdefault("resources", {})
         container.setdefault("terminationMessagePath", "/dev/termination-log")
@@ -59,13 +59,11 @@ def check_containers(path: str, spec: Object) -> Iterator[Cause]:
     if not 1 <= longest < 2**31:
         why = "must be between 1 and 2147483647, inclusive"
         yield Cause.value(f"{path}.activeDeadlineSeconds", longest, why)
-    if spec.get("initContainers"):
-        why = "Forbidden: the local nodes run no init containers"
-        yield Cause(f"{path}.initContainers", why, "FieldValueForbidden")
     volumes = [volume.get("name") for volume in spec.get("volumes", [])]
     seen: set[str] = set()
-    for index, container in enumerate(spec.get("containers", [])):
-        where = f"{path}.containers[{index}]"
+    groups = ("initContainers", "containers")
+    each = [(f"{path}.{group}[{i}]", c) for group in groups for i, c in enumerate(spec.get(group, []))]
+    for where, container in each:
         yield from _name(f"{where}.name", container.get("name", ""), seen)
         if not container.get("image"):
             yield Cause.required(f"{where}.image")

@@ -102,12 +102,19 @@ def test_what_pushes_is_not_what_nodes_pull_with_and_a_project_may_push_as_itsel
 def test_a_secret_for_git_is_named_where_files_of_the_repository_are_needed():
     files = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
     made = planned(files, repository=replace(REPOSITORY, secret="git-digits"))
-    containers = {b.role: b.job["spec"]["template"]["spec"]["containers"][0] for b in made.builds}
-    secrets = {
-        role: {e["valueFrom"]["secretKeyRef"]["name"] for e in each["env"]}
-        for role, each in containers.items()
+    pods = {b.role: b.job["spec"]["template"]["spec"] for b in made.builds}
+    containers = {role: pod["containers"][0] for role, pod in pods.items()}
+    fetching = {role: pod.get("initContainers", []) for role, pod in pods.items()}
+    assert {role: "git-digits" in str(each["env"]) for role, each in containers.items()} == {
+        Role.HEAVY: False,
+        Role.DEPENDENCIES: False,
+        Role.CODE: True,
     }
-    assert secrets == {Role.HEAVY: set(), Role.DEPENDENCIES: {"git-digits"}, Role.CODE: {"git-digits"}}
+    assert {role: "git-digits" in str(each) for role, each in fetching.items()} == {
+        Role.HEAVY: False,
+        Role.DEPENDENCIES: True,
+        Role.CODE: False,
+    }
     assert "--context=/sweepbot" in containers[Role.HEAVY]["args"]
     assert "git://" not in str(containers[Role.HEAVY]["args"])
 

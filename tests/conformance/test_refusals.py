@@ -206,6 +206,5 @@ async def test_a_suspended_job_can_be_resumed(place: Place) -> None:
     assert await place.cluster.merge(place.ref("Job", "build"), {"spec": {"suspend": False}})
 
 
-@pytest.mark.differs("jobs and pods")
-async def test_pods_that_the_bot_does_not_make(place: Place) -> None:
+async def test_a_pod_with_an_init_container(place: Place) -> None:
     assert await place.cluster.create(place.a_pod("main", initContainers=containers("first")["containers"]))

@@ -78,3 +78,28 @@ def test_the_systems_own_words_are_kept():
 def test_a_pod_being_deleted_still_holds_its_gpus():
     pod = read_pod(body("07-pod-terminating"), "kaniko")
     assert not pod.finished
+
+
+def an_init_pod(init, main):
+    statuses = {"initContainerStatuses": [{"name": "fetch", "state": init}]}
+    return {
+        "metadata": {"name": "p"},
+        "status": {**statuses, "containerStatuses": [{"name": "kaniko", "state": main}]},
+    }
+
+
+INITIALIZING = {"waiting": {"reason": "PodInitializing"}}
+
+
+def test_what_an_init_container_waits_for_is_what_its_pod_waits_for():
+    refused = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    assert read_pod(an_init_pod(refused, INITIALIZING), "kaniko").waiting == ("ErrImagePull", "no such image")
+    runs = read_pod(an_init_pod({"running": {}}, INITIALIZING), "kaniko")
+    assert (runs.waiting[0], runs.init_failed) == ("PodInitializing", "")
+
+
+def test_an_init_container_that_failed_is_named():
+    failed = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    assert read_pod(an_init_pod(failed, INITIALIZING), "kaniko").init_failed == "fetch"
+    done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    assert read_pod(an_init_pod(done, {"running": {}}), "kaniko").init_failed == ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from k8s.kaniko import DOCKERFILE, IGNORE, BuildSpec, build_job, pushed_digest, with_base
+from k8s.kaniko import DOCKERFILE, FETCHING, IGNORE, BuildSpec, build_job, pushed_digest, with_base
 from local.kubernetes.inputs import expand
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -106,18 +106,43 @@ def test_submodules_are_fetched_where_there_are_any():
     assert "--git=recurse-submodules=true" in container(replace(OWN, submodules=True))["args"]
 
 
+def test_the_git_login_is_where_nothing_of_the_repository_runs():
+    for spec in (OWN, GENERATED):
+        made = pod(replace(spec, git_secret="git-digits", registry_secret="registry-login", submodules=True))
+        (fetch,), (build,) = made["initContainers"], made["containers"]
+        assert fetch["args"] == [
+            f"--context=git://git.example/digits.git#refs/heads/main#{COMMIT}",
+            "--git=single-branch=true",
+            "--git=recurse-submodules=true",
+            "--dockerfile=/sweepbot/Fetch",
+            "--no-push",
+        ]
+        assert [variable["name"] for variable in fetch["env"]] == ["GIT_USERNAME", "GIT_PASSWORD"]
+        assert build["env"] == []
+        assert build["args"][0] == "--context=/kaniko/buildcontext"
+        mounts = [
+            {m["name"]: m.get("readOnly", False) for m in each["volumeMounts"]} for each in (fetch, build)
+        ]
+        assert mounts == [
+            {"generated": True, "context": False},
+            {"generated": True, "registry": True, "context": False},
+        ]
+        assert fetch["securityContext"] == build["securityContext"]
+    annotations = build_job(replace(OWN, git_secret="x"))["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {FETCHING: "FROM scratch\n"}, "nothing is built there"
+
+
 def test_logins_are_named_and_never_held():
-    job = build_job(replace(OWN, git_secret="git-digits", registry_secret="registry-login"))
+    job = build_job(replace(CODE, git_secret="git-digits", registry_secret="registry-login"))
     (one,) = job["spec"]["template"]["spec"]["containers"]
     assert one["env"] == [
         {"name": "GIT_USERNAME", "valueFrom": {"secretKeyRef": {"name": "git-digits", "key": "username"}}},
         {"name": "GIT_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "git-digits", "key": "password"}}},
     ]
-    assert one["volumeMounts"] == [{"name": "registry", "mountPath": "/kaniko/.docker", "readOnly": True}]
+    assert one["volumeMounts"][-1] == {"name": "registry", "mountPath": "/kaniko/.docker", "readOnly": True}
     items = [{"key": ".dockerconfigjson", "path": "config.json"}]
-    assert job["spec"]["template"]["spec"]["volumes"] == [
-        {"name": "registry", "secret": {"secretName": "registry-login", "items": items}}
-    ]
+    secret = {"name": "registry", "secret": {"secretName": "registry-login", "items": items}}
+    assert job["spec"]["template"]["spec"]["volumes"][-1] == secret
     assert "@" not in json.dumps(one["args"])
 
 

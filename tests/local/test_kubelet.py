@@ -407,3 +407,22 @@ async def test_a_builtin_container_sees_the_others_end(start):
     await cluster.phase("trial", "Failed")
     assert json.loads(cluster.log("trial", "metrics-collector")) == [{"main": 4}, "metrics-collector", "x"]
     assert cluster.state("trial", 1)["terminated"]["exitCode"] == 0
+
+
+async def test_an_init_container_runs_before_the_others_and_alone(start):
+    cluster = start()
+    fetch = sh("echo fetched > /work/file", "fetch", volumeMounts=[{"name": "work", "mountPath": "/work"}])
+    main = sh("cat /work/file", volumeMounts=[{"name": "work", "mountPath": "/work"}])
+    cluster.run("p", main, initContainers=[fetch], volumes=[{"name": "work", "emptyDir": {}}])
+    assert await cluster.phase("p", "Succeeded", "Failed") == "Succeeded"
+    assert cluster.log("p") == "fetched\n"
+    (status,) = cluster.pod("p")["status"]["initContainerStatuses"]
+    assert (status["name"], status["state"]["terminated"]["exitCode"]) == ("fetch", 0)
+
+
+async def test_an_init_container_that_fails_ends_its_pod(start):
+    cluster = start()
+    cluster.run("p", sh("echo never"), initContainers=[sh("echo no; exit 3", "fetch")])
+    assert await cluster.phase("p", "Succeeded", "Failed") == "Failed"
+    assert cluster.state("p") == {"waiting": {"reason": "PodInitializing"}}
+    assert (cluster.log("p", "fetch"), cluster.log("p")) == ("no\n", "")
