@@ -292,6 +292,7 @@ def streaming(*chunks, dies=False):
         ([b"first line\n", b"x" * (MOST_LOG - 8), b"\nthe", b" end\n"], "the end\n"),
         ([b"\rstep" * 300_000, b"\nCUDA out of memory"], "CUDA out of memory"),
         ([b"y" * MOST_LOG, b"z\n"], "y" * (MOST_LOG - 2) + "z\n"),
+        ([b"xoxb-" + b"s" * MOST_LOG, b" the end\n"], "the end\n"),  # half a token would pass the mask
     ],
 )
 async def test_the_end_of_a_long_log_is_read_however_long_it_is(toy, connected, chunks, kept):
