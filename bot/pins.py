@@ -29,6 +29,7 @@ ASKING = re.compile(r"^[ \t]*(?:-r|--requirement)[ \t=]*(\S+)", re.MULTILINE)  #
 REQUIREMENT = re.compile(r"\s*([\w.-]+)\s*(?:\[([^]]*)\])?([^;]*)")
 ELSEWHERE = re.compile(r"== '(?:win32|darwin|cygwin)'")  # of markers
 SOURCES = {"url", "git", "path", "directory", "editable", "virtual"}
+MOST_VALUES = 150_000  # of TOML: 4 MiB of brackets become 90 MiB of lists; a lock of 4 MiB has 130,000
 # tomllib takes the square of the number of names that dots join; no tool writes ten.
 _NAME = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 LONG_KEY = re.compile(rf"(?<![\w-]){_NAME}(?:[ \t]*+\.[ \t]*+{_NAME}){{20}}")
@@ -48,6 +49,8 @@ def toml(text: str, file: str) -> dict[str, Any]:
     if long := LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
         raise UserError(f"{file} can't be read: more than 20 names are joined by dots in line {line}")
+    if sum(map(text.count, "=,[{")) > MOST_VALUES:
+        raise UserError(f"{file} can't be read: it has more than {MOST_VALUES:,} values")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -474,6 +474,7 @@ def test_each_run_is_good_shell(files):
     [
         ("a = " + "[" * 5_000, "its lists or tables are nested too deeply"),
         ("a = " + "9" * 5_000, "Exceeds the limit"),
+        ("a = [" + "[]," * 80_000 + "]", "it has more than 150,000 values"),
         ("\n" + "a." * 5_000 + "a = 1", "more than 20 names are joined by dots in line 2"),
         ('["a"' + ' . "b"' * 5_000 + "]", "more than 20 names are joined by dots in line 1"),
     ],
