@@ -183,6 +183,7 @@ class _Turn:
         tell_new(sweep, after)
         if after != sweep:
             after = await self.save(after)
+        if cancels:  # also a second click, which changes nothing
             await self.outside.store.answered(sweep.id, cancels)
         return await self._keep(after) if after.phase is Phase.STOPPING else after
 

@@ -45,6 +45,19 @@ async def test_a_registry_that_is_down_is_told_once_and_cancel_still_works(life)
     assert life.told()[-1].startswith(":no_entry_sign: Cancelled")
 
 
+async def test_a_cancel_clicked_twice_is_answered_once_and_leaves_nothing_in_the_mailbox(life):
+    has_its_image(life)
+    await rounds(life, 8)
+    for _ in range(2):
+        await cancel(life)
+        await rounds(life, 1)
+    assert await life.store.asks(SWEEP) == []
+    await rounds(life, 6)
+    await cancel(life)
+    await rounds(life, 1)
+    assert (await life.store.asks(SWEEP), life.slack.whispers) == ([], [])
+
+
 async def test_a_git_host_that_is_down_is_told_privately(life):
     async def down(*_):
         raise Unreachable("git.example does not answer")
