@@ -6,17 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from statistics import median_high
 
 from bot import promql
 from bot.owners import NOBODYS, Owners, Place, Whose, merged
 from bot.prometheus import Device, Prometheus, Row
-from bot.rhythm import Rhythm, step_of
+from bot.rhythm import Rhythm
+from bot.scrapes import Scrapes
 from bot.usage import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
 
-USUAL_STEP = 30  # seconds between two scrapes, until there are samples to tell
 A_DAY, AN_HOUR, LATELY = 86400, 3600, 600  # seconds
-HOSTS = 500  # whose samples are asked for at a time
 
 
 @dataclass(frozen=True)
@@ -42,12 +40,12 @@ class PrometheusSource:
     def __init__(
         self, prometheus: Prometheus, owners: Owners, now: Callable[[], datetime], step: int = 0
     ) -> None:
-        self._ask, self._moments, self._owners, self._now = prometheus.ask, prometheus.moments, owners, now
-        self._fixed_step, self._step = step, step or USUAL_STEP
+        self._ask, self._owners, self._now = prometheus.ask, owners, now
+        self._scrapes = Scrapes(prometheus, step)
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
         at, seconds = self._now(), round(window.total_seconds())
-        rhythm = await self._rhythm(at, LATELY)
+        rhythm = await self._scrapes.rhythm(at, LATELY)
         held, seen, started = await asyncio.gather(
             self._ask(promql.HELD, at), self._seen(at, seconds, rhythm), self._by_place(promql.STARTED, at)
         )
@@ -112,7 +110,7 @@ class PrometheusSource:
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
         end = start + HOUR
         held = await self._ask(promql.HELD_HOURS, end)
-        observed, used, late, early = await self._measured(start, await self._rhythm(end, AN_HOUR))
+        observed, used, late, early = await self._measured(start, await self._scrapes.rhythm(end, AN_HOUR))
         cpu, cpu_mean, ram, ram_peak = await asyncio.gather(
             self._by_place(promql.requested("cpu"), end),
             self._by_place(promql.CPU_MEAN, end),
@@ -257,24 +255,6 @@ class PrometheusSource:
         if silent := {*nodes} - known.keys() - {""}:
             known |= _models(await self._ask(promql.last_models(silent), at))
         return known
-
-    async def _rhythm(self, at: datetime, window: int) -> Rhythm:
-        """In so many seconds, by the fullest GPU of each host: one exporter is asked for all of them."""
-        if self._fixed_step:
-            return Rhythm({}, self._fixed_step)
-        hosts: dict[str, list[Row]] = defaultdict(list)
-        for row in await self._ask(promql.hosts(window), at):
-            hosts[row.host].append(row)
-        fullest = [max(rows, key=lambda row: row.value) for rows in hosts.values()]
-        chosen = sorted({row.labels.get("UUID", "") for row in fullest})
-        moments: dict[str, set[float]] = defaultdict(set)
-        for some in (chosen[at : at + HOSTS] for at in range(0, len(chosen), HOSTS)):
-            for series, when in await self._moments(promql.moments(some, window), at):
-                moments[series.host].update(when)
-        steps = {host: step for host in hosts if (step := step_of(moments[host]))}
-        self._step = median_high(steps.values()) if steps else self._step
-        by_gpu = {row.gpu: steps[host] for host in steps for row in hosts[host]}
-        return Rhythm(by_gpu, self._step)
 
     async def _by_place(self, query: str, at: datetime) -> dict[Place, float]:
         return {row.place: row.value for row in await self._ask(query, at)}

@@ -281,7 +281,7 @@ async def test_a_gpu_with_an_error_says_which_and_who_held_it(source_at) -> None
 async def test_the_time_between_scrapes_is_measured(source_at) -> None:
     source = source_at(24)
     await source.pods(HALF_HOUR)
-    assert source._step == day.SCRAPE
+    assert source._scrapes.usual == day.SCRAPE
 
 
 async def test_the_doctor_finds_what_figures_are_made_of(prometheus: Prometheus) -> None:
