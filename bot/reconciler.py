@@ -227,7 +227,10 @@ class _Turn:
             if not error.permanent:
                 raise
             return await self.save(self._not_kept(sweep, error))
-        return await self.save(replace(found, version=sweep.version)) if found else await self._rename(sweep)
+        if found is None:
+            return await self._rename(sweep)
+        known = found if found.phase is sweep.phase else tell_restored(found)
+        return await self.save(replace(known, version=sweep.version))
 
     async def _create_record(self, sweep: SweepRecord) -> SweepRecord | None:
         """Return what the ConfigMap of this name holds now; None if it belongs to another sweep.

@@ -67,6 +67,7 @@ async def test_a_sweep_claimed_just_before_the_loss_is_not_started_twice(life, d
     await rounds(life, 3)
     assert (await life.record()).thread == thread
     assert life.slack.opened == 1
+    assert sum("Redis lost its data" in text for text in life.slack.said) == 1
     assert len(life.kubernetes.list("Experiment")) == 1
 
 
