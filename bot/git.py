@@ -41,8 +41,14 @@ MOST_HISTORY = 64 * MIB  # 1.6 million commits
 MOST_WORDS = 64 * 1024  # bytes of what git says of trouble
 MOST_SUBJECT = 300  # characters
 # A repository of some megabytes can hold a file or a delta of gigabytes. Large files are not unpacked in
-# memory (core.bigFileThreshold), packs are mapped in parts, and git gets 512 MiB of address space at most.
-MODEST = {"core.bigFileThreshold": "1m", "core.packedGitWindowSize": "16m", "core.packedGitLimit": "64m"}
+# memory (core.bigFileThreshold), packs are mapped in parts, and git gets 512 MiB of address space at most, of
+# which each thread would reserve up to 136.
+MODEST = {
+    "core.bigFileThreshold": "1m",
+    "core.packedGitWindowSize": "16m",
+    "core.packedGitLimit": "64m",
+    "pack.threads": "1",
+}
 BOUNDED = ("sh", "-c", 'ulimit -v 524288 2>/dev/null; exec git "$@"', "git")
 
 Login = tuple[str, str]  # user; password or token

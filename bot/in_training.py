@@ -20,7 +20,7 @@ OUT_OF_GPU = r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
 BLIND = (
     r"no CUDA-capable device|driver version is insufficient|driver on your system is too old"
     r"|Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA"
-    r"|cuda\.is_available((?!True).){0,100}False"
+    r"|cuda\.is_available((?!True).){0,40}False"
 )
 NO_CUDA = rf"{BLIND}|libcuda\.so|no kernel image is available|nvidia-smi: (command )?not found"
 NO_DB = r"ReportObservationLog|InactiveRpcError|:6789"
