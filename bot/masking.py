@@ -15,8 +15,10 @@ from bot.terminal import uncolored
 HIDDEN = "***"
 SHORTEST = 6  # characters of what only a variable's name calls secret: USE_TOKEN=true has none
 # Variables of others with secrets: MLflow's, package indexes', clouds', and the credentials for git.
+# Two settings hold the names of Secrets of Kubernetes, which messages about them have to show.
 SECRET_NAME = re.compile(
-    r"^GIT_PASSWORD_|(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|SECRET|(?:API|ACCESS|ACCOUNT|PRIVATE|SECRET)_?KEY)$",
+    r"(?!IMAGE_(?:REGISTRY|PUSH)_SECRET$)(?:GIT_PASSWORD_.*|.*(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|SECRET"
+    r"|(?:API|ACCESS|ACCOUNT|PRIVATE|SECRET)_?KEY))",
     re.IGNORECASE,
 )
 
@@ -130,7 +132,7 @@ def _looks(secret: str) -> set[str]:
 
 def of_environment(environ: Mapping[str, str]) -> set[str]:
     """Values whose variable's name says that they are secret, and passwords in the URLs of all others."""
-    named = {value for name, value in environ.items() if SECRET_NAME.search(name)}
+    named = {value for name, value in environ.items() if SECRET_NAME.fullmatch(name)}
     found = {value for value in named if len(value) >= SHORTEST}
     return found.union(*map(of_urls, environ.values()))
 

@@ -249,7 +249,11 @@ def _of_registries(file: Path) -> set[str]:
     """Of a dockerconfigjson; none in a file that can't be read, which others complain about."""
     try:
         logins = list(json.loads(file.read_text())["auths"].values())
-        found = {login.get(name, "") for login in logins for name in ("password", "identitytoken", "auth")}
+        found = {
+            login.get(name, "")
+            for login in logins
+            for name in ("password", "identitytoken", "registrytoken", "auth")
+        }
         plain = [b64decode(login.get("auth", "")).decode() for login in logins]
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return set()

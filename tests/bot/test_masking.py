@@ -94,9 +94,12 @@ def test_a_variable_is_secret_by_its_name_or_by_the_password_in_its_url():
         "https_proxy": "http://ada:p%40oxy@proxy:3128",
         "OPENAI_API_KEY": "api-key",
         "USE_AUTH_TOKEN": "true",
+        "IMAGE_REGISTRY_SECRET": "registry",
+        "IMAGE_PUSH_SECRET": "registry-push",
+        "GIT_PASSWORD_GIT_DIGITS": "git-pw",
         "HOME": "/root",
     }
-    assert of_environment(environ) == {"index-pw", "in-url", "toKen", "p%40oxy", "p@oxy", "api-key"}
+    assert of_environment(environ) == {"index-pw", "in-url", "toKen", "p%40oxy", "p@oxy", "api-key", "git-pw"}
 
 
 def test_the_guide_lists_every_form():
