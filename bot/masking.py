@@ -28,6 +28,8 @@ PASSWORD = re.compile(r"[?&]password=([^&\s\"']+)")
 # Between a name and its value, in JSON, YAML, shells and URLs.
 IS = r"\\?[\"']?[ \t]{0,2}[:=][ \t]{0,2}\\?[\"']?"
 VALUE = r"[^\s\"'`,;&\\]{6,}"
+# `password: must be set` is prose: after a colon and a blank a word of small letters is no secret.
+SAID = rf"(?:(?<!: )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){VALUE}"
 # Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` are no secrets.
 RANDOM = r"(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
 KEYS = "|".join(
@@ -61,8 +63,8 @@ FORMS = (
     *_forms(
         "`Authorization` headers",
         r"([Bb](?i:earer) +)(?=[^\s]{0,200}[A-Z0-9.])[\w.~+/-]{8,}=*",
-        r"([Bb](?i:asic) +)(?=[\w+/]{0,200}[A-Z0-9+/=])[\w+/]{8,}=*",
-        rf"([Aa](?i:uthorization){IS}(?!(?i:bearer|basic)\b)[\w-]{{1,20}} ){VALUE}",
+        r"([Bb](?i:asic) +)(?=\w[\w+/]{0,200}[A-Z0-9+/=])[\w+/]{8,}=*",
+        rf"([Aa](?i:uthorization){IS}(?i:token|key|api-?key|digest|negotiate) ){VALUE}",
     ),
     *_forms("Slack tokens", r"()xox[a-z]-[\w-]+", r"()xapp-[\w-]+"),
     *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack\.com/)[\w/-]+"),
@@ -87,8 +89,8 @@ FORMS = (
     ),
     *_forms(
         "values named password, passphrase or secret",
-        rf"([Pp][Aa][Ss][Ss](?i:word|wd|phrase){IS}){VALUE}",
-        rf"([Ss][Ee][Cc][Rr][Ee][Tt]{IS}){VALUE}",
+        rf"([Pp][Aa][Ss][Ss](?i:word|wd|phrase){IS}){SAID}",
+        rf"([Ss][Ee][Cc][Rr][Ee][Tt]{IS}){SAID}",
         rf"(--(?:password|passwd|passphrase|secret) \\?[\"']?){VALUE}",
     ),
     *_forms(
