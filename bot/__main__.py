@@ -10,23 +10,27 @@ from pathlib import Path
 
 import yaml
 
-from bot import doctor, durable, logs
-from bot.config import Config, Repository, bare, parse_config, repository
-from bot.findings import Level, as_json, as_lines
-from bot.git import Git, GitUnavailable, logins
-from bot.lookup import look_up
-from bot.masking import Mask, of_environment
-from bot.models import Asker, SweepRecord, UserError
-from bot.planning import Order, plan
-from bot.request import parse
-from bot.service import now, run, serve, workers
-from bot.settings import PlanSettings, Settings
+from bot.app import now, run, serve, workers
+from bot.config.policy import Config, Repository, bare, parse_config, repository
+from bot.config.settings import PlanSettings, Settings
+from bot.core.errors import UserError
+from bot.core.masking import Mask, of_environment
+from bot.core.record import SweepRecord
+from bot.core.request import Requester
+from bot.doctor import examination
+from bot.doctor.findings import Level, as_json, as_lines
+from bot.launch.command_line import parse
+from bot.launch.plan import Order, plan
+from bot.launch.resolve import look_up
+from bot.repos.git import Git, GitUnavailableError, logins
+from bot.runtime import log_format
+from bot.storage import sweep_configmap
 from k8s.objects import Manifest
 
 
 def main() -> int:
     arguments, mask = _arguments(), Mask(of_environment(os.environ))
-    logs.start("WARNING", "text", mask)  # until the settings say more
+    log_format.start("WARNING", "text", mask)  # until the settings say more
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]
     except UserError as error:
@@ -59,14 +63,14 @@ def _arguments() -> argparse.Namespace:
 
 def _service(arguments: argparse.Namespace) -> int:
     settings = Settings.read()
-    logs.start(settings.log_level, settings.log_format, Mask(settings.secrets()))
+    log_format.start(settings.log_level, settings.log_format, Mask(settings.secrets()))
     asyncio.run(run(arguments.jobs, settings, _config(settings.sweepbot_config)))
     return 0
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     settings = Settings.read()
-    findings = asyncio.run(doctor.run(settings, _config(settings.sweepbot_config)))
+    findings = asyncio.run(examination.run(settings, _config(settings.sweepbot_config)))
     print(Mask(settings.secrets())(as_json(findings) if arguments.json else as_lines(findings)))
     return int(any(one.level is Level.BROKEN for one in findings))
 
@@ -92,10 +96,10 @@ def _plan(arguments: argparse.Namespace) -> int:
                     config,
                     sweep=f"{request.name or request.space}-planned",
                     owner="nobody",
-                    delivery="none",
+                    request_id="none",
                 )
             )
-        except GitUnavailable as error:
+        except GitUnavailableError as error:
             raise UserError(str(error)) from None
     print(yaml.dump_all(_manifests(order, settings), Dumper=_Plain, sort_keys=False, width=1000), end="")
     return 0
@@ -116,18 +120,18 @@ class _Plain(yaml.SafeDumper):
 
 
 def _manifests(order: Order, settings: PlanSettings) -> list[Manifest]:
-    made, moment = plan(order, settings), now()
+    made, parse_time = plan(order, settings), now()
     record = SweepRecord(
         id=order.sweep,
         namespace=settings.k8s_namespace,
         request=order.request,
-        asker=Asker(user=order.owner, user_name=order.owner, channel="none"),
-        delivery="none",
-        created=moment,
-        since=moment,
+        requester=Requester(user=order.owner, user_name=order.owner, channel="none"),
+        request_id="none",
+        created=parse_time,
+        since=parse_time,
         plan=made,
     )
-    return [durable.config_map(record), *(build.job for build in made.builds), made.experiment]
+    return [sweep_configmap.config_map(record), *(build.job for build in made.builds), made.experiment]
 
 
 if __name__ == "__main__":

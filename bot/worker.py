@@ -8,16 +8,16 @@ from time import monotonic
 
 from redis.exceptions import RedisError
 
-from bot import doctor
-from bot.identity import SWEEP_ID
-from bot.logs import about
-from bot.outside import Outside
-from bot.probes import Broken
-from bot.queue import Lease, LeaseLost
-from bot.reconciler import PASSING, tell_quarantined, turn
-from bot.slack import Busy
-from bot.store import Stale
-from k8s.cluster import ApiError, Unreachable
+from bot.clients import Clients
+from bot.core.ids import SWEEP_ID
+from bot.doctor import examination
+from bot.runtime.log_format import about
+from bot.runtime.probes import ProbeFailedError
+from bot.slack.client import SlackBusyError
+from bot.storage.sweeps import StaleRecordError
+from bot.storage.work_queue import Lease, LeaseLostError
+from bot.sweeps.reconciler import PASSING, reconcile, tell_quarantined
+from k8s.errors import ApiError, UnreachableError
 from k8s.outage import away
 
 log = logging.getLogger(__name__)
@@ -27,24 +27,24 @@ GIVE_BACK = 2.0  # seconds for it; what can't be given back runs out
 
 
 # A turn of an item that is no sweep; when it wants another one by itself.
-Errand = Callable[[str], Awaitable[timedelta | None]]
+JobHandler = Callable[[str], Awaitable[timedelta | None]]
 
 
 class Worker:
-    """`errands`: by what stands before ": " in their items; the blank is what nobody can type as a name.
+    """`job_handlers`: by what stands before ": " in their items; the blank is what nobody can type as a name.
 
     `suspect` is called when the API server seems to be away.
     """
 
     def __init__(
         self,
-        outside: Outside,
+        clients: Clients,
         turns: int,
-        errands: Mapping[str, Errand] | None = None,
+        job_handlers: Mapping[str, JobHandler] | None = None,
         *,
         suspect: Callable[[], None] = lambda: None,
     ) -> None:
-        self._outside, self._errands, self._suspect = outside, errands or {}, suspect
+        self._outside, self._errands, self._suspect = clients, job_handlers or {}, suspect
         self._at = [("", monotonic())] * turns  # what each loop is at ("": waiting), and since when
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -54,10 +54,12 @@ class Worker:
                 group.create_task(self._take_turns(place, stop))
 
     async def moving(self, within: float) -> str:
-        """What the loops are at. Raises Broken when one has been at it for more than `within` seconds."""
+        """What the loops do. Raises ProbeFailedError when one has done it for more than `within` seconds."""
         sweep, since = min(self._at, key=lambda each: each[1])
         if (seconds := monotonic() - since) > within:
-            raise Broken(f"a turn of {sweep} lasts {seconds:.0f} s" if sweep else f"idle for {seconds:.0f} s")
+            raise ProbeFailedError(
+                f"a turn of {sweep} lasts {seconds:.0f} s" if sweep else f"idle for {seconds:.0f} s"
+            )
         return f"{sum(1 for sweep, _ in self._at if sweep)} of {len(self._at)} at a turn"
 
     async def _take_turns(self, place: int, stop: asyncio.Event) -> None:
@@ -81,19 +83,19 @@ class Worker:
         except asyncio.CancelledError:
             await self._give_back(lease)
             raise
-        except (LeaseLost, Stale) as lost:
+        except (LeaseLostError, StaleRecordError) as lost:
             log.warning("a turn of %s was overtaken: %s", lease.item, lost)
             await queue.fail(lease)
         except RedisError:
             raise
-        except (ApiError, Unreachable) as trouble:
+        except (ApiError, UnreachableError) as trouble:
             await self._put_off(lease, trouble)
         except Exception as error:
             why = self._outside.mask(_permanent(lease.item, error))
             delay = await queue.fail(lease, permanent=why)
             log.exception("a turn of %s failed and is repeated in %.0f s", lease.item, delay)
 
-    async def _put_off(self, lease: Lease, trouble: ApiError | Unreachable) -> None:
+    async def _put_off(self, lease: Lease, trouble: ApiError | UnreachableError) -> None:
         """A busy API server is waited for as long as it asks, and the turn has not failed."""
         queue = self._outside.queue
         if isinstance(trouble, ApiError) and trouble.throttled and not lease.quarantined:
@@ -110,13 +112,13 @@ class Worker:
             await tell_quarantined(lease, self._outside)
 
     async def _turn(self, lease: Lease) -> timedelta | None:
-        if lease.item == doctor.ITEM:
-            await doctor.visit(self._outside)
+        if lease.item == examination.ITEM:
+            await examination.visit(self._outside)
             return None
         kind, found, _ = lease.item.partition(": ")
         if found and (errand := self._errands.get(kind)):
             return await _unhurried(errand, lease.item)
-        return await turn(lease, self._outside)
+        return await reconcile(lease, self._outside)
 
     async def _give_back(self, lease: Lease) -> None:
         log.info("a turn of %s is left to another worker", lease.item)
@@ -134,8 +136,8 @@ def _permanent(item: str, error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-async def _unhurried(errand: Errand, item: str) -> timedelta | None:
+async def _unhurried(errand: JobHandler, item: str) -> timedelta | None:
     try:
         return await errand(item)
-    except Busy as busy:
+    except SlackBusyError as busy:
         return timedelta(seconds=busy.seconds)

@@ -13,12 +13,12 @@ from typing import Any
 from redis.exceptions import RedisError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.models import UserError
-from bot.mrkdwn import cut, plain
-from bot.request import HELP
-from bot.wishes import USES, slip, word_of
-from handlers.door import NOT_SAID, Door, unconfirmed
-from handlers.wishing import Speaker, hear, is_wish, sweep_in
+from bot.core.errors import UserError
+from bot.launch.command_line import HELP
+from bot.slack.mrkdwn import cut, plain
+from bot.sweeps.command_parser import USES, first_word, suggest_command
+from handlers.context import NOT_SAID, HandlerContext, unconfirmed
+from handlers.sweep_commands import Sender, handle_command, is_command, sweep_in
 
 log = logging.getLogger(__name__)
 
@@ -27,45 +27,45 @@ SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^<>]*)?>")
 HERE = f"In this thread you may write, after my name: {', '.join(word for word in USES if word != 'list')}."
 
 
-def on_mention(door: Door) -> Handler:
+def on_mention(context: HandlerContext) -> Handler:
     async def mention(body: dict[str, Any], client: AsyncWebClient) -> None:
         event = body["event"]
         if event.get("bot_id") or event.get("edited"):
             return
         text, said = SELF.sub("", event.get("text", "")).strip(), ""
         try:
-            said = await _answer(door, text, event, body["event_id"])
+            said = await _answer(context, text, event, body["event_id"])
         except UserError as error:
             said = plain(str(error))
         except (RedisError, TimeoutError) as error:
             log.exception("a mention could not be queued")
             said = unconfirmed(error)
         if said:
-            door.afterwards.start(_whisper(client, event, said))
+            context.afterwards.start(_whisper(client, event, said))
 
     return mention
 
 
-async def _answer(door: Door, text: str, event: dict[str, Any], delivery: str) -> str:
+async def _answer(context: HandlerContext, text: str, event: dict[str, Any], request_id: str) -> str:
     """What is told at once; "" when it was told before, or the thread will tell."""
     thread = event.get("thread_ts", "")
-    sweep = await sweep_in(door, event["channel"], thread) if thread else None
-    who = Speaker(
+    sweep = await sweep_in(context, event["channel"], thread) if thread else None
+    who = Sender(
         user=event["user"],
         user_name="",
         channel=event["channel"],
-        delivery=delivery,
+        request_id=request_id,
         here=sweep.id if sweep else "",
     )
-    word = word_of(text)[0]
-    if sweep and is_wish(text) and word not in {"list", "status"}:
-        await hear(door, text, who)
+    word = first_word(text)[0]
+    if sweep and is_command(text) and word not in {"list", "status"}:
+        await handle_command(context, text, who)
         return ""
-    if not await door.store.is_new(delivery):
+    if not await context.store.is_new(request_id):
         return ""
-    if is_wish(text) and (sweep or word == "list"):
-        return await hear(door, text, who)
-    return f"{slip(text, 'help')}\n{HERE if sweep else HELP}".strip()
+    if is_command(text) and (sweep or word == "list"):
+        return await handle_command(context, text, who)
+    return f"{suggest_command(text, 'help')}\n{HERE if sweep else HELP}".strip()
 
 
 async def _whisper(client: AsyncWebClient, event: dict[str, Any], text: str) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from k8s.objects import Manifest, moment
+from k8s.objects import Manifest, parse_time
 
 GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")  # a MIG slice counts as one
 EXPORTERS = {  # as the GPU operator, the exporter's own chart and GKE call it
@@ -188,7 +188,7 @@ def _requested(containers: list[Manifest], resource: str) -> float | None:
 
 def _started(status: Manifest, containers: set[str]) -> datetime | None:
     mine = [each for each in status.get("containerStatuses") or [] if each["name"] in containers]
-    since = [moment(each.get("state", {}).get("running", {}).get("startedAt")) for each in mine]
+    since = [parse_time(each.get("state", {}).get("running", {}).get("startedAt")) for each in mine]
     known = [each for each in since if each]
     return max(known) if known and len(known) == len(containers) else None
 

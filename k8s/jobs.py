@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from k8s.objects import Manifest, moment, true_conditions
+from k8s.objects import Manifest, parse_time, true_conditions
 
 
 class JobState(StrEnum):
@@ -28,12 +28,12 @@ def read_job(obj: Manifest) -> Job:
     name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
     true_now = true_conditions(obj)
     if "Complete" in true_now:
-        ended = moment(obj["status"].get("completionTime"))
-        began = moment(obj["status"].get("startTime"))
+        ended = parse_time(obj["status"].get("completionTime"))
+        began = parse_time(obj["status"].get("startTime"))
         seconds = (ended - began).total_seconds() if began and ended else None
         return Job(name=name, uid=uid, state=JobState.COMPLETE, ended=ended, seconds=seconds)
     if failed := true_now.get("Failed"):
         message = f"{failed.get('reason', '')}: {failed.get('message', '')}"
-        ended = moment(failed.get("lastTransitionTime"))  # a failed one has no completionTime
+        ended = parse_time(failed.get("lastTransitionTime"))  # a failed one has no completionTime
         return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message)
     return Job(name=name, uid=uid, state=JobState.ACTIVE)

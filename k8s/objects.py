@@ -34,7 +34,7 @@ def true_conditions(obj: Manifest) -> dict[str, Manifest]:
     return {c["type"]: c for c in conditions if c.get("status") == "True"}
 
 
-def moment(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     """A Kubernetes time (RFC 3339, seconds, Z) as a datetime."""
     return datetime.fromisoformat(text) if text else None
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
-from k8s.cluster import ApiError, Cluster, Unreachable
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError, UnreachableError
 
 PAUSE = 1.0  # seconds between two probes
 LONGEST = 30.0  # seconds after which whoever waits may try all the same
@@ -13,13 +14,13 @@ LONGEST = 30.0  # seconds after which whoever waits may try all the same
 
 def away(error: Exception) -> bool:
     """Return whether a call failed as it does while the server, or etcd behind it, is away."""
-    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.outage)
+    return isinstance(error, UnreachableError) or (isinstance(error, ApiError) and error.outage)
 
 
 class Outage:
     """`on_over` is called once at the end of each."""
 
-    def __init__(self, cluster: Cluster, on_over: Callable[[], None]) -> None:
+    def __init__(self, cluster: KubernetesClient, on_over: Callable[[], None]) -> None:
         self._cluster, self._on_over = cluster, on_over
         self._probing = asyncio.Lock()
         self._away = False

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from k8s.objects import Manifest, moment
+from k8s.objects import Manifest, parse_time
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
 COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's containers beside the training
@@ -37,7 +37,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         job_uid=next((o["uid"] for o in meta.get("ownerReferences") or () if o["kind"] == "Job"), ""),
         node=obj.get("spec", {}).get("nodeName", ""),
         finished=status.get("phase") in {"Succeeded", "Failed"},
-        running_since=moment(running.get("startedAt")) if running else None,
+        running_since=parse_time(running.get("startedAt")) if running else None,
         unschedulable=_unschedulable(status),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")),
         exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
@@ -57,12 +57,12 @@ def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
     """While an image can't be pulled, the kubelet starts the pod's other containers; Katib's collector fails
     without a training to watch, and with restartPolicy Never it stays so.
     """
-    began = moment((state.get("running") or state.get("terminated") or {}).get("startedAt"))
+    began = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
     for entry in status.get("containerStatuses") or []:
         over = (entry.get("state") or {}).get("terminated") or {}
         if entry["name"] not in COLLECTORS or not over.get("exitCode") or not over.get("finishedAt"):
             continue
-        ended = moment(over["finishedAt"])
+        ended = parse_time(over["finishedAt"])
         if ended and ("waiting" in state or (began and began > ended)):
             return ended
     return None

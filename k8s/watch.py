@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from time import monotonic
 
-from k8s.cluster import CALL_SECONDS, MARGIN, ApiError, Cluster, Unreachable
+from k8s.client import CALL_SECONDS, MARGIN, KubernetesClient
+from k8s.errors import ApiError, UnreachableError
 from k8s.objects import Manifest
 from k8s.outage import Outage, away
 
@@ -31,7 +32,7 @@ OnObject = Callable[[str, Manifest], Awaitable[None]]
 
 
 async def watch_forever(
-    cluster: Cluster,
+    cluster: KubernetesClient,
     kind: str,
     namespace: str,
     labels: str,
@@ -52,7 +53,7 @@ async def watch_forever(
 class _Watch:
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KubernetesClient,
         kind: str,
         namespace: str,
         labels: str,
@@ -101,7 +102,7 @@ class _Watch:
                 heard = True
                 await self._take(*change)
         if not heard and monotonic() - began < FIRST_PAUSE:
-            raise Unreachable("the API server ended a watch at once")
+            raise UnreachableError("the API server ended a watch at once")
         if not heard and not await self.cluster.has_reached(self.kind, self.namespace, self.since):
             self.since = ""
         self._heard()
@@ -133,7 +134,7 @@ class _Watch:
         if expired:
             self.since = ""
         elif not self.told:
-            trace = None if isinstance(error, ApiError | Unreachable) else error
+            trace = None if isinstance(error, ApiError | UnreachableError) else error
             text = "watching %s in %s is interrupted: %s"
             log.warning(text, self.kind, self.namespace, error, exc_info=trace)
             self.told = True

@@ -2,17 +2,21 @@
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from inspect import isawaitable
 from typing import Any
 
 import pytest
+from aiohttp import web
 from redis.asyncio import Redis
 
-from bot.redis import connect
+from bot.storage.redis_client import connect
 from local.redis import redis as server
 
 WaitUntil = Callable[..., Awaitable[Any]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @pytest.fixture(scope="session")
@@ -65,3 +69,28 @@ def wait_until() -> WaitUntil:
 async def _value(fact: Callable[[], Any]) -> Any:
     value = fact()
     return await value if isawaitable(value) else value
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Nobody listens there."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture
+async def toy() -> AsyncIterator[Callable[[Handler], Awaitable[str]]]:
+    """`await toy(handler)`: an HTTP server that asks `handler` everything; its host and port."""
+    async with AsyncExitStack() as stack:
+
+        async def start(handler: Handler) -> str:
+            app = web.Application()
+            app.router.add_route("*", "/{path:.*}", handler)
+            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            return f"127.0.0.1:{runner.addresses[0][1]}"
+
+        yield start

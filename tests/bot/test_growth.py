@@ -6,26 +6,34 @@ from contextlib import suppress
 
 import pytest
 
-from bot import in_training
-from bot.before_training import _never, _quota
-from bot.buildlog import explain
-from bot.catalogue import description
-from bot.config import Limits
-from bot.dockerfile import split
-from bot.git import _failure
-from bot.health import refusals
-from bot.hints import did_you_mean
-from bot.logs import Mask
-from bot.models import SweepRequest, UserError
-from bot.mrkdwn import block, code, quoted
-from bot.pins import heavy_of_lock, heavy_of_requirements, local_requirement, not_locked, pointers, toml
-from bot.request import words
-from bot.scene import Scene
-from bot.space import parse_space
+from bot.builds.dependency_files import (
+    heavy_of_lock,
+    heavy_of_requirements,
+    local_requirement,
+    not_locked,
+    pointers,
+    toml,
+)
+from bot.builds.dockerfile_split import split
+from bot.builds.failures import explain
+from bot.config.policy import Limits
+from bot.core.errors import UserError
+from bot.core.request import SweepRequest
+from bot.core.wording import did_you_mean
+from bot.health import rules_training
+from bot.health.diagnosis import refusals
+from bot.health.evidence import TrialEvidence
+from bot.health.rules_admission import _never, _quota
+from bot.launch.command_line import words
+from bot.launch.space import parse_space
+from bot.registry.images import NAME
+from bot.repos.catalog import description
+from bot.repos.git import _failure
+from bot.runtime.log_format import Mask
+from bot.slack.mrkdwn import block, code, quoted
 from handlers.mentions import SELF
-from k8s.images import NAME
 from k8s.jobs import Job, JobState
-from tests.bot.sweeps import NOW
+from tests.bot.factories import NOW
 
 SHORT, TIMES, MOST = 8_000, 4, 9  # four times the text: four times the work, where sixteen is the square
 
@@ -59,11 +67,11 @@ def build_log(text):
 
 
 def training_log(text):
-    scene = Scene(now=NOW, metric="loss", gpus=1, experiment={}, log=text)
-    for pattern in (in_training.NO_CUDA, in_training.NCCL, in_training.NAN, in_training.LOADER):
-        scene.line(pattern)
-    re.findall(in_training.PLACE, text)
-    re.search(in_training.SIZE, text)
+    evidence = TrialEvidence(now=NOW, metric="loss", gpus=1, experiment={}, log=text)
+    for pattern in (rules_training.NO_CUDA, rules_training.NCCL, rules_training.NAN, rules_training.LOADER):
+        evidence.line(pattern)
+    re.findall(rules_training.PLACE, text)
+    re.search(rules_training.SIZE, text)
 
 
 def refusal(text):

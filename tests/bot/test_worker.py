@@ -6,18 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot import service, waking, worker
-from bot.logs import JsonLines
-from bot.masking import Mask
-from bot.models import Newer
-from bot.probes import Broken
-from bot.queue import Queue
-from bot.slack import Busy
-from bot.waking import Waking
+from bot import app, worker
+from bot.core.masking import Mask
+from bot.core.record import Newer
+from bot.runtime.log_format import JsonLines
+from bot.runtime.probes import ProbeFailedError
+from bot.slack.client import SlackBusyError
+from bot.storage.work_queue import Queue
+from bot.sweeps import informer
+from bot.sweeps.informer import SweepInformer
 from bot.worker import Worker
 from k8s import outage as outage_module
-from k8s.cluster import ApiError, Unreachable
-from tests.bot.sweeps import CONFIG, SETTINGS
+from k8s.errors import ApiError, UnreachableError
+from tests.bot.factories import CONFIG, SETTINGS
 
 SWEEP = "lr-brave-otter"
 
@@ -27,9 +28,9 @@ class Turns:
 
     def __init__(self, monkeypatch):
         self.begun, self.may_end, self.ended = [], asyncio.Event(), []
-        monkeypatch.setattr(worker, "turn", self)
+        monkeypatch.setattr(worker, "reconcile", self)
 
-    async def __call__(self, lease, outside):
+    async def __call__(self, lease, clients):
         self.begun.append(lease.item)
         await self.may_end.wait()
         self.ended.append(lease.item)
@@ -41,15 +42,15 @@ def turns(monkeypatch):
 
 
 @pytest.fixture
-def outside(redis):
+def clients(redis):
     return SimpleNamespace(queue=Queue(redis), mask=Mask())
 
 
 class Running:
     """A worker in a task."""
 
-    def __init__(self, outside, places=2, errands=None):
-        self.worker, self.stop = Worker(outside, places, errands), asyncio.Event()
+    def __init__(self, clients, places=2, job_handlers=None):
+        self.worker, self.stop = Worker(clients, places, job_handlers), asyncio.Event()
         self.task = asyncio.create_task(self.worker.run(self.stop))
 
     async def cancelled(self):
@@ -57,23 +58,23 @@ class Running:
         await asyncio.wait([self.task])
 
 
-async def test_a_turn_under_way_may_end_and_no_other_is_begun(outside, turns, wait_until):
-    running = Running(outside)
-    await outside.queue.add(SWEEP)
+async def test_a_turn_under_way_may_end_and_no_other_is_begun(clients, turns, wait_until):
+    running = Running(clients)
+    await clients.queue.add(SWEEP)
     await wait_until(lambda: turns.begun, "a turn has begun")
     running.stop.set()
-    await outside.queue.add("lr-calm-lynx")
+    await clients.queue.add("lr-calm-lynx")
     await asyncio.wait([running.task], timeout=0.05)
     assert not running.task.done()
     turns.may_end.set()
     await running.task
     assert turns.begun == turns.ended == [SWEEP]
-    assert (await outside.queue.get(wait=0)).item == "lr-calm-lynx"
+    assert (await clients.queue.get(wait=0)).item == "lr-calm-lynx"
 
 
-async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(outside, turns, redis, wait_until):
-    running = Running(outside)
-    await outside.queue.add(SWEEP)
+async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(clients, turns, redis, wait_until):
+    running = Running(clients)
+    await clients.queue.add(SWEEP)
     await wait_until(lambda: turns.begun, "a turn has begun")
     running.stop.set()
     await running.cancelled()
@@ -81,45 +82,45 @@ async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(outside, t
     assert (lease.item, lease.failures, turns.ended) == (SWEEP, 0, [])
 
 
-async def test_what_is_no_sweep_has_turns_of_its_own(outside, turns, wait_until):
+async def test_what_is_no_sweep_has_turns_of_its_own(clients, turns, wait_until):
     done = []
 
     async def errand(item):
         done.append(item)
-        raise Busy(30)
+        raise SlackBusyError(30)
 
-    worker, stop = Worker(outside, 1, {"watch": errand}), asyncio.Event()
+    worker, stop = Worker(clients, 1, {"watch": errand}), asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
-    await outside.queue.add("watch: gpus")
+    await clients.queue.add("watch: gpus")
     await wait_until(lambda: done, "it had its turn")
     stop.set()
     await running
     assert (done, turns.begun) == (["watch: gpus"], [])
-    assert await outside.queue.get(wait=0) is None  # not before Slack wants to hear more
+    assert await clients.queue.get(wait=0) is None  # not before Slack wants to hear more
 
 
-async def test_it_says_what_it_is_at(outside, turns, wait_until):
-    running = Running(outside, places=1)
+async def test_it_says_what_it_is_at(clients, turns, wait_until):
+    running = Running(clients, places=1)
     assert await running.worker.moving(60) == "0 of 1 at a turn"
-    await outside.queue.add(SWEEP)
+    await clients.queue.add(SWEEP)
     await wait_until(lambda: turns.begun, "a turn has begun")
     assert await running.worker.moving(60) == "1 of 1 at a turn"
-    with pytest.raises(Broken, match=f"^a turn of {SWEEP} lasts 0 s$"):
+    with pytest.raises(ProbeFailedError, match=f"^a turn of {SWEEP} lasts 0 s$"):
         await running.worker.moving(-1)
     await running.cancelled()
 
 
-async def test_what_a_turn_logs_names_its_sweep(outside, monkeypatch, wait_until, caplog):
-    async def failing(lease, outside):
+async def test_what_a_turn_logs_names_its_sweep(clients, monkeypatch, wait_until, caplog):
+    async def failing(lease, clients):
         raise ValueError("a bug")
 
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(JsonLines(Mask([])).format(record))
     worker.log.addHandler(handler)
-    monkeypatch.setattr(worker, "turn", failing)
-    running = Running(outside)
-    await outside.queue.add(SWEEP)
+    monkeypatch.setattr(worker, "reconcile", failing)
+    running = Running(clients)
+    await clients.queue.add(SWEEP)
     await wait_until(lambda: lines, "it is logged")
     worker.log.removeHandler(handler)
     await running.cancelled()
@@ -133,7 +134,7 @@ async def test_what_a_turn_logs_names_its_sweep(outside, monkeypatch, wait_until
         (ValueError("a bug"), SWEEP, "ValueError: a bug"),
         (ValueError("a bug at https://ada:hunter2@git"), SWEEP, "ValueError: a bug at https://***@git"),
         (MemoryError(), SWEEP, "MemoryError: "),
-        (Unreachable("the API server does not answer"), SWEEP, ""),
+        (UnreachableError("the API server does not answer"), SWEEP, ""),
         (ApiError(500, "", "etcdserver: leader changed"), SWEEP, ""),
         (ConnectionResetError(), SWEEP, ""),
         (TimeoutError(), SWEEP, ""),
@@ -142,7 +143,7 @@ async def test_what_a_turn_logs_names_its_sweep(outside, monkeypatch, wait_until
     ],
 )
 async def test_only_a_sweeps_own_errors_count_as_permanent(
-    outside, monkeypatch, wait_until, error, item, permanent
+    clients, monkeypatch, wait_until, error, item, permanent
 ):
     failed = []
 
@@ -151,24 +152,24 @@ async def test_only_a_sweeps_own_errors_count_as_permanent(
 
     async def fail(lease, *, permanent=""):
         failed.append(permanent)
-        await outside.queue.release(lease)
+        await clients.queue.release(lease)
         running.stop.set()
         return 0
 
-    monkeypatch.setattr(worker, "turn", failing)
-    monkeypatch.setattr(outside.queue, "fail", fail)
-    await outside.queue.add(item)
-    running = Running(outside, 1, {"watch": failing})
+    monkeypatch.setattr(worker, "reconcile", failing)
+    monkeypatch.setattr(clients.queue, "fail", fail)
+    await clients.queue.add(item)
+    running = Running(clients, 1, {"watch": failing})
     await running.task
     assert failed == [permanent]
 
 
-class Cluster:
+class KubernetesClient:
     """Whose watches hear something when told to."""
 
     def __init__(self, monkeypatch):
         self.fresh, self.listed, self.unfinished = {}, 0, []
-        monkeypatch.setattr(waking, "watch_forever", self._watch)
+        monkeypatch.setattr(informer, "watch_forever", self._watch)
 
     async def _watch(self, cluster, kind, namespace, labels, on_object, outage, *, on_fresh):
         self.fresh[kind], self.outage = on_fresh, outage
@@ -182,7 +183,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch):
     monkeypatch.setattr(outage_module, "PAUSE", 0)
-    return Cluster(monkeypatch)
+    return KubernetesClient(monkeypatch)
 
 
 def a_watcher(redis, cluster):
@@ -190,16 +191,16 @@ def a_watcher(redis, cluster):
         return set()
 
     store, queue = SimpleNamespace(active=active), Queue(redis)
-    outside = SimpleNamespace(
+    clients = SimpleNamespace(
         cluster=cluster, settings=SETTINGS, config=CONFIG, store=store, queue=queue, wake=queue.add
     )
-    return Waking(redis, outside)
+    return SweepInformer(redis, clients)
 
 
 async def test_one_watches_and_another_goes_on_when_it_ends(redis, cluster, wait_until):
     watchers = [a_watcher(redis, cluster) for _ in range(2)]
     first = asyncio.create_task(watchers[0].run())
-    await wait_until(lambda: len(cluster.fresh) == len(waking.WATCHED), "the first watches")
+    await wait_until(lambda: len(cluster.fresh) == len(informer.WATCHED), "the first watches")
     assert await watchers[0].fresh() == "leading; the longest silence is 0 s"
     assert await watchers[1].fresh() == "not leading"
     first.cancel()
@@ -240,18 +241,22 @@ async def failed(queue, item, times):
 
 @pytest.mark.parametrize(
     ("error", "suspected"),
-    [(Unreachable("no answer"), 1), (ApiError(504, "", "etcd"), 1), (ApiError(409, "Conflict", "again"), 0)],
+    [
+        (UnreachableError("no answer"), 1),
+        (ApiError(504, "", "etcd"), 1),
+        (ApiError(409, "Conflict", "again"), 0),
+    ],
 )
 async def test_a_turn_that_fails_as_in_an_outage_makes_it_suspected(
-    outside, monkeypatch, wait_until, redis, error, suspected
+    clients, monkeypatch, wait_until, redis, error, suspected
 ):
-    async def failing(lease, outside):
+    async def failing(lease, clients):
         raise error
 
     found, stop = [], asyncio.Event()
-    monkeypatch.setattr(worker, "turn", failing)
-    running = asyncio.create_task(Worker(outside, 1, suspect=lambda: found.append(1)).run(stop))
-    await outside.queue.add(SWEEP)
+    monkeypatch.setattr(worker, "reconcile", failing)
+    running = asyncio.create_task(Worker(clients, 1, suspect=lambda: found.append(1)).run(stop))
+    await clients.queue.add(SWEEP)
     await wait_until(lambda: redis.zscore("sweepbot:queue:delayed", SWEEP), "it has failed")
     stop.set()
     await running
@@ -259,15 +264,15 @@ async def test_a_turn_that_fails_as_in_an_outage_makes_it_suspected(
 
 
 async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(
-    outside, monkeypatch, wait_until, redis
+    clients, monkeypatch, wait_until, redis
 ):
-    async def throttled(lease, outside):
+    async def throttled(lease, clients):
         raise ApiError(429, "TooManyRequests", "storage is (re)initializing", wait=7)
 
-    monkeypatch.setattr(worker, "turn", throttled)
-    await failed(outside.queue, SWEEP, times=2)
-    await outside.queue.add(SWEEP)
-    running = Running(outside)
+    monkeypatch.setattr(worker, "reconcile", throttled)
+    await failed(clients.queue, SWEEP, times=2)
+    await clients.queue.add(SWEEP)
+    running = Running(clients)
     await wait_until(lambda: redis.zscore("sweepbot:queue:delayed", SWEEP), "it waits")
     await running.cancelled()
     seconds, micro = await redis.time()
@@ -279,20 +284,20 @@ async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(
 async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, monkeypatch):
     watcher = a_watcher(redis, cluster)
     task = asyncio.create_task(watcher.run())
-    await wait_until(lambda: len(cluster.fresh) == len(waking.WATCHED), "it watches")
-    monkeypatch.setattr(waking, "STALE", 0.05)
+    await wait_until(lambda: len(cluster.fresh) == len(informer.WATCHED), "it watches")
+    monkeypatch.setattr(informer, "STALE", 0.05)
 
     async def silent():
         try:
             await watcher.fresh()
-        except Broken as broken:
+        except ProbeFailedError as broken:
             return str(broken)
         return ""
 
-    for kind in waking.WATCHED[1:]:
+    for kind in informer.WATCHED[1:]:
         cluster.fresh[kind]()
     assert "Pod" in await wait_until(silent, "the silence shows")
-    monkeypatch.setattr(waking, "STALE", 60)
+    monkeypatch.setattr(informer, "STALE", 60)
     for heard in cluster.fresh.values():
         heard()
     assert await silent() == ""
@@ -301,35 +306,35 @@ async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, mon
 
 
 async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
-    outside, turns, redis, cluster, wait_until
+    clients, turns, redis, cluster, wait_until
 ):
     watcher, running = a_watcher(redis, cluster), asyncio.Event()
-    turning = Worker(outside, 1).run(running)
-    job = asyncio.ensure_future(service._work(turning, [watcher.run()], running))
-    await outside.queue.add(SWEEP)
+    turning = Worker(clients, 1).run(running)
+    job = asyncio.ensure_future(app._work(turning, [watcher.run()], running))
+    await clients.queue.add(SWEEP)
     await wait_until(lambda: turns.begun and cluster.fresh, "it works")
     running.set()
     await wait_until(
         lambda: not_(redis.exists("sweepbot:watch")), "the watch is given back before the turn's end"
     )
     assert not job.done()
-    await service._live([job], running, grace=0.01)
+    await app._live([job], running, grace=0.01)
     assert job.cancelled()
-    assert (await outside.queue.get(wait=0)).item == SWEEP
+    assert (await clients.queue.get(wait=0)).item == SWEEP
 
 
-async def test_a_job_that_fails_ends_the_others_in_order_and_is_told(outside, turns, wait_until):
+async def test_a_job_that_fails_ends_the_others_in_order_and_is_told(clients, turns, wait_until):
     stop = asyncio.Event()
 
     async def failing():
         await wait_until(lambda: turns.begun, "a turn has begun")
         raise ValueError("a bug")
 
-    other = asyncio.ensure_future(Worker(outside, 1).run(stop))
-    await outside.queue.add(SWEEP)
+    other = asyncio.ensure_future(Worker(clients, 1).run(stop))
+    await clients.queue.add(SWEEP)
     asyncio.get_running_loop().call_later(0.05, turns.may_end.set)
     with pytest.raises(ValueError, match="a bug"):
-        await service._live([asyncio.ensure_future(failing()), other], stop, grace=20)
+        await app._live([asyncio.ensure_future(failing()), other], stop, grace=20)
     assert turns.ended == [SWEEP]
 
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests.story.lab import PATIENCE, Lab, lab
+from tests.scenarios.local_world import PATIENCE, Lab, lab
 
 CHROMIUM = shutil.which("chromium")
 QUIET = (

@@ -9,7 +9,7 @@ from playwright.async_api import Locator, Page, expect
 from local.world import NAMESPACE
 from tests.browser.conftest import Opened
 from tests.browser.test_page import messages, tab_to
-from tests.story.lab import PATIENCE, Lab
+from tests.scenarios.local_world import PATIENCE, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -89,7 +89,7 @@ async def test_home_shows_what_goes_on_and_starts_and_cancels(opened: Opened, la
     await home.get_by_role("button", name="Cancel sweep").click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel sweep").click()
     await expect(home.get_by_role("button", name="Cancel sweep")).to_have_count(0)
-    await sweep.says("GPUs free")
+    await sweep.enqueue("GPUs free")
     await home.get_by_role("button", name="Look again").click()
     await expect(home).to_contain_text(f"{sweep.id} · Cancelled")
 

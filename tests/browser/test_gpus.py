@@ -9,12 +9,12 @@ import pytest
 from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
-from bot.from_exporters import Samples
-from bot.samples import Sample
+from bot.gpus.dcgm_source import Samples
+from bot.gpus.sampling import Sample
 from local import busyday
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import shoot
-from tests.story.lab import PATIENCE, Lab
+from tests.scenarios.local_world import PATIENCE, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

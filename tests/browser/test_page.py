@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Opened
-from tests.story.lab import Lab
+from tests.scenarios.local_world import Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -84,7 +84,7 @@ async def test_the_link_to_mlflow_opens_the_runs_by_the_names_of_their_trials(
 ) -> None:
     page = await opened("ada")
     sweep = await lab.sweep('branch=main space=lr trials=1 cmd="python train.py --epochs=1"')
-    await sweep.says(":tada:")
+    await sweep.enqueue(":tada:")
     async with page.context.expect_page() as tab:
         await messages(page, f"{sweep.id} ·").get_by_role("link", name="MLflow runs").click()
     [trial] = sweep.objects("Trial")

@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Opened
 from tests.browser.test_form import ask, choose
-from tests.story.lab import Lab
+from tests.scenarios.local_world import Lab
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
@@ -26,7 +26,7 @@ async def test_pictures(opened: Opened, lab: Lab) -> None:
     ada = await opened("ada")
     lab.slack.say("grace", "sweeps", "the new layers are on main, who finds a good learning rate?")
     sweep = await lab.sweep("branch=main gpus=1 space=lr")
-    await sweep.says("chart_with_upwards_trend")
+    await sweep.enqueue("chart_with_upwards_trend")
     await sweep.shows("Best so far", "2 running")
     await picture(ada, "parent", sweep.id, thread=False)
     await picture(ada, "thread", sweep.id)
@@ -39,13 +39,13 @@ async def test_pictures(opened: Opened, lab: Lab) -> None:
     phone = await opened("ada", width=400, height=800)
     await picture(phone, "phone", sweep.id, thread=False)
     await sweep.click_cancel("ada")
-    await sweep.says("GPUs free")
+    await sweep.enqueue("GPUs free")
     await sweep.shows("Cancelled by")
     await picture(ada, "cancelled", sweep.id)
     grace = await opened("grace")
     failing = await lab.sweep("branch=main gpus=1 space=crash", "grace")
     await failing.shows("Failed")
-    await failing.says(":x:")
+    await failing.enqueue(":x:")
     await picture(grace, "failure", failing.id)
 
 

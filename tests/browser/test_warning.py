@@ -8,7 +8,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import picture
-from tests.story.lab import Lab
+from tests.scenarios.local_world import Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -35,4 +35,4 @@ async def test_an_idle_trial_is_kept_and_another_ended_on_the_page(opened: Opene
     await ada.get_by_role("dialog").get_by_role("button", name="Cancel trial").click()
     await expect(ada.get_by_role("log", name="Replies")).to_contain_text("has ended")
     await sweep.click_cancel("ada")
-    await sweep.says("GPUs free")
+    await sweep.enqueue("GPUs free")

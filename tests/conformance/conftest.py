@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from k8s.cluster import ApiError, Cluster
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError
 from local.katib import Katib
 from local.kubernetes.api import serve
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.store import Store
-from tests.conformance.place import HOLD, Http, Place
+from tests.conformance.namespace import HOLD, Http, Place
 
 ELSEWHERE = os.environ.get("CONFORMANCE_KUBECONFIG")
 ADMITTED = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
@@ -68,15 +69,17 @@ async def kubeconfig(needs: str, tmp_path: Path) -> AsyncIterator[Path]:
 
 
 @pytest.fixture
-async def cluster(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+async def cluster(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubernetesClient]:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    cluster = await Cluster.connect()
+    cluster = await KubernetesClient.connect()
     yield cluster
     await cluster.close()
 
 
 @pytest.fixture
-async def place(cluster: Cluster, needs: str, request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+async def place(
+    cluster: KubernetesClient, needs: str, request: pytest.FixtureRequest
+) -> AsyncIterator[Place]:
     http = Http(cluster)
     place = Place(f"sweepbot-conformance-{secrets.token_hex(4)}", cluster, http)
     labels = {} if request.node.get_closest_marker("unlabelled") else ADMITTED
@@ -121,9 +124,9 @@ async def _let_go(place: Place) -> None:
 
 
 @pytest.fixture
-async def stranger(kubeconfig: Path, cluster: Cluster) -> AsyncIterator[Cluster]:
+async def stranger(kubeconfig: Path, cluster: KubernetesClient) -> AsyncIterator[KubernetesClient]:
     """The client of someone who may do nothing here."""
-    client = await Cluster.connect()
+    client = await KubernetesClient.connect()
     if ELSEWHERE:
         client._client.set_default_header("Impersonate-User", STRANGER)
     else:

@@ -4,8 +4,8 @@ import json
 import re
 from typing import Any
 
-from tests.conformance.place import HOLD, Answer, Place
-from tests.recorded import FOLDER
+from tests.conformance.namespace import HOLD, Answer, Place
+from tests.recordings.__init__ import FOLDER
 
 NOT_SENT = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionTimestamp")
 

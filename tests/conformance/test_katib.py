@@ -9,25 +9,17 @@ from typing import Any
 
 import pytest
 
-from bot.planning import plan
-from k8s.cluster import ApiError
-from k8s.katib import (
-    EXPERIMENT_LABEL,
-    ExperimentState,
-    TrialState,
-    drained,
-    ended,
-    killed,
-    more_trials,
-    read_experiment,
-    read_trial,
-)
+from bot.launch.plan import plan
+from k8s.errors import ApiError
+from k8s.katib.patches import drained, ended, killed, more_trials
+from k8s.katib.spec import EXPERIMENT_LABEL
+from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial
 from k8s.objects import Manifest, true_conditions
-from tests.bot.sweeps import ORDER, PLAN, SETTINGS
-from tests.bot.test_trialpods import SHAPE
-from tests.conformance.place import NOBODY, Place
+from tests.bot.config.test_trial_pods import SHAPE
+from tests.bot.factories import ORDER, PLAN, SETTINGS
+from tests.conformance.namespace import NOBODY, Place
 from tests.conformance.replay import alike, recording, replay
-from tests.recorded import FOLDER
+from tests.recordings.__init__ import FOLDER
 
 pytestmark = pytest.mark.needs("katib")
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

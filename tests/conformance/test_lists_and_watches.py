@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from k8s.cluster import ApiError, Cluster
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError
 from k8s.outage import Outage
 from k8s.watch import OnObject, _Watch, watch_forever
 from tests.conformance.conftest import ELSEWHERE, KEPT_FOR_WATCHERS
-from tests.conformance.place import Answer, Place
+from tests.conformance.namespace import Answer, Place
 
 BOT = "app=bot"
 
@@ -25,7 +26,7 @@ async def version_of(place: Place) -> str:
     return (await whole(place.cluster, "ConfigMap", place.namespace))[1]
 
 
-async def whole(cluster: Cluster, kind: str, namespace: str) -> tuple[list[str], str]:
+async def whole(cluster: KubernetesClient, kind: str, namespace: str) -> tuple[list[str], str]:
     """The names of all, page by page, and the version of the list."""
     names: list[str] = []
     version = ""

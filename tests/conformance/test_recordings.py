@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance.place import Place
+from tests.conformance.namespace import Place
 from tests.conformance.replay import compare, put, recording
 
 ON_AN_EMPTY_NAMESPACE = [

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from bot.durable import config_map
-from k8s import cluster as client
-from k8s.cluster import ApiError, Cluster
+from bot.storage.sweep_configmap import config_map
+from k8s import client
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError
 from k8s.objects import Manifest
-from tests.bot.sweeps import PLAN, a_sweep
-from tests.conformance.place import NOBODY, Place, containers
+from tests.bot.factories import PLAN, a_sweep
+from tests.conformance.namespace import NOBODY, Place, containers
 
 WORDS = ("absent", "exists", "stale", "expired", "permanent")
 
@@ -121,7 +122,9 @@ def unscheduled(manifest: Manifest, place: Place) -> Manifest:
     return made
 
 
-async def test_someone_without_rights_is_told_so_whatever_is_there(place: Place, stranger: Cluster) -> None:
+async def test_someone_without_rights_is_told_so_whatever_is_there(
+    place: Place, stranger: KubernetesClient
+) -> None:
     ref = place.ref("ConfigMap", "sweep-lr")
     for doing in (
         lambda: stranger.get(ref),

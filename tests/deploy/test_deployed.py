@@ -24,12 +24,12 @@ import aiohttp
 import pytest
 from redis.asyncio import Redis
 
-from bot.config import parse_config
+from bot.config.policy import parse_config
 from local.kubernetes.api import TOKEN as ADMIN
 from local.kubernetes.kinds import KINDS, Object
 from local.world import TOKEN as WORKER
 from local.world import World, commit, world
-from tests.deploy.rendered import DEPLOY, apply, of, one, render, secret, variables
+from tests.deploy.kustomize import DEPLOY, apply, of, one, render, secret, variables
 
 pytestmark = pytest.mark.slow
 ROOT = DEPLOY.parent

@@ -17,10 +17,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from kubernetes.aio.config import incluster_config
 
-from k8s.cluster import ApiError, Cluster
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError
 from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.store import Store
-from tests.deploy.rendered import DEPLOY
+from tests.deploy.kustomize import DEPLOY
 
 WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
 
@@ -89,7 +90,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def test_a_worker_comes_as_its_service_account(server: ApiServer, pod: Path) -> None:
-    cluster = await Cluster.connect()
+    cluster = await KubernetesClient.connect()
     try:
         assert await cluster.list("Job", "sweeps") == []
         with pytest.raises(ApiError, match=f'User "{WORKER}" cannot list resource "jobs"'):
@@ -102,7 +103,7 @@ async def test_a_renewed_token_is_taken(
     server: ApiServer, pod: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kubelet writes another token into the file long before the old one ends."""
-    cluster = await Cluster.connect()
+    cluster = await KubernetesClient.connect()
     try:
         await cluster.list("Job", "sweeps")
         (pod / "token").write_text("second")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bot.planning import plan
+from bot.launch.plan import plan
 from local.kubernetes.kinds import Object
-from tests.bot.sweeps import ORDER, PLAN, SETTINGS
-from tests.deploy.rendered import DEPLOY, of, render
+from tests.bot.factories import ORDER, PLAN, SETTINGS
+from tests.deploy.kustomize import DEPLOY, of, render
 from tests.deploy.test_manifests import well_formed
 
 JOB = {"batch.kubernetes.io/job-name": "x"}  # the Job controller's

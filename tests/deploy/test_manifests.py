@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from kubernetes.aio.client import ApiClient
 
-from bot.config import parse_config
-from bot.settings import Settings
-from handlers import http
+from bot.config.policy import parse_config
+from bot.config.settings import Settings
+from handlers import http_server
 from local.kubernetes.api import TOKEN, serve
 from local.kubernetes.kinds import KINDS, Kind, Object
 from local.kubernetes.schema import Decoding
 from local.kubernetes.store import Store
-from tests.deploy.rendered import DEPLOY, KUBECTLS, apply, of, one, render, secret, variables, workloads
+from tests.deploy.kustomize import DEPLOY, KUBECTLS, apply, of, one, render, secret, variables, workloads
 
 OVERLAYS = {
     "small": {"sweepbot-work": ("all", 1)},
@@ -172,7 +172,7 @@ def test_pods_are_as_restricted_as_their_namespace_wants(objects: list[Object]) 
 
 
 def test_probes_ask_what_is_answered(objects: list[Object]) -> None:
-    source = Path(http.__file__).read_text()
+    source = Path(http_server.__file__).read_text()
     for bot in bots(objects):
         assert container(bot)["ports"] == [{"name": "http", "containerPort": DEFAULTS["http_port"]}]
         for probe in ("livenessProbe", "readinessProbe"):

@@ -16,19 +16,20 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
-from bot.models import Act, Phase
-from bot.models import Ask as Ordered
-from bot.retiring import Retiring
-from bot.waking import WATCHED, Waking
-from k8s.cluster import Cluster
+from bot.core.commands import Action
+from bot.core.commands import Command as Ordered
+from bot.core.record import Phase
+from bot.sweeps.informer import WATCHED, SweepInformer
+from bot.sweeps.retention import SweepGc
+from k8s.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
-from k8s.rights import BUILDS, RIGHTS, TRIALS
+from k8s.rbac import BUILDS, RIGHTS, TRIALS
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import Ask
-from tests.bot.sweeps import CONFIG, NOW, OWNER, a_sweep
-from tests.story.life import SWEEP, Clock, Life
-from tests.story.test_any_crash import STORIES
+from tests.bot.factories import CONFIG, NOW, OWNER, a_sweep
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+from tests.scenarios.test_any_crash import STORIES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
@@ -53,15 +54,15 @@ def granted(rules: Iterable[dict[str, Any]]) -> Rights:
     return found
 
 
-def used(asks: Iterable[Ask], namespace: str = "sweeps") -> Rights:
+def used(commands: Iterable[Ask], namespace: str = "sweeps") -> Rights:
     found: Rights = defaultdict(set)
-    for ask in asks:
+    for ask in commands:
         assert (ask.user, ask.namespace) == (WORKER, namespace)
         found[ask.group, ask.resource].add(ask.verb)
     return found
 
 
-class Guarded(Life):
+class Guarded(SimulatedSweep):
     """A life whose worker has to pass the API server, where its Role has these rules."""
 
     def __init__(self, redis: Redis, folder: Path, rules: list[dict[str, Any]], **story: Any) -> None:
@@ -75,7 +76,7 @@ class Guarded(Life):
             try:
                 yield self
             finally:
-                await self.outside.cluster.close()
+                await self.clients.cluster.close()
                 await self.server.close()
 
     async def move_in(self) -> None:
@@ -88,7 +89,7 @@ class Guarded(Life):
         self.server.logs = lambda *_: "the last lines"
         self.server.tokens["worker"] = WORKER
         self.server.kubeconfig(self.folder / "kubeconfig", "worker")
-        self.outside = replace(self.outside, cluster=await Cluster.connect())
+        self.clients = replace(self.clients, cluster=await KubernetesClient.connect())
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ async def watches(life: Guarded, wait_until: Any, *, namespaces: int = 1) -> Non
         return len(followed) == len(WATCHED) * namespaces
 
     async with life.started():
-        waking = asyncio.create_task(Waking(life.redis, life.outside).run())
+        waking = asyncio.create_task(SweepInformer(life.redis, life.clients).run())
         await wait_until(followed, "every kind is watched")
         waking.cancel()
         await asyncio.gather(waking, return_exceptions=True)
@@ -117,8 +118,8 @@ async def leaves(life: Guarded) -> None:
         while not (await life.record()).phase.final:
             await life.round()
         later = NOW + timedelta(days=2)
-        here = {"cluster": life.outside.cluster, "store": life.store, "namespace": "sweeps"}
-        await Retiring(**here, days=1, now=lambda: later).turn()
+        here = {"cluster": life.clients.cluster, "store": life.store, "namespace": "sweeps"}
+        await SweepGc(**here, days=1, now=lambda: later).run()
         await life.settle()
         assert {kind for kind, _, _ in life.objects()} == {"ConfigMap"}, "but for the name"
 
@@ -154,8 +155,8 @@ async def test_whole_lives_and_watches_use_the_rights_of_the_role(
         await life.run()
     await watches(watching, wait_until)
     await leaves(leaving)
-    asks = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
-    assert used(asks) == granted(role()["rules"])
+    commands = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
+    assert used(commands) == granted(role()["rules"])
 
 
 def test_the_list_that_the_doctor_asks_for_is_the_role() -> None:
@@ -172,9 +173,9 @@ class Away(Guarded):
         for obj in deployed("namespace/rights.yaml"):
             self.kubernetes.create(obj | {"metadata": obj["metadata"] | {"namespace": "vision"}})
         await super().move_in()
-        channel = a_sweep().asker.channel
+        channel = a_sweep().requester.channel
         config = replace(CONFIG, namespaces=("vision",), homes={channel: "vision"})
-        self.outside = replace(self.outside, config=config)
+        self.clients = replace(self.clients, config=config)
 
 
 async def test_a_channel_with_a_namespace_has_its_trials_there_and_all_else_at_home(
@@ -191,8 +192,8 @@ async def test_a_channel_with_a_namespace_has_its_trials_there_and_all_else_at_h
     watching, leaving = (Away(redis, folder, role()["rules"], image=image) for image in (False, True))
     await watches(watching, wait_until, namespaces=2)
     await leaves(leaving)
-    asks = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
-    there = {ask for ask in asks if ask.namespace == "vision"}
+    commands = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
+    there = {ask for ask in commands if ask.namespace == "vision"}
     assert used(there, "vision") == {key: set(verbs) for key, verbs in TRIALS.items()}
     assert used(there, "vision") == granted(deployed("namespace/rights.yaml")[0]["rules"])
 
@@ -204,8 +205,8 @@ class Apart(Guarded):
         for obj in deployed("builds/rights.yaml"):
             self.kubernetes.create(obj)
         await super().move_in()
-        settings = self.outside.settings.model_copy(update={"build_namespace": "sweepbot-builds"})
-        self.outside = replace(self.outside, settings=settings)
+        settings = self.clients.settings.model_copy(update={"build_namespace": "sweepbot-builds"})
+        self.clients = replace(self.clients, settings=settings)
 
 
 async def test_builds_with_a_namespace_of_their_own_run_there_and_all_else_at_home(
@@ -225,15 +226,15 @@ async def test_builds_with_a_namespace_of_their_own_run_there_and_all_else_at_ho
     assert refused.last.build_trouble
     await cancelled_while_building(suspended)
     watching = Apart(redis, folder, role()["rules"])
-    asks = {ask for life in (*lives, refused, suspended) for ask in life.server.granted}
+    commands = {ask for life in (*lives, refused, suspended) for ask in life.server.granted}
     async with watching.started():
-        waking = asyncio.create_task(Waking(watching.redis, watching.outside).run())
+        waking = asyncio.create_task(SweepInformer(watching.redis, watching.clients).run())
         there = {("", "pods", "watch"), ("batch", "jobs", "watch")}
         await wait_until(lambda: there <= builds_asked(watching.server.granted), "its builds are watched")
         waking.cancel()
         await asyncio.gather(waking, return_exceptions=True)
-    asks |= set(watching.server.granted)
-    mine = {ask for ask in asks if ask.namespace == "sweepbot-builds"}
+    commands |= set(watching.server.granted)
+    mine = {ask for ask in commands if ask.namespace == "sweepbot-builds"}
     assert used(mine, "sweepbot-builds") == {key: set(verbs) for key, verbs in BUILDS.items()}
     assert used(mine, "sweepbot-builds") == granted(deployed("builds/rights.yaml")[1]["rules"])
 
@@ -243,14 +244,14 @@ async def cancelled_while_building(life: Guarded) -> None:
         while not life.kubernetes.list("Job", "sweepbot-builds"):
             await life.round()
         await life.round()  # looks into the Job that does not start
-        await life.store.ask(SWEEP, Ordered(act=Act.CANCEL, user=OWNER, user_name="ada"))
+        await life.store.add_command(SWEEP, Ordered(action=Action.CANCEL, user=OWNER, user_name="ada"))
         while not (await life.record()).phase.final:
             await life.round()
         assert life.kubernetes.list("Job", "sweepbot-builds") == []
 
 
-def builds_asked(asks: Iterable[Ask]) -> set[tuple[str, str, str]]:
-    return {(ask.group, ask.resource, ask.verb) for ask in asks if ask.namespace == "sweepbot-builds"}
+def builds_asked(commands: Iterable[Ask]) -> set[tuple[str, str, str]]:
+    return {(ask.group, ask.resource, ask.verb) for ask in commands if ask.namespace == "sweepbot-builds"}
 
 
 async def test_the_role_is_enough_for_a_sweep(redis: Redis, folder: Path) -> None:
@@ -263,4 +264,4 @@ async def test_without_one_verb_a_sweep_goes_no_further(redis: Redis, folder: Pa
     next(rule for rule in rules if rule["resources"] == ["jobs"])["verbs"].remove("create")
     life = await Guarded(redis, folder, rules).run()
     assert life.last.phase is Phase.FAILED
-    assert any('cannot create resource "jobs" in API group "batch"' in text for text in life.told())
+    assert any('cannot create resource "jobs" in API group "batch"' in text for text in life.texts())

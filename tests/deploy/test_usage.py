@@ -9,11 +9,12 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
-from bot.from_exporters import Looking
-from bot.owners import Owners
-from bot.usage import BUSY, NodeUse
-from k8s.cluster import ApiError, Cluster
-from k8s.rights import WATCHING
+from bot.gpus.dcgm_source import Looking
+from bot.gpus.models import BUSY, NodeUse
+from bot.gpus.pod_owners import Owners
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError
+from k8s.rbac import WATCHING
 from local import installed
 from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.kubelet import Kubelet
@@ -74,9 +75,9 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
 @pytest.fixture
 async def cluster(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[KubernetesClient]:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    cluster = await Cluster.connect()
+    cluster = await KubernetesClient.connect()
     yield cluster
     await cluster.close()
 
@@ -86,7 +87,7 @@ def test_the_list_of_rights_is_what_is_granted() -> None:
 
 
 async def test_a_gpu_is_as_busy_as_its_process_and_all_rights_are_used(
-    server: ApiServer, cluster: Cluster, redis: Redis, wait_until: Any
+    server: ApiServer, cluster: KubernetesClient, redis: Redis, wait_until: Any
 ) -> None:
     for obj in deployed():
         server.store.create(obj)
@@ -114,7 +115,7 @@ async def looked_idle(looking: Looking) -> bool:
 
 
 async def test_without_the_proxy_what_gpus_do_is_unknown(
-    server: ApiServer, cluster: Cluster, redis: Redis, wait_until: Any
+    server: ApiServer, cluster: KubernetesClient, redis: Redis, wait_until: Any
 ) -> None:
     for obj in deployed():
         if not obj["kind"].startswith("Role"):
@@ -132,7 +133,7 @@ async def test_without_the_proxy_what_gpus_do_is_unknown(
     ]
 
 
-async def test_a_pod_that_serves_nothing_is_no_exporter(server: ApiServer, cluster: Cluster) -> None:
+async def test_a_pod_that_serves_nothing_is_no_exporter(server: ApiServer, cluster: KubernetesClient) -> None:
     server.tokens["worker"] = "system:admin"
     with pytest.raises(ApiError) as error:
         await cluster.proxy("sweeps", "busy", 9400, "metrics")

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 import yaml
 
-from bot.config import parse_config
-from bot.settings import Settings
-from tests.deploy.rendered import render
+from bot.config.policy import parse_config
+from bot.config.settings import Settings
+from tests.deploy.kustomize import render
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "install.md").read_text()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.algorithms import SETTINGS
-from tests.bot.test_algorithms import TWO, text
-from tests.bot.test_space import space
+from bot.launch.algorithms import SETTINGS
+from tests.bot.launch.test_algorithms import TWO, text
+from tests.bot.launch.test_space import space
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
 ROWS = dict(re.findall(r"^\| `([a-z-]+)` \| .* \| (.*) \|$", GUIDE.partition("\n## ")[0], re.MULTILINE))

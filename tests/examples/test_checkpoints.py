@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bot.config import Limits
-from bot.models import SweepRequest
-from bot.space import parse_space
+from bot.config.policy import Limits
+from bot.core.request import SweepRequest
+from bot.launch.space import parse_space
 
 FOLDER = Path(__file__).parents[2] / "examples" / "checkpoints"
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from bot.config import Limits
-from bot.models import SearchSpace, SweepRequest
-from bot.space import parse_space
+from bot.config.policy import Limits
+from bot.core.request import SweepRequest
+from bot.core.space import SearchSpace
+from bot.launch.space import parse_space
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"

@@ -5,7 +5,7 @@ import hmac
 import time
 from urllib.parse import urlencode
 
-from handlers.http import SLACK
+from handlers.http_server import SLACK
 from local.slack.workspace import TEAM
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"

@@ -1,7 +1,6 @@
 """API servers to talk to: toys which say what a real one said, and the local one."""
 
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from k8s.cluster import Cluster
+from k8s.client import KubernetesClient
 from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.store import Store
 
@@ -38,38 +37,13 @@ def answering(recorded: Callable[[str], dict[str, Any]]) -> Callable[[str], web.
 
 
 @pytest.fixture
-def free_port() -> int:
-    """Nobody listens there."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-@pytest.fixture
-async def toy() -> AsyncIterator[Callable[[Handler], Awaitable[str]]]:
-    """`await toy(handler)`: an HTTP server that asks `handler` everything; its host and port."""
-    async with AsyncExitStack() as stack:
-
-        async def start(handler: Handler) -> str:
-            app = web.Application()
-            app.router.add_route("*", "/{path:.*}", handler)
-            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            return f"127.0.0.1:{runner.addresses[0][1]}"
-
-        yield start
-
-
-@pytest.fixture
 async def connected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Callable[[str], Awaitable[Cluster]]]:
+) -> AsyncIterator[Callable[[str], Awaitable[KubernetesClient]]]:
     """`await connected(address)`: a client, by a kubeconfig as people have it."""
     async with AsyncExitStack() as stack:
 
-        async def connect(address: str) -> Cluster:
+        async def connect(address: str) -> KubernetesClient:
             file = tmp_path / "kubeconfig"
             config = {
                 "clusters": [{"name": "c", "cluster": {"server": f"http://{address}"}}],
@@ -79,7 +53,7 @@ async def connected(
             }
             file.write_text(yaml.safe_dump(config))
             monkeypatch.setenv("KUBECONFIG", str(file))
-            cluster = await Cluster.connect()
+            cluster = await KubernetesClient.connect()
             stack.push_async_callback(cluster.close)
             return cluster
 
@@ -102,5 +76,7 @@ async def server(store: Store) -> AsyncIterator[ApiServer]:
 
 
 @pytest.fixture
-async def local(server: ApiServer, connected: Callable[[str], Awaitable[Cluster]]) -> Cluster:
+async def local(
+    server: ApiServer, connected: Callable[[str], Awaitable[KubernetesClient]]
+) -> KubernetesClient:
     return await connected(server.url.removeprefix("http://"))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from k8s.katib import PodShape, experiment, grace_of, shell
+from k8s.katib.spec import PodShape, experiment, grace_of, shell
 from local.katib.pods import _wrap
 from local.kubernetes.inputs import expand
 from tests.k8s.test_katib import SPEC
-from tests.local.test_kubelet import Cluster, sh
+from tests.local.test_kubelet import KubernetesClient, sh
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
 TRAINING = """
@@ -85,7 +85,7 @@ async def test_an_end_of_its_own_keeps_the_exit_code_and_marks_only_success(name
 @pytest.mark.parametrize("program", [TRAINING, DEAF])
 async def test_on_a_node_the_training_has_its_grace(program, tmp_path):
     (tmp_path / "train.py").write_text(program)
-    cluster = Cluster(tmp_path / "pods")
+    cluster = KubernetesClient(tmp_path / "pods")
     try:
         line = wrapped(f"python3 {tmp_path / 'train.py'}", tmp_path)
         cluster.run("trial", sh(line.replace("$$", "$$$$")), terminationGracePeriodSeconds=1)

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.health import waiting
+from bot.health.diagnosis import waiting
 from k8s.jobs import JobState, read_job
 from k8s.pods import read_pod
-from tests.bot import words
-from tests.recorded import body
+from tests.bot.health import real_messages
+from tests.recordings.__init__ import body
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,14 @@ def test_what_a_pod_waits_for(recording, key):
     ("said", "text"),
     [
         (
-            words.NO_MEMORY,
+            real_messages.NO_MEMORY,
             "No node has room for it (1 node without enough free memory); it stays queued until others end.",
         ),
-        (words.TAINTED_NOW, "No node takes it: 34 nodes reserved by a taint that its pod doesn't tolerate."),
-        (words.CORDONED, "No node takes it for now."),
+        (
+            real_messages.TAINTED_NOW,
+            "No node takes it: 34 nodes reserved by a taint that its pod doesn't tolerate.",
+        ),
+        (real_messages.CORDONED, "No node takes it for now."),
     ],
 )
 def test_a_build_asks_for_no_gpus_and_waits_for_none(said, text):

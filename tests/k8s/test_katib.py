@@ -6,22 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from k8s.katib import (
-    ExperimentSpec,
-    ExperimentState,
-    Feasible,
-    PodShape,
-    TrialState,
-    ended,
-    experiment,
-    killed,
-    read_experiment,
-    read_trial,
-    ui_link,
-    with_image,
-)
+from k8s.katib.patches import ended, killed
+from k8s.katib.spec import ExperimentSpec, Feasible, PodShape, experiment, with_image
+from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial, ui_link
 from k8s.objects import Ref
-from tests.recorded import body
+from tests.recordings.__init__ import body
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 SPEC = ExperimentSpec(

@@ -3,7 +3,7 @@
 import pytest
 
 from k8s.objects import still_live
-from tests.recorded import body
+from tests.recordings.__init__ import body
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from k8s import cluster as client
+from k8s import client
 from k8s import watch as watch_module
-from k8s.cluster import ApiError
+from k8s.errors import ApiError
 from k8s.objects import Ref
 from k8s.outage import Outage
 from k8s.watch import _Watch, watch_forever

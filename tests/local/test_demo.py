@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.story.lab import until
+from tests.scenarios.local_world import until
 
 pytestmark = [
     pytest.mark.slow,

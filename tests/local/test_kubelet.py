@@ -13,7 +13,7 @@ from local.kubernetes.store import Store
 PYTHON = "python:3.11-slim"
 
 
-class Cluster:
+class KubernetesClient:
     """A store with a kubelet, and questions about its pods."""
 
     def __init__(self, folder: Path, registry: str = "127.0.0.1:1", nodes=None, builtins=None) -> None:
@@ -80,8 +80,8 @@ def gpu(count: int) -> dict:
 async def start(tmp_path):
     clusters = []
 
-    def make(**options) -> Cluster:
-        clusters.append(Cluster(tmp_path / "pods", **options))
+    def make(**options) -> KubernetesClient:
+        clusters.append(KubernetesClient(tmp_path / "pods", **options))
         return clusters[-1]
 
     yield make

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 
-from k8s.cluster import Cluster
+from k8s.client import KubernetesClient
 
 
 async def test_it_serves_until_it_is_asked_to_stop(tmp_path, monkeypatch):
@@ -14,7 +14,7 @@ async def test_it_serves_until_it_is_asked_to_stop(tmp_path, monkeypatch):
     address = (await process.stdout.readline()).decode().strip()
     assert address.startswith("http://127.0.0.1:")
     monkeypatch.setenv("KUBECONFIG", str(config))
-    cluster = await Cluster.connect()
+    cluster = await KubernetesClient.connect()
     assert await cluster.version() == "v1.36.2"
     assert await cluster.list("Experiment", "default") == []
     await cluster.close()

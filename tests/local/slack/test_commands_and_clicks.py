@@ -38,7 +38,7 @@ async def test_a_command_reaches_the_app_and_its_answer_the_person(slack: Slack,
 
     assert await slack.command("ada", "sweeps", "/sweep", "branch=main gpus=1") == "Starting"
 
-    assert [whisper["text"] for whisper in slack.ephemerals("ada")] == ["Starting"]
+    assert [post_ephemeral["text"] for post_ephemeral in slack.ephemerals("ada")] == ["Starting"]
     assert slack.ephemerals("grace") == []
     assert [message["text"] for message in slack.messages("sweeps")] == ["Sweep lr started"]
     assert heard[0].pop("response_url").startswith(slack.url + "commands/T01LOCALLAB/")
@@ -68,9 +68,9 @@ async def test_a_late_acknowledgement_is_shown_as_no_response(slack: Slack, app:
 
     assert await slack.command("ada", "sweeps", "/sweep", "") is None
     late.set()
-    [whisper] = slack.ephemerals("ada")
-    assert whisper["user"] == "USLACKBOT"
-    assert whisper["text"].startswith("/sweep failed because the app did not respond.")
+    [post_ephemeral] = slack.ephemerals("ada")
+    assert post_ephemeral["user"] == "USLACKBOT"
+    assert post_ephemeral["text"].startswith("/sweep failed because the app did not respond.")
 
 
 async def test_a_command_without_an_app_fails_at_once(slack: Slack) -> None:
@@ -169,10 +169,10 @@ async def test_an_ephemeral_message_is_replaced_and_removed_by_its_response_url(
         await respond(**next(answers))
 
     await slack.command("ada", "sweeps", "/sweep", "")
-    [whisper] = slack.ephemerals("ada")
-    await slack.click("ada", "sweeps", whisper["ts"], "stop")
+    [post_ephemeral] = slack.ephemerals("ada")
+    await slack.click("ada", "sweeps", post_ephemeral["ts"], "stop")
     assert [again["text"] for again in slack.ephemerals("ada")] == ["Sure?"]
-    await slack.click("ada", "sweeps", whisper["ts"], "stop")
+    await slack.click("ada", "sweeps", post_ephemeral["ts"], "stop")
     assert slack.ephemerals("ada") == []
 
 

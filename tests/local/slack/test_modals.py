@@ -196,8 +196,11 @@ async def test_a_mention_is_an_event_and_its_answer_private(
 
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
     slack.say("ada", "sweeps", "@sweepbot how far is it?", parent)
-    [whisper] = await until("an answer", lambda: slack.ephemerals("ada"))
-    assert (whisper["thread_ts"], whisper["text"]) == (parent, "heard: <@U01SWEEPBOT> how far is it?")
+    [post_ephemeral] = await until("an answer", lambda: slack.ephemerals("ada"))
+    assert (post_ephemeral["thread_ts"], post_ephemeral["text"]) == (
+        parent,
+        "heard: <@U01SWEEPBOT> how far is it?",
+    )
 
 
 async def test_a_mention_in_direct_messages_is_told_to_nobody(

@@ -59,7 +59,7 @@ async def test_the_page_loads_nothing_from_elsewhere(slack: Slack, file: str) ->
 
 
 def test_the_page_has_a_picture_for_every_emoji_the_bot_says() -> None:
-    said = set(re.findall(r":([a-z]+(?:_[a-z]+)*):", (ROOT / "bot" / "messages.py").read_text()))
+    said = set(re.findall(r":([a-z]+(?:_[a-z]+)*):", (ROOT / "bot" / "sweeps" / "messages.py").read_text()))
     drawn = (ROOT / "local" / "slack" / "page" / "text.js").read_text()
     assert "tada" in said
     assert [name for name in said if not re.search(rf'[" ]{name} ', drawn)] == []

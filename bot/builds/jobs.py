@@ -1,0 +1,125 @@
+"""From a recipe to the Jobs that make its images, and where in the registry they belong. Pure.
+
+sweepbot/<project>:<commit>-<key>         what trials run
+sweepbot/<project>:code-<commit>-<key>    the code of a commit
+sweepbot/<project>:deps-<key>             what a Dockerfile makes before the code, and Kaniko's cache
+sweepbot/dependencies:deps-<key>          for all projects: a fork has the same as its origin
+sweepbot/dependencies:heavy-<key>         PyTorch and the like, under changing smaller ones
+
+Kaniko trusts the layers of its cache by their tags alone, so no cache is in the repository of all projects.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bot.builds.recipes import Recipe, Step, recipe
+from bot.config.policy import Repository
+from bot.config.settings import PlanSettings
+from bot.core.plan import Build, Role
+from k8s.kaniko import BuildSpec, build_job
+from k8s.names import name
+
+SHARED = "sweepbot/dependencies"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What git said: the commit that a branch or tag points at, and the files that say how to build it."""
+
+    repository: Repository
+    ref: str  # refs/heads/... or refs/tags/...
+    commit: str
+    subject: str
+    files: Mapping[str, str]  # none for a ready image
+
+    @property
+    def project(self) -> str:
+        return project(self.repository)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlan:
+    """The image that trials run, and what makes it."""
+
+    repository: str
+    tag: str
+    builds: tuple[Build, ...]
+    words: str
+
+
+def product(source: Source, settings: PlanSettings) -> BuildPlan:
+    """Raises UserError when the repository does not say how to build it."""
+    heavy_at = f"{settings.registry_push}/{SHARED}:heavy-"
+    found = recipe(source.files, source.repository, settings.base_image, heavy_at)
+    made = [_build(step, found, source, settings) for step in found.steps]
+    tags = {build.role: build.tag for build in made}
+    return BuildPlan(
+        repository=own_repository(source.repository),
+        tag=tags.get(Role.IMAGE) or _tag(source, found),
+        builds=tuple(made),
+        words=found.words,
+    )
+
+
+def project(repository: Repository) -> str:
+    return name(repository.name, limit=30)
+
+
+def own_repository(repository: Repository) -> str:
+    return f"sweepbot/{project(repository)}"
+
+
+def _tag(source: Source, found: Recipe) -> str:
+    return f"{source.commit}-{found.key}"
+
+
+def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) -> Build:
+    commit, needs = source.commit[:12], ""
+    match step.role:
+        case Role.IMAGE:
+            repository, tag = own_repository(source.repository), _tag(source, found)
+            job = f"build-{source.project}-{commit}-{found.key}"
+        case Role.CODE:
+            repository, tag = own_repository(source.repository), f"code-{source.commit}-{step.key[:8]}"
+            job = f"build-{source.project}-code-{commit}-{step.key[:8]}"
+        case Role.DEPENDENCIES if step.cache:
+            repository, tag = own_repository(source.repository), f"deps-{step.key}"
+            job = f"build-{source.project}-deps-{step.key[:16]}"
+        case _:
+            word = "heavy" if step.role is Role.FRAMEWORKS else "deps"
+            repository, tag, job = SHARED, f"{word}-{step.key}", f"build-{word}-{step.key[:16]}"
+    if step.role is Role.DEPENDENCIES:
+        needs = next((f"heavy-{other.key}" for other in found.steps if other.role is Role.FRAMEWORKS), "")
+    spec = BuildSpec(
+        name=job,
+        namespace=settings.builds_in,
+        repo_url=source.repository.url,
+        ref=source.ref,
+        commit=source.commit,
+        submodules=".gitmodules" in source.files,
+        dockerfile=step.dockerfile,
+        own_dockerfile=step.own,
+        ignore=step.ignore,
+        destination=f"{settings.registry_push}/{repository}:{tag}",
+        alone=step.role is Role.FRAMEWORKS,
+        code_only=step.role is Role.CODE,
+        cache=step.cache,
+        executor=settings.kaniko_image,
+        git_secret=source.repository.secret if step.role is not Role.FRAMEWORKS else None,
+        registry_secret=_push_secret(repository, source, settings),
+        ca=settings.build_ca_configmap,
+        plain_http=_plain_http(settings),
+    )
+    return Build(role=step.role, repository=repository, tag=tag, job=build_job(spec), needs=needs)
+
+
+def _push_secret(repository: str, source: Source, settings: PlanSettings) -> str | None:
+    """The project's own login, if it has one, for the repository that it alone pushes to."""
+    own = source.repository.push_secret if repository != SHARED else None
+    return own or settings.image_push_secret or settings.image_registry_secret
+
+
+def _plain_http(settings: PlanSettings) -> tuple[str, ...]:
+    """Both names of the registry: BASE_IMAGE or a Dockerfile may have the one that nodes use."""
+    names = (settings.registry_push, settings.image_registry)
+    return tuple(dict.fromkeys(names)) if settings.image_registry_plain_http else ()

@@ -1,0 +1,201 @@
+"""Which files of a repository make which images, and how. Pure.
+
+    Dockerfile        as it is, in one Job, with Kaniko's cache; split in two where that makes no difference
+    uv.lock           dependencies and code apart: two Jobs at once, put together by the registry's API
+    requirements.txt  the same
+    pyproject.toml    the same, with the versions of the day when it is first built
+
+Dependencies are named by what goes into them, so that nothing is installed twice; the code is a `COPY` alone,
+which is a matter of a second. A repository that has to be installed to work takes one Job for all of it.
+"""
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bot.builds import dependency_files
+from bot.builds.dependency_files import FrameworkPins
+from bot.builds.dockerfile_split import split
+from bot.config.policy import Repository
+from bot.core.errors import UserError
+from bot.core.plan import Role
+
+TEMPLATE = "1"  # raise it when the texts below change what an image contains
+BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", "setup.cfg", ".dockerignore", ".gitmodules")
+UV = "0.13.9"  # where the base has none
+IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's own rules say
+SETUP = f"""\
+ENV UV_PROJECT_ENVIRONMENT=/opt/venv UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never
+RUN command -v uv || pip install --no-cache-dir uv=={UV}
+"""
+ENVIRONMENT = """\
+ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app/src:/app PYTHONUNBUFFERED=1
+WORKDIR /app
+"""
+VENV = "uv venv --quiet /opt/venv"
+INSTALL = "uv pip install --python /opt/venv"
+LIKE_PIP = f"{INSTALL} --index-strategy=unsafe-best-match"  # of several indexes, the best version wins
+# What may stand in a line of a Dockerfile that is written here: no second line, no option, no here-document.
+PATH = re.compile(r"[\w.@+][\w./@+-]*", re.ASCII)
+ONE_LINE = re.compile(r"(?:(?!<<)[\x20-\x7e])+")
+CODE = "FROM scratch\nCOPY . /app\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One image for one Job to make. `dockerfile`: a text, or the path of the repository's `own`."""
+
+    role: Role
+    dockerfile: str
+    own: bool = False
+    ignore: str = ""
+    cache: bool = False  # keep the layer of each RUN
+    key: str  # 32 hexadecimal digits: of everything that decides what is in it, but the commit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    steps: tuple[Step, ...]
+    words: str  # for people: what it is made from, and why in this way
+
+    @property
+    def key(self) -> str:
+        return _hash(*(step.key for step in self.steps))[:8]
+
+
+def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> Recipe:
+    """`files`: as `bot.builds.source_files` orders them; `heavy_at`: the frameworks image, up to its key.
+
+    Raises UserError when there is nothing to build from.
+    """
+    dockerfile = repository.dockerfile or "Dockerfile"
+    if dockerfile in files:
+        return Recipe(steps=_own(files, dockerfile), words=f"from `{dockerfile}`")
+    try:
+        return _RecipeBuilder(files, repository, base, heavy_at).recipe()
+    except (AttributeError, KeyError, TypeError) as error:
+        wrong = f"`pyproject.toml` or `uv.lock` of {repository.name} has a value of the wrong kind"
+        raise UserError(f"{wrong} ({type(error).__name__}: {str(error)[:100]}). Run `uv lock`.") from error
+
+
+def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:
+    parts = split(files[dockerfile])
+    if parts is None or not files.keys() >= set(parts.sources):
+        key = _hash(TEMPLATE, dockerfile)
+        return (Step(role=Role.IMAGE, dockerfile=dockerfile, own=True, cache=True, key=key),)
+    ignore = files.get(f"{dockerfile}.dockerignore", files.get(".dockerignore", ""))
+    contents = [part for path in parts.sources for part in (path, files[path])]
+    below = _step(Role.DEPENDENCIES, parts.below, ignore, *contents)
+    # Of a clone, .git is never the same twice, and grows with each commit.
+    return (replace(below, cache=True), _step(Role.CODE, parts.code, f"{ignore.rstrip()}\n.git\n".lstrip()))
+
+
+class _RecipeBuilder:
+    def __init__(self, files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> None:
+        self.files, self.repository, self.base, self.heavy_at = files, repository, base, heavy_at
+        self.project = dependency_files.toml(files.get("pyproject.toml", ""), "pyproject.toml")
+        self.requirements = {path: text for path, text in files.items() if path not in BUILT_FROM}
+        if strange := [path for path in self.requirements if not PATH.fullmatch(path)]:
+            raise UserError(
+                f"`{strange[0][:100]}` can't be copied into a build. "
+                "*Fix:* Rename it: letters, digits, and ./@+-_."
+            )
+
+    def recipe(self) -> Recipe:
+        why = dependency_files.why_install(
+            self.project, self.files.get("setup.py", ""), self.files.get("setup.cfg", "")
+        )
+        if self.repository.install:
+            why = "the configuration says that it has to be installed"
+        if "uv.lock" in self.files and "pyproject.toml" in self.files:
+            return self._uv_lock(why)
+        if self.requirements:
+            return self._requirements(why)
+        if dependency_files.has_dependencies(self.project) or (self.project.get("project") and why):
+            return self._pyproject(why)
+        if dependency_files.only_poetry(self.project):
+            return self._pyproject("its dependencies are Poetry's, taken in the versions of today")
+        raise UserError(
+            f"{self.repository.name} has nothing that says how to build it: neither a Dockerfile nor a "
+            "uv.lock, requirements.txt or pyproject.toml with [project] dependencies. Add one at its root."
+        )
+
+    def _uv_lock(self, why: str) -> Recipe:
+        lock = dependency_files.toml(self.files["uv.lock"], "uv.lock")
+        if missing := dependency_files.not_locked(lock, self.project):
+            raise UserError(
+                f"`uv.lock` of {self.repository.name} is older than its `pyproject.toml`: it does not know "
+                f"`{missing[0]}`. Run `uv lock` and commit both."
+            )
+        if inside := dependency_files.local_packages(lock):
+            return self._whole("uv.lock", f"{inside[0]} lies in it", "uv sync --frozen --no-dev")
+        copies, sync = ("pyproject.toml", "uv.lock"), "uv sync --frozen --no-dev --no-install-project"
+        if why:
+            first = f"COPY {' '.join(copies)} /app/\nRUN cd /app && {sync}\n"
+            return self._whole("uv.lock", why, "uv sync --frozen --no-dev", first)
+        return self._apart("uv.lock", copies, sync, dependency_files.heavy_of_lock(lock))
+
+    def _requirements(self, why: str) -> Recipe:
+        first = next(iter(self.requirements))
+        install = f"{LIKE_PIP} -r {first}"
+        if line := dependency_files.local_requirement(self.requirements):
+            return self._whole(first, f"{line} needs it", f"{VENV} && {install}")
+        if why:
+            return self._whole(first, why, f"{VENV} && {install} && {INSTALL} --no-deps .")
+        heavy = dependency_files.heavy_of_requirements(self.requirements)
+        return self._apart(
+            first, tuple(self.requirements), install if heavy.lines else f"{VENV} && {install}", heavy
+        )
+
+    def _pyproject(self, why: str) -> Recipe:
+        if why:
+            return self._whole("pyproject.toml", why, f"{VENV} && {INSTALL} .")
+        install = f"{VENV} && {INSTALL} -r pyproject.toml"
+        found = self._apart("pyproject.toml", ("pyproject.toml",), install, FrameworkPins())
+        return Recipe(steps=found.steps, words=f"{found.words}; without a lock, in the versions of today")
+
+    def _apart(self, source: str, copies: tuple[str, ...], install: str, heavy: FrameworkPins) -> Recipe:
+        steps: list[Step] = []
+        base = self.base
+        if heavy.lines and all(ONE_LINE.fullmatch(each) for each in (*heavy.lines, *heavy.options)):
+            steps.append(self._heavy(heavy))
+            base = f"{self.heavy_at}{steps[0].key}"
+        lines = [f"COPY {path} /opt/project/{path}" for path in copies]
+        text = f"FROM {base}\n{SETUP}" + "\n".join([*lines, f"RUN cd /opt/project && {install}", ENVIRONMENT])
+        contents = [part for path in copies for part in (path, self.files[path])]
+        steps.append(_step(Role.DEPENDENCIES, text, ".git\n", *contents))
+        steps.append(_step(Role.CODE, CODE, self._ignore("uv.lock")))  # long, and of use to nobody there
+        return Recipe(steps=tuple(steps), words=f"from `{source}`")
+
+    def _heavy(self, heavy: FrameworkPins) -> Step:
+        lines = " ".join(shlex.quote(line) for line in heavy.lines)
+        install = f"{INSTALL} {shlex.join(heavy.options)} -r /opt/heavy.txt"
+        text = (
+            f"FROM {self.base}\n{SETUP}RUN printf '%s\\n' {lines} > /opt/heavy.txt && {VENV} && {install}\n"
+        )
+        return _step(Role.FRAMEWORKS, text, ".git\n")
+
+    def _whole(self, source: str, why: str, install: str, first: str = "") -> Recipe:
+        """`first`: what can be done before the code is there, so that Kaniko's cache keeps it."""
+        text = f"FROM {self.base}\n{SETUP}{first}{ENVIRONMENT}COPY . /app\nRUN {install}\n"
+        step = _step(Role.IMAGE, text, self._ignore())
+        return Recipe(
+            steps=(replace(step, cache=True),), words=f"from `{source}`, installed in one Job: {why}"
+        )
+
+    def _ignore(self, *more: str) -> str:
+        own = self.files.get(".dockerignore", "").splitlines()
+        return "\n".join([*IGNORED, *more, *own, ".git", ""])
+
+
+def _step(role: Role, dockerfile: str, ignore: str, *contents: str) -> Step:
+    key = _hash(TEMPLATE, dockerfile, ignore, *contents)
+    return Step(role=role, dockerfile=dockerfile, ignore=ignore, key=key)
+
+
+def _hash(*parts: str) -> str:
+    """Of the parts, each with its length: no two lists of parts look the same joined."""
+    whole = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]

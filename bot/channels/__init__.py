@@ -1,0 +1,1 @@
+"""Channel settings made with `/sweep setup`."""

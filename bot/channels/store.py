@@ -1,0 +1,179 @@
+"""Keeping what was set up: in the cluster, so that a lost Redis loses none of it; in Redis for the doors.
+
+setup          the entries of the ConfigMap, as a worker read them last
+setup:asks     list: what people said, for the next turn of the item `setup: now`
+greeting:<user>    somebody new was seen; ten minutes
+"""
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from slack_sdk.errors import SlackApiError
+
+from bot.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
+from bot.channels.views import greeting, saved
+from bot.clients import Clients
+from bot.config.policy import Config
+from bot.config.teams import team_of
+from bot.runtime.audit import audit
+from bot.slack.blocks import View
+from bot.slack.client import MessageRejectedError, NotInChannelError
+from bot.slack.message import Message
+from bot.slack.mrkdwn import code
+from bot.storage.work_queue import Queue, text
+from k8s.errors import ApiError, UnreachableError
+from k8s.objects import MANAGED_BY, Ref
+
+log = logging.getLogger(__name__)
+
+NAME = "sweepbot-setup"
+KIND = "setup"  # of the items: `setup: now`, and `setup: USER` for a greeting
+LOOK, DOOR_LOOK, AGAIN = 10.0, 2.0, 2.0  # seconds
+KEY, ASKS = "sweepbot:setup", "sweepbot:setup:asks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """`place` for a channel, or `team` for the person."""
+
+    user: str
+    channel: str = ""
+    place: ChannelSetup | None = None
+    team: str = ""
+    view: str = ""  # that waits for the answer
+
+
+_SAID: TypeAdapter[Said] = TypeAdapter(Said)
+
+
+class SetupReader:
+    """The doors' side. Methods raise RedisError."""
+
+    def __init__(self, redis: Redis, queue: Queue, config: Config) -> None:
+        self._redis, self._queue, self._base = redis, queue, config
+        self.config, self.setup = config, Setup()
+        self.heard = False  # whether a worker has told what was set up
+
+    async def follow(self) -> None:
+        """Until cancelled. While Redis has forgotten it, what was known before still holds."""
+        while True:
+            try:
+                await self.look()
+            except RedisError as error:
+                log.warning("what was set up can't be read: %s", error)
+            await asyncio.sleep(DOOR_LOOK)
+
+    async def look(self) -> None:
+        if found := await self._redis.get(KEY):
+            self.setup, self.heard = read(json.loads(found)), True
+            self.config = applied(self._base, self.setup)
+
+    async def say(self, said: Said) -> None:
+        await self._redis.rpush(ASKS, _SAID.dump_json(said))
+        await self._queue.add(f"{KIND}: now")
+
+    async def meet(self, user: str) -> None:
+        """Have whoever is new greeted."""
+        if not self.heard or user in self.setup.people:
+            return
+        if await self._redis.set(f"sweepbot:greeting:{user}", "1", nx=True, ex=timedelta(minutes=10)):
+            await self._queue.add(f"{KIND}: {user}")
+
+
+class SetupWriter:
+    """The workers' side: the ConfigMap is what holds."""
+
+    KIND = KIND
+
+    def __init__(self, clients: Clients, redis: Redis) -> None:
+        self._outside, self._redis, self._base = clients, redis, clients.config
+        self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, NAME)
+        self.setup = Setup()
+
+    async def ready(self, stop: asyncio.Event) -> None:
+        """Once it is known what was set up: before that no sweep may be looked up."""
+        while not stop.is_set() and not await self._tried():  # noqa: ASYNC110 - another system's fact
+            await asyncio.sleep(AGAIN)
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            await self._tried()
+
+    async def _tried(self) -> bool:
+        try:
+            await self.look()
+        except (ApiError, UnreachableError, RedisError) as error:
+            log.warning("what was set up can't be read: %s", error)
+            return isinstance(error, ApiError) and error.permanent
+        return True
+
+    async def look(self) -> None:
+        found = await self._outside.cluster.get(self._ref)
+        entries = (found.get("data") or {}) if found else {}
+        self.setup = read(entries)
+        self._outside.config = applied(self._base, self.setup)
+        await self._redis.set(KEY, json.dumps(entries))
+
+    async def run(self, item: str) -> None:
+        user = item.removeprefix(f"{KIND}: ")
+        await self.look()
+        if user != "now":
+            await self._greet(user)
+        for raw in await self._redis.lrange(ASKS, 0, -1):
+            await self._hear(_SAID.validate_json(raw))
+            await self._redis.lrem(ASKS, 1, text(raw))
+
+    async def _hear(self, said: Said) -> None:
+        if said.place:
+            audit.info("%s sets up %s: %s", said.user, said.channel, entry(said.place))
+            await self._write(said.channel, said.place)
+            if said.view:
+                await self._show(said.view, saved(said.channel, said.place))
+            return
+        if any(team.name == said.team for team in self._base.teams):
+            audit.info("%s chooses team %s", said.user, said.team)
+            await self._write(said.user, Person(team=said.team, chosen=True))
+            await self._post(said.user, f"You are in team {code(said.team)} now.")
+
+    async def _greet(self, user: str) -> None:
+        """The message first: a worker that dies in between greets twice rather than never."""
+        if user in self.setup.people:
+            return
+        name, mail = await self._outside.slack.person(user)
+        team = team_of(self._base.teams, "", user) or team_by_mail(mail, self._base)
+        await self._post(user, greeting(name, team, self._base))
+        await self._write(user, Person(team=team))
+
+    async def _show(self, view: str, content: View) -> None:
+        try:
+            await self._outside.slack.update_view(view, content)
+        except (MessageRejectedError, SlackApiError) as error:
+            log.warning("a view is not taken: %s", error)
+
+    async def _post(self, user: str, message: Message | str) -> None:
+        try:
+            await self._outside.slack.post_ephemeral(user, message)
+        except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
+            log.warning("a direct message is not taken: %s", error)
+
+    async def _write(self, key: str, said: ChannelSetup | Person) -> None:
+        """Entry by entry, so that two who write at once lose nothing of each other's."""
+        data = {"data": {key: entry(said)}}
+        meta = {"name": NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}
+        try:
+            await self._outside.cluster.merge(self._ref, data)
+        except ApiError as error:
+            if not error.absent:
+                raise
+            await self._outside.cluster.create(
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta} | data
+            )
+        await self.look()

@@ -1,0 +1,4 @@
+"""The environment's settings, the configuration file, and who may do what.
+
+Reads and checks; acts on nothing.
+"""

@@ -1,0 +1,148 @@
+"""Hide secrets in text from outside: the installation's own, and whatever looks like one. Pure.
+
+docs/security.md lists the forms; a test keeps it in step.
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from bot.core.terminal import uncolored
+
+HIDDEN = "***"
+SHORTEST = 6  # characters of what only a variable's name calls secret: USE_TOKEN=true has none
+# Variables of others with secrets: MLflow's, package indexes', clouds', and the credentials for git.
+# Two settings hold the names of Secrets of Kubernetes, which messages about them have to show.
+SECRET_NAME = re.compile(
+    r"(?!IMAGE_(?:REGISTRY|PUSH)_SECRET$)(?:GIT_PASSWORD_.*|.*(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|SECRET"
+    r"|(?:API|ACCESS|ACCOUNT|PRIVATE|SECRET)_?KEY))",
+    re.IGNORECASE,
+)
+
+LOGIN = re.compile(r"([a-z]+)://([^\s/\"'<>]*)@")
+PASSWORD = re.compile(r"[?&]password=([^&\s\"']+)")
+
+# Between a name and its value, in JSON, YAML, shells and URLs.
+IS = r"\\?[\"']?[ \t]{0,2}[:=][ \t]{0,2}\\?[\"']?"
+VALUE = r"[^\s\"'`,;&\\]{6,}"
+# `password: must be set` is prose: after a colon and a blank a word of small letters is no secret.
+SAID = rf"(?:(?<!: )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){VALUE}"
+# Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` are no secrets.
+RANDOM = r"(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
+KEYS = "|".join(
+    f"(?<=(?i:{name}{dash}key))"
+    for name in ("api", "access", "account", "auth", "encryption", "private", "secret", "signing")
+    for dash in ("", "_", "-")
+)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is secret by its looks, whoever it belongs to. Group 1 of the expression stays."""
+
+    name: str  # as docs/security.md has it
+    pattern: re.Pattern[str]
+
+
+def _forms(name: str, *patterns: str) -> list[Form]:
+    return [Form(name, re.compile(pattern)) for pattern in patterns]
+
+
+# A log of 1 MiB passes through all of these. Each begins with letters or sets of letters, which `re` finds
+# quickly, and every repetition has a limit or an end that is found at once: time grows with the text only.
+FORMS = (
+    *_forms(
+        "private keys",
+        r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,20000}"
+        r"(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?",
+    ),
+    *_forms("user and password in a URL", r"(://)(?!git@)[^\s/|<>\"']{1,500}(?=@)"),
+    *_forms(
+        "`Authorization` headers",
+        r"([Bb](?i:earer) +)(?=[^\s]{0,200}[A-Z0-9.])[\w.~+/-]{8,}=*",
+        r"([Bb](?i:asic) +)(?=\w[\w+/]{0,200}[A-Z0-9+/=])[\w+/]{8,}=*",
+        rf"([Aa](?i:uthorization){IS}(?i:token|key|api-?key|digest|negotiate) ){VALUE}",
+    ),
+    *_forms("Slack tokens", r"()xox[a-z]-[\w-]+", r"()xapp-[\w-]+"),
+    *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack\.com/)[\w/-]+"),
+    *_forms("GitHub tokens", r"()gh[pousr]_[A-Za-z0-9]{20,}", r"()github_pat_\w{20,}"),
+    *_forms("GitLab tokens", r"()gl(?:pat|ptt|dt|rt|cbt|oas|ft|soat)-[\w.-]{16,}"),
+    *_forms("Hugging Face tokens", r"()hf_[A-Za-z0-9]{20,}"),
+    *_forms("Weights & Biases keys", r"()wandb_v1_\w{20,}"),
+    *_forms("PyPI tokens", r"()pypi-[\w-]{40,}"),
+    *_forms("npm tokens", r"()npm_[A-Za-z0-9]{30,}"),
+    *_forms("Docker Hub tokens", r"()dckr_[a-z]{3}_[\w-]{16,}"),
+    *_forms("AWS access keys", r"()A(?:KIA|SIA)[0-9A-Z]{16}"),
+    *_forms("Google keys", r"()AIza[\w-]{30,}", r"()ya29\.[\w-]{20,}"),
+    *_forms(
+        "OpenAI and Anthropic keys",
+        r"()sk-(?:(?:proj|ant|or|svcacct|admin)-[\w-]{16,}|[A-Za-z0-9]{32,})",
+    ),
+    *_forms("JSON Web Tokens", r"()eyJ(?<![\w-]eyJ)[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
+    *_forms(
+        "signatures in URLs",
+        r"(X-Amz-(?:Signature|Security-Token|Credential)=)[^&\s]+",
+        r"([?&]sig=)[\w%+/=-]{16,}",
+    ),
+    *_forms(
+        "values named password, passphrase or secret",
+        rf"([Pp][Aa][Ss][Ss](?i:word|wd|phrase){IS}){SAID}",
+        rf"([Ss][Ee][Cc][Rr][Ee][Tt]{IS}){SAID}",
+        rf"(--(?:password|passwd|passphrase|secret) \\?[\"']?){VALUE}",
+    ),
+    *_forms(
+        "long values named token, API key or auth",
+        rf"([Tt][Oo][Kk][Ee][Nn]{IS}){RANDOM}",
+        rf"([Kk][Ee][Yy](?:{KEYS}){IS}){RANDOM}",
+        rf"(\"auth\\?\"{IS}){RANDOM}",
+        rf"(--(?:token|api-key|access-key) \\?[\"']?){RANDOM}",
+    ),
+)
+
+
+class Mask:
+    """Hides secrets in a text, also as URLs, Python, JSON, and Slack's mrkdwn escape them.
+
+    Colors of terminals are left out, for they may stand within a secret. Masking twice is masking once.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        looks = {look for each in secrets for part in _parts(each) for look in _looks(part)}
+        self._looks = sorted(looks, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        text = uncolored(text)
+        for look in self._looks:
+            text = text.replace(look, HIDDEN)
+        for form in FORMS:
+            text = form.pattern.sub(rf"\g<1>{HIDDEN}", text)
+        return text
+
+
+def _parts(secret: str) -> set[str]:
+    """It, and its longer lines: of a private key, a log's end may have just some."""
+    return {secret, *(line for line in secret.splitlines() if len(line) >= SHORTEST)} - {""}
+
+
+def _looks(secret: str) -> set[str]:
+    quotes = {repr(secret)[1:-1], json.dumps(secret)[1:-1], html.escape(secret, quote=False)}
+    return {secret, quote(secret), quote(secret, safe=""), *quotes}
+
+
+def of_environment(environ: Mapping[str, str]) -> set[str]:
+    """Values whose variable's name says that they are secret, and passwords in the URLs of all others."""
+    named = {value for name, value in environ.items() if SECRET_NAME.fullmatch(name)}
+    found = {value for value in named if len(value) >= SHORTEST}
+    return found.union(*map(of_urls, environ.values()))
+
+
+def of_urls(text: str) -> set[str]:
+    """Passwords in the URLs of a text, as written and as meant; of https://TOKEN@host the user, too."""
+    found = set(PASSWORD.findall(text))
+    for scheme, login in LOGIN.findall(text):
+        user, _, password = login.partition(":")
+        found.add(password or (user if scheme.startswith("http") else ""))
+    return (found | {unquote(each) for each in found}) - {""}

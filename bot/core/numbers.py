@@ -1,0 +1,45 @@
+"""GPU-hours, money and shares as people read them. Pure."""
+
+import csv
+import re
+from collections.abc import Iterable
+from io import StringIO
+
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+
+
+SMALL = 100  # below which a decimal tells something
+
+
+def hours(value: float) -> str:
+    """`0.5`, `74`, `1,203`."""
+    return f"{value:,.0f}" if value >= SMALL or round(value, 1) == round(value) else f"{value:.1f}"
+
+
+def money(value: float, currency: str) -> str:
+    """`$1,203`, `EUR 12.50`."""
+    blank = " " if currency[-1:].isalpha() else ""
+    return f"{currency}{blank}{value:,.0f}" if value >= SMALL else f"{currency}{blank}{value:.2f}"
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "0 %"
+
+
+def signed(value: float) -> str:
+    return "±0" if round(value, 1) == 0 else f"{'+' if value > 0 else '−'}{hours(abs(value))}"
+
+
+def as_csv(rows: Iterable[Iterable[object]]) -> str:
+    """For spreadsheets, which must not take anybody's text for a formula; numbers stay numbers."""
+    text = StringIO()
+    csv.writer(text).writerows([_cell(each) for each in row] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    text = str(value)
+    formula = text.startswith(("=", "+", "-", "@", "\t", "\r")) and not NUMBER.fullmatch(text)
+    return f"'{text}" if formula else value

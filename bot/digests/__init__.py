@@ -1,0 +1,1 @@
+"""The daily digest of GPU use."""

@@ -1,0 +1,1 @@
+"""Checks of an installation: probes and what they mean."""

@@ -1,0 +1,86 @@
+"""A month's GPU-hours and what they cost: by team, person and sweep, reserved against used. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from bot.config.teams import Price
+from bot.core.numbers import as_csv, hours, money, percent
+from bot.core.wording import fitting
+from bot.gpus.command import LONGEST, ParsedCommand
+from bot.gpus.models import HOUR, SLACK, Hour, HourUse
+from bot.gpus.sums import Sums, grouped
+from bot.slack.mrkdwn import code, mention, quoted
+
+MOST = 10  # lines of each kind; the file has all
+
+
+def month(parsed: ParsedCommand, now: datetime) -> tuple[datetime, datetime]:
+    """Its first moment, UTC, and that of the next one."""
+    this = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    if parsed.month == "last":
+        begin = (this - timedelta(days=1)).replace(day=1)
+    elif parsed.month:
+        begin = datetime.strptime(parsed.month, "%Y-%m").replace(tzinfo=UTC)
+    else:
+        begin = this
+    return begin, (begin + timedelta(days=32)).replace(day=1)
+
+
+def bill(
+    parsed: ParsedCommand, known: Iterable[Hour], prices: tuple[Price, ...], currency: str, now: datetime
+) -> str:
+    found = tuple(known)
+    uses, (begin, end) = _uses(parsed, found), month(parsed, now)
+    expected = max(0, round((min(end, now) - begin) / HOUR))
+    whose = f" of {parsed.team}" if parsed.team else ""
+    if not uses:
+        return f"Of {begin:%B %Y}{whose} no GPU-hours are known; figures are kept for 40 days."
+    lines = []
+    for title, key, named in (
+        ("By team", lambda use: use.team, lambda name: quoted(name) or "no team"),
+        ("By person", lambda use: use.owner, lambda name: mention(name) if name else "unknown"),
+        ("By sweep", lambda use: use.sweep, lambda name: code(name) or "outside of sweeps"),
+    ):
+        if not (parsed.team and title == "By team"):
+            lines += _part(title, grouped(uses, prices, key), named, currency)
+    total = _line(f"*{begin:%B %Y}{whose}*", _all(uses, prices), currency).removeprefix("• ")
+    share = percent(min(sum(hour.capacity.coverage for hour in found), expected), expected)
+    last = f"_{share} of the month's hours so far are known; months are UTC's._"
+    return "\n".join([*fitting([total, *lines], LONGEST - len(last)), last])
+
+
+def _part(title: str, groups: Mapping[str, Sums], named: Callable[[str], str], currency: str) -> list[str]:
+    lines = [_line(named(name), sums, currency) for name, sums in groups.items()]
+    more = [f"… and {len(lines) - MOST} more in the file"] if len(lines) > MOST else []
+    return [f"*{title}*", *lines[:MOST], *more]
+
+
+def _line(name: str, sums: Sums, currency: str) -> str:
+    cost = f", {'at least ' * bool(sums.unpriced)}{money(sums.cost, currency)}" if sums.cost else ""
+    measured = sums.allocated - sums.unknown
+    unknown = f", {hours(sums.unknown)} unknown" if sums.unknown > SLACK * sums.allocated else ""
+    used = f", {hours(sums.used)} used ({percent(sums.used, measured)})" if measured else ""
+    return f"• {name}: {hours(sums.allocated)} GPU-h reserved{used}{unknown}{cost}"
+
+
+def _all(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> Sums:
+    return grouped(uses, prices, lambda _: "")[""]
+
+
+def _uses(parsed: ParsedCommand, known: Iterable[Hour]) -> tuple[HourUse, ...]:
+    return tuple(use for hour in known for use in hour.uses if parsed.team in ("", use.team))
+
+
+def bill_file(parsed: ParsedCommand, known: Iterable[Hour], prices: tuple[Price, ...]) -> str:
+    """CSV: a line for each team, person, sweep and model."""
+    keys = ("team", "owner", "sweep", "namespace", "model")
+    groups = grouped(_uses(parsed, known), prices, lambda use: "\0".join(getattr(use, key) for key in keys))
+    rows = [
+        (
+            *name.split("\0"),
+            *(float(each) for each in (sums.allocated, sums.used, sums.idle, sums.unknown)),
+            "" if sums.unpriced else float(sums.cost),
+        )
+        for name, sums in groups.items()
+    ]
+    return as_csv([(*keys, "allocated", "used", "idle", "unknown", "cost"), *rows])

@@ -1,0 +1,223 @@
+"""GPU use without Prometheus: dcgm-exporter asked through the API server, metrics-server for CPU and memory.
+
+    usage:<cluster>:samples   list: a compressed Sample each, the latest first; expires after a day
+
+One worker looks (`bot.gpus.collector`), every process reads. There is no past beyond what was looked at.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.gpus import sampling
+from bot.gpus.models import HOUR, Gpu, HourCapacity, HourUse, NodeUse, NoGpuDataError, PodUse, Xid
+from bot.gpus.pod_owners import Owners, Ownership, Place, by_labels
+from bot.gpus.sampling import Look, Sample
+from k8s import gpus
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError, UnreachableError
+from k8s.gpus import GpuNode, Holder, LastError, Reading
+from k8s.objects import Manifest, parse_time
+
+log = logging.getLogger(__name__)
+
+KEPT = timedelta(hours=3)  # the longest window there is a use for, and time to write an hour
+STALE = timedelta(minutes=5)  # without a look, nothing is known any more
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+ASKED = 16  # exporters at a time
+PATIENCE = 5.0  # seconds for one of them
+
+
+class Samples:
+    def __init__(self, redis: Redis, cluster: str = "main") -> None:
+        self._redis, self._key = redis, f"usage:{cluster}:samples"
+
+    async def keep(self, sample: Sample) -> None:
+        whole = sampling.following(await self._latest(), sample)
+        async with self._redis.pipeline(transaction=True) as steps:
+            steps.lpush(self._key, zlib.compress(sampling.dump(whole)))
+            steps.expire(self._key, timedelta(days=1))
+            await steps.execute()
+        while (oldest := await self._texts(-1, -1)) and _taken(oldest[0]) < sample.at - KEPT:
+            await self._redis.rpop(self._key)
+
+    async def since(self, parse_time: datetime) -> list[Sample]:
+        """Those after it, the oldest first; each moment once, should two have looked."""
+        latest = await self._latest()
+        if latest is None:
+            return []
+        number = max(1, round((latest.at - parse_time).total_seconds() / latest.step) + 2)
+        texts = await self._texts(0, number - 1)
+        # Looks were more frequent before: their interval is a setting.
+        while _taken(texts[-1]) > parse_time and (
+            more := await self._texts(len(texts), len(texts) + number - 1)
+        ):
+            texts += more
+        found = {sample.at: sample for sample in await asyncio.to_thread(_loaded, texts)}  # may take seconds
+        return [found[at] for at in sorted(found) if at > parse_time]
+
+    async def _latest(self) -> Sample | None:
+        return next(iter(await asyncio.to_thread(_loaded, await self._texts(0, 0))), None)
+
+    async def _texts(self, first: int, last: int) -> list[bytes]:
+        found: list[Any] = await self._redis.lrange(self._key, first, last)
+        return found
+
+
+def _taken(text: bytes) -> datetime:
+    """When; it is the first field, so that the rest need not be read."""
+    return datetime.fromisoformat(zlib.decompressobj().decompress(text, 64).decode().split('"', 4)[3])
+
+
+def _loaded(texts: Iterable[bytes]) -> list[Sample]:
+    return [sampling.load(zlib.decompress(text)) for text in texts]
+
+
+class ScrapeSource:
+    def __init__(self, kept: Samples, now: Callable[[], datetime]) -> None:
+        self._kept, self._now = kept, now
+
+    async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
+        return sampling.pods(await self._fresh(window), window)
+
+    async def nodes(self) -> tuple[NodeUse, ...]:
+        return (await self._fresh(timedelta(0)))[-1].nodes
+
+    async def xids(self) -> tuple[Xid, ...]:
+        return (await self._fresh(timedelta(0)))[-1].xids
+
+    async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
+        return sampling.hour(await self._kept.since(start), start)
+
+    async def _fresh(self, window: timedelta) -> Sequence[Sample]:
+        found = await self._kept.since(self._now() - STALE - window)
+        if not found or found[-1].at <= self._now() - STALE:
+            raise NoGpuDataError(
+                "nobody has looked at the GPUs for five minutes: does a worker run, and may it?"
+            )
+        return found
+
+
+class Looking:
+    """Asks the cluster. What it may not see is logged once and left out: unknown, not idle."""
+
+    def __init__(self, cluster: KubernetesClient, namespaces: Sequence[str], owners: Owners) -> None:
+        """`namespaces` are those of the sweeps, the installation's own first."""
+        self._cluster, self._namespaces, self._owners = cluster, namespaces, owners
+        self._told: set[str] = set()
+
+    async def holders(self, pods: Iterable[Manifest] | None = None) -> dict[Place, Holder]:
+        """The pods that hold GPUs now; without the right to see all, those of the sweeps."""
+        known = await self._pods() if pods is None else pods
+        found = [holder for holder in map(gpus.read_holder, known) if holder]
+        return {(holder.namespace, holder.pod): holder for holder in found}
+
+    async def once(self, at: datetime, step: int) -> Sample:
+        pods, nodes, metrics = await asyncio.gather(
+            self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
+        )
+        holders = await self.holders(pods)
+        readings, errors = await self._said([pod for pod in pods if gpus.is_exporter(pod)])
+        whose = await self._owners.of(at, holders, {p: by_labels(h.labels) for p, h in holders.items()})
+        used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
+        waits = [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods if gpus.wanted(pod)]
+        return Sample(
+            at=at,
+            step=step,
+            looks=tuple(
+                _look(_use(holder, whose[place], readings), holder, used.get(place))
+                for place, holder in sorted(holders.items())
+            ),
+            nodes=tuple(_node(n, holders.values(), readings) for n in map(gpus.read_node, nodes) if n),
+            wanted=sum(map(gpus.wanted, pods)),
+            waiting=len(waits),
+            longest=max([(at - since) / HOUR for since in waits if since], default=0.0),
+            xids=tuple(Xid(node=node, **vars(error)) for node in errors for error in errors[node]),
+        )
+
+    async def _pods(self) -> list[Manifest]:
+        wanted: dict[str, Any] = {"fields": UNFINISHED, "only": gpus.concerns_gpus}
+        if found := await self._allowed("Pod", **wanted):
+            return found
+        home, *others = self._namespaces
+        pods = await self._cluster.list("Pod", home, **wanted)
+        return pods + [pod for each in others for pod in await self._allowed("Pod", each, **wanted)]
+
+    async def _allowed(self, kind: str, namespace: str = "", **wanted: Any) -> list[Manifest]:
+        """All of the cluster, or of a namespace; none where that is not allowed, or nobody has the kind."""
+        try:
+            return await self._cluster.list(kind, namespace, **wanted)
+        except ApiError as error:
+            if not error.permanent and error.status != 503:  # of metrics-server, while it is down
+                raise
+            self._tell(f"{kind} in {namespace}" if namespace else kind, error)
+            return []
+
+    async def _said(
+        self, exporters: list[Manifest]
+    ) -> tuple[dict[str, list[Reading]], dict[str, list[LastError]]]:
+        """What they say, by node. Read one by one in a thread: together they may be gigabytes."""
+        turns = asyncio.Semaphore(ASKED)
+
+        async def ask(pod: Manifest) -> tuple[list[Reading], list[LastError]]:
+            meta = pod["metadata"]
+            where = (meta["namespace"], meta["name"], gpus.EXPORTER_PORT, gpus.EXPORTER_PATH)
+            try:
+                async with turns:
+                    async with asyncio.timeout(PATIENCE):
+                        text = await self._cluster.proxy(*where)
+                    return await asyncio.to_thread(lambda: (gpus.read_exporter(text), gpus.read_errors(text)))
+            except (ApiError, UnreachableError, TimeoutError) as error:
+                self._tell(meta["name"], error)
+                return [], []
+
+        readings: dict[str, list[Reading]] = defaultdict(list)
+        errors: dict[str, list[LastError]] = defaultdict(list)
+        for pod, said in zip(exporters, await asyncio.gather(*map(ask, exporters)), strict=True):
+            readings[pod["spec"]["nodeName"]] += said[0]
+            errors[pod["spec"]["nodeName"]] += said[1]
+        return readings, errors
+
+    def _tell(self, what: str, error: Exception) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            log.warning("GPU use is known in part, %s can't be asked: %s", what, error or "no answer")
+
+
+def _use(holder: Holder, whose: Ownership, readings: Mapping[str, list[Reading]]) -> PodUse:
+    mine = {  # two exporters may answer for one GPU
+        reading.device: Gpu(device=reading.device, model=reading.model, peak=reading.share)
+        for reading in readings.get(holder.node, ())
+        if (reading.namespace, reading.pod) == (holder.namespace, holder.pod)
+    }
+    return PodUse(
+        namespace=holder.namespace,
+        pod=holder.pod,
+        node=holder.node,
+        **vars(whose),
+        started=holder.started,
+        allocated=holder.gpus,
+        gpus=tuple(mine.values()),
+    )
+
+
+def _look(use: PodUse, holder: Holder, used: tuple[float, float] | None) -> Look:
+    return Look(
+        use=use,
+        cpu_requested=holder.cpu_requested,
+        cpu=used[0] if used else None,
+        ram_requested=holder.ram_requested,
+        ram=used[1] if used else None,
+    )
+
+
+def _node(node: GpuNode, holders: Iterable[Holder], readings: Mapping[str, list[Reading]]) -> NodeUse:
+    held = sum(holder.gpus for holder in holders if holder.node == node.node)
+    model = next((reading.model for reading in readings.get(node.node, ())), "")
+    return NodeUse(**vars(node), model=model, allocated=held)

@@ -1,0 +1,99 @@
+"""Prometheus: questions of any kind, and the rows of its answers."""
+
+import asyncio
+import json
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+
+from bot.gpus.models import NoGpuDataError
+from bot.gpus.pod_owners import Place
+
+PATIENCE = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus itself gives up after two minutes
+
+Device = tuple[str, str, str, str]  # namespace, pod, id, model
+
+
+@dataclass(frozen=True)
+class Row:
+    labels: dict[str, str]
+    value: float
+
+    @property
+    def place(self) -> Place:
+        """Scraped without honorLabels a metric's own pod is `exported_pod`."""
+        own = "exported_" if self.labels.get("exported_pod") else ""
+        return self.labels.get(f"{own}namespace", ""), self.labels.get(f"{own}pod", "")
+
+    @property
+    def gpu(self) -> str:
+        """Its UUID, else host:index; empty if the series names no GPU."""
+        host = self.labels.get("Hostname") or self.labels.get("hostname", "")
+        index = self.labels.get("gpu", "")
+        return self.labels.get("UUID") or (f"{host}:{index}" if host or index else "")
+
+    @property
+    def device(self) -> Device:
+        slices = (self.gpu, self.labels.get("GPU_I_ID", ""))
+        return *self.place, "/".join(filter(None, slices)), self.model
+
+    @property
+    def model(self) -> str:
+        profile = self.labels.get("GPU_I_PROFILE", "")
+        return self.labels.get("modelName", "") + f" MIG {profile}" * bool(profile)
+
+    @property
+    def host(self) -> str:
+        """dcgm-exporter has renamed the label; without either it is the scrape's."""
+        labels = self.labels
+        return labels.get("Hostname") or labels.get("hostname") or labels.get("instance", "")
+
+
+class Prometheus:
+    """Its HTTP API, or of what speaks as it does (Thanos, Mimir, VictoriaMetrics). Raises NoGpuDataError."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._url = f"{url}/api/v1/query"
+        self._web = aiohttp.ClientSession(headers=headers, timeout=PATIENCE, trust_env=True)
+
+    async def close(self) -> None:
+        await self._web.close()
+
+    async def ask(self, query: str, at: datetime) -> list[Row]:
+        """The vector at that moment, without what is no number."""
+        rows = [Row(each["metric"], float(each["value"][1])) for each in await self._result(query, at)]
+        return [row for row in rows if math.isfinite(row.value)]
+
+    async def moments(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
+        """When each series in a range was sampled, in seconds of Unix time; the rows have no values."""
+        return [
+            (Row(each["metric"], 0.0), [float(parse_time) for parse_time, _ in each["values"]])
+            for each in await self._result(query, at)
+        ]
+
+    async def _result(self, query: str, at: datetime) -> list[Any]:
+        asked = {"query": query, "time": f"{at.timestamp():.3f}"}
+        try:
+            async with self._web.post(self._url, data=asked) as answer:
+                text = await answer.text(errors="replace")
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
+            raise NoGpuDataError(
+                f"Prometheus does not answer: {str(error) or type(error).__name__}"
+            ) from error
+        return await asyncio.to_thread(_read, answer.status, text)  # an hour of a thousand hosts is megabytes
+
+
+def _read(status: int, text: str) -> list[Any]:
+    try:
+        said = json.loads(text)
+        if said["status"] == "success":
+            result: list[Any] = said["data"]["result"]
+            return result
+        why = str(said["error"])
+    except (ValueError, KeyError, TypeError):  # a proxy's page, a login form
+        why = text.strip()
+    raise NoGpuDataError(f"Prometheus answers {status}: {why[:300]}")

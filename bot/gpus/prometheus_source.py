@@ -1,0 +1,287 @@
+"""GPU use as Prometheus knows it: every past hour, and each answer one query for all pods."""
+
+import asyncio
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from bot.gpus import promql
+from bot.gpus.models import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
+from bot.gpus.pod_owners import NOBODYS, Owners, Ownership, Place, merged
+from bot.gpus.prometheus import Device, Prometheus, Row
+from bot.gpus.scrape_interval import Rhythm
+from bot.gpus.scrapes import Scrapes
+
+A_DAY, AN_HOUR, LATELY = 86400, 3600, 600  # seconds
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A GPU's samples in a window."""
+
+    device: Device
+    samples: float
+    peak: float
+    total: float
+    p95: float
+
+    def judged(self, expected: float) -> Gpu:
+        _, _, name, model = self.device
+        if self.samples < ENOUGH * expected:
+            return Gpu(device=name, model=model)
+        return Gpu(device=name, model=model, peak=self.peak, mean=self.total / self.samples, p95=self.p95)
+
+
+class PrometheusSource:
+    """`step`: seconds between two scrapes of dcgm-exporter; measured when 0."""
+
+    def __init__(
+        self, prometheus: Prometheus, owners: Owners, now: Callable[[], datetime], step: int = 0
+    ) -> None:
+        self._ask, self._owners, self._now = prometheus.ask, owners, now
+        self._scrapes = Scrapes(prometheus, step)
+
+    async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
+        at, seconds = self._now(), round(window.total_seconds())
+        rhythm = await self._scrapes.rhythm(at, LATELY)
+        held, seen, started = await asyncio.gather(
+            self._ask(promql.HELD, at), self._seen(at, seconds, rhythm), self._by_place(promql.STARTED, at)
+        )
+        holders = {row.place: row for row in held if row.value}
+        ages = {place: at.timestamp() - since for place, since in started.items()}
+        whose = await self._whose(at, list(holders), day=at)
+        used = await self._used(at, {place: seen[place] for place in holders}, ages, rhythm)
+        return tuple(
+            PodUse(
+                namespace=place[0],
+                pod=place[1],
+                node=row.labels.get("node", ""),
+                **vars(whose[place]),
+                started=datetime.fromtimestamp(started[place], UTC) if place in started else None,
+                allocated=round(row.value),
+                gpus=tuple(
+                    gpu.judged(min(seconds, ages.get(place, seconds)) / rhythm.of(gpu.device[2]))
+                    for gpu in seen[place]
+                ),
+                busy_ever=used[place],
+            )
+            for place, row in sorted(holders.items())
+        )
+
+    async def nodes(self) -> tuple[NodeUse, ...]:
+        at = self._now()
+        physical, allocatable, held, cordoned, not_ready = await asyncio.gather(
+            self._by_node(promql.PHYSICAL, at),
+            self._by_node(promql.ALLOCATABLE, at),
+            self._by_node(promql.HELD, at),
+            self._by_node(promql.CORDONED, at),
+            self._by_node(promql.NOT_READY, at),
+        )
+        models = await self._models(at, (node for node in physical if physical[node]))
+        return tuple(
+            NodeUse(
+                node=node,
+                model=models.get(node, ""),
+                physical=round(physical[node]),
+                allocatable=round(allocatable.get(node, 0)),
+                allocated=round(held.get(node, 0)),
+                ready=node not in not_ready,
+                cordoned=node in cordoned,
+            )
+            for node in sorted(physical)
+            if physical[node]
+        )
+
+    async def xids(self) -> tuple[Xid, ...]:
+        return tuple(
+            Xid(
+                device=row.gpu,
+                model=row.labels.get("modelName", ""),
+                node=row.host,
+                namespace=row.place[0],
+                pod=row.place[1],
+                code=round(row.value),
+            )
+            for row in await self._ask(promql.ERRORS, self._now())
+        )
+
+    async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
+        end = start + HOUR
+        held = await self._ask(promql.HELD_HOURS, end)
+        observed, used, late, early = await self._measured(start, await self._scrapes.rhythm(end, AN_HOUR))
+        cpu, cpu_mean, ram, ram_peak = await asyncio.gather(
+            self._by_place(promql.requested("cpu"), end),
+            self._by_place(promql.CPU_MEAN, end),
+            self._by_place(promql.requested("memory"), end),
+            self._by_place(promql.RAM_PEAK, end),
+        )
+        given = (promql.CAPACITY_HOURS, promql.LOST_HOURS, promql.CLOSED_HOURS, promql.COVERAGE)
+        waits = (promql.WAITED_HOURS, promql.WAITING, promql.MOST_WANTED, promql.LONGEST_WAIT)
+        capacity, lost, closed, coverage, waited, waiting, wanted, longest = [
+            sum(row.value for row in await self._ask(query, end)) for query in (*given, *waits)
+        ]
+        allocated, node = _sums(held), {row.place: row.labels.get("node", "") for row in held}
+        models = await self._models(end, node.values())
+        seen, busy, idle = _sums(observed), _sums(used), _sums(late + early)
+        model = {row.place: row.model for row in observed}
+        gpus = Counter(row.place for row in observed)
+        unused = Counter(device[:2] for device in {r.device for r in late} & {r.device for r in early})
+        whose = await self._whose(end, [place for place, hours in allocated.items() if hours], day=start)
+        uses = tuple(
+            HourUse(
+                hour=start,
+                namespace=place[0],
+                pod=place[1],
+                node=node[place],
+                owner=who.owner,
+                team=who.team,
+                sweep=who.sweep,
+                model=model.get(place) or models.get(node[place], ""),
+                allocated=allocated[place],
+                # A GPU may keep the label of a pod that has ended, until its kubelet forgets it.
+                observed=min(seen[place], allocated[place]),
+                used=min(busy[place], allocated[place]),
+                idle=min(idle[place], allocated[place]),
+                gpus=gpus[place],
+                unused=unused[place],
+                cpu_requested=cpu.get(place),
+                cpu_mean=cpu_mean.get(place),
+                ram_requested=ram.get(place),
+                ram_peak=ram_peak.get(place),
+            )
+            for place, who in sorted(whose.items())
+        )
+        return uses, HourCapacity(
+            observed=sum(use.observed for use in uses),
+            hour=start,
+            capacity=capacity,
+            allocated=sum(allocated.values()),
+            unhealthy=lost + closed,
+            coverage=min(coverage, 1.0),
+            closed=closed,
+            waited=waited,
+            waiting=round(waiting),
+            wanted=round(wanted),
+            longest=longest,
+        )
+
+    async def _measured(self, start: datetime, rhythm: Rhythm) -> list[list[Row]]:
+        """Observed, used, idle in the later half hour and in the earlier; each GPU at its own step."""
+        end, found = start + HOUR, list[list[Row]]([[], [], [], []])
+        for step in rhythm.steps:
+            answers = await asyncio.gather(
+                self._ask(promql.observed_hours(step), end),
+                self._ask(promql.used_hours(step), end),
+                self._ask(promql.idle_half(step), end),
+                self._ask(promql.idle_half(step), start + HALF_HOUR),
+            )
+            for rows, answer in zip(found, answers, strict=True):
+                rows += [row for row in answer if rhythm.of(row.device[2]) == step]
+        return found
+
+    async def _seen(self, at: datetime, seconds: int, rhythm: Rhythm) -> dict[Place, list[Seen]]:
+        samples, peak, total, p95 = await asyncio.gather(
+            *(
+                self._by_device(query(seconds), at)
+                for query in (promql.samples, promql.peak, promql.total, promql.p95)
+            )
+        )
+        if broken := samples.keys() - total.keys():
+            samples |= await self._numbers("count", at, seconds, rhythm, broken)
+            total |= await self._numbers("sum", at, seconds, rhythm, broken)
+        found: dict[Place, list[Seen]] = defaultdict(list)
+        for device in sorted(samples):
+            if device in peak and device in total and device in p95:  # not between two scrapes
+                seen = Seen(device, samples[device], peak[device], total[device], p95[device])
+                found[device[0], device[1]].append(seen)
+        return found
+
+    async def _numbers(
+        self, function: str, at: datetime, seconds: int, rhythm: Rhythm, broken: set[Device]
+    ) -> dict[Device, float]:
+        """Of GPUs with a NaN among their samples, which makes one of each sum."""
+        found: dict[Device, float] = {}
+        for step in {rhythm.of(device[2]) for device in broken}:
+            which = {_uuid(device[2]) for device in broken if rhythm.of(device[2]) == step}
+            answer = await self._by_device(promql.numbers(function, seconds, step, which), at)
+            found |= {device: value for device, value in answer.items() if device in broken}
+        return found
+
+    async def _used(
+        self, at: datetime, seen: dict[Place, list[Seen]], ages: dict[Place, float], rhythm: Rhythm
+    ) -> dict[Place, bool | None]:
+        """Whether they ever were at work: a longer look at those that are not."""
+        quiet = {place for place, gpus in seen.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
+        life = min(
+            A_DAY, max((round(ages[place]) for place in quiet & ages.keys()), default=0) + rhythm.steps[-1]
+        )
+        which = {_uuid(gpu.device[2]) for place in quiet for gpu in seen[place]}
+        peak, samples = {}, {}
+        if quiet:
+            peak = await self._by_device(promql.peak(life, which), at)
+            samples = await self._by_device(promql.samples(life, which), at)
+
+        def ever(place: Place) -> bool | None:
+            devices = [gpu.device for gpu in seen[place]]
+            if place not in quiet:
+                return True if devices else None
+            if any(peak.get(device, 0) >= BUSY for device in devices):
+                return True
+            if (age := ages.get(place, math.inf)) > life:
+                return None  # what it did before, nobody has looked at
+            enough = (samples.get(each, 0) >= ENOUGH * age / rhythm.of(each[2]) for each in devices)
+            return False if all(enough) else None
+
+        return {place: ever(place) for place in seen}
+
+    async def _whose(self, at: datetime, places: list[Place], *, day: datetime) -> dict[Place, Ownership]:
+        """By the labels that kube-state-metrics exports where it is told to, else as remembered."""
+        said: dict[Place, Ownership] = {}
+        for row in await self._ask(promql.WHOSE, at):
+            whose = Ownership(
+                owner=row.labels.get("label_sweepbot_owner", ""),
+                team=row.labels.get("label_sweepbot_team", ""),
+                sweep=row.labels.get("label_sweepbot_sweep", ""),
+                trial=row.labels.get("label_katib_kubeflow_org_trial", ""),
+            )
+            said[row.place] = merged(said.get(row.place, NOBODYS), whose)
+        return await self._owners.of(day, places, said)
+
+    async def _models(self, at: datetime, nodes: Iterable[str]) -> dict[str, str]:
+        """By node: dcgm-exporter knows it as its host's name."""
+        known = _models(await self._ask(promql.MODELS, at))
+        if silent := {*nodes} - known.keys() - {""}:
+            known |= _models(await self._ask(promql.last_models(silent), at))
+        return known
+
+    async def _by_place(self, query: str, at: datetime) -> dict[Place, float]:
+        return {row.place: row.value for row in await self._ask(query, at)}
+
+    async def _by_node(self, query: str, at: datetime) -> dict[str, float]:
+        sums: dict[str, float] = defaultdict(float)
+        for row in await self._ask(query, at):
+            sums[row.labels.get("node", "")] += row.value
+        return sums
+
+    async def _by_device(self, query: str, at: datetime) -> dict[Device, float]:
+        return {row.device: row.value for row in await self._ask(query, at)}
+
+
+def _sums(rows: list[Row]) -> dict[Place, float]:
+    sums: dict[Place, float] = defaultdict(float)
+    for row in rows:
+        sums[row.place] += row.value
+    return sums
+
+
+def _models(rows: Iterable[Row]) -> dict[str, str]:
+    """The one that most of a host's GPUs and slices are."""
+    return {row.host: row.model for row in sorted(rows, key=lambda row: row.value)}
+
+
+def _uuid(device: str) -> str:
+    """Empty for what is known by host:index."""
+    uuid = device.partition("/")[0]
+    return "" if ":" in uuid else uuid

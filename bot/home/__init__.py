@@ -1,0 +1,1 @@
+"""The home tab, and answers about GPUs that need a fresh measurement."""

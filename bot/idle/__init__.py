@@ -1,0 +1,1 @@
+"""Warnings about idle GPUs: detection, alerts, snoozes."""

@@ -1,0 +1,64 @@
+"""Forms that were filled in and not yet launched, by their view, and what people launched last.
+
+Both may be lost: people see their forms, and an empty one asks for no more than a command does.
+
+    draft:<view id>    what was said, what that asks for, who    an hour
+    last:<user>        what was said at last, and where          90 days
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+
+from bot.core.request import SweepRequest
+from bot.launch.form import Draft, said_of
+
+ITEM = "preview"  # the kind of the items whose turns look a draft up
+SETTLED = 0.6  # seconds: a view may be updated only after Slack has shown what answered the submission
+KEPT, LAST_KEPT = timedelta(hours=1), timedelta(days=90)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    draft: Draft
+    request: SweepRequest
+    user: str  # Slack user id
+    user_name: str
+    left: bool = False  # launched, or being changed: no late look may come over that
+
+
+_FILLED: TypeAdapter[Filled] = TypeAdapter(Filled)
+_DRAFT: TypeAdapter[Draft] = TypeAdapter(Draft)
+
+
+class Drafts:
+    """Methods raise RedisError."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def keep(self, view_id: str, filled: Filled) -> None:
+        await self._redis.set(_key(view_id), _FILLED.dump_json(filled), ex=KEPT)
+
+    async def get(self, view_id: str) -> Filled | None:
+        found = await self._redis.get(_key(view_id))
+        return _FILLED.validate_json(found) if found else None
+
+    async def remember(self, user: str, request: SweepRequest, channel: str) -> None:
+        draft = Draft(said=said_of(request), channel=channel, writes=request.text is not None)
+        await self._redis.set(f"sweepbot:last:{user}", _DRAFT.dump_json(draft), ex=LAST_KEPT)
+
+    async def last(self, user: str) -> Draft | None:
+        """What this person launched last."""
+        found = await self._redis.get(f"sweepbot:last:{user}")
+        return _DRAFT.validate_json(found) if found else None
+
+
+def item(view_id: str) -> str:
+    return f"{ITEM}: {view_id}"
+
+
+def _key(view_id: str) -> str:
+    return f"sweepbot:draft:{view_id}"

@@ -1,0 +1,43 @@
+"""The options of the form's menus: what is known of a repository, narrowed by what is typed. Pure."""
+
+from collections.abc import Iterable
+
+from bot.config.policy import Config
+from bot.repos.catalog import GitNames
+from bot.slack.blocks import MOST, NOTHING, VALUE, Option, option
+
+HOME = ("main", "master")  # where people usually begin
+
+
+def repositories(config: Config, typed: str) -> list[Option]:
+    address = typed.strip()
+    fitting = [each for each in config.repositories if address.lower() in f"{each.name} {each.url}".lower()]
+    found = [option(each.name, _without_scheme(each.url)) for each in fitting if len(each.name) <= VALUE]
+    if config.allowed_urls and address.startswith("https://") and len(address) <= VALUE:
+        found.append(option(address))
+    return found[:MOST]
+
+
+def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Option]:
+    """What is typed can always be taken as it is: there are tags, and hosts that don't answer."""
+    typed = typed.strip()
+    ahead = {name: place for place, name in enumerate([*first, *HOME])}
+    fitting = [one for one in known.names if typed.lower() in one.name.lower() and len(one.name) <= VALUE]
+    fitting.sort(key=lambda one: (ahead.get(one.name, len(ahead)), not one.name.startswith(typed), one.name))
+    found = [option(one.name, one.about) for one in fitting[: MOST - 2]]
+    if typed and len(typed) <= VALUE and typed not in {one.name for one in known.names}:
+        found.append(option(typed, "not in the list; taken as you typed it"))
+    if note := _note(known):
+        found.append(option(NOTHING, text=f"⚠ {note}"))
+    return found
+
+
+def _note(known: GitNames) -> str:
+    if known.trouble:
+        since = f"; the list is of {known.at:%H:%M} UTC" if known.at else ""
+        return f"{known.trouble}{since}"
+    return "" if known.at else "git has not answered yet: type the name, or look again"
+
+
+def _without_scheme(url: str) -> str:
+    return url.partition("://")[2].removesuffix(".git")

@@ -1,0 +1,145 @@
+"""From a request, a space and a commit to everything the cluster will be asked for. Pure."""
+
+import json
+import re
+import shlex
+from dataclasses import dataclass, field
+
+from bot.builds.jobs import BuildPlan, Source, product
+from bot.config.settings import PlanSettings
+from bot.core.errors import UserError
+from bot.core.plan import SweepPlan
+from bot.core.request import SweepRequest
+from bot.core.space import Goal, Parameter, SearchSpace
+from k8s.katib.spec import DELIVERY, ExperimentSpec, Feasible, PodShape, experiment
+from k8s.names import label_value
+from k8s.objects import OWNER_LABEL, TEAM_LABEL
+
+DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # stands in the plan until the registry knows better
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A sweep ready to be planned: all that was asked, looked up and checked."""
+
+    sweep: str
+    owner: str  # Slack user id
+    request_id: str  # of the command: tells this sweep's experiment from an older one of the same name
+    request: SweepRequest
+    source: Source
+    space: SearchSpace
+    namespace: str = ""  # of its trials; "": that of the installation
+    team: str = ""  # whose GPUs they count as, from the first trial to the last
+    shape: PodShape = field(default_factory=PodShape)  # what pods of trials need on this cluster
+
+    @property
+    def results_name(self) -> str:
+        return f"{self.source.project}/{self.sweep}"
+
+
+def plan(order: Order, settings: PlanSettings) -> SweepPlan:
+    """Raises UserError for a command that could not be wrapped safely, and for nothing to build from."""
+    check_command(order.space.command)
+    source, ready = order.source, order.space.image
+    made = BuildPlan(repository="", tag="", builds=(), words="") if ready else product(source, settings)
+    image = ready or f"{settings.image_registry}/{made.repository}@{DIGEST}"
+    return SweepPlan(
+        repo_url=source.repository.url,
+        commit=source.commit,
+        subject=source.subject,
+        space=order.space,
+        gpus=order.request.gpus,
+        image_repository=made.repository,
+        image_tag=made.tag,
+        image_by_digest=image,
+        recipe=made.words,
+        results_name=order.results_name,
+        builds=made.builds,
+        experiment=experiment(_experiment(order, image, settings)),
+    )
+
+
+def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentSpec:
+    space, source = order.space, order.source
+    return ExperimentSpec(
+        name=order.sweep,
+        namespace=order.namespace or settings.k8s_namespace,
+        sweep=order.sweep,
+        labels={OWNER_LABEL: label_value(order.owner)} | ({TEAM_LABEL: order.team} if order.team else {}),
+        annotations={
+            DELIVERY: order.request_id,
+            "sweepbot/repository": source.repository.url,
+            "sweepbot/branch": order.request.branch,
+            "sweepbot/commit": source.commit,
+            "sweepbot/space": order.request.space,
+        },
+        metric=space.metric,
+        maximize=space.goal is Goal.MAXIMIZE,
+        target=space.target,
+        algorithm=space.algorithm,
+        settings=space.settings,
+        parallel=space.parallel,
+        max_trials=space.max_trials,
+        max_failed=space.max_failed,
+        hours=space.hours,
+        grace_seconds=space.grace_seconds,
+        extendable=space.extendable,
+        parameters=tuple(_feasible(p) for p in space.parameters),
+        command=space.command,
+        image=image,
+        gpus=order.request.gpus,
+        env=_environment(order, settings),
+        pull_secret=settings.image_registry_secret,
+        shape=order.shape,
+    )
+
+
+def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
+    # MLflow makes tags of each run from this; mlflow.runName names the run without a line in the user's code.
+    context = {
+        "mlflow.runName": "${trialParameters.trialName}",
+        "sweepbot.sweep": order.sweep,
+        "sweepbot.owner": order.owner,
+        "sweepbot.commit": order.source.commit,
+    }
+    return {
+        "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
+        "MLFLOW_EXPERIMENT_NAME": order.results_name,
+        "MLFLOW_RUN_CONTEXT": json.dumps(context),
+        "PYTHONUNBUFFERED": "1",  # else a crash takes the last log lines with it
+    }
+
+
+def _feasible(parameter: Parameter) -> Feasible:
+    if parameter.values:
+        return Feasible(name=parameter.name, type="categorical", space={"list": list(parameter.values)})
+    space = {"min": _number(parameter.min), "max": _number(parameter.max)}
+    if parameter.step is not None:
+        space["step"] = _number(parameter.step)
+    if parameter.log:
+        space["distribution"] = "logUniform"
+    return Feasible(name=parameter.name, type="int" if parameter.integer else "double", space=space)
+
+
+def _number(value: float | None) -> str:
+    return repr(value)
+
+
+def check_command(command: str) -> None:
+    """The command is shell text that flags are appended to, inside `sh -c` and Katib's template."""
+    try:
+        shlex.split(command)
+    except ValueError:
+        raise UserError(f"The command `{command}` has a quote that is not closed.") from None
+    if re.search(r"(^|\s)#", command) or "\n" in command:
+        raise UserError(
+            f"The command `{command}` must be one line without a comment: flags are appended to it."
+        )
+    if "${trial" in command:
+        raise UserError(
+            f"The command `{command}` uses Katib's placeholders; parameters are appended as --name=value."
+        )
+
+
+def image_with(plan_: SweepPlan, digest: str) -> str:
+    return plan_.image_by_digest.replace(DIGEST, digest)

@@ -1,0 +1,69 @@
+"""A turn for a filled form: ask git what the sweep would be, and show that, or what is wrong, in its view."""
+
+import logging
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from bot.clients import Clients
+from bot.config.permissions import size_denial
+from bot.config.policy import repository
+from bot.core.errors import UserError
+from bot.core.ids import candidates
+from bot.gpus.snapshot_store import SnapshotStore
+from bot.launch.drafts import ITEM, Drafts, Filled
+from bot.launch.form import about, form
+from bot.launch.plan import plan
+from bot.launch.preview import preview
+from bot.launch.resolve import look_up
+from bot.launch.user_limits import limited_of, peak_of
+from bot.repos.git import GitUnavailableError
+from bot.runtime.parser_thread import aside
+from bot.slack.blocks import View
+from bot.slack.client import MessageRejectedError
+from bot.slack.mrkdwn import plain
+
+log = logging.getLogger(__name__)
+
+RECENT = timedelta(minutes=5)  # older figures of free GPUs are none
+
+
+async def show(item: str, clients: Clients, drafts: Drafts, known: SnapshotStore) -> None:
+    """Nothing is made by it, so it may be done again at any time."""
+    view_id = item.removeprefix(f"{ITEM}: ")
+    filled = await drafts.get(view_id)
+    if filled and not filled.left:
+        try:
+            view = await _view(view_id, filled, clients, await _free(known, clients.now()))
+            if await drafts.get(view_id) == filled:  # git takes seconds
+                await clients.slack.update_view(view_id, view)
+        except MessageRejectedError as error:  # ever: the form stays at its last word
+            log.warning("Slack does not take a preview: %s", error)
+
+
+async def _free(known: SnapshotStore, now: datetime) -> int | None:
+    seen = await known.latest()
+    return sum(node.free for node in seen.nodes) if seen and now - seen.at < RECENT else None
+
+
+async def _view(view_id: str, filled: Filled, clients: Clients, free: int | None) -> View:
+    request, draft, config = filled.request, filled.draft, clients.config
+    try:
+        order = await look_up(
+            clients.git,
+            repository(request.repo, config, draft.channel),
+            request,
+            config,
+            sweep=candidates(request.name or request.space, view_id)[0],
+            owner=filled.user,
+            request_id=view_id,
+        )
+        home = config.homes.get(draft.channel, "")
+        made = await aside(plan, replace(order, namespace=home), clients.settings)
+    except UserError as error:
+        return form(draft, config, about(plain(str(error)), draft))
+    except GitUnavailableError as error:
+        return form(draft, config, {"": f"The git host does not answer; try again. {plain(str(error))}"})
+    others = peak_of(await limited_of(filled.user, clients))
+    if refusal := size_denial(filled.user, made, config, others):
+        return form(draft, config, {"parallel": refusal})
+    return preview(draft, request, made, config, free)

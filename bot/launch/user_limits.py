@@ -1,0 +1,19 @@
+"""How many GPUs the running sweeps of one person can use."""
+
+from collections.abc import Iterable
+
+from bot.clients import Clients
+from bot.config.permissions import peak_gpus
+from bot.core.record import SweepRecord
+
+
+async def limited_of(user: str, clients: Clients) -> list[SweepRecord]:
+    """A person's live sweeps; none where their GPUs are not limited."""
+    if clients.config.launch.gpus_per_person is None:
+        return []
+    ids = [each.id for each in await clients.store.listed() if each.live and each.user == user]
+    return [one for one in await clients.store.records(ids) if not one.phase.final]
+
+
+def peak_of(sweeps: Iterable[SweepRecord]) -> int:
+    return sum(peak_gpus(one.plan) for one in sweeps if one.plan)

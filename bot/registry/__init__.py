@@ -1,0 +1,4 @@
+"""A client of OCI image registries.
+
+Knows neither Kubernetes nor sweeps.
+"""

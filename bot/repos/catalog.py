@@ -1,0 +1,116 @@
+"""Which branches and spaces a repository has, for menus that must answer within three seconds.
+
+Git is asked in the background, by a turn of the item `look: URL [BRANCH]`; menus read what it left in Redis:
+
+    names:<url>, names:<url> <branch>    what git said last    a day
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import PurePosixPath
+from time import monotonic
+
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+
+from bot.config.yaml_reader import MAX_CHARACTERS
+from bot.core.errors import UserError
+from bot.core.space import FOLDER
+from bot.repos.git import Git, GitUnavailableError
+from bot.storage.work_queue import Queue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Name:
+    name: str
+    about: str = ""  # a line for people
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitNames:
+    """What git said, when it last said something."""
+
+    names: tuple[Name, ...] = ()
+    at: datetime | None = None  # None: never
+    trouble: str = ""  # why it does not say more
+
+
+ITEM = "look"  # the kind of the items
+FRESH = timedelta(seconds=15)  # so old may an answer be without asking git anew
+KEPT = timedelta(days=1)
+PATIENCE = 1.5  # seconds for what was never asked before
+SPACES_MOST = 50  # whose descriptions are read
+NAMES_MOST = 3_000  # kept of a repository: menus read all of them at each letter that is typed
+ABOUT_MOST = 100  # characters; a menu shows 75
+_NAMES: TypeAdapter[GitNames] = TypeAdapter(GitNames)
+
+
+class Catalog:
+    ITEM = ITEM
+
+    def __init__(self, redis: Redis, queue: Queue, now: Callable[[], datetime]) -> None:
+        self._redis, self._queue, self._now = redis, queue, now
+
+    async def known(self, url: str, branch: str = "", *, patience: float = PATIENCE) -> GitNames:
+        """The branches of a repository, or the spaces of a branch. Raises RedisError."""
+        until = monotonic() + patience
+        found = await self._read(url, branch)
+        if found.at is None or self._now() - found.at > FRESH:
+            await self._queue.add(f"{ITEM}: {url} {branch}".rstrip())
+        while found.at is None and not found.trouble and monotonic() < until:
+            await asyncio.sleep(0.1)
+            found = await self._read(url, branch)
+        return found
+
+    async def look(self, item: str, git: Git) -> None:
+        """A turn: ask git, and leave its answer, or why there is none, for the menus."""
+        url, _, branch = item.removeprefix(f"{ITEM}: ").partition(" ")
+        before = await self._read(url, branch)
+        try:
+            names = await (spaces(git, url, branch) if branch else branches(git, url))
+            found = GitNames(names=names, at=self._now())
+        except (UserError, GitUnavailableError) as error:
+            found = replace(before, trouble=str(error).splitlines()[0])
+        await self._redis.set(_key(url, branch), _NAMES.dump_json(found), ex=KEPT)
+
+    async def _read(self, url: str, branch: str) -> GitNames:
+        found = await self._redis.get(_key(url, branch))
+        return _NAMES.validate_json(found) if found else GitNames()
+
+
+async def branches(git: Git, url: str) -> tuple[Name, ...]:
+    return tuple(Name(name=name) for name in (await git.branches(url))[:NAMES_MOST])
+
+
+async def spaces(git: Git, url: str, branch: str) -> tuple[Name, ...]:
+    commit = (await git.resolve(url, branch)).commit
+    files = [PurePosixPath(name) for name in await git.names(url, commit, FOLDER)]
+    stems = sorted(file.stem for file in files if file.suffix == ".yaml")[:NAMES_MOST]
+    return tuple(
+        [
+            Name(name=stem, about=await _about(git, url, commit, stem) if place < SPACES_MOST else "")
+            for place, stem in enumerate(stems)
+        ]
+    )
+
+
+async def _about(git: Git, url: str, commit: str, stem: str) -> str:
+    try:
+        return description(await git.read(url, commit, f"{FOLDER}/{stem}.yaml", MAX_CHARACTERS) or "")
+    except UserError:  # no text, or too long a one
+        return ""
+
+
+def description(text: str) -> str:
+    """What a space file says of itself: `description:`, else the comment it begins with."""
+    if said := re.search(r"^description:[ \t]*(.+)$", text, re.MULTILINE):
+        return said[1].strip().strip("\"'")[:ABOUT_MOST]
+    first = re.match(r"\s*#+[ \t]*(.*)", text)
+    return first[1].strip()[:ABOUT_MOST] if first else ""
+
+
+def _key(url: str, branch: str) -> str:
+    return f"sweepbot:names:{url} {branch}".rstrip()

@@ -1,0 +1,78 @@
+"""Submodules of a repository with credentials: Kaniko sends these to every host that `.gitmodules` names.
+
+So all of them, and theirs in turn, have to be on the repository's own host.
+"""
+
+import posixpath
+import re
+
+from bot.config.policy import Repository, is_address
+from bot.core.errors import UserError
+from bot.repos.git import Git
+
+FILE = ".gitmodules"
+MOST = 30  # submodules, those of submodules included
+HEADER = re.compile(r'\[submodule "[^"\\\]]+"\]')
+SETTING = re.compile(r"([A-Za-z]+)\s*=\s*([^\"\\;#]*)")
+HOST = re.compile(r"https?://[^/]+")
+
+
+async def check(git: Git, repository: Repository, commit: str, text: str) -> None:
+    """`text`: of `.gitmodules` at the commit. Raises UserError, GitUnavailableError."""
+    waiting, known = [(repository.url, commit, text)], {(repository.url, commit)}
+    while waiting:
+        url, commit, text = waiting.pop()
+        there_are = modules(text)
+        if len(there_are) > MOST:  # also of one and the same: each costs a call of git
+            raise _too_many(repository)
+        for path, written in there_are:
+            there = _on_host(url, written, repository)
+            asked = git.with_login(there, like=repository.url)
+            pinned = await asked.submodule(url, commit, path)
+            if (there, pinned) in known:
+                continue
+            known.add((there, pinned))
+            if len(known) > MOST:
+                raise _too_many(repository)
+            if (inner := await asked.read(there, pinned, FILE)) is not None:
+                waiting.append((there, pinned, inner))
+
+
+def _too_many(repository: Repository) -> UserError:
+    return UserError(f"{repository.name} has more than {MOST} submodules, which is the limit.")
+
+
+def modules(text: str) -> list[tuple[str, str]]:
+    """Path and URL of each. Raises UserError for what git's many parsers may read in different ways."""
+    found: list[dict[str, str]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        plain = line.strip()
+        if HEADER.fullmatch(plain):
+            found.append({})
+        elif plain and not plain.startswith(("#", ";")):
+            match = SETTING.fullmatch(plain)
+            key = match[1].lower() if match else ""
+            if not match or not found or key in found[-1]:
+                raise UserError(
+                    f"`{FILE}`:{number}: `{plain[:100]}` is not a plain setting of git. *Fix:* Write each "
+                    'submodule as `[submodule "name"]`, `path = …` and `url = …`, once and without quotes.'
+                )
+            found[-1][key] = match[2].strip()
+    if any(not {"path", "url"} <= each.keys() for each in found):
+        raise UserError(f"`{FILE}`: a submodule has no path or no url. *Fix:* Add both.")
+    return [(each["path"], each["url"]) for each in found]
+
+
+def _on_host(url: str, written: str, repository: Repository) -> str:
+    """The URL that is meant. Raises UserError when it is not on the repository's host."""
+    host = HOST.match(url)
+    own = host[0] if host else ""
+    there = written
+    if written.startswith(("./", "../")):
+        there = own + posixpath.normpath(posixpath.join(url.removeprefix(own), written))
+    if there.startswith(f"{own}/") and is_address(there):
+        return there
+    raise UserError(
+        f"`{FILE}` of {repository.name} names `{written[:200]}`, which is not on {own}. The build would send "
+        f"the git credentials of {repository.name} there. *Fix:* Use a submodule on {own}, or none."
+    )

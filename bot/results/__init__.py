@@ -1,0 +1,1 @@
+"""MLflow experiments and runs."""

@@ -1,0 +1,85 @@
+"""MLflow: the experiment that a sweep's runs go to, made before the first of them."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+from redis.exceptions import RedisError
+
+from bot.core.record import SweepRecord
+
+log = logging.getLogger(__name__)
+
+# MLflow's client is patient: by default an unreachable server holds a thread for minutes.
+PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "3", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # seconds, times
+PAUSE = 60.0  # seconds before a server that did not answer is asked again
+KEPT = 100  # URLs that no turn has fetched: another worker was faster
+
+
+class MlflowExperiments:
+    """`wake` asks for a turn of a sweep, by its ID, once the URL of its runs is known."""
+
+    def __init__(self, tracking_uri: str, ui: str, wake: Callable[[str], Awaitable[None]]) -> None:
+        self._tracking_uri, self._ui, self._wake = tracking_uri, ui, wake
+        # Its own thread: a silent server takes none from name resolution, which everything else needs.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
+        self._in_line = asyncio.Lock()
+        self._asking: dict[str, asyncio.Task[None]] = {}  # by sweep
+        self._found: dict[str, str] = {}
+        self._not_before = 0.0
+
+    async def open(self, sweep: SweepRecord) -> str | None:
+        """Return the URL of the sweep's runs, as a browser reaches it; None until MLflow has answered.
+
+        Never waits for MLflow: its client alone takes seconds to import, and a turn that waits holds up
+        whatever comes next, a cancel too. Training code makes the experiment by its name just as well.
+        """
+        if found := self._found.pop(sweep.id, None):
+            return found
+        if sweep.plan and sweep.id not in self._asking and monotonic() >= self._not_before:
+            tags = {"sweepbot.sweep": sweep.id, "sweepbot.owner": sweep.requester.user_name}
+            asking = asyncio.create_task(self._ask(sweep.id, sweep.plan.results_name, tags))
+            self._asking[sweep.id] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(sweep.id))
+        return None
+
+    async def _ask(self, sweep_id: str, name: str, tags: dict[str, str]) -> None:
+        async with self._in_line:
+            if monotonic() < self._not_before:  # whoever was before had no answer
+                return
+            try:
+                number = await asyncio.get_running_loop().run_in_executor(
+                    self._thread, self._experiment, name, tags
+                )
+            except Exception as error:  # noqa: BLE001  MLflow's client raises whatever its transports raise
+                log.warning("MLflow does not answer; sweeps go on without a link: %s", error)
+                self._not_before = monotonic() + PAUSE
+                return
+        # Its runs by name: without these words MLflow 3 opens on a page about language models' traces.
+        self._found[sweep_id] = f"{self._ui}/#/experiments/{number}/runs?workflowType=machine_learning"
+        for oldest in list(self._found)[:-KEPT]:
+            del self._found[oldest]
+        try:
+            await self._wake(sweep_id)
+        except RedisError as error:
+            log.warning("the link to MLflow waits for the next turn of %s: %s", sweep_id, error)
+
+    def _experiment(self, name: str, tags: dict[str, str]) -> str:
+        os.environ.update(PATIENCE)
+        # Three seconds of imports, so not at the top: `serve` and `plan` never need it.
+        from mlflow import MlflowClient  # noqa: PLC0415
+        from mlflow.exceptions import MlflowException  # noqa: PLC0415
+
+        client = MlflowClient(tracking_uri=self._tracking_uri)
+        if found := client.get_experiment_by_name(name):
+            return str(found.experiment_id)
+        try:
+            return str(client.create_experiment(name, tags=tags))
+        except MlflowException:  # another worker, or the first trial, was faster
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+            return str(found.experiment_id)

@@ -1,0 +1,78 @@
+"""Logs: a line per record, JSON or (for terminals) text, with the sweep it is about, and no secret."""
+
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Literal
+
+from bot.core.masking import Mask
+
+log = logging.getLogger(__name__)
+
+_sweep: ContextVar[str] = ContextVar("sweep", default="")
+
+
+@contextmanager
+def about(sweep_id: str) -> Iterator[None]:
+    """What is logged in the body, and in tasks and threads begun there, is about this sweep."""
+    token = _sweep.set(sweep_id)
+    try:
+        yield
+    finally:
+        _sweep.reset(token)
+
+
+class JsonLines(logging.Formatter):
+    def __init__(self, mask: Mask) -> None:
+        super().__init__()
+        self._mask = mask
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": when.replace("+00:00", "Z"), "level": record.levelname, "logger": record.name}
+        line["message"] = self._mask(_message(record))
+        if sweep := _sweep.get():
+            line["sweep"] = self._mask(sweep)
+        if record.exc_info and record.exc_info[0]:
+            line["exception"] = self._mask(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False)
+
+
+class TextLines(logging.Formatter):
+    def __init__(self, mask: Mask) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s%(sweep)s: %(message)s")
+        self._mask = mask
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.msg, record.args = _message(record), None
+        record.sweep = f" [{_sweep.get()}]" if _sweep.get() else ""
+        return self._mask(super().format(record))
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Some library's broken call must not be printed by logging itself, unmasked."""
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - whatever %-formatting and foreign __str__ methods raise
+        return f"{record.msg!r} {record.args!r}"
+
+
+def start(level: str, style: Literal["json", "text"], mask: Mask) -> None:
+    """All that this process says from here on, also about warnings and errors nobody caught."""
+    os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")  # else its lines are its own
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines(mask) if style == "json" else TextLines(mask))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+    sys.excepthook = lambda *error: log.critical("ended by an error", exc_info=error)
+    sys.unraisablehook = threading.excepthook = _nobody_caught
+
+
+def _nobody_caught(what: "sys.UnraisableHookArgs | threading.ExceptHookArgs") -> None:
+    log.error("an error nobody caught", exc_info=what.exc_value)

@@ -1,0 +1,72 @@
+"""The few Block Kit parts that views are made of."""
+
+from typing import Any
+
+from bot.slack.mrkdwn import cut
+
+MOST = 100  # options of a menu
+TEXT, VALUE = 75, 150  # characters of an option
+NOTHING = "-"  # the value of an option that only tells something
+
+Option = dict[str, Any]
+
+
+def option(value: str, about: str = "", *, text: str = "") -> Option:
+    """One whose text is cut in its middle, where names differ least."""
+    shown: Option = {"text": _plain(_cut(text or value)), "value": value}
+    return shown | ({"description": _plain(about[: TEXT - 1].rstrip())} if about.strip() else {})
+
+
+def _cut(text: str) -> str:
+    half = TEXT // 2
+    return text if len(text) <= TEXT else f"{text[:half]}…{text[-half:]}"
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text, "emoji": False}
+
+
+SECTION_MOST, FIELD_MOST = 3_000, 2_000  # characters
+
+Block = dict[str, Any]
+View = dict[str, Any]
+
+
+def section(text: str, accessory: Block | None = None) -> Block:
+    block: Block = {"type": "section", "text": _mrkdwn(cut(text, SECTION_MOST))}
+    return block | ({"accessory": accessory} if accessory else {})
+
+
+def fields(*pairs: tuple[str, str]) -> Block:
+    shown = [_mrkdwn(cut(f"*{name}*\n{value}", FIELD_MOST)) for name, value in pairs]
+    return {"type": "section", "fields": shown}
+
+
+def context(text: str) -> Block:
+    return {"type": "context", "elements": [_mrkdwn(cut(text, SECTION_MOST))]}
+
+
+def _mrkdwn(text: str) -> Block:
+    """Verbatim: else Slack makes links of addresses and of channels' names in what somebody wrote."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def header(text: str) -> Block:
+    return {"type": "header", "text": plain_text(text[:150])}
+
+
+def button(action: str, text: str, value: str = "", **more: Any) -> Block:
+    shown: Block = {"type": "button", "action_id": action, "text": plain_text(text)}
+    return shown | ({"value": value} if value else {}) | more
+
+
+def actions(*elements: Block) -> Block:
+    return {"type": "actions", "elements": list(elements)}
+
+
+def plain_text(text: str) -> Block:
+    return {"type": "plain_text", "text": text}
+
+
+def modal(title: str, blocks: list[Block], *, close: str = "Close", **more: Any) -> View:
+    return {"type": "modal", "title": plain_text(title), "close": plain_text(close), "blocks": blocks, **more}

@@ -1,0 +1,62 @@
+"""How fast all workers together may speak to Slack: a place in a line, kept in Redis.
+
+Slack takes about one message a second into a channel, shows "high volume of activity" above that, and some
+50 edits a minute from an app. Who has to wait gets a moment of its own and comes back for it; nobody sleeps.
+"""
+
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+# KEYS: the line, the place of who asks. A place that nobody comes back for is forgotten a minute later.
+_TAKE = """
+local time = redis.call('TIME')
+local now, gap, burst = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1]), tonumber(ARGV[2])
+local place = tonumber(redis.call('GET', KEYS[2]))
+if place and place > now then return place - now end
+if place then
+  redis.call('DEL', KEYS[2])
+  return 0
+end
+local last = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now - gap * burst)
+local turn = last + gap
+redis.call('SET', KEYS[1], turn, 'PX', gap * burst + math.max(turn - now, 0) + 1000)
+if turn <= now then return 0 end
+redis.call('SET', KEYS[2], turn, 'PX', turn - now + 60000)
+return turn - now
+"""
+
+_HOLD = """
+local time = redis.call('TIME')
+local now, pause = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1])
+local last = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now + pause)
+redis.call('SET', KEYS[1], last, 'PX', last - now + 1000)
+"""
+
+
+@dataclass(frozen=True)
+class Rate:
+    gap: float  # seconds from one to the next
+    burst: int  # that may come at once after silence
+
+
+POSTS = Rate(gap=1.05, burst=4)  # a channel
+EDITS = Rate(gap=1.25, burst=20)  # of the app
+
+
+class RateLimiter:
+    """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
+
+    def __init__(self, redis: Redis, *, prefix: str = "sweepbot:pace") -> None:
+        self._take = redis.register_script(_TAKE)
+        self._hold = redis.register_script(_HOLD)
+        self._prefix = prefix
+
+    async def wait(self, line: str, who: str, rate: Rate) -> float:
+        """Seconds until it is the turn of `who`; 0: it is now, and taken."""
+        keys = [f"{self._prefix}:{line}", f"{self._prefix}:{line}:{who}"]
+        return float(await self._take(keys, [round(rate.gap * 1000), rate.burst])) / 1000
+
+    async def hold(self, line: str, seconds: float) -> None:
+        """Slack said Retry-After: nobody goes before that, and other lines go on."""
+        await self._hold([f"{self._prefix}:{line}"], [round(seconds * 1000)])

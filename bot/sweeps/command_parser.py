@@ -1,0 +1,196 @@
+"""The words after /sweep, or after the bot's name in a thread, that are about sweeps there are. Pure.
+
+A word and perhaps a sweep: `cancel`, `cancel otter`, `cancel lr-brave-otter k3x9z`. Which sweep is meant,
+when only a part of its name was said or none, is chosen among those that Redis remembers.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from bot.config.permissions import controls
+from bot.config.policy import Config
+from bot.config.teams import team_of
+from bot.core.commands import Action
+from bot.core.errors import UserError
+from bot.core.ids import SWEEP_ID
+from bot.core.record import Phase
+from bot.core.sweep_summary import Entry
+from bot.core.wording import did_you_mean, shortened
+from bot.launch.command_line import STARTERS, unescape
+from bot.slack.mrkdwn import code
+
+WORDS = {
+    "status": Action.STATUS,
+    "cancel": Action.CANCEL,
+    "drain": Action.DRAIN,
+    "extend": Action.EXTEND,
+    "logs": Action.LOGS,
+    "results": Action.RESULTS,
+    "rerun": Action.RERUN,
+}
+USES = {
+    "list": "`/sweep list`, or `list mine`, `list running`, `list team`",
+    "status": "`/sweep status [SWEEP]`",
+    "cancel": "`/sweep cancel [SWEEP]`, or `/sweep cancel [SWEEP] TRIAL` for one trial",
+    "drain": "`/sweep drain [SWEEP]`",
+    "extend": "`/sweep extend [SWEEP] trials=20` (the new total)",
+    "logs": "`/sweep logs [SWEEP]`, or `/sweep logs [SWEEP] TRIAL`",
+    "results": "`/sweep results [SWEEP]`",
+    "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
+}
+NAMED = "SWEEP is all of a name, or its start or end; omit it if only one of your sweeps qualifies"
+ENDABLE = {Action.CANCEL, Action.KILL, Action.DRAIN}
+CHOICES = 8
+# The end of a trial's name: Katib takes eight letters and digits of k8s.io/apimachinery's rand.String; people
+# may type the last of them.
+TRIAL = re.compile(r"(?=.*[2-9])[a-z0-9]{3,8}|[bcdfghjklmnpqrstvwxz]{8}")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a sweep or a trial
+NEAR = 0.7  # of 1: `cancle` is cancel, but `main` is not drain
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedCommand:
+    action: Action
+    sweep: str = ""  # as typed; empty: not said
+    trial: str = ""
+    trials: int = 0
+    changes: str = ""
+
+
+def first_word(text: str) -> tuple[str, str]:
+    """The word and what is behind it. Phones begin with a capital, pastes have other blanks."""
+    parts = text.split(maxsplit=1)
+    return (parts[0].lower() if parts else "", parts[1].strip() if parts[1:] else "")
+
+
+def suggest_command(text: str, *others: str) -> str:
+    """A sentence about a first word that is nearly one of mine; "" for any other text."""
+    word, rest = first_word(unescape(text))
+    known = [*USES, *others]
+    near = get_close_matches(word, known, cutoff=NEAR)
+    if not near or word in {*known, *STARTERS} or "=" in word or rest.startswith("="):
+        return ""
+    return f"Unknown command {code(word)}.{did_you_mean(word, near)}"
+
+
+def parse_command(text: str, here: str = "") -> ParsedCommand:
+    """`here` is the sweep in whose thread it was said. Raises UserError with the form that was meant."""
+    word, rest = first_word(text)
+    action = WORDS[word]
+    if action is Action.RERUN:
+        return _rerun(rest, here)
+    said = unescape(rest).replace("`", "").split()
+    total = ""
+    if action is Action.EXTEND and said:
+        total = said.pop()
+    sweep = here or (said.pop(0).lower() if said else "")
+    if here and said[:1] == [here]:
+        said.pop(0)
+    trial = said.pop(0).lower() if said and action in {Action.CANCEL, Action.LOGS} else ""
+    if said or (action is Action.EXTEND and not re.fullmatch(r"trials=[1-9]\d{0,5}", total)):
+        raise UserError(f"Usage: {USES[word]}. {NAMED}.")
+    _checked(sweep)
+    action = Action.KILL if action is Action.CANCEL and trial else action
+    return ParsedCommand(action=action, sweep=sweep, trial=trial, trials=int(total.partition("=")[2] or 0))
+
+
+def _checked(name: str) -> str:
+    if name and not NAME.fullmatch(name):
+        shown = shortened(name).replace("`", "")
+        raise UserError(f"`{shown}` isn't a sweep name. Names look like `lr-brave-otter`.")
+    return name
+
+
+def _rerun(rest: str, here: str) -> ParsedCommand:
+    first, *others = rest.split(maxsplit=1)[:2] or [""]
+    named = _checked(first.replace("`", "").lower()) if "=" not in first else ""
+    return ParsedCommand(action=Action.RERUN, sweep=here or named, changes="".join(others) if named else rest)
+
+
+def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[Entry], config: Config) -> ParsedCommand:
+    """The wish with the whole id of its sweep. Raises UserError with those that it may be."""
+    if not parsed.sweep:
+        return replace(parsed, sweep=_only_one(parsed.action, [s for s in sweeps if s.user == user]))
+    if any(sweep.id == parsed.sweep for sweep in sweeps):
+        return parsed
+    there = [sweep for sweep in sweeps if sweep.phase is not Phase.REFUSED]
+    found = [s for s in there if s.id.startswith(parsed.sweep) or s.id.endswith(parsed.sweep)]
+    fits = [sweep.id for sweep in _fitting(parsed.action, user, found, config)]
+    if len(fits) == 1:
+        return replace(parsed, sweep=fits[0])
+    if fits:
+        raise UserError(f"`{parsed.sweep}` matches several sweeps: {_listed(fits)}.")
+    if by_trial := _of_trial(parsed, user, there):
+        return by_trial
+    if parsed.sweep.count("-") >= 2 and SWEEP_ID.fullmatch(parsed.sweep):  # the cluster remembers longer
+        return parsed
+    known = [sweep.id for sweep in there if sweep.live or sweep.user == user]
+    raise UserError(f"No sweep named `{parsed.sweep}`.{did_you_mean(parsed.sweep, known)}")
+
+
+def _fitting(action: Action, user: str, found: Sequence[Entry], config: Config) -> Sequence[Entry]:
+    """Of sweeps with that name those that are meant, so that others' ended ones wear no name out.
+
+    What changes a sweep never prefers one of several that this person may change.
+    """
+    live, ended = [s for s in found if s.live], [s for s in found if not s.live]
+    if action in ENDABLE or action is Action.EXTEND:
+        fits = live if action in ENDABLE else ended
+        return [s for s in fits if controls(user, s.user, config)] or fits or found
+    mine = [s for s in found if s.user == user]
+    return [s for s in mine if s.live] or mine or live or found
+
+
+def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[Entry]) -> ParsedCommand | None:
+    """When a trial was named in place of a sweep: all of its name, or the end, which Katib made up."""
+    if parsed.trial or parsed.action not in {Action.CANCEL, Action.LOGS}:
+        return None
+    action = Action.KILL if parsed.action is Action.CANCEL else parsed.action
+    whole = [sweep.id for sweep in there if parsed.sweep.startswith(f"{sweep.id}-")]
+    if whole:
+        return replace(parsed, action=action, sweep=max(whole, key=len), trial=parsed.sweep)
+    if not TRIAL.fullmatch(parsed.sweep):
+        return None
+    live = [sweep.id for sweep in there if sweep.live and sweep.user == user]
+    if len(live) == 1:
+        return replace(parsed, action=action, sweep=live[0], trial=parsed.sweep)
+    word = "cancel" if parsed.action is Action.CANCEL else "logs"
+    raise UserError(
+        f"No sweep named `{parsed.sweep}`. If it is a trial, name its sweep too: "
+        f"`/sweep {word} SWEEP {parsed.sweep}`."
+    )
+
+
+def _only_one(action: Action, mine: list[Entry]) -> str:
+    live = [sweep.id for sweep in mine if sweep.live]
+    ended = [sweep.id for sweep in mine if not sweep.live and sweep.phase is not Phase.REFUSED]
+    fits = live if action in ENDABLE else ended if action is Action.EXTEND else live or ended
+    if len(fits) == 1:
+        return fits[0]
+    if not fits:
+        kind = "running " if action in ENDABLE else "finished " if action is Action.EXTEND else ""
+        raise UserError(f"You have no {kind}sweep. Name one; see `/sweep list`.")
+    raise UserError(f"Which one? You have {_listed(fits)}.")
+
+
+def _listed(ids: list[str]) -> str:
+    names = ", ".join(f"`{i}`" for i in ids[:CHOICES])
+    return names + (f" and {len(ids) - CHOICES} more" if len(ids) > CHOICES else "")
+
+
+def selected(which: str, user: str, sweeps: Iterable[Entry], config: Config) -> list[Entry]:
+    """For `list`: "" is mine, and everybody's that run."""
+    team = team_of(config.teams, "", user)
+    there = [s for s in sweeps if s.phase is not Phase.REFUSED]
+    match which:
+        case "" | "mine":
+            return [s for s in there if s.user == user or (not which and s.live)]
+        case "running":
+            return [s for s in there if s.live]
+        case "team" if team:
+            return [s for s in there if team_of(config.teams, "", s.user) == team]
+        case "team":
+            raise UserError("You aren't in a team. Ask an admin to add you under `teams:`.")
+    raise UserError(f"Unknown list “{shortened(unescape(which))}”. Usage: {USES['list']}.")

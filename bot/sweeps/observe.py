@@ -1,0 +1,137 @@
+"""Ask the outside about one sweep: only what its phase needs to know."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+from bot.clients import Clients
+from bot.config.policy import repository
+from bot.config.teams import team_of
+from bot.core.commands import Command
+from bot.core.errors import UserError
+from bot.core.masking import Mask
+from bot.core.plan import SweepPlan
+from bot.core.record import Phase, SweepRecord
+from bot.core.space import Goal
+from bot.health.collect import EvidenceCollector
+from bot.health.diagnosis import Diagnosis
+from bot.launch.plan import plan
+from bot.launch.resolve import look_up
+from bot.launch.user_limits import limited_of, peak_of
+from bot.registry.client import RegistryError
+from bot.repos.git import GitUnavailableError
+from bot.runtime.parser_thread import aside
+from bot.sweeps.observation import BuildSeen, Observation
+from bot.sweeps.observe_builds import left_builds, observe_builds, with_ready_image
+from k8s.jobs import read_job
+from k8s.katib.spec import DELIVERY, EXPERIMENT_LABEL, MAIN
+from k8s.katib.status import read_experiment, read_trial
+from k8s.objects import SWEEP_LABEL
+from k8s.pods import is_trial_pod, read_pod
+
+PATIENCE = timedelta(minutes=2)
+NEXT = timedelta(seconds=1)  # until an older sweep of the same person may be planned
+
+
+async def observe(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:
+    """What is said in it, by pods, events, webhooks and git, is masked: it goes into records and to Slack."""
+    return _masked(await _seen(sweep, commands, clients), clients.mask)
+
+
+async def _seen(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:
+    if sweep.phase is Phase.RECEIVED:
+        return await _request(sweep, commands, clients)
+    if sweep.plan is None or sweep.phase is Phase.OPENING:
+        return Observation(commands=commands)
+    if sweep.phase is Phase.BUILDING:
+        return replace(await observe_builds(sweep, sweep.plan, clients), commands=commands)
+    return await _experiment(sweep, sweep.plan, commands, clients)
+
+
+async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:
+    if (others := await _others(sweep, clients)) is None:
+        return Observation(commands=commands, look_in=NEXT)
+    try:
+        repo = repository(sweep.request.repo, clients.config, sweep.requester.channel)
+        order = await look_up(
+            clients.git,
+            repo,
+            sweep.request,
+            clients.config,
+            sweep=sweep.id,
+            owner=sweep.requester.user,
+            request_id=sweep.request_id,
+        )
+        home = clients.config.homes.get(sweep.requester.channel, clients.settings.k8s_namespace)
+        team = team_of(clients.config.teams, home, sweep.requester.user)
+        order = replace(order, namespace=home, team=team, space=await with_ready_image(order.space, clients))
+        return Observation(commands=commands, plan=await aside(plan, order, clients.settings), others=others)
+    except UserError as error:
+        return Observation(commands=commands, refusal=str(error))
+    except (GitUnavailableError, RegistryError) as error:
+        if clients.now() - sweep.created < PATIENCE:
+            raise
+        return Observation(commands=commands, refusal=f"{error} Please send the command again later.")
+
+
+async def _others(sweep: SweepRecord, clients: Clients) -> int | None:
+    """GPUs that the person's other live sweeps can use.
+
+    None: an older one is still to be planned, and comes first. So two at once can't both take what is left.
+    """
+    others = [one for one in await limited_of(sweep.requester.user, clients) if one.id != sweep.id]
+    first = (one for one in others if (one.created, one.id) < (sweep.created, sweep.id))
+    if any(one.plan is None and clients.now() - one.created < 2 * PATIENCE for one in first):
+        return None
+    return peak_of(others)
+
+
+async def _experiment(
+    sweep: SweepRecord, plan_: SweepPlan, commands: tuple[Command, ...], clients: Clients
+) -> Observation:
+    cluster, ref = clients.cluster, plan_.experiment_ref
+    ours = f"{SWEEP_LABEL}={sweep.id}"
+    experiment, trials, jobs, pods = await asyncio.gather(
+        cluster.get(ref),
+        cluster.list("Trial", ref.namespace, labels=f"{EXPERIMENT_LABEL}={ref.name}"),
+        cluster.list("Job", ref.namespace, labels=ours),
+        cluster.list("Pod", ref.namespace, labels=ours),
+    )
+    if experiment and experiment["metadata"].get("annotations", {}).get(DELIVERY) != sweep.request_id:
+        return Observation(
+            commands=commands, foreign=True
+        )  # nothing of an older sweep is ours to count or to end
+    space = plan_.space
+    maximize = space.goal is Goal.MAXIMIZE
+    seen = Observation(
+        commands=commands,
+        builds=await left_builds(sweep, plan_, clients),
+        experiment=read_experiment(experiment),
+        trials=tuple(read_trial(t, space.metric, maximize=maximize) for t in trials),
+        jobs=tuple(read_job(j) for j in jobs),
+        pods=tuple(read_pod(p, MAIN) for p in pods if is_trial_pod(p)),
+    )
+    examination = EvidenceCollector(sweep, plan_, clients)
+    if experiment:
+        await examination.run(experiment, trials, jobs, pods)
+    return replace(seen, trouble=examination.trouble, look_in=examination.look_in)
+
+
+def _masked(seen: Observation, mask: Mask) -> Observation:
+    experiment = seen.experiment and replace(seen.experiment, message=mask(seen.experiment.message))
+    return replace(
+        seen,
+        refusal=mask(seen.refusal),
+        builds=tuple(_masked_build(one, mask) for one in seen.builds),
+        experiment=experiment,
+        trouble=tuple(_masked_diagnosis(each, mask) for each in seen.trouble),
+    )
+
+
+def _masked_build(one: BuildSeen, mask: Mask) -> BuildSeen:
+    return replace(one, trouble=_masked_diagnosis(one.trouble, mask)) if one.trouble else one
+
+
+def _masked_diagnosis(one: Diagnosis, mask: Mask) -> Diagnosis:
+    """Its key as well, which may be a line of a log."""
+    return replace(one, key=mask(one.key), text=mask(one.text), fix=mask(one.fix), detail=mask(one.detail))

@@ -1,0 +1,149 @@
+"""Ask cluster and registry about the images of one sweep, and no more often than needed."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+from bot.builds.failures import explain
+from bot.builds.provenance import record, recorded
+from bot.clients import Clients
+from bot.config.policy import ready_image
+from bot.core.errors import UserError
+from bot.core.plan import Build, Role, SweepPlan
+from bot.core.record import SweepRecord
+from bot.core.space import SearchSpace
+from bot.health.unstarted_builds import look_into
+from bot.registry.client import Registry
+from bot.registry.images import Place
+from bot.runtime.parser_thread import aside
+from bot.sweeps.observation import BuildSeen, Observation
+from k8s import kaniko
+from k8s.jobs import Job, JobState, read_job
+from k8s.objects import BUILD_LABEL
+from k8s.pods import Pod, read_pod
+
+# Events, queues, and quotas are not watched: how often a build that has not started is looked into.
+NEW, OFTEN, SELDOM = timedelta(minutes=2), timedelta(seconds=10), timedelta(minutes=1)
+LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
+
+
+async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> Observation:
+    for build in plan.builds:
+        await clients.store.wait_for_build(build.ref.name, sweep.id)
+    # The Jobs first: an image pushed between the two questions is then found, not missed.
+    jobs = await asyncio.gather(*(_job(build, clients) for build in plan.builds))
+    seen = [BuildSeen(build=build, job=job) for build, job in zip(plan.builds, jobs, strict=True)]
+    digest = None
+    if plan.builds and not any(one.running for one in seen):
+        digest = await recorded(Place(plan.image_repository, plan.image_tag), clients)
+    if digest:
+        return Observation(digest=digest, builds=tuple(seen))
+    found = await _found(sweep, plan, seen, clients)
+    if any(one.there is False and one.job is None for one in found):
+        # Its answer is of no matter, only that it answers: a build for a registry that is away would fail.
+        await clients.registry.digest(plan.image_repository, plan.image_tag)
+    whole = next((one.digest for one in found if one.build.tag == plan.image_tag), None)
+    builds = tuple([await _with_trouble(sweep, one, clients) for one in found])
+    waits = any(one.running and not one.started for one in builds)
+    soon = OFTEN if clients.now() - sweep.since < NEW else SELDOM
+    return Observation(digest=whole or None, builds=builds, look_in=soon if waits else None)
+
+
+async def with_ready_image(space: SearchSpace, clients: Clients) -> SearchSpace:
+    """Its image by digest, for a tag may be moved while trials run. Raises UserError, RegistryError."""
+    if not space.image:
+        return space
+    name, settings = ready_image(space.image, clients.config), clients.settings
+    if name.digest:
+        return space
+    if name.registry == settings.image_registry:
+        digest = await clients.registry.digest(name.repository, name.tag)
+    else:
+        registry = Registry(name.registry, credentials=settings.login(name.registry))
+        try:
+            digest = await registry.digest(name.repository, name.tag)
+        finally:
+            await registry.close()
+    if digest is None:
+        raise UserError(f"The image {space.image} is not in its registry, or hidden from me.")
+    return replace(space, image=name.at(digest))
+
+
+async def left_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> tuple[BuildSeen, ...]:
+    """A sweep that stops without an image may leave builds that nobody else waits for.
+
+    A deleted Job is gone at once, its pod only when the container has ended.
+    """
+    left = []
+    for build in () if sweep.image else plan.builds:
+        others = await clients.store.stop_waiting(build.ref.name, sweep.id)
+        job, pods = await _job(build, clients), await _pods(build, clients)
+        alive = tuple(pod for pod in pods if not pod.finished)
+        left.append(BuildSeen(build=build, job=job, shared=others > 0, alive=alive))
+    return tuple(left)
+
+
+async def _job(build: Build, clients: Clients) -> Job | None:
+    job = await clients.cluster.get(build.ref)
+    return read_job(job) if job else None
+
+
+async def _pods(build: Build, clients: Clients) -> list[Pod]:
+    ref = build.ref
+    found = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
+    return [read_pod(pod, kaniko.CONTAINER) for pod in found]
+
+
+async def _found(
+    sweep: SweepRecord, plan: SweepPlan, seen: list[BuildSeen], clients: Clients
+) -> list[BuildSeen]:
+    """Which of them were made. What dependencies were made of is not asked for once they are there."""
+    found: dict[Role, BuildSeen] = {}
+    for one in reversed(seen):
+        build = one.build
+        made = next((b.role for b in plan.builds if b.needs == build.tag), None)
+        if made and found[made].there:
+            found[build.role] = replace(one, there=True)
+        elif one.running:
+            found[build.role] = one
+        else:
+            digest = sweep.digests.get(build.tag) or await _made(one, clients)
+            found[build.role] = replace(one, there=bool(digest), digest=digest or "")
+    return [found[one.build.role] for one in seen]
+
+
+async def _made(one: BuildSeen, clients: Clients) -> str | None:
+    """The digest of what its Job pushed, which is recorded; else of what an earlier one's did."""
+    build = one.build
+    place = Place(build.repository, build.tag)
+    digest = await _pushed(one, clients)
+    if digest and await clients.registry.digest(place.repository, digest):
+        if build.role is not Role.CODE:  # a second's work, and of one commit
+            await record(place, digest, clients)
+        return digest
+    return None if build.role is Role.CODE else await recorded(place, clients)
+
+
+async def _pushed(one: BuildSeen, clients: Clients) -> str | None:
+    ref = one.build.ref
+    if one.job is None or one.job.state is not JobState.COMPLETE:
+        return None
+    job = await clients.cluster.get(ref)
+    pods = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
+    return kaniko.pushed_digest(job, pods, kaniko.destination(one.build.job)) if job else None
+
+
+async def _with_trouble(sweep: SweepRecord, one: BuildSeen, clients: Clients) -> BuildSeen:
+    if one.job is None or one.there:
+        return one
+    ref, pods = one.build.ref, await _pods(one.build, clients)
+    if one.running:
+        started = any(pod.running_since for pod in pods)
+        return replace(one, started=started, trouble=None if started else await look_into(ref, clients))
+    if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):
+        pod = next((pod for pod in pods if pod.finished), None)
+        container = (pod and pod.init_failed) or kaniko.CONTAINER
+        log = await clients.tail(ref.namespace, pod.name, container, LOG_LINES) if pod else ""
+        trouble = await aside(explain, log, one.job, pod)
+        return replace(one, trouble=trouble, pod=pod.name if pod else "", container=container)
+    return one

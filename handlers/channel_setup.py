@@ -1,0 +1,73 @@
+"""/sweep setup for administrators, and the team that a new person chooses; a worker writes both down."""
+
+import asyncio
+import logging
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.channels.models import ChannelSetup
+from bot.channels.store import Said
+from bot.channels.views import SETUP, TEAM, ZONE, read_setup, saving, setup_form, zones
+from bot.config.permissions import doctor_denial
+from bot.slack.blocks import modal, section
+from bot.slack.mrkdwn import direct
+from handlers.context import NOT_SAID, PATIENCE, HandlerContext, unconfirmed
+
+log = logging.getLogger(__name__)
+
+Body = dict[str, Any]
+
+
+def add_setup(app: AsyncApp, context: HandlerContext) -> None:
+    @app.options(ZONE)
+    async def offered(ack: AsyncAck, body: Body) -> None:
+        await ack(options=zones(body.get("value", "")))
+
+    @app.view(SETUP)
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        channel, place = read_setup(body["view"])
+        said = Said(user=body["user"]["id"], channel=channel, place=place, view=body["view"]["id"])
+        refusal = doctor_denial(said.user, context.config) or await _said(context, said)
+        answer = modal("Set up this channel", [section(refusal)]) if refusal else saving()
+        await ack(response_action="update", view=answer)
+
+    @app.action(TEAM)
+    async def chosen(ack: AsyncAck, body: Body, action: Body, respond: AsyncRespond) -> None:
+        await ack()
+        said = Said(user=body["user"]["id"], team=action["selected_option"]["value"])
+        if trouble := await _said(context, said):
+            await respond(text=trouble, response_type="ephemeral", replace_original=False)
+
+
+async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body) -> str:
+    """Why it does not open; empty when it does."""
+    channel = command["channel_id"]
+    if refusal := doctor_denial(command["user_id"], context.config):
+        return refusal
+    if direct(channel):
+        return "Type `/sweep setup` in the channel that it is about."
+    if not context.desk.heard:
+        return "No worker has told me yet what is set up. Please try again in some seconds."
+    place = context.desk.setup.places.get(channel, ChannelSetup())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            view = setup_form(channel, place, context.config)
+            await web.views_open(trigger_id=command["trigger_id"], view=view)
+    except NOT_SAID as error:
+        log.warning("the setup can't be opened: %r", error)
+        return "Slack did not open the form. Please type `/sweep setup` again."
+    return ""
+
+
+async def _said(context: HandlerContext, said: Said) -> str:
+    """Why it could not be passed on."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await context.desk.say(said)
+    except (RedisError, TimeoutError) as error:
+        log.exception("what was set up could not be queued")
+        return unconfirmed(error)
+    return ""

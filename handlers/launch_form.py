@@ -1,0 +1,221 @@
+"""The form that starts a sweep, from its opening to Launch. What needs git is done by a turn, not here."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.config.permissions import launch_denial
+from bot.config.policy import repository
+from bot.core.commands import Action, AuditEntry
+from bot.core.errors import UserError
+from bot.core.request import Requester
+from bot.gpus import snapshot_store
+from bot.launch.command_line import EXAMPLE
+from bot.launch.drafts import SETTLED, Filled, item
+from bot.launch.form import (
+    AGAIN,
+    BRANCH,
+    CHANGE,
+    FORM,
+    LAUNCH,
+    REPO,
+    WRITE,
+    Draft,
+    checking,
+    errors,
+    form,
+    gone,
+    launched,
+    read,
+    request,
+)
+from bot.launch.preview import previewed
+from bot.runtime.audit import tell
+from handlers.context import NOT_SAID, PATIENCE, UNREACHABLE, HandlerContext, unconfirmed
+
+log = logging.getLogger(__name__)
+
+Body = dict[str, Any]
+NOT_OPENED = (
+    f"Slack couldn't open the form. Run `/sweep` again, or start directly: {EXAMPLE}. "
+    "All commands: `/sweep help`."
+)
+FORGOTTEN = "This form is too old, or my memory was lost. Please open it again; your last sweep fills it."
+
+
+def add_form(app: AsyncApp, context: HandlerContext) -> None:
+    app.view(FORM)(_on_form(context))
+    app.view(LAUNCH)(_on_launch(context))
+    for action in (REPO, BRANCH, WRITE):
+        app.action(action)(_on_choice(context))
+    app.action(CHANGE)(_on_change(context))
+    app.action(AGAIN)(_on_again(context))
+
+
+async def open_form(
+    context: HandlerContext, web: AsyncWebClient, trigger: str, user: str, channel: str, said: dict[str, str]
+) -> str:
+    """Filled from the person's last sweep and from what was typed. Returns why it isn't open, else ""."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            draft = await _draft(context, web, user, channel, said)
+            await _look(context, draft)
+            await web.views_open(trigger_id=trigger, view=form(draft, context.config))
+    except (RedisError, *NOT_SAID) as error:
+        log.warning("can't open the form: %s", error)
+        return UNREACHABLE if isinstance(error, RedisError) else NOT_OPENED
+    return ""
+
+
+async def _draft(
+    context: HandlerContext, web: AsyncWebClient, user: str, channel: str, said: dict[str, str]
+) -> Draft:
+    """Without a channel, from the home tab, it is that of the last sweep, or what the two of us say."""
+    last = await context.drafts.last(user) or Draft(channel="")
+    own = context.config.places.get(channel)
+    repo = said.get("repo") or own or last.said.get("repo") or context.config.repositories[0].name
+    if not (channel or last.channel):  # an edit wants the conversation's id, where a post takes a person's
+        channel = (await web.conversations_open(users=user))["channel"]["id"]
+    if repo != last.said.get("repo", context.config.repositories[0].name):
+        last = Draft(channel=last.channel)  # another repository's branches and spaces
+    writes = last.writes and "space" not in said
+    return Draft(said={**last.said, **said, "repo": repo}, channel=channel or last.channel, writes=writes)
+
+
+async def _look(context: HandlerContext, draft: Draft) -> None:
+    """So that the menus know when they are opened."""
+    try:
+        url = repository(draft.said.get("repo"), context.config).url
+    except UserError:
+        return
+    await context.queue.add(snapshot_store.ITEM)
+    await context.catalog.known(url, patience=0)
+    if branch := draft.said.get("branch"):
+        await context.catalog.known(url, branch, patience=0)
+
+
+def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    """Another repository, another branch, or the space is to be written: the form follows."""
+
+    async def chosen(ack: AsyncAck, body: Body, client: AsyncWebClient, action: Body) -> None:
+        await ack()
+        view = body["view"]
+        draft = read(view)
+        if action["action_id"] == REPO:
+            draft = draft.without("branch", "space")
+        elif action["action_id"] == WRITE:
+            draft = replace(draft, writes=not draft.writes)
+        try:
+            await _look(context, draft)
+        except (RedisError, TimeoutError):
+            log.warning("menus will not know: Redis does not answer")
+        await _redraw(client, view, form(draft, context.config))
+
+    return chosen
+
+
+async def _redraw(client: AsyncWebClient, old: Body, new: Body) -> None:
+    try:
+        async with asyncio.timeout(PATIENCE):  # the click is answered only after this
+            await client.views_update(view_id=old["id"], hash=old["hash"], view=new)
+    except NOT_SAID as error:  # closed, or another click was faster
+        log.info("a form is not redrawn: %r", error)
+
+
+def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        view, user = body["view"], body["user"]
+        draft = read(view)
+        asked, wrong = request(draft, context.config)
+        if asked is None:
+            await ack(response_action="errors", errors=errors(view, wrong))
+        elif refusal := launch_denial(user["id"], draft.channel, context.config):
+            about = f"in {draft.channel}"
+            tell(
+                "",
+                AuditEntry(
+                    at=context.now(), user=user["id"], action=Action.LAUNCH, about=about, refused=refusal
+                ),
+            )
+            await ack(response_action="update", view=form(draft, context.config, {"": refusal}))
+        else:
+            name = user.get("username", "")
+            filled = Filled(draft=draft, request=asked, user=user["id"], user_name=name)
+            await ack(response_action="update", view=await _kept(context, view["id"], filled))
+
+    return submitted
+
+
+async def _kept(context: HandlerContext, view_id: str, filled: Filled) -> Body:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await context.drafts.keep(view_id, filled)
+            await context.queue.add_after(item(view_id), SETTLED)
+    except (RedisError, TimeoutError) as error:
+        log.exception("a form could not be queued")
+        return form(filled.draft, context.config, {"": unconfirmed(error)})
+    return checking(filled.draft)
+
+
+def _on_launch(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    """The view is the delivery: pressed twice, it is the same sweep."""
+
+    async def launch(ack: AsyncAck, body: Body) -> None:
+        await ack(response_action="update", view=await _launched(context, body["view"]))
+
+    return launch
+
+
+async def _launched(context: HandlerContext, view: Body) -> Body:
+    try:
+        async with asyncio.timeout(PATIENCE):
+            filled = await _leave(context, view["id"])
+        if filled is None:
+            return gone(read(view), FORGOTTEN)
+        requester = Requester(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
+        asked = replace(filled.request, commit=previewed(view))
+        record = await context.take(asked, requester, view["id"])
+    except (RedisError, TimeoutError) as error:
+        log.exception("a form could not be launched")
+        return gone(read(view), unconfirmed(error))
+    return launched(filled.draft, record.id)
+
+
+async def _leave(context: HandlerContext, view_id: str) -> Filled | None:
+    """What was filled in, and whose preview is over with this."""
+    if filled := await context.drafts.get(view_id):
+        await context.drafts.keep(view_id, replace(filled, left=True))
+    return filled
+
+
+def _on_change(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    async def change(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
+        await ack()
+        filled = await _leave(context, body["view"]["id"])
+        draft = filled.draft if filled else read(body["view"])
+        await _redraw(client, body["view"], form(draft, context.config))
+
+    return change
+
+
+def _on_again(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    """No worker came, or the branch has moved since."""
+
+    async def again(ack: AsyncAck, body: Body) -> None:
+        await context.queue.add(item(body["view"]["id"]))
+        await ack()
+
+    return again
+
+
+def hidden(view: Body) -> Body:
+    """What the form hides for its menus: a view that asks for options comes without its state."""
+    found: Body = json.loads(view["private_metadata"])["said"]
+    return found

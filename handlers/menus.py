@@ -1,0 +1,61 @@
+"""What the form's menus offer while somebody types, from what is known already: Slack waits three seconds."""
+
+import logging
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp
+
+from bot.config.policy import repository
+from bot.core.errors import UserError
+from bot.launch.form import BRANCH, REPO, SPACE
+from bot.launch.menus import names, repositories
+from bot.slack.blocks import NOTHING, Option, option
+from handlers.context import HandlerContext
+from handlers.launch_form import hidden
+
+log = logging.getLogger(__name__)
+
+Body = dict[str, Any]
+
+
+def add_menus(app: AsyncApp, context: HandlerContext) -> None:
+    @app.options(REPO)
+    async def repos(ack: AsyncAck, body: Body) -> None:
+        await ack(options=repositories(context.config, body.get("value", "")))
+
+    @app.options(BRANCH)
+    async def branches(ack: AsyncAck, body: Body) -> None:
+        await ack(options=await _branches(context, body))
+
+    @app.options(SPACE)
+    async def spaces(ack: AsyncAck, body: Body) -> None:
+        await ack(options=await _spaces(context, body))
+
+
+async def _branches(context: HandlerContext, body: Body) -> list[Option]:
+    said = hidden(body["view"])
+    try:
+        url = repository(said.get("repo"), context.config).url
+        last = await context.drafts.last(body["user"]["id"])
+        known = await context.catalog.known(url)
+    except (UserError, RedisError) as error:
+        return _only(error)
+    return names(known, body.get("value", ""), first=[last.said["branch"]] if last else [])
+
+
+async def _spaces(context: HandlerContext, body: Body) -> list[Option]:
+    said = hidden(body["view"])
+    if not said.get("branch"):
+        return [option(NOTHING, text="Choose a branch first")]
+    try:
+        known = await context.catalog.known(repository(said.get("repo"), context.config).url, said["branch"])
+    except (UserError, RedisError) as error:
+        return _only(error)
+    return names(known, body.get("value", ""))
+
+
+def _only(error: Exception) -> list[Option]:
+    if not isinstance(error, UserError):
+        log.warning("a menu can't tell: %s", error)
+    return [option(NOTHING, text=str(error) if isinstance(error, UserError) else "My memory does not answer")]

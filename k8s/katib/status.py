@@ -1,0 +1,104 @@
+"""Read the state of experiments and trials."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from k8s.objects import Manifest, Ref, true_conditions
+
+
+class ExperimentState(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    state: ExperimentState
+    raw: Manifest
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def max_trials(self) -> int:
+        return int(self.raw["spec"]["maxTrialCount"])
+
+
+class TrialState(StrEnum):
+    LIVE = "live"  # created, queued or running: only its pod knows
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NO_METRICS = "no metrics"  # ended well without the objective's metric; Katib counts a failure
+    KILLED = "killed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    name: str
+    state: TrialState
+    parameters: dict[str, str]
+    value: float | None  # of the objective, if finite
+    raw: Manifest
+
+
+def read_experiment(obj: Manifest | None) -> Experiment | None:
+    """Finished is Succeeded or Failed being True; completionTime and Restarting stay from earlier ends."""
+    if obj is None:
+        return None
+    true_now = true_conditions(obj)
+    for type_, state in (("Succeeded", ExperimentState.SUCCEEDED), ("Failed", ExperimentState.FAILED)):
+        if condition := true_now.get(type_):
+            return Experiment(
+                state=state,
+                raw=obj,
+                reason=condition.get("reason", ""),
+                message=condition.get("message", ""),
+            )
+    return Experiment(state=ExperimentState.RUNNING, raw=obj)
+
+
+def read_trial(obj: Manifest, metric: str, *, maximize: bool) -> Trial:
+    assignments = obj.get("spec", {}).get("parameterAssignments") or []
+    return Trial(
+        name=obj["metadata"]["name"],
+        state=_trial_state(obj),
+        parameters={a["name"]: str(a["value"]) for a in assignments},
+        value=_value(obj, metric, maximize=maximize),
+        raw=obj,
+    )
+
+
+def _trial_state(obj: Manifest) -> TrialState:
+    true_now = true_conditions(obj)
+    if "Killed" in true_now:
+        return TrialState.KILLED
+    if "Succeeded" in true_now or "EarlyStopped" in true_now:
+        return TrialState.SUCCEEDED
+    if "Failed" in true_now:
+        return TrialState.FAILED
+    if "MetricsUnavailable" in true_now:
+        return TrialState.NO_METRICS
+    return TrialState.LIVE
+
+
+def _value(obj: Manifest, metric: str, *, maximize: bool) -> float | None:
+    """Katib lets NaN through and then keeps it as the best for ever, so only finite values count here."""
+    observation = obj.get("status", {}).get("observation") or {}
+    for entry in observation.get("metrics") or []:
+        if entry["name"] == metric:
+            return _finite(entry.get("max" if maximize else "min", ""))
+    return None
+
+
+def _finite(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:  # Katib's word for nothing is "unavailable"
+        return None
+    return value if math.isfinite(value) else None
+
+
+def ui_link(base: str, experiment: Ref) -> str:
+    """The experiment's page in Katib's UI (its app-routing.module.ts)."""
+    return f"{base}/katib/experiment/{experiment.namespace}/{experiment.name}"

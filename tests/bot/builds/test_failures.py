@@ -1,0 +1,222 @@
+"""Why a build failed: the logs are Kaniko's (v1.28.3), pip's and uv's own."""
+
+import pytest
+
+from bot.builds.failures import explain
+from bot.core.terminal import as_shown
+from k8s.jobs import Job, JobState
+from k8s.pods import Pod
+from local.kaniko.options import USAGE
+
+JOB = Job(
+    name="build", uid="u", state=JobState.FAILED, message="BackoffLimitExceeded: it has tried too often"
+)
+BEGUN = """\
+\x1b[36mINFO\x1b[0m[0001] Retrieving image manifest python:3.11-slim
+\x1b[36mINFO\x1b[0m[0004] RUN pip install -r requirements.txt
+\x1b[36mINFO\x1b[0m[0004] Cmd: /bin/sh
+\x1b[36mINFO\x1b[0m[0004] Args: [-c pip install -r requirements.txt]
+\x1b[36mINFO\x1b[0m[0004] Running: [/bin/sh -c pip install -r requirements.txt]
+"""
+STAGE = "error building image: error building stage: failed to execute command: waiting for process to exit: "
+CONTEXT = "Error: error resolving source context: "
+PUSH = (
+    "\x1b[33mWARN\x1b[0m[0000] make sure you entered the correct tag name, that you are authenticated "
+    "correctly, and try again. \n"
+    'error checking push permissions: checking push permission for "reg:5000/x:1": '
+)
+DENIED = "POST https://reg:5000/v2/x/blobs/uploads/: DENIED: requested access to the resource is denied"
+CHECK = "creating push check transport for reg:5000 failed: "
+PLAIN = 'Get "https://reg:5000/v2/": http: server gave HTTP response to HTTPS client'
+NO_HOST = 'Get "https://reg.invalid/v2/": dial tcp: lookup reg.invalid on 10.96.0.10:53: no such host'
+NO_PYTHON = "error: No interpreter found for Python >=3.12 in managed installations or search path"
+LIMIT = (
+    "GET https://index.docker.io/v2/library/python/manifests/3.11-slim: TOOMANYREQUESTS: You have reached "
+    "your unauthenticated pull rate limit. https://www.docker.com/increase-rate-limit"
+)
+NO_FILE = "error building image: failed to optimize instructions: failed to get files used from context: "
+DATA = "/kaniko/buildcontext/data.csv"
+FULL = "OSError: [Errno 28] No space left on device"
+UNKNOWN = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+CASES = {
+    "an exit code": (
+        f"{BEGUN}oh no\n{STAGE}exit status 2",
+        "`RUN pip install -r requirements.txt` failed. The",
+    ),
+    "said by its number": (f"{BEGUN}oh no\n{STAGE}exit status 2", "ended with exit code 2."),
+    "no such package": (
+        f"{BEGUN}ERROR: No matching distribution found for torch==9.9\n{STAGE}exit status 1",
+        "There is no package torch==9.9 that fits.",
+    ),
+    "no such package, uv": (
+        "Because numpi was not found in the package registry and you require numpi, we can conclude",
+        "There is no package numpi that fits.",
+    ),
+    "packages that exclude one another": (
+        "  × No solution found when resolving dependencies:",
+        "exclude one another",
+    ),
+    "a stale lock": (
+        "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.",
+        "Run `uv lock`",
+    ),
+    "a Python that the base has not": (
+        f"{NO_PYTHON}\n{STAGE}exit status 2",
+        "The base image has no Python >=3.12.",
+    ),
+    "no such branch": (f'{CONTEXT}couldn\'t find remote ref "refs/heads/nope"{USAGE}', "The branch is gone"),
+    "no such commit": (f"{CONTEXT}object not found{USAGE}", "The commit is gone"),
+    "a private repository": (
+        f"{CONTEXT}authentication required: {USAGE}",
+        "names a Secret for this repository",
+    ),
+    "no such repository": (f"{CONTEXT}repository not found: {USAGE}", "has no such repository"),
+    "a git host that is down": (
+        f'{CONTEXT}Get "https://git/x.git/info/refs?service=git-upload-pack": dial tcp: i/o timeout{USAGE}',
+        "could not be read: Get",
+    ),
+    "a git host behind a network policy": (
+        f'{CONTEXT}Get "https://git/x.git/info/refs": dial tcp 10.1.2.3:443: i/o timeout{USAGE}',
+        "if that is private, open it to builds (docs/security.md#network)",
+    ),
+    "no such base": (
+        "error building image: error building stage: GET https://index.docker.io/v2/x: MANIFEST_UNKNOWN: no",
+        "There is no such base image.",
+    ),
+    "a base that wants a login": (
+        "error building image: GET https://ghcr.io/v2/x/manifests/1: UNAUTHORIZED: authentication required",
+        "wants a login",
+    ),
+    "a base whose registry has had enough": (
+        f"error building image: error building stage: {LIMIT}",
+        "gives no more for some hours",
+    ),
+    "a base out of reach": (
+        f"error building image: {NO_HOST.replace('reg.invalid', 'index.docker.io')}",
+        "The registry index.docker.io can't be reached from the cluster.",
+    ),
+    "a registry that refuses": (f"{PUSH}{DENIED}", "The registry refuses to be pushed to."),
+    "a registry that is nowhere": (f"{PUSH}{CHECK}{NO_HOST}", "The registry reg.invalid can't be reached"),
+    "a registry without TLS": (
+        f"{PUSH}{CHECK}{PLAIN}",
+        "The registry speaks http. An administrator sets IMAGE_REGISTRY_PLAIN_HTTP=true",
+    ),
+    "a push that breaks off": (
+        "error pushing image: failed to push to destination reg/x:1: write tcp: broken pipe",
+        "The registry did not take the image.",
+    ),
+    "a company's certificate, for git": (
+        f'{CONTEXT}Get "https://git/": {UNKNOWN}{USAGE}',
+        "BUILD_CA_CONFIGMAP",
+    ),
+    "a company's certificate, for the registry": (
+        f'{PUSH}Get "https://reg:5000/v2/": {UNKNOWN}',
+        "BUILD_CA_CONFIGMAP",
+    ),
+    "a company's certificate, for uv": (
+        f"{BEGUN}  Caused by: invalid peer certificate: UnknownIssuer\n{STAGE}exit status 2",
+        "The base image does not know your company's certificate.",
+    ),
+    "a company's certificate, for pip": (
+        f"{BEGUN}[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed\n{STAGE}exit status 1",
+        "The base image does not know your company's certificate.",
+    ),
+    "a full disk": (f"{BEGUN}{FULL}\n{STAGE}exit status 1", "ran out of disk"),
+    "a killed step": (f"{BEGUN}{STAGE}signal: killed", "ran out of memory"),
+    "a file that is not there": (
+        f"{NO_FILE}failed to get fileinfo for {DATA}: lstat {DATA}: no such file or directory",
+        "`data.csv` is not in the repository, or `.dockerignore` keeps it out.",
+    ),
+    "a broken Dockerfile": (
+        "error building image: parsing dockerfile: parse error on line 3: unknown instruction: FOO",
+        "The Dockerfile can't be read: line 3: unknown instruction: FOO.",
+    ),
+}
+
+
+def a_pod(**facts):
+    return Pod(**{"name": "build-x", "job": "build", "node": "n", "finished": True, **facts})
+
+
+def evicted(message):
+    return a_pod(failure=("Evicted", message))
+
+
+LOW = "The node was low on resource: "
+FULL_DISK = "It ran out of disk (a build gets 60 GiB)."
+
+
+def explained(log, job, pod):
+    """As logs come in."""
+    return explain(as_shown(log), job, pod)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_failure_is_told_with_what_to_do(case):
+    log, told = CASES[case]
+    assert told in explained(log, JOB, a_pod(exit=(1, "Error", ""))).text
+
+
+@pytest.mark.parametrize(
+    ("pod", "job", "told"),
+    [
+        (a_pod(exit=(137, "OOMKilled", "")), JOB, "ran out of memory"),
+        (a_pod(exit=(137, "Error", "")), JOB, "ran out of memory"),
+        (
+            evicted("Pod ephemeral local storage usage exceeds the total limit of containers 60Gi. "),
+            JOB,
+            FULL_DISK,
+        ),
+        (evicted('Container kaniko exceeded its local ephemeral storage limit "60Gi". '), JOB, FULL_DISK),
+        (
+            evicted(f"{LOW}memory. Threshold quantity: 100Mi, available: 90Mi. "),
+            JOB,
+            f"Kubernetes says: {LOW}memory.",
+        ),
+        (evicted(f"{LOW}pids. "), JOB, "Its node was short of something"),
+        (
+            None,
+            Job(name="b", uid="u", state=JobState.FAILED, message="DeadlineExceeded: Job was active"),
+            "took more than half an hour",
+        ),
+        (a_pod(exit=(3, "Error", "")), JOB, "Kaniko ended with exit code 3."),
+        (
+            None,
+            Job(name="b", uid="u", state=JobState.FAILED, message="Odd: why"),
+            "Kubernetes says: Odd: why.",
+        ),
+    ],
+)
+def test_what_a_log_cannot_say(pod, job, told):
+    assert told in explain("", job, pod).text
+
+
+def test_the_last_lines_are_those_of_the_step_and_not_kanikos_own():
+    shown = explained(f"{BEGUN}Collecting torch\nERROR: no\n{STAGE}exit status 1", JOB, None).detail
+    assert shown.splitlines() == ["Collecting torch", "ERROR: no", f"{STAGE}exit status 1"]
+
+
+def test_a_log_of_kanikos_own_lines_is_better_than_none():
+    assert "Retrieving image manifest" in explained(BEGUN, JOB, None).detail
+
+
+def test_the_executors_flags_are_not_shown_in_place_of_its_error():
+    log = f"\x1b[36mINFO\x1b[0m[0000] active feature flags: FF_X \n{CONTEXT}object not found{USAGE}"
+    assert explained(log, JOB, None).detail == f"{CONTEXT}object not found"
+
+
+def test_the_usage_of_somebody_elses_program_is_shown():
+    log = f"{BEGUN}Usage:\n  train FILE\n{STAGE}exit status 2"
+    assert explained(log, JOB, None).detail.splitlines()[:2] == ["Usage:", "  train FILE"]
+
+
+def test_of_a_line_that_is_overwritten_the_last_is_shown_and_git_counts_in_vain():
+    log = (
+        "Enumerating objects: 26, done.\n"
+        "Counting objects:   3% (1/26)\rCounting objects: 100% (26/26), done.\n"
+        "Compressing objects:  46% (12/26)\rCompressing objects: 100% (26/26), done.\n"
+        "Total 26 (delta 3), reused 20 (delta 1), pack-reused 0 (from 0)\n"
+        f"{BEGUN}  0%|   | 0/9\r 50%|#  | 4/9\r100%|###| 9/9\r\nERROR: no\n{STAGE}exit status 1"
+    )
+    shown = explained(log, JOB, None).detail
+    assert shown.splitlines() == ["100%|###| 9/9", "ERROR: no", f"{STAGE}exit status 1"]

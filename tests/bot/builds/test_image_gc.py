@@ -1,0 +1,124 @@
+"""Parts of images leave the registry when no sweep has used them for long; nothing else ever does."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.builds.image_gc import ImageGc
+from bot.builds.jobs import SHARED
+from bot.config.policy import Repository
+from bot.core.record import Phase
+from bot.launch.plan import plan
+from bot.registry.client import RegistryError
+from bot.registry.images import Place
+from bot.storage import sweep_configmap
+from tests.bot.factories import COMMIT, CONFIG, NOW, ORDER, SETTINGS, SOURCE, a_sweep
+
+APART = {"requirements.txt": "numpy==2.4.6\n"}
+PLAN = plan(replace(ORDER, source=replace(SOURCE, files=APART)), SETTINGS)
+PARTS = {Place(build.repository, build.tag) for build in PLAN.builds}
+WHOLE = Place(PLAN.image_repository, PLAN.image_tag)
+STRANGE = Place(SHARED, "deps-" + "a" * 32)
+KEPT = {WHOLE, Place("sweepbot/digits", "latest"), Place("other/digits", f"code-{COMMIT}-0a1b2c3d")}
+
+
+class Tags:
+    """A registry."""
+
+    def __init__(self, *places):
+        self.there = set(places)
+
+    async def tags(self, repository):
+        return sorted(place.tag for place in self.there if place.repository == repository)
+
+    async def delete(self, place):
+        self.there.remove(place)
+        return True
+
+
+class Records:
+    """A cluster with the records of these sweeps."""
+
+    def __init__(self, *sweeps):
+        self.sweeps = sweeps
+
+    async def list(self, _kind, _namespace, *, labels):
+        return [sweep_configmap.config_map(sweep) for sweep in self.sweeps]
+
+
+@pytest.fixture
+def tidy(redis):
+    async def after(days, registry, *sweeps):
+        """What is gone after a visit so many days from now."""
+        there = set(registry.there)
+        now = NOW + timedelta(days=days)
+        visit = ImageGc(
+            redis=redis,
+            cluster=Records(*sweeps),
+            registry=registry,
+            config=CONFIG,
+            namespace="sweeps",
+            days=30,
+            now=lambda: now,
+        )
+        assert await visit.run("registry: tidy") == timedelta(days=1)
+        return there - registry.there
+
+    return after
+
+
+async def test_parts_go_after_their_last_use_and_images_of_trials_stay(tidy):
+    registry = Tags(*PARTS, *KEPT)
+    ended = a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW)
+    assert await tidy(29, registry, ended) == set()
+    assert await tidy(31, registry, ended) == PARTS
+    assert registry.there == KEPT
+
+
+async def test_what_a_living_sweep_may_need_stays(tidy):
+    registry = Tags(*PARTS)
+    for days in (0, 40, 80):
+        assert await tidy(days, registry, a_sweep(Phase.BUILDING, plan=PLAN)) == set()
+
+
+async def test_another_sweep_begins_its_time_anew(tidy):
+    registry = Tags(*PARTS)
+    ended = a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW)
+    later = replace(ended, id="lr-calm-fox", since=NOW + timedelta(days=20))
+    await tidy(0, registry, ended)
+    assert await tidy(35, registry, ended, later) == set()
+    assert await tidy(51, registry, ended, later) == PARTS
+
+
+async def test_what_nobody_knows_of_is_as_old_as_our_knowledge_of_it(tidy, redis):
+    registry = Tags(STRANGE)
+    assert await tidy(100, registry) == set()
+    await redis.flushall()
+    assert await tidy(129, registry) == set()
+    assert await tidy(160, registry) == {STRANGE}
+    assert await redis.keys() == []
+
+
+async def test_parts_go_even_when_their_sweep_has_left_the_cluster_before(tidy):
+    fork = Repository(name="fork", url="https://github.com/ada/digits.git")
+    of_fork = plan(replace(ORDER, source=replace(SOURCE, repository=fork, files=APART)), SETTINGS)
+    parts = {Place(build.repository, build.tag) for build in of_fork.builds}
+    registry = Tags(*parts)
+    assert await tidy(0, registry, a_sweep(Phase.SUCCEEDED, plan=of_fork, since=NOW)) == set()
+    assert await tidy(31, registry) == parts
+
+
+async def test_a_registry_that_refuses_is_told_and_asked_again_the_next_day(tidy, caplog):
+    class Strict(Tags):
+        async def delete(self, place):
+            raise RegistryError("the registry r allows no deletions (storage.delete.enabled)")
+
+    assert await tidy(31, Strict(*PARTS), a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW)) == set()
+    assert "tried again tomorrow: the registry r allows no deletions" in caplog.text
+
+
+async def test_while_a_record_can_not_be_read_nothing_is_deleted(tidy, caplog):
+    newer = a_sweep(Phase.BUILDING, plan=PLAN, schema=99)
+    assert await tidy(31, Tags(*PARTS), a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW), newer) == set()
+    assert "tried again tomorrow: sweep lr-brave-otter was stored by a newer Sweepbot" in caplog.text

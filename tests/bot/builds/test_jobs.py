@@ -1,0 +1,135 @@
+"""From files to Jobs and tags: one Job for one thing, under one name, whoever asks."""
+
+from dataclasses import replace
+
+from bot.config.policy import Repository
+from bot.config.settings import PlanSettings
+from bot.core.plan import Role
+from bot.launch.plan import plan
+from tests.bot.builds.test_recipes import PROJECT, UV, WITH_TORCH
+from tests.bot.factories import COMMIT, ORDER, PLAN, REPOSITORY, SETTINGS, SOURCE
+
+
+def planned(files, settings=SETTINGS, **source):
+    return plan(replace(ORDER, source=replace(SOURCE, files=files, **source)), settings)
+
+
+def test_sweeps_of_one_commit_have_the_same_builds():
+    other = replace(ORDER, sweep="lr-calm-fox", owner="UOTHER")
+    assert plan(other, SETTINGS).builds == PLAN.builds
+
+
+def test_one_job_makes_the_image_of_a_dockerfile():
+    (build,) = PLAN.builds
+    assert (build.role, build.repository, build.tag) == (Role.IMAGE, "sweepbot/digits", PLAN.image_tag)
+    assert build.tag.startswith(f"{COMMIT}-")
+
+
+def test_dependencies_belong_to_all_projects_and_code_to_its_own():
+    made = planned(UV)
+    dependencies, code = made.builds
+    assert (dependencies.repository, code.repository) == ("sweepbot/dependencies", "sweepbot/digits")
+    assert code.tag.startswith(f"code-{COMMIT}-")
+    assert made.image_tag.startswith(f"{COMMIT}-")
+    fork = planned(UV, repository=Repository(name="fork", url="https://git.example/fork.git"))
+    assert fork.builds[0].tag == dependencies.tag
+    assert fork.builds[0].ref == dependencies.ref, "whoever comes second joins"
+    assert fork.builds[1].ref != code.ref
+
+
+def test_another_commit_has_the_same_dependencies():
+    before, after = planned(UV), planned(UV, commit="f" * 40)
+    assert before.builds[0].tag == after.builds[0].tag
+    assert before.builds[1].tag != after.builds[1].tag
+
+
+def test_dependencies_wait_for_the_heavy_ones():
+    heavy, dependencies, code = planned({"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}).builds
+    assert (heavy.needs, dependencies.needs, code.needs) == ("", heavy.tag, "")
+
+
+def test_names_are_names_of_jobs_however_long_the_project():
+    long = Repository(name="a-very-long-name-of-a-repository-of-somebody", url="https://git.example/x.git")
+    files = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
+    for build in (
+        *planned(files, repository=long).builds,
+        *planned({"Dockerfile": ""}, repository=long).builds,
+    ):
+        assert len(build.ref.name) <= 63
+        assert len(build.tag) <= 128
+
+
+def test_the_three_addresses_of_a_registry():
+    settings = SETTINGS.model_copy(
+        update={"image_registry_push": "push:5000", "image_registry_plain_http": True}
+    )
+    made = planned(UV, settings)
+    for build in made.builds:
+        args = build.job["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert f"--destination=push:5000/{build.repository}:{build.tag}" in args
+        assert "--insecure-registry=push:5000" in args
+        assert f"--insecure-registry={settings.image_registry}" in args, "a base may lie there"
+    assert made.image_by_digest.startswith("registry:5000/sweepbot/digits@")
+
+
+def test_a_ready_image_has_no_build():
+    ready = replace(ORDER, space=replace(ORDER.space, image="registry:5000/lab/ready@sha256:ab"))
+    made = plan(ready, SETTINGS)
+    assert (made.builds, made.image_by_digest) == ((), "registry:5000/lab/ready@sha256:ab")
+
+
+def test_a_secret_for_the_registry_pushes_and_pulls_and_builds_get_certificates():
+    settings = PlanSettings(image_registry_secret="login", build_ca_configmap="company-ca")
+    made = plan(replace(ORDER, source=replace(SOURCE, files=UV)), settings)
+    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "login"}]
+    assert "imagePullSecrets" not in str(PLAN.experiment)
+    volumes = made.builds[0].job["spec"]["template"]["spec"]["volumes"]
+    assert {v["name"] for v in volumes} == {"generated", "registry", "ca"}
+
+
+def test_what_pushes_is_not_what_nodes_pull_with_and_a_project_may_push_as_itself():
+    settings = PlanSettings(image_registry_secret="pull", image_push_secret="push")
+    source = replace(SOURCE, files=UV, repository=replace(REPOSITORY, push_secret="push-digits"))
+    made = plan(replace(ORDER, source=source), settings)
+    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    volumes = {b.role: b.job["spec"]["template"]["spec"]["volumes"] for b in made.builds}
+    secrets = {role: [v["secret"]["secretName"] for v in vs if "secret" in v] for role, vs in volumes.items()}
+    assert secrets == {Role.DEPENDENCIES: ["push"], Role.CODE: ["push-digits"]}
+
+
+def test_a_secret_for_git_is_named_where_files_of_the_repository_are_needed():
+    files = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
+    made = planned(files, repository=replace(REPOSITORY, secret="git-digits"))
+    pods = {b.role: b.job["spec"]["template"]["spec"] for b in made.builds}
+    containers = {role: pod["containers"][0] for role, pod in pods.items()}
+    fetching = {role: pod.get("initContainers", []) for role, pod in pods.items()}
+    assert {role: "git-digits" in str(each["env"]) for role, each in containers.items()} == {
+        Role.FRAMEWORKS: False,
+        Role.DEPENDENCIES: False,
+        Role.CODE: True,
+    }
+    assert {role: "git-digits" in str(each) for role, each in fetching.items()} == {
+        Role.FRAMEWORKS: False,
+        Role.DEPENDENCIES: True,
+        Role.CODE: False,
+    }
+    assert "--context=/sweepbot" in containers[Role.FRAMEWORKS]["args"]
+    assert "git://" not in str(containers[Role.FRAMEWORKS]["args"])
+
+
+def test_what_a_dockerfile_makes_before_the_code_lies_with_its_project_where_kaniko_has_its_cache():
+    files = {"Dockerfile": "FROM python:3.11\nWORKDIR /app\nRUN pip install numpy\nCOPY . .\n"}
+    fork = Repository(name="fork", url="https://git.example/fork.git")
+    one, other = planned(files).builds[0], planned(files, repository=fork).builds[0]
+    assert (one.role, one.repository, other.repository) == (
+        Role.DEPENDENCIES,
+        "sweepbot/digits",
+        "sweepbot/fork",
+    )
+    assert one.ref != other.ref
+    for build in planned(UV).builds:
+        assert "--cache=true" not in str(build.job), (
+            "sweepbot/dependencies has no cache that a push could plant"
+        )

@@ -1,0 +1,511 @@
+"""Which files make which images: said as people would say it."""
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from bot.builds.dependency_files import (
+    heavy_of_lock,
+    heavy_of_requirements,
+    local_requirement,
+    not_locked,
+    pointers,
+    toml,
+)
+from bot.builds.recipes import recipe
+from bot.config.policy import Repository
+from bot.core.errors import UserError
+from bot.core.plan import Role
+
+REPOSITORY = Repository(name="digits", url="https://git.example/digits.git")
+BASE = "python:3.11-slim@sha256:ab"
+PROJECT = '[project]\nname = "digits"\ndependencies = ["numpy"]\n'
+PYPI = '{ registry = "https://pypi.org/simple" }'
+LOCK = f"""
+[[package]]
+name = "digits"
+source = {{ virtual = "." }}
+dependencies = [
+    {{ name = "numpy" }},
+]
+
+[package.metadata]
+requires-dist = [
+    {{ name = "numpy" }},
+]
+
+[[package]]
+name = "numpy"
+version = "2.4.6"
+source = {PYPI}
+"""
+TORCH = f"""
+[[package]]
+name = "torch"
+version = "2.7.1"
+source = {PYPI}
+dependencies = [
+    {{ name = "nvidia-nccl-cu12", marker = "platform_machine == 'x86_64' and sys_platform == 'linux'" }},
+]
+wheels = [
+  {{ url = "https://x/torch-2.7.1-cp311-cp311-manylinux_2_28_x86_64.whl", hash = "sha256:a1" }},
+  {{ url = "https://x/torch-2.7.1-cp311-none-macosx_11_0_arm64.whl", hash = "sha256:a2" }},
+]
+"""
+CUDA = f"""
+[[package]]
+name = "nvidia-nccl-cu12"
+version = "2.26"
+source = {PYPI}
+wheels = [{{ url = "https://x/nvidia_nccl_cu12-2.26-py3-none-manylinux2014_x86_64.whl", hash = "sha256:b1" }}]
+"""
+WITH_TORCH = LOCK.replace('{ name = "numpy" },', '{ name = "numpy" },\n    { name = "torch" },') + TORCH
+UV = {"pyproject.toml": PROJECT, "uv.lock": LOCK}
+
+
+def made(files, base=BASE, **config):
+    return recipe(files, replace(REPOSITORY, **config), base, "reg:5000/sweepbot/dependencies:heavy-")
+
+
+def roles(found):
+    return [step.role for step in found.steps]
+
+
+def test_a_dockerfile_is_used_before_anything_else():
+    found = made({"Dockerfile": "FROM x", **UV})
+    assert (roles(found), found.words) == ([Role.IMAGE], "from `Dockerfile`")
+    assert found.steps[0].own
+    elsewhere = made({"docker/train": "FROM x"}, dockerfile="docker/train")
+    assert elsewhere.steps[0].dockerfile == "docker/train"
+
+
+DOCKERFILE = "FROM x\nWORKDIR /app\nCOPY needs.txt .\nRUN install-it needs.txt\nCOPY . .\n"
+
+
+def test_a_dockerfile_with_the_code_last_makes_two_images():
+    files = {"Dockerfile": DOCKERFILE, "needs.txt": "numpy"}
+    below, code = made(files).steps
+    assert (below.role, code.role, below.cache, code.cache) == (Role.DEPENDENCIES, Role.CODE, True, False)
+    assert made({**files, "train.py": "new"}).key == made(files).key
+    changed, same = made({**files, "needs.txt": "numpy==2"}).steps
+    assert changed.key != below.key
+    assert same.key == code.key
+
+
+def test_the_rules_for_what_stays_out_are_those_of_the_dockerfile():
+    files = {"Dockerfile": DOCKERFILE, "needs.txt": "", ".dockerignore": "data\n"}
+    assert [step.ignore for step in made(files).steps] == ["data\n", "data\n.git\n"]
+    files["Dockerfile.dockerignore"] = "runs\n"
+    assert [step.ignore for step in made(files).steps] == ["runs\n", "runs\n.git\n"]
+
+
+def test_the_history_never_comes_with_the_code():
+    """Of a clone, .git is another one each time: each commit would push all of it again."""
+    assert made({"Dockerfile": DOCKERFILE, "needs.txt": ""}).steps[1].ignore == ".git\n"
+
+
+def test_a_dockerfile_that_copies_what_nobody_could_read_is_built_as_it_is():
+    assert roles(made({"Dockerfile": DOCKERFILE})) == [Role.IMAGE]
+
+
+def test_a_lock_makes_dependencies_and_code_apart():
+    found = made(UV)
+    assert (roles(found), found.words) == ([Role.DEPENDENCIES, Role.CODE], "from `uv.lock`")
+    dependencies, code = found.steps
+    assert dependencies.dockerfile.splitlines() == [
+        f"FROM {BASE}",
+        "ENV UV_PROJECT_ENVIRONMENT=/opt/venv UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never",
+        "RUN command -v uv || pip install --no-cache-dir uv==0.13.9",
+        "COPY pyproject.toml /opt/project/pyproject.toml",
+        "COPY uv.lock /opt/project/uv.lock",
+        "RUN cd /opt/project && uv sync --frozen --no-dev --no-install-project",
+        "ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app/src:/app PYTHONUNBUFFERED=1",
+        "WORKDIR /app",
+    ]
+    assert code.dockerfile == "FROM scratch\nCOPY . /app\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "base", "new"),
+    [
+        ({**UV, "README.md": "other"}, BASE, []),
+        ({**UV, ".dockerignore": "data\n"}, BASE, [Role.CODE]),
+        ({**UV, "uv.lock": LOCK + "\n"}, BASE, [Role.DEPENDENCIES]),
+        ({**UV, "pyproject.toml": PROJECT + "\n"}, BASE, [Role.DEPENDENCIES]),
+        (UV, "python:3.12-slim@sha256:cd", [Role.DEPENDENCIES]),
+    ],
+)
+def test_only_what_has_changed_is_made_anew(files, base, new):
+    before = {step.role: step.key for step in made(UV).steps}
+    after = made(files, base)
+    assert [step.role for step in after.steps if before[step.role] != step.key] == new
+    assert (after.key != made(UV).key) == bool(new)
+
+
+def test_heavy_packages_lie_under_the_others():
+    found = made({**UV, "uv.lock": WITH_TORCH + CUDA})
+    heavy, dependencies, _ = found.steps
+    assert heavy.role is Role.FRAMEWORKS
+    assert "'torch==2.7.1 --hash=sha256:a1'" in heavy.dockerfile
+    assert "'nvidia-nccl-cu12==2.26 --hash=sha256:b1'" in heavy.dockerfile
+    assert "--no-deps" in heavy.dockerfile
+    assert dependencies.dockerfile.startswith(f"FROM reg:5000/sweepbot/dependencies:heavy-{heavy.key}\n")
+
+
+def test_a_small_change_leaves_the_heavy_ones_alone():
+    one = made({**UV, "uv.lock": WITH_TORCH})
+    other = made({**UV, "uv.lock": WITH_TORCH.replace("2.4.6", "2.4.7")})
+    assert one.steps[0] == other.steps[0]
+    assert one.steps[1].key != other.steps[1].key
+
+
+def test_a_lock_that_leaves_a_choice_is_not_split():
+    """One version for the CPU, one for CUDA: which it is only uv knows."""
+    assert heavy_of_lock(toml(WITH_TORCH + TORCH.replace("2.7.1", "2.7.1+cu128"), "uv.lock")).lines == ()
+    assert heavy_of_lock(toml(LOCK, "uv.lock")).lines == ()
+
+
+def test_only_heavy_packages_that_the_project_asks_for_are_installed():
+    """The lock has extras, groups and other systems as well, which `uv sync --no-dev` leaves out."""
+    root, more = 'source = { virtual = "." }\n', 'optional-dependencies = { gpu = [{ name = "torch" }] }\n'
+    for lock in (
+        LOCK + TORCH,
+        LOCK.replace(root, root + more) + TORCH,
+        LOCK.replace(root, root + more.replace("optional", "dev")) + TORCH,
+        WITH_TORCH.replace('"torch" }', '"torch", marker = "sys_platform == \'win32\'" }'),
+    ):
+        assert heavy_of_lock(toml(lock, "uv.lock")).lines == ()
+
+
+def test_heavy_packages_behind_an_extra_of_another_are_found():
+    """As uv 0.13.9 locks `jax[cuda12]`."""
+    lock = LOCK.replace('{ name = "numpy" }', '{ name = "jax", extra = ["cuda12"] }', 1) + TORCH.replace(
+        'name = "torch"\n',
+        'name = "jax"\noptional-dependencies = { cuda12 = [{ name = "jax-cuda12-plugin" }] }\n',
+    )
+    plugin = TORCH.replace('name = "torch"', 'name = "jax-cuda12-plugin"')
+    found = heavy_of_lock(toml(lock + CUDA + plugin, "uv.lock")).lines
+    assert [line.partition("=")[0] for line in found] == ["jax-cuda12-plugin", "jax", "nvidia-nccl-cu12"]
+
+
+def test_a_lock_older_than_its_project_is_told_before_anything_starts():
+    files = {**UV, "pyproject.toml": PROJECT.replace('"numpy"', '"numpy", "scipy>=1.14"')}
+    with pytest.raises(UserError, match=r"^`uv\.lock` of digits is older .* `scipy>=1\.14`\. Run `uv lock`"):
+        made(files)
+
+
+# What uv 0.13.9 writes for each.
+ENTRIES = """
+[[package]]
+name = "proj-x"
+source = { virtual = "." }
+
+[package.metadata]
+requires-dist = [
+    { name = "attrs", specifier = ">=1.0.post1,==26.1.*" },
+    { name = "idna", marker = "python_full_version < '3.13'", specifier = ">=2,!=3.0" },
+    { name = "idna", marker = "python_full_version >= '3.13'", specifier = ">=3" },
+    { name = "iniconfig", specifier = ">=1.0.0" },
+    { name = "jax", extras = ["cuda12"] },
+    { name = "packaging", specifier = ">=20.1" },
+    { name = "pluggy", git = "https://github.com/pytest-dev/pluggy" },
+    { name = "six", specifier = "~=1.16" },
+    { name = "toml", marker = "extra == 'gpu'" },
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "locked"),
+    [
+        ("iniconfig>=1.00.0", True),
+        ("Six (~=1.16)", True),
+        ("attrs==26.1.*,>=1.0-post1", True),
+        ("packaging >= 20.01", True),
+        ("idna!=3.0,>=2; python_version<'3.13'", True),
+        ("idna>=3; python_version>='3.13'", True),
+        ("six", True),
+        ("pluggy>=1", True),
+        ("pluggy @ git+https://github.com/pytest-dev/pluggy", True),
+        ("jax[cuda12]", True),
+        ("proj_x[gpu]", True),
+        ("jax", False),
+        ("six~=1.17", False),
+        ("toml", False),
+        ("scipy", False),
+    ],
+)
+def test_what_a_lock_was_made_for(line, locked):
+    lock, project = toml(ENTRIES, "uv.lock"), {"project": {"name": "Proj.X", "dependencies": [line]}}
+    assert not_locked(lock, project) == ([] if locked else [line])
+
+
+def test_a_lock_that_does_not_say_what_it_was_made_for_is_believed():
+    lock = '[[package]]\nname = "a"\nsource = { virtual = "." }\ndependencies = [{ name = "numpy" }]\n'
+    project = {"project": {"name": "a", "dependencies": ["numpy>=2"]}}
+    assert not_locked(toml(lock, "uv.lock"), project) == []
+
+
+def test_an_index_of_its_own_comes_along():
+    lock = WITH_TORCH.replace("https://pypi.org/simple", "https://download.pytorch.org/whl/cu128")
+    assert "--index=https://download.pytorch.org/whl/cu128" in heavy_of_lock(toml(lock, "uv.lock")).options
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("https://pypi.org/simple", "https://pypi.org/simple\\nUSER root\\nRUN steal"),
+        ("https://pypi.org/simple", "https://x/$(steal)"),
+        ("https://pypi.org/simple", "https://x/;steal"),
+        ('"2.7.1"', '"2.7.1\\nRUN steal"'),
+        ("sha256:a1", "sha256:a1\\nRUN steal"),
+        ("sha256:a1", "<<END"),
+    ],
+)
+def test_nothing_in_a_lock_writes_a_line_of_a_dockerfile_or_a_command(old, new):
+    found = made({**UV, "uv.lock": WITH_TORCH.replace(old, new)})
+    for step in found.steps:
+        lines = [line for line in step.dockerfile.splitlines() if "steal" in line or "END" in line]
+        assert all("'--index=" in line for line in lines), lines
+
+
+def test_a_path_that_copy_would_read_as_an_option_is_refused():
+    with pytest.raises(UserError, match=r"`--from=evil` can't be copied into a build\. \*Fix:\* Rename it"):
+        made({"requirements.txt": "-r --from=evil\n", "--from=evil": ""})
+
+
+def test_requirements_and_what_they_name_make_the_dependencies():
+    files = {"requirements.txt": "-c pins/c.txt\nnumpy\n", "pins/c.txt": "numpy==2.4.6\n"}
+    dependencies, code = made(files).steps
+    assert "COPY pins/c.txt /opt/project/pins/c.txt" in dependencies.dockerfile
+    assert "-r requirements.txt" in dependencies.dockerfile
+    assert made({**files, "pins/c.txt": "numpy==2.4.7\n"}).steps[0].key != dependencies.key
+    assert made({**files, "pins/c.txt": "numpy==2.4.7\n"}).steps[1] == code
+
+
+@pytest.mark.parametrize("name", ["constraints.lock", "base.pip", "env/train.pip"])
+def test_requirements_have_any_name(name):
+    """Which they are was decided when they were found."""
+    files = {"requirements.txt": f"-r {name}\n", name: "numpy==2.4.6\n", "setup.cfg": "", ".gitmodules": ""}
+    dependencies, _ = made(files).steps
+    assert f"COPY {name} /opt/project/{name}" in dependencies.dockerfile
+    assert "setup.cfg" not in dependencies.dockerfile
+    assert made({**files, name: "numpy==2.4.7\n"}).steps[0].key != dependencies.key
+    assert roles(made({name: "numpy\n"}, requirements=name)) == [Role.DEPENDENCIES, Role.CODE]
+
+
+def test_a_constraint_asks_for_nothing():
+    index = "--extra-index-url https://download.pytorch.org/whl/cu121"
+    files = {
+        "requirements.txt": "-c c.txt\n-r more/a.txt\nnumpy\n",
+        "c.txt": f"{index}\ntorch==2.5.1\ntensorflow==2.17.0\n",
+        "more/a.txt": "jax==0.6.0\n",
+    }
+    assert heavy_of_requirements(files).lines == ("jax==0.6.0", index), "where to look is asked of all"
+
+
+def test_a_pinned_torch_among_requirements_is_a_layer_of_its_own():
+    index = "--extra-index-url https://download.pytorch.org/whl/cu121"
+    pins = heavy_of_requirements(
+        {"requirements.txt": f"{index}\ntorch==2.1.0+cu121  # the one\nnumpy\njaxtyping==1\n"}
+    )
+    assert pins.lines == ("torch==2.1.0+cu121", index)
+    assert heavy_of_requirements({"requirements.txt": "torch>=2\n"}).lines == ()
+    assert roles(made({"requirements.txt": "torch==2.7.1\n"})) == [
+        Role.FRAMEWORKS,
+        Role.DEPENDENCIES,
+        Role.CODE,
+    ]
+
+
+def test_a_pyproject_without_a_lock_says_so():
+    found = made({"pyproject.toml": PROJECT})
+    assert roles(found) == [Role.DEPENDENCIES, Role.CODE]
+    assert found.words == "from `pyproject.toml`; without a lock, in the versions of today"
+
+
+BUILD = "[build-system]\nbuild-backend = "
+POETRY = '[tool.poetry]\nname = "a"\n[tool.poetry.dependencies]\nnumpy = "^2"\n'
+NO_PACKAGE = POETRY.replace('name = "a"', "package-mode = false")
+POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        (
+            {**UV, "pyproject.toml": PROJECT + '[project.scripts]\nt = "a:b"\n'},
+            "has commands ([project.scripts])",
+        ),
+        (
+            {**UV, "pyproject.toml": PROJECT + f'{BUILD}"maturin"\n'},
+            "it is built by maturin, which may compile",
+        ),
+        ({**UV, "setup.py": "setup(ext_modules=[x])"}, "`setup.py` has ext_modules"),
+        (
+            {**UV, "uv.lock": LOCK + '[[package]]\nname = "lib"\nsource = { editable = "libs/lib" }\n'},
+            "lib lies in it",
+        ),
+        ({"requirements.txt": "numpy\n-e .\n"}, "`-e .` in requirements.txt needs it"),
+        ({"requirements.txt": "./wheels/x.whl\n"}, "`./wheels/x.whl` in requirements.txt needs it"),
+        (
+            {**UV, "pyproject.toml": PROJECT + '[[tool.setuptools.ext-modules]]\nname = "digits._c"\n'},
+            "`pyproject.toml` has extension modules ([tool.setuptools.ext-modules])",
+        ),
+        (
+            {**UV, "pyproject.toml": f"{PROJECT}[tool.hatch.build.targets.wheel.hooks.cython]\n"},
+            "`pyproject.toml` has the build hook cython ([tool.hatch])",
+        ),
+        (
+            {**UV, "pyproject.toml": f'{PROJECT}[tool.hatch.build.hooks.custom]\npath = "b.py"\n'},
+            "`pyproject.toml` has the build hook custom ([tool.hatch])",
+        ),
+        (
+            {"requirements.txt": "numpy\n", "setup.cfg": "[options.entry_points]\nconsole_scripts =\n"},
+            "`setup.cfg` has [options.entry_points]",
+        ),
+        (
+            {"requirements.txt": "numpy\n", "pyproject.toml": f'{POETRY}[tool.poetry.scripts]\nt = "a:b"\n'},
+            "`pyproject.toml` has commands ([tool.poetry.scripts])",
+        ),
+        ({"pyproject.toml": POETRY}, "its dependencies are Poetry's, taken in the versions of today"),
+        (
+            {"pyproject.toml": '[project]\nname = "a"\ndynamic = ["dependencies"]\n'},
+            "has its dependencies worked out by its build",
+        ),
+    ],
+)
+def test_what_has_to_be_installed_takes_one_job_and_the_thread_says_why(files, why):
+    found = made(files)
+    assert roles(found) == [Role.IMAGE]
+    assert "installed in one Job" in found.words
+    assert why in found.words
+    assert "COPY . /app\nRUN " in found.steps[0].dockerfile
+
+
+def test_the_configuration_may_say_that_it_has_to_be_installed():
+    assert roles(made(UV, install=True)) == [Role.IMAGE]
+
+
+@pytest.mark.parametrize(
+    "backend", ["hatchling.build", "flit_core.buildapi", "uv_build", "setuptools.build_meta"]
+)
+def test_a_package_of_python_files_need_not_be_installed(backend):
+    assert len(made({**UV, "pyproject.toml": f'{PROJECT}{BUILD}"{backend}"\n'}).steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "local"),
+    [
+        ("numpy", False),
+        ("numpy[extra]==1 ; python_version < '3.12'", False),
+        ("git+https://github.com/a/b@main", False),
+        ("-e git+https://github.com/a/b#egg=b", False),
+        ("b @ git+https://github.com/a/b", False),
+        ("x @ https://host/x-1.whl", False),
+        ("https://host/x-1.whl", False),
+        ("--find-links https://host/", False),
+        ("-r other.txt", False),
+        ("-e .", True),
+        ("--editable=./lib", True),
+        (".[extra]", True),
+        ("../lib", True),
+        ("lib @ file:///lib", True),
+        ("wheels/x-1-py3-none-any.whl", True),
+        ("--find-links ./wheels", True),
+        ("-f wheels", True),
+    ],
+)
+def test_what_needs_the_repository_itself(line, local):
+    assert bool(local_requirement({"requirements.txt": f"{line}\n"})) == local
+
+
+def test_files_that_files_name():
+    text = (
+        "-r base.txt\n--requirement ../common/b.txt\n-cpins.txt\n--constraint=c.txt\nnumpy -r\n# -r no.txt\n"
+    )
+    assert pointers("req/train.txt", text) == ["req/base.txt", "common/b.txt", "req/pins.txt", "req/c.txt"]
+    with pytest.raises(UserError, match="outside of the repository"):
+        pointers("requirements.txt", "-r ../../etc/passwd")
+
+
+def test_ignore_files_are_merged_and_git_never_comes_back():
+    *_, code = made({**UV, ".dockerignore": "data\n!.git\n"}).steps
+    assert code.ignore.splitlines() == [
+        "**/__pycache__",
+        "**/*.pyc",
+        ".venv",
+        "uv.lock",
+        "data",
+        "!.git",
+        ".git",
+    ]
+
+
+def test_a_hook_that_writes_the_version_down_is_no_reason_to_install():
+    """It would want a .git, and there is none."""
+    hooks = "[tool.hatch.build.hooks.vcs]\n[tool.hatch.build.targets.wheel.hooks.version]\n"
+    assert len(made({**UV, "pyproject.toml": PROJECT + hooks}).steps) == 2
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"setup.py": ""},
+        {"pyproject.toml": "[tool.ruff]\n"},
+        {"uv.lock": LOCK},
+        {"pyproject.toml": NO_PACKAGE},
+    ],
+)
+def test_nothing_to_build_from_is_a_sentence(files):
+    with pytest.raises(
+        UserError, match=r"^digits has nothing that says how to build it: neither a Dockerfile"
+    ):
+        made(files)
+
+
+def test_a_broken_file_is_named():
+    with pytest.raises(UserError, match=r"^pyproject\.toml can't be read: "):
+        made({"pyproject.toml": "[project"})
+
+
+@pytest.mark.parametrize(
+    "files", [UV, {"requirements.txt": "torch==2.7.1 --hash=sha256:a\n"}, {"pyproject.toml": PROJECT}]
+)
+def test_each_run_is_good_shell(files):
+    for step in made(files).steps:
+        for line in step.dockerfile.splitlines():
+            if line.startswith("RUN "):
+                assert subprocess.run(["sh", "-n", "-c", line[4:]], check=False).returncode == 0, line
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a = " + "[" * 5_000, "its lists or tables are nested too deeply"),
+        ("a = " + "9" * 5_000, "Exceeds the limit"),
+        ("a = [" + "[]," * 80_000 + "]", "it has more than 150,000 values"),
+        ("\n" + "a." * 5_000 + "a = 1", "more than 20 names are joined by dots in line 2"),
+        ('["a"' + ' . "b"' * 5_000 + "]", "more than 20 names are joined by dots in line 1"),
+    ],
+)
+def test_a_file_that_would_keep_the_parser_busy_is_refused(text, why):
+    with pytest.raises(UserError, match=rf"^uv\.lock can't be read: {why}"):
+        toml(text, "uv.lock")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        UV | {"uv.lock": "package = 1"},
+        UV | {"uv.lock": "[[package]]\nversion = '1'"},
+        UV | {"pyproject.toml": "project = 1"},
+        UV | {"pyproject.toml": "[project]\nname = 1\ndependencies = 2"},
+        {"pyproject.toml": "[build-system]\nbuild-backend = 1"},
+    ],
+)
+def test_values_of_the_wrong_kind_are_the_persons_to_mend(files):
+    with pytest.raises(UserError):
+        made(files)

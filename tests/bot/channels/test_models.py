@@ -1,0 +1,123 @@
+"""What was set up in Slack, laid over the configuration; its forms as values."""
+
+from dataclasses import replace
+
+from bot.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
+from bot.channels.views import ZONES, greeting, read_setup, saved, setup_form, zones
+from bot.config.digest_times import DigestSchedule
+from bot.config.policy import Config, Repository, repository
+from bot.config.teams import Team, team_of
+from local.slack import limits
+from local.slack.views import initial
+from tests.bot.factories import REPOSITORY
+
+OTHER = Repository(name="vision", url="https://git.example/vision.git")
+CONFIG = Config(
+    repositories=(REPOSITORY, OTHER),
+    teams=(Team(name="see", members=("U11", "Grace@lab.example")), Team(name="hear")),
+    digests=(DigestSchedule(channel="C1", hour=9),),
+)
+WORST = "ﷺ*_~`<!channel>&" * 20
+
+
+def test_a_channel_has_its_repository_and_its_digest():
+    place = ChannelSetup(repo="vision", team="see", hour=7, timezone="Europe/Berlin")
+    after = applied(CONFIG, Setup(places={"C2": place}))
+    assert repository(None, after, "C2").name == "vision"
+    assert repository("digits", after, "C2").name == "digits"
+    assert repository(None, after, "C1").name == repository(None, after).name == "digits"
+    assert after.digests == (
+        DigestSchedule(channel="C1", hour=9),
+        DigestSchedule(channel="C2", hour=7, timezone="Europe/Berlin", team="see"),
+    )
+    assert applied(CONFIG, Setup(places={"C1": replace(place, hour=7)})).digests[0].hour == 7
+
+
+def test_a_channels_trials_run_in_a_namespace_that_the_configuration_lists():
+    setup = Setup(
+        places={
+            "C2": ChannelSetup(namespace="see"),
+            "C3": ChannelSetup(namespace="kube-system"),
+            "C4": ChannelSetup(),
+        }
+    )
+    assert applied(replace(CONFIG, namespaces=("see",)), setup).homes == {"C2": "see"}
+
+
+def test_what_the_configuration_no_longer_knows_is_not_set_up():
+    place = ChannelSetup(repo="gone", team="gone", hour=7)
+    after = applied(CONFIG, Setup(places={"C2": place}, people={"U22": Person(team="gone")}))
+    assert repository(None, after, "C2").name == "digits"
+    assert after.digests[1].team == ""
+    assert after.teams == CONFIG.teams
+
+
+def test_a_person_is_in_the_team_of_the_file_else_in_the_one_chosen():
+    after = applied(CONFIG, Setup(people={"U11": Person(team="hear"), "U22": Person(team="hear")}))
+    assert (team_of(after.teams, "", "U11"), team_of(after.teams, "", "U22")) == ("see", "hear")
+    people = {user: Person(team="hear", chosen=True) for user in ("U11", "U22")}
+    assert applied(CONFIG, Setup(people=people)).chosen == {"U22"}
+    assert team_by_mail("grace@LAB.example", CONFIG) == "see"
+    assert team_by_mail("", CONFIG) == team_by_mail("u1", replace(CONFIG, teams=())) == ""
+
+
+def test_entries_are_kept_one_by_one_and_nonsense_is_not_said():
+    place, person = ChannelSetup(repo="vision", hour=0), Person(team="see")
+    kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}'}
+    assert read(kept) == Setup(places={"C2": place}, people={"U22": person})
+
+
+def chosen(view):
+    """As Slack returns it, untouched."""
+    assert limits.view_complaints(view, "modal") == []
+    blocks = limits.completed(view["blocks"])
+    values = {block: {one["action_id"]: initial(one)} for block, one in limits.elements(blocks)}
+    return view | {"state": {"values": values}}
+
+
+def test_what_was_chosen_is_in_the_menu_however_many_there_are():
+    names = [f"x{number}" for number in range(150)]
+    many = Config(
+        repositories=tuple(replace(OTHER, name=name) for name in names),
+        namespaces=tuple(names),
+        teams=tuple(Team(name=name) for name in names),
+    )
+    view = setup_form("C2", ChannelSetup(repo="x149", namespace="x148", team="x147"), many)
+    assert limits.view_complaints(view, "modal") == []
+    menus = [block["element"] for block in view["blocks"] if block["type"] == "input"]
+    assert [menu["initial_option"]["value"] for menu in menus] == ["x149", "x148", "x147", "-", "UTC"]
+
+
+def test_the_form_shows_what_holds_and_says_it_back():
+    for place in (
+        ChannelSetup(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"),
+        ChannelSetup(repo="digits"),
+    ):
+        assert read_setup(chosen(setup_form("C2", place, CONFIG))) == ("C2", place)
+    assert read_setup(chosen(setup_form("C2", ChannelSetup(), CONFIG))) == ("C2", ChannelSetup(repo="digits"))
+
+
+def test_a_namespace_is_chosen_where_there_is_more_than_one():
+    more = replace(CONFIG, namespaces=("see", "hear"))
+    for place in (ChannelSetup(repo="digits", namespace="hear"), ChannelSetup(repo="digits")):
+        assert read_setup(chosen(setup_form("C2", place, more))) == ("C2", place)
+    said = saved("C2", ChannelSetup(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
+    assert "sweeps are of `digits`, their trials run in `hear` and there is no digest." in said
+
+
+def test_a_timezone_is_found_by_a_part_of_its_name():
+    assert [one["value"] for one in zones("new york")] == ["America/New_York"]
+    assert limits.options_complaints({"options": zones("")}) == []
+    assert len(zones("")) == 100 < len(ZONES)
+
+
+def test_the_worst_contents_pass_slacks_limits():
+    many = tuple(Team(name=f"t{n}" * 20) for n in range(300))
+    repos = tuple(Repository(name=f"r{n}" * (60 - n % 40), url="https://git.example/x") for n in range(300))
+    config = Config(repositories=repos, teams=many)
+    chosen(setup_form("C2", ChannelSetup(timezone="x" * 60), config))
+    chosen(saved("C2", ChannelSetup(repo=WORST, team=WORST, timezone=WORST)))
+    for name, team in ((WORST, ""), (WORST, "t" * 63)):
+        message = greeting(name, team, config)
+        assert limits.complaints(list(message.blocks)) == []
+        assert len(message.text) < 4000

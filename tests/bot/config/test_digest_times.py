@@ -1,0 +1,53 @@
+"""`digests:` in the configuration."""
+
+import pytest
+
+from bot.config.digest_times import DigestSchedule
+from bot.config.policy import Config, parse_config
+from bot.core.errors import UserError
+
+KNOWN = "repositories: {digits: {url: https://git.example/digits.git}}\nteams: {vision: {}}\ndigests:\n"
+
+
+def read(text: str) -> Config:
+    return parse_config(KNOWN + text, "config.yaml")
+
+
+def test_a_channel_is_enough() -> None:
+    config = read(
+        "- {channel: C01ABC}\n- {channel: G02DEF, hour: 0, timezone: America/New_York, team: vision}\n"
+    )
+    assert config.digests == (
+        DigestSchedule(channel="C01ABC", hour=9, timezone="UTC"),
+        DigestSchedule(channel="G02DEF", hour=0, timezone="America/New_York", team="vision"),
+    )
+    assert config.currency == "$"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{hour: 9}", "config.yaml:4: digests[1]: channel is missing"),
+        (
+            "{channel: sweeps}",
+            'config.yaml:4: digests[1].channel: "sweeps" is not a channel id such as C012ABC',
+        ),
+        ("{channel: C01, hour: 24}", "config.yaml:4: digests[1].hour: must be from 0 to 23"),
+        ("{channel: C01, hour: nine}", 'config.yaml:4: digests[1].hour: must be a number, not "nine"'),
+        (
+            "{channel: C01, timezone: Berlin}",
+            'config.yaml:4: digests[1].timezone: "Berlin" is not a timezone such as Europe/Berlin',
+        ),
+        ("{channel: C01, timezone: ../UTC}", "config.yaml:4: digests[1].timezone:"),
+        (
+            "{channel: C01, team: vison}",
+            "config.yaml:4: digests[1].team: vison is not one of the teams. Did you mean vision?",
+        ),
+        ("{channel: C01, at: 9}", "config.yaml:4: digests[1].at: this key is unknown."),
+        ("{channel: C01}\n- {channel: C01}", "config.yaml:5: digests[2]: C01 is there twice"),
+    ],
+)
+def test_each_mistake_has_its_line(line: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        read(f"- {line}\n")
+    assert str(error.value).startswith(said)

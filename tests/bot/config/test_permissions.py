@@ -1,0 +1,184 @@
+"""Who may: launching by person, place and size; acting by owner, team-mate and administrator."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from bot.config.permissions import Visitor, denial, launch_denial, may_enter, size_denial
+from bot.config.policy import Config, Launch, parse_config
+from bot.config.teams import Team
+from bot.core.commands import Action, Command
+from bot.core.errors import UserError
+from bot.core.events import EventKind
+from bot.core.record import Phase
+from bot.runtime.audit import write_new_entries
+from bot.sweeps.commands import apply_command
+from bot.sweeps.lifecycle import advance
+from bot.sweeps.observation import Observation
+from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, REPOSITORY, STRANGER, a_sweep
+
+MATE = "UMATE"
+TEAM = Team(name="vision", members=(OWNER, MATE), gpus=4)
+FRIENDLY = replace(CONFIG, teams=(TEAM,), teammates_can_act=True)
+
+
+def launching(**launch) -> Config:
+    return replace(CONFIG, launch=Launch(**launch))
+
+
+@pytest.mark.parametrize(
+    ("user", "channel", "config", "answer"),
+    [
+        (STRANGER, "C1", CONFIG, ""),
+        (STRANGER, "C1", launching(people=(OWNER,)), "ask <@UADMIN> to add you"),
+        (OWNER, "C1", launching(people=(OWNER,)), ""),
+        (ADMIN, "C9", launching(people=(OWNER,), channels=("C1",)), ""),
+        (OWNER, "C9", launching(channels=("C1", "C2")), "in <#C1> or <#C2> only"),
+        (OWNER, "C2", launching(channels=("C1", "C2")), ""),
+    ],
+)
+def test_who_may_launch_and_where(user, channel, config, answer):
+    said = launch_denial(user, channel, config)
+    assert answer in said
+    assert bool(answer) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("user", "config", "gpus", "answer"),
+    [
+        (OWNER, CONFIG, 100, ""),
+        (OWNER, launching(gpus=8), 4, ""),
+        (OWNER, launching(gpus=8), 5, "needs 10 GPUs (2 parallel × 5); the limit is 8 per sweep."),
+        (ADMIN, launching(gpus=8), 5, ""),
+        (OWNER, FRIENDLY, 3, "needs 6 GPUs (2 parallel × 3); the limit is 4 per sweep of team vision."),
+        (STRANGER, FRIENDLY, 3, ""),
+        (MATE, replace(FRIENDLY, launch=Launch(gpus=2)), 2, ""),
+        (MATE, replace(FRIENDLY, launch=Launch(gpus=2), chosen={MATE}), 2, "the limit is 2 per sweep"),
+    ],
+)
+def test_how_many_gpus_one_sweep_may_hold(user, config, gpus, answer):
+    said = size_denial(user, replace(PLAN, gpus=gpus), config)
+    assert answer in said
+    assert bool(answer) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("user", "others", "answer"),
+    [
+        (OWNER, 2, ""),
+        (
+            OWNER,
+            3,
+            "can use up to 2 GPUs, your other sweeps can use up to 3, and one person can use 4. *Fix:*",
+        ),
+        (ADMIN, 3, ""),
+    ],
+)
+def test_how_many_gpus_one_person_may_hold(user, others, answer):
+    said = size_denial(user, PLAN, launching(gpus_per_person=4), others)
+    assert answer in said
+    assert bool(answer) == bool(said)
+
+
+HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
+
+
+@pytest.mark.parametrize(
+    ("who", "config", "answer"),
+    [
+        ({"team": "T0HOME"}, CONFIG, ""),
+        ({}, CONFIG, ""),  # Slack signs what it sends; a body without a team is its own
+        ({"team": "T0OTHER"}, CONFIG, "another Slack workspace (`T0OTHER`)"),
+        ({"team": "T0OTHER", "enterprise": "E0HOME"}, CONFIG, ""),
+        ({"team": "E0OTHER"}, CONFIG, "another Slack workspace (`E0OTHER`)"),
+        ({"team": "T0OTHER"}, replace(CONFIG, workspaces=("T0OTHER",)), ""),
+        ({"team": "T0OTHER", "enterprise": "E0OTHER"}, replace(CONFIG, workspaces=("E0OTHER",)), ""),
+        ({"team": "T0OTHER", "user": ADMIN}, CONFIG, ""),
+        ({"team": "T0OTHER", "user": STRANGER}, launching(people=(STRANGER,)), ""),
+        ({"team": "T0HOME", "guest": True}, CONFIG, "Guests can't use Sweepbot here."),
+        ({"team": "T0HOME", "guest": True}, replace(CONFIG, guests=True), ""),
+        ({"team": "T0OTHER", "guest": True}, replace(CONFIG, guests=True), "another Slack workspace"),
+    ],
+)
+def test_who_may_enter(who, config, answer):
+    said = may_enter(Visitor(**{"user": OWNER} | who), HOME, config)
+    assert answer in said
+    assert bool(answer) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("user", "action", "config", "allowed"),
+    [
+        (OWNER, Action.CANCEL, CONFIG, True),
+        (ADMIN, Action.KILL, CONFIG, True),
+        (STRANGER, Action.CANCEL, CONFIG, False),
+        (STRANGER, Action.LOGS, CONFIG, True),
+        (MATE, Action.CANCEL, FRIENDLY, True),
+        (MATE, Action.CANCEL, replace(FRIENDLY, teammates_can_act=False), False),
+        (STRANGER, Action.CANCEL, FRIENDLY, False),
+        (MATE, Action.CANCEL, replace(FRIENDLY, chosen={MATE}), False),  # else anybody could join to cancel
+    ],
+)
+def test_who_may_act_on_a_sweep(user, action, config, allowed):
+    assert bool(denial(user, action, a_sweep(Phase.RUNNING), config)) != allowed
+
+
+def test_a_refusal_says_who_could():
+    said = denial(STRANGER, Action.CANCEL, a_sweep(Phase.RUNNING), FRIENDLY)
+    assert said.startswith("Only <@UOWNER>, who started `lr-brave-otter`, somebody of the same team, or an ")
+    assert said.endswith(" administrator may cancel it.")
+
+
+def test_what_was_done_and_refused_stands_in_the_history_and_in_the_log(caplog):
+    caplog.set_level(logging.INFO, "sweepbot.audit")
+    sweep = a_sweep(Phase.RUNNING, submitted=True)
+    for user in (STRANGER, OWNER):
+        before = sweep
+        sweep = apply_command(
+            sweep, Command(action=Action.CANCEL, user=user, user_name="x"), Observation(), CONFIG, NOW
+        )
+        write_new_entries(before, sweep)
+    assert [(d.user, d.action, bool(d.refused)) for d in sweep.audit_log] == [
+        (STRANGER, Action.CANCEL, True),
+        (OWNER, Action.CANCEL, False),
+    ]
+    refused, done = caplog.messages
+    assert refused.startswith("USTRANGER wants to cancel lr-brave-otter: refused: Only")
+    assert done == "UOWNER wants to cancel lr-brave-otter: allowed"
+
+
+def test_a_launch_that_is_not_allowed_is_refused_privately():
+    config = launching(channels=("C7",))
+    sweep = advance(a_sweep(), Observation(plan=PLAN), config, NOW)
+    assert sweep.phase is Phase.REFUSED
+    [event] = sweep.outbox
+    assert (event.kind, event.to_user) == (EventKind.NOT_ALLOWED, OWNER)
+    assert sweep.audit_log[0].action is Action.LAUNCH
+
+
+def test_a_history_keeps_the_newest():
+    sweep = a_sweep(Phase.RUNNING, submitted=True)
+    for number in range(70):
+        ask = Command(action=Action.CANCEL, user=f"U{number}", user_name="x")
+        sweep = apply_command(sweep, ask, Observation(), CONFIG, NOW)
+    assert (len(sweep.audit_log), sweep.audit_log[-1].user) == (50, "U69")
+
+
+RULES = f"""
+repositories: {{{REPOSITORY.name}: {{url: "{REPOSITORY.url}"}}}}
+launch: {{channels: [C012ABC], people: [{OWNER}], gpus: 16}}
+teammates_can_act: true
+teams: {{vision: {{members: [{OWNER}], gpus: 4}}}}
+"""
+
+
+def test_the_configuration_says_it_all():
+    config = parse_config(RULES, "config.yaml")
+    assert config.launch == Launch(channels=("C012ABC",), people=(OWNER,), gpus=16)
+    assert (config.teammates_can_act, config.teams[0].gpus) == (True, 4)
+
+
+def test_a_channel_by_its_name_is_refused_with_its_line():
+    with pytest.raises(UserError, match=r'config.yaml:3: .*"#general" is not a channel id'):
+        parse_config(RULES.replace("C012ABC", '"#general"'), "config.yaml")

@@ -1,0 +1,199 @@
+"""The file of people and policy, and which repository a request means."""
+
+import pytest
+
+from bot.config.policy import Config, Limits, Repository, parse_config, ready_image, repository
+from bot.core.errors import UserError
+
+FULL = """\
+repositories:
+  digits: {url: https://github.com/acme/digits.git, dockerfile: docker/Dockerfile}
+  vision: {url: "http://git.local:3000/acme/vision.git"}
+allowed_urls: [https://github.com/acme/]
+admins: [U012ABC]
+limits: {gpus_per_trial: 4, trials: 100, hours: 24, grace_seconds: 900}
+namespaces: [vision, nlp-2]
+"""
+DIGITS = Repository(name="digits", url="https://github.com/acme/digits.git", dockerfile="docker/Dockerfile")
+VISION = Repository(name="vision", url="http://git.local:3000/acme/vision.git")
+CONFIG = Config(
+    repositories=(DIGITS, VISION),
+    allowed_urls=("https://github.com/acme/",),
+    admins=("U012ABC",),
+    limits=Limits(gpus_per_trial=4, parallel=16, trials=100, hours=24, grace_seconds=900),
+    namespaces=("vision", "nlp-2"),
+)
+
+
+def test_the_whole_file_is_read() -> None:
+    assert parse_config(FULL, "config.yaml") == CONFIG
+
+
+def test_one_repository_is_enough() -> None:
+    config = parse_config("repositories: {a: {url: https://x.org/a.git}}", "config.yaml")
+    assert config == Config(repositories=(Repository(name="a", url="https://x.org/a.git"),))
+
+
+URL = "must be the address of a repository such as https://github.com/acme/digits.git"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("admins: []", "c.yaml:1: repositories is missing"),
+        ("repositories: {}", "c.yaml:1: repositories: at least one repository is needed"),
+        ("repositories: [a]", "c.yaml:1: repositories: must be a mapping, not a list"),
+        ("repositories:\n  a: {}", "c.yaml:2: repositories.a: url is missing"),
+        ("repositories: {}\nlimits: {hours: 0}", "c.yaml:2: limits.hours: must be at least a minute, 0.017"),
+        (
+            "repositories: {a: {url: https://x.org/a}}\nnamespaces: [Team A]",
+            'c.yaml:2: namespaces[1]: "Team A" is not the name of a namespace: small letters,',
+        ),
+        (
+            "repositories:\n  A b: {url: https://x.org/a}",
+            'c.yaml:2: repositories.A b: "A b" is not a name: use small',
+        ),
+        ("repositories:\n  a: {url: git@github.com:acme/x.git}", f"c.yaml:2: repositories.a.url: {URL}"),
+        ("repositories:\n  a: {url: https://x.org}", f"c.yaml:2: repositories.a.url: {URL}"),
+        ("repositories:\n  a: {url: 'https://x.org/a?b=c'}", f"c.yaml:2: repositories.a.url: {URL}"),
+        ("repositories:\n  a: {url: https://me:pw@x.org/a}", "a URL may not contain a user or a password"),
+        (
+            "repositories:\n  a: {url: https://x.org/a/../b}",
+            "a path with dots or empty parts is not an address",
+        ),
+        (
+            "repositories:\n  a: {url: https://x.org/a, dockerfile: ../D}",
+            "must be a path inside the repository",
+        ),
+        (
+            "repositories:\n  a: {url: https://x.org/a, dockerfile: /D}",
+            "must be a path inside the repository",
+        ),
+        ("repositories:\n  a: {url: https://x.org/a, docker: D}", "unknown. Did you mean dockerfile?"),
+        ("limit: {trials: 3}", "c.yaml:1: limit: this key is unknown. Did you mean limits?"),
+        ("limits: {trials: 0}", "c.yaml:1: limits.trials: must be at least 1"),
+        ("limits: {trials: many}", 'c.yaml:1: limits.trials: must be a number, not "many"'),
+        (
+            "limits: {gpu_per_trial: 1}",
+            "limits.gpu_per_trial: this key is unknown. Did you mean gpus_per_trial",
+        ),
+        ("admins: [ada]", 'c.yaml:1: admins[1]: "ada" is not a Slack member id such as U012ABC'),
+        ("allowed_urls: https://x.org/", 'allowed_urls: must be a list, not "https://x.org/"'),
+        ("allowed_urls: [https://x.org/acme]", "allowed_urls[1]: must end with a slash: https://x.org/acme/"),
+        ("allowed_urls: [https://x.org]", "allowed_urls[1]: must end with a slash: https://x.org/"),
+        ("allowed_urls: ['http://x.org/']", "allowed_urls[1]: must begin with https://"),
+    ],
+)
+def test_each_mistake_is_told_with_its_line(text: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_config(text, "c.yaml")
+    assert told in str(error.value)
+
+
+def test_a_limit_of_no_gpus_is_a_cluster_without_them() -> None:
+    text = "repositories: {a: {url: https://x.org/a}}\nlimits: {gpus_per_trial: 0}"
+    assert parse_config(text, "c.yaml").limits == Limits(gpus_per_trial=0)
+
+
+def test_who_comes_in_beside_the_members_of_the_workspace() -> None:
+    text = "repositories: {a: {url: https://x.org/a}}\nguests: true\nworkspaces: [T0PARTNER, E0GRID]\n"
+    config = parse_config(f"{text}launch: {{gpus_per_person: 32}}", "c.yaml")
+    assert (config.guests, config.workspaces) == (True, ("T0PARTNER", "E0GRID"))
+    assert config.launch.gpus_per_person == 32
+    with pytest.raises(UserError, match=r'c\.yaml:3: .*must be the id of a Slack workspace.*got "partner"'):
+        parse_config(text.replace("T0PARTNER", "partner"), "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (None, DIGITS),
+        ("vision", VISION),
+        ("https://github.com/acme/digits.git", DIGITS),
+        ("https://github.com/acme/digits", DIGITS),
+        ("http://git.local:3000/acme/vision.git", VISION),
+        ("https://github.com/acme/x.git", Repository(name="x", url="https://github.com/acme/x.git")),
+        ("https://github.com/acme/a/b/", Repository(name="a-b", url="https://github.com/acme/a/b/")),
+    ],
+)
+def test_a_repository_is_a_name_or_an_allowed_address(asked: str | None, found: Repository) -> None:
+    expected = found if found in (DIGITS, VISION) else Repository(name=f"acme-{found.name}", url=found.url)
+    assert repository(asked, CONFIG) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("digitz", "repo=digitz is not a repository I know; there is `digits` and `vision`."),
+        (
+            "https://github.com/evil/x",
+            "is not allowed here; there is `digits` and `vision`, and any URL under https",
+        ),
+        ("https://github.com/acme-evil/x", "is not allowed here"),
+        ("https://github.com/acme/../evil/x", "a path with dots"),
+        ("https://github.com/acme/./x", "a path with dots"),
+        ("https://github.com/acme//x", "a path with dots or empty parts"),
+        ("https://github.com/acme/%2e%2e/evil", URL),
+        ("https://github.com/acme/x?token=1", URL),
+        ("https://github.com/acme/x#y", URL),
+        ("http://github.com/acme/x", "must begin with https://"),
+        ("https://ada:secret@github.com/acme/x", "a URL may not contain a user or a password"),
+        ("https://github.com@evil.org/acme/x", "a URL may not contain a user or a password"),
+        ("file:///etc/passwd", URL),
+        ("ext::sh -c /bin/id", URL),
+        ("--upload-pack=/bin/sh", URL),
+        ("git@github.com:acme/x.git", URL),
+    ],
+)
+def test_any_other_address_is_refused(asked: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        repository(asked, CONFIG)
+    assert told in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_images_that_need_no_build_are_repositories_or_prefixes() -> None:
+    config = parse_config(
+        "repositories:\n  a: {url: https://x.org/a}\nimages: [pytorch/, reg:5000/lab/one]\n", "c"
+    )
+    assert config.images == ("docker.io/pytorch/", "reg:5000/lab/one")
+    for good in ("pytorch/pytorch:2.7", "docker.io/pytorch/x", "reg:5000/lab/one:v2"):
+        assert ready_image(good, config).repository
+    for bad in ("pytorch-evil/x", "reg:5000/lab/one-evil", "reg:5000/lab", "python:3.11"):
+        with pytest.raises(
+            UserError, match=r"is not an image allowed here .*; there is docker\.io/pytorch/ or"
+        ):
+            ready_image(bad, config)
+    with pytest.raises(UserError, match="is not the name of an image"):
+        ready_image("https://x", config)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "images: [pytorch/pytorch:2.7]",
+            "c:3: images[1]: must be without a tag: all of a repo",
+        ),
+        ("images: [https://x/]", "must be a repository of images, or a prefix that ends in a slash"),
+    ],
+)
+def test_images_that_are_written_wrong(line: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_config(f"repositories:\n  a: {{url: https://x.org/a}}\n{line}\n", "c")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("push_secret: hunter2!", "must be the name of a Secret of Kubernetes, never what is in it"),
+        ("secret: hunter2!", "must be the name of a Secret of Kubernetes, never what is in it"),
+        ("install: maybe", "must be true or false"),
+        ("requirements: ../r.txt", "must be a path inside the repository, such as requirements/train.txt"),
+    ],
+)
+def test_how_a_repository_is_built_that_is_written_wrong(keys: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_config(f"repositories:\n  a: {{url: https://x.org/a, {keys}}}\n", "c")
+    assert told in str(error.value)

@@ -1,0 +1,121 @@
+"""Settings: one sentence for each mistake, no secret in it, and .env.example in step."""
+
+import json
+from base64 import b64encode
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from bot.config.settings import Settings
+from bot.core.errors import UserError
+
+EXAMPLE = Path(__file__).parents[3] / ".env.example"
+NEEDED = {
+    "SLACK_BOT_TOKEN": "xoxb-1",
+    "REDIS_URL": "redis://redis:6379/0",
+    "SWEEPBOT_CONFIG": "/etc/sweepbot/config.yaml",
+    "IMAGE_REGISTRY": "registry.example:5000",
+    "MLFLOW_TRACKING_URI": "http://mlflow:5000/",
+}
+GOOD = {**NEEDED, "SLACK_APP_TOKEN": "xapp-1"}
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def read(monkeypatch, **changes):
+    for name, value in {**GOOD, **changes}.items():
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    return Settings.read()
+
+
+def test_five_settings_are_enough_to_work_and_a_token_more_to_serve(monkeypatch):
+    settings = read(monkeypatch)
+    assert settings.slack_secret() == "xapp-1"
+    assert settings.registry_push == settings.registry_api == "registry.example:5000"
+    assert settings.mlflow_ui == settings.mlflow_tracking_uri == "http://mlflow:5000"
+
+
+def test_ended_sweeps_leave_after_a_month_unless_it_is_set_otherwise(monkeypatch):
+    assert [read(monkeypatch, SWEEP_DAYS=days).sweep_days for days in ("", "0", "90")] == [30, 0, 90]
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_missing_one_is_named(monkeypatch, name):
+    with pytest.raises(UserError, match=rf"^{name} is not set\. It is "):
+        read(monkeypatch, **{name: None})
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "what"),
+    [("socket", "SLACK_APP_TOKEN", "Socket Mode"), ("http", "SLACK_SIGNING_SECRET", "signed HTTP")],
+)
+def test_a_door_to_slack_needs_its_own_secret(monkeypatch, mode, name, what):
+    settings = read(monkeypatch, SLACK_MODE=mode, SLACK_APP_TOKEN="")
+    with pytest.raises(UserError, match=rf"^{name} is not set\. It is .* for {what}\.$"):
+        settings.slack_secret()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("SLACK_BOT_TOKEN", "hunter2", "a bot token starts with xoxb-"),
+        ("SLACK_APP_TOKEN", "xoxb-hunter2", "an app-level token starts with xapp-"),
+        ("SLACK_MODE", "events", "Input should be 'socket' or 'http'"),
+        ("REDIS_URL", "redis:6379", "is not an address with a scheme"),
+        ("REDIS_URL", ":hunter2@redis:6379", "is not an address with a scheme"),
+        ("IMAGE_REGISTRY", "https://registry", "should be HOST or HOST:PORT"),
+        ("IMAGE_REGISTRY", "https://ada:hunter2@registry", "should be HOST or HOST:PORT"),
+        ("IMAGE_REGISTRY_PUSH", "ada:hunter2@registry", "should be HOST or HOST:PORT"),
+        ("MLFLOW_TRACKING_URI", "http://ada:hunter2@mlflow", "may not have a user or a password"),
+        ("MLFLOW_UI_URL", "http://hunter2@mlflow", "may not have a user or a password"),
+        ("KATIB_UI_URL", "http://ada:hunter2@katib", "may not have a user or a password"),
+        ("IMAGE_REGISTRY_PLAIN_HTTP", "maybe", "boolean"),
+        ("WORKER_CONCURRENCY", "0", "greater than or equal to 1"),
+    ],
+)
+def test_a_malformed_one_is_named_with_what_is_wrong(monkeypatch, name, value, sentence):
+    with pytest.raises(UserError) as caught:
+        read(monkeypatch, **{name: value})
+    assert str(caught.value).startswith(f"{name} is malformed: ")
+    assert sentence in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_example_lists_every_setting_with_its_help_line():
+    lines = EXAMPLE.read_text().splitlines()
+    listed = {
+        line.lstrip("# ").partition("=")[0]: above.removeprefix("# ")
+        for above, line in pairwise(lines)
+        if "=" in line and not line.startswith("# -")
+    }
+    assert listed == {n.upper(): f.description for n, f in Settings.model_fields.items()}
+
+
+def test_every_secret_is_known_wherever_it_hides(monkeypatch, tmp_path):
+    logins = tmp_path / "config.json"
+    login = {"username": "ada", "auth": b64encode(b"ada:registry:pw").decode()}
+    logins.write_text(json.dumps({"auths": {"registry": login, "other": {"password": "other-pw"}}}))
+    monkeypatch.setenv("GIT_PASSWORD_ACME_BOT", "git-pw")
+    monkeypatch.setenv("HTTPS_PROXY", "http://ada:proxy-pw@proxy:3128")
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "mlflow-token")
+    settings = read(
+        monkeypatch,
+        SLACK_SIGNING_SECRET="5167",
+        REGISTRY_AUTH_FILE=str(logins),
+        REDIS_URL="rediss://default:p%40ss@redis:6379/0",
+        SLACK_API_URL="https://url-token@slack/api",
+        MLFLOW_UI_URL="https://mlflow.example/?password=in-query",
+    )
+    ours = {"xoxb-1", "xapp-1", "5167", "p%40ss", "p@ss", "url-token", "in-query"}
+    registries = {login["auth"], "registry:pw", "other-pw"}
+    assert settings.secrets() >= ours | registries | {"proxy-pw", "mlflow-token", "git-pw"}
+
+
+def test_secrets_do_not_print(monkeypatch):
+    assert "xoxb-1" not in repr(read(monkeypatch))

@@ -1,0 +1,117 @@
+"""Teams and prices in the configuration: what they mean, and where a mistake stands."""
+
+import pytest
+
+from bot.config.policy import parse_config
+from bot.config.teams import Price, Team, price_of, team_of
+from bot.core.errors import UserError
+
+HEAD = "repositories: {a: {url: https://x.org/a.git}}\n"
+VISION = Team(name="vision", namespaces=("vision", "vision-dev"), members=("U1A1", "U2A2"))
+SPEECH = Team(name="speech", members=("U3A3",))
+PRICES = (Price(model="NVIDIA H100.*", hourly=2.5), Price(model="NVIDIA", hourly=1.0))
+
+
+def test_both_are_read_in_their_order() -> None:
+    config = parse_config(
+        HEAD
+        + """\
+teams:
+  vision: {namespaces: [vision, vision-dev], members: [U1A1, U2A2]}
+  speech: {members: [U3A3]}
+prices:
+  "NVIDIA H100.*": 2.5
+  NVIDIA: 1
+""",
+        "c.yaml",
+    )
+    assert (config.teams, config.prices) == ((VISION, SPEECH), PRICES)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("teams:\n  Vision: {}", 'c.yaml:3: teams.Vision: "Vision" is not a name: use small letters'),
+        ("teams:\n  v: {member: [U1A1]}", "c.yaml:3: teams.v.member: this key is unknown. Did you mean"),
+        ("teams:\n  v: {members: [ada]}", 'c.yaml:3: teams.v.members[1]: "ada" is neither a Slack member id'),
+        (
+            "teams:\n  v: {namespaces: [x]}\n  w: {namespaces: [x]}",
+            "c.yaml:4: teams.w: x already belongs to v, see namespaces there",
+        ),
+        (
+            "teams:\n  v: {members: [U11]}\n  w: {members: [U11]}",
+            "c.yaml:4: teams.w: U11 already belongs to v",
+        ),
+        ("teams:\n  v: {channel: vision}", 'c.yaml:3: teams.v.channel: "vision" is not a channel id such as'),
+        ("prices:\n  A(: 1", 'c.yaml:3: prices.A(: "A(" is not a regular expression'),
+        ("prices:\n  A: -1", "c.yaml:3: prices.A: a price can't be below zero"),
+        ("prices:\n  A: much", 'c.yaml:3: prices.A: must be a number, not "much"'),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(text: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_config(HEAD + text, "c.yaml")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "owner", "team"),
+    [
+        ("vision", "", "vision"),
+        ("vision", "U3A3", "vision"),
+        ("sweeps", "U3A3", "speech"),
+        ("sweeps", "U9A9", ""),
+        ("sweeps", "", ""),
+    ],
+)
+def test_a_namespace_speaks_before_its_people(namespace: str, owner: str, team: str) -> None:
+    assert team_of((VISION, SPEECH), namespace, owner) == team
+
+
+@pytest.mark.parametrize(
+    ("model", "hourly"),
+    [("NVIDIA H100 80GB HBM3", 2.5), ("NVIDIA A10", 1.0), ("AMD MI300X", None), ("", None)],
+)
+def test_a_pattern_that_fits_is_the_price(model: str, hourly: float | None) -> None:
+    assert price_of(PRICES, model) == hourly
+
+
+CARDS = {
+    "NVIDIA": 0.1,
+    "NVIDIA L4": 0.5,
+    "NVIDIA L40S": 1.2,
+    "NVIDIA A100": 1.5,
+    "NVIDIA A100-SXM4-80GB": 2.0,
+    "NVIDIA A100-SXM4-80GB MIG 7g": 1.9,
+    "NVIDIA A30": 0.8,
+    "NVIDIA H.*": 3.0,
+    "NVIDIA H200.*": 4.0,
+    "Tesla T": 9.0,
+    ".*V100.*": 0.7,
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "hourly"),
+    [
+        ("NVIDIA L4", 0.5),
+        ("NVIDIA L40S", 1.2),
+        ("NVIDIA L40", 0.1),
+        ("NVIDIA A100-PCIE-40GB", 1.5),
+        ("NVIDIA A100-SXM4-80GB", 2.0),
+        ("NVIDIA H100 80GB HBM3", 3.0),
+        ("NVIDIA H200", 4.0),
+        ("Tesla T4", None),
+        ("Tesla V100-SXM2-32GB", 0.7),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 2.0 * 3 / 7),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb+me", 2.0 / 7),
+        ("NVIDIA A100-SXM4-80GB MIG 7g.80gb", 1.9),
+        ("NVIDIA A30 MIG 1g.6gb", 0.2),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 3.0 / 7),
+    ],
+)
+def test_the_price_that_says_most_of_the_name_counts_in_any_order(model: str, hourly: float | None) -> None:
+    prices = tuple(Price(model=name, hourly=each) for name, each in CARDS.items())
+    expected = hourly if hourly is None else pytest.approx(hourly)
+    assert price_of(prices, model) == expected
+    assert price_of(prices[::-1], model) == expected

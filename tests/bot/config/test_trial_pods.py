@@ -1,0 +1,104 @@
+"""What trials need on a cluster is read from the configuration, and is in the experiment that is sent."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.config.policy import parse_config
+from bot.core.errors import UserError
+from bot.launch.plan import plan
+from k8s.katib.spec import PodShape, Volume
+from tests.bot.factories import ORDER, SETTINGS
+
+REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
+TEXT = """\
+trials:
+  runtime_class: nvidia
+  nodes: {pool: gpus, big: true, node-role.kubernetes.io/gpu: ""}
+  tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+  cpu: 4
+  memory: 32Gi
+  volumes: [{claim: datasets, at: /data, read_only: true}, {claim: scratch, at: /scratch}]
+  grace_seconds: 60
+  user: 2001
+"""
+SHAPE = PodShape(
+    runtime_class="nvidia",
+    nodes={"pool": "gpus", "big": "true", "node-role.kubernetes.io/gpu": ""},
+    tolerations=({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+    cpu="4",
+    memory="32Gi",
+    volumes=(
+        Volume(claim="datasets", at="/data", read_only=True),
+        Volume(claim="scratch", at="/scratch", read_only=False),
+    ),
+    grace_seconds=60,
+    user=2001,
+)
+
+
+def pod(shape):
+    experiment = plan(replace(ORDER, shape=shape), SETTINGS).experiment
+    return experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+
+
+def test_all_of_it_is_read():
+    assert parse_config(REPOSITORIES + TEXT, "c.yaml").trials == SHAPE
+    assert parse_config(REPOSITORIES, "c.yaml").trials == PodShape()
+
+
+def test_all_of_it_is_in_the_pod():
+    found = pod(SHAPE)
+    [container] = found["containers"]
+    assert found["runtimeClassName"] == "nvidia"
+    assert container["securityContext"]["runAsUser"] == 2001
+    assert found["terminationGracePeriodSeconds"] == 60
+    assert found["nodeSelector"] == SHAPE.nodes
+    assert found["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert container["resources"] == {
+        "limits": {"nvidia.com/gpu": 1, "memory": "32Gi"},
+        "requests": {"cpu": "4", "memory": "32Gi"},
+    }
+    claims = {v["name"]: v.get("persistentVolumeClaim", {}).get("claimName") for v in found["volumes"]}
+    mounts = {m["mountPath"]: (claims[m["name"]], m.get("readOnly")) for m in container["volumeMounts"]}
+    assert mounts == {
+        "/dev/shm": (None, None),
+        "/data": ("datasets", True),
+        "/scratch": ("scratch", None),
+    }
+
+
+def test_without_it_the_pod_has_nothing_of_it():
+    assert not pod(PodShape()).keys() & {
+        "runtimeClassName",
+        "nodeSelector",
+        "tolerations",
+        "terminationGracePeriodSeconds",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{gpu: 1}", "trials.gpu: this key is unknown"),
+        ("{runtime_class: a b}", "trials.runtime_class: must be the name of a RuntimeClass"),
+        ("{nodes: [a]}", "trials.nodes: must be a mapping"),
+        ("{nodes: {a: [b]}}", "trials.nodes.a: must be text"),
+        ("{tolerations: [{key: a, operator: exists}]}", "operator must be Exists or Equal"),
+        ("{tolerations: [{key: a, operator: Exists, value: b}]}", "has a value, which Exists"),
+        ("{tolerations: [{key: a, effect: Never}]}", "effect must be one of NoSchedule"),
+        ("{cpu: four}", 'trials.cpu: "four" is not a quantity such as 4 or 500m'),
+        ("{memory: 32 GB}", 'trials.memory: "32 GB" is not a quantity such as 32Gi'),
+        ("{grace_seconds: 100000}", "trials.grace_seconds: must be from 1 to 86400 seconds; got 100000"),
+        ("{user: -1}", "trials.user: must be from 0 (the image's user, root for most) to 2147483647; got -1"),
+        ("{user: 2147483648}", "got 2147483648"),
+        ("{user: root}", "trials.user: must be a number, not"),
+        ("{volumes: [{at: /data}]}", "trials.volumes[1]: claim is missing"),
+        ("{volumes: [{claim: a, at: data}]}", "trials.volumes[1].at: must be a folder's whole path"),
+        ("{volumes: [{claim: A_b, at: /data}]}", "must be the name of a PersistentVolumeClaim"),
+    ],
+)
+def test_each_mistake_is_told_with_its_place(text, told):
+    with pytest.raises(UserError) as error:
+        parse_config(f"{REPOSITORIES}trials: {text}\n", "c.yaml")
+    assert told in str(error.value)

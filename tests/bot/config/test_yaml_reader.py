@@ -1,0 +1,147 @@
+"""YAML with line numbers: what is read, and what each mistake is told as."""
+
+import pytest
+
+from bot.config.yaml_reader import Node, read
+from bot.core.errors import UserError
+
+
+def plain(node: Node) -> object:
+    if isinstance(node.value, dict):
+        return {key: plain(value) for key, value in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(item) for item in node.value]
+    return node.value
+
+
+def complaints(text: str) -> str:
+    with pytest.raises(UserError) as error:
+        read(text, "x.yaml").check()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1e-4", 0.0001),
+        ("1E5", 100000.0),
+        (".5e3", 500.0),
+        ("-2.5e-1", -0.25),
+        ("1.5", 1.5),
+        ("12", 12),
+        ("1_000", 1000),
+        ("0x10", 16),
+        ("-3", -3),
+        ("true", True),
+        ("~", None),
+        ("on", "on"),
+        ("off", "off"),
+        ("yes", "yes"),
+        ("No", "No"),
+        ("2026-01-01", "2026-01-01"),
+        ("e5", "e5"),
+        ("5e", "5e"),
+        ("'1'", "1"),
+        ('"1e-4"', "1e-4"),
+    ],
+)
+def test_a_scalar_is_what_a_person_would_expect(written: str, value: object) -> None:
+    found = read(f"key: {written}", "x.yaml").value["key"].value
+    assert (type(found), found) == (type(value), value)
+
+
+def test_every_value_knows_where_it_stands() -> None:
+    root = read("# a space\nparameters:\n  lr: {min: 1,\n       max: 2}\n  opt: [adam,\n    sgd]\n", "x.yaml")
+    parameters = root.value["parameters"].value
+    high, sgd = parameters["lr"].value["max"], parameters["opt"].value[1]
+    assert (high.path, high.line) == ("parameters.lr.max", 4)
+    assert (sgd.path, sgd.line) == ("parameters.opt[2]", 6)
+
+
+def test_anchors_work_as_long_as_they_stay_small() -> None:
+    assert plain(read("a: &a [1, 2]\nb: *a\n", "x.yaml")) == {"a": [1, 2], "b": [1, 2]}
+
+
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\n\tb: 2", "x.yaml:2: a tab; indent with blanks"),
+        ("a: [1", "x.yaml:1: this is not YAML: expected ',' or ']', but got '<stream end>'"),
+        ("a: 1\nb: c: d", "x.yaml:2: this is not YAML: mapping values are not allowed here"),
+        ("a: *b", "x.yaml:1: this is not YAML: found undefined alias 'b'"),
+        ("", "x.yaml: the file is empty"),
+        ("# only words\n", "x.yaml: the file is empty"),
+        ("a: 1\n--- \nb: 1", "x.yaml:2: this is not YAML: but found another document"),
+        ("a: 1\nb: 2\na: 3\n", "x.yaml:3: a: this key stands here twice, first in line 1"),
+        ("a: \x01", "x.yaml:1: a character that YAML does not allow (special characters are not allowed)"),
+        ("a: !!python/name:os.system x", "x.yaml:1: x cannot be read as python/name:os.system"),
+        ("a: !!timestamp abc", "x.yaml:1: abc cannot be read as timestamp"),
+        ("a: !!int abc", "x.yaml:1: abc cannot be read as int"),
+        ("a: " + "9" * 5000, "x.yaml:1: " + "9" * 40 + " cannot be read as int"),
+        ("a: &a [*a]", "x.yaml:1: too many values or levels; anchors may not multiply them"),
+        (LAUGHS, "x.yaml:1: too many values or levels; anchors may not multiply them"),
+        (f"%YAML {'1' * 5000}.1\n---\na: 1", "x.yaml:1: this is not YAML: a number here is too large"),
+        ('a: 1\nb: "\\UFFFFFFFF"', "x.yaml:2: this is not YAML: a number here is too large"),
+        ('a: "\\U00110000"', "x.yaml:1: this is not YAML: a number here is too large"),
+        ("[" * 9000, "x.yaml:1: this is not YAML: nested more than 12 levels deep"),
+        ("a: " + "x" * 70_000, "x.yaml: the file is too long (70003 characters, at most 64000)"),
+    ],
+)
+def test_what_is_no_modest_yaml_is_told_with_its_line(text: str, told: str) -> None:
+    assert complaints(text) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "reading", "told"),
+    [
+        ("'0.1'", "number", '"0.1" is quoted, so it is text; write 0.1 without quotes'),
+        ("fast", "number", 'must be a number, not "fast"'),
+        ("true", "number", 'must be a number, not "true"'),
+        ("[1]", "number", "must be a number, not a list"),
+        (".nan", "number", "must be a finite number"),
+        ("1e999", "number", "must be a finite number"),
+        ("1" + "0" * 400, "number", "must be a finite number"),
+        ("2.0", "whole", "must be a whole number, not 2.0"),
+        ("12", "text", 'must be text, not "12"'),
+        ("", "text", "must be text, not nothing"),
+        ("x", "items", 'must be a list, not "x"'),
+        ("[x]", "mapping", "must be a mapping, not a list"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(value: str, reading: str, told: str) -> None:
+    root = read(f"key: {value}", "x.yaml")
+    getattr(root.value["key"], reading)()
+    with pytest.raises(UserError) as error:
+        root.check()
+    assert str(error.value) == f"x.yaml:1: key: {told}"
+
+
+def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+    root = read("goal: up\nmetrik: loss\ntarget: high\n", "x.yaml")
+    keys = root.mapping(("goal", "metric", "target"), must=("metric",))
+    keys["target"].number()
+    with pytest.raises(UserError) as error:
+        root.check()
+    assert str(error.value).splitlines() == [
+        "x.yaml:1: metric is missing",
+        "x.yaml:2: metrik: this key is unknown. Did you mean metric?",
+        'x.yaml:3: target: must be a number, not "high"',
+    ]
+
+
+def test_a_file_full_of_mistakes_is_told_its_first_ones() -> None:
+    root = read("\n".join(f"{'k' * 120}{n}: 1" for n in range(400)), "x.yaml")
+    root.mapping(("known",))
+    with pytest.raises(UserError) as error:
+        root.check()
+    lines = str(error.value).splitlines()
+    assert (len(lines), lines[-1]) == (21, "x.yaml: … and 380 more errors")
+    assert max(map(len, lines)) < 170
+
+
+@pytest.mark.parametrize("text", ["%YAML 1." + "1" * 5_000 + "\n---\na: 1", "a: !!int " + "1:" * 5_000 + "1"])
+def test_a_number_of_thousands_of_digits_is_told(text: str) -> None:
+    assert complaints(text)

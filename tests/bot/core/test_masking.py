@@ -1,0 +1,110 @@
+"""The mask: secrets of the installation, and what looks like one, are hidden; all else stays."""
+
+from pathlib import Path
+
+import pytest
+
+from bot.core.masking import FORMS, Mask, of_environment
+
+OWN = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza\n-----END OPENSSH PRIVATE KEY-----"
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl"
+LONG = "0123456789abcdef0123456789abcdef01234567"
+DOCS = Path(__file__).parents[3] / "docs" / "security.md"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("redis://:p%40ss%2Fw%C3%B6rd%20%22quoted%22%27@redis", "redis://***@redis"),
+        ("'Authorization': 'Basic YWRhOmh1bnRlcjI='", "'Authorization': 'Basic ***'"),
+        ("Authorization: Bearer ey.Ab-c_d", "Authorization: Bearer ***"),
+        ("authorization: bearer 0af31.x-y", "authorization: bearer ***"),
+        ("Authorization: token 0123456789abcdef", "Authorization: token ***"),
+        ("another's xoxp-12-ab and xapp-1-ab", "another's *** and ***"),
+        ("wss://wss.slack.com/link/?ticket=ab-12&app=1", "wss://wss.slack.com/link/?ticket=***&app=1"),
+        ("https://hooks.slack.com/commands/T1/2/ab3 is", "https://hooks.slack.com/*** is"),
+        ("a shortcut", "a ***cut"),
+        ("Looking in https://ada:hunter2@pypi.acme/simple", "Looking in https://***@pypi.acme/simple"),
+        ("clone https://ghtoken:x-oauth-basic@github.com/a/b", "clone https://***@github.com/a/b"),
+        ("https://ada:hunt@er2@index/simple", "https://***@index/simple"),
+        (f"remote: ghp_{LONG} refused", "remote: *** refused"),
+        (f"github_pat_{LONG}", "***"),
+        ("glpat-abcdEFGH12345678", "***"),
+        (f"hf_{LONG}", "***"),
+        (f"wandb_v1_{LONG}", "***"),
+        (f"WANDB_API_KEY={LONG}", "WANDB_API_KEY=***"),
+        (f"pypi-AgEI{LONG}", "***"),
+        (f"npm_{LONG}", "***"),
+        (f"dckr_pat_{LONG}", "***"),
+        (f"AWS_SECRET_ACCESS_KEY: {LONG}", "AWS_SECRET_ACCESS_KEY: ***"),
+        ("AKIAIOSFODNN7EXAMPLE", "***"),
+        (f"AIza{LONG}", "***"),
+        (f"ya29.{LONG}", "***"),
+        (f"sk-proj-{LONG}", "***"),
+        (f"sk-ant-api03-{LONG}", "***"),
+        (f"a token: {JWT}", "a token: ***"),
+        (f"key:\n{KEY}\nend", "key:\n***\nend"),
+        ("?X-Amz-Credential=AK%2F1&X-Amz-Signature=0af", "?X-Amz-Credential=***&X-Amz-Signature=***"),
+        ("https://x.blob/y?sv=1&sig=AbCd%2F0123456789x%3D", "https://x.blob/y?sv=1&sig=***"),
+        ('{"auths": {"r": {"auth": "YWRhOmh1bnRlcjI6MQ=="}}}', '{"auths": {"r": {"auth": "***"}}}'),
+        ('{\\"password\\": \\"hunter22\\"}', '{\\"password\\": \\"***\\"}'),
+        ("docker login --password hunter22 reg", "docker login --password *** reg"),
+        ("password: correct2horse, secret='batterystaple'", "password: ***, secret='***'"),
+        ("MLFLOW_TRACKING_PASSWORD=hunter22", "MLFLOW_TRACKING_PASSWORD=***"),
+        (f"{{'token': '{LONG}'}}", "{'token': '***'}"),
+    ],
+)
+def test_a_secret_is_hidden_and_what_is_around_it_stays(text, shown):
+    mask = Mask(OWN)
+    assert mask(text) == shown
+    assert mask(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing",
+        "git@github.com:acme/digits.git and ssh://git@github.com/acme/digits.git",
+        "https://registry.example/team/image@sha256:" + "0" * 64,
+        "tokens=2048, pad_token='<|endoftext|>', eos_token_id: 50256, max_new_tokens=128",
+        "Basic configuration, bearer of bad news; Basic Information, App-Level Tokens",
+        "may not have a user or a password: trials and people see the address",
+        "Missing key: model.layers.0.attention.weight",
+        'MountVolume.SetUp failed for volume "registry": secret "registry-login" not found',
+        "An administrator names a Secret for this repository (`secret:`).",
+        "task-brave-otter-a1b2c3d4 of sk-brave-otter",
+        "pull access denied, may require authorization: server message: insufficient_scope",
+        f"HEAD is now at {LONG}",
+    ],
+)
+def test_what_is_no_secret_is_shown(text):
+    assert Mask()(text) == text
+
+
+def test_a_secret_that_is_escaped_for_slack_is_hidden_too():
+    assert Mask(["a&b<c>d"])("it is a&amp;b&lt;c&gt;d") == "it is ***"
+
+
+def test_of_a_key_in_several_lines_each_is_hidden():
+    assert Mask([KEY])("tail:\nb3BlbnNza\n") == "tail:\n***\n"
+
+
+def test_a_variable_is_secret_by_its_name_or_by_the_password_in_its_url():
+    environ = {
+        "UV_INDEX_ACME_PASSWORD": "index-pw",
+        "UV_INDEX": "acme=https://ada:in-url@pypi.acme/simple b=https://toKen@other/simple",
+        "https_proxy": "http://ada:p%40oxy@proxy:3128",
+        "OPENAI_API_KEY": "api-key",
+        "USE_AUTH_TOKEN": "true",
+        "IMAGE_REGISTRY_SECRET": "registry",
+        "IMAGE_PUSH_SECRET": "registry-push",
+        "GIT_PASSWORD_GIT_DIGITS": "git-pw",
+        "HOME": "/root",
+    }
+    assert of_environment(environ) == {"index-pw", "in-url", "toKen", "p%40oxy", "p@oxy", "api-key", "git-pw"}
+
+
+def test_the_guide_lists_every_form():
+    said = DOCS.read_text()
+    assert [form.name for form in FORMS if f"- {form.name}" not in said] == []

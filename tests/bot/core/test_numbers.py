@@ -1,0 +1,42 @@
+"""Tables as files, which spreadsheets open."""
+
+import csv
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+
+from bot.core.numbers import as_csv
+from bot.sweeps import reply_messages
+from k8s.katib.status import Trial, TrialState
+from tests.bot.factories import PLAN, a_sweep
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1+cmd|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"),
+        ("-2+3+cmd|' /C calc'!A0", "'-2+3+cmd|' /C calc'!A0"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("-0.25", "-0.25"),
+        ("-1e-05", "-1e-05"),
+        ("adam", "adam"),
+        (-3, "-3"),
+        (-1.23456, "-1.235"),
+    ],
+)
+def test_no_text_is_a_formula_and_a_number_stays_one(value, cell):
+    assert next(csv.reader(StringIO(as_csv([[value]]), newline=""))) == [cell]
+
+
+def test_the_results_of_a_sweep_are_such_a_table():
+    name = PLAN.space.parameters[0].name
+    done = TrialState.SUCCEEDED
+    trial = Trial(name="lr-1", state=done, value=-0.123456, parameters={name: "-1+1"}, raw={})
+    _, sheet = reply_messages.results(
+        a_sweep(), replace(PLAN.space, parameters=PLAN.space.parameters[:1]), [trial]
+    )
+    assert list(csv.reader(StringIO(sheet)))[1] == ["lr-1", "done", "-0.123456", "'-1+1"]

@@ -1,0 +1,282 @@
+"""A day's figures, and what a digest says of them."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given
+
+from bot.config.digest_times import DigestSchedule
+from bot.config.teams import Price
+from bot.digests.chart import alt_text, picture, png
+from bot.digests.details import details, table
+from bot.digests.figures import WEEK, Figures, figures
+from bot.digests.message import DigestContext, Waiting, headline, message
+from bot.gpus.command import VIEWS, answer
+from bot.gpus.models import HOUR, Hour, NodeUse, PodUse, Snapshot
+from bot.gpus.overrequest import GIB
+from local.slack.limits import complaints, too_long
+from tests.bot.gpus.factories import hour, lazy, use
+from tests.bot.slack.test_escaping import NASTY, safe
+
+BERLIN = DigestSchedule(channel="C1", timezone="Europe/Berlin")
+DAY = date(2026, 11, 20)
+PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
+NODES = (
+    NodeUse(node="n1", model="NVIDIA H100 80GB HBM3", physical=8, allocatable=7, allocated=5),
+    NodeUse(node="n2", physical=8, allocatable=8, allocated=2),
+)
+
+
+def of(about: DigestSchedule = BERLIN, day: date = DAY, *, prices: tuple[Price, ...] = PRICES) -> Figures:
+    begin, end = about.window(day)
+    return figures(about, day, lazy(begin, end), lazy(begin - WEEK, begin), prices)
+
+
+def blocks(figures: Figures, now: DigestContext) -> str:
+    return str(message(figures, now, "F1").blocks)
+
+
+def test_a_day_adds_up() -> None:
+    found = of()
+    total = found.total
+    assert (total.allocated, total.used, total.idle, total.unknown) == pytest.approx((168, 67.2, 72, 12))
+    assert (found.capacity, found.free, found.unhealthy, found.waited) == (360, 192, 24, 48)
+    assert (total.cost, total.wasted, total.unpriced) == (360, 180, {"NVIDIA A10"})
+    assert [(row.name, row.sums.idle, row.usual) for row in found.rows] == [
+        ("vision", 72, 72),
+        ("speech", 0, 0),
+        ("", 0, 0),
+    ]
+    (worst,) = found.most_idle
+    assert (worst.name, worst.gpus, worst.sums.idle) == ("lr-brave-otter", 4, 72)
+    assert sum(
+        step.used + step.unused + step.unknown + step.free + step.unhealthy for step in found.steps
+    ) == (pytest.approx(found.capacity + found.unhealthy))
+
+
+@pytest.mark.parametrize(
+    ("day", "hours", "sums"),
+    [
+        (date(2026, 3, 29), 23, 161),  # at two the clock goes to three
+        (date(2026, 10, 25), 25, 175),  # at three it goes back to two
+        (DAY, 24, 168),
+    ],
+)
+async def test_a_day_has_the_hours_that_it_has(day: date, hours: int, sums: float) -> None:
+    found = of(day=day)
+    assert (len(found.steps), found.coverage, found.total.allocated) == (hours, 1, sums)
+    assert (found.steps[0].hour.hour, found.steps[-1].hour.hour) == (0, 23)
+    assert (await png(found)).startswith(b"\x89PNG")
+
+
+def test_the_chart_has_a_line_of_what_there_is() -> None:
+    found = of()
+    handles, labels = picture(found).axes[0].get_legend_handles_labels()
+    line = dict(zip(labels, handles, strict=True))["capacity"]
+    assert list(line.get_data().values) == [15] * 24
+    assert alt_text(found).endswith(
+        "GPU-hours: 360 capacity, 67 used, 89 held, not used, 12 unknown, 192 free, 24 unhealthy."
+    )
+
+
+def test_what_nobody_looked_at_is_not_covered() -> None:
+    begin, end = BERLIN.window(DAY)
+    half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
+    assert half.coverage == 0.5
+    assert headline(half, DigestContext()).startswith("GPU day Fri 20 Nov (50 % measured): 36 of 84")
+    assert "50 % of it covered" in blocks(half, DigestContext())
+    assert "–" in blocks(half, DigestContext())  # nothing is known of the week before
+    none = figures(BERLIN, DAY, (), (), PRICES)
+    assert headline(none, DigestContext()) == "GPU day Fri 20 Nov: unknown, nobody measured it."
+
+
+def test_a_teams_digest_is_about_its_people() -> None:
+    found = of(replace(BERLIN, team="vision"))
+    assert (found.total.allocated, found.free) == (96, 192)
+    assert [row.name for row in found.rows] == ["U1ADA"]
+    said = message(found, DigestContext(names={"U1ADA": "Ada"}), "")
+    assert said.text.startswith("GPU day Fri 20 Nov of vision: 72 of 96")
+    assert "Ada" in str(said.blocks)
+
+
+def test_a_teams_quiet_day_is_one_line_whatever_others_wait_for() -> None:
+    speech = of(replace(BERLIN, team="speech"))
+    assert (speech.waited, speech.unhealthy) == (48, 24)
+    said = message(speech, DigestContext(), "F1")
+    assert (said.text, said.blocks) == (
+        "GPU day Fri 20 Nov of speech: 48 GPU-hours held, 90 % used, nothing to report.",
+        (),
+    )
+    robots = message(of(replace(BERLIN, team="robots")), DigestContext(nodes=NODES), "F1")
+    assert (robots.text, robots.blocks) == (
+        "GPU day Fri 20 Nov of robots: no GPU was held. 8 of 15 GPUs free now.",
+        (),
+    )
+
+
+def test_the_headline_has_the_cost_and_what_is_free() -> None:
+    now = DigestContext(nodes=NODES)
+    assert headline(of(), now) == (
+        "GPU day Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43 %), at least $180 at $2.50. "
+        "8 of 15 GPUs free now."
+    )
+    assert "$" not in headline(of(prices=()), now)
+
+
+def test_the_prices_stand_there_with_their_day() -> None:
+    begin, _ = BERLIN.window(DAY)
+    models = (("H100", 8), ("A100", 8), ("L4", 0))
+    uses = [use(begin, model, 8, 0, idle, model=model) for model, idle in models]
+    prices = tuple(
+        Price(model=model, hourly=price) for model, price in (("H100", 2.5), ("A100", 1.5), ("L4", 0.5))
+    )
+    found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
+    assert "$32.00 at $1.50 to $2.50." in headline(found, DigestContext())
+    said = blocks(found, DigestContext(today=date(2026, 11, 21)))
+    assert "Prices of 21 Nov for an hour of one GPU: A100 $1.50, H100 $2.50 and L4 $0.50." in said
+    assert "Prices" not in blocks(of(prices=()), DigestContext())
+
+
+def test_a_quiet_day_is_one_line() -> None:
+    begin, _ = BERLIN.window(DAY)
+    busy = [hour(begin + n * HOUR, use(begin + n * HOUR, "a", 2, 1.9)) for n in range(24)]
+    said = message(figures(BERLIN, DAY, busy, (), ()), DigestContext(missed=(date(2026, 11, 18),)))
+    assert said.blocks == ()
+    assert said.text == (
+        "GPU day Fri 20 Nov: 48 GPU-hours held, 95 % used, nothing to report. "
+        "No digest could be posted about 18 Nov."
+    )
+    empty = [hour(begin + n * HOUR) for n in range(24)]
+    assert headline(figures(BERLIN, DAY, empty, (), ()), DigestContext()) == (
+        "GPU day Fri 20 Nov: nobody held any of 384 GPU-hours."
+    )
+
+
+def test_it_tells_what_waited_and_where_there_is_room_and_mentions_nobody() -> None:
+    now = DigestContext(
+        names={"U1ADA": "ada"},
+        links={"lr-brave-otter": "https://lab.slack.com/archives/C1/p1"},
+        nodes=(*NODES, NodeUse(node="n3", physical=4, allocatable=4, allocated=0, cordoned=True)),
+        waiting=(Waiting(sweep="wd-calm-fox", trials=3, hours=2.5),),
+    )
+    said = blocks(of(), now)
+    for part in (
+        "<https://lab.slack.com/archives/C1/p1|lr-brave-otter> (ada): 4 GPUs, 72 of 96 GPU-h idle",
+        "pods waited for 48 GPU-hours: at most 3 pods for 2 GPUs at a time, the longest for 5.5 h.",
+        "`wd-calm-fox`, 3 trials, for 2.5 h",
+        "6 GPUs on `n2`",
+        "GPUs lost: 1 on n1",
+        "Nobody is let onto n3",
+    ):
+        assert part in said
+    assert "<@" not in said + details(of(), now)
+
+
+ASKED = {"gpus": 2, "cpu_requested": 32.0, "ram_requested": 256.0 * GIB, "owner": "U1ADA"}
+
+
+def asking(*hours: float, before: float = 0.0, **more: object) -> str:
+    """The thread of a day with a pod that had used so many GiB at most in each of some hours, and before."""
+    begin, _ = BERLIN.window(DAY)
+    asked = ASKED | more
+
+    def at(hour_: datetime, peak: float) -> Hour:
+        return hour(hour_, use(hour_, "lr-1", 2, 1.9, cpu_mean=1.2, ram_peak=peak * GIB, **asked))
+
+    known = [at(begin + number * HOUR, peak) for number, peak in enumerate(hours)]
+    earlier = [at(begin - HOUR, before)] if before else []
+    return details(figures(BERLIN, DAY, known, earlier, ()), DigestContext(names={"U1ADA": "ada"}))
+
+
+def test_who_asks_for_far_more_than_they_use_is_told_in_the_thread() -> None:
+    assert asking(20, 7, 7).endswith("• ada, `lr-1`: 32 cores, 1.2 used; 256 GiB, at most 20.0 used")
+    assert asking(20, sweep="lr-brave-otter").endswith(
+        "ada, `lr-brave-otter`: 32 cores, 1.2 used; 256 GiB, at most 20.0 used"
+    )
+    assert "More requested" not in asking(20, cpu_requested=2.0, ram_requested=2.0**30)
+    assert "More requested" not in asking(20, gpus=4)  # that was half an hour
+    assert "ada: 96 GPU-h, 25 % used, 72 idle, $240" in details(of(), DigestContext(names={"U1ADA": "ada"}))
+
+
+def test_memory_that_was_needed_once_is_not_asked_for_in_vain() -> None:
+    """While its data is loaded a pod needs the most, perhaps the day before."""
+    assert asking(200, 7, 7).endswith("32 cores, 1.2 used")
+    assert asking(7, 7, before=200).endswith("32 cores, 1.2 used")
+
+
+def test_gpus_of_a_pod_that_are_never_at_work_are_told() -> None:
+    begin, _ = BERLIN.window(DAY)
+    known = {"sweep": "lr-brave-otter", "gpus": 4, "owner": "U1ADA"}
+
+    def line(*unused: int, pods: int = 1, **more: object) -> str:
+        day = [
+            hour(at, *(use(at, f"lr-{n}", 4, 1, 3, unused=each, **known | more) for n in range(pods)))
+            for at, each in ((begin + number * HOUR, each) for number, each in enumerate(unused))
+        ]
+        return blocks(figures(BERLIN, DAY, day, (), ()), DigestContext())
+
+    assert "6 of 8 GPU-h idle, 2 of 4 GPUs unused" in line(3, 2)
+    assert "2 of 4 GPUs unused in each of 3 pods" in line(3, 2, pods=3)
+    for none in (line(4, 0), line(4, 4), line(3, 3, gpus=0), line(3, 3, observed=2.0)):
+        assert "unused" not in none
+
+
+def test_the_file_has_every_hour_of_every_pod_and_no_formulas() -> None:
+    lines = table(of(), DigestContext(names={"U1ADA": "=HYPERLINK(1)"})).splitlines()
+    assert len(lines) == 1 + 3 * 24
+    assert lines[1] == (
+        "2026-11-19T23:00Z,sweeps,lr-1,n1,NVIDIA H100 80GB HBM3,U1ADA,'=HYPERLINK(1),"
+        "vision,lr-brave-otter,4,4,1.0,3.0,0"
+    )
+
+
+def test_the_worst_contents_pass_slacks_limits() -> None:
+    begin, _ = BERLIN.window(DAY)
+    long, wild = "x" * 253, "<!channel> *&`_~" + "😀" * 200 + "שלום"
+    asked = {"gpus": 8, "unused": 4, "cpu_requested": 64.0, "cpu_mean": 0.0}
+    asked |= {"team": long[:63], "model": wild}
+    uses = [use(begin, f"{long[:63]}/{n}{long}"[:300], 8, 0, 8, owner=f"U{n}", **asked) for n in range(500)]
+    sweeps = {f"{n}{long[:60]}": "https://lab.slack.com/" + "p" * 200 for n in range(500)}
+    uses += [use(begin, f"s{n}", 8, 0, 8, sweep=sweep, owner=f"U{n}") for n, sweep in enumerate(sweeps)]
+    found = figures(BERLIN, DAY, [hour(begin, *uses, unhealthy=9, waited=1e6)], (), PRICES)
+    now = DigestContext(
+        names={f"U{n}": wild for n in range(500)},
+        links=sweeps,
+        nodes=tuple(replace(NODES[0], node=f"{n}{long}", model=wild, cordoned=True) for n in range(500)),
+        waiting=tuple(Waiting(sweep=sweep, trials=500, hours=1e4) for sweep in sweeps),
+        missed=tuple(DAY - timedelta(days=n) for n in range(500)),
+        currency="EUR",
+    )
+    said = message(found, now, "F" * 20)
+    assert complaints(list(said.blocks)) == []
+    assert not too_long(list(said.blocks))
+    assert len(said.text) < 4000
+    assert len(details(found, now)) < 3000
+    assert len(alt_text(found)) < 2000
+    assert "<!channel>" not in str(said.blocks) + said.text + details(found, now)
+
+
+def test_a_clock_that_is_half_an_hour_off_still_has_a_day() -> None:
+    begin, end = DigestSchedule(channel="C1", timezone="Asia/Kolkata").window(DAY)
+    assert (begin, end - begin) == (datetime(2026, 11, 19, 18, 30, tzinfo=UTC), 24 * HOUR)
+
+
+@given(NASTY, NASTY, NASTY)
+def test_nothing_that_people_wrote_breaks_out(name: str, model: str, sweep: str) -> None:
+    begin, _ = BERLIN.window(DAY)
+    asked = {"gpus": 8, "cpu_requested": 64.0, "cpu_mean": 0.0}
+    lazy_pod = use(begin, "nb", 8, 0, 8, owner="U1", model=model, sweep=sweep, **asked)
+    node = replace(NODES[0], model=model)
+    now = DigestContext(names={"U1": name}, nodes=(node,))
+    found = figures(BERLIN, DAY, [hour(begin, lazy_pod)], (), PRICES)
+    said = message(found, now)
+    assert complaints(list(said.blocks)) == []
+    for block in said.blocks:
+        for part in (block.get("text"), *block.get("elements", ())):
+            assert part is None or safe(part["text"])
+    safe(details(found, now))
+    pod = PodUse(namespace="a", pod=sweep, node="n", allocated=1, trial=name, sweep=sweep)
+    known = Snapshot(at=begin, nodes=(node,), pods=(pod,))
+    for view in VIEWS:
+        safe(answer(view, known, "U1", begin))

@@ -1,0 +1,313 @@
+"""A digest comes once a day, whoever dies, and with the picture as soon as Slack shows it."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import ClientConnectorError
+from redis.asyncio import Redis
+from slack_sdk.errors import SlackApiError
+
+from bot.config.digest_times import DigestSchedule
+from bot.core.record import Phase
+from bot.digests.post import Digests, Last, item, last
+from bot.digests.schedule import GRACE, Schedule
+from bot.gpus.hourly_store import Hours
+from bot.gpus.models import HOUR, NoGpuDataError
+from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
+from bot.storage.sweeps import Store
+from bot.storage.work_queue import Queue
+from local.kubernetes import store as kubernetes
+from tests.bot.factories import CONFIG, SETTINGS, a_sweep
+from tests.bot.gpus.factories import lazy
+from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, DirectCluster, WorkerCrash
+
+BERLIN = DigestSchedule(channel="C1", hour=9, timezone="Europe/Berlin")
+DAY = date(2026, 11, 20)
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+class FakeSlack:
+    def __init__(self) -> None:
+        self.posts: list[tuple[str, Any]] = []
+        self.shared: list[str] = []
+        self.drawn: list[Any] = []
+        self.refuses: list[Exception] = []  # the next posts
+        self.asked: list[str] = []  # for names
+        self.lost: set[str] = set()  # channels whose messages have no address
+        self.slow = 0  # looks at a picture until Slack has it
+
+    async def open_thread(self, channel: str, message: Any) -> str:
+        if self.refuses:
+            raise self.refuses.pop(0)
+        self.posts.append((channel, message))
+        return f"{len(self.posts)}.0"
+
+    async def share(self, channel: str, ts: str, text: str, name: str, content: Any, *, alt: str = "") -> str:
+        self.shared.append(name)
+        return f"F{len(self.shared)}"
+
+    async def redraw(self, channel: str, ts: str, message: Any) -> None:
+        self.slow -= 1
+        if self.slow >= 0:
+            raise MessageRejectedError("invalid_blocks")
+        self.drawn.append(message)
+
+    async def permalink(self, channel: str, ts: str) -> str:
+        return "" if channel in self.lost else f"https://slack/{channel}/{ts}"
+
+    async def names(self, people: Any) -> dict[str, str]:
+        self.asked += sorted(people)
+        return {each: "Ada" for each in people if each == "U1ADA"}
+
+
+class NoSource:
+    async def nodes(self) -> None:
+        raise NoGpuDataError("nobody looks")
+
+
+class Place:
+    """What the workers of one installation share; each turn is another worker's."""
+
+    def __init__(self, redis: Redis, clock: Clock | None = None, digest_schedules: Any = (BERLIN,)) -> None:
+        self.redis, self.clock, self.now = redis, clock or Clock(None), NOW
+        self.slack, self.cluster = FakeSlack(), DirectCluster(kubernetes.Store())
+        self.cluster.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
+        self.digest_schedules, self.queue = digest_schedules, Queue(redis, prefix="digests")
+
+    async def known(self) -> tuple[DigestSchedule, ...]:
+        return tuple(self.digest_schedules)
+
+    def digests(self) -> Digests:
+        parts: dict[str, Any] = {"slack": self.slack, "cluster": self.cluster, "store": Store(self.redis)}
+        clients: Any = type(
+            "Outside", (), {name: CrashingProxy(part, self.clock) for name, part in parts.items()}
+        )()
+        clients.settings, clients.config, clients.now = SETTINGS, CONFIG, lambda: self.now
+        return Digests(clients, self.redis, NoSource(), self.known)  # type: ignore[arg-type]
+
+    async def measured(self, *days: date) -> None:
+        for day in days:
+            for hour in lazy(*BERLIN.window(day)):
+                await Hours(self.redis).keep(hour.uses, hour.capacity)
+
+    def schedule(self) -> Schedule:
+        """With a clock that stands still."""
+        made = Schedule(self.queue, self.known, lambda: self.now)
+        made._clock.start(paused=True)
+        return made
+
+    async def taken(self) -> str:
+        """The item that somebody queued, or none."""
+        lease = await self.queue.get(wait=0)
+        if lease:
+            await self.queue.done(lease)
+        return lease.item if lease else ""
+
+    async def turns(self, name: str) -> None:
+        """Until nobody wants another one; a worker that dies or fails is followed by the next."""
+        for _ in range(20):
+            try:
+                again = await self.digests().run(name)
+                if again is None or again > timedelta(minutes=1):
+                    return
+            except (WorkerCrash, SlackBusyError, SlackApiError, ClientConnectorError):
+                continue
+        pytest.fail("this never ends")
+
+
+async def test_it_comes_with_its_picture_and_its_table(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    here.slack.slow = 2
+    await here.turns(item("C1", DAY))
+    await here.turns(item("C1", DAY))
+    assert [channel for channel, _ in here.slack.posts] == ["C1"]
+    assert here.slack.shared == ["gpus-2026-11-20.png", "gpus-2026-11-20.csv"]
+    (drawn,) = here.slack.drawn
+    assert {"type": "image", "slack_file": {"id": "F1"}}.items() <= drawn.blocks[2].items()
+    found = await last(redis, "C1")
+    headline = here.slack.posts[0][1].text
+    assert found == Last(day=DAY, headline=headline, link="https://slack/C1/1.0")
+    assert await last(redis, "C2") is None
+
+
+async def test_a_name_is_asked_for_once_and_stays(redis: Redis) -> None:
+    here, name = Place(redis), item("C1", DAY)
+    await here.measured(DAY)
+    here.slack.slow = 2
+    digests = here.digests()
+    while await digests.run(name):
+        pass
+    assert here.slack.asked.count("U1ADA") == 1
+    assert "(Ada)" in str(here.slack.drawn[0].blocks)
+
+
+async def test_a_sweep_is_a_link_to_its_thread(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    sweep = a_sweep(Phase.RUNNING)
+    await Store(redis).restore(sweep)
+    await here.turns(item("C1", DAY))
+    link = f"<https://slack/{sweep.requester.channel}/{sweep.thread}|lr-brave-otter> ("
+    assert link in str(here.slack.posts[0][1].blocks)
+
+
+async def test_a_sweep_whose_thread_is_gone_has_no_link(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    await Store(redis).restore(a_sweep(Phase.RUNNING))
+    here.slack.lost = {a_sweep().requester.channel}
+    await here.turns(item("C1", DAY))
+    shown = str(here.slack.posts[0][1].blocks)
+    assert ("`lr-brave-otter` (" in shown, "<|" in shown) == (True, False)
+
+
+async def test_a_picture_that_slack_never_shows_stays_in_the_thread(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    here.slack.slow = 100
+    await here.turns(item("C1", DAY))
+    assert (len(here.slack.posts), here.slack.shared[0], here.slack.drawn) == (1, "gpus-2026-11-20.png", [])
+
+
+@pytest.mark.parametrize("dies_at", range(1, 30))
+async def test_a_worker_may_die_at_any_call(redis: Redis, dies_at: int) -> None:
+    here = Place(redis, Clock(dies_at))
+    await here.measured(DAY)
+    await here.turns(item("C1", DAY))
+    assert len(here.slack.drawn) in {1, 2}
+    files = [here.slack.shared.count(f"gpus-2026-11-20.{kind}") for kind in ("png", "csv")]
+    said = sorted([len(here.slack.posts), *files])
+    assert said in ([1, 1, 1], [1, 1, 2])  # at most one is repeated
+
+
+async def test_it_is_not_posted_for_a_third_time(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+
+    class Dying(FakeSlack):
+        async def open_thread(self, channel: str, message: Any) -> str:
+            await super().open_thread(channel, message)
+            raise WorkerCrash
+
+    here.slack = Dying()
+    await here.turns(item("C1", DAY))
+    assert len(here.slack.posts) == 2
+
+
+NOBODY_HEARD: Any = ClientConnectorError(None, OSError("no route to host"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "why", [SlackBusyError(1), SlackApiError("", {"error": "internal_error"}), NOBODY_HEARD]
+)
+async def test_what_slack_refuses_for_now_is_tried_until_it_is_taken(redis: Redis, why: Exception) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    here.slack.refuses = [why] * 4
+    await here.turns(item("C1", DAY))
+    assert len(here.slack.posts) == 1
+
+
+async def test_days_without_a_digest_are_told_in_the_next(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY, DAY + timedelta(days=3))
+    await here.turns(item("C1", DAY))
+    here.slack.refuses = [NotInChannelError("C1")]
+    here.now += timedelta(days=3)
+    await here.turns(item("C1", DAY + timedelta(days=2)))
+    await here.turns(item("C1", DAY + timedelta(days=3)))
+    assert "No digest could be posted about 22 Nov." in str(here.slack.posts[-1][1])
+    assert len(here.slack.posts) == 2
+    await here.turns(item("C1", DAY))  # an old one that still lay somewhere
+    assert len(here.slack.posts) == 2
+
+
+async def test_a_channel_that_only_asks_now_and_then_has_missed_nothing(redis: Redis) -> None:
+    here = Place(redis, digest_schedules=())
+    later = DAY + timedelta(days=5)
+    await here.measured(DAY, later)
+    await here.turns(item("C1", DAY))
+    here.now += timedelta(days=5)
+    await here.turns(item("C1", later))
+    assert len(here.slack.posts) == 2
+    assert "No digest" not in str(here.slack.posts)
+
+
+async def test_at_midnight_the_days_last_hour_is_waited_for(redis: Redis) -> None:
+    here = Place(redis)
+    here.now = BERLIN.window(DAY)[1]
+    assert await here.digests().run(item("C1", DAY)) == timedelta(minutes=10)
+    assert here.slack.posts == []
+    await here.measured(DAY)
+    await here.turns(item("C1", DAY))
+    assert len(here.slack.posts) == 1
+
+
+async def test_a_lost_redis_repeats_nothing(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    await here.turns(item("C1", DAY))
+    await redis.flushall()
+    await here.turns(item("C1", DAY))
+    assert len(here.slack.posts) == 1
+
+
+async def test_two_workers_at_once_post_one(redis: Redis) -> None:
+    here = Place(redis)
+    await here.measured(DAY)
+    await asyncio.gather(*(here.digests().run(item("C1", DAY)) for _ in range(3)), return_exceptions=True)
+    await here.turns(item("C1", DAY))
+    assert len(here.slack.posts) == 1
+
+
+async def test_three_replicas_in_a_hundred_days_never_post_two(redis: Redis) -> None:
+    """From before the end of summer time, all of them looking every hour."""
+    other = replace(BERLIN, channel="C2", hour=0, timezone="America/New_York")
+    here = Place(redis, digest_schedules=(BERLIN, other))
+    replicas = [here.schedule() for _ in range(3)]
+    first = datetime(2026, 9, 20, tzinfo=UTC)
+    for number in range(100 * 24):
+        here.now = first + number * HOUR
+        for one in replicas:
+            await one.look()
+        while lease := await here.queue.get(wait=0):
+            await here.turns(lease.item)
+            await here.queue.done(lease)
+    for channel in ("C1", "C2"):
+        days = [message.text.partition(":")[0] for where, message in here.slack.posts if where == channel]
+        assert (len(days), len(set(days))) == (100, 100)
+    assert "No digest" not in str(here.slack.posts)
+
+
+async def test_the_clock_rings_at_its_hour_and_forgives_a_late_start(redis: Redis) -> None:
+    here = Place(redis)
+    schedule = here.schedule()
+    here.now = datetime(2026, 11, 21, 7, 59, tzinfo=UTC)  # a minute to nine in Berlin
+    await schedule.look()
+    (job,) = schedule._clock.get_jobs()
+    assert str(job.trigger) == "cron[hour='9', minute='0']"
+    assert await here.taken() == ""
+    await job.func(*job.args)
+    assert await here.taken() == "digest: C1 2026-11-20"
+    here.now += GRACE
+    await schedule.look()
+    assert await here.taken() == "digest: C1 2026-11-20"
+    here.now += HOUR
+    await schedule.look()
+    assert await here.taken() == ""
+    here.digest_schedules = ()
+    await schedule.look()
+    assert schedule._clock.get_jobs() == []
+
+
+async def test_a_running_clock_ends_with_its_worker(redis: Redis, wait_until: Any) -> None:
+    here = Place(redis)
+    running = asyncio.create_task(Schedule(here.queue, here.known, lambda: here.now).run())
+    await wait_until(here.taken, "what is due is queued")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running

@@ -1,0 +1,45 @@
+"""Findings on a terminal, as JSON and in Slack: there what is broken comes first, and no entry is cut."""
+
+import json
+
+from bot.doctor.findings import MOST_SLACK, as_json, as_lines, as_mrkdwn, broken, ok, warning
+
+FOUND = [ok("Redis", "7.4"), warning("DNS", "3 of 5", "getent hosts x"), broken("MLflow", "<down>", "curl x")]
+
+
+def test_a_line_each_with_the_command_below_and_the_counts_last():
+    assert as_lines(FOUND).splitlines() == [
+        "ok       Redis: 7.4",
+        "warning  DNS: 3 of 5",
+        "           getent hosts x",
+        "broken   MLflow: <down>",
+        "           curl x",
+        "1 broken, 1 warning, 1 ok",
+    ]
+
+
+def test_programs_get_the_same():
+    assert json.loads(as_json(FOUND))[2] == {
+        "check": "MLflow",
+        "level": "broken",
+        "found": "<down>",
+        "fix": "curl x",
+    }
+
+
+def test_slack_gets_the_broken_first_and_what_is_well_in_one_line():
+    _, *lines = as_mrkdwn(FOUND).splitlines()
+    assert lines == [
+        ":x: *MLflow*: &lt;down&gt;",
+        "        `curl x`",
+        ":warning: *DNS*: 3 of 5",
+        "        `getent hosts x`",
+        ":white_check_mark: Redis",
+    ]
+
+
+def test_a_long_list_is_cut_between_entries_and_says_so():
+    many = [broken(f"check {number}", "x" * 300, "y" * 100) for number in range(30)]
+    text = as_mrkdwn(many)
+    assert len(text) < MOST_SLACK + 100
+    assert text.endswith("… and 22 more: `sweepbot doctor` shows all of it.")

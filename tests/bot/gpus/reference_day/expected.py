@@ -1,0 +1,81 @@
+"""What a digest has to say of the busy day, however it was measured."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import pytest
+
+from bot.config.digest_times import DigestSchedule
+from bot.config.teams import Price
+from bot.digests.figures import figures
+from bot.gpus.models import Hour, HourCapacity, HourUse
+from bot.idle.detector import Kind
+from tests.bot.gpus.reference_day import cluster
+
+# By hour of the day: who is to be warned of idle GPUs, and of whom nothing is known.
+WARNED: dict[float, dict[str, Kind]] = {
+    3.1: {},
+    3.7: {"b/gap": Kind.UNKNOWN, "b/bursts": Kind.UNKNOWN},
+    5.2: {"b/gap": Kind.MAYBE_LOW, "b/bursts": Kind.MAYBE_LOW},
+    6.45: {},
+    6.6: {"a/lazy": Kind.UNUSED},
+    12.1: {"a/lazy": Kind.UNUSED, "c/slices": Kind.PARTIAL},
+    18.2: {"c/slices": Kind.PARTIAL},
+    19.95: {"c/slices": Kind.UNKNOWN},
+    20.5: {"a/half": Kind.UNKNOWN},
+    21.0: {"a/half": Kind.PARTIAL},
+    23.95: {"a/half": Kind.PARTIAL, "c/pulling": Kind.UNKNOWN},
+}
+
+PRICES = (Price(model="NVIDIA H100", hourly=2.5), Price(model="NVIDIA A100", hourly=1.5))
+
+
+def assert_hours(hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> None:
+    """What pods asked for and used, which GPUs did nothing, and what waited."""
+    known = list(hours)
+    uses = [use for each, _ in known for use in each]
+    unused: dict[str, set[tuple[int, int]]] = {}
+    for use in uses:
+        if use.unused:
+            unused.setdefault(f"{use.namespace}/{use.pod}", set()).add((use.gpus, use.unused))
+    assert unused == cluster.UNUSED
+    assert {(use.cpu_requested, use.ram_requested) for use in uses} == {(4, 2**35)}
+    ran = [use for use in uses if use.pod != "pulling"]
+    assert [use.cpu_mean for use in ran] == [pytest.approx(1, rel=0.05)] * len(ran)
+    late, early = ({use.ram_peak for use in ran if (use.hour.hour == 23) is last} for last in (True, False))
+    assert (late, early) == ({4 * 2**30, 12 * 2**30}, {4 * 2**30})
+    assert {(use.cpu_mean, use.ram_peak) for use in uses if use.pod == "pulling"} == {(None, None)}
+    given = [capacity for _, capacity in known]
+    assert max(each.waiting for each in given) == cluster.WAITING
+    assert max(each.wanted for each in given) == cluster.WANTED
+    assert max(each.longest for each in given) == pytest.approx(cluster.LONGEST, rel=0.01)
+
+
+def assert_digest(start: datetime, hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> None:
+    """Every figure within one percent."""
+    about = DigestSchedule(channel="C1")
+    found = figures(
+        about, start.date(), [Hour(uses=uses, capacity=given) for uses, given in hours], (), PRICES
+    )
+    allocated, observed, used, idle = (sum(truth[n] for truth in cluster.TRUTH.values()) for n in range(4))
+    total = found.total
+    truth = {
+        "capacity": (found.capacity, cluster.CAPACITY),
+        "allocated": (total.allocated, allocated),
+        "used": (total.used, used),
+        "idle": (total.idle, idle),
+        "unknown": (total.unknown, allocated - observed),
+        "free": (found.free, cluster.CAPACITY - allocated - cluster.CLOSED),
+        "unhealthy": (found.unhealthy, cluster.LOST + cluster.CLOSED),
+        "waited": (found.waited, cluster.WAITED),
+        "cost of idle": (total.wasted, 2.5 * (48 + 11.5 * 3 / 7) + 1.5 * 4),
+        "coverage": (found.coverage, 1),
+    }
+    assert {name: each for name, (each, _) in truth.items()} == {
+        name: pytest.approx(true, rel=0.01) for name, (_, true) in truth.items()
+    }
+    assert [(one.name, one.gpus) for one in found.most_idle] == [
+        ("a/lazy", 4),
+        ("c/slices", 2),
+        ("lr-brave-otter" if found.most_idle[2].sweep else "a/half", 2),
+    ]

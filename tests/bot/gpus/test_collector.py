@@ -1,0 +1,162 @@
+"""One worker looks at the GPUs and writes each hour once it is over."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from bot.config.policy import Config
+from bot.config.settings import Settings
+from bot.gpus.collector import UsageCollector, measuring
+from bot.gpus.dcgm_source import ScrapeSource
+from bot.gpus.hourly_store import Hours, full_hour
+from bot.gpus.models import HOUR, ITEM, HourCapacity, NoGpuDataError
+from bot.gpus.pod_owners import Owners, Ownership
+from bot.gpus.prometheus_source import PrometheusSource
+from bot.storage.work_queue import Queue
+from k8s.errors import ApiError
+from tests.bot.gpus.test_dcgm_source import DayCluster
+
+NOON = full_hour(datetime.now(UTC)).replace(hour=12) - timedelta(days=1)
+CONFIG = Config(repositories=())
+NEEDED = {
+    "slack_bot_token": "xoxb-1",
+    "redis_url": "redis://r",
+    "sweepbot_config": "c.yaml",
+    "image_registry": "r:5000",
+    "mlflow_tracking_uri": "http://m",
+}
+
+
+def settings(**changes: Any) -> Settings:
+    return Settings(**{**NEEDED, "k8s_namespace": "a", **changes})
+
+
+class AlertStore:
+    """A source that knows every hour but those `without`; `late` came in part at first."""
+
+    late: tuple[float, float] = (1.0, 8.0)  # coverage, and GPU-hours measured
+
+    def __init__(self, *without: Any) -> None:
+        self.without, self.asked = without, []
+
+    async def hour(self, start: Any) -> Any:
+        self.asked.append(start)
+        known = start not in self.without
+        coverage, observed = self.late
+        given = {"capacity": 8, "allocated": 8, "unhealthy": 0, "coverage": known * coverage}
+        return (), HourCapacity(hour=start, observed=observed, **given)
+
+
+def collecting(redis: Redis, source: Any, at: Any, **changes: Any) -> UsageCollector:
+    one: Any = DayCluster()
+    one.hour = 23.0
+    return UsageCollector(redis, one, source, settings(**changes), CONFIG, lambda: at)
+
+
+async def test_hours_are_written_when_they_are_over_and_settled(redis: Redis, no_litter: None) -> None:
+    source = AlertStore()
+    for minutes, written in ((4, 2), (6, 3)):
+        await collecting(redis, source, NOON + timedelta(minutes=minutes)).write_hours()
+        found = await Hours(redis).between(NOON - 9 * HOUR, NOON + HOUR)
+        assert [hour.capacity.hour for hour in found] == [NOON + n * HOUR for n in range(-3, written - 3)]
+    assert len(source.asked) == 3
+
+
+async def test_prometheus_fills_a_week_once_and_asks_no_more_for_what_nobody_saw(redis: Redis) -> None:
+    unseen = NOON - 30 * HOUR
+    source = AlertStore(unseen)
+    one = collecting(redis, source, NOON + timedelta(minutes=10), prometheus_url="http://p")
+    await one.write_hours()
+    await one.write_hours()
+    assert len(source.asked) == 8 * 24
+    assert await Hours(redis).missing(NOON - 8 * 24 * HOUR, NOON) == (unseen,)
+
+
+@pytest.mark.parametrize("first", [(0.2, 1.0), (1.0, 2.0)])
+async def test_an_hour_is_written_again_when_more_of_it_is_known(redis: Redis, first: Any) -> None:
+    source, hours = AlertStore(), Hours(redis)
+    source.late = first
+    now = [NOON + timedelta(minutes=5)]
+    one = collecting(redis, source, None, prometheus_url="http://p")
+    one._now = lambda: now[0]
+
+    async def known() -> list[tuple[float, float | None]]:
+        source.asked.clear()
+        await one.write_hours()
+        found = await hours.between(NOON - HOUR, NOON)
+        return [(hour.capacity.coverage, hour.capacity.observed) for hour in found]
+
+    assert await known() == [first]
+    now[0] += timedelta(minutes=50)
+    assert (await known(), source.asked) == ([first], [])
+    source.late = (1.0, 8.0)
+    now[0] += timedelta(minutes=15)
+    assert await known() == [(1.0, 8.0)]
+    now[0] += timedelta(days=2)
+    assert await known() == [(1.0, 8.0)]
+    assert NOON - HOUR not in source.asked
+
+
+async def test_what_is_asked_for_again_is_so_less_and_less_often(redis: Redis) -> None:
+    source, asked = AlertStore(), []
+    source.late = (1.0, 7.0)
+    now = [NOON + timedelta(minutes=5)]
+    one = collecting(redis, source, None, prometheus_url="http://p")
+    one._now = lambda: now[0]
+    for hour in range(8 * 24):
+        source.asked.clear()
+        await one.write_hours()
+        asked += [hour] * (NOON - HOUR in source.asked)
+        now[0] += HOUR
+    assert asked == [0, 1, 3, 7, 15, 31, 63, 127]
+
+
+async def test_with_prometheus_it_remembers_whose_the_pods_are(redis: Redis) -> None:
+    await collecting(redis, AlertStore(), NOON, prometheus_url="http://p").look(NOON)
+    place = ("a", "half")
+    found = await Owners(redis, ()).of(NOON, [place], {})
+    assert found == {place: Ownership(owner="U1A1", sweep="lr-brave-otter")}
+
+
+async def test_without_it_looks_itself_and_everybody_can_ask(redis: Redis) -> None:
+    await collecting(redis, AlertStore(), NOON).look(NOON)
+    async with measuring(settings(), CONFIG, redis, lambda: NOON) as source:
+        assert isinstance(source, ScrapeSource)
+        assert "half" in {pod.pod for pod in await source.pods(HOUR)}
+    async with measuring(settings(prometheus_url="http://p"), CONFIG, redis, lambda: NOON) as source:
+        assert isinstance(source, PrometheusSource)
+
+
+async def test_the_lease_goes_to_one_and_then_to_the_next(redis: Redis, wait_until: Any) -> None:
+    tasks = [asyncio.create_task(collecting(redis, AlertStore(), NOON).run()) for _ in range(2)]
+    await wait_until(lambda: redis.exists("sweepbot:usage"), "one has the lease")
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert not await redis.exists("sweepbot:usage")
+
+
+async def test_nobody_is_warned_before_it_is_known_whose_the_pods_are(redis: Redis, wait_until: Any) -> None:
+    one = asyncio.create_task(collecting(redis, AlertStore(), NOON, prometheus_url="http://p").run())
+    lease = await wait_until(lambda: Queue(redis).get(wait=0), "a look at idle GPUs is asked for")
+    place = ("a", "half")
+    assert (lease.item, (await Owners(redis, ()).of(NOON, [place], {}))[place].owner) == (ITEM, "U1A1")
+    one.cancel()
+    await asyncio.gather(one, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    "trouble", [NoGpuDataError("Prometheus is away"), ApiError(500, "", "etcd"), ValueError("a bug")]
+)
+async def test_trouble_is_said_once_and_work_goes_on(redis: Redis, caplog: Any, trouble: Exception) -> None:
+    one = collecting(redis, AlertStore(), NOON)
+
+    async def fails() -> None:
+        raise trouble
+
+    await one._tried(fails)
+    await one._tried(fails)
+    assert [record.message for record in caplog.records] == [f"GPU use is not known: {trouble}"]

@@ -1,0 +1,192 @@
+"""/gpus: what people type, and what they read."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bot.config.teams import Price, Team
+from bot.core.errors import UserError
+from bot.gpus.billing import bill, bill_file, month
+from bot.gpus.command import HELP, VIEWS, ParsedCommand, answer, parse_command
+from bot.gpus.models import HOUR, Gpu, NodeUse, PodUse, Snapshot
+from tests.bot.gpus.factories import lazy
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+TEAMS = (Team(name="vision"), Team(name="speech"))
+IDLE, BUSY, UNSEEN = Gpu(device="a", peak=0, mean=0), Gpu(device="b", peak=1, mean=0.9), Gpu(device="c")
+POD = PodUse(
+    namespace="sweeps",
+    pod="lr-brave-otter-x7-abc",
+    node="n1",
+    owner="U1ADA",
+    team="vision",
+    sweep="lr-brave-otter",
+    trial="lr-brave-otter-x7",
+    started=NOW - 3 * HOUR,
+    allocated=2,
+    gpus=(BUSY, IDLE),
+)
+NOTEBOOK = PodUse(
+    namespace="speech", pod="notebook-0", node="n2", allocated=1, gpus=(IDLE,), started=NOW - HOUR
+)
+PULLING = PodUse(namespace="speech", pod="pulling-0", node="n2", team="speech", allocated=4)
+NODES = (
+    NodeUse(node="n1", model="NVIDIA H100", physical=8, allocatable=7, allocated=2),
+    NodeUse(node="n2", model="NVIDIA H100", physical=8, allocatable=8, allocated=5),
+    NodeUse(node="n3", model="NVIDIA A10", physical=2, allocatable=2, allocated=0, cordoned=True),
+)
+KNOWN = Snapshot(at=NOW - timedelta(seconds=40), nodes=NODES, pods=(POD, NOTEBOOK, PULLING))
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("", ParsedCommand(view="free")),
+        (" FREE ", ParsedCommand(view="free")),
+        ("by team", ParsedCommand(view="team")),
+        ("by  node", ParsedCommand(view="nodes")),
+        ("help", ParsedCommand(view="help")),
+        ("bill", ParsedCommand(view="bill")),
+        ("bill vision 2026-10", ParsedCommand(view="bill", team="vision", month="2026-10")),
+        ("bill last", ParsedCommand(view="bill", month="last")),
+    ],
+)
+def test_what_can_be_typed(text: str, parsed: ParsedCommand) -> None:
+    assert parse_command(text, TEAMS) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fre", "`/gpus` does not know “fre”. Did you mean free?"),
+        ("bill visoin", "“visoin” is no team and no month such as 2026-11 or last. Did you mean vision?"),
+        (
+            "bill 2026-13",
+            "“2026-13” is no team and no month such as 2026-11 or last. There are vision and speech.",
+        ),
+    ],
+)
+def test_what_may_have_been_meant(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said.replace("?", r"\?").replace(".", r"\.")):
+        parse_command(text, TEAMS)
+
+
+SAID = {
+    "free": """\
+*8 of 17 GPUs are free.*
+• NVIDIA A10: 0 of 2 free
+• NVIDIA H100: 8 of 15 free, the largest block 5 on `n1`
+:warning: GPUs lost: 1 on `n1`.
+:warning: Nobody is let onto `n3`.
+_Measured 40 s ago._""",
+    "mine": """\
+*You hold 2 GPUs.*
+• `lr-brave-otter-x7` of `lr-brave-otter`: 2 GPUs on `n1`, for 3 h, 45 % busy, :zzz: 1 of 2 idle
+_Measured 40 s ago._""",
+    "team": """\
+• *speech*: 4 GPUs held, 0 idle for half an hour, 4 unknown
+• *vision*: 2 GPUs held, 1 idle for half an hour (<@U1ADA>)
+• *no team*: 1 GPU held, 1 idle for half an hour
+_Measured 40 s ago._""",
+    "nodes": """\
+• `n1` NVIDIA H100: 5 of 7 free, :warning: 1 lost
+• `n2` NVIDIA H100: 3 of 8 free
+• `n3` NVIDIA A10: 0 of 2 free, :warning: cordoned
+_Measured 40 s ago._""",
+    "now": """\
+*7 GPUs held, 2 idle for half an hour, 4 unknown.*
+• `lr-brave-otter-x7` of `lr-brave-otter` (<@U1ADA>): 2 GPUs on `n1`, for 3 h, 45 % busy, :zzz: 1 of 2 idle
+• `notebook-0` in `speech`: 1 GPU on `n2`, for 59 min, :zzz: idle
+• `pulling-0` in `speech`: 4 GPUs on `n2`, not running yet, not measured
+_Measured 40 s ago._""",
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view(view: str) -> None:
+    assert answer(view, KNOWN, "U1ADA", NOW) == SAID[view]
+    assert f"`/gpus {view}`" in HELP
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_nothing_and_very_much_can_be_told(view: str) -> None:
+    nothing = Snapshot(at=NOW - 5 * HOUR, nodes=(), pods=())
+    assert answer(view, nothing, "U1ADA", NOW).endswith("_Measured 5 h ago._")
+    pods = tuple(replace(POD, pod=f"{n}" * 60, trial="<!here>" * 20, team=f"t{n}") for n in range(1000))
+    nodes = tuple(replace(NODES[0], node=f"{n}" + "x" * 200, model=f"{n}<!here>") for n in range(1000))
+    said = answer(view, Snapshot(at=NOW, nodes=nodes, pods=pods), "U1ADA", NOW)
+    assert len(said) < 3000
+    assert "<!here>" not in said
+    assert said.endswith("_Measured just now._")
+
+
+PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
+DAY = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def test_a_bill_says_how_much_of_the_month_was_looked_at() -> None:
+    half = [
+        replace(hour, capacity=replace(hour.capacity, coverage=0.5)) for hour in lazy(DAY, DAY + 24 * HOUR)
+    ]
+    said = bill(ParsedCommand(view="bill"), half, (), "$", DAY.replace(day=2) + 22 * HOUR)
+    assert "_26 % of the month's hours so far are known" in said
+
+
+def test_a_bill_counts_use_by_what_was_measured() -> None:
+    [hour] = lazy(DAY, DAY + HOUR)
+    blind = [replace(hour, uses=tuple(replace(use, observed=0, used=0) for use in hour.uses))]
+    said = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
+    assert "*November 2026*: 7 GPU-h reserved, 7 unknown" in said
+
+
+def test_a_bill_tells_what_was_reserved_and_used() -> None:
+    said = bill(ParsedCommand(view="bill"), lazy(DAY, DAY + 24 * HOUR), PRICES, "$", DAY + 24 * HOUR)
+    assert said == (
+        "*November 2026*: 168 GPU-h reserved, 67.2 used (43 %), 12 unknown, at least $360\n"
+        "*By team*\n"
+        "• vision: 96 GPU-h reserved, 24 used (25 %), $240\n"
+        "• speech: 48 GPU-h reserved, 43.2 used (90 %), $120\n"
+        "• no team: 24 GPU-h reserved, 0 used (0 %), 12 unknown\n"
+        "*By person*\n"
+        "• <@U1ADA>: 96 GPU-h reserved, 24 used (25 %), $240\n"
+        "• <@U2GRACE>: 48 GPU-h reserved, 43.2 used (90 %), $120\n"
+        "• unknown: 24 GPU-h reserved, 0 used (0 %), 12 unknown\n"
+        "*By sweep*\n"
+        "• `lr-brave-otter`: 96 GPU-h reserved, 24 used (25 %), $240\n"
+        "• outside of sweeps: 72 GPU-h reserved, 43.2 used (72 %), 12 unknown, at least $120\n"
+        "_5 % of the month's hours so far are known; months are UTC's._"
+    )
+    one = bill(ParsedCommand(view="bill", team="speech"), lazy(DAY, DAY + HOUR), PRICES, "EUR", DAY + HOUR)
+    assert "*November 2026 of speech*: 2 GPU-h reserved, 1.8 used (90 %), EUR 5.00" in one
+    assert "By team" not in one
+    assert "no GPU-hours are known" in bill(ParsedCommand(view="bill"), (), PRICES, "$", NOW)
+
+
+def test_the_file_of_a_bill_adds_up() -> None:
+    lines = bill_file(ParsedCommand(view="bill"), lazy(DAY, DAY + 24 * HOUR), PRICES).splitlines()
+    assert lines == [
+        "team,owner,sweep,namespace,model,allocated,used,idle,unknown,cost",
+        "vision,U1ADA,lr-brave-otter,sweeps,NVIDIA H100 80GB HBM3,96.0,24.0,72.0,0.0,240.0",
+        "speech,U2GRACE,,speech,NVIDIA H100 80GB HBM3,48.0,43.2,0.0,0.0,120.0",
+        ",,,sweeps,NVIDIA A10,24.0,0.0,0.0,12.0,",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "begin", "end"),
+    [
+        ("", "2026-11-01", "2026-12-01"),
+        ("last", "2026-10-01", "2026-11-01"),
+        ("2026-12", "2026-12-01", "2027-01-01"),
+    ],
+)
+def test_months(said: str, begin: str, end: str) -> None:
+    assert [f"{each:%Y-%m-%d}" for each in month(ParsedCommand(view="bill", month=said), NOW)] == [begin, end]
+
+
+def test_a_pod_of_some_minutes_is_not_called_idle() -> None:
+    young = replace(NOTEBOOK, started=NOW - timedelta(minutes=5))
+    said = answer("now", replace(KNOWN, pods=(young,)), "U1ADA", NOW)
+    assert "*1 GPU held, 0 idle for half an hour.*" in said
+    assert "1 GPU on `n2`, for 4 min, 0 % busy" in said

@@ -1,0 +1,319 @@
+"""The busy day again, without Prometheus: pods, nodes and exporters as the API server gives them out."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from bot.config.teams import Team
+from bot.core.thresholds import IdleThresholds
+from bot.gpus import sampling
+from bot.gpus.dcgm_source import Looking, Samples, ScrapeSource
+from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
+from bot.gpus.pod_owners import Owners
+from bot.gpus.sampling import Look
+from bot.idle.detector import LOW_WINDOW, Kind, holdings, judge
+from k8s.errors import ApiError, UnreachableError
+from k8s.objects import timestamp
+from tests.bot.gpus.reference_day import cluster as day
+from tests.bot.gpus.reference_day.expected import WARNED, assert_digest, assert_hours
+
+START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
+HALF_HOUR = timedelta(minutes=30)
+Objects, Lines = list[dict[str, Any]], list[str]
+
+
+class DayCluster:
+    """The cluster of that day at one hour of it, as far as it is looked at."""
+
+    hour = 0.0
+    refuses: tuple[str, ...] = ()
+
+    async def list(
+        self, kind: str, namespace: str, *, fields: str = "", only: Callable[[Any], bool] = bool
+    ) -> Objects:
+        if (kind in self.refuses and not namespace) or namespace in self.refuses:
+            raise ApiError(403, "Forbidden", f"cannot list {kind}")
+        if kind == "Node":
+            return [self._node(name) for name in day.PHYSICAL]
+        if kind == "PodMetrics":
+            return [self._metrics(pod) for pod in day.PODS if pod.phase(self.hour) == "Running"]
+        pods = [self._pod(pod) for pod in day.PODS if pod.phase(self.hour)] + self._exporters()
+        return [pod for pod in pods if namespace in ("", pod["metadata"]["namespace"]) and only(pod)]
+
+    async def proxy(self, namespace: str, pod: str, port: int, path: str) -> str:
+        assert (namespace, port, path) == ("gpu-operator", 9400, "metrics")
+        node = pod.rpartition("-")[2]
+        if pod not in day.exporters(node, self.hour):
+            raise UnreachableError("no answer")
+        return "\n".join(self._lines(node))
+
+    def _lines(self, node: str) -> Lines:
+        lines = ["# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).", "# TYPE DCGM_FI_DEV_GPU_UTIL gauge"]
+        for namespace, pod, gpu, share in day.readings(node, self.hour):
+            uuid, _, slice_ = gpu.partition("/")
+            labels = f'gpu="0",UUID="{uuid}",pci_bus_id="00000000:65:00.0",device="nvidia0"'
+            labels += f',modelName="{day.MODELS[node]}"'
+            labels += f',GPU_I_PROFILE="{day.SLICE}",GPU_I_ID="{slice_}"' * bool(slice_)
+            labels += f',Hostname="{node}",container="main",namespace="{namespace}",pod="{pod}"'
+            lines += [f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} {0 if slice_ else 100 * share:g}"]
+            profiled = day.profiled(node, self.hour)
+            lines += [f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {share:.6f}"] * profiled
+            lines += [f"DCGM_FI_DEV_XID_ERRORS{{{labels}}} {day.xid(gpu, self.hour)}"]
+            lines += [f"DCGM_FI_DEV_FB_USED{{{labels}}} 71234"]
+        return lines
+
+    def _node(self, name: str) -> dict[str, Any]:
+        sizes = {"cpu": "64", "memory": "263842112Ki", "nvidia.com/gpu": str(day.PHYSICAL[name])}
+        left = sizes | {"nvidia.com/gpu": str(day.allocatable(name, self.hour))}
+        ready = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}]
+        spec = {"unschedulable": True} if day.cordoned(name, self.hour) else {}
+        status = {"capacity": sizes, "allocatable": left, "conditions": ready}
+        return {"metadata": {"name": name}, "spec": spec, "status": status}
+
+    def _pod(self, pod: day.Pod) -> dict[str, Any]:
+        namespace, name = pod.place.split("/")
+        sizes = {"cpu": "4", "memory": "32Gi", "nvidia.com/gpu": str(len(pod.gpus))}
+        sidecar = {"name": "metrics-logger-and-collector", "resources": {"requests": {"cpu": "50m"}}}
+        main = {"name": "main", "resources": {"requests": sizes, "limits": sizes}}
+        labels = {"sweepbot/sweep": pod.sweep, "sweepbot/owner": "U1A1"} if pod.sweep else {}
+        since = timestamp(START + pod.started(self.hour) * HOUR)
+        phase = pod.phase(self.hour)
+        state = {"running": {"startedAt": since}} if phase == "Running" else {"waiting": {}}
+        return {
+            "metadata": {
+                "namespace": namespace,
+                "name": name,
+                "labels": labels,
+                "creationTimestamp": timestamp(START + pod.begin * HOUR),
+            },
+            "spec": {"containers": [main, sidecar]} | ({"nodeName": pod.node} if pod.node else {}),
+            "status": {"phase": phase, "containerStatuses": [{"name": "main", "state": state}]},
+        }
+
+    def _exporters(self) -> Objects:
+        return [
+            {
+                "metadata": {
+                    "namespace": "gpu-operator",
+                    "name": f"dcgm-{age}-{node}",
+                    "labels": {"app": "nvidia-dcgm-exporter"},
+                },
+                "spec": {"containers": [{"name": "exporter"}], "nodeName": node},
+                "status": {"phase": "Running"},
+            }
+            for age in ("old", "new")
+            for node in day.PHYSICAL
+        ]
+
+    def _metrics(self, pod: day.Pod) -> dict[str, Any]:
+        namespace, name = pod.place.split("/")
+        memory = "12Gi" if 23 <= self.hour < 23.1 else "4194304Ki"
+        main = {"name": "main", "usage": {"cpu": "999876543n", "memory": memory}}
+        sidecar = {"name": "metrics-logger-and-collector", "usage": {"cpu": "3", "memory": "1Gi"}}
+        return {"metadata": {"namespace": namespace, "name": name}, "containers": [main, sidecar]}
+
+
+class Watched:
+    """A worker looks each `step` seconds; `until` an hour of the day."""
+
+    def __init__(self, redis: Redis, step: int) -> None:
+        self.cluster, self.step, self.tick = DayCluster(), step, 0
+        self.kept = Samples(redis)
+        self.looking = Looking(self.cluster, ["a"], Owners(redis, TEAMS))  # type: ignore[arg-type]
+        self.source = ScrapeSource(self.kept, lambda: START + self.cluster.hour * HOUR)
+
+    async def until(self, hour: float) -> ScrapeSource:
+        while (self.tick + self.step) / 3600 <= hour + 1e-9:
+            self.tick += self.step
+            self.cluster.hour = (self.tick - self.step / 2) / 3600
+            at = START + timedelta(seconds=self.tick)
+            await self.kept.keep(await self.looking.once(at, self.step))
+        self.cluster.hour = self.tick / 3600
+        return self.source
+
+    def skip(self, hour: float) -> None:
+        self.tick = round(hour * 3600)
+
+
+@pytest.fixture
+def watched(redis: Redis) -> Watched:
+    return Watched(redis, 60)
+
+
+def near(truth: float) -> Any:
+    return pytest.approx(truth, rel=0.01, abs=1e-9)
+
+
+@pytest.mark.slow
+async def test_every_pods_day_is_what_it_was(redis: Redis) -> None:
+    watched, hours = Watched(redis, day.SCRAPE), []
+    for number in range(24):
+        source = await watched.until(number + 1)
+        hours.append(await source.hour(START + number * HOUR))
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for use in (use for uses, _ in hours for use in uses):
+        figures = (use.allocated, use.observed, use.used, use.idle)
+        so_far = sums[f"{use.namespace}/{use.pod}"]
+        sums[f"{use.namespace}/{use.pod}"] = [sum(pair) for pair in zip(so_far, figures, strict=True)]
+    assert sums == {pod: [near(each) for each in truth] for pod, truth in day.TRUTH.items()}
+    capacity = [capacity for _, capacity in hours]
+    assert sum(each.capacity for each in capacity) == near(day.CAPACITY)
+    assert sum(each.allocated for each in capacity) == near(sum(truth[0] for truth in day.TRUTH.values()))
+    assert sum(each.unhealthy for each in capacity) == near(day.LOST + day.CLOSED)
+    assert sum(each.closed for each in capacity) == near(day.CLOSED)
+    assert sum(each.waited for each in capacity) == near(day.WAITED)
+    assert [each.coverage for each in capacity] == [near(1)] * 24
+    assert_hours(hours)
+    assert_digest(START, hours)
+
+
+async def test_pods_hold_and_use_what_they_do(watched: Watched) -> None:
+    watched.skip(17.4)
+    pods = await (await watched.until(18.2)).pods(HALF_HOUR)
+    found = {f"{p.namespace}/{p.pod}": (p.allocated, [gpu.peak for gpu in p.gpus]) for p in pods}
+    assert found == {
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "b/second": (1, [0.35]),
+        "c/slices": (2, [0.3, 0]),
+    }
+
+
+async def test_what_an_exporter_does_not_say_is_unknown(watched: Watched) -> None:
+    watched.skip(3)
+    pods = {pod.pod: pod for pod in await (await watched.until(3.8)).pods(HALF_HOUR)}
+    assert [gpu.peak for gpu in pods["gap"].gpus] == []
+    assert pods["gap"].busy_ever is True
+    assert [gpu.peak for gpu in pods["restarts"].gpus] == [0.5]
+
+
+async def test_a_node_keeps_its_model_while_its_exporter_is_away(watched: Watched) -> None:
+    watched.skip(3.1)
+    source = await watched.until(3.8)
+    assert {node.node: node.model for node in await source.nodes()}["n2"] == day.MODELS["n2"]
+    last = (await watched.kept.since(START))[-1]
+    # Of an hour in which it never answered.
+    uses, _ = sampling.hour([replace(last, at=START + 4 * HOUR)], START + 3 * HOUR)
+    assert {use.pod: use.model for use in uses}["gap"] == day.MODELS["n2"]
+
+
+@pytest.mark.parametrize(
+    ("since", "hour", "pod", "ever"),
+    [
+        (23.8, 24, "newborn", False),
+        (23.8, 24, "pulling", None),
+        (5.9, 7, "lazy", False),
+        (8, 9, "lazy", None),  # nobody looked at its first two hours
+        (13, 13.66, "restarts", True),
+        (23, 23.4, "bursts", True),
+    ],
+)
+async def test_who_never_used_a_gpu_is_known_or_said_to_be_unknown(
+    watched: Watched, since: float, hour: float, pod: str, ever: bool | None
+) -> None:
+    watched.skip(since)
+    [found] = [p for p in await (await watched.until(hour)).pods(timedelta(minutes=8)) if p.pod == pod]
+    assert found.busy_ever is ever
+
+
+async def test_a_pod_with_all_that_is_known_of_it(watched: Watched) -> None:
+    watched.skip(22.9)
+    pods = {pod.pod: pod for pod in await (await watched.until(24)).pods(timedelta(hours=1))}
+    half = pods["half"]
+    assert (half.owner, half.team, half.sweep) == ("U1A1", "vision", "lr-brave-otter")
+    assert half.started == START + 20 * HOUR
+    assert pods["pulling"].started is None
+    assert pods["gap"].team == "speech"
+
+
+@pytest.mark.parametrize(("hour", "warned"), WARNED.items())
+async def test_who_is_warned(watched: Watched, hour: float, warned: dict[str, Kind]) -> None:
+    watched.skip(max(0, hour - 3))
+    source, now = await watched.until(hour), START + hour * HOUR
+    held, long = [holdings(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
+    kinds = {key: judge(each, long[key], IdleThresholds(), now) for key, each in held.items()}
+    seen = {key: kind for key, kind in kinds.items() if kind is not Kind.FINE}
+    # Who began before anybody looked may have worked then: it is idle, and not never used.
+    if hour > 9:
+        warned = {key: Kind.IDLE if kind is Kind.UNUSED else kind for key, kind in warned.items()}
+    assert seen == warned
+
+
+async def test_nodes_have_what_is_free_lost_and_closed(watched: Watched) -> None:
+    watched.skip(23.9)
+    nodes = await (await watched.until(24)).nodes()
+    [slices] = [node for node in nodes if node.node == "n3"]
+    model = f"{day.MODELS['n3']} MIG {day.SLICE}"
+    assert slices == NodeUse(node="n3", model=model, physical=4, allocatable=3, allocated=1)
+    assert [(node.free, node.lost) for node in nodes] == [(6, 0), (2, 0), (2, 1), (0, 0)]
+
+
+async def test_a_gpu_with_an_error_says_which_and_who_held_it(watched: Watched) -> None:
+    watched.skip(13.5)
+    xids = await (await watched.until(13.6)).xids()
+    broken = [xid for xid in xids if xid.code]
+    assert {(xid.device, xid.node, xid.code) for xid in broken} == {("G30", "n3", 79)}
+    assert "slices" in {xid.pod for xid in broken}  # besides, there is a slice that nobody holds
+
+
+async def test_an_hour_looked_at_in_part_says_how_much(watched: Watched) -> None:
+    watched.skip(7.25)
+    _, capacity = await (await watched.until(8)).hour(START + 7 * HOUR)
+    assert (capacity.coverage, capacity.capacity) == (0.75, near(0.75 * 21))
+
+
+async def test_without_the_right_to_see_all_it_sees_the_sweeps(watched: Watched) -> None:
+    watched.cluster.refuses = ("Pod", "Node", "PodMetrics")
+    watched.skip(22)
+    source = await watched.until(22.6)
+    assert [pod.pod for pod in await source.pods(HALF_HOUR)] == ["half"]
+    assert await source.nodes() == ()
+
+
+async def test_a_namespace_without_the_bots_rights_hides_no_other(redis: Redis, caplog: Any) -> None:
+    cluster, owners = DayCluster(), Owners(redis, TEAMS)
+    cluster.hour, cluster.refuses = 22.6, ("Pod", "Node", "PodMetrics", "b")
+    found = await Looking(cluster, ["a", "b"], owners).holders()  # type: ignore[arg-type]
+    assert {pod for _, pod in found} == {"half"}
+    assert "Pod in b can't be asked" in caplog.text
+    with pytest.raises(ApiError):  # its own it has to see
+        await Looking(cluster, ["b", "a"], owners).holders()  # type: ignore[arg-type]
+
+
+async def test_when_nobody_looks_nothing_is_known(watched: Watched) -> None:
+    with pytest.raises(NoGpuDataError, match="nobody has looked"):
+        await watched.source.pods(HALF_HOUR)
+    source = await watched.until(0.1)
+    watched.cluster.hour = 0.2
+    with pytest.raises(NoGpuDataError, match="nobody has looked"):
+        await source.nodes()
+
+
+@pytest.mark.parametrize(("first", "then"), [(60, 600), (600, 60)])
+async def test_an_hour_is_whole_when_the_interval_of_looks_changes(
+    redis: Redis, first: int, then: int
+) -> None:
+    watched = Watched(redis, first)
+    watched.skip(6)
+    await watched.until(7.5)
+    watched.step = then
+    _, capacity = await (await watched.until(8)).hour(START + 7 * HOUR)
+    assert (capacity.coverage, capacity.capacity) == (near(1), near(21))
+
+
+async def test_three_hours_are_kept(watched: Watched, redis: Redis, no_litter: None) -> None:
+    await watched.until(3.2)
+    [key] = [key for key in await redis.keys() if b"samples" in key]
+    assert await redis.llen(key) == 181
+
+
+@pytest.mark.parametrize("many", [Gpu, PodUse, HourUse, Look])
+def test_what_there_are_a_hundred_thousand_of_takes_no_more_than_it_has_to(many: type) -> None:
+    assert not hasattr(many.__new__(many), "__dict__")

@@ -1,0 +1,168 @@
+"""Questions to Prometheus and its answers; what the queries come to is in test_from_prometheus."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bot.config.teams import Team
+from bot.gpus import promql
+from bot.gpus.collector import REFILL
+from bot.gpus.models import HALF_HOUR, NoGpuDataError
+from bot.gpus.pod_owners import NOBODYS, Owners, Ownership, by_labels
+from bot.gpus.prometheus import Prometheus, Row
+from bot.gpus.prometheus_source import PrometheusSource
+
+AT = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
+Toy = Callable[[web.Response], Awaitable[Prometheus]]
+
+
+@pytest.fixture
+async def toy() -> AsyncIterator[tuple[Toy, list[tuple[str, dict[str, Any]]]]]:
+    """`await toy(answer)`: a client of a Prometheus that says just that; and what it was asked."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+    closing = []
+
+    async def start(answer: web.Response) -> Prometheus:
+        async def say(request: web.Request) -> web.Response:
+            asked.append((request.headers.get("Authorization", ""), dict(await request.post())))
+            return answer
+
+        app = web.Application()
+        app.router.add_post("/under/api/v1/query", say)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        client = Prometheus(f"http://127.0.0.1:{runner.addresses[0][1]}/under", "s3cret")
+        closing.extend([client.close, runner.cleanup])
+        return client
+
+    yield start, asked
+    for close in closing:
+        await close()
+
+
+def vector(*values: str) -> web.Response:
+    rows = [{"metric": {"pod": str(number)}, "value": [1, value]} for number, value in enumerate(values)]
+    said = {"status": "success", "data": {"resultType": "vector", "result": rows}}
+    return web.json_response(said)
+
+
+async def test_rows_are_values_with_labels_and_not_a_number_is_none(toy: Any) -> None:
+    start, asked = toy
+    rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).ask("up", AT)
+    assert rows == [Row({"pod": "0"}, 0.5), Row({"pod": "3"}, 1000.0)]
+    assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}"})]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "told"),
+    [
+        (
+            422,
+            '{"status":"error","errorType":"execution","error":"too many samples"}',
+            "422: too many samples",
+        ),
+        (503, "no healthy upstream", "503: no healthy upstream"),
+        (200, "<html>Log in</html>", "200: <html>Log in</html>"),
+        (200, "[]", "200: []"),
+    ],
+)
+async def test_what_is_no_answer_is_told(toy: Any, status: int, text: str, told: str) -> None:
+    client = await toy[0](web.Response(status=status, text=text))
+    with pytest.raises(NoGpuDataError, match=f"Prometheus answers {told}$".replace("[", r"\[")):
+        await client.ask("up", AT)
+
+
+async def test_nobody_there_is_told() -> None:
+    client = Prometheus("http://127.0.0.1:1")
+    with pytest.raises(NoGpuDataError, match="Prometheus does not answer: "):
+        await client.ask("up", AT)
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("labels", "device", "model"),
+    [
+        ({"UUID": "GPU-1", "modelName": "NVIDIA A10"}, "GPU-1", "NVIDIA A10"),
+        (
+            {"UUID": "GPU-1", "GPU_I_ID": "7", "GPU_I_PROFILE": "1g.5gb", "modelName": "NVIDIA A100"},
+            "GPU-1/7",
+            "NVIDIA A100 MIG 1g.5gb",
+        ),
+        ({}, "", ""),
+    ],
+)
+def test_a_slice_is_a_device_of_its_own(labels: dict[str, str], device: str, model: str) -> None:
+    row = Row(labels | {"namespace": "a", "pod": "b"}, 1.0)
+    assert row.device == ("a", "b", device, model)
+
+
+def test_windows_and_devices_stand_in_the_query() -> None:
+    which = 'UUID=~"G1|G2",GPU_I_ID="",UUID="",exported_pod="",pod!=""'
+    assert f"max_over_time(DCGM_FI_DEV_GPU_UTIL{{{which}}}[1800s])" in promql.peak(1800, ("G1", "G2"))
+    assert (
+        'max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID!="",exported_pod!=""}[14999ms])'
+        in promql.idle_half(15)
+    )
+    assert "[1799s:15s]) >= 96 and" in promql.idle_half(15)
+
+
+@pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])
+async def test_who_may_have_worked_before_the_day_that_is_looked_at_is_not_called_unused(
+    redis: Any, age: int, ever: bool | None
+) -> None:
+    labels = {"namespace": "sweeps", "pod": "a", "node": "n1", "UUID": "GPU-1"}
+
+    class Quiet(Prometheus):
+        """All is 0, with every sample there."""
+
+        async def ask(self, query: str, at: datetime) -> list[Row]:
+            known = {promql.HELD: 1.0, promql.STARTED: at.timestamp() - age * 3600}
+            if query.startswith("sum by (namespace, pod) (") or query == promql.WHOSE:
+                return []
+            return [Row(labels, known.get(query, 1e9 if "count_over_time" in query else 0.0))]
+
+    quiet = Quiet("http://127.0.0.1:1")
+    [pod] = await PrometheusSource(quiet, Owners(redis, ()), lambda: AT, 30).pods(HALF_HOUR)
+    await quiet.close()
+    assert pod.busy_ever is ever
+
+
+TEAMS = (Team(name="vision", namespaces=("vision",)), Team(name="speech", members=("U1",)))
+
+
+async def test_whose_a_pod_was_is_remembered_when_it_is_gone(redis: Any, no_litter: None) -> None:
+    labels = {"sweepbot/owner": "U1", "sweepbot/sweep": "lr-brave-otter", "katib.kubeflow.org/trial": "t-1"}
+    mine = by_labels(labels)
+    assert mine == Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
+    await Owners(redis, TEAMS).remember(AT, {("sweeps", "t-1-x"): mine, ("sweeps", "none"): NOBODYS})
+    places = [("sweeps", "t-1-x"), ("vision", "notebook"), ("sweeps", "none")]
+    assert await Owners(redis, TEAMS).of(AT, places, {}) == {
+        places[0]: Ownership(owner="U1", team="speech", sweep="lr-brave-otter", trial="t-1"),
+        places[1]: Ownership(team="vision"),
+        places[2]: NOBODYS,
+    }
+
+
+async def test_whose_pods_were_is_forgotten_when_no_hour_asks_for_it_any_more(redis: Any) -> None:
+    await Owners(redis, ()).remember(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
+    [key] = await redis.keys()
+    assert REFILL.days * 86400 < await redis.ttl(key) <= (REFILL.days + 1) * 86400
+
+
+async def test_at_midnight_pods_are_still_whose_they_were(redis: Any) -> None:
+    place, mine = ("sweeps", "t-1-x"), Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
+    late = AT.replace(hour=23, minute=59, second=30)
+    await Owners(redis, ()).remember(late, {place: mine})
+    assert await Owners(redis, ()).of(late + timedelta(seconds=31), [place], {}) == {place: mine}
+    assert await Owners(redis, ()).of(late + timedelta(days=2), [place], {}) == {place: NOBODYS}
+
+
+async def test_what_is_said_now_counts_more_and_a_label_more_than_the_namespace(redis: Any) -> None:
+    place = ("vision", "a")
+    await Owners(redis, TEAMS).remember(AT, {place: Ownership(owner="U1")})
+    said = {place: Ownership(owner="U2", team="robots")}
+    assert await Owners(redis, TEAMS).of(AT, [place], said) == said

@@ -1,0 +1,412 @@
+"""A real Prometheus with a day whose truth is known: every figure within one percent, or said to be unknown.
+
+Debian's package `prometheus`, which brings promtool. Once with honorLabels at the scrape, once without.
+"""
+
+import shutil
+import socket
+import subprocess
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from redis.asyncio import Redis
+
+from bot.config.teams import Team
+from bot.core.thresholds import IdleThresholds
+from bot.doctor.judge_services import SERIES
+from bot.gpus import promql
+from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
+from bot.gpus.pod_owners import Owners, Ownership
+from bot.gpus.prometheus import Prometheus
+from bot.gpus.prometheus_source import PrometheusSource
+from bot.idle.detector import LOW_WINDOW, Kind, holdings, judge
+from tests.bot.gpus.reference_day import cluster, generated
+from tests.bot.gpus.reference_day.expected import WARNED, assert_digest, assert_hours
+from tests.bot.gpus.reference_day.prometheus_text import openmetrics
+
+START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
+HALF_HOUR = timedelta(minutes=30)
+SLICE = f"{cluster.MODELS['n3']} MIG {cluster.SLICE}"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("prometheus") and shutil.which("promtool")),
+        reason="Debian's package prometheus is not installed",
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=["honorLabels", "exported_pod"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that has scraped the day."""
+    text = openmetrics(START, honoured=request.param == "honorLabels")
+    with serving(tmp_path_factory.mktemp("prometheus"), text) as address:
+        yield address
+
+
+@contextmanager
+def serving(folder: Path, history: str) -> Iterator[str]:
+    (folder / "day.txt").write_text(history)
+    made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    (folder / "none.yml").write_text("{}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = ["prometheus", "--config.file=none.yml", "--storage.tsdb.path=data"]
+    command += ["--storage.tsdb.retention.time=10y", f"--web.listen-address={address}"]
+    # A backfill has no staleness markers, which at a real scrape end a series with the next one.
+    command += [f"--query.lookback-delta={cluster.SCRAPE}s"]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        yield f"http://{address}"
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+@pytest.fixture
+async def prometheus(served: str, wait_until) -> AsyncIterator[Prometheus]:
+    async with asking(served, wait_until) as client:
+        yield client
+
+
+@asynccontextmanager
+async def asking(served: str, wait_until: Any) -> AsyncIterator[Prometheus]:
+    async def ready() -> bool:
+        try:
+            async with aiohttp.ClientSession() as web, web.get(f"{served}/-/ready") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    await wait_until(ready, "Prometheus is ready", seconds=60)
+    client = Prometheus(served)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def source_at(prometheus: Prometheus, redis: Redis) -> Callable[[float], PrometheusSource]:
+    """As if it were that hour of the day."""
+    owners = Owners(redis, TEAMS)
+    return lambda hour: PrometheusSource(prometheus, owners, lambda: START + hour * HOUR)
+
+
+def near(truth: float) -> Any:
+    return pytest.approx(truth, rel=0.01, abs=1e-9)
+
+
+async def test_every_pods_day_is_what_it_was(source_at) -> None:
+    hours = [await source_at(30).hour(START + number * HOUR) for number in range(24)]
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for use in (use for uses, _ in hours for use in uses):
+        figures = (use.allocated, use.observed, use.used, use.idle)
+        sums[f"{use.namespace}/{use.pod}"] = [
+            sum(pair) for pair in zip(sums[f"{use.namespace}/{use.pod}"], figures, strict=True)
+        ]
+    assert sums == {pod: [near(each) for each in truth] for pod, truth in cluster.TRUTH.items()}
+    capacity = [capacity for _, capacity in hours]
+    assert sum(each.capacity for each in capacity) == near(cluster.CAPACITY)
+    assert sum(each.allocated for each in capacity) == near(sum(truth[0] for truth in cluster.TRUTH.values()))
+    assert sum(each.unhealthy for each in capacity) == near(cluster.LOST + cluster.CLOSED)
+    assert sum(each.closed for each in capacity) == near(cluster.CLOSED)
+    assert sum(each.waited for each in capacity) == near(cluster.WAITED)
+    assert [each.coverage for each in capacity] == [near(1)] * 24
+    assert_hours(hours)
+    assert_digest(START, hours)
+
+
+async def test_an_hour_names_model_owner_and_team(source_at, redis: Redis) -> None:
+    remembered = {
+        ("c", "slices"): Ownership(owner="U1A1", sweep="remembered"),
+        ("b", "gap"): Ownership(owner="U1A1"),
+    }
+    await Owners(redis, ()).remember(START, remembered)
+    uses = {f"{use.namespace}/{use.pod}": use for use in (await source_at(24).hour(START + 23 * HOUR))[0]}
+    assert (uses["a/half"].owner, uses["a/half"].sweep) == ("U1A1", "lr-brave-otter")
+    assert uses["b/gap"].owner == "U1A1"  # the day's last hour is still of that day
+    assert (uses["a/half"].team, uses["b/gap"].team, uses["c/newborn"].team) == ("vision", "speech", "")
+    assert (uses["a/half"].model, uses["c/pulling"].model) == (cluster.MODELS["n2"], SLICE)
+    uses = {use.pod: use for use in (await source_at(24).hour(START + 19 * HOUR))[0]}
+    assert uses["slices"].model == SLICE
+    assert (uses["slices"].owner, uses["slices"].team, uses["slices"].sweep) == (
+        "U1A1",
+        "vision",
+        "remembered",
+    )
+
+
+async def test_an_hour_that_nobody_looked_at_is_not_covered(source_at) -> None:
+    uses, capacity = await source_at(24).hour(START - 3 * HOUR)
+    assert (uses, capacity.capacity, capacity.coverage) == ((), 0, 0)
+
+
+# hour -> pod -> GPUs allocated, and the peak of each that was seen in half an hour
+NOW = {
+    24: {
+        "a/half": (2, [0.8, 0]),
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "b/second": (1, [0.35]),
+        "c/newborn": (1, [0]),
+        "c/pulling": (1, []),
+    },
+    # The exporter of n2 was away for half an hour and has just come back.
+    3.85: {
+        "a/first": (1, [0.7]),
+        "b/bursts": (1, [None]),
+        "b/gap": (2, [None, None]),
+        "b/restarts": (1, [0.5]),
+    },
+    # Two exporters on n1.
+    9.39: {
+        "a/first": (1, [0.7]),
+        "a/lazy": (4, [0, 0, 0, 0]),
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "c/slices": (2, [0.3, 0]),
+    },
+    # Two kube-state-metrics, and the GPU of n1 that a/first left at noon.
+    13.02: {
+        "a/lazy": (4, [0, 0, 0, 0]),
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "b/second": (1, [0.35]),
+        "c/slices": (2, [0.3, 0]),
+    },
+    # a/lazy has ended, and is still listed.
+    18.2: {
+        "b/bursts": (1, [0.9]),
+        "b/gap": (2, [0.6, 0.6]),
+        "b/restarts": (1, [0.5]),
+        "b/second": (1, [0.35]),
+        "c/slices": (2, [0.3, 0]),
+    },
+}
+
+
+@pytest.mark.parametrize("hour", NOW)
+async def test_pods_hold_and_use_what_they_do(source_at, hour: float) -> None:
+    pods = await source_at(hour).pods(HALF_HOUR)
+    found = {f"{p.namespace}/{p.pod}": (p.allocated, [gpu.peak for gpu in p.gpus]) for p in pods}
+    assert found == {
+        pod: (gpus, [peak if not peak else near(peak) for peak in peaks])
+        for pod, (gpus, peaks) in NOW[hour].items()
+    }
+
+
+async def test_a_pod_with_all_that_is_known_of_it(source_at) -> None:
+    [half] = [pod for pod in await source_at(24).pods(timedelta(hours=2)) if pod.pod == "half"]
+    model = cluster.MODELS["n2"]
+    assert half == PodUse(
+        namespace="a",
+        pod="half",
+        node="n2",
+        owner="U1A1",
+        team="vision",
+        sweep="lr-brave-otter",
+        started=START + 20 * HOUR,
+        allocated=2,
+        gpus=(
+            Gpu(device="G24", model=model, peak=near(0.8), mean=near(0.8), p95=near(0.8)),
+            Gpu(device="G25", model=model, peak=0, mean=0, p95=0),
+        ),
+        busy_ever=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hour", "pod", "ever"),
+    [
+        (24, "newborn", False),
+        (24, "pulling", None),
+        (17, "lazy", False),
+        (13.66, "restarts", True),  # idle since its restart, not before
+        (23.49, "bursts", True),
+        (3.85, "gap", True),  # known by what came before and after the gap
+    ],
+)
+async def test_who_never_used_a_gpu_is_known_or_said_to_be_unknown(source_at, hour, pod, ever) -> None:
+    [found] = [each for each in await source_at(hour).pods(timedelta(minutes=8)) if each.pod == pod]
+    assert found.busy_ever is ever
+
+
+async def test_a_restart_begins_anew(source_at) -> None:
+    started = {pod.pod: pod.started for pod in await source_at(14).pods(HALF_HOUR)}
+    assert started["restarts"] == START + 13.5 * HOUR
+    assert started["lazy"] == START + 6 * HOUR
+    assert {pod.pod: pod.started for pod in await source_at(24).pods(HALF_HOUR)}["pulling"] is None
+
+
+async def test_nodes_have_what_is_free_lost_and_closed(source_at) -> None:
+    def node(name: str, allocatable: int, allocated: int, **more: Any) -> NodeUse:
+        model = SLICE if name == "n3" else cluster.MODELS[name]
+        known = {"physical": cluster.PHYSICAL[name], "allocatable": allocatable, "allocated": allocated}
+        return NodeUse(node=name, model=model, **known, **more)
+
+    assert await source_at(13.02).nodes() == (
+        node("n1", 8, 6),
+        node("n2", 8, 3),
+        node("n3", 3, 2),
+        node("n4", 2, 0),
+    )
+    night = await source_at(24).nodes()
+    assert night == (
+        node("n1", 8, 2),
+        node("n2", 8, 6),
+        node("n3", 3, 1),
+        node("n4", 2, 0, cordoned=True),
+    )
+    assert [(each.free, each.lost) for each in night] == [(6, 0), (2, 0), (2, 1), (0, 0)]
+
+
+async def test_a_gpu_with_an_error_says_which_and_who_held_it(source_at) -> None:
+    assert not any(xid.code for xid in await source_at(12.9).xids())
+    xids = await source_at(13.5).xids()
+    broken = [xid for xid in xids if xid.code]
+    assert {(xid.device, xid.node, xid.code) for xid in broken} == {("G30", "n3", 79)}
+    assert "slices" in {xid.pod for xid in broken}  # besides, there is a slice that nobody holds
+
+
+async def test_the_time_between_scrapes_is_measured(source_at) -> None:
+    source = source_at(24)
+    await source.pods(HALF_HOUR)
+    assert source._scrapes.usual == cluster.SCRAPE
+
+
+async def test_the_doctor_finds_what_figures_are_made_of(prometheus: Prometheus) -> None:
+    found = {name: await prometheus.ask(query, START + 12 * HOUR) for name, query in SERIES.items()}
+    assert {name: round(row.value) > 3 for name, (row,) in found.items()} == dict.fromkeys(SERIES, True)
+
+
+async def test_a_hostile_name_is_only_a_name(prometheus: Prometheus) -> None:
+    names = {'GPU-1"} or vector(1)', "GPU-(", "a\\", "\n", ""}
+    for query in (promql.peak(60, names), promql.samples(60, names), promql.last_models(names - {""})):
+        assert await prometheus.ask(query, START + 12 * HOUR) == []
+    assert await prometheus.moments(promql.moments(names, 60), START + 12 * HOUR) == []
+
+
+async def test_a_refusal_is_told(prometheus: Prometheus) -> None:
+    with pytest.raises(NoGpuDataError, match=r"Prometheus answers 400: .*parse error"):
+        await prometheus.ask("sum(", START)
+
+
+@pytest.mark.parametrize(("hour", "warned"), WARNED.items())
+async def test_who_is_warned(source_at, hour: float, warned: dict[str, Kind]) -> None:
+    """Nobody for bursts, a gap of the exporter, a restart, a pod that lingers; and nobody too late."""
+    source, now = source_at(hour), START + hour * HOUR
+    held, long = [holdings(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
+    kinds = {key: judge(each, long[key], IdleThresholds(), now) for key, each in held.items()}
+    assert {key: kind for key, kind in kinds.items() if kind is not Kind.FINE} == warned
+
+
+# Eight hours in which every node is scraped otherwise
+
+
+@pytest.fixture(scope="module", params=[(1, True), (2, False)])
+def odd(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[int, str]]:
+    seed, honoured = request.param
+    history = generated.openmetrics(seed, START, honoured=honoured)
+    with serving(tmp_path_factory.mktemp("prometheus"), history) as address:
+        yield seed, address
+
+
+@pytest.fixture
+async def odd_source(
+    odd, redis: Redis, wait_until
+) -> AsyncIterator[tuple[list[generated.Pod], PrometheusSource]]:
+    """The step that is measured when a worker asks at last is the wrong one for most nodes and hours."""
+    seed, address = odd
+    pods = generated.pods(seed)
+    whose = {("sweeps", pod.name): Ownership(owner="U1A1", sweep="lr-brave-otter") for pod in pods}
+    await Owners(redis, ()).remember(START, whose)
+    async with asking(address, wait_until) as client:
+        end = START + generated.HOURS * HOUR
+        yield pods, PrometheusSource(client, Owners(redis, TEAMS), lambda: end)
+
+
+async def test_however_scraped_every_hour_is_what_it_was(odd_source) -> None:
+    pods, source = odd_source
+    hours = [await source.hour(START + number * HOUR) for number in range(generated.HOURS)]
+    uses: dict[str, list[HourUse]] = defaultdict(list)
+    for use in (use for each, _ in hours for use in each):
+        uses[use.pod].append(use)
+    truths = {pod.name: generated.truth(pod) for pod in pods}
+    sums = {name: [sum(getattr(use, f) for use in uses[name]) for f in SUMS] for name in truths}
+    off = [
+        (pod.name, sums[pod.name], truths[pod.name])
+        for pod in pods
+        if not agree(sums[pod.name], truths[pod.name], pod.node.slowest)
+    ]
+    assert off == []
+    for node in generated.NODES:
+        mine = [pod.name for pod in pods if pod.node == node]
+        for at, figure in enumerate(("allocated", "observed", "used")):
+            true = sum(getattr(truths[name], figure) for name in mine)
+            assert sum(sums[name][at] for name in mine) == pytest.approx(true, rel=0.015), (node.name, figure)
+
+
+SUMS = ("allocated", "observed", "used", "idle")
+
+
+def agree(sums: list[float], truth: generated.Truth, step: int) -> bool:
+    """Up to a sample at each moment at which something changes."""
+    a_sample = max(step, 60) / 3600
+    slack = truth.edges * a_sample
+    least, most = truth.idle
+    return (
+        all(
+            abs(found - true) <= slack
+            for found, true in zip(sums, (truth.allocated, truth.observed, truth.used), strict=False)
+        )
+        and least - slack <= sums[3] <= most + slack
+    )
+
+
+async def test_one_exported_label_and_a_silent_exporter_hide_neither_owner_nor_price(odd_source) -> None:
+    pods, source = odd_source
+    models = {pod.name: pod.node.model for pod in pods}
+    for number in range(generated.HOURS):
+        for use in (await source.hour(START + number * HOUR))[0]:
+            assert (use.owner, use.team, use.sweep) == ("U1A1", "vision", "lr-brave-otter")
+            assert use.model == models[use.pod]
+
+
+async def test_cores_are_those_of_the_time_that_was_seen(odd_source) -> None:
+    pods, source = odd_source
+    cores = {pod.name: pod.cores for pod in pods}
+    known = 0
+    for number in range(generated.HOURS):
+        for use in (await source.hour(START + number * HOUR))[0]:
+            if use.cpu_mean is not None:
+                known += 1
+                assert use.cpu_mean == pytest.approx(cores[use.pod], rel=0.02)
+    assert known > len(pods)
+
+
+async def test_neither_a_missing_uuid_nor_a_nan_hides_a_gpu(odd_source) -> None:
+    pods, source = odd_source
+    held = {pod.pod: pod for pod in await source.pods(timedelta(minutes=10))}
+    late = [pod for pod in pods if pod.end == generated.HOURS * 3600]
+    assert {(held[pod.name].sweep, held[pod.name].trial) for pod in late} == {
+        ("lr-brave-otter", pod.name) for pod in late
+    }
+    assert {pod.name: len(held[pod.name].gpus) for pod in late} == {pod.name: len(pod.gpus) for pod in late}
+    assert any(not pod.node.uuids and len(pod.gpus) == 2 for pod in late)
+    settled = [pod for pod in late if pod.begin < (generated.HOURS - 1) * 3600]
+    assert all(gpu.peak is not None for pod in settled for gpu in held[pod.name].gpus)

@@ -1,0 +1,60 @@
+"""Trials in trouble, as the diagnosis is given them."""
+
+from datetime import timedelta
+
+from bot.health.evidence import TrialEvidence
+from bot.health.rules import diagnose
+from k8s.objects import timestamp
+from tests.bot.factories import NOW
+
+EARLIER = timestamp(NOW - timedelta(seconds=30))
+META = {"name": "t1", "namespace": "sweeps", "uid": "u", "creationTimestamp": EARLIER}
+TRIAL = {"metadata": META, "spec": {"parameterAssignments": [{"name": "lr", "value": "0.1"}]}, "status": {}}
+JOB = {"metadata": META, "spec": {}, "status": {}}
+CONTAINERS = [{"name": "main"}, {"name": "metrics-logger-and-collector"}]
+
+
+def a_pod(**status):
+    return {"metadata": META, "spec": {"nodeName": "n1", "containers": CONTAINERS}, "status": status}
+
+
+def in_state(state, **status):
+    return a_pod(containerStatuses=[{"name": "main", "state": state}], **status)
+
+
+def ended(code, reason="Error", **status):
+    return in_state({"terminated": {"exitCode": code, "reason": reason}}, phase="Failed", **status)
+
+
+def running(**status):
+    return in_state({"running": {"startedAt": EARLIER}}, phase="Running", **status)
+
+
+def waiting(reason, message):
+    return in_state({"waiting": {"reason": reason, "message": message}}, phase="Pending")
+
+
+def an_event(reason, message, count=1):
+    return {
+        "reason": reason,
+        "message": message,
+        "count": count,
+        "firstTimestamp": EARLIER,
+        "lastTimestamp": EARLIER,
+    }
+
+
+def found(pod=None, trial=TRIAL, job=JOB, gpus=1, **known):
+    given = {"experiment": {"metadata": META, "status": {}}, "trial": trial, "job": job, "pod": pod}
+    return diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given, **known))
+
+
+def key(*args, **known):
+    diagnosis = found(*args, **known)
+    return diagnosis and diagnosis.key
+
+
+def unscheduled(message, seconds):
+    at = timestamp(NOW - timedelta(seconds=seconds))
+    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return a_pod(phase="Pending", conditions=[{**why, "lastTransitionTime": at}])

@@ -1,0 +1,195 @@
+"""Why a first trial does not come to train: its queue, its quota, the nodes and what a node does first."""
+
+from datetime import timedelta
+
+import pytest
+
+from bot.health.rules import due, next_due
+from tests.bot.factories import NOW
+from tests.bot.health import real_messages
+from tests.bot.health.snapshots import JOB, META, an_event, found, key, unscheduled, waiting
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(2, 0), (54, 0), (55, 1)])
+def test_a_pod_waits_for_a_node_most_of_a_minute_before_it_is_told(seconds, told):
+    diagnosis = found(unscheduled(real_messages.UNSCHEDULABLE, seconds))
+    assert len(due([diagnosis], NOW)) == told
+    assert next_due([diagnosis], NOW) == (None if told else NOW + timedelta(seconds=55 - seconds))
+
+
+def test_a_cluster_that_grows_is_no_reason_to_say_never():
+    pod, nodes = unscheduled(real_messages.UNSCHEDULABLE, 5), (a_node(4),)
+    assert found(pod, gpus=8, nodes=nodes).key == "never-fits"
+    grows = found(pod, gpus=8, nodes=nodes, events=(an_event("TriggeredScaleUp", real_messages.SCALE_UP),))
+    assert (grows.key, grows.soft) == ("unschedulable", True)
+    assert "adding one" in grows.text
+
+
+def a_node(gpus, taints=(), **labels):
+    status = {"allocatable": {"nvidia.com/gpu": str(gpus)}}
+    return {"metadata": {"name": "n1", "labels": labels}, "spec": {"taints": taints}, "status": status}
+
+
+RESERVED = [{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}]
+ASIDE = [{"key": "dedicated", "value": "vision", "effect": "PreferNoSchedule"}]
+CORDON = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+FULL = "4 nodes without enough free GPUs); it stays queued until GPUs come free."
+
+
+@pytest.mark.parametrize(
+    ("message", "nodes", "text", "fix"),
+    [
+        (real_messages.UNSCHEDULABLE, [], FULL, "Ask for fewer GPUs if it takes too long."),
+        (
+            real_messages.UNSCHEDULABLE,
+            [a_node(8), a_node(0)],
+            FULL,
+            "Ask for fewer GPUs if it takes too long.",
+        ),
+        (
+            real_messages.UNSCHEDULABLE,
+            [a_node(0), a_node(0)],
+            "No node has GPUs, and it asks for 1.",
+            "device plugin",
+        ),
+        (
+            real_messages.TAINTED_NOW,
+            [],
+            "34 nodes reserved by a taint that its pod doesn't tolerate.",
+            "`tolerations`",
+        ),
+        (real_messages.TAINTED_GPUS, [], "1 node without enough free GPUs", "Ask for fewer GPUs"),
+        (
+            real_messages.TAINTED_GPUS,
+            [a_node(0), a_node(8, RESERVED)],
+            "No node takes it: 1 node reserved by a taint",
+            "1 node reserved by the taint `dedicated: vision`. `trials:`",
+        ),
+        (
+            real_messages.TAINTED_GPUS,
+            [a_node(8), a_node(8, ASIDE)],
+            "1 node without enough free GPUs",
+            "Ask for",
+        ),
+        (real_messages.UNMATCHED, [], "3 nodes without the labels that its pod asks for.", "`nodes`"),
+        (real_messages.UNSCHEDULABLE, [a_node(8, pool="cpu")], "1 node without the labels", "`nodes`"),
+        (
+            real_messages.NO_MEMORY,
+            [],
+            "1 node without enough free memory); it stays queued until others end.",
+            "",
+        ),
+        (real_messages.TAINTED_AND_FULL, [], "2 nodes without enough free CPU", ""),
+        (real_messages.CORDONED, [a_node(8, CORDON)], "No node takes it for now.", ""),
+    ],
+)
+def test_why_no_node_takes_it(message, nodes, text, fix):
+    pod = unscheduled(message, 61)
+    pod["spec"]["nodeSelector"] = {"pool": "gpu"} if nodes and nodes[0]["metadata"]["labels"] else {}
+    diagnosis = found(pod, nodes=tuple(nodes))
+    assert text in diagnosis.text
+    assert fix in diagnosis.fix
+    assert bool(fix) == bool(diagnosis.fix)
+    assert (diagnosis.soft, diagnosis.detail) == (True, message)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerated"),
+    [
+        ({"key": "dedicated", "value": "vision", "effect": "NoSchedule"}, True),
+        ({"key": "dedicated", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "dedicated", "value": "speech"}, False),
+        ({"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}, False),
+    ],
+)
+def test_a_node_whose_taint_is_tolerated_is_only_full(toleration, tolerated):
+    pod = unscheduled(real_messages.TAINTED_GPUS, 61)
+    pod["spec"] = {**pod["spec"], "tolerations": [toleration]}
+    text = found(pod, nodes=(a_node(8, RESERVED),)).text
+    assert ("without enough free GPUs" in text) == tolerated
+
+
+def kueue(message):
+    why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
+    job = {**JOB, "spec": {"suspend": True}}
+    workload = {"metadata": META, "status": {"conditions": [why]}} if message else None
+    return found(job=job, workload=workload)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected", "soft", "text"),
+    [
+        (real_messages.NO_QUOTA, "queued", True, "it needs 2 more GPUs in gpu-a100."),
+        (real_messages.ONE_FLAVOR_TOO_SMALL, "queued", True, "it needs 1 more GPU in ml.g5.8xlarge."),
+        (real_messages.TOO_MUCH, "queue-too-small", False, "it may use 8 GPUs in gpu-a100 in all"),
+        (real_messages.TOO_MUCH_BEFORE, "queue-too-small", False, "it may use 16 GPUs in gpu-flavor in all"),
+        (real_messages.STOPPED_QUEUE, "queue-stopped", False, "`team-cq`, is stopped."),
+        (real_messages.NO_QUEUE, "no-queue", False, "doesn't exist"),
+        ("", "suspended", True, "no queue (Kueue) says why"),
+    ],
+)
+def test_what_kueue_waits_for_and_what_it_waits_for_in_vain(message, expected, soft, text):
+    diagnosis = kueue(message)
+    assert (diagnosis.key, diagnosis.soft) == (expected, soft)
+    assert text in diagnosis.text
+    assert ("starts by itself" in diagnosis.fix) == (expected == "queued")
+
+
+def test_a_quota_smaller_than_the_trial_is_waited_for_in_vain():
+    fits, never = (
+        found(events=(an_event("FailedCreate", said),))
+        for said in (real_messages.QUOTA, real_messages.SMALL_QUOTA)
+    )
+    assert "requests 8 GPUs; 56 of the namespace's 60 are in use" in fits.text
+    assert "starts by itself" in fits.fix
+    assert never.text.startswith(
+        "The trial can never start: it requests 8 GPUs, and the namespace quota is 4"
+    )
+    assert "starts by itself" not in never.fix
+
+
+CREATING = ("ContainerCreating", "")
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([("FailedCreatePodSandBox", real_messages.NO_NETWORK)], "sandbox"),
+        (
+            [("FailedCreatePodSandBox", real_messages.NO_NETWORK), ("Pulling", real_messages.PULLING)],
+            "slow-start",
+        ),
+        ([("FailedMount", real_messages.NO_SECRET)], "mount"),
+        ([("FailedMount", real_messages.NO_SECRET), ("Pulling", real_messages.PULLING)], "slow-start"),
+        ([("FailedAttachVolume", real_messages.MULTI_ATTACH)], "mount"),
+        (
+            [
+                ("FailedAttachVolume", real_messages.MULTI_ATTACH),
+                ("SuccessfulAttachVolume", real_messages.ATTACHED),
+            ],
+            "slow-start",
+        ),
+        (
+            [
+                ("FailedAttachVolume", real_messages.MULTI_ATTACH),
+                ("SuccessfulAttachVolume", real_messages.OTHER_ATTACHED),
+            ],
+            "mount",
+        ),
+        (
+            [("Pulling", real_messages.PULLING), ("FailedCreatePodSandBox", real_messages.NO_NETWORK)],
+            "sandbox",
+        ),
+    ],
+)
+def test_an_event_that_is_over_tells_nothing(events, expected):
+    assert key(waiting(*CREATING), events=tuple(an_event(*each) for each in events)) == expected
+
+
+def test_a_node_that_dies_while_it_makes_the_pod_is_not_slow():
+    ready = {"type": "Ready", "status": "Unknown", "message": real_messages.NO_KUBELET}
+    node = {"metadata": {"name": "n1"}, "status": {"conditions": [ready]}}
+    diagnosis = found(waiting(*CREATING), nodes=(node,))
+    assert (diagnosis.key, diagnosis.soft, diagnosis.detail) == ("node", False, real_messages.NO_KUBELET)
+    assert diagnosis.fix.startswith("Until an administrator brings `n1` back or removes it")

@@ -1,0 +1,102 @@
+"""The home tab as a value."""
+
+from dataclasses import replace
+
+from bot.config.teams import Team
+from bot.core.events import Progress
+from bot.core.record import Phase
+from bot.core.request import Requester
+from bot.core.sweep_summary import entry_of
+from bot.gpus.command import answer
+from bot.gpus.models import NodeUse, Snapshot
+from bot.home.view import ENDED, MINE, OTHERS, HomeFacts, home, shown
+from local.slack import limits
+from tests.bot.factories import CONFIG, NOW, OWNER, STRANGER, a_sweep
+
+TEAMS = replace(CONFIG, teams=(Team(name="vision", members=(OWNER, STRANGER)),))
+WORST = "ﷺ*_~`<!channel>&" * 20
+
+
+def a_sweep_of(user, name, phase=Phase.RUNNING, **changes):
+    requester = Requester(user=user, user_name=user.lower(), channel="C1")
+    return a_sweep(phase, id=name, requester=requester, **changes)
+
+
+def facts(sweeps, **seen):
+    records = {sweep.id: sweep for sweep in sweeps}
+    return HomeFacts(sweeps=[entry_of(sweep) for sweep in sweeps], records=records, **seen)
+
+
+def words(view):
+    assert limits.view_complaints(view, "home") == []
+    texts = [block.get("text", {}).get("text", "") for block in view["blocks"]]
+    buttons = [e for block in view["blocks"] if block["type"] == "actions" for e in block["elements"]]
+    return "\n".join(texts), [(b["text"]["text"], b.get("url") or b.get("value")) for b in buttons]
+
+
+def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
+    sweeps = [
+        a_sweep_of(OWNER, "mine-runs", progress=Progress(running=2)),
+        a_sweep_of(OWNER, "mine-ended", Phase.SUCCEEDED),
+        a_sweep_of(STRANGER, "mate-waits"),
+        a_sweep_of("U9", "other-builds", Phase.BUILDING),
+    ]
+    node = NodeUse(node="a", model="A100", physical=8, allocatable=8, allocated=5)
+    seen = facts(
+        sweeps,
+        gpus=answer("free", Snapshot(at=NOW, nodes=(node,), pods=()), OWNER, NOW),
+        digest="80 % used, 20 % idle",
+        digest_link="https://lab.slack.com/archives/C1/p1",
+        site="https://lab.slack.com/",
+    )
+    text, buttons = words(home(OWNER, seen, TEAMS))
+    places = [
+        text.index(title) for title in ("My sweeps", "Team vision", "Queued", "GPUs", "The last digest")
+    ]
+    assert places == sorted(places)
+    assert text.index("mine-ended") < text.index("Team vision") < text.index("*mate-waits*")
+    for fact in (
+        "• *mate-waits*: waits for GPUs, of ustranger",
+        "• *other-builds*: has its image built, of u9",
+        "3 of 8 GPUs are free",
+        "<https://lab.slack.com/archives/C1/p1|80 % used, 20 % idle>",
+    ):
+        assert fact in text
+    assert "*mine-runs*: waits" not in text
+    assert ("Thread", "https://lab.slack.com/archives/C1/p11") in buttons
+    assert [value for word, value in buttons if word == "Cancel sweep"] == ["mine-runs"]
+
+
+def test_a_new_person_finds_the_way_in():
+    text, buttons = words(home("U1", HomeFacts(), CONFIG))
+    assert "None yet. New sweep opens the form." in text
+    assert buttons == [("New sweep", None), ("Look again", None)]
+
+
+def test_the_worst_contents_pass_slacks_limits():
+    sweeps = [
+        a_sweep_of(user, f"{'x' * 23}-{n}", phase, reason=WORST * 20)
+        for n in range(50)
+        for user in (OWNER, STRANGER)
+        for phase in (Phase.RUNNING, Phase.BUILDING, Phase.FAILED)
+    ]
+    nodes = tuple(
+        NodeUse(node=f"{n}" * 60, model=WORST, physical=8, allocatable=8, allocated=0) for n in range(99)
+    )
+    gpus = answer("free", Snapshot(at=NOW, nodes=nodes, pods=()), OWNER, NOW)
+    seen = facts(sweeps, gpus=gpus, digest=WORST, digest_link="https://x/", site="https://x")
+    view = home(OWNER, seen, TEAMS)
+    words(view)
+    assert len(view["blocks"]) <= 100
+
+
+def test_of_a_thousand_sweeps_only_those_that_are_shown_are_read():
+    entries = [
+        entry_of(a_sweep_of(user, f"{user.lower()}-{phase}-{number}", phase))
+        for number in range(300)
+        for user in (OWNER, STRANGER)
+        for phase in (Phase.RUNNING, Phase.FAILED)
+    ]
+    assert len(shown(OWNER, entries, TEAMS)) == MINE + OTHERS
+    ended = [entry for entry in entries if not entry.live]
+    assert len(shown(OWNER, ended, TEAMS)) == ENDED

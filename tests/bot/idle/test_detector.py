@@ -1,0 +1,123 @@
+"""Which GPUs are held and not used: told of what was measured, never of what was not."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bot.core.thresholds import IdleThresholds
+from bot.gpus.models import Gpu, PodUse
+from bot.idle.detector import Kind, ever_at_work, holdings, judge, times
+from tests.bot.factories import NOW
+
+QUIET, BUSY = (0.004, 0.002, 0.003), (0.9, 0.6, 0.8)  # peak, mean, p95
+UNSEEN = (None, None, None)
+
+
+def a_pod(*gpus: Any, age: float = 60, **changes: Any) -> PodUse:
+    seen = tuple(
+        Gpu(device=f"GPU-{number}", peak=peak, mean=mean, p95=p95)
+        for number, (peak, mean, p95) in enumerate(gpus)
+    )
+    known: dict[str, Any] = {
+        "namespace": "sweeps",
+        "pod": "lr-brave-otter-x-1",
+        "node": "n1",
+        "sweep": "lr-brave-otter",
+        "trial": "lr-brave-otter-x",
+        "started": NOW - timedelta(minutes=age),
+        "allocated": len(gpus),
+        "gpus": seen,
+        "busy_ever": True,
+    }
+    return PodUse(**known | changes)
+
+
+def judged(*pods: PodUse, **watch: float) -> Kind:
+    [held] = holdings(pods).values()
+    return judge(held, held, IdleThresholds(**watch), NOW)
+
+
+@pytest.mark.parametrize(
+    ("pod", "kind"),
+    [
+        (a_pod(QUIET), Kind.IDLE),
+        (a_pod(QUIET, QUIET), Kind.IDLE),
+        (a_pod(BUSY), Kind.FINE),
+        (a_pod(QUIET, BUSY), Kind.PARTIAL),
+        (a_pod(QUIET, busy_ever=False), Kind.UNUSED),
+        (
+            a_pod(QUIET, busy_ever=None),
+            Kind.IDLE,
+        ),  # gaps may hide its work, but not that of the last half hour
+        (a_pod(QUIET, age=31, busy_ever=False), Kind.UNUSED),
+        (a_pod(QUIET, age=29, busy_ever=False), Kind.FINE),  # it may still load its data
+        (a_pod(QUIET, age=39), Kind.UNKNOWN),
+        (a_pod(QUIET, age=41), Kind.IDLE),
+    ],
+)
+def test_what_was_measured(pod: PodUse, kind: Kind) -> None:
+    assert judged(pod) is kind
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        a_pod(UNSEEN),
+        a_pod(QUIET, UNSEEN),
+        a_pod(allocated=1),  # no exporter answers there
+        a_pod(QUIET, allocated=2),
+        a_pod(QUIET, started=None),  # it waits for its image
+    ],
+)
+def test_unknown_is_never_idle(pod: PodUse) -> None:
+    assert judged(pod) is Kind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("gpu", "age", "kind"),
+    [
+        ((0.6, 0.1, 0.4), 300, Kind.LOW),
+        ((0.6, 0.16, 0.4), 300, Kind.FINE),
+        ((0.9, 0.1, 0.8), 300, Kind.FINE),  # work in bursts
+        ((0.6, 0.1, 0.4), 230, Kind.FINE),  # not yet four GPU-hours
+        ((0.6, None, None), 300, Kind.MAYBE_LOW),
+    ],
+)
+def test_little_use_is_told_of_large_jobs_only(gpu: Any, age: float, kind: Kind) -> None:
+    assert judged(a_pod(gpu, age=age)) is kind
+
+
+def test_the_pods_of_one_trial_are_one() -> None:
+    one, two = a_pod(QUIET), a_pod(BUSY, pod="lr-brave-otter-x-2", node="n2")
+    [held] = holdings([one, two]).values()
+    assert (held.key, held.allocated, held.nodes) == ("sweeps/lr-brave-otter-x", 2, ("n1", "n2"))
+    assert judged(one, two) is Kind.PARTIAL
+    assert judged(one, replace(two, started=None)) is Kind.UNKNOWN
+
+
+def test_zero_is_never() -> None:
+    assert judged(a_pod(QUIET), idle_minutes=0) is Kind.FINE
+    assert judged(a_pod(QUIET, busy_ever=False), first_use_minutes=0) is Kind.IDLE
+    assert judged(a_pod((0.6, 0.1, 0.4), age=300), low_percent=0) is Kind.FINE
+
+
+@pytest.mark.parametrize(
+    ("pod", "always"),
+    [
+        (a_pod((1.0, 0.99, 1.0)), True),
+        (a_pod((1.0, 0.99, 1.0), (1.0, 0.9, 1.0)), False),
+        (a_pod((1.0, 0.99, 1.0), age=39), False),
+        (a_pod((1.0, 0.99, 1.0), allocated=2), False),
+    ],
+)
+def test_work_without_a_pause_is_looked_into(pod: PodUse, always: bool) -> None:
+    [held] = holdings([pod]).values()
+    assert ever_at_work(held, IdleThresholds(), NOW) is always
+    assert not ever_at_work(held, IdleThresholds(stuck_minutes=0), NOW)
+
+
+def test_it_is_told_again_after_twice_and_four_times_as_long() -> None:
+    first = timedelta(minutes=30)
+    assert [times(first * n, first) for n in (1, 1.9, 2, 3.9, 4, 40)] == [1, 1, 2, 2, 4, 4]

@@ -1,0 +1,65 @@
+"""Whether a trial has fallen silent, by the rhythm of its own log."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bot.idle.detector import Kind, holdings
+from bot.idle.stalled_logs import fell_silent
+from k8s.errors import ApiError
+from tests.bot.factories import NOW
+from tests.bot.idle.test_detector import a_pod
+
+MINUTES = [timedelta(minutes=minutes) for minutes in range(1000)]
+
+
+class Kubelet:
+    """Pods that wrote lines so many minutes ago, the oldest first."""
+
+    def __init__(self, **pods: list[int]) -> None:
+        self.pods = {name.replace("_", "-"): ages for name, ages in pods.items()}
+
+    async def raw_log(self, namespace: str, pod: str, query: dict[str, Any]) -> str:
+        if pod not in self.pods:
+            raise ApiError(500, "", "its node does not answer")
+        recent = timedelta(seconds=query.get("sinceSeconds", 10**9))
+        ages = [age for age in self.pods[pod] if MINUTES[age] <= recent][-query["tailLines"] :]
+        stamp = query.get("timestamps") == "true"
+        return "".join(f"{self._stamped(NOW - MINUTES[age]) * stamp}epoch\n" for age in ages)
+
+    def _stamped(self, parse_time: datetime) -> str:
+        """Nanoseconds, as the kubelet writes them."""
+        return f"{parse_time:%Y-%m-%dT%H:%M:%S}.123456789Z "
+
+
+async def judged(**pods: list[int]) -> Kind:
+    [held] = holdings([a_pod((1.0, 0.99, 1.0), pod=name.replace("_", "-")) for name in pods]).values()
+    return await fell_silent(Kubelet(**pods), held, MINUTES[30])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ages", "kind"),
+    [
+        ([40], Kind.STUCK),
+        ([40, 39, 38, 5], Kind.FINE),
+        ([], Kind.FINE),  # mute from the start
+        ([42, 41, 40], Kind.STUCK),
+        ([165, 105, 45], Kind.FINE),  # a line for each epoch of an hour
+        ([166, 165, 106, 105, 46, 45], Kind.FINE),
+        ([240, 180, 119], Kind.FINE),  # an epoch of two hours less a minute
+        ([250, 190, 130], Kind.STUCK),
+    ],
+)
+async def test_a_trial_is_silent_after_twice_its_own_longest_pause(ages: list[int], kind: Kind) -> None:
+    assert await judged(trial_1=ages) is kind
+
+
+async def test_the_pods_of_a_trial_have_one_rhythm() -> None:
+    assert await judged(trial_1=[400], trial_2=[90, 60, 31]) is Kind.FINE
+    assert await judged(trial_1=[60, 58], trial_2=[59, 57]) is Kind.STUCK
+
+
+async def test_a_log_that_nobody_gives_out_is_unknown() -> None:
+    [held] = holdings([a_pod((1.0, 0.99, 1.0), pod="trial-1")]).values()
+    assert await fell_silent(Kubelet(), held, MINUTES[30]) is Kind.UNKNOWN  # type: ignore[arg-type]

@@ -1,0 +1,248 @@
+"""Which algorithm takes which space and which settings: told with file, line, key and mend."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.core.space import ALGORITHMS
+from bot.launch.space import parse_space
+from tests.bot.launch.test_space import FILE, LIMITS, REQUEST, complaint, space
+
+TWO = "{a: {min: 0.1, max: 0.9}, b: {min: 1, max: 8}}"
+
+
+def text(algorithm: str, parameters: str = "{lr: [1, 2]}") -> str:
+    return (
+        "command: x\nobjective: {metric: m, goal: minimize}\n"
+        f"algorithm: {algorithm}\ntrials: {{max: 2}}\nparameters: {parameters}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("tpe", {}),
+        ("{name: random, random_state: 7}", {"random_state": "7"}),
+        ("{name: grid, random_state: 0}", {"random_state": "0"}),
+        (
+            "{name: tpe, gamma: 0.25, prior_weight: 1, n_EI_candidates: 24, random_state: 1}",
+            {"gamma": "0.25", "prior_weight": "1", "n_EI_candidates": "24", "random_state": "1"},
+        ),
+        (
+            "{name: multivariate-tpe, n_startup_trials: 5, n_ei_candidates: 24}",
+            {"n_startup_trials": "5", "n_ei_candidates": "24"},
+        ),
+        (
+            "{name: bayesianoptimization, base_estimator: RF, n_initial_points: 5, acq_func: EI}",
+            {"base_estimator": "RF", "n_initial_points": "5", "acq_func": "EI"},
+        ),
+        ("{name: bayesianoptimization, acq_optimizer: sampling}", {"acq_optimizer": "sampling"}),
+        ("{name: sobol}", {}),
+    ],
+)
+def test_an_algorithm_is_a_name_or_a_name_with_settings(algorithm: str, settings: dict[str, str]) -> None:
+    found = space(text(algorithm))
+    assert found.algorithm in algorithm
+    assert found.settings == settings
+
+
+def test_cmaes_has_settings_too() -> None:
+    found = space(text("{name: cmaes, sigma: 0.1, restart_strategy: none}", TWO))
+    assert found.settings == {"sigma": "0.1", "restart_strategy": "none"}
+
+
+ALL = "random, grid, tpe, bayesianoptimization, cmaes, sobol and multivariate-tpe"
+SEED = "algorithm.random_state"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "told"),
+    [
+        ("tpee", 'algorithm: "tpee" is unknown. Did you mean tpe?'),
+        ("bayesian", 'algorithm: "bayesian" is unknown. Did you mean bayesianoptimization?'),
+        (
+            "pbt",
+            f'algorithm: "pbt" is unknown. There are {ALL}.',
+        ),
+        ("{nam: tpe}", "algorithm: name is missing"),
+        ("{name: tpee}", 'algorithm.name: "tpee" is unknown. Did you mean tpe?'),
+        ("{name: 3}", 'algorithm.name: must be text, not "3"'),
+        ("[tpe]", "algorithm: must be text, not a list"),
+        (
+            "{name: tpe, n_ei_candidates: 24}",
+            "algorithm.n_ei_candidates: tpe has no such setting. Did you mean n_EI_candidates?",
+        ),
+        (
+            "{name: random, gamma: 0.2}",
+            "algorithm.gamma: random has no such setting. There is random_state.",
+        ),
+        (
+            "{name: sobol, random_state: 1}",
+            f"{SEED}: sobol has no settings: it always tries the same points in the same order",
+        ),
+        ("{name: tpe, gamma: 1}", "algorithm.gamma: must be above 0 and below 1, not 1"),
+        ("{name: tpe, gamma: high}", 'algorithm.gamma: must be a number, not "high"'),
+        ("{name: tpe, prior_weight: 0}", "algorithm.prior_weight: must be above 0, not 0"),
+        ("{name: tpe, n_EI_candidates: 0}", "algorithm.n_EI_candidates: must be at least 1, not 0"),
+        ("{name: tpe, random_state: -1}", f"{SEED}: must be at least 0, not -1"),
+        ("{name: tpe, random_state: 4294967296}", f"{SEED}: must be at most 4294967295, not 4294967296"),
+        ("{name: tpe, random_state: 1.5}", f"{SEED}: must be a whole number, not 1.5"),
+        ("{name: tpe, random_state: '1'}", f'{SEED}: "1" is quoted, so it is text; write 1 without quotes'),
+        (
+            "{name: multivariate-tpe, n_startup_trials: -1}",
+            "algorithm.n_startup_trials: must be at least 0, not -1",
+        ),
+        (
+            "{name: bayesianoptimization, n_initial_points: 0}",
+            "algorithm.n_initial_points: must be at least 1, not 0",
+        ),
+        (
+            "{name: bayesianoptimization, base_estimator: SVM}",
+            'algorithm.base_estimator: "SVM" is unknown. There are GP, RF, ET and GBRT.',
+        ),
+        (
+            "{name: bayesianoptimization, acq_func: EIps}",
+            'algorithm.acq_func: "EIps" is unknown. Did you mean EI?',
+        ),
+        ("{name: cmaes, sigma: 0}", "algorithm.sigma: must be above 0, not 0"),
+        (
+            "{name: cmaes, restart_strategy: ipopp}",
+            'algorithm.restart_strategy: "ipopp" is unknown. Did you mean ipop or bipop?',
+        ),
+    ],
+)
+def test_a_wrong_algorithm_or_setting_is_told_with_what_was_meant(algorithm: str, told: str) -> None:
+    parameters = TWO if "cmaes" in algorithm else "{lr: [1, 2]}"
+    assert complaint(text(algorithm, parameters)) == f"{FILE}:3: {told}"
+
+
+GOOD = [
+    ("tpe", "{min: 0.1, max: 0.5, step: 0.1}"),
+    ("tpe", "{min: 1e-4, max: 1, scale: log}"),
+    ("multivariate-tpe", "{min: 0.05, max: 0.5, step: 0.1}"),
+    ("multivariate-tpe", "{min: 1, max: 512, scale: log}"),
+    ("bayesianoptimization", "{min: 1e-4, max: 0.1, scale: log}"),
+    ("bayesianoptimization", "{min: 0, max: 8}"),
+    ("bayesianoptimization", "[adam, sgd]"),
+    ("sobol", "{min: -0.5, max: 0.5}"),
+    ("sobol", "{min: 0.05, max: 0.25, step: 0.1}"),
+    ("sobol", "[1, 2, 3]"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "parameter"), GOOD)
+def test_a_parameter_that_the_algorithm_searches_as_it_is_written(algorithm: str, parameter: str) -> None:
+    assert space(text(algorithm, f"{{p: {parameter}}}")).algorithm == algorithm
+
+
+LOG_ONLY = (
+    "bayesianoptimization searches any range of decimals on a log scale, whatever it is asked: "
+    "write scale: log, with a min above 0 and no step, or use tpe"
+)
+STEPS = "tpe draws multiples of step, so min and max must be multiples"
+NO_LOG = "bayesianoptimization has no log scale for whole numbers"
+AT_RANDOM = "cmaes searches ranges of numbers, and would draw these values at random"
+BAD = [
+    (
+        "tpe",
+        "{min: 0.05, max: 0.5, step: 0.1}",
+        f"{STEPS} of 0.1; or use multivariate-tpe, which counts from min",
+    ),
+    ("tpe", "{min: 0, max: 1.0, scale: log}", "min (0) must be above 0 on a log scale"),
+    (
+        "multivariate-tpe",
+        "{min: 1e-12, max: 1e-3, scale: log}",
+        "multivariate-tpe draws nothing below 1e-10 on a log scale; use tpe",
+    ),
+    ("bayesianoptimization", "{min: 0.1, max: 0.5}", LOG_ONLY),
+    ("bayesianoptimization", "{min: 0.1, max: 0.5, step: 0.1}", LOG_ONLY),
+    ("bayesianoptimization", "{min: 0, max: 0.5, scale: log}", "min (0) must be above 0 on a log scale"),
+    (
+        "bayesianoptimization",
+        "{min: 16, max: 512, scale: log}",
+        f"{NO_LOG}; leave scale out, list the values, or use tpe",
+    ),
+    (
+        "bayesianoptimization",
+        "{min: 0, max: 8, step: 2}",
+        "bayesianoptimization ignores step; list the values, or use tpe",
+    ),
+    (
+        "cmaes",
+        "{min: 1e-4, max: 0.1, scale: log}",
+        "cmaes ignores a log scale and would draw evenly from 0.0001 to 0.1; use tpe",
+    ),
+    (
+        "cmaes",
+        "[adam, sgd]",
+        f"{AT_RANDOM}; put one of them into command, or use tpe",
+    ),
+    (
+        "cmaes",
+        "{min: 0, max: 0.8, step: 0.3}",
+        "cmaes may go beyond max, unless max - min is a multiple of step (0.3)",
+    ),
+    (
+        "sobol",
+        "{min: 1e-4, max: 0.1, scale: log}",
+        "sobol ignores a log scale and would draw evenly from 0.0001 to 0.1; use tpe",
+    ),
+    (
+        "sobol",
+        "{min: 1, max: 4}",
+        "sobol never tries the max of a range of whole numbers; list the values, or use random",
+    ),
+    (
+        "sobol",
+        "{min: 0, max: 0.8, step: 0.3}",
+        "sobol may go beyond max, unless max - min is a multiple of step (0.3)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "parameter", "told"), BAD)
+def test_a_parameter_that_it_would_search_otherwise_is_refused(
+    algorithm: str, parameter: str, told: str
+) -> None:
+    lines = text(algorithm, f"\n  p: {parameter}\n  q: {{min: 0.1, max: 0.9}}\n  r: {{min: 1, max: 8}}")
+    assert f"{FILE}:6: parameters.p: {told}" in complaint(lines).splitlines()
+
+
+def test_cmaes_searches_no_line() -> None:
+    one = text("cmaes", "{a: {min: 0.1, max: 0.9}}")
+    assert complaint(one) == f"{FILE}:5: parameters: cmaes needs at least two ranges of numbers; use tpe"
+    assert space(text("cmaes", TWO)).settings == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "parameters", "fits"),
+    [
+        ("", "{lr: [1, 2]}", False),
+        ("", "{layers: {min: 1, max: 4}}", True),
+        (", base_estimator: RF", "{layers: {min: 1, max: 4}}", False),
+    ],
+)
+def test_a_search_along_gradients_needs_a_range_and_a_gaussian_process(
+    more: str, parameters: str, *, fits: bool
+) -> None:
+    lines = text(f"{{name: bayesianoptimization, acq_optimizer: lbfgs{more}}}", parameters)
+    if fits:
+        assert space(lines).settings["acq_optimizer"] == "lbfgs"
+    else:
+        told = "acq_optimizer lbfgs needs base_estimator GP and a range of numbers; write auto"
+        assert complaint(lines) == f"{FILE}:5: parameters: {told}"
+
+
+def test_an_algorithm_of_the_command_leaves_the_settings_of_another_behind() -> None:
+    lines = text("{name: tpe, gamma: 0.3}")
+    found = [parse_space(lines, FILE, replace(REQUEST, algorithm=word), LIMITS) for word in ("random", "tpe")]
+    assert [(one.algorithm, one.settings) for one in found] == [("random", {}), ("tpe", {"gamma": "0.3"})]
+
+
+def test_an_algorithm_of_the_command_is_checked_against_the_file() -> None:
+    told = complaint(text("tpe", "{a: {min: 0.1, max: 0.9}}"), replace(REQUEST, algorithm="cmaes"))
+    assert told.endswith("cmaes needs at least two ranges of numbers; use tpe")
+
+
+def test_katibs_deployment_for_the_longest_experiment_has_a_name_that_kubernetes_takes() -> None:
+    assert all(len(f"{'x' * 40}-{algorithm}") <= 63 for algorithm in ALGORITHMS)

@@ -1,0 +1,228 @@
+"""What people type after /sweep."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.config.policy import Config, Limits, Repository
+from bot.core.errors import UserError
+from bot.core.request import Notify, SweepRequest
+from bot.launch.command_line import HELP, changed, parse
+
+CONFIG = Config(
+    repositories=(Repository(name="digits", url="https://github.com/acme/digits.git"),),
+    allowed_urls=("https://github.com/acme/",),
+    limits=Limits(gpus_per_trial=8, parallel=16, trials=100),
+)
+LR = SweepRequest(branch="main", space="lr")
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("branch=main space=lr", LR),
+        ("  space=lr   branch=main gpus=4 ", SweepRequest(branch="main", space="lr", gpus=4)),
+        ("branch=main space=lr gpus=0", SweepRequest(branch="main", space="lr", gpus=0)),
+        (
+            'branch=fix/loss_2 space=wide-2 repo=digits parallel=4 trials=20 name="Big" cmd="a b"',
+            SweepRequest(
+                branch="fix/loss_2",
+                space="wide-2",
+                repo="digits",
+                parallel=4,
+                trials=20,
+                name="Big",
+                cmd="a b",
+            ),
+        ),
+        (
+            "branch=main space=lr cmd=“python t.py”",
+            SweepRequest(branch="main", space="lr", cmd="python t.py"),
+        ),
+        ("branch=main\u00a0space=lr", LR),
+        (
+            'branch=main space=lr name="a — b" cmd="t.py —lr=3"',
+            SweepRequest(branch="main", space="lr", name="a — b", cmd="t.py --lr=3"),
+        ),
+        ("branch=main space=lr name=‘it is’", SweepRequest(branch="main", space="lr", name="it is")),
+        (
+            "branch=main space=lr cmd='a &lt; b &amp;&amp; c &amp;gt;'",
+            SweepRequest(branch="main", space="lr", cmd="a < b && c &gt;"),
+        ),
+        (
+            "branch=main space=lr repo=<https://github.com/acme/x.git|github.com/acme/x.git>",
+            SweepRequest(branch="main", space="lr", repo="https://github.com/acme/x.git"),
+        ),
+        (
+            "branch=main space=lr repo=<https://github.com/acme/x>",
+            SweepRequest(branch="main", space="lr", repo="https://github.com/acme/x"),
+        ),
+        ("branch=<http://fix.io|fix.io> space=lr", SweepRequest(branch="fix.io", space="lr")),
+        ("branch=<mailto:ada@x.org|ada@x.org> space=lr", SweepRequest(branch="ada@x.org", space="lr")),
+    ],
+)
+def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
+    assert parse(text, CONFIG) == request_
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("Branch=main Space=LR", LR),
+        ("branch=main, space=lr,", LR),
+        ("branch=main ; space=lr;", LR),
+        ("run branch=main space=lr", LR),
+        ("Start branch=main space=lr", LR),
+        ("branch=main space=lr gpus=2,", replace(LR, gpus=2)),
+        ("branch=main space=lr Algorithm=TPE", replace(LR, algorithm="tpe")),
+        ("branch=main space=lr algorithm=Bayes", replace(LR, algorithm="bayesianoptimization")),
+        ("branch=main space=lr algorithm=multi", replace(LR, algorithm="multivariate-tpe")),
+        ("branch=main space=lr notify=DM", replace(LR, notify=Notify.DM)),
+        ('branch=main space=lr name="a," cmd="t.py a;"', replace(LR, name="a,", cmd="t.py a;")),
+        (
+            "branch=main space=lr Repo=<https://github.com/acme/x.git|github.com/acme/x.git>",
+            replace(LR, repo="https://github.com/acme/x.git"),
+        ),
+    ],
+)
+def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: SweepRequest) -> None:
+    assert parse(text, CONFIG) == request_
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "Say which branch and space to use, for example `/sweep branch=main gpus=1 space=lr`."),
+        ("branch=main", "Say which space to use, for example `/sweep branch=main gpus=1 space=lr`."),
+        (
+            "main",
+            "I do not understand `main`. Write key=value without blanks, for example `/sweep branch=main",
+        ),
+        (
+            "branch = main space=lr",
+            "I do not understand `branch`, `=` and `main`. Write key=value without blanks",
+        ),
+        ("brunch=main space=lr", "Unknown option: `brunch=`. Did you mean branch?"),
+        ("branch=main space=lr algorithm=tpee", "algorithm=tpee is unknown. Did you mean tpe?"),
+        (
+            "branch=main space=lr colour=red",
+            "Unknown option: `colour=`. There are branch, gpus, space, repo, parallel, ",
+        ),
+        (
+            "branch=main space=lr user=ada",
+            "`user=`. There are branch, gpus, space, repo, parallel, trials, image, name, cmd, notify and",
+        ),
+        ("branch=main space=lr algorithm=foo", "algorithm=foo is unknown. There are random, grid, tpe, "),
+        ("branch=main space=lr algorithm=mu", "algorithm=mu is unknown. Did you mean multivariate-tpe?"),
+        ("branch=main space=lr Branch=dev", "`branch=` is set twice."),
+        (
+            'branch=main space=lr cmd="python',
+            'A quote is not closed. Put both quotes, as in `cmd="python train.py"`',
+        ),
+        ("branch=main space=lr gpus=many", 'gpus= must be a whole number from 0 to 8; got "many".'),
+        ("branch=main space=lr gpus=1.5", 'from 0 to 8; got "1.5".'),
+        ("branch=main space=lr gpus=-1", 'gpus= must be a whole number from 0 to 8; got "-1".'),
+        ("branch=main space=lr gpus=٣", 'from 0 to 8; got "٣".'),
+        ("branch=main space=lr gpus=", 'from 0 to 8; got "".'),
+        (
+            "branch=main space=lr gpus=9",
+            "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 9.",
+        ),
+        (
+            "branch=main space=lr trials=101",
+            "trials= can be at most 100 on this cluster (limits.trials); got 101.",
+        ),
+        (
+            "branch=main space=lr gpus=9999999999999999999",
+            "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 9999999999999999999.",
+        ),
+        (
+            "branch=main space=lr trials=" + "9" * 5000,
+            f"at most 100 on this cluster (limits.trials); got {'9' * 99}….",
+        ),
+        ("branch=main space=lr trials=0", 'trials= must be a whole number from 1 to 100; got "0".'),
+        ("branch=main space=lr parallel=0", 'from 1 to 16; got "0".'),
+        ("branch=main space=lr parallel=5 trials=4", "parallel=5 is more than trials=4."),
+        (
+            "branch=main space=sweeps/lr.yaml",
+            'for example space=lr; got "sweeps/lr.yaml".',
+        ),
+        ("branch=main space=../x", "space= must be a file name from sweeps/"),
+        ("branch=main space=lr name=" + "x" * 31, "must have 1 to 30 characters in one line."),
+        ("branch=main space=lr name='a\nb'", "must have 1 to 30 characters in one line."),
+        ("branch=main space=lr name=", "must have 1 to 30 characters"),
+        ("branch=main space=lr cmd=' '", "cmd= is empty"),
+        ("branch=main space=lr repo=mnist", "repo=mnist is not a repository I know; there is `digits`."),
+        ("branch=main space=lr repo=<https://evil.org/x>", "repo=https://evil.org/x is not allowed here"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_in_a_sentence(text: str, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(text, CONFIG)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        "",
+        "-x",
+        "--upload-pack=id",
+        "'$(GIT_PASSWORD)'",
+        "a..b",
+        "a//b",
+        "/a",
+        "a/",
+        ".a",
+        "a/.b",
+        "a.lock",
+        "a.lock/b",
+        "a.",
+        "@",
+        "a@{1}",
+    ]
+    + [f'"a{c}b"' for c in " ~^:?*[\t\x01\x7f"]
+    + [r"'a\b'"],
+)
+def test_a_branch_is_a_name_that_git_accepts(branch: str) -> None:
+    with pytest.raises(UserError, match="is not the name of a branch or a tag"):
+        parse(f"space=lr branch={branch}", CONFIG)
+
+
+@pytest.mark.parametrize(
+    "branch", ["v1.0", "fix/a-b_c", "a@b", "ünder", "deadbeef", "a.locked", "a+b", "{x}"]
+)
+def test_unusual_but_good_names_pass(branch: str) -> None:
+    assert parse(f"space=lr branch={branch}", CONFIG).branch == branch
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    with pytest.raises(UserError) as error:
+        parse("branch=-x space=lr gpus=99 trails=3", CONFIG)
+    assert str(error.value).splitlines() == [
+        "Unknown option: `trails=`. Did you mean trials?",
+        "branch=-x is not the name of a branch or a tag.",
+        "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 99.",
+    ]
+
+
+def test_without_gpus_in_the_cluster_none_are_asked_for() -> None:
+    config = Config(repositories=CONFIG.repositories, limits=Limits(gpus_per_trial=0, parallel=16, trials=5))
+    assert parse("branch=main space=lr", config) == SweepRequest(branch="main", space="lr", gpus=0)
+
+
+def test_the_help_shows_two_commands_that_work() -> None:
+    commands = [part.removeprefix("/sweep ") for part in HELP.split("`") if part.startswith("/sweep ")]
+    sweeps = [command for command in commands if command.startswith("branch=")]
+    assert [parse(command, CONFIG).space for command in sweeps] == ["lr", "lr"]
+
+
+def test_a_rerun_changes_what_is_said_and_nothing_else() -> None:
+    before = SweepRequest(branch="main", space="lr", gpus=2, parallel=4)
+    assert changed(before, "", CONFIG) == before
+    assert changed(before, "trials=20", CONFIG) == replace(before, trials=20)
+    assert changed(replace(before, commit="0123" * 10), "", CONFIG) == before  # the branch as it is now
+    with pytest.raises(UserError, match="parallel=4 is more than trials=2"):
+        changed(before, "trials=2", CONFIG)
+    with pytest.raises(UserError, match="spaec"):
+        changed(before, "spaec=lr", CONFIG)

@@ -1,0 +1,221 @@
+"""The form as a value: what is said becomes a view Slack shows, and a view's state what is asked for."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bot.config.policy import Config, Limits, Repository
+from bot.config.teams import Price
+from bot.core.request import Notify, SweepRequest
+from bot.launch.form import (
+    METADATA_MOST,
+    Draft,
+    about,
+    checking,
+    errors,
+    form,
+    gone,
+    launched,
+    metadata,
+    read,
+    request,
+    said_of,
+)
+from bot.launch.menus import names, repositories
+from bot.launch.plan import plan
+from bot.launch.preview import preview
+from bot.repos.catalog import GitNames, Name
+from local.slack import limits
+from local.slack.views import initial
+from tests.bot.factories import CONFIG, NOW, ORDER, PLAN, REQUEST, SETTINGS
+
+SAID = {"branch": "main", "space": "lr"}
+SPACE = "command: python t.py\nobjective: {metric: loss, goal: minimize}\nparameters: {w: [a, b]}\n"
+WORST = "ﷺ*_~`<!channel>&" * 20  # escapes to several times its length
+
+
+def shown(view):
+    """As Slack returns it, untouched by anybody."""
+    assert limits.view_complaints(view, view["type"]) == []
+    blocks = limits.completed(view["blocks"])
+    values = {block: {one["action_id"]: initial(one)} for block, one in limits.elements(blocks)}
+    return view | {"blocks": blocks, "state": {"values": values}}
+
+
+def fields(view):
+    return [block["element"]["action_id"] for block in view["blocks"] if block["type"] == "input"]
+
+
+def words(view):
+    return json.dumps(view["blocks"], ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        REQUEST,
+        SweepRequest(branch="fix/loss", space="wide", gpus=2, parallel=3, trials=9, algorithm="grid"),
+        SweepRequest(branch="main", space="lr", cmd="python a.py --x='1'", notify=Notify.DM, name="night"),
+        SweepRequest(branch="main", space="lr", repo="digits", image="registry:5000/lab/ready:1"),
+        SweepRequest(branch="main", space="written", text=SPACE.rstrip(), gpus=1),
+        SweepRequest(branch="main", space="lr", commit="0123" * 10),
+    ],
+)
+def test_a_request_filled_into_the_form_comes_back(asked):
+    draft = Draft(said=said_of(asked), channel="C1", writes=asked.text is not None)
+    again, wrong = request(read(shown(form(draft, CONFIG))), CONFIG)
+    assert wrong == {}
+    assert again == replace(asked, repo=asked.repo or "digits", commit=None)
+
+
+def test_every_mistake_is_said_at_its_field():
+    draft = Draft(said=SAID | {"trials": "2", "parallel": "4", "branch": "-"}, channel="C1")
+    view = shown(form(draft, CONFIG))
+    asked, wrong = request(read(view), CONFIG)
+    assert asked is None
+    found = {block.partition(":")[0]: text for block, text in errors(view, wrong).items()}
+    assert found.keys() == {"branch", "parallel"}
+    assert "parallel=4 is more than trials=2" in found["parallel"]
+
+
+def test_a_space_written_in_the_form_is_checked_line_by_line():
+    draft = Draft(said={"branch": "main", "text": SPACE + "trials: {max: 0}\n"}, channel="C1", writes=True)
+    view = shown(form(draft, CONFIG))
+    assert "text" in fields(view)
+    asked, wrong = request(read(view), CONFIG)
+    assert asked is None
+    assert errors(view, wrong) == {"text": "your space:4: trials.max: must be at least 1, not 0"}
+
+
+def test_a_text_put_aside_for_a_file_is_there_again():
+    written = Draft(said={"branch": "main", "text": SPACE}, channel="C1", writes=True)
+    chosen = shown(form(replace(read(shown(form(written, CONFIG))), writes=False), CONFIG))
+    assert "text" not in fields(chosen)
+    assert read(chosen).said["text"] == SPACE.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "field"),
+    [
+        ("branch=mian is not in https://git.example/digits.git. Did you mean main?", "branch"),
+        ("sweeps/lr.yaml@01234567:3: trials.max: must be at least 1, not 0", "space"),
+        ("`sweeps/wide.yaml` is not in digits at `main`", "space"),
+        ("The command `a b'` has a quote that is not closed.", ""),
+    ],
+)
+def test_what_is_found_later_is_said_at_its_field_too(sentence, field):
+    draft = Draft(said=SAID, channel="C1")
+    assert about(sentence, draft) == {field: sentence}
+    blocks = form(draft, CONFIG, about(sentence, draft))["blocks"]
+    place = next(i for i, b in enumerate(blocks) if sentence in json.dumps(b, ensure_ascii=False))
+    before = blocks[place - 1].get("block_id", "") if place else ""
+    assert before.partition(":")[0] == field
+
+
+def test_the_preview_tells_what_it_comes_to():
+    config = replace(CONFIG, prices=(Price(model="A", hourly=1.5), Price(model="H", hourly=3.0)))
+    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, PLAN, config, free=3))
+    for fact in (
+        "4 trials, random",
+        "2: 2 trials with 1 each; 3 are free now",
+        "4 for each hour that a trial takes, which costs at most $12.00",
+        "python train.py --lr=0.0001 --layers=1 --optimizer=adam",
+        "`01234567` “Try a wider net”",
+        "minimize `val_loss`",
+    ):
+        assert fact in text
+
+
+def test_the_preview_tells_the_most_of_trials_that_are_ended_in_time():
+    config = replace(CONFIG, prices=(Price(model="A", hourly=1.5),))
+    plan = replace(PLAN, space=replace(PLAN.space, hours=2.5), gpus=2)
+    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, plan, config))
+    assert "20 at most, which costs at most $30.00" in text
+    weeks = replace(plan, space=replace(plan.space, hours=168, max_trials=6000))
+    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, weeks, config))
+    assert "2,016,000 at most, which costs at most $3,024,000" in text
+
+
+def test_the_preview_names_the_settings_of_the_algorithm():
+    space = replace(PLAN.space, algorithm="tpe", settings={"gamma": "0.3"})
+    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))
+    assert "4 trials, tpe, gamma=0.3" in text
+    assert "with values drawn in place of these" in text
+
+
+def test_the_worst_contents_pass_slacks_limits():
+    many = tuple(Repository(name=f"r{n}" * 40, url=f"https://git.example/{'x' * 200}") for n in range(300))
+    config = Config(repositories=many, limits=Limits(trials=10**9), allowed_urls=("https://git.example/",))
+    said = dict.fromkeys(("repo", "branch", "space", "cmd", "image", "name", "trials", "text"), WORST * 10)
+    wrong = dict.fromkeys(("", "repo", "branch", "space", "cmd", "text"), WORST * 40)
+    for writes in (False, True):
+        draft = Draft(said=said, channel="C1", writes=writes)
+        worst = REQUEST.__class__(branch=WORST, space="x", cmd=WORST, text=WORST, name=None)
+        made = plan(replace(ORDER, request=REQUEST), SETTINGS)
+        made = replace(made, subject=WORST, recipe=WORST * 10, space=replace(made.space, command=WORST * 9))
+        for view in (
+            form(draft, config, wrong),
+            checking(draft),
+            gone(draft, WORST),
+            launched(draft, "x" * 27),
+            preview(draft, worst, made, config),
+        ):
+            shown(view)
+            assert len(view.get("private_metadata", "")) <= METADATA_MOST
+
+
+def test_no_text_of_users_mentions_anybody_or_breaks_out():
+    evil = "`<!channel> <@U1> <https://evil|here> *"
+    draft = Draft(said={"branch": evil, "space": "x", "text": evil, "cmd": evil}, channel="C1")
+    asked = SweepRequest(branch=evil, space="x", name=evil)
+    space = replace(PLAN.space, command=evil, metric=evil, image=evil)
+    for made in (replace(PLAN, subject=evil, recipe=evil, space=space), replace(PLAN, recipe=evil)):
+        said = words(preview(draft, asked, made, CONFIG))
+        assert "<!channel>" not in said
+        assert "<@U1>" not in said
+        assert "<https:" not in said
+        assert "```" not in said.replace("```\\n", "").replace("\\n```", "")
+
+
+def test_a_menu_offers_what_fits_with_the_last_branch_first():
+    known = GitNames(names=tuple(Name(name=n) for n in ("dev", "fix/loss", "main", "wide")), at=NOW)
+
+    def offered(typed, known=known):
+        return [one["value"] for one in names(known, typed, first=["wide"])]
+
+    assert offered("") == ["wide", "main", "dev", "fix/loss"]
+    assert offered("LOSS") == ["fix/loss", "LOSS"]
+    assert offered("v1.0") == ["v1.0"]  # a tag, perhaps
+    assert offered("main") == ["main"]
+    assert offered("", GitNames()) == ["-"]
+    late = names(replace(known, trouble="https://git.example did not answer within 60 s"), "wi")
+    assert [one["value"] for one in late] == ["wide", "wi", "-"]
+    assert late[-1]["text"]["text"].startswith("⚠ https://git.example did")
+
+
+def test_menus_of_any_names_are_what_slack_takes():
+    known = GitNames(
+        names=tuple(Name(name=f"{n}" + WORST[: n % 200], about=WORST) for n in range(2000)),
+        at=NOW,
+        trouble="x" * 500,
+    )
+    for typed in ("", "1", WORST, "x" * 149):
+        assert limits.options_complaints({"options": names(known, typed, first=["7"])}) == []
+    many = tuple(Repository(name=f"r{n}", url=f"https://git.example/{'x' * 200}") for n in range(300))
+    config = Config(repositories=many, allowed_urls=("https://git.example/",))
+    for typed in ("", "https://git.example/other"):
+        assert limits.options_complaints({"options": repositories(config, typed)}) == []
+
+
+def test_what_a_view_remembers_fits_when_all_of_it_is_escaped():
+    said = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
+    hidden = metadata(Draft(said={**said, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
+    assert len(hidden) <= METADATA_MOST
+    assert {"channel": "C1", "commit": "a" * 40}.items() <= json.loads(hidden).items()
+
+
+def test_what_is_wrong_fits_below_its_field():
+    view = form(Draft(said={"text": "x"}, channel="C1", writes=True), CONFIG)
+    [sentence] = errors(view, {"text": "the space: " * 1_000}).values()
+    assert len(sentence) <= 1_000

@@ -1,0 +1,100 @@
+"""From an order to manifests: names that fit, one build per commit and recipe, commands wrapped safely."""
+
+import json
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from bot.core.errors import UserError
+from bot.core.ids import candidates
+from bot.core.space import command_line
+from bot.launch.plan import DIGEST, check_command, image_with, plan
+from tests.bot.factories import ORDER, PLAN, SETTINGS, SPACE
+
+
+def test_the_image_is_used_by_digest():
+    assert image_with(PLAN, "sha256:ab") == "registry:5000/sweepbot/digits@sha256:ab"
+    assert DIGEST in PLAN.image_by_digest
+
+
+def test_parameters_become_katibs_strings():
+    spaces = {p["name"]: p["feasibleSpace"] for p in PLAN.experiment["spec"]["parameters"]}
+    assert spaces == {
+        "lr": {"min": "0.0001", "max": "0.1", "distribution": "logUniform"},
+        "layers": {"min": "1", "max": "4"},
+        "optimizer": {"list": ["adam", "sgd"]},
+    }
+
+
+def test_mlflow_names_the_runs_by_their_trials():
+    pod = PLAN.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    env = {e["name"]: e["value"] for e in pod["containers"][0]["env"]}
+    context = json.loads(env["MLFLOW_RUN_CONTEXT"])
+    assert context["mlflow.runName"] == "${trialParameters.trialName}"
+    assert env["MLFLOW_EXPERIMENT_NAME"] == PLAN.results_name == "digits/lr-brave-otter"
+
+
+def test_a_trials_hours_are_its_pods_own_so_waiting_for_gpus_takes_none_of_them():
+    experiment = plan(replace(ORDER, space=replace(SPACE, hours=1.5)), SETTINGS).experiment
+    job = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
+    assert job["template"]["spec"]["activeDeadlineSeconds"] == 5400
+    assert "activeDeadlineSeconds" not in job
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("python train.py --note 'unclosed", "quote that is not closed"),
+        ("python train.py # fast", "without a comment"),
+        ("python train.py\necho done", "one line"),
+        ("python train.py --n ${trialSpec.Name}", "placeholders"),
+    ],
+)
+def test_commands_that_would_break_the_wrapper_are_refused(command, complaint):
+    with pytest.raises(UserError, match=complaint):
+        check_command(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "marker"),
+    [("true", 0, True), ("exec true", 0, True), ("false", 1, False), ("sh -c 'exit 7'", 7, False)],
+)
+def test_the_wrapped_command_keeps_its_exit_code_and_marks_only_success(command, code, marker, tmp_path):
+    """What Katib appends, run by a real shell as the kubelet would: `$$` is `$` by then."""
+    made = plan(replace(ORDER, space=replace(SPACE, command=command)), SETTINGS)
+    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    line = pod["containers"][0]["args"][0].replace("$$", "$").replace("sleep 10", "sleep 0")
+    file = tmp_path / "marker"
+    done = subprocess.run(["sh", "-c", f"{line} && echo completed > {file}"], check=False)
+    assert (done.returncode, file.exists()) == (code, marker)
+
+
+def test_a_command_line_can_be_pasted():
+    line = command_line(SPACE, {"lr": "0.003", "name": "it's"})
+    assert line == """python train.py --lr=0.003 '--name=it'"'"'s'"""
+
+
+def test_ids_fit_and_are_the_same_for_the_same_delivery():
+    ids = candidates("a-very-long-experiment-name-indeed", "trigger-1")
+    assert ids == candidates("a-very-long-experiment-name-indeed", "trigger-1")
+    assert len(set(ids)) == len(ids) == 8
+    assert max(map(len, ids)) <= 27
+
+
+@pytest.mark.parametrize("head", ["lr", "2024_grid", "x" * 60, "Ünïcode", "_", "-"])
+def test_every_id_is_a_valid_experiment_name(head):
+    for sweep_id in candidates(head, "seed"):
+        assert len(sweep_id) <= 27
+        assert sweep_id[0].isalpha()
+        assert sweep_id.replace("-", "").isalnum()
+        assert sweep_id == sweep_id.lower()
+        assert sweep_id.isascii()
+
+
+def test_pods_of_trials_say_whose_team_they_count_as():
+    def labels(order):
+        return plan(order, SETTINGS).experiment["metadata"]["labels"]
+
+    assert labels(replace(ORDER, team="vision"))["sweepbot/team"] == "vision"
+    assert "sweepbot/team" not in labels(ORDER)

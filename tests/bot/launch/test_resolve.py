@@ -1,0 +1,122 @@
+"""What is read of a repository before anything is built."""
+
+import pytest
+
+from bot.config.policy import Config, Repository
+from bot.core.errors import UserError
+from bot.core.request import SweepRequest
+from bot.launch.resolve import look_up
+from bot.repos.git import Tip
+from tests.bot.factories import COMMIT
+
+SPACE = """\
+command: python train.py
+objective: {metric: loss, goal: minimize}
+parameters: {lr: {min: 0.1, max: 1}}
+"""
+
+
+class Files:
+    """A git with one commit, and names of others `before` it."""
+
+    def __init__(self, files, before=()):
+        self.before = before
+        self.files = {"sweeps/lr.yaml": SPACE, **files}
+
+    async def resolve(self, url, branch):
+        return Tip("refs/heads/main", COMMIT)
+
+    async def read(self, url, commit, path, most=0):
+        return self.files.get(path)
+
+    async def names(self, url, commit, folder):
+        return sorted(path for path in self.files if "/" not in path)
+
+    async def contains(self, url, tip, commit):
+        return commit in self.before
+
+    async def subject(self, url, commit):
+        return "a change"
+
+
+async def found(files, **config):
+    repository = Repository(name="digits", url="https://git.example/digits.git", **config)
+    known = Config(repositories=(repository,), images=("docker.io/pytorch/",))
+    request = SweepRequest(branch="main", space="lr")
+    order = await look_up(Files(files), repository, request, known, sweep="s", owner="U", request_id="d")
+    return order.source.files
+
+
+async def test_with_a_dockerfile_nothing_else_matters():
+    files = {"Dockerfile": "FROM x", "uv.lock": "", ".gitmodules": "[submodule]"}
+    assert (await found(files)).keys() == {"Dockerfile", ".gitmodules"}
+
+
+async def test_of_a_dockerfile_with_the_code_last_what_it_takes_before_is_read_too():
+    text = "FROM x\nCOPY a.txt lib /\nCOPY . /app\n"
+    files = {"Dockerfile": text, "a.txt": "a", "b.txt": "b", ".dockerignore": "c"}
+    assert (await found(files)).keys() == {"Dockerfile", ".dockerignore", "a.txt"}
+
+
+async def test_a_dockerfile_that_the_configuration_names_must_be_there():
+    with pytest.raises(UserError, match=r"`docker/train`, which the configuration names, is not in digits"):
+        await found({"Dockerfile": "FROM x"}, dockerfile="docker/train")
+
+
+async def test_requirements_are_read_with_all_that_they_name_once():
+    files = {"requirements.txt": "-r a.txt\n-c c.txt\n", "a.txt": "-c c.txt\n", "c.txt": "", "other.txt": ""}
+    assert list(await found(files)) == ["requirements.txt", "a.txt", "c.txt"]
+
+
+async def test_what_requirements_name_may_have_any_ending_and_comes_after_the_fixed_names():
+    files = {"env/train.pip": "-c pins.lock\n", "env/pins.lock": "", "setup.cfg": "[metadata]"}
+    there = await found(files, requirements="env/train.pip")
+    assert list(there) == ["setup.cfg", "env/train.pip", "env/pins.lock"]
+
+
+async def test_a_file_that_requirements_name_must_be_there():
+    with pytest.raises(UserError, match=r"`base\.txt`, which is needed to install digits, is not in it"):
+        await found({"requirements.txt": "-r base.txt\n"})
+
+
+async def test_the_one_requirements_file_is_found_by_its_ending():
+    assert "requirements-train.txt" in await found({"requirements-train.txt": ""})
+
+
+async def test_of_several_requirements_files_somebody_has_to_choose():
+    files = {"requirements-a.txt": "", "requirements-b.txt": ""}
+    with pytest.raises(UserError, match=r"digits has `requirements-a\.txt`, `requirements-b\.txt` and no"):
+        await found(files)
+    assert "requirements-b.txt" in await found(files, requirements="requirements-b.txt")
+
+
+async def test_a_ready_image_needs_nothing_of_it():
+    assert await found({"sweeps/lr.yaml": f"{SPACE}image: pytorch/pytorch:2.7\n", "uv.lock": ""}) == {}
+
+
+async def test_a_ready_image_must_be_an_allowed_one():
+    with pytest.raises(
+        UserError, match=r"image=evil/pytorch is not an image allowed here \(as docker\.io/evil/"
+    ):
+        await found({"sweeps/lr.yaml": f"{SPACE}image: evil/pytorch\n"})
+
+
+async def test_the_commit_that_was_previewed_is_taken_while_the_branch_has_it():
+    seen, known = "5ee2" * 10, Config(repositories=(Repository(name="d", url="https://git.example/d.git"),))
+    request = SweepRequest(branch="main", space="lr", commit=seen)
+
+    async def source(git):
+        who = {"sweep": "s", "owner": "U", "request_id": "d"}
+        return (await look_up(git, known.repositories[0], request, known, **who)).source
+
+    files = {"Dockerfile": "FROM x"}
+    found = await source(Files(files, before=[seen]))
+    assert (found.ref, found.commit) == ("refs/heads/main", seen)
+    with pytest.raises(UserError, match="branch=main was rewritten since its preview: 5ee25ee2 is no longer"):
+        await source(Files(files))
+
+
+async def test_requirements_that_lead_on_and_on_are_refused():
+    files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
+    with pytest.raises(UserError, match=r"`requirements\.txt` of digits leads to more than 30 files by -r"):
+        await found(files | {"requirements.txt": "-r r0.txt\n"})

@@ -1,0 +1,278 @@
+"""Space files: what they mean, and every rule of Katib told before a build."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.config.policy import Limits
+from bot.core.errors import UserError
+from bot.core.request import SweepRequest
+from bot.core.space import Goal, Parameter, SearchSpace
+from bot.launch.space import combinations, parse_space
+
+REQUEST = SweepRequest(branch="main", space="lr")
+LIMITS = Limits(gpus_per_trial=8, parallel=8, trials=100, hours=8)
+FILE = "sweeps/lr.yaml"
+FULL = """\
+command: python train.py
+objective: {metric: val_loss, goal: minimize, target: 0.02}
+algorithm: random
+trials: {max: 20, parallel: 5, max_failed: 2}
+parameters:
+  lr: {min: 1e-4, max: 1e-1, scale: log}
+  layers: {min: 1, max: 4}
+  dropout: {min: 0, max: 0.5, step: 0.1}
+  optimizer: [adam, sgd, 1e-4, on]
+description: what the learning rate does
+"""
+SHORT = """\
+command: python train.py
+objective: {metric: acc, goal: maximize}
+parameters: {lr: [1, 2]}
+"""
+
+
+def space(text: str, request: SweepRequest = REQUEST, limits: Limits = LIMITS) -> SearchSpace:
+    return parse_space(text, FILE, request, limits)
+
+
+def complaint(text: str, request: SweepRequest = REQUEST, limits: Limits = LIMITS) -> str:
+    with pytest.raises(UserError) as error:
+        space(text, request, limits)
+    return str(error.value)
+
+
+def test_the_whole_file_is_read() -> None:
+    assert space(FULL) == SearchSpace(
+        name="lr",
+        command="python train.py",
+        metric="val_loss",
+        goal=Goal.MINIMIZE,
+        target=0.02,
+        algorithm="random",
+        max_trials=20,
+        parallel=5,
+        max_failed=2,
+        hours=8,
+        parameters=(
+            Parameter(name="lr", min=1e-4, max=1e-1, log=True),
+            Parameter(name="layers", min=1, max=4, integer=True),
+            Parameter(name="dropout", min=0, max=0.5, step=0.1),
+            Parameter(name="optimizer", values=("adam", "sgd", "1e-4", "on")),
+        ),
+    )
+
+
+def test_what_nobody_says_has_a_usual_value() -> None:
+    found = space(SHORT)
+    usual = (found.algorithm, found.target, found.max_trials, found.parallel, found.max_failed)
+    assert usual == ("random", None, 12, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{min: 2, max: 1}", "lr: min (2) must be less than max (1)"),
+        ("{min: 1, max: 1}", "lr: min (1) must be less than max (1)"),
+        ("{min: 0, max: 1.0, scale: log}", "lr: min (0) must be above 0 on a log scale"),
+        ("{min: 0.1, max: 1.0, step: 0.1, scale: log}", "lr: a log scale has no step"),
+        ("{min: 0, max: 1.0, scale: ln}", 'lr.scale: "ln" must be linear or log'),
+        ("{min: 0, max: 1, step: 0}", "lr: step (0) must be above 0 and not more than max - min"),
+        ("{min: 0, max: 1, step: 2}", "lr: step (2) must be above 0 and not more than max - min"),
+        (
+            "{min: 1, max: 9, step: 2}",
+            "lr: random draws multiples of step, so min and max must be multiples of 2",
+        ),
+        ("{min: 0.05, max: 0.5, step: 0.1}", "min and max must be multiples of 0.1; or use grid"),
+        ("{min: '1', max: 2}", 'lr.min: "1" is quoted, so it is text; write 1 without quotes'),
+        ("{min: low, max: 2}", 'lr.min: must be a number, not "low"'),
+        ("{min: .nan, max: 2}", "lr.min: must be a finite number"),
+        ("{min: 1}", "lr: max is missing"),
+        ("{min: 1, maks: 2}", "lr.maks: this key is unknown. Did you mean max?"),
+        ("3", "lr: must be a list of values or a range {min: …, max: …}; a fixed value belongs into command"),
+        ("[]", "lr: at least one value is needed"),
+        ("[a, b, a]", 'lr[3]: "a" is there twice'),
+        ("[a, 'b c']", 'lr[2]: "b c" must have letters, digits and any of _.,:/+=@- only'),
+        ("[a, ~]", 'lr[2]: "~" must have letters'),
+        ("[a, '']", "lr[2]: nothing must have letters"),
+        ("[[a]]", "lr[1]: a list must have letters"),
+        ("['a\";$(id)']", "must have letters, digits and any of"),
+    ],
+)
+def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, told: str) -> None:
+    text = f"command: x\nobjective: {{metric: m, goal: minimize}}\nparameters:\n  lr: {line}\n"
+    assert complaint(text).startswith(f"{FILE}:4: parameters.lr")
+    assert told in complaint(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (SHORT.replace("lr:", "2lr:"), "parameters.2lr: a name begins with a letter"),
+        (SHORT.replace("lr:", "'l r':"), "parameters.l r: a name begins with a letter"),
+        (SHORT.replace("lr:", "tensorboard_dir:"), "parameters.tensorboard_dir: this name is taken"),
+        (SHORT.replace("lr:", "config_path:"), "parameters.config_path: this name is taken"),
+        (SHORT.replace("{lr: [1, 2]}", "{}"), ":3: parameters: at least one parameter is needed"),
+        (SHORT.replace("{lr: [1, 2]}", ""), ":3: parameters: must be a mapping, not nothing"),
+        (SHORT.replace("parameters: {lr: [1, 2]}\n", ""), ":1: parameters is missing"),
+        (SHORT.replace("command: python train.py\n", ""), ":1: command is missing"),
+        (SHORT.replace("python train.py", ""), ":1: command: must be text, not nothing"),
+        (SHORT.replace("maximize", "up"), ':2: objective.goal: "up" must be minimize or maximize'),
+        (SHORT.replace("metric: acc, ", ""), ":2: objective: metric is missing"),
+        (
+            SHORT.replace("acc", "val/acc"),
+            '"val/acc" must be a TensorBoard tag of letters, digits, dashes and',
+        ),
+        (
+            SHORT.replace("maximize", "maximize, target: high"),
+            'objective.target: must be a number, not "high"',
+        ),
+        (SHORT + "algorithm: tpee", ':4: algorithm: "tpee" is unknown. Did you mean tpe?'),
+        (SHORT + "parameter: 1", ":4: parameter: this key is unknown. Did you mean parameters?"),
+        (SHORT + "trials: {maxx: 1}", ":4: trials.maxx: this key is unknown. Did you mean max?"),
+        (SHORT + "trials: {max: 0}", ":4: trials.max: must be at least 1, not 0"),
+        (SHORT + "trials: {max: '9'}", ':4: trials.max: "9" is quoted'),
+        (
+            SHORT + "trials: {max: 101}",
+            ":4: trials.max: 101 is above this cluster's limit of 100 (limits.trials)",
+        ),
+        (SHORT + "trials: {parallel: 0}", ":4: trials.parallel: must be at least 1, not 0"),
+        (SHORT + "trials: {parallel: 9}", "parallel: 9 is above this cluster's limit of 8 (limits.parallel)"),
+        (SHORT + "trials: {max: 3, parallel: 4}", ":4: trials.parallel: 4 is more than there are trials (3)"),
+        (
+            SHORT + "trials: {max: 3, max_failed: 4}",
+            ":4: trials.max_failed: 4 is more than there are trials (3)",
+        ),
+        (
+            SHORT + "trials: {hours: 9}",
+            ":4: trials.hours: 9 is above this cluster's limit of 8 (limits.hours)",
+        ),
+        (SHORT + "trials: {hours: 0}", ":4: trials.hours: must be at least a minute, 0.017"),
+        (SHORT + "trials: {hours: 1e6}", ":4: trials.hours: must be at most 596523; leave it out, and a"),
+        (SHORT + "trials: {hours: 2h}", ':4: trials.hours: must be a number, not "2h"'),
+        (
+            SHORT + "trials: {grace_seconds: 0}",
+            ":4: trials.grace_seconds: must be from 1 to 600 seconds (limits.grace_seconds); got 0",
+        ),
+        (SHORT + "trials: {grace_seconds: 601}", "seconds (limits.grace_seconds); got 601"),
+        (SHORT + "trials: {max_failed: -1}", ":4: trials.max_failed: must be at least 0, not -1"),
+        (SHORT + "description: |\n  a\n  b\n", ":4: description: must be one line"),
+        (
+            "- a",
+            ":1: must be a mapping with command, objective, algorithm, trials, parameters, description, ",
+        ),
+    ],
+)
+def test_every_other_mistake_is_told_with_its_line(text: str, told: str) -> None:
+    assert told in complaint(text)
+    assert complaint(text).startswith(FILE)
+
+
+def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+    text = FULL.replace("minimize", "min").replace("max: 4", "max: 0").replace("20", "200")
+    assert complaint(text).splitlines() == [
+        f'{FILE}:2: objective.goal: "min" must be minimize or maximize',
+        f"{FILE}:4: trials.max: 200 is above this cluster's limit of 100 (limits.trials)",
+        f"{FILE}:7: parameters.layers: min (1) must be less than max (0)",
+    ]
+
+
+GRID = SHORT.replace("{lr: [1, 2]}", "{lr: [1, 2], layers: {min: 1, max: 3}}") + "algorithm: grid\n"
+
+
+def test_hours_that_are_no_number_are_told_once() -> None:
+    assert complaint(SHORT + "trials: {hours: 2h}") == f'{FILE}:4: trials.hours: must be a number, not "2h"'
+
+
+def test_a_grid_tries_every_combination_once() -> None:
+    found = space(GRID)
+    assert (combinations(found), found.max_trials, found.parallel, found.max_failed) == (6, 6, 4, 3)
+
+
+def test_a_grid_never_asks_for_more_trials_than_it_has() -> None:
+    found = space(GRID + "trials: {max: 50, parallel: 8, max_failed: 9}")
+    assert (found.max_trials, found.parallel, found.max_failed) == (6, 6, 6)
+    assert space(GRID + "trials: {max: 4}").max_trials == 4
+
+
+@pytest.mark.parametrize(
+    ("parameter", "size"),
+    [
+        ("[a, b, c]", 3),
+        ("{min: 1, max: 4}", 4),
+        ("{min: 1, max: 9, step: 2}", 5),
+        ("{min: 1, max: 8, step: 2}", 4),
+        ("{min: 0, max: 0.5, step: 0.1}", 6),
+        ("{min: 0.0, max: 1.0, step: 0.25}", 5),
+        ("{min: 0.0, max: 1.0, step: 0.3}", 4),
+        ("{min: 0, max: 0.3, step: 0.1}", 3),  # numpy.arange's rounding, which Katib counts with
+    ],
+)
+def test_steps_are_counted_as_katib_counts_them(parameter: str, size: int) -> None:
+    assert combinations(space(GRID.replace("{min: 1, max: 3}", parameter))) == 2 * size
+
+
+def test_combinations_are_counted_no_further_than_anybody_reads() -> None:
+    many = "".join(f"  p{n}: {{min: 1, max: 1{'0' * 299}}}\n" for n in range(30))
+    assert combinations(space(f"{FULL.partition('parameters:')[0]}parameters:\n{many}")) == 10**15
+
+
+def test_a_range_without_steps_has_no_number_of_combinations() -> None:
+    assert combinations(space(FULL)) is None
+
+
+@pytest.mark.parametrize(
+    ("parameter", "told"),
+    [
+        ("{min: 0, max: 0.5}", "parameters.layers: grid needs a step here, or a list of values"),
+        ("{min: 1, max: 5, scale: log}", "parameters.layers: grid has no log scale; list the values"),
+        ("{min: 1, max: 90000}", "the grid has 180000 combinations, 100000 at most: use fewer values"),
+        ("{min: 0, max: 1e299, step: 1e-300}", "combinations, 100000 at most"),
+        ("{min: 1, max: 60}", "limit of 100 (limits.trials)"),
+    ],
+)
+def test_a_grid_that_cannot_be_walked_is_refused(parameter: str, told: str) -> None:
+    assert told in complaint(GRID.replace("{min: 1, max: 3}", parameter))
+
+
+def test_the_command_wins_over_the_file() -> None:
+    found = space(FULL, replace(REQUEST, cmd="python other.py", trials=30, parallel=8))
+    assert (found.command, found.max_trials, found.parallel) == ("python other.py", 30, 8)
+
+
+def test_fewer_trials_in_the_command_take_the_file_along() -> None:
+    found = space(FULL, replace(REQUEST, trials=1))
+    assert (found.max_trials, found.parallel, found.max_failed) == (1, 1, 1)
+
+
+def test_a_command_in_the_request_replaces_a_missing_one() -> None:
+    assert space(SHORT.replace("command: python train.py\n", ""), replace(REQUEST, cmd="x")).command == "x"
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (replace(REQUEST, trials=0), "trials=0 in the command: must be at least 1, not 0"),
+        (replace(REQUEST, trials=500), "trials=500 in the command: 500 is above this cluster's limit of 100"),
+        (replace(REQUEST, parallel=7), "parallel=7 in the command: 7 is more than there are trials (6)"),
+        (replace(REQUEST, parallel=9), "parallel=9 in the command: 9 is above this cluster's limit of 8"),
+    ],
+)
+def test_a_number_from_the_command_is_named_as_such(request_: SweepRequest, told: str) -> None:
+    assert complaint(GRID, request_).startswith(told)
+
+
+def test_a_trial_may_take_what_its_file_says_else_what_the_cluster_allows() -> None:
+    assert space(SHORT + "trials: {hours: 0.5}").hours == 0.5
+    assert space(SHORT).hours == LIMITS.hours == 8
+    assert space(SHORT, limits=Limits()).hours is None
+
+
+def test_a_trial_has_its_grace() -> None:
+    assert space(SHORT + "trials: {grace_seconds: 120}").grace_seconds == 120
+    assert space(SHORT).grace_seconds is None
+
+
+def test_the_usual_values_stay_below_small_limits() -> None:
+    found = space(SHORT, limits=Limits(parallel=2, trials=5))
+    assert (found.max_trials, found.parallel, found.max_failed) == (5, 2, 3)

@@ -1,0 +1,137 @@
+"""One question to registries with different manners."""
+
+import gzip
+from base64 import b64encode
+
+import pytest
+from aiohttp import web
+
+from bot.registry.client import MANIFESTS, Registry, RegistryError
+
+DIGEST = "sha256:" + "ab" * 32
+BASIC = "Basic " + b64encode(b"bot:secret").decode()
+HOST_401 = "the registry HOST answered 401 for team/lr"
+OCI = "application/vnd.oci.image.manifest.v1+json"
+
+
+@pytest.fixture
+def asked(toy):
+    """`await asked(handler, credentials)`: what the client makes of this registry's manners."""
+
+    async def ask(handler, credentials=None):
+        host = await toy(handler)
+        registry = Registry(host, insecure=True, credentials=credentials)
+        try:
+            return await registry.digest("team/lr", "v1")
+        except RegistryError as error:
+            return str(error).replace(host, "HOST")
+        finally:
+            await registry.close()
+
+    return ask
+
+
+def found():
+    return web.Response(headers={"Docker-Content-Digest": DIGEST})
+
+
+def challenge(how):
+    return web.Response(status=401, headers={"WWW-Authenticate": how})
+
+
+async def test_the_digest_of_an_image_asked_for_in_all_four_types(asked):
+    async def distribution(request):
+        assert (request.method, request.path) == ("HEAD", "/v2/team/lr/manifests/v1")
+        assert request.headers.getall("Accept") == [MANIFESTS]
+        assert len(MANIFESTS.split(", ")) == 4
+        return found() if OCI in request.headers["Accept"] else web.Response(status=404)
+
+    assert await asked(distribution) == DIGEST
+
+
+async def test_only_404_is_missing(asked):
+    async def empty(_):
+        return web.Response(status=404)
+
+    assert await asked(empty) is None
+
+
+@pytest.mark.parametrize("status", [400, 403, 429, 500, 503])
+async def test_anything_else_is_an_error_that_names_host_and_status(asked, status):
+    async def broken(_):
+        return web.Response(status=status)
+
+    assert await asked(broken) == f"the registry HOST answered {status} for team/lr:v1"
+
+
+async def test_an_answer_without_a_digest_is_an_error(asked):
+    async def silent(_):
+        return web.Response()
+
+    assert await asked(silent) == "the registry HOST answered no digest for team/lr:v1"
+
+
+async def test_a_password_is_shown_when_asked_for(asked):
+    async def htpasswd(request):
+        return found() if request.headers.get("Authorization") == BASIC else challenge('Basic realm="r"')
+
+    assert await asked(htpasswd, ("bot", "secret")) == DIGEST
+    assert await asked(htpasswd) == f"{HOST_401}, and there are no credentials for it"
+    assert await asked(htpasswd, ("bot", "wrong")) == f"{HOST_401}:v1"
+
+
+@pytest.mark.parametrize("field", ["token", "access_token"])
+@pytest.mark.parametrize("credentials", [None, ("bot", "secret")])
+async def test_a_token_is_fetched_where_the_registry_says(asked, field, credentials):
+    async def bearer(request):
+        if request.path == "/token":
+            assert request.headers.get("Authorization") == (BASIC if credentials else None)
+            assert dict(request.query) == {"service": "hub", "scope": "repository:team/lr:pull"}
+            return web.json_response({field: "t0k3n"})
+        if request.headers.get("Authorization") == "Bearer t0k3n":
+            return found()
+        return challenge(f'Bearer realm="http://{request.host}/token",service="hub",scope="x"')
+
+    assert await asked(bearer, credentials) == DIGEST
+
+
+async def test_a_refused_token_is_an_error(asked):
+    async def bearer(request):
+        if request.path == "/token":
+            return web.Response(status=403)
+        return challenge(f'Bearer realm="http://{request.host}/token",service="hub"')
+
+    assert await asked(bearer) == "the registry HOST answered 403 from 127.0.0.1, which gives out its tokens"
+
+
+async def test_a_registry_that_is_not_there_is_an_error(free_port):
+    registry = Registry(f"127.0.0.1:{free_port}", insecure=True)
+    with pytest.raises(
+        RegistryError, match=f"the registry 127.0.0.1:{free_port} can't be asked: Cannot connect"
+    ):
+        await registry.digest("team/lr", "v1")
+    await registry.close()
+
+
+async def test_a_registry_without_tls_is_not_asked_in_the_clear(toy):
+    async def plain(_):
+        return found()
+
+    registry = Registry(await toy(plain))
+    with pytest.raises(RegistryError, match="can't be asked"):
+        await registry.digest("team/lr", "v1")
+    await registry.close()
+
+
+@pytest.mark.parametrize(
+    "document", [b'{"a":' + b" " * 5_000_000 + b"1}", b"[" * 100_000, b"null", b"<html>"]
+)
+async def test_a_document_of_no_use_is_refused(toy, document):
+    async def packed(_):
+        page = gzip.compress(document)
+        return web.Response(body=page, headers={"Content-Encoding": "gzip", "Content-Type": OCI})
+
+    registry = Registry(await toy(packed), insecure=True)
+    with pytest.raises(RegistryError, match=r"answered 200 (with more than 4 MiB of JSON|for the tags of a)"):
+        await registry.tags("a")
+    await registry.close()

@@ -1,0 +1,55 @@
+"""Tags are listed, page by page, and deleted with their image: the same tests on a real registry."""
+
+import pytest
+from aiohttp import web
+
+from bot.registry import client as module
+from bot.registry.client import Registry, RegistryError
+from bot.registry.images import CONFIG, DOCKER, LAYER, Place
+from tests.bot.registry.registries import Pusher, a_registry
+
+TYPES = (DOCKER, CONFIG[DOCKER], LAYER[DOCKER])
+KINDS = ["local", pytest.param("distribution", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=KINDS)
+async def address(request, tmp_path):
+    async with a_registry(request.param, tmp_path / "registry") as address:
+        for tag in "abcde":
+            await Pusher(address).image("lab/lr", tag, TYPES, [b"old" if tag in "ab" else tag.encode()], {})
+        yield address
+
+
+@pytest.fixture
+async def registry(address):
+    registry = Registry(address, insecure=True)
+    yield registry
+    await registry.close()
+
+
+@pytest.mark.parametrize("page", [2, 5, 100])
+async def test_tags_are_listed_page_by_page(registry, monkeypatch, page):
+    monkeypatch.setattr(module, "PAGE", page)
+    assert sorted(await registry.tags("lab/lr")) == list("abcde")
+
+
+async def test_an_unknown_repository_has_no_tags(registry):
+    assert await registry.tags("lab/other") == []
+
+
+async def test_an_image_is_deleted_with_all_its_tags_and_no_other(registry):
+    assert await registry.delete(Place("lab/lr", "a"))
+    assert not await registry.delete(Place("lab/lr", "b")), "it was the same image"
+    assert sorted(await registry.tags("lab/lr")) == list("cde")
+    assert await registry.digest("lab/lr", "c")
+
+
+async def test_a_registry_that_allows_no_deletions_says_which_setting_does(toy):
+    async def strict(request):
+        headers = {"Docker-Content-Digest": "sha256:" + "a" * 64}
+        return web.Response(headers=headers, status=200 if request.method == "HEAD" else 405)
+
+    registry = Registry(await toy(strict), insecure=True)
+    with pytest.raises(RegistryError, match=r"allows no deletions \(storage\.delete\.enabled\)"):
+        await registry.delete(Place("lab/lr", "a"))
+    await registry.close()

@@ -1,0 +1,142 @@
+"""Submodules: the credentials of a repository go to no other host, however the file words it."""
+
+import pytest
+
+from bot.config.policy import Config, Repository
+from bot.core.errors import UserError
+from bot.core.request import SweepRequest
+from bot.launch.resolve import look_up
+from bot.repos.git import Tip
+from bot.repos.submodules import MOST, modules
+from tests.bot.factories import COMMIT
+
+HOST = "https://git.example"
+URL = f"{HOST}/acme/digits.git"
+SPACE = """\
+command: python train.py
+objective: {metric: loss, goal: minimize}
+parameters: {lr: {min: 0, max: 1}}
+"""
+
+
+def module(url, path="lib"):
+    return f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n'
+
+
+class Repositories:
+    """Their `.gitmodules`, by URL; each submodule is pinned to the commit of its path."""
+
+    def __init__(self, modules):
+        self.modules, self.asked = modules, []
+
+    def with_login(self, url, *, like):
+        assert like == URL
+        return self
+
+    async def resolve(self, url, branch):
+        return Tip("refs/heads/main", COMMIT)
+
+    async def read(self, url, commit, path, most=0):
+        self.asked.append(url)
+        return {"sweeps/lr.yaml": SPACE, "Dockerfile": "FROM x", ".gitmodules": self.modules.get(url)}.get(
+            path
+        )
+
+    async def subject(self, url, commit):
+        return "a change"
+
+    async def submodule(self, url, commit, path):
+        return path
+
+
+async def looked_up(modules, *, private=True):
+    secret = "git-digits" if private else None
+    git, repository = Repositories(modules), Repository(name="digits", url=URL, secret=secret)
+    known, request = Config(repositories=(repository,)), SweepRequest(branch="main", space="lr")
+    await look_up(git, repository, request, known, sweep="s", owner="U", request_id="d")
+    return set(git.asked)
+
+
+@pytest.mark.parametrize(
+    ("url", "there"),
+    [
+        (f"{HOST}/acme/lib.git", f"{HOST}/acme/lib.git"),
+        ("../lib.git", f"{HOST}/acme/lib.git"),
+        ("../../other/lib", f"{HOST}/other/lib"),
+        ("./inside.git", f"{HOST}/acme/digits.git/inside.git"),
+    ],
+)
+async def test_one_on_the_same_host_is_allowed_and_looked_into(url, there):
+    assert there in await looked_up({URL: module(url)})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.example/acme/lib.git",
+        "http://git.example/acme/lib.git",
+        "https://git.example:8443/acme/lib.git",
+        "https://git.example.evil.org/lib.git",
+        "https://git.example@evil.org/lib.git",
+        "https://ada:pw@git.example/lib.git",
+        "//evil.example/lib.git",
+        "git@evil.example:lib.git",
+        "ssh://git.example/lib.git",
+        "lib.git",
+        "file:///etc",
+        "https://git.example/a/../../x",
+    ],
+)
+async def test_one_elsewhere_is_refused_before_anything_starts(url):
+    with pytest.raises(
+        UserError, match=r"is not on https://git\.example\. The build would send the git cred"
+    ):
+        await looked_up({URL: module(url)})
+
+
+async def test_so_is_one_of_a_submodule():
+    inner = f"{HOST}/acme/lib.git"
+    with pytest.raises(UserError, match=r"names `https://evil\.example/x`, which is not on"):
+        await looked_up({URL: module("../lib.git"), inner: module("https://evil.example/x")})
+
+
+async def test_without_credentials_there_is_nothing_to_lose():
+    assert URL in await looked_up({URL: module("https://other.example/x")}, private=False)
+
+
+async def test_a_repository_that_contains_itself_is_looked_into_once():
+    await looked_up({URL: module(URL), "x": ""})
+
+
+async def test_there_is_a_limit():
+    many = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MOST + 1))
+    with pytest.raises(UserError, match="has more than 30 submodules"):
+        await looked_up({URL: many})
+
+
+async def test_one_submodule_named_many_times_is_not_looked_at_many_times():
+    with pytest.raises(UserError, match="has more than 30 submodules"):
+        await looked_up({URL: module("../lib.git", "lib") * (MOST + 1)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[submodule "a"] url = https://evil.example/x\n',
+        '[submodule "a"]\npath = a\nurl = ../a\nurl = https://evil.example/x\n',
+        '[submodule "a"]\npath = a\nurl = "https://evil.example/x"\n',
+        '[submodule "a"]\npath = a\nurl = ../a\\\nb\n',
+        '[SubModule "a"]\npath = a\nurl = ../a\n',
+        "url = ../a\n",
+        '[submodule "a"]\npath = a\n',
+        '[include]\npath = x\n[submodule "a"]\npath = a\nurl = ../a\n',
+    ],
+)
+def test_what_parsers_may_read_in_different_ways_is_refused(text):
+    with pytest.raises(UserError, match=r"`\.gitmodules`"):
+        modules(text)
+
+
+def test_settings_beside_path_and_url_and_comments_are_left_alone():
+    text = '# ours\n[submodule "a"]\n\tpath = a\n\turl = ../a\n\tbranch = main\n\tignore = dirty\n'
+    assert modules(text) == [("a", "../a")]

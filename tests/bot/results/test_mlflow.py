@@ -1,0 +1,75 @@
+"""An MLflow that is slow or away holds up nothing."""
+
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+
+from bot.core.record import Phase
+from bot.results.mlflow import MlflowExperiments
+from tests.bot.factories import a_sweep
+
+SWEEP = a_sweep(Phase.PENDING)
+
+
+class Slow(MlflowExperiments):
+    """An MLflow that answers when it may: which experiments it was asked for."""
+
+    def __init__(self, wake):
+        super().__init__("http://mlflow", "http://ui", wake)
+        self.may_answer, self.asked = threading.Event(), []
+
+    def _experiment(self, name, tags):
+        self.asked.append(name)
+        self.may_answer.wait(60)
+        return "7"
+
+
+@pytest.fixture
+def woken():
+    return []
+
+
+@pytest.fixture
+def slow(woken):
+    async def wake(sweep_id):
+        woken.append(sweep_id)
+
+    slow = Slow(wake)
+    yield slow
+    slow.may_answer.set()
+
+
+async def test_no_turn_waits_for_mlflow_and_the_sweep_is_woken_when_it_has_answered(slow, woken, wait_until):
+    assert await slow.open(SWEEP) is None
+    await wait_until(lambda: slow.asked, "it is asked")
+    assert await slow.open(SWEEP) is None
+    slow.may_answer.set()
+    await wait_until(lambda: woken, "the sweep is woken")
+    assert (woken, slow.asked) == ([SWEEP.id], [SWEEP.plan.results_name])
+    url = "http://ui/#/experiments/7/runs?workflowType=machine_learning"
+    assert await slow.open(SWEEP) == url
+
+
+async def test_urls_that_another_worker_was_faster_with_do_not_pile_up(slow, woken, wait_until, monkeypatch):
+    monkeypatch.setattr("bot.results.mlflow.KEPT", 2)
+    slow.may_answer.set()
+    for number in range(4):
+        await slow.open(replace(SWEEP, id=f"lr-{number}"))
+    await wait_until(lambda: len(woken) == 4, "all are known")
+    assert list(slow._found) == ["lr-2", "lr-3"]
+
+
+async def test_a_silent_server_is_asked_once_and_left_alone_for_a_while(wait_until, caplog):
+    async def never(_):
+        raise AssertionError
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        results = MlflowExperiments(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://ui", never)
+        for number in range(3):
+            assert await results.open(replace(SWEEP, id=f"lr-{number}")) is None
+        await wait_until(lambda: not results._asking, "all three are given up")
+        assert await results.open(SWEEP) is None
+        assert not results._asking
+    assert [record.getMessage()[:22] for record in caplog.records] == ["MLflow does not answer"]

@@ -1,0 +1,139 @@
+"""Logs: one JSON object per line, whoever speaks, with the sweep it is about and without any secret."""
+
+import asyncio
+import gc
+import io
+import json
+import logging
+import sys
+import threading
+import warnings
+
+import pytest
+
+from bot.core.masking import Mask
+from bot.runtime import log_format
+from bot.runtime.log_format import about
+
+SECRETS = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
+log = logging.getLogger("bot.somewhere")
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """Starts logs of a style and returns a function that reads the lines said so far."""
+    stream = io.StringIO()
+    root, level = logging.root.handlers[:], logging.root.level
+    for owner in (sys, threading):
+        monkeypatch.setattr(owner, "excepthook", owner.excepthook)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+
+    def start(style="json"):
+        monkeypatch.setattr(sys, "stderr", stream)  # pytest puts its own there for every phase
+        logging.root.handlers = []
+        log_format.start("DEBUG", style, Mask(SECRETS))
+        return lambda: stream.getvalue().splitlines()
+
+    yield start
+    logging.captureWarnings(capture=False)
+    logging.root.handlers = root
+    logging.root.setLevel(level)
+
+
+def test_a_line_is_one_json_object(said):
+    lines = said()
+    record = logging.LogRecord("bot.worker", logging.WARNING, "", 0, "two\nlines of %s", ("it",), None)
+    record.created = 1795262400.25
+    logging.root.handle(record)
+    assert [json.loads(line) for line in lines()] == [
+        {
+            "time": "2026-11-21T12:00:00.250Z",
+            "level": "WARNING",
+            "logger": "bot.worker",
+            "message": "two\nlines of it",
+        }
+    ]
+
+
+async def test_a_line_names_the_sweep_it_is_about(said):
+    lines = said()
+
+    async def turn(sweep):
+        with about(sweep):
+            await asyncio.sleep(0)
+            log.info("in a task")
+            await asyncio.to_thread(log.info, "in a thread")
+
+    await asyncio.gather(turn("lr-brave-otter"), turn("lr-calm-lynx"))
+    log.info("about none")
+    found = [json.loads(line) for line in lines() if "bot.somewhere" in line]
+    assert sorted((line["message"], line.get("sweep")) for line in found[:-1]) == [
+        (message, sweep)
+        for message in ("in a task", "in a thread")
+        for sweep in ("lr-brave-otter", "lr-calm-lynx")
+    ]
+    assert "sweep" not in found[-1]
+
+
+def test_for_terminals_the_same_in_text(said):
+    lines = said("text")
+    with about("lr-brave-otter"):
+        log.warning("the token is %s", SECRETS[0])
+    [line] = lines()
+    assert line.endswith(" WARNING bot.somewhere [lr-brave-otter]: the token is ***")
+
+
+def everywhere(secret):
+    """Says a secret in every way a program may."""
+    log.info(secret)
+    log.info("as an argument: %s", secret)
+    log.info("inside one: %r", {"Authorization": secret})
+    log.info("a broken call: %d", secret)
+    warnings.warn(f"in a warning: {secret}", stacklevel=1)
+    try:
+        try:
+            {}[f"the cause: {secret}"]
+        except KeyError as error:
+            raise ExceptionGroup("several", [KeyError(secret)]) from error
+    except ExceptionGroup:
+        log.exception("failed")
+    thread = threading.Thread(target=lambda: {}[secret])
+    thread.start()
+    thread.join()
+    sys.excepthook(ValueError, ValueError(secret), None)
+
+
+class Dying:
+    def __init__(self, secret):
+        self.secret = secret
+
+    def __del__(self):
+        raise ValueError(self.secret)
+
+
+async def forgotten(secret):
+    raise ValueError(secret)
+
+
+@pytest.mark.parametrize("style", ["json", "text"])
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_secret_is_never_said(said, style, secret):
+    lines = said(style)
+    everywhere(secret)
+    Dying(secret)
+    asyncio.create_task(forgotten(secret))  # noqa: RUF006 - nobody waits for it
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()
+    told = "\n".join(lines())
+    assert told.count("***") >= 12
+    assert secret not in told
+    assert json.dumps(secret)[1:-1] not in told
+    assert repr(secret)[1:-1] not in told
+    if style == "json":
+        assert {json.loads(line)["logger"] for line in lines()} >= {
+            "bot.runtime.log_format",
+            "py.warnings",
+            "asyncio",
+        }

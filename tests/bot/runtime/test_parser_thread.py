@@ -1,0 +1,36 @@
+"""What one person's file costs the others."""
+
+import asyncio
+import threading
+
+import pytest
+
+from bot.builds.dependency_files import toml
+from bot.core.errors import UserError
+from bot.runtime.parser_thread import aside
+
+
+async def test_the_loop_goes_on_while_a_file_is_read():
+    turns, text = 0, "".join(f"[table-{n}]\n" for n in range(20_000))
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    assert len(await aside(toml, text, "uv.lock")) == 20_000
+    task.cancel()
+    assert turns > 10
+
+
+async def test_files_are_read_one_after_the_other():
+    threads = await asyncio.gather(*(aside(threading.get_ident) for _ in range(5)))
+    assert len(set(threads)) == 1
+    assert threads[0] != threading.get_ident()
+
+
+async def test_what_is_wrong_with_a_file_is_raised_where_it_is_asked_for():
+    with pytest.raises(UserError, match=r"^uv.lock can't be read"):
+        await aside(toml, "[", "uv.lock")

@@ -1,0 +1,101 @@
+"""Probes: quick whatever hangs, true within a period, quiet at the end."""
+
+import asyncio
+import logging
+
+import pytest
+
+from bot.core.masking import Mask
+from bot.runtime import probes as module
+from bot.runtime.probes import ProbeFailedError, Probes
+
+
+@pytest.fixture
+async def probes():
+    probes = Probes(lambda: probes.ending, Mask(["hunter2"]))
+    probes.ending = False
+    yield probes
+    await probes.close()
+
+
+class Part:
+    """Something a process needs."""
+
+    def __init__(self):
+        self.trouble, self.asked = None, 0
+
+    async def __call__(self):
+        self.asked += 1
+        if self.trouble:
+            raise self.trouble
+        return "well"
+
+
+def said(probes, name="part"):
+    return probes.ready()[1]["checks"][name]["said"]
+
+
+async def test_nothing_is_ready_before_it_was_asked(probes):
+    assert probes.ready() == (True, {"ready": True, "checks": {}})
+    probes.check("part", Part())
+    ready, page = probes.ready()
+    assert (ready, page["checks"]["part"]["said"]) == (False, "not asked yet")
+
+
+async def test_a_broken_part_shows_and_recovers(probes, wait_until, caplog):
+    caplog.set_level(logging.INFO)
+    part = Part()
+    probes.check("part", part, every=0.01)
+    await wait_until(lambda: probes.ready()[0], "it is ready")
+    part.trouble = ProbeFailedError("the password hunter2 is refused")
+    await wait_until(lambda: not probes.ready()[0], "the trouble shows")
+    assert said(probes) == "the password *** is refused"
+    part.trouble = None
+    await wait_until(lambda: probes.ready()[0], "it is ready again")
+    assert [record.getMessage() for record in caplog.records] == [
+        "ready: part: well",
+        "not ready: part: the password *** is refused",
+        "ready: part: well",
+    ]
+
+
+async def test_a_part_that_hangs_hinders_nobody(probes, wait_until, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    probes.check("part", asyncio.Event().wait, every=0.01)
+    probes.check("other", Part(), every=0.01)
+    await wait_until(lambda: said(probes) == "no answer within 0 s", "the silence shows")
+    assert said(probes, "other") == "well"
+
+
+async def test_an_old_answer_is_none(probes, wait_until, monkeypatch):
+    part = Part()
+    probes.check("part", part, every=1000)
+    await wait_until(lambda: probes.ready()[0], "it is ready")
+    monkeypatch.setattr(module, "monotonic", lambda: asyncio.get_running_loop().time() + 1010)
+    ready, page = probes.ready()
+    assert (ready, page["checks"]["part"]["said"]) == (False, "no news since: well")
+
+
+async def test_what_says_nothing_is_named(probes, wait_until):
+    part = Part()
+    part.trouble = ConnectionError()
+    probes.check("part", part)
+    await wait_until(lambda: said(probes) == "ConnectionError", "the trouble shows")
+
+
+async def test_at_the_end_it_is_not_ready_and_complains_no_more(probes, wait_until, caplog):
+    part = Part()
+    probes.check("part", part, every=0.01)
+    await wait_until(lambda: probes.ready()[0], "it is ready")
+    probes.ending, part.trouble = True, ProbeFailedError("is closed")
+    assert probes.ready()[1]["checks"]["process"]["said"] == "is ending"
+    await wait_until(lambda: said(probes) == "is closed", "it was asked again")
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_two_jobs_that_need_the_same_ask_once(probes, wait_until):
+    first, second = Part(), Part()
+    probes.check("part", first, every=0.01)
+    probes.check("part", second, every=0.01)
+    await wait_until(lambda: first.asked > 2, "it was asked")
+    assert second.asked == 0

@@ -1,0 +1,167 @@
+"""Whatever people and machines write, no message pings, links, breaks its form or is refused by Slack."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot.core.commands import AuditEntry
+from bot.core.events import Event, EventKind, Health, HealthStatus, Progress, Result
+from bot.core.record import Phase
+from bot.core.request import Requester
+from bot.core.space import Parameter
+from bot.core.sweep_summary import entry_of
+from bot.idle.alerts import follow
+from bot.idle.detector import Kind
+from bot.idle.messages import warning
+from bot.slack import mrkdwn
+from bot.slack.mrkdwn import plain
+from bot.sweeps import reply_messages
+from bot.sweeps.messages import Links, event, health, parent
+from k8s.katib.status import Trial, TrialState
+from local.slack.limits import complaints, too_long, view_complaints
+from tests.bot.factories import NOW, PLAN, REQUEST, a_sweep
+from tests.bot.idle.test_alerts import found
+
+PIECES = (
+    *(
+        "<!channel>",
+        "<!here>",
+        "@channel",
+        "<@U1>",
+        "<#C9>",
+        "<https://evil.example|x>",
+        "https://evil.example",
+    ),
+    *("*", "_", "~", "`", "```", "&", "&amp;", "<", ">", "|", "\n", "\r", "\t", "\0", " ", ":tada:", "> "),
+    *("\u202e", "\u2066", "\u200f", "שלום", "مرحبا", "🚀", "👩\u200d👩\u200d👧", "long" * 200, "a", "-", "="),
+)
+NASTY = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+MOODS = st.sampled_from(HealthStatus)
+PHASES = st.sampled_from(Phase)
+# What the bot itself says with angle brackets.
+OURS = re.compile(r"<@U[A-Z]+>|<#C1>|<!date\^\d+\^[^|<>]*\|[^|<>]*>|<https://(k|m)/x\|(Katib|MLflow runs)>")
+
+
+@st.composite
+def sweeps(draw):
+    best = Result(trial=draw(NASTY), value=0.5, parameters={"lr": draw(NASTY), draw(NASTY) or "x": "1"})
+    entry = AuditEntry(
+        at=NOW, user="UGRACE", name=draw(NASTY), action="cancel", about=draw(NASTY), refused=draw(NASTY)
+    )
+    space = replace(PLAN.space, metric=draw(NASTY) or "m", parameters=(Parameter(name=draw(NASTY) or "p"),))
+    return a_sweep(
+        draw(PHASES),
+        request=replace(REQUEST, branch=draw(NASTY), space=draw(NASTY)),
+        requester=Requester(user="UOWNER", user_name=draw(NASTY), channel="C1"),
+        plan=replace(PLAN, subject=draw(NASTY), space=space),
+        reason=draw(NASTY),
+        submitted=True,
+        thread="1.1",
+        progress=Progress(running=3, failed=2, best=best),
+        audit_log=(entry,) * draw(st.integers(0, 50)),
+        cancelled_by=draw(st.sampled_from([None, "UOWNER", "UGRACE"])),
+    )
+
+
+@st.composite
+def trials(draw):
+    state = draw(st.sampled_from(TrialState))
+    values = {"p": draw(NASTY), draw(NASTY) or "q": draw(NASTY)}
+    value = draw(st.sampled_from([None, 0.1, -1e300]))
+    return Trial(name=f"t-{draw(NASTY)}"[:60], state=state, parameters=values, value=value, raw={})
+
+
+def safe(text):
+    assert not re.search(r"[<>]", OURS.sub("", text)), text
+    clients = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    assert "```" not in clients, text
+    for line in clients.splitlines():
+        assert line.count("`") % 2 == 0, line
+    return text
+
+
+def shown(blocks):
+    assert complaints(list(blocks)) == []
+    assert not too_long(list(blocks))
+    for block in blocks:
+        for part in (block.get("text"), *block.get("elements", ())):
+            if part and part["type"] == "mrkdwn":
+                assert part["verbatim"] is True
+                safe(part["text"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(sweeps(), st.lists(trials(), max_size=5))
+def test_what_is_read_about_a_sweep(sweep, found):
+    message = parent(sweep, Links(katib="https://k/x", mlflow="https://m/x"))
+    shown(message.blocks)
+    safe(message.text)
+    assert len(message.text) < 4000
+    safe(reply_messages.status(sweep))
+    safe(reply_messages.listing([entry_of(sweep)] * 30))
+    table, _ = reply_messages.results(sweep, sweep.plan.space, found)
+    shown(table.blocks)
+    safe(table.text)
+    view = reply_messages.running_trials(sweep, found, {t.name for t in found})
+    assert view_complaints(view, "modal") == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(sweeps(), MOODS, NASTY, NASTY)
+def test_what_is_told_of_a_first_trial(sweep, mood, name, detail):
+    """The words and the mend are the bot's own; the log is not."""
+    state = Health(
+        status=mood, key="k", text="It failed.", detail=detail, trial=name, parameters={name: detail}
+    )
+    message = health(sweep, state)
+    shown(message.blocks)
+    assert len(safe(message.text)) < 4000
+
+
+# Said as written by the bot, which quotes what is not its own.
+OWN_WORDS = {EventKind.NOT_ALLOWED}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in OWN_WORDS])
+@settings(max_examples=25, deadline=None)
+@given(sweep=sweeps(), detail=NASTY, trial=NASTY, text=NASTY)
+def test_what_is_told_in_the_thread(kind, sweep, detail, trial, text):
+    result = Result(trial=trial, value=1.0, parameters={trial or "p": detail})
+    sweep = replace(sweep, cancelled_by="UGRACE")
+    told = event(sweep, Event(kind=kind, text=text, detail=detail, trial=trial, result=result, by="UGRACE"))
+    assert not re.search(r"[<>]", OURS.sub("", told)), told
+    assert told.count("```") % 2 == 0 or "```" in plain(text)
+
+
+def test_a_warning_shows_what_people_wrote_as_written():
+    [alert] = follow((), found(Kind.IDLE), {}, NOW)
+    shown(warning(alert, {}, NOW).blocks)
+
+
+def test_a_thousand_trials_are_a_table_that_slack_takes_and_a_modal_of_forty():
+    space = replace(PLAN.space, parameters=tuple(Parameter(name=f"parameter_{n}") for n in range(30)))
+    sweep = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=space))
+    values = {f"parameter_{n}": "0.0028079050224114393" for n in range(30)}
+    many = [
+        Trial(name=f"{sweep.id}-{n:04}", state=TrialState.LIVE, parameters=values, value=None, raw={})
+        for n in range(1000)
+    ]
+    message, sheet = reply_messages.results(sweep, space, many)
+    shown(message.blocks)
+    assert len(sheet.splitlines()) == 1001
+    assert "more trials in the file" in str(message.blocks[-1])
+    view = reply_messages.running_trials(sweep, many, set())
+    assert view_complaints(view, "modal") == []
+    assert "and 960 more" in str(view["blocks"][-1])
+
+
+@given(st.lists(st.sampled_from([*PIECES, "\n" * 3]), min_size=200, max_size=400).map("".join), st.booleans())
+def test_what_is_cut_stays_whole(text, coded):
+    inside = "\n".join(map(mrkdwn.code, text.splitlines())) if coded else mrkdwn.quoted(text, 9_000)
+    for most in (300, 1_000, 4_000):
+        shown = mrkdwn.cut(f"*Bold*: {inside}\n{mrkdwn.block(text)}\n{inside}", most)
+        assert len(shown) <= most
+        assert not re.search(r"&(?!amp;|lt;|gt;)", safe(shown))

@@ -1,0 +1,112 @@
+"""Speaking to Slack in turn: a burst, then one after another, and nobody loses its place."""
+
+import asyncio
+
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.slack.client import Slack, SlackBusyError
+from bot.slack.message import Message
+from bot.slack.rate_limit import Rate, RateLimiter
+from local.slack import Rate as Limit
+from local.slack import serve
+
+SLOW = Rate(gap=10, burst=2)
+QUICK = Rate(gap=0.05, burst=1)
+SWEEPS, RANDOM = "C01SWEEPS00", "C01VISION00"
+
+pytestmark = pytest.mark.usefixtures("no_litter")
+
+
+@pytest.fixture
+def pace(redis):
+    return RateLimiter(redis)
+
+
+async def test_a_burst_goes_at_once_and_the_rest_one_after_another(pace):
+    waits = [await pace.wait("c", f"s{n}", SLOW) for n in range(5)]
+    assert waits[:2] == [0, 0]
+    assert [round(wait, -1) for wait in waits[2:]] == [10, 20, 30]
+
+
+async def test_who_asks_again_too_early_keeps_its_place(pace):
+    for n in range(3):
+        await pace.wait("c", f"s{n}", SLOW)
+    assert 9 < await pace.wait("c", "s2", SLOW) <= 10
+    assert 19 < await pace.wait("c", "s3", SLOW) <= 20
+
+
+async def test_who_has_waited_goes(pace):
+    await pace.wait("c", "first", QUICK)
+    wait = await pace.wait("c", "second", QUICK)
+    await asyncio.sleep(wait + 0.01)
+    assert await pace.wait("c", "second", QUICK) == 0
+
+
+async def test_another_line_is_not_held_up(pace):
+    await pace.hold("c", 60)
+    assert await pace.wait("c", "s", QUICK) > 59
+    assert await pace.wait("d", "s", QUICK) == 0
+
+
+async def test_what_slack_says_holds_all_workers_in_that_channel_alone(redis):
+    slack = await serve(rates={"chat.postMessage": Limit(per_minute=6, burst=1)})
+    try:
+        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        one, other = (Slack(web, RateLimiter(redis)) for _ in range(2))
+        ts = await one.open_thread(SWEEPS, Message(text="first"))
+        with pytest.raises(SlackBusyError):
+            await one.open_thread(SWEEPS, Message(text="second"))
+        with pytest.raises(SlackBusyError) as busy:
+            await other.say(SWEEPS, ts, "third")
+        assert busy.value.seconds > 5
+        assert await other.open_thread(RANDOM, Message(text="elsewhere"))
+        await other.redraw(SWEEPS, ts, Message(text="an edit"))
+    finally:
+        await slack.close()
+
+
+async def test_a_message_whose_blocks_slack_can_not_draw_is_told_in_words():
+    slack = await serve()
+    try:
+        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        await Slack(web).open_thread(SWEEPS, Message(text="words", blocks=({"type": "hologram"},)))
+        [message] = slack.messages("sweeps")
+        assert message["text"] == "words"
+        assert not message.get("blocks")
+    finally:
+        await slack.close()
+
+
+async def test_an_answer_with_a_file_is_told_once_in_a_busy_channel(redis, monkeypatch):
+    """A file that had to wait would have the words told again, for ever."""
+    monkeypatch.setattr("bot.slack.client.POSTS", Rate(gap=0.2, burst=4))
+    slack = await serve()
+    try:
+        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        ours = Slack(web, RateLimiter(redis))
+        ts = await ours.open_thread(SWEEPS, Message(text="a sweep"))
+        for number in range(3):
+            await ours.open_thread(SWEEPS, Message(text=f"{number} others"))
+        while True:
+            try:
+                await ours.say(SWEEPS, ts, "the end of the log")
+                await ours.share(SWEEPS, ts, "the whole log", "a.log", "lines", at_once=True)
+                break
+            except SlackBusyError as busy:
+                await asyncio.sleep(busy.seconds + 0.02)
+        told = [message["text"] for message in slack.messages("sweeps", ts)]
+        assert told == ["a sweep", "the end of the log", "the whole log"]
+    finally:
+        await slack.close()
+
+
+async def test_who_can_not_be_answered_where_they_asked_gets_a_direct_message(unused_tcp_port):
+    slack = await serve()
+    try:
+        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        await Slack(web).post_ephemeral("U01ADALOVEL", "a secret", f"http://127.0.0.1:{unused_tcp_port}/gone")
+        direct = slack.workspace.channels["D01ADALOVEL"].messages.values()
+        assert [message["text"] for message in direct] == ["a secret"]
+    finally:
+        await slack.close()

@@ -1,0 +1,66 @@
+"""One leader at a time, and always soon another."""
+
+import asyncio
+
+import pytest
+
+from bot.storage.leader import lead
+
+pytestmark = pytest.mark.usefixtures("no_litter")
+
+
+class Worker:
+    """Stands in line; `leading` while its body runs."""
+
+    def __init__(self, redis, ttl=0.6):
+        self.leading = False
+        self.terms = 0
+        self.task = asyncio.create_task(lead(redis, "the-watch", ttl, self._body))
+
+    async def _body(self):
+        self.leading = True
+        self.terms += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.leading = False
+
+    async def stop(self):
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+async def test_another_leads_when_the_leader_stops(redis, wait_until):
+    workers = [Worker(redis) for _ in range(3)]
+    await wait_until(lambda: any(w.leading for w in workers), "somebody leads")
+    first = next(w for w in workers if w.leading)
+    await first.stop()
+    assert not first.leading
+    await wait_until(lambda: sum(w.leading for w in workers) == 1, "somebody else leads")
+    for worker in workers:
+        await worker.stop()
+    assert await redis.exists("the-watch") == 0
+
+
+async def test_a_leader_whose_lease_is_lost_stops_and_stands_in_line_again(redis, wait_until):
+    worker = Worker(redis)
+    await wait_until(lambda: worker.leading, "it leads")
+    await redis.set("the-watch", "another", px=60_000)
+    await wait_until(lambda: not worker.leading, "it stopped")
+    assert await redis.get("the-watch") == b"another", "it takes nothing from the other"
+    await redis.delete("the-watch")
+    await wait_until(lambda: worker.terms == 2, "it leads again")
+    await worker.stop()
+
+
+async def test_a_body_that_ends_or_fails_gives_the_lease_up(redis):
+    async def ends():
+        pass
+
+    async def fails():
+        raise ValueError("a bug")
+
+    await lead(redis, "the-watch", 60, ends)
+    with pytest.raises(ValueError, match="a bug"):
+        await lead(redis, "the-watch", 60, fails)
+    assert await redis.exists("the-watch") == 0

@@ -1,0 +1,248 @@
+"""Sweep records in a real Redis: nobody overwrites what somebody else knew better."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.core.events import Progress
+from bot.core.record import SCHEMA, Phase, SweepRecord, dump
+from bot.core.request import Requester, SweepRequest
+from bot.core.sweep_summary import Entry, entry_of
+from bot.storage.sweeps import NoFreeIdError, StaleRecordError, Store
+from bot.storage.work_queue import Lease, Queue
+
+pytestmark = pytest.mark.usefixtures("no_litter")
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CANCEL = Command(action=Action.CANCEL, user="U1", user_name="ada")
+DAY = 24 * 3600
+
+
+def record_for(sweep_id, request_id="d1"):
+    return SweepRecord(
+        id=sweep_id,
+        namespace="sweeps",
+        request=SweepRequest(branch="main", space="lr"),
+        requester=Requester(user="U1", user_name="ada", channel="C1"),
+        request_id=request_id,
+        created=NOW,
+        since=NOW,
+    )
+
+
+@pytest.fixture
+def store(redis):
+    return Store(redis)
+
+
+@pytest.fixture
+async def sweep(store):
+    """A living sweep, ended after the test."""
+    record, _ = await store.create(record_for, ["lr-brave-otter"], "d1")
+    yield record
+    if latest := await store.get(record.id):
+        await end(store, latest)
+
+
+async def end(store, record):
+    return await store.save(record.to(Phase.SUCCEEDED, NOW))
+
+
+async def test_a_new_sweep_gets_the_first_free_id(store, sweep):
+    record, new = await store.create(record_for, ["lr-brave-otter", "lr-calm-finch", "lr-x"], "d2")
+    assert (record, new) == (record_for("lr-calm-finch"), True)
+    assert await store.get("lr-calm-finch") == record
+    assert await store.active() == {"lr-brave-otter", "lr-calm-finch"}
+    await end(store, record)
+
+
+async def test_a_repeated_delivery_is_the_same_sweep(store, sweep):
+    assert await store.create(record_for, ["lr-calm-finch"], "d1") == (sweep, False)
+    assert await store.active() == {sweep.id}
+
+
+async def test_no_free_id_is_said(store, sweep):
+    with pytest.raises(NoFreeIdError, match="lr-brave-otter"):
+        await store.create(record_for, ["lr-brave-otter"], "d2")
+
+
+async def test_an_unknown_sweep_is_none(store):
+    assert await store.get("lr-never-was") is None
+
+
+async def test_saving_counts_the_versions(store, sweep):
+    saved = await store.save(sweep.to(Phase.BUILDING, NOW))
+    assert saved == replace(sweep.to(Phase.BUILDING, NOW), version=1)
+    assert await store.get(sweep.id) == saved
+    assert (await store.save(saved.enqueue())).version == 2
+
+
+async def test_the_slower_of_two_saves_is_refused(store, sweep):
+    faster = await store.save(sweep.to(Phase.BUILDING, NOW))
+    with pytest.raises(StaleRecordError, match="someone else saved version 1"):
+        await store.save(sweep.to(Phase.FAILED, NOW))
+    assert await store.get(sweep.id) == faster
+
+
+async def test_a_save_repeated_after_a_lost_answer_is_no_conflict(store, sweep):
+    once = await store.save(sweep.to(Phase.BUILDING, NOW))
+    assert await store.save(sweep.to(Phase.BUILDING, NOW)) == once
+
+
+async def test_a_sweep_that_is_gone_is_not_saved(store):
+    with pytest.raises(StaleRecordError, match="it is gone"):
+        await store.save(record_for("lr-never-was"))
+
+
+async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
+    queue = Queue(redis)
+    await queue.add(sweep.id)
+    paused = await Queue(redis, lease=0.3).get()
+    other = await queue.get(wait=20)
+    with pytest.raises(StaleRecordError, match="its lease is lost"):
+        await store.save(sweep.to(Phase.FAILED, NOW), paused)
+    saved = await store.save(sweep.to(Phase.BUILDING, NOW), other)
+    assert await store.get(sweep.id) == saved
+    await queue.done(other)
+    with pytest.raises(StaleRecordError, match="its lease is lost"):
+        await store.save(saved.to(Phase.FAILED, NOW), other)
+
+
+async def test_of_two_workers_that_save_the_same_record_the_second_is_too_late(store, sweep, redis):
+    queue = Queue(redis)
+    await queue.add(sweep.id)
+    paused = await Queue(redis, lease=0.3).get()
+    other = await queue.get(wait=20)
+    saved = await store.save(sweep.to(Phase.BUILDING, NOW), other)
+    with pytest.raises(StaleRecordError, match="its lease is lost"):
+        await store.save(sweep.to(Phase.BUILDING, NOW), paused)
+    assert await store.save(sweep.to(Phase.BUILDING, NOW), other) == saved, (
+        "its own lost answer is no conflict"
+    )
+    await queue.done(other)
+
+
+async def test_a_lease_from_nowhere_saves_nothing(store, sweep):
+    with pytest.raises(StaleRecordError, match="its lease is lost"):
+        await store.save(sweep, Lease(sweep.id, "token", 0))
+
+
+async def test_an_ended_sweep_is_not_active_and_expires(redis):
+    store = Store(redis, keep_final=timedelta(days=3))
+    record, _ = await store.create(record_for, ["lr-brave-otter"], "d1")
+    await end(store, record)
+    assert await store.active() == set()
+    assert 0 < await redis.ttl("sweepbot:sweep:lr-brave-otter") <= 3 * DAY
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.CANCELLED])
+async def test_a_lost_sweep_is_restored_as_it_was(store, phase):
+    lost = replace(record_for("lr-brave-otter"), phase=phase, version=7)
+    assert await store.restore(lost)
+    assert await store.get(lost.id) == lost
+    assert await store.active() == (set() if phase.final else {lost.id})
+    await end(store, lost)
+
+
+async def test_a_known_sweep_is_not_overwritten_by_restoring_it(store, sweep):
+    newer = await store.save(sweep.to(Phase.RUNNING, NOW))
+    assert not await store.restore(sweep)
+    assert await store.get(sweep.id) == newer
+
+
+async def test_a_record_of_a_newer_bot_is_refused_aloud(store):
+    await store.restore(replace(record_for("lr-x"), schema=SCHEMA + 1, phase=Phase.FAILED))
+    with pytest.raises(ValueError, match="newer Sweepbot"):
+        await store.get("lr-x")
+
+
+async def test_asks_wait_in_order_until_answered(store, redis):
+    again = replace(CANCEL, user="U2")
+    await store.add_command("lr-x", CANCEL)
+    await store.add_command("lr-x", again)
+    assert await store.commands("lr-x") == [CANCEL, again]
+    assert 0 < await redis.ttl("sweepbot:commands:lr-x") <= 14 * DAY
+    await store.remove_commands("lr-x", [CANCEL])
+    assert await store.commands("lr-x") == [again]
+    await store.remove_commands("lr-x", [again])
+    assert await redis.keys() == []
+
+
+async def test_an_ask_answered_late_or_twice_takes_no_newer_one_along(store):
+    newer = replace(CANCEL, user="U2")
+    await store.add_command("lr-x", CANCEL)
+    await store.remove_commands("lr-x", [CANCEL])
+    await store.add_command("lr-x", newer)
+    await store.remove_commands("lr-x", [CANCEL])
+    assert await store.commands("lr-x") == [newer]
+
+
+async def test_an_ask_of_an_older_bot_is_found_to_be_taken_away(store, redis):
+    await redis.rpush("sweepbot:commands:lr-x", '{"action":"cancel","user":"U1","user_name":"ada"}')
+    await store.remove_commands("lr-x", await store.commands("lr-x"))
+    assert await redis.keys() == []
+
+
+async def test_a_build_knows_who_waits_for_it(store, redis):
+    for sweep_id in ("a", "b", "a"):
+        await store.wait_for_build("build-1", sweep_id)
+    assert await store.stop_waiting("build-1", "a") == 1
+    assert await store.stop_waiting("build-1", "a") == 1
+    assert await store.stop_waiting("build-1", "b") == 0
+    assert [await redis.ttl(key) > 0 for key in await redis.keys()] == [True]
+
+
+async def test_the_end_of_a_build_concerns_who_waits_and_who_stopped_until_they_have_ended(store, sweep):
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    for sweep_id in (sweep.id, other.id):
+        await store.wait_for_build("build-1", sweep_id)
+    await store.stop_waiting("build-1", sweep.id)
+    assert await store.concerned_by("build-1") == {sweep.id, other.id}
+    await end(store, other)
+    assert await store.concerned_by("build-1") == {sweep.id}
+
+
+async def test_a_delivery_is_remembered_for_a_day(store, sweep, redis):
+    assert 0 < await redis.ttl("sweepbot:delivery:d1") <= DAY
+
+
+async def test_records_survive_redis_as_text(redis, store, sweep):
+    assert await redis.hget(f"sweepbot:sweep:{sweep.id}", "record") == dump(sweep).encode()
+
+
+async def test_lists_need_no_record(store, sweep, monkeypatch):
+    running = replace(sweep.to(Phase.RUNNING, NOW), thread="1.1", progress=Progress(succeeded=2, running=1))
+    await store.save(running)
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    await end(store, other)
+    monkeypatch.setattr("bot.storage.sweeps.load", None)
+    mine = {"user": "U1", "user_name": "ada", "channel": "C1"}
+    ended = Entry(id=other.id, phase=Phase.SUCCEEDED, **mine)
+    live = Entry(id=sweep.id, phase=Phase.RUNNING, thread="1.1", finished=2, running=1, **mine)
+    assert sorted(await store.listed(), key=lambda entry: entry.id) == [live, ended]
+
+
+async def test_what_an_older_bot_saved_is_entered_once_it_is_listed(store, sweep, redis, monkeypatch):
+    await redis.delete("sweepbot:entries")
+    assert await store.listed() == [entry_of(sweep)]
+    monkeypatch.setattr("bot.storage.sweeps.load", None)
+    assert await store.listed() == [entry_of(sweep)]
+
+
+async def test_an_entry_of_a_newer_bot_hides_no_other(store, sweep, redis):
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    await redis.hset("sweepbot:entries", other.id, '{"id": "lr-calm-finch", "phase": "dreaming"}')
+    assert sweep.id in [entry.id for entry in await store.listed()]
+    await end(store, other)
+
+
+async def test_entries_go_with_the_sweeps_that_ended_two_weeks_ago(store, sweep, redis):
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    await end(store, other)
+    await redis.zadd("sweepbot:recent", {sweep.id: 1, other.id: 1})
+    third, _ = await store.create(record_for, ["lr-late-yak"], "d3")
+    assert [entry.id for entry in await store.listed()] == [third.id, sweep.id]
+    assert {key.decode() for key in await redis.hkeys("sweepbot:entries")} == {sweep.id, third.id}
+    assert 0 < await redis.ttl("sweepbot:entries") <= 14 * DAY
+    await end(store, third)

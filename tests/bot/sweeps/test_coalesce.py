@@ -1,0 +1,39 @@
+"""What waits to be said is merged by what comes later; nothing that happened is left out."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.core.events import Event, EventKind
+from bot.sweeps.coalesce import merged
+
+BETTER = Event(kind=EventKind.BETTER, trial="t1")
+BEST = Event(kind=EventKind.BETTER, trial="t2")
+KILLED = [Event(kind=EventKind.TRIAL_KILLED, trial=f"t{n}", by="UADA") for n in range(3)]
+OTHERS = Event(kind=EventKind.TRIAL_KILLED, trial="t9", by="UGRACE")
+ILL = Event(kind=EventKind.TRIAL_FAILED, text="no memory")
+AGAIN = [Event(kind=EventKind.TRIAL_RESTARTED, trial=f"t{n}") for n in range(2)]
+END = Event(kind=EventKind.SUCCEEDED, text="4 trials done")
+NO = Event(kind=EventKind.NOT_ALLOWED, text="no", to_user="UADA")
+
+
+@pytest.mark.parametrize(
+    ("outbox", "said"),
+    [
+        ([], []),
+        ([BETTER, ILL], [BETTER, ILL]),
+        ([BETTER, ILL, BEST], [ILL, Event(kind=EventKind.BETTER, trial="t2", more=1)]),
+        ([BETTER, ILL, BEST, END], [ILL, END]),
+        ([*KILLED, OTHERS], [Event(kind=EventKind.TRIAL_KILLED, trial="t2", by="UADA", more=2), OTHERS]),
+        ([NO, NO, NO], [NO]),
+        (AGAIN, [replace(AGAIN[1], more=1)]),
+        ([ILL, Event(kind=EventKind.TRIAL_FAILED, text="no disk")], None),
+    ],
+)
+def test_what_is_left_to_say(outbox, said):
+    assert list(merged(tuple(outbox))) == (outbox if said is None else said)
+
+
+def test_merging_twice_changes_nothing_more():
+    once = merged((*KILLED, BETTER, BEST))
+    assert merged(once) == once

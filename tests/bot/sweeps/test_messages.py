@@ -1,0 +1,227 @@
+"""The parent shows the present; events say their part once; nothing anybody wrote can ping or break out."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from bot.core.events import Event, EventKind, Health, HealthStatus, Progress, Result
+from bot.core.record import Phase
+from bot.core.request import Requester
+from bot.slack.mrkdwn import CODE_LIMIT, block, code, link, place, plain
+from bot.sweeps.messages import EVENTS, Links, event, health, parent
+from bot.sweeps.reply_messages import status
+from local.slack.limits import complaints
+from tests.bot.factories import PLAN, REQUEST, a_sweep
+
+BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})
+BUSY = Progress(running=2, waiting=1, succeeded=1, failed=1, best=BEST)
+ILL = Health(
+    status=HealthStatus.WAITING, key="unschedulable", text="No room.", fix="Wait.", detail="0/2", trial="t1"
+)
+RUNNING = a_sweep(Phase.RUNNING, submitted=True, progress=BUSY)
+NASTY = "<!channel> <@U1> *x* `y` ```z``` & \u202eevil 🚀"
+
+
+def shown(sweep):
+    message = parent(sweep, Links())
+    return "\n".join(b["text"]["text"] for b in message.blocks if b["type"] == "section")
+
+
+def test_a_running_sweep_at_a_glance():
+    assert shown(RUNNING).splitlines() == [
+        ":runner: *lr-brave-otter* · Searching",
+        "*ada* searches `lr` on `main` at `01234567` “Try a wider net” · 1 GPU per trial",
+        "`██████████░░░░░░░░░░`  2 of 4 trials · 2 running · 1 waiting · 1 failed",
+        "Best so far: `val_loss` *0.03125* with `lr=0.01 optimizer=adam`",
+    ]
+
+
+def test_an_ended_sweep_is_in_the_past():
+    one = replace(RUNNING, progress=Progress(failed=1), plan=replace(PLAN, gpus=2))
+    ended = replace(one, phase=Phase.FAILED, reason="1 trial failed")
+    assert shown(ended).splitlines() == [
+        ":x: *lr-brave-otter* · Failed: 1 trial failed",
+        "*ada* searched `lr` on `main` at `01234567` “Try a wider net” · 2 GPUs per trial",
+        "`█████░░░░░░░░░░░░░░░`  1 of 4 trials · 1 failed",
+    ]
+    assert "\nBest: `val_loss` *0.03125*" in shown(replace(RUNNING, phase=Phase.CANCELLED))
+
+
+def test_links_appear_when_there_is_something_behind_them():
+    message = parent(RUNNING, Links(katib="https://kf/x", mlflow="https://ml/y"))
+    [context] = [b for b in message.blocks if b["type"] == "context"]
+    assert context["elements"][0]["text"] == "<https://kf/x|Katib>  ·  <https://ml/y|MLflow runs>"
+
+
+@pytest.mark.parametrize(
+    ("phase", "submitted", "buttons"),
+    [
+        (Phase.OPENING, False, ["Logs", "Cancel sweep"]),
+        (Phase.BUILDING, False, ["Logs", "Cancel sweep"]),
+        (Phase.RUNNING, True, ["Trials", "Logs", "Cancel sweep"]),
+        (Phase.STOPPING, True, ["Logs"]),
+        (Phase.SUCCEEDED, True, ["Results", "Logs", "Rerun"]),
+        (Phase.FAILED, False, ["Logs", "Rerun"]),
+    ],
+)
+def test_buttons_are_there_as_long_as_they_mean_something(phase, submitted, buttons):
+    [actions] = [
+        b for b in parent(a_sweep(phase, submitted=submitted), Links()).blocks if b["type"] == "actions"
+    ]
+    assert [each["text"]["text"] for each in actions["elements"]] == buttons
+    confirmed = {each["text"]["text"] for each in actions["elements"] if "confirm" in each}
+    assert confirmed == {"Cancel sweep", "Rerun"} & set(buttons)
+
+
+def test_the_button_becomes_who_did_it():
+    done = a_sweep(Phase.CANCELLED, cancelled_by="U7")
+    assert "Cancelled by <@U7>" in shown(done)
+    assert parent(done, Links()).text == "lr-brave-otter: Cancelled by <@U7>"
+
+
+def test_the_fingerprint_changes_with_what_is_shown_only():
+    same = replace(RUNNING, version=9, sent_keys=("x",))
+    assert parent(same, Links()).fingerprint == parent(RUNNING, Links()).fingerprint
+    more = replace(RUNNING, progress=replace(BUSY, running=1))
+    assert parent(more, Links()).fingerprint != parent(RUNNING, Links()).fingerprint
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_every_event_has_words_without_holes(kind):
+    happened = Event(kind=kind, text="why", detail="log", trial="t1", result=BEST, seconds=41.7)
+    text = event(replace(RUNNING, health=ILL), happened)
+    assert text
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("mood", HealthStatus)
+def test_the_health_of_first_trials_is_told_in_a_message_that_can_be_edited(mood):
+    """Slack takes 4,000 characters in an edit."""
+    text = health(RUNNING, replace(ILL, status=mood, detail="<" * 9000)).text
+    assert "No room." in text
+    assert len(text) < 4000
+
+
+def test_a_failed_first_trial_is_shown_with_the_command_that_it_ran():
+    ill = replace(ILL, parameters={"lr": "0.01"})
+    assert (
+        "It ran `python train.py --lr=0.01`" in health(RUNNING, replace(ill, status=HealthStatus.FAILED)).text
+    )
+    assert (
+        "The trial's parameters: `lr=0.01`"
+        in health(RUNNING, replace(ill, status=HealthStatus.UNHEALTHY)).text
+    )
+
+
+def test_every_kind_of_event_is_known():
+    assert set(EVENTS) == set(EventKind)
+
+
+def test_the_end_shows_the_command_that_trains_the_best():
+    done = replace(RUNNING, phase=Phase.SUCCEEDED, reason="4 trials done")
+    text = event(done, Event(kind=EventKind.SUCCEEDED, text="4 trials done", result=BEST))
+    assert "```\npython train.py --lr=0.01 --optimizer=adam\n```" in text
+
+
+def test_a_long_number_is_short_to_read_and_whole_to_type():
+    best = replace(BEST, parameters={"lr": "0.0028079050224114393", "width": "128", "seed": "12345678.9"})
+    text = event(replace(RUNNING, phase=Phase.SUCCEEDED), Event(kind=EventKind.SUCCEEDED, result=best))
+    assert "with `lr=0.00280791 width=128 seed=12345678.9`" in text
+    assert "--lr=0.0028079050224114393" in text
+
+
+def test_a_refusal_names_each_place_on_its_own_line():
+    why = "sweeps/lr.yaml@01234567:100: trials.max: must be at least 1\nsweeps/lr.yaml@01234567:7: `x` is odd"
+    assert event(RUNNING, Event(kind=EventKind.REFUSED, text=why)).splitlines() == [
+        "`lr-brave-otter` was not started.",
+        "`sweeps/lr.yaml@01234567:100` trials.max: must be at least 1",
+        "`sweeps/lr.yaml@01234567:7` `x` is odd",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (EventKind.BUILD_STARTED, "image", "Building the image of `01234567` from `Dockerfile`."),
+        (EventKind.BUILD_STARTED, "code; dependencies reused", ": code; dependencies reused."),
+        (EventKind.BUILD_DONE, "image built in 3 s", "Image built in 3 s."),
+        (
+            EventKind.BUILD_DONE,
+            "dependencies reused, code built in 1 s",
+            "Image ready: dependencies reused, ",
+        ),
+    ],
+)
+def test_one_image_is_told_in_fewer_words_than_its_parts(kind, text, said):
+    assert said in event(RUNNING, Event(kind=kind, text=text))
+
+
+def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
+    nasty = replace(
+        RUNNING,
+        request=replace(REQUEST, branch=NASTY),
+        plan=replace(PLAN, subject=NASTY),
+        reason=NASTY,
+    )
+    for text in (shown(nasty), event(nasty, Event(kind=EventKind.TRIAL_FAILED, text=NASTY, detail=NASTY))):
+        assert "<!channel>" not in text
+        assert "<@U1>" not in text
+        assert text.count("```") % 2 == 0
+
+
+def test_worst_contents_pass_slacks_limits():
+    long = "x" * 5000
+    huge = replace(
+        RUNNING,
+        request=replace(REQUEST, branch=long),
+        plan=replace(PLAN, subject=long),
+        reason=long,
+        progress=replace(BUSY, best=replace(BEST, parameters={f"p{i}": "v" * 60 for i in range(60)})),
+    )
+    assert complaints(list(parent(huge, Links(katib="https://k/x", mlflow="https://m/x")).blocks)) == []
+    assert len(event(huge, Event(kind=EventKind.TRIAL_FAILED, detail=long))) < 4000
+
+
+def test_a_long_log_keeps_its_end():
+    text = block("\n".join(f"line {n}" for n in range(2000)))
+    assert text.endswith("line 1999\n```")
+    assert text.startswith("```\n…\nline ")
+    assert len(text) < CODE_LIMIT + 20
+
+
+def test_a_thread_in_direct_messages_says_where_its_words_are_heard():
+    requester = Requester(user="U1", user_name="ada", channel="D1")
+    [_, below, _] = parent(replace(RUNNING, requester=requester), Links()).blocks
+    assert below["elements"][0]["text"] == (
+        "I hear no words here: write `/sweep logs lr-brave-otter` in a channel"
+    )
+
+
+def test_a_progress_bar_is_shown_as_it_stood_and_a_long_line_by_its_end():
+    assert block("0%\r50%\r100%\ndone\0") == "```\n100%\ndone\n```"
+    assert block("y" * 9000).count("y") == CODE_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (plain("a < b & c"), "a &lt; b &amp; c"),
+        (code("feat`x`"), "`featˋxˋ`"),
+        (code(""), ""),
+        (link("https://x", "a|b"), "<https://x|a¦b>"),
+        (block(""), ""),
+        (place("C1"), "<#C1>"),
+        (place("D1"), "direct messages"),
+    ],
+)
+def test_mrkdwn(made, expected):
+    assert made == expected
+
+
+def test_a_sweep_that_did_not_start_does_not_look_alive():
+    refused = a_sweep(Phase.REFUSED, plan=None, reason="branch=mian isn't in digits.")
+    first, second, third = status(refused).splitlines()
+    assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."
+    assert " asked for `lr` on `main`" in second
+    assert re.fullmatch(r"Requested <!date.*>, ended <!date.*>\.", third)

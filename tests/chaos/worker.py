@@ -1,0 +1,123 @@
+"""Worker processes that may be killed: `python -m tests.violence.worker URL LEDGER`.
+
+Each line `LEASE MANNER` on standard input forks one, whose process id is answered. What a worker does it
+writes to the ledger, a file outside Redis, as soon as it has done it.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from redis.exceptions import RedisError
+
+from bot.storage.redis_client import connect
+from bot.storage.sweeps import StaleRecordError, Store
+from bot.storage.work_queue import MOST_STARTS, Lease, LeaseLostError, Queue
+
+POISON = "sweep-0"
+NEVER = 10**9  # starts until a quarantine: here it is not the sweeps that kill
+EFFORT = 0.02  # seconds of a turn, on average
+
+
+@dataclass
+class Worker:
+    queue: Queue
+    store: Store
+    ledger: int  # a file that every process appends to
+
+    def say(self, what: str, lease: Lease, **more: object) -> None:
+        entry = {"what": what, "sweep": lease.item, "token": lease.token, "pid": os.getpid(), **more}
+        os.write(self.ledger, json.dumps({**entry, "at": time.monotonic()}).encode() + b"\n")
+
+    async def turn(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
+        """As the bot's own: what was asked is in the record before it is struck off."""
+        commands = await self.store.commands(lease.item)
+        sweep = await self.store.get(lease.item)
+        assert sweep
+        self.say("began", lease, version=sweep.version)
+        await pause()
+        news = sorted({ask.user for ask in commands} - set(sweep.told))
+        saved = await self.store.save(replace(sweep, told=(*sweep.told, *news)), lease)
+        self.say("saved", lease, version=saved.version)
+        await self.store.remove_commands(lease.item, commands)
+
+    async def careful(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
+        """Keeps its lease, and gives up a turn that is not its own any more."""
+        async with self.queue.held(lease):
+            await self.turn(lease, pause)
+
+    async def poisoned(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
+        """The first sweep takes the whole process along, as one does that needs more memory than there is."""
+        if lease.quarantined:
+            self.say("quarantined", lease)
+        elif lease.item == POISON:
+            self.say("died", lease)
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            await self.careful(lease, pause)
+
+    async def take(self, lease: Lease, manner: str) -> None:
+        way, pause = MANNERS[manner]
+        try:
+            await way(self, lease, pause)
+            self.say("done", lease)
+            await self.queue.done(lease)
+        except (LeaseLostError, StaleRecordError) as lost:
+            self.say("refused", lease, why=str(lost))
+            await self.queue.fail(lease)
+
+
+async def _work() -> None:
+    await asyncio.sleep(random.expovariate(1 / EFFORT))
+
+
+async def _hang() -> None:
+    await asyncio.Event().wait()
+
+
+async def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+MANNERS = {
+    "works": (Worker.careful, _work),
+    "hangs": (Worker.careful, _hang),
+    "poisoned": (Worker.poisoned, _work),
+    "stops": (Worker.careful, _stop),
+    "stops unaware": (Worker.turn, _stop),  # nothing in its own process tells it that it is late
+}
+
+
+async def live(url: str, ledger: int, lease: float, manner: str) -> None:
+    async with connect(url) as redis:
+        most = MOST_STARTS if manner == "poisoned" else NEVER
+        worker = Worker(Queue(redis, lease=lease, most_starts=most), Store(redis), ledger)
+        while True:
+            try:
+                if taken := await worker.queue.get():
+                    await worker.take(taken, manner)
+            except RedisError:
+                await asyncio.sleep(0.05)
+
+
+def main() -> None:
+    url, path = sys.argv[1:]
+    ledger = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the killed ones
+    for line in sys.stdin:
+        lease, _, manner = line.strip().partition(" ")
+        if pid := os.fork():
+            print(pid, flush=True)
+        else:
+            random.seed()
+            asyncio.run(live(url, ledger, float(lease), manner))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""A door for tests: all that handlers may use, on a Redis of the test's own."""
+
+from functools import partial
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.channels.store import SetupReader
+from bot.digests.post import last
+from bot.gpus.snapshot_store import SnapshotStore
+from bot.launch.drafts import Drafts
+from bot.repos.catalog import Catalog
+from bot.storage.sweeps import Store
+from bot.storage.work_queue import Queue
+from bot.sweeps.receipts import Receipts
+from handlers.context import HandlerContext
+from tests.bot.factories import CONFIG, NOW
+
+
+def a_door(redis: Redis, **changes: Any) -> HandlerContext:
+    queue, store = changes.get("queue", Queue(redis)), changes.get("store", Store(redis))
+    parts = {
+        "store": store,
+        "receipts": Receipts(store, queue, lambda: NOW),
+        "queue": queue,
+        "drafts": Drafts(redis),
+        "catalog": Catalog(redis, queue, lambda: NOW),
+        "known": SnapshotStore(redis),
+        "last_digest": partial(last, redis),
+        "namespace": "sweeps",
+        "now": lambda: NOW,
+    }
+    config = changes.pop("config", CONFIG)
+    return HandlerContext(**parts | {"desk": SetupReader(redis, queue, config)} | changes)

@@ -1,0 +1,382 @@
+"""Commands and clicks through Bolt's own dispatch: queued durably, then acknowledged, once."""
+
+import asyncio
+import itertools
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+from aiohttp import ClientConnectionError
+from redis.exceptions import ConnectionError as RedisDown
+from slack_bolt.context.respond.async_respond import AsyncRespond
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.core.commands import Action
+from bot.core.masking import Mask
+from bot.core.record import Phase
+from bot.home.view import NEW
+from bot.idle.messages import CANCEL as WARNED
+from bot.runtime.log_format import JsonLines
+from bot.sweeps.messages import CANCEL, RERUN, TRIALS
+from bot.sweeps.reply_messages import END
+from handlers.app import build
+from handlers.buttons import NOT_SHOWN
+from handlers.context import LATE, UNREACHABLE
+from handlers.launch_form import NOT_OPENED
+from local.slack import serve
+from local.slack.workspace import TEAM
+from tests.bot.factories import ADMIN, a_sweep
+from tests.handlers.factories import a_door
+
+
+@pytest.fixture
+async def slack():
+    slack = await serve()
+    yield slack
+    await slack.close()
+
+
+@pytest.fixture
+def context(redis):
+    return a_door(redis)
+
+
+@pytest.fixture
+def app(slack, context):
+    return build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), context)
+
+
+def a_command(text, trigger="trigger-1", user="U1"):
+    body = {
+        "command": "/sweep",
+        "text": text,
+        "trigger_id": trigger,
+        "user_id": user,
+        "user_name": "ada",
+        "channel_id": "C1",
+        "team_id": TEAM["id"],
+        "response_url": "https://hooks/1",
+    }
+    return AsyncBoltRequest(mode="socket_mode", body=body)
+
+
+def a_click(value, **more):
+    body = more | {
+        "type": "block_actions",
+        "user": {"id": "U1", "username": "ada", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
+        "channel": {"id": "C1"},
+        "response_url": "https://hooks/2",
+        "trigger_id": "trigger-2",
+        "actions": [{"action_id": CANCEL, "block_id": "b", "type": "button", "value": value}],
+    }
+    return AsyncBoltRequest(mode="socket_mode", body=body)
+
+
+async def test_a_command_is_stored_and_queued_before_it_is_acknowledged(app, context):
+    answer = await app.async_dispatch(a_command("branch=main space=lr gpus=2"))
+    lease = await context.queue.get(wait=0)
+    assert (answer.status, lease.item in answer.body) == (200, True)
+    sweep = await context.store.get(lease.item)
+    assert (sweep.phase, sweep.request.gpus, sweep.requester.channel) == (Phase.RECEIVED, 2, "C1")
+
+
+async def test_the_log_tells_who_asked_for_what(app, context, caplog):
+    lines = JsonLines(Mask([]))
+    caplog.handler.setFormatter(lines)
+    caplog.set_level(logging.INFO)
+    await app.async_dispatch(a_command("branch=main space=lr"))
+    [sweep] = await context.store.active()
+    await app.async_dispatch(a_click(sweep))
+    said = [json.loads(line) for line in caplog.text.splitlines()]
+    assert [(line["sweep"], line["message"]) for line in said if "sweep" in line] == [
+        (sweep, "U1 asks for it in C1"),
+        (sweep, "U1 asks to cancel it"),
+    ]
+
+
+async def test_a_repeated_delivery_starts_nothing_twice(app, context):
+    first = await app.async_dispatch(a_command("branch=main space=lr"))
+    again = await app.async_dispatch(a_command("branch=main space=lr"))
+    other = await app.async_dispatch(a_command("branch=main space=lr", trigger="trigger-9"))
+    assert first.body == again.body != other.body
+    assert len(await context.store.active()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("", "/sweep branch=main gpus=1 space=lr"),
+        ("help", "Start a sweep"),
+        ("Help", "Start a sweep"),
+        ("branch=main spaec=lr", "space"),
+        ("help me", "Start a sweep"),
+        ("cancle otter", "Unknown command `cancle`. Did you mean cancel?"),
+        ("docter", "Did you mean doctor?"),
+        ("branch=main space=lr cmd='oops", "quote"),
+    ],
+)
+async def test_what_starts_nothing(app, context, text, answer):
+    response = await app.async_dispatch(a_command(text))
+    assert response.status == 200
+    assert answer in response.body
+    assert await context.store.active() == set()
+
+
+async def test_a_queue_out_of_reach_is_admitted(app, context, monkeypatch):
+    async def down(*_):
+        raise RedisDown
+
+    monkeypatch.setattr(context.store, "create", down)
+    response = await app.async_dispatch(a_command("branch=main space=lr"))
+    assert (response.status, UNREACHABLE in response.body) == (200, True)
+
+
+async def test_that_the_queue_is_out_of_reach_is_said_only_when_it_is(app, context, monkeypatch):
+    async def slow(*_):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("handlers.context.PATIENCE", 0.01)
+    monkeypatch.setattr(context.store, "create", slow)
+    response = await app.async_dispatch(a_command("branch=main space=lr"))
+    assert (response.status, LATE in response.body, UNREACHABLE in response.body) == (200, True, False)
+
+
+async def test_hundreds_of_sweeps_are_listed_and_named_without_reading_one(app, context, monkeypatch):
+    for number in range(350):
+        sweep = a_sweep(Phase.SUCCEEDED, request_id=f"d{number}")
+        await context.store.create(lambda i, s=sweep: replace(s, id=i), [f"lr-old-{number}"], f"d{number}")
+    live = a_sweep(Phase.RUNNING, id="lr-brave-otter")
+    await context.store.create(lambda _: live, [live.id], live.request_id)
+    monkeypatch.setattr("bot.storage.sweeps.load", None)
+    listed = await app.async_dispatch(a_command("list"))
+    assert "*lr-brave-otter*" in listed.body
+    cancelled = await app.async_dispatch(a_command("cancel lr"))
+    assert "`lr-brave-otter`" in cancelled.body
+    assert [ask.action for ask in await context.store.commands(live.id)] == [Action.CANCEL]
+
+
+async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, context):
+    response = await app.async_dispatch(a_command("doctor", user=ADMIN))
+    assert "Looking" in response.body
+    [ask] = await context.store.commands("the doctor")
+    assert (ask.action, ask.user, ask.response_url) == (Action.EXAMINE, ADMIN, "https://hooks/1")
+    assert (await context.queue.get(wait=0)).item == "the doctor"
+
+
+async def test_others_hear_who_may_ask_the_doctor(app, context):
+    response = await app.async_dispatch(a_command("doctor"))
+    assert f"Only <@{ADMIN}> may do that." in response.body
+    assert await context.queue.get(wait=0) is None
+
+
+async def test_nobody_reaches_the_doctor_through_a_sweeps_name(app, context):
+    await app.async_dispatch(a_command("cancel the doctor"))
+    await app.async_dispatch(a_command("cancel doctor"))
+    assert await context.store.commands("the doctor") == []
+
+
+async def test_what_people_type_pings_nobody_in_the_answer(app):
+    response = await app.async_dispatch(a_command("branch=<!channel> space=lr"))
+    assert "<!channel>" not in response.body
+
+
+async def test_a_click_on_the_home_tab_is_acknowledged_while_the_queue_is_away(app, context, monkeypatch):
+    async def down(*_):
+        raise RedisDown
+
+    monkeypatch.setattr(context.store, "add_command", down)
+    click = a_click("lr-a-b", view={"id": "V1", "type": "home"}, container={"type": "view", "view_id": "V1"})
+    del click.body["response_url"], click.context["response_url"]
+    assert (await app.async_dispatch(click)).status == 200
+
+
+async def test_a_double_click_on_rerun_is_one_sweep(app, context, redis):
+    for trigger, user in (("t1", "U1"), ("t2", "U1"), ("t3", "U2")):
+        click = a_click("lr-a-b")
+        click.body["actions"][0]["action_id"] = RERUN
+        click.body["trigger_id"], click.body["user"]["id"] = trigger, user
+        assert (await app.async_dispatch(click)).status == 200
+    assert [ask.request_id for ask in await context.store.commands("lr-a-b")] == ["t1", "t3"]
+    assert 0 < await redis.ttl("sweepbot:heard:rerun/U1/lr-a-b") <= 10
+
+
+@pytest.mark.parametrize("where", ["container", "message"])
+async def test_a_click_in_a_thread_is_answered_there(app, context, where):
+    places = {
+        "container": {"type": "message", "message_ts": "2.0", "channel_id": "C1"},
+        "message": {"ts": "2.0"},
+    }
+    places[where]["thread_ts"] = "1.0"
+    await app.async_dispatch(a_click("lr-a-b", **places))
+    [ask] = await context.store.commands("lr-a-b")
+    assert (ask.in_thread, ask.response_url) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("action", "value"),
+    [
+        *itertools.product([CANCEL, TRIALS, END, WARNED], ["../../x", "watch: gpus", "", "lr-a-b/../../x"]),
+        *itertools.product([CANCEL, TRIALS], ["the doctor"]),
+    ],
+)
+async def test_a_button_with_a_forged_value_asks_nobody(app, context, action, value):
+    click = a_click(value, container={"type": "view"}, view={"id": "V1", "type": "modal"})
+    click.body["actions"][0]["action_id"] = action
+    assert (await app.async_dispatch(click)).status == 404
+    assert await context.queue.get(wait=0) is None
+    assert await context.store.commands(value) == []
+
+
+async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, context, monkeypatch):
+    async def slow(*_, **__):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr("handlers.launch_form.PATIENCE", 0.1)
+    monkeypatch.setattr(AsyncWebClient, "views_update", slow)
+    view = {"id": "V1", "hash": "1.a", "private_metadata": '{"channel": "C1", "writes": false, "said": {}}'}
+    click = a_click("", view=view)
+    click.body["actions"][0]["action_id"] = "sweep_write"
+    async with asyncio.timeout(5):
+        assert (await app.async_dispatch(click)).status == 200
+
+
+async def test_a_slow_slack_does_not_keep_a_mention_waiting(app, context, monkeypatch):
+    told, go_on = [], asyncio.Event()
+
+    async def slow(_, **message):
+        await go_on.wait()
+        told.append(message["text"])
+
+    monkeypatch.setattr(AsyncWebClient, "chat_postEphemeral", slow)
+    event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": "<@U01SWEEPBOT> help"}
+    body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
+    answer = await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
+    assert (answer.status, told) == (200, [])
+    go_on.set()
+    await context.afterwards.finish(5)
+    assert [text.startswith("*Start a sweep:*") for text in told] == [True]
+
+
+async def test_what_was_typed_is_escaped_once(app):
+    response = await app.async_dispatch(a_command("list &lt;!channel&gt;"))
+    assert "Unknown list “&lt;!channel&gt;”. Usage: `/sweep list`" in response.body
+
+
+async def test_a_form_that_slack_does_not_open_is_told_with_the_way_around_it(app, monkeypatch):
+    async def away(*_, **__):
+        raise ClientConnectionError
+
+    monkeypatch.setattr(AsyncWebClient, "views_open", away)
+    for text in ("", "run", "branch=main"):
+        response = await app.async_dispatch(a_command(text))
+        assert (response.status, response.body) == (200, NOT_OPENED)
+
+
+async def test_a_form_that_the_home_tab_can_not_open_is_told_directly(app, context, monkeypatch):
+    told = []
+
+    async def away(*_, **__):
+        raise ClientConnectionError
+
+    async def hears(_, channel, text):
+        told.append((channel, text))
+
+    monkeypatch.setattr(AsyncWebClient, "views_open", away)
+    monkeypatch.setattr(AsyncWebClient, "chat_postMessage", hears)
+    click = a_click("", view={"id": "V1", "type": "home"}, container={"type": "view", "view_id": "V1"})
+    click.body["actions"][0]["action_id"] = NEW
+    assert (await app.async_dispatch(click)).status == 200
+    await context.afterwards.finish(5)
+    assert told == [("U1", NOT_OPENED)]
+
+
+async def test_who_asks_for_trials_that_slack_does_not_show_hears_so(app, monkeypatch):
+    told = []
+
+    async def hears(_, text, **__):
+        told.append(text)
+
+    monkeypatch.setattr(AsyncRespond, "__call__", hears)
+    click = a_click("lr-a-b")  # its trigger is none of Slack's
+    click.body["actions"][0]["action_id"] = TRIALS
+    assert (await app.async_dispatch(click)).status == 200
+    assert told == [NOT_SHOWN]
+
+
+async def test_a_click_waits_in_the_sweeps_mailbox(app, context):
+    sweep = a_sweep(Phase.RUNNING)
+    await context.store.create(lambda i: replace(sweep, id=i), [sweep.id], sweep.request_id)
+    response = await app.async_dispatch(a_click(sweep.id))
+    [ask] = await context.store.commands(sweep.id)
+    assert (response.status, ask.action, ask.user, ask.response_url) == (
+        200,
+        "cancel",
+        "U1",
+        "https://hooks/2",
+    )
+    assert (await context.queue.get(wait=0)).item == sweep.id
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("cancel lr-brave-otter", (Action.CANCEL, "", 0)),
+        ("cancel `lr-brave-otter` x1y2", (Action.KILL, "x1y2", 0)),
+        ("drain lr-brave-otter", (Action.DRAIN, "", 0)),
+        ("extend lr-brave-otter trials=20", (Action.EXTEND, "", 20)),
+        ("Drain\nlr-brave-otter", (Action.DRAIN, "", 0)),
+        ("cancel\u00a0lr-brave-otter\tx1y2", (Action.KILL, "x1y2", 0)),
+        ("rerun\nlr-brave-otter\ntrials=4", (Action.RERUN, "", 0)),
+    ],
+)
+async def test_words_wait_in_the_sweeps_mailbox(app, context, text, asked):
+    response = await app.async_dispatch(a_command(text))
+    [ask] = await context.store.commands("lr-brave-otter")
+    assert (ask.action, ask.trial, ask.trials) == asked
+    assert (ask.user, response.status) == ("U1", 200)
+    assert (await context.queue.get(wait=0)).item == "lr-brave-otter"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("cancel lr-a-b b c", "Usage: `/sweep cancel [SWEEP]`"),
+        ("extend lr-a-b", "Usage: `/sweep extend [SWEEP] trials=20`"),
+        ("extend lr-a-b trials=many", "Usage: `/sweep extend [SWEEP] trials=20`"),
+        ("drain lr-a-b now", "Usage: `/sweep drain [SWEEP]`"),
+        ("list everything", "Usage: `/sweep list`"),
+        ("cancel", "You have no running sweep"),
+        ("logs fox", "No sweep named `fox`"),
+    ],
+)
+async def test_a_word_that_is_not_understood_is_shown_its_form(app, context, text, answer):
+    response = await app.async_dispatch(a_command(text))
+    assert answer in response.body
+    assert await context.queue.get(wait=0) is None
+
+
+@pytest.mark.parametrize("name", ["x/../../configmaps/kube-root-ca.crt", "../secrets", "L_R", "a" * 41])
+async def test_what_can_be_no_name_of_a_sweep_asks_nobody(app, context, name):
+    response = await app.async_dispatch(a_command(f"cancel {name}"))
+    assert "isn't a sweep name" in response.body
+    assert await context.queue.get(wait=0) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("w" * 9_000, "The command can have at most 8,000 characters; got 9,000."),
+        ("wo " * 2_600, "and 2588 more"),
+        (" ".join(f"k{n}=<1>" for n in range(900)), "more"),
+        ("branch=x space=lr " + "<" * 7_000, "I do not understand"),
+        ("cancel " + "`w`" * 2_600, "isn't a sweep name"),
+        ("list " + "w" * 7_000, "Unknown list"),
+    ],
+)
+async def test_an_answer_is_no_longer_than_a_message(app, text, told):
+    answer = await app.async_dispatch(a_command(text))
+    assert told in answer.body
+    assert len(answer.body) <= 4_000

@@ -1,0 +1,305 @@
+"""Slack's calls over HTTP, from a client that signs as Slack does; and what strangers get."""
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.core.errors import UserError
+from bot.core.masking import Mask
+from bot.core.record import Phase
+from bot.launch.form import REPO
+from bot.runtime.probes import ProbeFailedError, Probes
+from bot.sweeps.messages import CANCEL
+from handlers.app import build
+from handlers.http_server import LARGEST, SLACK, Http, SlackCalls, served
+from local.slack import serve
+from local.slack.workspace import TEAM
+from tests.bot.factories import a_sweep
+from tests.handlers.factories import a_door
+from tests.handlers.signing import COMMAND, FORM, SECRET, call, signed
+
+
+@pytest.fixture
+async def slack():
+    slack = await serve()
+    yield slack
+    await slack.close()
+
+
+@pytest.fixture
+def context(redis):
+    return a_door(redis)
+
+
+@pytest.fixture
+async def probes():
+    probes = Probes(lambda: False, Mask([SECRET]))
+    yield probes
+    await probes.close()
+
+
+@pytest.fixture
+async def http(probes):
+    """The application, its address and a client."""
+    app = Http(probes)
+    async with (
+        served(app, "127.0.0.1", 0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
+    ):
+        app.port, app.client = port, client
+        yield app
+
+
+@pytest.fixture
+def listening(http, slack, context):
+    web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+    http.slack = SlackCalls(build(web, context, signing_secret=SECRET), SECRET)
+    return http.client
+
+
+async def test_a_signed_command_starts_a_sweep(listening, context):
+    status, text = await call(listening, COMMAND)
+    [sweep] = await context.store.active()
+    assert (status, f"On it: `{sweep}`" in text) == (200, True)
+    assert (await context.queue.get(wait=0)).item == sweep
+
+
+async def test_a_signed_click_reaches_the_sweeps_mailbox(listening, context):
+    sweep = a_sweep(Phase.RUNNING)
+    await context.store.create(lambda _: sweep, [sweep.id], sweep.request_id)
+    payload = {
+        "type": "block_actions",
+        "user": {"id": "U1", "username": "ada", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
+        "channel": {"id": "C1"},
+        "actions": [{"action_id": CANCEL, "block_id": "b", "type": "button", "value": sweep.id}],
+    }
+    status, _ = await call(listening, {"payload": json.dumps(payload)})
+    assert (status, [ask.user for ask in await context.store.commands(sweep.id)]) == (200, ["U1"])
+
+
+async def test_a_signed_menu_is_told_its_options(listening):
+    hidden = json.dumps({"channel": "C1", "writes": False, "said": {}})
+    payload = {
+        "type": "block_suggestion",
+        "user": {"id": "U1", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
+        "container": {"type": "view", "view_id": "V1"},
+        "block_id": "repo",
+        "action_id": REPO,
+        "value": "dig",
+        "view": {"id": "V1", "type": "modal", "private_metadata": hidden, "state": {"values": {}}},
+    }
+    status, text = await call(listening, {"payload": json.dumps(payload)})
+    assert (status, [each["value"] for each in json.loads(text)["options"]]) == (200, ["digits"])
+
+
+async def test_slack_finds_the_address_of_events_to_be_ours(listening):
+    body = json.dumps({"type": "url_verification", "challenge": "3eZbrw1aBm2r"}).encode()
+    headers = signed(body) | {"Content-Type": "application/json"}
+    async with listening.post(SLACK, data=body, headers=headers) as answer:
+        assert (answer.status, json.loads(await answer.text())) == (200, {"challenge": "3eZbrw1aBm2r"})
+
+
+async def test_a_replayed_call_starts_nothing_twice(listening, context):
+    body = urlencode(COMMAND).encode()
+    headers = signed(body)
+    answers = []
+    for _ in range(3):
+        async with listening.post(SLACK, data=body, headers=headers) as answer:
+            answers.append(await answer.text())
+    assert len(set(answers)) == 1
+    assert len(await context.store.active()) == 1
+
+
+FORGED = {
+    "another secret": {"secret": "0" * 32},
+    "no secret": {"secret": ""},
+    "six minutes old": {"age": 360},
+    "from the future": {"age": -360},
+    "another version": {"version": "v1"},
+}
+
+
+@pytest.mark.parametrize("how", FORGED.values(), ids=FORGED)
+async def test_a_forged_or_old_signature_is_refused(listening, context, how):
+    status, _ = await call(listening, COMMAND, **how)
+    assert (status, await context.store.active()) == (401, set())
+
+
+BODY = urlencode(COMMAND).encode()
+ODD = {
+    "nothing": (BODY, dict),
+    "another body": (BODY + b"&x=1", lambda: signed(BODY)),
+    "only a signature": (BODY, lambda: {"X-Slack-Signature": signed(BODY)["X-Slack-Signature"]}),
+    "only a time": (BODY, lambda: {"X-Slack-Request-Timestamp": str(int(time.time()))}),
+    "a time that is none": (BODY, lambda: {**signed(BODY), "X-Slack-Request-Timestamp": "now"}),
+    "a time without end": (BODY, lambda: {**signed(BODY), "X-Slack-Request-Timestamp": "9" * 5000}),
+    "broken JSON": (b"{", lambda: {"Content-Type": "application/json"}),
+    "a broken payload": (b"payload={", dict),
+    "no text": (b"\xff\xfe", lambda: signed(b"\xff\xfe")),
+    "a signature beyond ASCII": (BODY, lambda: {**signed(BODY), "X-Slack-Signature": "v0=é"}),
+    "a question about TLS": (BODY + b"&ssl_check=1", dict),
+    "a handshake": (b'{"type": "url_verification"}', lambda: {"Content-Type": "application/json"}),
+}
+
+
+@pytest.mark.parametrize(("body", "headers"), ODD.values(), ids=ODD)
+async def test_odd_calls_start_nothing_and_break_nothing(listening, context, body, headers):
+    async with listening.post(SLACK, data=body, headers={"Content-Type": FORM, **headers()}) as answer:
+        assert answer.status == 401
+    assert await context.store.active() == set()
+    assert (await call(listening, COMMAND))[0] == 200
+
+
+async def test_a_call_without_end_is_refused(listening):
+    async def pieces():
+        for _ in range(LARGEST // 65536 + 2):
+            yield b"x" * 65536
+
+    for data in (b"x" * (LARGEST + 1), pieces()):
+        async with listening.post(SLACK, data=data, headers=signed(b"")) as answer:
+            assert answer.status == 413
+
+
+async def begun(http, *headers, body=b"half"):
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    lines = ["POST /slack/events HTTP/1.1", "Host: x", "Content-Length: 9999", *headers]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+    return reader, writer
+
+
+def looks_signed():
+    return [f"{key}: {value}" for key, value in signed(b"").items()]
+
+
+@pytest.mark.parametrize("how", [{"age": 360}, {"version": "v1"}, None], ids=str)
+async def test_what_slack_cannot_have_sent_is_refused_before_it_is_read(listening, http, how):
+    headers = [] if how is None else [f"{key}: {value}" for key, value in signed(b"", **how).items()]
+    reader, writer = await begun(http, *headers)
+    answer = await reader.read()  # to the connection's end
+    assert answer.startswith(b"HTTP/1.1 401")
+    writer.close()
+
+
+async def test_a_call_that_says_it_is_too_large_is_not_read(listening, http):
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    lines = ["POST /slack/events HTTP/1.1", "Host: x", f"Content-Length: {LARGEST + 1}", *looks_signed()]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    assert (await reader.read()).startswith(b"HTTP/1.1 413")
+    writer.close()
+
+
+async def test_unfinished_calls_make_room_for_others(listening, http, monkeypatch):
+    monkeypatch.setattr("handlers.http_server.MOST_BODIES", 3)
+    calls = [await begun(http, *looks_signed()) for _ in range(5)]
+    assert [(await reader.read())[:12] for reader, _ in calls[:2]] == [b"HTTP/1.1 408"] * 2
+    assert (await call(listening, COMMAND))[0] == 200
+    for _, writer in calls:
+        writer.close()
+
+
+async def test_a_call_must_come_whole_in_time(listening, http, monkeypatch):
+    monkeypatch.setattr("handlers.http_server.BODY_TIMEOUT", 0.05)
+    reader, writer = await begun(http, *looks_signed())
+    assert (await reader.read()).startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"])
+async def test_headers_must_come_in_time(http, monkeypatch, before):
+    monkeypatch.setattr("handlers.http_server.HEADERS_TIMEOUT", 0.05)
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    writer.write(before + b"GET /healthz HTTP/1.1\r\nX: ")
+    with suppress(ConnectionResetError):
+        assert (await reader.read()).count(b"HTTP/1.1") == bool(before)
+    writer.close()
+
+
+async def test_idle_connections_make_room_for_others(http, monkeypatch):
+    monkeypatch.setattr("handlers.http_server.MOST_CONNECTIONS", 3)
+    idle = [await asyncio.open_connection("127.0.0.1", http.port) for _ in range(6)]
+    with suppress(ConnectionResetError):
+        assert await idle[0][0].read() == b""
+    assert (await page(http, "/healthz"))[0] == 200
+    for _, writer in idle:
+        writer.close()
+
+
+async def test_a_caller_who_hangs_up_leaves_nothing_behind(listening, http, caplog):
+    _, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    writer.write(b"POST /slack/events HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    await writer.drain()
+    writer.close()
+    assert (await call(listening, COMMAND))[0] == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", SLACK), ("POST", "/"), ("GET", "/slack"), ("GET", "/docs")]
+)
+async def test_there_is_nothing_else(listening, method, path):
+    async with listening.request(method, path) as answer:
+        assert answer.status in {401, 404}
+
+
+async def test_in_socket_mode_nobody_calls(http):
+    assert (await call(http.client, COMMAND))[0] == 404
+
+
+async def page(http, path):
+    async with http.client.get(path) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_readyz_tells_each_part_and_recovers(http, probes, wait_until):
+    up = False
+
+    async def redis():
+        if not up:
+            raise ProbeFailedError(f"no way to redis://:{SECRET}@redis")
+        return "answers"
+
+    probes.check("redis", redis, every=0.01)
+    await wait_until(lambda: probes.ready()[1]["checks"]["redis"]["said"] != "not asked yet", "it was asked")
+    status, said = await page(http, "/readyz")
+    assert (status, said["ready"]) == (503, False)
+    assert said["checks"]["redis"].items() >= {"ok": False, "said": "no way to redis://***@redis"}.items()
+    up = True
+    await wait_until(lambda: probes.ready()[0], "it is ready")
+    status, said = await page(http, "/readyz")
+    assert (status, said["ready"], said["checks"]["redis"]["said"]) == (200, True, "answers")
+
+
+async def test_healthz_answers_also_when_nothing_else_works(http, probes):
+    async def broken():
+        raise ProbeFailedError("down")
+
+    probes.check("redis", broken)
+    assert await page(http, "/healthz") == (200, {"healthy": True, "checks": {}})
+    probes.vital("turns", broken)
+    status, said = await page(http, "/healthz")
+    assert (status, said["checks"]["turns"]["said"]) == (503, "down")
+
+
+async def test_a_port_that_is_taken_is_a_sentence(http, probes):
+    with pytest.raises(
+        UserError, match=rf"^HTTP_HOST, HTTP_PORT: can't listen on 127.0.0.1 {http.port}: Address"
+    ):
+        async with served(Http(probes), "127.0.0.1", http.port):
+            pass
+
+
+@pytest.mark.parametrize("host", ["::", "127.0.0.1"])
+async def test_pods_of_either_family_are_reached(probes, host):
+    async with (
+        served(Http(probes), host, 0) as port,
+        aiohttp.request("GET", f"http://127.0.0.1:{port}/healthz") as answer,
+    ):
+        assert answer.status == 200

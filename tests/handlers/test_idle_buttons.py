@@ -1,0 +1,105 @@
+"""Buttons under a warning through Bolt's own dispatch: queued in the right mailbox, then acknowledged."""
+
+import pytest
+from redis.exceptions import ConnectionError as RedisDown
+from slack_bolt.async_app import AsyncApp
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.core.commands import Action
+from bot.gpus.models import ITEM
+from bot.idle.messages import CANCEL, CANCEL_MANY, KEEP_4, KEEP_24, MEASURES
+from bot.storage.sweeps import Store
+from bot.storage.work_queue import Queue
+from handlers import idle_buttons
+from handlers.context import UNREACHABLE
+from local.slack import serve
+from local.slack.workspace import TEAM
+
+NOTICE = "idle/sweeps/lr-brave-otter-x"
+
+
+@pytest.fixture
+async def slack():
+    slack = await serve()
+    yield slack
+    await slack.close()
+
+
+class HandlerContext:
+    def __init__(self, redis):
+        self.store, self.queue, self.down = Store(redis), Queue(redis), False
+
+    async def send(self, mailbox, ask):
+        if self.down:
+            raise RedisDown
+        await self.store.add_command(mailbox, ask)
+        await self.queue.add(mailbox)
+
+
+@pytest.fixture
+def context(redis):
+    return HandlerContext(redis)
+
+
+@pytest.fixture
+def app(slack, context):
+    web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+    app = AsyncApp(client=web, process_before_response=True)
+    idle_buttons.register(app, context)
+    return app
+
+
+def a_click(action, value, response_url="https://hooks/2"):
+    body = {
+        "type": "block_actions",
+        "user": {"id": "U1", "username": "ada", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
+        "channel": {"id": "C1"},
+        "response_url": response_url,
+        "trigger_id": "trigger-2",
+        "actions": [{"action_id": action, "block_id": "b", "type": "button", "value": value}],
+    }
+    return AsyncBoltRequest(mode="socket_mode", body=body)
+
+
+@pytest.mark.parametrize(("action", "hours"), [(KEEP_4, 4), (KEEP_24, 24)])
+async def test_keep_goes_to_the_watch_on_gpus(app, context, action, hours):
+    assert (await app.async_dispatch(a_click(action, NOTICE))).status == 200
+    [ask] = await context.store.commands(ITEM)
+    assert (ask.action, ask.user, ask.alert, ask.hours) == (Action.KEEP, "U1", NOTICE, hours)
+    assert (await context.queue.get(wait=0)).item == ITEM
+
+
+async def test_what_was_measured_is_asked_there_too(app, context):
+    await app.async_dispatch(a_click(MEASURES, NOTICE))
+    [ask] = await context.store.commands(ITEM)
+    assert (ask.action, ask.alert, ask.response_url) == (Action.MEASURES, NOTICE, "https://hooks/2")
+
+
+async def test_a_trial_is_ended_by_its_sweep(app, context):
+    await app.async_dispatch(a_click(CANCEL, "lr-brave-otter x"))
+    [ask] = await context.store.commands("lr-brave-otter")
+    assert (ask.action, ask.trial, ask.user, ask.in_thread) == (Action.KILL, "x", "U1", True)
+    assert (await context.queue.get(wait=0)).item == "lr-brave-otter"
+
+
+async def test_many_are_looked_at_anew_before_they_are_ended(app, context):
+    await app.async_dispatch(a_click(CANCEL_MANY, f"{NOTICE} x y"))
+    [ask] = await context.store.commands(ITEM)
+    assert (ask.action, ask.alert, ask.trial, ask.request_id) == (Action.KILL, NOTICE, "x y", "trigger-2")
+    assert await context.store.commands("lr-brave-otter") == []
+    assert (await context.queue.get(wait=0)).item == ITEM
+
+
+async def test_a_click_that_can_t_be_queued_is_told(app, context, monkeypatch):
+    said = []
+
+    async def send(_, *, text="", **__):
+        said.append(text)
+
+    monkeypatch.setattr("slack_sdk.webhook.async_client.AsyncWebhookClient.send", send)
+    monkeypatch.setattr("slack_bolt.context.respond.async_respond.AsyncRespond.__call__", send)
+    context.down = True
+    assert (await app.async_dispatch(a_click(KEEP_4, NOTICE))).status == 200
+    assert said == [UNREACHABLE]

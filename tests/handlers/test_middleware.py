@@ -1,0 +1,158 @@
+"""People of other Slack workspaces, and guests, are turned away at the door, whatever they ask for."""
+
+from dataclasses import replace
+
+import pytest
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.launch.form import BRANCH, FORM
+from bot.sweeps.messages import CANCEL
+from handlers.app import build
+from local.slack import serve
+from local.slack.workspace import ADA, TEAM
+from tests.bot.factories import ADMIN, CONFIG
+from tests.handlers.factories import a_door
+
+AWAY = "Sweepbot can't be used from another Slack workspace (`T0PARTNER`)."
+OURS, THEIRS = TEAM["id"], "T0PARTNER"
+
+
+def command(team, user, text="branch=main space=lr"):
+    who = {"user_id": user, "user_name": "mallory", "team_id": team, "channel_id": "C1"}
+    return who | {"command": "/sweep", "text": text, "trigger_id": "t", "response_url": "https://hooks/1"}
+
+
+def interaction(kind, team, user, **more):
+    """In a channel of Slack Connect the person's team may differ from the one that the channel is in."""
+    who = {"id": user, "username": "mallory", "team_id": team}
+    return {"type": kind, "user": who, "team": {"id": OURS}, "trigger_id": "t", **more}
+
+
+def click(team, user):
+    button = {"type": "button", "action_id": CANCEL, "value": "lr-brave-otter", "block_id": "b"}
+    return interaction("block_actions", team, user, actions=[button], channel={"id": "C1"})
+
+
+def mention(team, user, **more):
+    event = {
+        "type": "app_mention",
+        "user": user,
+        "team": team,
+        "text": "<@U1> list",
+        "channel": "C1",
+        "ts": "1",
+    }
+    about = {"type": "event_callback", "event_id": "Ev1", "team_id": OURS, "is_ext_shared_channel": True}
+    return about | {"event": event | more}
+
+
+VIEW = {"id": "V1", "type": "modal", "callback_id": FORM, "state": {"values": {}}, "private_metadata": "{}"}
+DOORS = {
+    "a command": command(THEIRS, ADA.id),
+    "a question about GPUs": command(THEIRS, ADA.id, "") | {"command": "/gpus"},
+    "a click": click(THEIRS, ADA.id),
+    "a form": interaction("view_submission", THEIRS, ADA.id, view=VIEW),
+    "a menu": interaction("block_suggestion", THEIRS, ADA.id, action_id=BRANCH, value="m", view=VIEW),
+    "a mention": mention(THEIRS, ADA.id),
+    "a mention, by the user's team": mention(OURS, ADA.id, user_team=THEIRS),
+    "a mention from a Grid": mention(OURS, ADA.id, user_team="E0PARTNER"),
+}
+
+
+class Place:
+    def __init__(self, redis, slack, **config):
+        self.context = a_door(redis, config=replace(CONFIG, **config))
+        self.web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        self.app = build(self.web, self.context)
+
+    async def sends(self, body):
+        answer = await self.app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
+        assert answer.status == 200
+        return str(answer.body)
+
+
+@pytest.fixture
+async def slack():
+    slack = await serve()
+    yield slack
+    await slack.close()
+
+
+async def kept(redis):
+    """What a door has put down for a worker, or to remember."""
+    return [key async for key in redis.scan_iter()]
+
+
+@pytest.mark.parametrize("way", DOORS)
+async def test_another_workspace_is_turned_away_and_nothing_is_put_down(redis, slack, way, caplog):
+    caplog.set_level("INFO")
+    here = Place(redis, slack)
+    said = await here.sends(DOORS[way])
+    assert ("another Slack workspace" in said) == (way in {"a command", "a question about GPUs", "a form"})
+    assert await kept(redis) == []
+    assert f"{ADA.id} of " in caplog.text
+    assert "is turned away" in caplog.text
+
+
+async def test_it_is_told_why_and_who_can_help(redis, slack):
+    said = await Place(redis, slack).sends(command(THEIRS, ADA.id))
+    assert AWAY in said
+    assert f"*Fix:* Ask <@{ADMIN}> to add yours to `workspaces:`." in said
+
+
+@pytest.mark.parametrize(
+    ("body", "config"),
+    [
+        (command(OURS, ADA.id), {}),
+        (command(THEIRS, ADA.id), {"workspaces": (THEIRS,)}),
+        (command(THEIRS, ADMIN), {}),
+        (command(THEIRS, ADA.id), {"launch": replace(CONFIG.launch, people=(ADA.id,))}),
+        (click(OURS, ADA.id), {}),
+        (mention(OURS, ADA.id), {}),
+        (mention(OURS, ADA.id, user_team=OURS), {}),
+    ],
+)
+async def test_our_own_come_in_and_so_does_whom_the_configuration_names(redis, slack, body, config):
+    await Place(redis, slack, **config).sends(body)
+    assert await kept(redis) != []
+
+
+class Guest:
+    """users.info of a workspace where everybody is a guest."""
+
+    def __init__(self):
+        self.asked = 0
+
+    async def users_info(self, *, user):
+        self.asked += 1
+        return {"user": {"id": user, "is_restricted": True}}
+
+
+@pytest.fixture
+def everybody_is_a_guest(monkeypatch):
+    guest = Guest()
+    monkeypatch.setattr(AsyncWebClient, "users_info", lambda _, **given: guest.users_info(**given))
+    return guest
+
+
+async def test_guests_are_turned_away_and_slack_is_asked_once(redis, slack, everybody_is_a_guest):
+    here = Place(redis, slack)
+    for _ in range(2):
+        assert "Guests can't use Sweepbot here. *Fix:* Ask" in await here.sends(command(OURS, ADA.id))
+    assert everybody_is_a_guest.asked == 1
+    assert await kept(redis) == []
+
+
+@pytest.mark.parametrize(("config", "user"), [({"guests": True}, ADA.id), ({}, ADMIN)])
+async def test_guests_come_in_where_the_configuration_says_so(
+    redis, slack, everybody_is_a_guest, config, user
+):
+    assert "On it" in str(await Place(redis, slack, **config).sends(command(OURS, user))) or await kept(redis)
+    assert everybody_is_a_guest.asked == 0
+
+
+async def test_members_come_in_while_slack_does_not_say_who_is_a_guest(redis, slack):
+    slack.stumble("users.info", "internal_error")
+    await Place(redis, slack).sends(command(OURS, ADA.id))
+    assert await kept(redis) != []

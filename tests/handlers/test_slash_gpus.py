@@ -1,0 +1,189 @@
+"""/gpus from the door to the answer."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from bot.config.digest_times import DigestSchedule
+from bot.core.masking import Mask
+from bot.digests.post import item
+from bot.gpus.hourly_store import Hours
+from bot.gpus.models import NodeUse, NoGpuDataError, PodUse, Snapshot
+from bot.gpus.snapshot_store import ITEM, SnapshotStore
+from bot.home.gpu_query_job import GpuQueryJob
+from bot.slack.client import SlackBusyError
+from bot.storage.work_queue import Queue
+from handlers.slash_gpus import on_gpus
+from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, SETTINGS
+from tests.bot.gpus.factories import lazy
+from tests.handlers.factories import a_door
+
+NODE = NodeUse(node="n1", model="NVIDIA H100", physical=8, allocatable=8, allocated=2)
+POD = PodUse(namespace="sweeps", pod="a", node="n1", owner=OWNER, allocated=2)
+
+
+class FakeSource:
+    trouble = ""
+
+    async def nodes(self) -> tuple[NodeUse, ...]:
+        if self.trouble:
+            raise NoGpuDataError(self.trouble)
+        return (NODE,)
+
+    async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
+        return (POD,)
+
+
+class FakeSlack:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str, str]] = []
+        self.files: list[str] = []
+        self.busy = 0  # with so many files to come
+
+    async def post_ephemeral(self, user: str, text: str, response_url: str) -> None:
+        self.said.append((user, text, response_url))
+
+    async def hand(self, user: str, text: str, name: str, content: str) -> None:
+        self.busy -= 1
+        if self.busy >= 0:
+            raise SlackBusyError(30)
+        self.files.append(name)
+
+
+class Place:
+    def __init__(self, redis: Redis) -> None:
+        self.redis, self.now, self.source, self.slack = redis, NOW, FakeSource(), FakeSlack()
+        self.context = a_door(redis, now=lambda: self.now)
+        clients: Any = type("Outside", (), {"slack": self.slack, "queue": Queue(redis)})()
+        clients.settings, clients.config, clients.mask = SETTINGS, CONFIG, Mask()
+        clients.now = lambda: self.now
+        self.telling = GpuQueryJob(clients, redis, self.source, self.digest_schedules)  # type: ignore[arg-type]
+
+    async def digest_schedules(self) -> tuple[DigestSchedule, ...]:
+        return ()
+
+    async def types(self, text: str, user: str = OWNER) -> str:
+        said: list[str] = []
+
+        async def ack(*, text: str) -> None:
+            said.append(text)
+
+        command = {"text": text, "user_id": user, "channel_id": "C1", "response_url": "https://hooks/1"}
+        await on_gpus(self.context)(ack, command)  # type: ignore[arg-type]
+        return said[0]
+
+    async def queued(self) -> list[str]:
+        found = []
+        while lease := await self.context.queue.get(wait=0):
+            await self.context.queue.done(lease)
+            found.append(lease.item)
+        return found
+
+
+@pytest.fixture
+def here(redis: Redis) -> Place:
+    return Place(redis)
+
+
+async def test_the_first_answer_is_measured_and_the_next_is_known(here: Place) -> None:
+    assert (await here.types("free")).startswith("Looking")
+    assert await here.queued() == [ITEM]
+    await here.telling.run(ITEM)
+    measured = "*6 of 8 GPUs are free.*\n• NVIDIA H100: 6 of 8 free, the largest block 6 on `n1`"
+    assert here.slack.said == [(OWNER, f"{measured}\n_Measured just now._", "https://hooks/1")]
+    here.now += timedelta(seconds=50)
+    assert await here.types("") == f"{measured}\n_Measured 50 s ago._"
+    assert await here.queued() == []
+
+
+async def test_what_is_old_is_said_at_once_and_measured_anew(here: Place) -> None:
+    await SnapshotStore(here.redis).keep(Snapshot(at=NOW - timedelta(minutes=30), nodes=(NODE,), pods=(POD,)))
+    said = await here.types("mine")
+    assert said.startswith("*You hold 2 GPUs.*")
+    assert said.endswith("_Measured 30 min ago._\nMeasuring anew …")
+    assert await here.queued() == [ITEM]
+    await here.telling.run(ITEM)
+    await here.telling.run(ITEM)
+    assert [text.rpartition("\n")[2] for _, text, _ in here.slack.said] == ["_Measured just now._"]
+
+
+async def test_what_can_not_be_measured_is_waited_for_and_then_told(here: Place) -> None:
+    here.source.trouble = "nobody looks"
+    await here.types("free")
+    assert await here.telling.run(ITEM)
+    assert here.slack.said == []
+    here.now += timedelta(seconds=20)
+    assert await here.telling.run(ITEM) is None
+    assert here.slack.said[0][1] == "GPU use is not known at the moment: nobody looks"
+
+
+async def test_a_bill_comes_with_a_file(here: Place) -> None:
+    day = NOW.replace(hour=0)
+    for hour in lazy(day, NOW):
+        await Hours(here.redis).keep(hour.uses, hour.capacity)
+    assert (await here.types("bill")).startswith("Adding up")
+    await here.telling.run(ITEM)
+    assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h reserved, 33.6 used (43 %), 6 unknown")
+    assert here.slack.said[0][1].endswith("\nThe whole table comes as a direct message.")
+    assert here.slack.files == ["gpus-2026-11.csv"]
+
+
+async def test_a_file_that_has_to_wait_repeats_no_bill(here: Place) -> None:
+    for hour in lazy(NOW - timedelta(hours=2), NOW):
+        await Hours(here.redis).keep(hour.uses, hour.capacity)
+    await here.types("bill")
+    here.slack.busy = 2
+    for _ in range(2):
+        with pytest.raises(SlackBusyError):
+            await here.telling.run(ITEM)
+    await here.telling.run(ITEM)
+    assert (len(here.slack.said), len(here.slack.files)) == (1, 1)
+    await here.types("bill")
+    await here.telling.run(ITEM)
+    assert (len(here.slack.said), len(here.slack.files)) == (2, 2)
+
+
+async def test_only_administrators_ask_for_a_digest(here: Place) -> None:
+    assert (await here.types("digest")).startswith(f"Only <@{ADMIN}>")
+    assert await here.queued() == []
+    assert (await here.types("digest", ADMIN)).startswith("Yesterday's digest comes")
+    await here.queued()
+    await here.telling.run(ITEM)
+    assert await here.queued() == [item("C1", NOW.date() - timedelta(days=1))]
+
+
+async def test_a_digest_asked_for_together_with_another_question_hides_no_answer(here: Place) -> None:
+    await here.types("digest", ADMIN)
+    await here.types("free")
+    await here.telling.run(ITEM)
+    assert [user for user, _, _ in here.slack.said] == [OWNER]
+    assert item("C1", NOW.date() - timedelta(days=1)) in await here.queued()
+    assert await here.context.known.asked() == []
+
+
+async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_half_an_hour(
+    here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise KeyError("digest")
+
+    monkeypatch.setattr(here.telling, "_digest", fails)
+    await here.types("digest", ADMIN)
+    await here.types("free")
+    with pytest.raises(KeyError):
+        await here.telling.run(ITEM)
+    assert [user for user, _, _ in here.slack.said] == [OWNER]
+    assert [question.text for question in await here.context.known.asked()] == ["digest"]
+    here.now += timedelta(minutes=31)
+    await here.telling.run(ITEM)
+    assert await here.context.known.asked() == []
+
+
+async def test_what_nobody_understands_is_answered_with_what_was_meant(here: Place) -> None:
+    said = (
+        "`/gpus` does not know “&lt;!channel&gt; nods”. There are free, mine, team, nodes, now, bill, digest"
+    )
+    assert (await here.types("<!channel> nods")).startswith(said)
+    assert (await here.types("nods")).endswith("Did you mean nodes or now?")

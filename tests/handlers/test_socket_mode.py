@@ -1,0 +1,108 @@
+"""The line to Slack: true about being connected, back after a cut, and closed only when all is answered."""
+
+import asyncio
+
+import pytest
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.runtime.probes import ProbeFailedError
+from handlers.app import build
+from handlers.socket_mode import Socket
+from local.slack import serve
+from tests.handlers.factories import a_door
+
+COMMAND = "branch=main space=lr"
+
+
+@pytest.fixture
+async def slack():
+    slack = await serve()
+    yield slack
+    await slack.close()
+
+
+@pytest.fixture
+def context(redis):
+    return a_door(redis)
+
+
+@pytest.fixture
+async def socket(slack, context):
+    web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+    socket = Socket(build(web, context), slack.app_token)
+    socket.client.ping_interval = 0.1  # seconds; also between two tries to connect
+    yield socket
+    await socket.close_async()
+
+
+async def is_connected(socket):
+    try:
+        return await socket.connected()
+    except ProbeFailedError:
+        return False
+
+
+async def test_it_says_when_it_is_connected_and_when_not(socket, slack, wait_until):
+    assert not await is_connected(socket)
+    await socket.open()
+    assert await is_connected(socket)
+    slack.sockets.ticket = lambda: "refused"
+    await slack.sockets.drop()
+    await wait_until(lambda: not_(is_connected(socket)), "the cut shows")
+    del slack.sockets.ticket
+    await wait_until(lambda: is_connected(socket), "it is back, though its last address was refused")
+    assert await slack.command("ada", "sweeps", "/sweep", COMMAND)
+
+
+async def not_(answer):
+    return not await answer
+
+
+async def test_a_wrong_token_ends_the_start(slack, context):
+    web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+    socket = Socket(build(web, context), "xapp-wrong")
+    with pytest.raises(SlackApiError, match="invalid_auth"):
+        await socket.open()
+    await socket.close_async()
+
+
+async def test_what_is_under_way_is_answered_before_the_line_is_closed(socket, slack, context, monkeypatch):
+    await socket.open()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    create = context.store.create
+
+    async def slow(*arguments):
+        begun.set()
+        await go_on.wait()
+        return await create(*arguments)
+
+    monkeypatch.setattr(context.store, "create", slow)
+    typed = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", COMMAND))
+    await begun.wait()
+    monkeypatch.setattr("handlers.socket_mode.LAST_MOMENT", 0)
+    finishing = asyncio.create_task(socket.finish())
+    await asyncio.wait([finishing], timeout=0.05)
+    assert not finishing.done()
+    assert await is_connected(socket)
+    go_on.set()
+    assert "On it" in await typed
+    await finishing
+    assert not await is_connected(socket)
+    assert len(await context.store.active()) == 1
+
+
+async def test_a_call_that_never_ends_does_not_hold_the_end_up(socket, slack, context, monkeypatch):
+    await socket.open()
+    begun = asyncio.Event()
+
+    async def endless(*_):
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(context.store, "create", endless)
+    monkeypatch.setattr("handlers.socket_mode.FINISH", 0.01)
+    typed = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", COMMAND))
+    await begun.wait()
+    await socket.finish()
+    typed.cancel()

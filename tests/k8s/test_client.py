@@ -1,0 +1,376 @@
+"""The client against what a real API server said, and against the local one."""
+
+import asyncio
+import json
+import socket
+from contextlib import ExitStack
+
+import aiohttp
+import pytest
+from aiohttp import web
+from kubernetes.aio.config import ConfigException
+
+from k8s import client
+from k8s.client import MOST_LOG, MOST_PAGE, KubernetesClient
+from k8s.errors import ApiError, UnreachableError
+from k8s.objects import Ref
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "build-a", "namespace": "kaniko"}}
+REF = Ref("Job", "kaniko", "build-a")
+EXPERIMENT = Ref("Experiment", "kaniko", "kx")
+
+
+@pytest.fixture
+def replaying(toy, connected, answering):
+    """`cluster, asked = await replaying(...)`: these recordings one after another, and what was asked."""
+
+    async def start(*names):
+        asked, left = [], list(names)
+
+        async def handler(request):
+            body = await request.text()
+            asked.append((request.method, request.path, dict(request.query), body, request.headers))
+            return answering(left.pop(0))
+
+        return await connected(await toy(handler)), asked
+
+    return start
+
+
+def a_map(name="sweep-lr", **labels):
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "sweeps", "labels": labels},
+        "data": {"phase": "building"},
+    }
+
+
+# How refusals are to be read: (recording, which properties hold).
+REFUSALS = [
+    ("02-create-again-409", {"exists"}),
+    ("03-job-422-many", {"permanent"}),
+    ("02-create-while-terminating", set()),
+    ("07-job-create-while-terminating", set()),
+    ("02-patch-merge-stale-rv", {"stale"}),
+    ("02-delete-precond-uid", {"stale"}),
+    ("02-delete-404", {"absent", "permanent"}),
+    ("08-404-missing-ns-admin", {"absent", "permanent"}),
+    ("01-list-cr-absent", {"permanent"}),
+    ("08-403-create-job", {"permanent"}),
+    ("06-job-403-quota", {"permanent"}),
+    ("07-create-in-terminating-ns", {"permanent"}),
+    ("13-400-namespace-not-labelled", {"permanent"}),
+    ("14-webhook-down-500", set()),
+    ("08-401-bad-token", set()),
+    ("11-410-continue-expired", {"expired"}),
+]
+
+
+@pytest.mark.parametrize(("name", "holds"), REFUSALS)
+async def test_what_a_refusal_means(replaying, recorded, name, holds):
+    cluster, _ = await replaying(name)
+    with pytest.raises(ApiError) as caught:
+        await cluster.create(JOB)
+    properties = ("absent", "exists", "stale", "expired", "permanent")
+    assert {word for word in properties if getattr(caught.value, word)} == holds
+    said = recorded(name)["body"]
+    if isinstance(said, dict):
+        assert caught.value == ApiError(said["code"], said.get("reason", ""), said["message"][:500])
+
+
+async def test_an_object_that_is_not_there_is_none(replaying):
+    cluster, asked = await replaying("03-job-get-404")
+    assert await cluster.get(REF) is None
+    method, path, _, _, headers = asked[0]
+    assert (method, path) == ("GET", "/apis/batch/v1/namespaces/kaniko/jobs/build-a")
+    assert headers["Authorization"] == "Bearer local-admin"
+    assert headers["User-Agent"] == "sweepbot"
+
+
+async def test_a_kind_that_is_not_installed_is_said(replaying):
+    cluster, _ = await replaying("01-list-cr-absent")
+    with pytest.raises(
+        ApiError, match=r"does not know kubeflow.org/v1beta1/.*experiments/kx: is it installed"
+    ):
+        await cluster.get(EXPERIMENT)
+
+
+async def test_an_answer_that_is_not_of_a_cluster_is_refused(toy, connected):
+    async def login(_):
+        return web.Response(text="<html>Please log in</html>")
+
+    with pytest.raises(ApiError, match="not JSON: <html>Please log in"):
+        await (await connected(await toy(login))).get(REF)
+
+
+async def test_a_created_object_comes_back_completed(replaying, recorded):
+    cluster, asked = await replaying("03-job-create")
+    assert await cluster.create(JOB) == recorded("03-job-create")["body"]
+    assert (asked[0][0], asked[0][1]) == ("POST", "/apis/batch/v1/namespaces/kaniko/jobs")
+    assert json.loads(asked[0][3]) == JOB
+
+
+async def test_a_list_has_all_pages_and_says_what_its_items_are(replaying, recorded):
+    end = "02-list-missing-ns"
+    cluster, asked = await replaying("09-page-1", "09-page-2", end)
+    jobs = await cluster.list("Job", "kaniko", labels="app=bot", fields="metadata.name!=x")
+    pages = [recorded(name)["body"] for name in ("09-page-1", "09-page-2")]
+    named = [item["metadata"]["name"] for page in pages for item in page["items"]]
+    assert [job["metadata"]["name"] for job in jobs] == named
+    assert {(job["kind"], job["apiVersion"]) for job in jobs} == {("Job", "batch/v1")}
+    selected = {"labelSelector": "app=bot", "fieldSelector": "metadata.name!=x", "limit": "500"}
+    tokens = [{}, *({"continue": page["metadata"]["continue"]} for page in pages)]
+    assert [query for _, _, query, _, _ in asked] == [{**selected, **token} for token in tokens]
+
+
+async def test_of_a_list_only_what_is_wanted_is_kept(replaying, recorded):
+    cluster, _ = await replaying("09-page-1", "09-page-2", "02-list-missing-ns")
+    wanted = recorded("09-page-2")["body"]["items"][0]["metadata"]["name"]
+    jobs = await cluster.list("Job", "kaniko", only=lambda job: job["metadata"]["name"] == wanted)
+    assert [job["metadata"]["name"] for job in jobs] == [wanted]
+
+
+async def test_a_list_too_slow_for_its_pages_is_read_in_one_piece(replaying):
+    cluster, asked = await replaying("09-page-1", "11-410-continue-expired", "02-list-missing-ns")
+    assert await cluster.list("Job", "kaniko") == []
+    assert asked[-1][2] == {}
+
+
+async def test_pages_come_one_by_one_with_the_version_at_which_all_are_true(replaying, recorded):
+    names = ("09-page-1", "09-page-2", "02-list-missing-ns")
+    cluster, asked = await replaying(*names)
+    found = [(len(items), version, len(asked)) async for items, version in cluster.pages("Job", "kaniko")]
+    pages = [recorded(name)["body"] for name in names]
+    assert found == [
+        (len(page["items"]), page["metadata"]["resourceVersion"], number)
+        for number, page in enumerate(pages, 1)
+    ]
+
+
+THROTTLED = {"kind": "Status", "reason": "TooManyRequests", "message": "storage is (re)initializing"}
+
+
+@pytest.mark.parametrize(
+    ("said", "wait"),
+    [("1", 1), ("3600", 60), ("", 0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0), ("-5", 0)],
+)
+async def test_how_long_a_busy_server_asks_to_wait(toy, connected, said, wait):
+    async def busy(_):
+        return web.json_response(THROTTLED, status=429, headers={"Retry-After": said})
+
+    cluster = await connected(await toy(busy))
+    with pytest.raises(ApiError, match="initializing") as caught:
+        await cluster.get(REF)
+    assert (caught.value.wait, caught.value.throttled) == (wait, wait > 0)
+    assert await cluster.is_ready()
+
+
+@pytest.mark.parametrize(
+    ("status", "ready"), [(200, True), (401, True), (403, True), (500, False), (502, False)]
+)
+async def test_a_server_is_ready_when_it_says_so_and_for_whoever_may_not_ask(toy, connected, status, ready):
+    async def answer(request):
+        assert request.path == "/readyz"
+        return web.Response(status=status, text="whatever")
+
+    cluster = await connected(await toy(answer))
+    assert await cluster.is_ready() is ready
+
+
+async def test_a_server_that_is_not_there_is_not_ready(connected, free_port):
+    assert not await (await connected(f"127.0.0.1:{free_port}")).is_ready()
+
+
+async def test_who_finds_no_connection_gives_up_long_before_the_end_of_a_call(connected, monkeypatch):
+    """A server whose packets are lost: here its queue of connections is full."""
+    sooner = aiohttp.ClientTimeout(total=client.CALL.total, sock_connect=client.CALL.sock_connect / 20)
+    monkeypatch.setattr(client, "CALL", sooner)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:
+        address = full.getsockname()
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        cluster = await connected(f"127.0.0.1:{address[1]}")
+        with pytest.raises(UnreachableError, match="Connection timeout"):
+            await cluster.get(REF)
+
+
+async def test_a_version_that_is_yet_to_come_has_not_been_reached(replaying):
+    cluster, asked = await replaying("09-list-rv-future", "02-list-missing-ns", "08-403-list-jobs")
+    assert not await cluster.has_reached("Job", "kaniko", "99999999")
+    assert await cluster.has_reached("Job", "kaniko", "5")
+    with pytest.raises(ApiError, match="forbidden"):
+        await cluster.has_reached("Job", "kaniko", "5")
+    assert asked[0][2]["resourceVersionMatch"] == "NotOlderThan"
+
+
+@pytest.mark.parametrize(
+    ("name", "deleted"),
+    [
+        ("07-job-delete-background", True),
+        ("02-delete-with-finalizer", True),
+        ("02-delete-404", False),
+        ("02-delete-precond-uid", False),
+    ],
+)
+async def test_a_deletion_takes_all_it_owns_along(replaying, name, deleted):
+    cluster, asked = await replaying(name)
+    assert await cluster.delete(REF, uid="u-1") is deleted
+    sent = json.loads(asked[0][3])
+    assert (sent["propagationPolicy"], sent["preconditions"]) == ("Background", {"uid": "u-1"})
+
+
+async def test_a_deletion_that_conflicts_without_a_uid_is_no_absence(replaying):
+    cluster, _ = await replaying("02-delete-precond-uid")
+    with pytest.raises(ApiError) as caught:
+        await cluster.delete(REF)
+    assert caught.value.stale
+
+
+async def test_a_merge_patch_says_that_it_is_one(replaying):
+    cluster, asked = await replaying("03-job-create")
+    await cluster.merge(EXPERIMENT, {"status": {"conditions": []}}, subresource="status")
+    method, path, _, body, headers = asked[0]
+    assert (method, path) == ("PATCH", "/apis/kubeflow.org/v1beta1/namespaces/kaniko/experiments/kx/status")
+    assert headers["Content-Type"] == "application/merge-patch+json"
+    assert json.loads(body) == {"status": {"conditions": []}}
+
+
+@pytest.mark.parametrize("name", ["04-pod-log-no-host", "04-pod-log-no-kubelet", "04-pod-log-404"])
+async def test_a_log_that_is_not_there_is_empty(replaying, name):
+    cluster, asked = await replaying(name)
+    assert await cluster.log("kaniko", "build-a-8wcr7", "kaniko", tail=5) == ""
+    assert asked[0][1] == "/api/v1/namespaces/kaniko/pods/build-a-8wcr7/log"
+    assert asked[0][2] == {"container": "kaniko", "tailLines": "5"}
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ('container "main" in pod "p" is waiting to start: ContainerCreating', ""),
+        ('previous terminated container "main" in pod "p" not found', ""),
+        ("container nope is not valid for pod p", ApiError),
+    ],
+)
+async def test_a_container_that_has_said_nothing_yet(toy, connected, message, expected):
+    async def refuse(_):
+        return web.json_response({"kind": "Status", "message": message, "reason": "BadRequest"}, status=400)
+
+    cluster = await connected(await toy(refuse))
+    if expected is ApiError:
+        with pytest.raises(ApiError, match="not valid"):
+            await cluster.log("kaniko", "p", "nope")
+    else:
+        assert await cluster.log("kaniko", "p", "main", previous=True) == expected
+
+
+async def test_a_log_with_broken_characters_is_read(toy, connected):
+    async def say(_):
+        return web.Response(body=b"loss \xff 0.5\n")
+
+    assert await (await connected(await toy(say))).log("kaniko", "p", "main") == "loss \ufffd 0.5\n"
+
+
+def streaming(*chunks, dies=False):
+    async def handler(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+        if dies:
+            request.transport.abort()
+        return response
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("chunks", "kept"),
+    [
+        ([b"a\n" * 10, b"the end"], "a\n" * 10 + "the end"),
+        ([b"first line\n", b"x" * (MOST_LOG - 8), b"\nthe", b" end\n"], "the end\n"),
+        ([b"\rstep" * 300_000, b"\nCUDA out of memory"], "CUDA out of memory"),
+        ([b"y" * MOST_LOG, b"z\n"], "y" * (MOST_LOG - 2) + "z\n"),
+        ([b"xoxb-" + b"s" * MOST_LOG, b" the end\n"], "the end\n"),  # half a token would pass the mask
+    ],
+)
+async def test_the_end_of_a_long_log_is_read_however_long_it_is(toy, connected, chunks, kept):
+    assert await (await connected(await toy(streaming(*chunks)))).log("kaniko", "p", "main") == kept
+
+
+async def test_a_log_that_breaks_off_is_no_end(toy, connected):
+    cluster = await connected(await toy(streaming(b"a line\n", dies=True)))
+    with pytest.raises(UnreachableError):
+        await cluster.log("kaniko", "p", "main")
+
+
+async def test_a_watch_brings_changes_and_bookmarks(toy, connected, recorded):
+    events = recorded("10-watch-stream-bookmarks")["body"]["events"]
+    lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    torn = [lines[n : n + 1000] for n in range(0, len(lines), 1000)]
+    cluster = await connected(await toy(streaming(*torn)))
+    seen = [pair async for pair in cluster.watch("Experiment", "kaniko", since="433", timeout=8)]
+    assert seen == [(event["type"], event["object"]) for event in events]
+    assert seen[-1][0] == "BOOKMARK"
+
+
+async def test_a_watch_from_too_long_ago_is_expired(toy, connected, recorded):
+    line = json.dumps(recorded("11-watch-410-jobs")["body"]["events"][0]).encode() + b"\n"
+    cluster = await connected(await toy(streaming(line)))
+    with pytest.raises(ApiError, match="too old resource version") as caught:
+        await anext(cluster.watch("Job", "kaniko", since="300", timeout=4))
+    assert caught.value.expired
+
+
+async def test_a_watch_reads_objects_larger_than_any_buffer(toy, connected):
+    large = {"type": "ADDED", "object": {"metadata": {"annotations": {"a": "x" * 5_000_000}}}}
+    cluster = await connected(await toy(streaming(json.dumps(large).encode() + b"\n")))
+    assert await anext(cluster.watch("Job", "kaniko", since="1", timeout=4)) == ("ADDED", large["object"])
+
+
+async def test_a_server_that_dies_in_the_middle_is_unreachable(toy, connected):
+    line = b'{"type": "ADDED", "object": {}}\n'
+    cluster = await connected(await toy(streaming(line, dies=True)))
+    with pytest.raises(UnreachableError, match="the API server does not answer"):
+        [pair async for pair in cluster.watch("Job", "kaniko", since="1", timeout=4)]
+
+
+async def test_a_server_that_is_not_there_is_unreachable(connected, free_port):
+    cluster = await connected(f"127.0.0.1:{free_port}")
+    with pytest.raises(UnreachableError, match="Cannot connect"):
+        await cluster.version()
+
+
+async def test_a_server_that_never_answers_is_unreachable(toy, connected, monkeypatch):
+    async def sleep(_):
+        await asyncio.Event().wait()
+
+    cluster = await connected(await toy(sleep))
+    monkeypatch.setattr("k8s.client.CALL", aiohttp.ClientTimeout(total=0.1))
+    with pytest.raises(UnreachableError, match="does not answer: TimeoutError"):
+        await cluster.version()
+
+
+async def test_a_named_kubeconfig_comes_before_the_pod_it_runs_in(replaying, connected, monkeypatch):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    cluster, _ = await replaying("01-version")
+    assert (await cluster.version()).startswith("v1.36")
+    monkeypatch.delenv("KUBECONFIG")
+    with pytest.raises(ConfigException, match="Service token file"):
+        await KubernetesClient.connect()
+
+
+async def test_a_pod_that_answers_without_end_is_given_up(toy, connected):
+    async def endless(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(2 * MOST_PAGE // 2**16):
+            await response.write(b"x" * 2**16)
+        return response
+
+    cluster = await connected(await toy(endless))
+    with pytest.raises(ApiError, match="gpu-operator/dcgm-1 answers more than 8388608 bytes"):
+        await cluster.proxy("gpu-operator", "dcgm-1", 9400, "metrics")

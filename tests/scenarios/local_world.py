@@ -1,0 +1,206 @@
+"""A world with a Sweepbot in it, as the people of a lab meet it: what they type, and what they then read.
+
+The repository in it is the digits example and small programs beside it, which train in a blink or for ever.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from local.world import NAMESPACE, World, commit, git, world
+
+PATIENCE = 90  # seconds until a fact that needs builds and trainings on a busy machine
+
+TRAINING = """
+import argparse, os, time
+from tensorboardX import SummaryWriter
+said = argparse.ArgumentParser()
+said.add_argument("--width", type=int)
+said.add_argument("--wait", type=float, default=0)
+said.add_argument("--tensorboard_dir", default="runs")
+said = said.parse_args()
+print("training with width", said.width)
+while said.wait and os.path.exists(os.environ["HOLD"]):
+    time.sleep(0.1)
+with SummaryWriter(said.tensorboard_dir) as log:
+    log.add_scalar("loss", 1 / said.width, 1)
+"""
+SPACE = """\
+command: python tiny.py{flags}
+objective: {{metric: loss, goal: minimize}}
+algorithm: grid
+trials: {{parallel: {parallel}}}
+parameters:
+  width: {{min: 1, max: {trials}}}
+"""
+SPACES = {
+    "tiny": {"flags": "", "parallel": 2, "trials": 2},
+    "held": {"flags": " --wait=1", "parallel": 2, "trials": 2},
+}
+BROKEN = """\
+command: python tiny.py
+objective: {metric: loss, goal: smallest}
+trials: {max: 4, paralel: 2}
+parameters:
+  width: {min: 8, max: 1}
+"""
+
+
+class Sweep:
+    """One sweep, as its thread and the cluster show it."""
+
+    def __init__(self, lab: "Lab", sweep_id: str, channel: str) -> None:
+        self.lab, self.id, self.channel = lab, sweep_id, channel
+
+    def parent(self) -> dict[str, Any]:
+        found = [m for m in self.lab.slack.messages(self.channel) if f"*{self.id}*" in shown(m)]
+        assert len(found) <= 1, f"{self.id} has {len(found)} parents"
+        return found[0] if found else {}
+
+    def thread(self) -> list[str]:
+        parent = self.parent()
+        return [m["text"] for m in self.lab.slack.messages(self.channel, parent["ts"])[1:]] if parent else []
+
+    def story(self) -> str:
+        return "\n".join([shown(self.parent()), *self.thread()])
+
+    async def enqueue(self, *words: str) -> str:
+        """The first message of the thread with all these words, waited for."""
+
+        def said() -> str | None:
+            return next((text for text in self.thread() if all(word in text for word in words)), None)
+
+        return await until(said, f"{self.id} says {words}", self.story)
+
+    async def shows(self, *words: str) -> str:
+        """The parent, once it has all these words."""
+        return await until(
+            lambda: all(word in shown(self.parent()) for word in words) and shown(self.parent()),
+            f"the parent of {self.id} shows {words}",
+            self.story,
+        )
+
+    async def click_cancel(self, person: str) -> None:
+        assert await self.lab.slack.click(person, self.channel, self.parent()["ts"], "cancel_sweep") is None
+
+    def button(self) -> dict[str, Any] | None:
+        blocks = self.parent().get("blocks", [])
+        buttons = [each for b in blocks if b["type"] == "actions" for each in b["elements"]]
+        return next((each for each in buttons if each["action_id"] == "cancel_sweep"), None)
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        return self.lab.here.store.list(kind, NAMESPACE, {"sweepbot/sweep": self.id})
+
+    def pods_alive(self) -> list[str]:
+        return [p["metadata"]["name"] for p in self.objects("Pod") if is_alive(p)]
+
+    def conditions(self, kind: str) -> list[set[str]]:
+        """What is true of each object of this kind."""
+        return [
+            {c["type"] for c in obj.get("status", {}).get("conditions", []) if c["status"] == "True"}
+            for obj in self.objects(kind)
+        ]
+
+
+class Lab:
+    """`hold` is a file: trainings of the space "held" go on as long as it exists."""
+
+    def __init__(self, here: World) -> None:
+        self.here, self.slack = here, here.slack
+        self.copy = here.git / "digits"
+        self.hold = here.folder / "hold"
+
+    async def types(self, text: str, person: str = "ada", channel: str = "sweeps") -> str:
+        """Type `/sweep` with this text; the words it is acknowledged with."""
+        answer = await self.slack.command(person, channel, "/sweep", text)
+        assert answer is not None, "the bot did not acknowledge"
+        return answer
+
+    async def sweep(self, text: str, person: str = "ada", channel: str = "sweeps") -> Sweep:
+        return Sweep(self, sweep_id(await self.types(text, person, channel)), channel)
+
+    async def answer(self, text: str, person: str = "ada", channel: str = "sweeps") -> str:
+        """Type `/sweep`; the private answer that comes after the acknowledgement."""
+        before = len(self.slack.ephemerals(person)) + 1
+        await self.types(text, person, channel)
+        return await self.whispered(person, before)
+
+    async def whispered(self, person: str, before: int) -> str:
+        """What this person alone is told next, after so many private messages."""
+        news = await until(lambda: self.slack.ephemerals(person)[before:], f"{person} is told something")
+        return str(news[0]["text"])
+
+    def commit(self, message: str, files: dict[str, str] | None = None, branch: str = "main") -> str:
+        """On a branch that is new unless it is main; afterwards main is there again."""
+        if branch != "main":
+            git(self.copy, "switch", "--quiet", "--create", branch)
+        for name, text in (files or {"note.txt": str(time.time_ns())}).items():
+            (self.copy / name).write_text(text)
+        made = commit(self.copy, message)
+        git(self.copy, "switch", "--quiet", "main")
+        return made
+
+    def builds(self, of: str) -> list[dict[str, Any]]:
+        return self.here.store.list("Job", NAMESPACE, {"sweepbot/commit": of})
+
+    def pods_alive(self) -> list[str]:
+        return [p["metadata"]["name"] for p in self.here.store.list("Pod", NAMESPACE) if is_alive(p)]
+
+    async def kill_worker(self) -> None:
+        """SIGKILL, and a new one as a Deployment would start it."""
+        async with self.without_worker():
+            pass
+
+    @asynccontextmanager
+    async def without_worker(self) -> AsyncIterator[None]:
+        worker = self.here.processes._running["work"]
+        os.killpg(worker.pid, signal.SIGKILL)
+        await worker.wait()
+        yield
+        await self.here.start_bot("work")
+
+
+@asynccontextmanager
+async def lab(folder: Path) -> AsyncIterator[Lab]:
+    async with world(folder) as here:
+        made = Lab(here)
+        spaces = {f"sweeps/{name}.yaml": SPACE.format(**what) for name, what in SPACES.items()}
+        files = {"tiny.py": TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))}
+        made.commit("Add programs that train in a blink", files | spaces | {"sweeps/broken.yaml": BROKEN})
+        made.hold.touch()
+        await here.start_bot("serve", "work")
+        yield made
+
+
+def sweep_id(answer: str) -> str:
+    found = re.match(r"On it: `([a-z0-9-]+)`", answer)
+    assert found, answer
+    return found[1]
+
+
+def shown(message: dict[str, Any]) -> str:
+    """All text of a message's blocks."""
+    texts = [b["text"]["text"] for b in message.get("blocks", []) if b["type"] == "section"]
+    below = [e["text"] for b in message.get("blocks", []) if b["type"] == "context" for e in b["elements"]]
+    return "\n".join(texts + below)
+
+
+def is_alive(pod: dict[str, Any]) -> bool:
+    return pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
+
+
+async def until(fact: Callable[[], Any], what: str, instead: Callable[[], str] = lambda: "") -> Any:
+    """The fact, once it is there; else what was found instead."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not (found := fact()):  # noqa: ASYNC110 - facts of other processes
+                await asyncio.sleep(0.05)
+            return found
+    except TimeoutError:
+        raise AssertionError(f"waited {PATIENCE} s in vain until {what}; instead:\n{instead()}") from None

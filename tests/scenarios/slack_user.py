@@ -1,0 +1,161 @@
+"""Ada at her Slack with a bot behind it: Bolt's real dispatch, and turns that a test takes by hand."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.channels.store import SetupWriter
+from bot.clients import Clients
+from bot.core.errors import UserError
+from bot.gpus.models import NodeUse, NoGpuDataError
+from bot.home.gpu_query_job import GpuQueryJob
+from bot.launch import drafts, preview_job
+from bot.repos.catalog import Catalog
+from bot.repos.git import GitUnavailableError, Tip
+from bot.slack.client import Slack
+from handlers.app import build
+from handlers.socket_mode import Socket
+from local.kubernetes import store as kubernetes
+from local.slack import serve
+from tests.bot.factories import COMMIT, CONFIG, FILES, NOW, SETTINGS
+from tests.handlers.factories import a_door
+from tests.scenarios.sweep_in_memory import DirectCluster
+
+ADA = "U01ADALOVEL"
+SPACE = """\
+# How fast it may learn
+command: python train.py
+objective: {metric: loss, goal: minimize}
+algorithm: grid
+trials: {parallel: 2}
+parameters:
+  width: [a, b, c]
+"""
+
+
+class Repository:
+    """`away`: nobody answers."""
+
+    def __init__(self):
+        self.spaces = {"lr": SPACE, "wide": SPACE.replace("[a, b, c]", "{min: 1, max: 0}")}
+        self.heads, self.away, self.tip = ["dev", "main"], False, COMMIT
+
+    async def branches(self, url):
+        if self.away:
+            raise GitUnavailableError(f"{url} did not answer within 60 s")
+        return self.heads
+
+    async def resolve(self, url, branch):
+        if branch not in await self.branches(url):
+            raise UserError(f"branch={branch} is not in {url}. Did you mean main?")
+        return Tip(f"refs/heads/{branch}", self.tip)
+
+    async def names(self, url, commit, folder):
+        return [f"{name}.yaml" for name in self.spaces] if folder else list(FILES)
+
+    async def read(self, url, commit, path, most=0):
+        return self.spaces.get(path.removeprefix("sweeps/").removesuffix(".yaml"), FILES.get(path))
+
+    async def subject(self, url, commit):
+        return "Try a wider net"
+
+
+class Meter:
+    """What is measured of the GPUs: eight, of which `held` are allocated."""
+
+    def __init__(self):
+        self.held, self.trouble = 2, ""
+
+    async def nodes(self):
+        if self.trouble:
+            raise NoGpuDataError(self.trouble)
+        return (NodeUse(node="n1", model="A100", physical=8, allocatable=8, allocated=self.held),)
+
+    async def pods(self, window):
+        return ()
+
+
+async def no_digests():
+    return ()
+
+
+class Desk:
+    """Ada's Slack, the bot's doors, and a worker whose turns are taken by hand."""
+
+    def __init__(self, slack, redis, config):
+        self.slack, self.git, self.meter, self.now = slack, Repository(), Meter(), NOW
+        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        self.door = a_door(redis, config=config, now=lambda: self.now)
+        self.app = build(web, self.door)
+        self.clients = Clients(
+            registry=None,
+            results=None,
+            cluster=DirectCluster(kubernetes.Store()),
+            store=self.door.store,
+            queue=self.door.queue,
+            git=self.git,
+            slack=Slack(web),
+            settings=SETTINGS,
+            config=config,
+            now=lambda: self.now,
+        )
+        self.clients.cluster.store.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}}
+        )
+        self.setups = SetupWriter(self.clients, redis)
+        self.job_handlers = {
+            SetupWriter.KIND: self.setups.run,
+            drafts.ITEM: partial(
+                preview_job.show, clients=self.clients, drafts=self.door.drafts, known=self.door.known
+            ),
+            "gpus": GpuQueryJob(self.clients, redis, self.meter, no_digests).run,
+            Catalog.ITEM: partial(self.door.catalog.look, git=self.git),
+        }
+
+    async def turns(self, wait=0.05):
+        """All that the queue has, sweeps aside; their ids are returned."""
+        sweeps = []
+        while lease := await self.door.queue.get(wait=wait):
+            errand = self.job_handlers.get(lease.item.partition(": ")[0])
+            if errand:
+                await errand(lease.item)
+            elif ": " not in lease.item:
+                sweeps.append(lease.item)
+            await self.door.queue.done(lease)
+        return sweeps
+
+    async def offered(self, menu, typed=""):
+        """What a menu offers while a worker takes its turns."""
+        working = asyncio.create_task(self.turns(wait=0.3))
+        found = await self.slack.options("ada", menu, typed)
+        await working
+        return found
+
+    async def choose(self, menu, value):
+        option = {"text": {"type": "plain_text", "text": value}, "value": value}
+        assert await self.slack.enter("ada", menu, option) is None
+
+    def modal(self):
+        [view] = self.slack.modals("ada")
+        return view
+
+    def shows(self):
+        return "\n".join(
+            block["text"]["text"]
+            if "text" in block
+            else "\n".join(each["text"] for each in block.get("fields", []))
+            for block in self.modal()["blocks"]
+        )
+
+
+@asynccontextmanager
+async def a_desk(redis, config=CONFIG):
+    slack = await serve()
+    desk = Desk(slack, redis, config)
+    socket = Socket(desk.app, slack.app_token)
+    await socket.open()
+    yield desk
+    await socket.finish()
+    await slack.close()

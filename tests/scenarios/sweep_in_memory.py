@@ -1,0 +1,415 @@
+"""A whole life of a sweep in memory: real turns, the real store, and a cluster where Katib's and Kubernetes'
+controllers really run. Only time, the containers, git, the registry and Slack are made up.
+
+Every outside call goes through a `CrashingProxy`, so that a worker can die at any of them.
+"""
+
+import asyncio
+import contextlib
+import re
+from dataclasses import replace
+from typing import Any
+
+from redis.asyncio import Redis
+from slack_sdk.errors import SlackApiError
+
+from bot.builds import provenance
+from bot.clients import Clients
+from bot.core.commands import Action, Command
+from bot.core.record import Phase
+from bot.registry.client import ImageMissingError
+from bot.registry.images import Place
+from bot.repos.git import Tip
+from bot.slack.client import NotInChannelError
+from bot.storage.sweeps import Store
+from bot.storage.work_queue import Lease, Queue
+from bot.sweeps.reconciler import reconcile
+from k8s.errors import ApiError, UnreachableError
+from k8s.objects import BUILD_LABEL
+from local.katib import Katib
+from local.katib.collector import Reported
+from local.kubernetes import store as kubernetes
+from local.kubernetes.jobs import Controllers
+from local.kubernetes.kinds import Refused
+from tests.bot.factories import COMMIT, CONFIG, FILES, NOW, OWNER, PLAN, SETTINGS, a_sweep
+
+SPACE = """
+command: python train.py
+objective: {metric: loss, goal: minimize}
+algorithm: grid
+trials: {max: 3, parallel: 2, max_failed: 1}
+parameters:
+  width: [a, b, c]
+"""
+SWEEP = "lr-brave-otter"
+DIGEST = f"sha256:{'d' * 64}"
+ROUNDS = 60
+AFTERWARDS = 4  # an ended sweep that is woken stays as it is
+
+
+class WorkerCrash(BaseException):
+    """The worker's end, in the middle of a call. No handler may catch it."""
+
+
+class Clock:
+    """Counts outside calls over a whole life; the worker dies at one of them."""
+
+    def __init__(self, dies_at: int | None) -> None:
+        self.calls, self.dies_at = 0, dies_at
+
+    def tick(self) -> None:
+        self.calls += 1
+        if self.calls == self.dies_at:
+            self.dies_at = None
+            raise WorkerCrash
+
+
+class CrashingProxy:
+    """Passes calls on, each of them perhaps the last."""
+
+    def __init__(self, inner: Any, clock: Clock) -> None:
+        self._inner, self._clock = inner, clock
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await method(*args, **kwargs)
+            finally:
+                self._clock.tick()
+
+        return call
+
+
+class DirectCluster:
+    """The product's client without the wire: the same store behind, the same errors."""
+
+    def __init__(self, store: kubernetes.Store) -> None:
+        self.store = store
+
+    async def get(self, ref):
+        return self.store.get(ref.kind, ref.namespace, ref.name)
+
+    async def list(self, kind, namespace, *, labels="", fields="", only=None):
+        if kind not in {known.name for known in self.store.kinds()}:
+            raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
+        wanted = dict(pair.split("=", 1) for pair in labels.split(",") if "=" in pair)
+        there = {key for key in labels.split(",") if key and "=" not in key}
+        found = self.store.list(kind, namespace or None, wanted)
+        found = [obj for obj in found if there <= obj["metadata"].get("labels", {}).keys()]
+        return [obj for obj in found if only is None or only(obj)]
+
+    async def pages(self, kind, namespace, *, labels=""):
+        yield await self.list(kind, namespace, labels=labels), str(self.store.version)
+
+    async def create(self, manifest):
+        return self._refusable(self.store.create, manifest)
+
+    async def merge(self, ref, patch, *, subresource=""):
+        where = (ref.kind, ref.namespace, ref.name)
+        return self._refusable(self.store.patch, *where, patch, subresource=subresource or None)
+
+    async def delete(self, ref, *, uid=None):
+        try:
+            self._refusable(self.store.delete, ref.kind, ref.namespace, ref.name, uid=uid)
+        except ApiError as error:
+            if error.status == 404 or error.stale:
+                return False
+            raise
+        return True
+
+    async def log(self, namespace, pod, container, *, tail, previous=False):
+        return f"the last lines of {container}" if self.store.get("Pod", namespace, pod) else ""
+
+    def _refusable(self, call, *args, **kwargs):
+        try:
+            return call(*args, **kwargs)
+        except Refused as refused:
+            said = refused.body if isinstance(refused.body, dict) else {}
+            raise ApiError(refused.code, said.get("reason", ""), said.get("message", "")) from None
+
+
+class FakeRegistry:
+    """`images`: digests by repository:tag, as the last push has left them; `pushed`: repository@digest."""
+
+    def __init__(self):
+        self.images, self.pushed, self.composed = {}, set(), []
+
+    def push(self, image, digest):
+        self.images[image] = digest
+        self.pushed.add(f"{image.partition(':')[0]}@{digest}")
+
+    async def digest(self, repository, reference):
+        if ":" in reference:
+            return reference if f"{repository}@{reference}" in self.pushed else None
+        return self.images.get(f"{repository}:{reference}")
+
+    async def compose(self, to, below, above):
+        for place in (below, above):
+            if not await self.digest(place.repository, place.tag):
+                raise ImageMissingError(f"{place} is gone")
+        self.composed.append((below.tag, above.tag))
+        self.push(str(to), DIGEST)
+        return DIGEST
+
+
+class FakeGit:
+    def __init__(self, space, files):
+        self.space, self.files = space, files
+
+    async def resolve(self, url, branch):
+        return Tip("refs/heads/main", COMMIT)
+
+    async def read(self, url, commit, path, most=0):
+        return self.space if path == "sweeps/lr.yaml" else self.files.get(path)
+
+    async def names(self, url, commit, folder):
+        return ["lr.yaml"] if folder else list(self.files)
+
+    async def subject(self, url, commit):
+        return "Try a wider net"
+
+
+class FakeSlack:
+    def __init__(self, *, invited=True):
+        self.invited, self.said, self.whispers, self.parents = invited, [], [], []
+        self.opened = 0
+        self.loud, self.files, self.views = [], [], {}  # what the whole channel sees; by name; by id
+
+    async def open_thread(self, channel, message):
+        if not self.invited:
+            raise NotInChannelError(channel)
+        self.opened += 1
+        self.parents.append(message)
+        return f"{len(self.parents)}.0"
+
+    async def say(self, channel, thread, message, *, broadcast=False):
+        text = message if isinstance(message, str) else message.text
+        self.said.append(text)
+        self.loud += [text] if broadcast else []
+        return f"said.{len(self.said)}"
+
+    async def share(self, channel, thread, text, name, content, *, at_once=False):
+        self.said.append(text)
+        self.files.append((name, content))
+
+    async def hand(self, user, text, name, content):
+        self.files.append((name, content))
+
+    async def update_view(self, view, content):
+        self.views[view] = content
+
+    async def redraw(self, channel, ts, message):
+        where, _, number = ts.partition(".")
+        if where == "said":
+            self.said[int(number) - 1] = message.text
+        else:
+            self.parents.append(message)
+
+    async def permalink(self, channel, ts):
+        return f"https://lab.slack.com/{channel}/{ts}"
+
+    async def post_ephemeral(self, user, message, response_url="", channel="", thread=""):
+        self.whispers.append((user, message if isinstance(message, str) else message.text))
+
+
+class FakeResults:
+    async def open(self, sweep):
+        return "http://mlflow/#/experiments/1"
+
+
+class SimulatedSweep:
+    """`acts`: what the owner asks, and when; `crash`: every training fails; `endless`: none ends."""
+
+    def __init__(self, redis: Redis, clock: Clock, **story: Any) -> None:
+        self.clock, self.story = clock, story
+        self.rounds_since = 0
+        self.acts = dict(story.get("acts", {}))
+        self.redis = redis
+        self.kubernetes = kubernetes.Store()
+        self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
+        self.slack = FakeSlack(invited=story.get("invited", True))
+        self.registry, self.git = (
+            FakeRegistry(),
+            FakeGit(story.get("space", SPACE), story.get("files", FILES)),
+        )
+        self.cluster = DirectCluster(self.kubernetes)
+        self.registry.push("lab/ready:latest", DIGEST)
+        self.store = Store(redis, prefix="life")
+        self.clients = Clients(
+            **{
+                name: CrashingProxy(part, clock)
+                for name, part in {
+                    "store": self.store,
+                    "cluster": self.cluster,
+                    "registry": self.registry,
+                    "git": self.git,
+                    "slack": self.slack,
+                    "results": FakeResults(),
+                    "queue": Queue(redis, prefix="life:queue"),
+                }.items()
+            },
+            settings=SETTINGS,
+            config=CONFIG,
+            now=lambda: NOW,
+        )
+
+    async def run(self) -> "SimulatedSweep":
+        async with self.started():
+            over = 0
+            for number in range(ROUNDS):
+                await self.round(worker=f"worker-{number}")
+                over += (await self.record()).phase.final
+                if over > AFTERWARDS:
+                    break
+            return self
+
+    @contextlib.asynccontextmanager
+    async def started(self):
+        labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
+        namespace = {"metadata": {"name": "sweeps", "labels": labels}}
+        self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", **namespace})
+        self.katib.start()
+        self.controllers.start()
+        try:
+            first = a_sweep(request_id="trigger-1", **self.story.get("sweep", {}))
+            await self.store.create(lambda i: replace(first, id=i), [SWEEP], "trigger-1")
+            if self.story.get("image"):
+                await self.has(PLAN.image_repository, PLAN.image_tag)
+            yield self
+        finally:
+            await self.katib.close()
+            await self.controllers.close()
+            await self.redis.flushall()
+
+    async def has(self, repository, tag, digest=DIGEST):
+        """An earlier sweep's build has made it."""
+        self.registry.push(f"{repository}:{tag}", digest)
+        direct = replace(self.clients, cluster=self.cluster)
+        await provenance.record(Place(repository, tag), digest, direct)
+
+    async def record(self):
+        self.last = await self.store.get(SWEEP) or self.last
+        return self.last
+
+    async def round(self, failures: int = 0, *, item: str = SWEEP, worker: str = "worker") -> None:
+        """One turn, and then some time passes. `failures`: of the turns before this one."""
+        lease = Lease(item, worker, failures=failures, key=f"life:lease:{worker}")
+        await self.redis.set(lease.key, worker)
+        with contextlib.suppress(
+            WorkerCrash, ApiError, UnreachableError, SlackApiError
+        ):  # another worker takes the next turn
+            await reconcile(lease, self.clients)
+        await self.redis.delete(lease.key)
+        await self.settle()
+        await self._time_passes()
+        await self.settle()
+        await self._interfere((await self.record()).phase)
+
+    async def settle(self) -> None:
+        """Until nothing follows: a controller takes one change in a turn, also of what it does not want."""
+        quiet = 0
+        while quiet < 40:
+            before = self.kubernetes.version
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self.kubernetes.version == before else 0
+
+    async def _time_passes(self) -> None:
+        """The kubelet's part: bound, running, ended; and gone, when someone deleted it."""
+        for pod in self.kubernetes.list("Pod"):
+            labels = pod["metadata"]["labels"]
+            if "deletionTimestamp" in pod["metadata"]:
+                self.kubernetes.delete(*kubernetes.place(pod), grace=0)
+            elif not pod["spec"].get("nodeName"):
+                self.kubernetes.patch(*kubernetes.place(pod), {"spec": {"nodeName": "n1"}})
+            elif pod["status"]["phase"] == "Pending":
+                self._status(pod, "Running", {"running": {"startedAt": "2026-11-21T12:00:00Z"}})
+            elif pod["status"]["phase"] == "Running" and self._ends(labels):
+                self._end(pod, labels)
+
+    def _ends(self, labels) -> bool:
+        """`patient`: not before what was asked is some rounds old; `one_ends`: the others never."""
+        self.rounds_since += not self.acts
+        if self.story.get("endless") == "trainings":
+            return BUILD_LABEL in labels
+        if self.story.get("one_ends"):
+            trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial")]
+            return labels.get("katib.kubeflow.org/trial") == min(trials)
+        return not self.story.get("endless") and not (self.story.get("patient") and self.rounds_since < 12)
+
+    def _end(self, pod, labels) -> None:
+        build = BUILD_LABEL in labels
+        bad = self.story.get("crash")
+        if build:
+            bad = self.story.get("bad_build", "none") in labels[BUILD_LABEL]
+        over = {"exitCode": 1, "reason": "Error"} if bad else {"exitCode": 0, "reason": "Completed"}
+        if build and not bad:
+            destination = next(
+                a for a in pod["spec"]["containers"][0]["args"] if a.startswith("--destination=")
+            )
+            self.registry.push(destination.split("/", 1)[1], DIGEST)
+            over |= {"message": DIGEST}
+        if not build and not bad:
+            trial = labels["katib.kubeflow.org/trial"]
+            value = self._width(pod["metadata"]["namespace"], trial)
+            self.katib.metrics.report(trial, [Reported(value, 1)])
+        self._status(pod, "Failed" if bad else "Succeeded", {"terminated": over})
+
+    def _width(self, namespace: str, trial: str) -> str:
+        values = self.kubernetes.get("Trial", namespace, trial)["spec"]["parameterAssignments"]
+        return {"a": "0.5", "b": "0.3", "c": "0.1", "d": "0.2", "e": "0.4"}[values[0]["value"]]
+
+    def _status(self, pod, phase, state) -> None:
+        statuses = [
+            {"name": c["name"], "state": state, "ready": False, "restartCount": 0, "image": "", "imageID": ""}
+            for c in pod["spec"]["containers"]
+        ]
+        patch = {"status": {"phase": phase, "containerStatuses": statuses}}
+        self.kubernetes.patch(*kubernetes.place(pod), patch, subresource="status")
+
+    async def _interfere(self, phase: Phase) -> None:
+        for action in [action for action, when in self.acts.items() if when is phase]:
+            await self._ask(action)
+        if phase is self.story.get("forget_in"):
+            await self.redis.flushall()
+
+    async def _ask(self, action: Action) -> None:
+        """Once for each act; a repeated click is another story."""
+        live = [t for t in self.kubernetes.list("Job") if not t["metadata"]["name"].startswith("build")]
+        trial = min((job["metadata"]["name"] for job in live), default="")
+        if action is not Action.KILL or trial:
+            del self.acts[action]
+            await self.store.add_command(
+                SWEEP, Command(action=action, user=OWNER, user_name="ada", trial=trial, trials=5)
+            )
+
+    def objects(self) -> set[tuple[str, str]]:
+        """What is left in the cluster, with how it ended; random suffixes taken off."""
+        found = set()
+        for kind in ("ConfigMap", "Job", "Pod", "Experiment", "Trial"):
+            for obj in self.kubernetes.list(kind):
+                conditions = obj.get("status", {}).get("conditions") or []
+                true_now = sorted(c["type"] for c in conditions if c["status"] == "True")
+                found.add((kind, _steady(obj["metadata"]["name"]), tuple(true_now)))
+        return found
+
+    def texts(self) -> list[str]:
+        """Without what lies on the way (a pod that runs, a better result): that depends on when one looks."""
+        passing = r":chart|:seedling|:warning: \d+ more trial"
+        return [_steady(text) for text in self.slack.said if not re.match(passing, text)]
+
+    def gpus_held(self) -> list[str]:
+        return [
+            pod["metadata"]["name"]
+            for pod in self.kubernetes.list("Pod")
+            if pod["status"]["phase"] not in {"Succeeded", "Failed"}
+        ]
+
+
+def _steady(text: str) -> str:
+    """Without what chance decides: suffixes, seconds, and which of the widths comes first."""
+    text = re.sub(r"in \d+ s", "in * s", text)
+    text = re.sub(r"\n\d+ more trials? failed the same way\.", "", text)
+    text = re.sub(r"width=[a-e]", "width=*", re.sub(r"\*0\.\d\*", "*0.x*", text))
+    return re.sub(rf"({SWEEP})-[a-z0-9-]+", r"\1-*", re.sub(r"-[a-z0-9]{5}$", "-*", text))

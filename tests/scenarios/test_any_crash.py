@@ -1,0 +1,122 @@
+"""A worker may die at any call to the outside; the sweep ends the same way.
+
+Each story is lived once calmly, and then once for each of its calls, dying after the call took effect. The
+next call never happens, so the moment before that one is the same moment.
+"""
+
+import itertools
+
+import pytest
+
+from bot.core.commands import Action
+from bot.core.record import Phase
+from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
+
+TARGET = SPACE.replace("goal: minimize", "goal: minimize, target: 0.6")
+EXTENDABLE = SPACE.replace("[a, b, c]", "[a, b, c, d, e]") + "extendable: true\n"
+READY = f"{SPACE}image: registry:5000/lab/ready\n"
+PROJECT = '[project]\nname = "lr"\n'
+UV = {"pyproject.toml": PROJECT, "uv.lock": "version = 1"}
+TORCH = """
+[[package]]
+name = "lr"
+source = { virtual = "." }
+dependencies = [{ name = "torch" }]
+
+[[package]]
+name = "torch"
+version = "2.7.1"
+source = { registry = "https://pypi.org/simple" }
+wheels = [{ url = "https://x/torch-2.7.1-cp311-cp311-manylinux_2_28_x86_64.whl", hash = "sha256:ab" }]
+"""
+FRAMEWORKS = {"pyproject.toml": PROJECT, "uv.lock": TORCH}
+# What comes after is the same as in other stories, and each story is lived once for each of its calls.
+ONLY_UNTIL_THE_FIRST_TRIAL = {"acts": {Action.CANCEL: Phase.PENDING}, "endless": "trainings"}
+STORIES = {
+    "calm": {},
+    "image there": {"image": True},
+    "bad build": {"bad_build": "build-"},
+    "dependencies and code": {"files": UV} | ONLY_UNTIL_THE_FIRST_TRIAL,
+    "bad code beside good dependencies": {"files": UV, "bad_build": "-code-"},
+    "heavy packages first": {"files": FRAMEWORKS} | ONLY_UNTIL_THE_FIRST_TRIAL,
+    "two builds cancelled": {"files": UV, "acts": {Action.CANCEL: Phase.BUILDING}, "endless": True},
+    "a ready image": {"space": READY} | ONLY_UNTIL_THE_FIRST_TRIAL,
+    "nothing to build from": {"files": {}},
+    "trainings crash": {"crash": True, "image": True},
+    "bad space": {"space": "objective: {}"},
+    "not invited": {"invited": False},
+    "cancelled before its thread": {"acts": {Action.CANCEL: Phase.OPENING}},
+    "cancelled while building": {"acts": {Action.CANCEL: Phase.BUILDING}, "endless": True},
+    "cancelled while proving": {"acts": {Action.CANCEL: Phase.PENDING}, "image": True, "endless": True},
+    "cancelled while running": {"acts": {Action.CANCEL: Phase.RUNNING}, "image": True, "endless": True},
+    "drained": {"acts": {Action.DRAIN: Phase.RUNNING}, "image": True, "patient": True},
+    "one trial killed": {"acts": {Action.KILL: Phase.RUNNING}, "image": True, "patient": True},
+    "target reached while others run": {"space": TARGET, "image": True, "one_ends": True},
+    "asked": {"acts": {Action.LOGS: Phase.RUNNING, Action.RESULTS: Phase.SUCCEEDED}, "image": True},
+    "extended": {"space": EXTENDABLE, "acts": {Action.EXTEND: Phase.SUCCEEDED}, "image": True},
+}
+ENDS = {
+    "calm": Phase.SUCCEEDED,
+    "image there": Phase.SUCCEEDED,
+    "bad build": Phase.FAILED,
+    "bad code beside good dependencies": Phase.FAILED,
+    "nothing to build from": Phase.REFUSED,
+    "trainings crash": Phase.FAILED,
+    "bad space": Phase.REFUSED,
+    "not invited": Phase.REFUSED,
+    "drained": Phase.SUCCEEDED,
+    "one trial killed": Phase.SUCCEEDED,
+    "target reached while others run": Phase.SUCCEEDED,
+    "asked": Phase.SUCCEEDED,
+    "extended": Phase.SUCCEEDED,
+}
+
+BUILDS = {
+    "calm": 1,
+    "bad build": 1,
+    "dependencies and code": 2,
+    "bad code beside good dependencies": 2,
+    "heavy packages first": 3,
+}
+
+
+async def live(redis, story, dies_at=None):
+    return await SimulatedSweep(redis, Clock(dies_at), **STORIES[story]).run()
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_a_calm_life(redis, story):
+    life = await live(redis, story)
+    assert life.last.phase is ENDS.get(story, Phase.CANCELLED)
+    assert life.last.outbox == ()
+    assert life.gpus_held() == []
+    assert len(life.texts()) == len(set(life.texts()))
+    builds = [name for kind, name, _ in life.objects() if kind == "Job" and name.startswith("build-")]
+    assert len(builds) == BUILDS.get(story, 0)
+
+
+@pytest.mark.parametrize(
+    "every",
+    [pytest.param(6, id="at every sixth call"), pytest.param(1, id="at every call", marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("story", STORIES)
+async def test_dying_anywhere_changes_nothing_but_maybe_repeats_one_message(redis, story, every):
+    calm = await live(redis, story)
+    assert calm.clock.calls > 10
+    for dies_at in itertools.count(1 + len(story) % every, every):  # not the same calls in every story
+        hurt = await live(redis, story, dies_at)
+        if hurt.clock.dies_at:  # this life had fewer calls
+            break
+        where = f"died at call {dies_at} of about {calm.clock.calls}"
+        assert (hurt.last.phase, hurt.last.outbox) == (calm.last.phase, ()), where
+        assert hurt.objects() == calm.objects(), where
+        assert hurt.gpus_held() == [], where
+        assert list(dict.fromkeys(hurt.texts())) == list(dict.fromkeys(calm.texts())), where
+        said, before = (
+            len(hurt.texts()) + len(hurt.slack.whispers),
+            len(calm.texts()) + len(calm.slack.whispers),
+        )
+        assert said <= before + 1, where
+        assert dies_at < 2 * calm.clock.calls, f"{where}: it never ends"
+        assert [p.text for p in hurt.slack.parents[-1:]] == [p.text for p in calm.slack.parents[-1:]], where
+    assert dies_at > 0.8 * calm.clock.calls

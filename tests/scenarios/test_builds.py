@@ -1,0 +1,196 @@
+"""Builds as the person in Slack lives them: each way to make an image, each way it fails."""
+
+import base64
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from local.world import EXAMPLES, NAMESPACE, commit, publish, world
+from tests.scenarios.local_world import SPACE, TRAINING, Lab, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+TOKEN = "planted-t0ken-9c1e"
+TINY = SPACE.format(flags="", parallel=1, trials=2)
+BASE = "FROM python:3.11-slim\n"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
+    folder = tmp_path_factory.mktemp("builds")
+    async with world(folder) as here:
+        made = Lab(here)
+        program = TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))
+        made.commit("Train in a blink", {"tiny.py": program, "sweeps/tiny.yaml": TINY})
+        for name in ("private", "locked"):
+            publish(EXAMPLES / "requirements", folder / "work" / name, folder / "git" / f"{name}.git")
+            (folder / "git" / f"{name}.git" / "password").write_text(f"bot:{TOKEN}")
+            _secret(here.store, f"git-{name}", TOKEN if name == "private" else "of-yesterday")
+            here.env |= {
+                f"GIT_{k}_GIT_{name.upper()}": v for k, v in (("USERNAME", "bot"), ("PASSWORD", TOKEN))
+            }
+        _allow(Path(here.env["SWEEPBOT_CONFIG"]), here.env["IMAGE_REGISTRY"])
+        await here.start_bot("serve", "work")
+        yield made
+
+
+def _secret(store, name: str, password: str) -> None:
+    data = {
+        k: base64.b64encode(v.encode()).decode() for k, v in (("username", "bot"), ("password", password))
+    }
+    meta = {"name": name, "namespace": NAMESPACE}
+    store.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
+
+
+def _allow(file: Path, registry: str) -> None:
+    """Two repositories with a password, and images that need no build."""
+    text = file.read_text()
+    url = re.search(r"http://[^/]+", text)[0]
+    known = "".join(f"  {x}: {{url: {url}/{x}.git, secret: git-{x}}}\n" for x in ("private", "locked"))
+    file.write_text(
+        text.replace("repositories:\n", f"repositories:\n{known}") + f"images: [{registry}/sweepbot/]\n"
+    )
+
+
+def change(lab: Lab, repository: str, files: dict[str, str], message: str = "Change") -> str:
+    for name, text in files.items():
+        path = lab.here.git / repository / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return commit(lab.here.git / repository, message)
+
+
+@pytest.mark.parametrize("repository", ["uv", "requirements"])
+async def test_a_repository_without_a_dockerfile_runs_and_a_change_of_code_is_a_blink(lab, repository):
+    ask = f"repo={repository} branch=main space=lr trials=1"
+    first = await lab.sweep(ask)
+    await first.enqueue("Building", "dependencies and code")
+    await first.enqueue("Image ready: dependencies built in", "code built in")
+    await first.enqueue(":tada:", "1 trial done")
+    again = await lab.sweep(ask)
+    await again.enqueue("already in the registry")
+    made = change(lab, repository, {"note.txt": "a line"})
+    third = await lab.sweep(ask)
+    await third.enqueue("code; dependencies reused.")
+    await third.enqueue("Image ready: dependencies reused, code built in")
+    assert len(lab.builds(made)) == 1
+    await third.enqueue(":tada:")
+
+
+async def test_a_dockerfile_with_the_code_last_is_built_apart_and_the_image_used_by_others_as_it_is(lab):
+    first = await lab.sweep("repo=digits branch=main space=tiny trials=1")
+    await first.enqueue("Building", "dependencies and code", "from `Dockerfile`")
+    await first.enqueue("Image ready: dependencies built in", "code built in")
+    await first.enqueue(":tada:")
+    made = lab.commit("Another line of code")
+    again = await lab.sweep("repo=digits branch=main space=tiny trials=1")
+    await again.enqueue("Image ready: dependencies reused, code built in")
+    assert len(lab.builds(made)) == 1
+    (pod,) = [p for p in first.objects("Pod") if "katib.kubeflow.org/trial" in p["metadata"]["labels"]]
+    image = next(c["image"] for c in pod["spec"]["containers"] if "@sha256" in c["image"])
+    ready = await lab.sweep(f"repo=digits branch=main space=tiny trials=1 image={image}")
+    await ready.enqueue("is used as it is; nothing is built")
+    await ready.enqueue(":tada:")
+
+
+async def test_an_image_that_is_not_allowed_is_refused_at_once(lab):
+    assert "image=python:3.11 is not an image allowed here" in await lab.types(
+        "repo=digits branch=main space=tiny trials=1 image=python:3.11"
+    )
+
+
+async def test_a_lock_that_lags_behind_its_project_is_told_privately(lab):
+    project = (lab.here.git / "uv" / "pyproject.toml").read_text()
+    change(lab, "uv", {"pyproject.toml": project.replace("dependencies = [", 'dependencies = ["scipy", ')})
+    told = await lab.answer("repo=uv branch=main space=lr")
+    assert "`uv.lock` of uv is older than its `pyproject.toml`: it does not know `scipy`." in told
+
+
+async def test_a_project_with_commands_is_installed_in_one_job_and_the_thread_says_why(lab):
+    """`why`, a command of the project itself, trains."""
+    project = (
+        '[project]\nname = "why"\nversion = "1"\ndependencies = ["tensorboardX==2.6.5", "numpy==2.4.6"]\n'
+    )
+    scripts = '[project.scripts]\nwhy = "why:main"\n[tool.setuptools]\npy-modules = ["why"]\n'
+    body = TRAINING.replace('os.environ["HOLD"]', repr("no"))
+    module = "def main():\n" + "".join(f"    {line}\n" for line in body.strip().splitlines())
+    space = TINY.replace("python tiny.py", "python -c 'import why; why.main()'")
+    files = {"pyproject.toml": project + scripts, "why.py": module, "sweeps/why.yaml": space}
+    for old in ("uv.lock", "train.py"):
+        (lab.here.git / "uv" / old).unlink(missing_ok=True)
+    change(lab, "uv", files)
+    sweep = await lab.sweep("repo=uv branch=main space=why trials=1")
+    await sweep.enqueue("installed in one Job: `pyproject.toml` has commands ([project.scripts])")
+    await sweep.enqueue(":tada:")
+
+
+FAILURES = {
+    "exit": (
+        f"{BASE}RUN echo half done && exit 7\n",
+        "`RUN echo half done",
+        "ended with exit code 7",
+        "half done",
+    ),
+    "base": ("FROM python:9.9\n", "There is no such base image."),
+    "file": (f"{BASE}COPY nothing.csv .\n", "`nothing.csv` is not in the repository"),
+    "words": (f"{BASE}FOO bar\n", "The Dockerfile can't be read: line 2: unknown instruction: FOO"),
+    "memory": (f"{BASE}RUN kill -9 $PPID\n", "It ran out of memory"),
+    "disk": (f"{BASE}RUN echo 'write error: No space left on device' && exit 1\n", "It ran out of disk"),
+}
+
+
+@pytest.mark.parametrize("why", FAILURES)
+async def test_a_build_fails_with_its_reason_what_to_do_and_the_whole_log(lab, why):
+    dockerfile, *words = FAILURES[why]
+    lab.commit(f"Break it: {why}", {"Dockerfile": dockerfile}, branch=f"broken-{why}")
+    sweep = await lab.sweep(f"repo=digits branch=broken-{why} space=tiny trials=1")
+    await sweep.enqueue(":x: The image of", "could not be built.", *words)
+    await sweep.shows("Failed")
+    (file,) = [f for m in lab.slack.messages("sweeps", sweep.parent()["ts"]) for f in m.get("files", [])]
+    log = lab.slack.workspace.files[file["id"]]["content"]
+    assert b"error building" in log or why == "memory"
+    assert b"\x1b" not in log
+
+
+async def test_a_package_that_does_not_exist_is_named(lab):
+    change(lab, "requirements", {"requirements.txt": "sweepbot-has-no-such-package\n"})
+    sweep = await lab.sweep("repo=requirements branch=main space=lr")
+    await sweep.enqueue("could not be built", "There is no package sweepbot-has-no-such-package")
+
+
+async def test_nothing_to_build_from_is_told_privately(lab):
+    (lab.here.git / "requirements" / "requirements.txt").unlink()
+    change(lab, "requirements", {"constraints.md": ""})
+    told = await lab.answer("repo=requirements branch=main space=lr")
+    assert "requirements has nothing that says how to build it" in told
+
+
+async def test_a_registry_that_refuses_is_told(lab):
+    held = lab.here.folder / "blobs" / "repositories" / "sweepbot+digits" / "read-only"
+    held.parent.mkdir(parents=True, exist_ok=True)
+    held.touch()
+    lab.commit("Change", branch="refused")
+    sweep = await lab.sweep("repo=digits branch=refused space=tiny trials=1")
+    await sweep.enqueue("could not be built", "The registry refuses to be pushed to.")
+    held.unlink()
+
+
+async def test_a_password_that_git_does_not_take_is_told(lab):
+    sweep = await lab.sweep("repo=locked branch=main space=lr")
+    await sweep.enqueue("could not be built", "The git host wants credentials.")
+    assert "--cache-ttl" not in str(lab.slack.messages("sweeps", sweep.parent()["ts"])), "no list of flags"
+
+
+async def test_a_private_repository_runs_and_its_token_is_nowhere_but_in_its_secret(lab):
+    sweep = await lab.sweep("repo=private branch=main space=lr trials=1")
+    await sweep.enqueue(":tada:")
+    files = [f for f in lab.here.folder.rglob("*") if f.is_file() and f.name != "password"]
+    leaks = [f for f in files if TOKEN.encode() in f.read_bytes()]
+    assert leaks == [], "in images, logs, clones and configuration"
+    kinds = ("ConfigMap", "Job", "Pod", "Event", "Experiment", "Trial")
+    assert not any(TOKEN in str(lab.here.store.list(kind)) for kind in kinds)
+    assert TOKEN not in str(lab.slack.workspace.channels)
+    assert await until(lambda: not lab.pods_alive(), "no pod is left")

@@ -1,0 +1,106 @@
+"""Dependencies and code, in memory: what is asked for, in which order, and what if somebody cleans up."""
+
+import pytest
+
+from bot.core.record import Phase
+from local.kubernetes.kinds import refusal
+from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
+from tests.scenarios.test_any_crash import FRAMEWORKS, UV
+
+
+@pytest.fixture
+def life(redis):
+    return lambda **story: SimulatedSweep(redis, Clock(None), **story)
+
+
+def jobs(one):
+    return {job["metadata"]["name"].split("-0123")[0] for job in one.kubernetes.list("Job", "sweeps")}
+
+
+def told(one, words):
+    return [text for text in one.slack.said if words in text]
+
+
+async def until_phase(one, phase, most=20):
+    for _ in range(most):
+        await one.round()
+        if (await one.record()).phase is phase:
+            return
+    pytest.fail(f"still {(await one.record()).phase}")
+
+
+async def test_both_are_built_at_once_and_then_put_together(life):
+    one = life(files=UV)
+    async with one.started():
+        await until_phase(one, Phase.BUILDING)
+        await one.round()
+        assert len(jobs(one)) == 2
+        await until_phase(one, Phase.PENDING)
+    assert told(one, "Building `01234567` from `uv.lock`: dependencies and code.")
+    assert told(one, "dependencies built in")
+    assert told(one, "code built in")
+
+
+async def test_two_builds_that_the_cluster_refuses_are_told_once(life):
+    asked = []
+
+    def refuse(job):
+        asked.append(job["metadata"]["name"])
+        raise refusal(403, "exceeded quota: jobs", "Forbidden")
+
+    one = life(files=UV)
+    one.kubernetes.admission("Job", refuse)
+    async with one.started():
+        await until_phase(one, Phase.FAILED)
+    assert len(asked) == 1
+    assert len(told(one, "The cluster refused the Job")) == 1
+    assert len(one.slack.said) == 3  # that it builds, this, and the end
+
+
+async def test_what_dependencies_are_made_of_comes_before_them_and_code_waits_for_neither(life):
+    one = life(files=FRAMEWORKS)
+    async with one.started():
+        await until_phase(one, Phase.BUILDING)
+        await one.round()
+        assert sorted(name.split("-")[1] for name in jobs(one)) == ["digits", "heavy"]
+        await until_phase(one, Phase.PENDING)
+    assert told(one, "heavy packages built in")
+
+
+async def test_dependencies_that_are_there_are_reused_without_asking_for_what_they_are_made_of(life):
+    one = life(files=FRAMEWORKS)
+    asked = []
+    async with one.started():
+        await until_phase(one, Phase.BUILDING)
+        (build,) = [b for b in (await one.record()).plan.builds if b.needs]
+        await one.has(build.repository, build.tag)
+        ask = one.registry.digest
+
+        async def listen(repository, tag):
+            asked.append(tag)
+            return await ask(repository, tag)
+
+        one.registry.digest = listen
+        await until_phase(one, Phase.PENDING)
+        assert {name.split("-")[1] for name in jobs(one) if name.startswith("build")} == {"digits"}
+    assert told(one, "code; heavy packages and dependencies reused")
+    assert told(one, "Image ready: heavy packages and dependencies reused, code built in")
+    assert not [tag for tag in asked if tag.startswith("heavy-")]
+
+
+async def test_dependencies_deleted_just_before_they_are_needed_are_built_again(life):
+    one = life(files=UV)
+    compose = one.registry.compose
+
+    async def vanish(to, below, above):
+        one.registry.compose = compose
+        one.registry.pushed.discard(str(below))
+        for job in one.kubernetes.list("Job", "sweeps"):
+            if "deps" in job["metadata"]["name"]:  # its hour is over, too
+                one.kubernetes.delete("Job", "sweeps", job["metadata"]["name"])
+        return await compose(to, below, above)
+
+    async with one.started():
+        one.registry.compose = vanish
+        await until_phase(one, Phase.PENDING, most=30)
+    assert one.registry.compose == compose

@@ -1,0 +1,571 @@
+"""First trials in trouble: a story breaks the cluster in the real systems' words, and reads the thread."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from bot.core.record import Phase
+from local.katib.collector import Reported
+from local.kubernetes.kinds import refusal
+from tests.bot.factories import REQUEST
+from tests.bot.health import real_messages
+from tests.scenarios.failing_trials import FailingTrials
+from tests.scenarios.sweep_in_memory import SPACE, SWEEP
+
+NOW, MINUTE = 0, 61  # seconds until it has to be told
+
+
+def says(**status):
+    return lambda ward, pod: (ward.bind(pod), ward.enqueue(pod, **status))
+
+
+def unscheduled(message, reason="Unschedulable"):
+    return lambda ward, pod: ward.unscheduled(pod, message, reason)
+
+
+def event(reason, message, wait="ContainerCreating"):
+    def happens(ward, pod):
+        ward.waits(pod, wait)
+        ward.event(pod, reason, message)
+
+    return happens
+
+
+def waits(reason, message):
+    return lambda ward, pod: ward.waits(pod, reason, message)
+
+
+def ends(code=1, reason="Error", log="", message="", **more):
+    def happens(ward, pod):
+        ward.cluster.logs |= {"main": log, "metrics-collector": real_messages.NO_DB}
+        ward.ends(pod, code, reason, message, **more)
+
+    return happens
+
+
+def runs(log="", **more):
+    def happens(ward, pod):
+        ward.cluster.logs["main"] = log
+        ward.runs(pod, **more)
+
+    return happens
+
+
+def too_large(ward, pod):
+    ward.node(gpus=4)
+    unscheduled(real_messages.UNSCHEDULABLE)(ward, pod)
+
+
+def unbound(ward, pod):
+    unscheduled(real_messages.UNBOUND)(ward, pod)
+    ward.event(pod, "FailedBinding", real_messages.NO_CLASS, "Normal", "persistentvolume-controller")
+
+
+def node_dies(ward, pod):
+    ward.node(ready="Unknown", message=real_messages.NO_KUBELET)
+    ward.runs(pod, conditions=[{"type": "Ready", "status": "False"}])
+
+
+def node_dies_unseen(ward, pod):
+    """Where the bot may not see nodes."""
+    ward.runs(pod, conditions=[{"type": "Ready", "status": "False"}])
+    ward.event(pod, "NodeNotReady", real_messages.NODE_NOT_READY, component="node-controller")
+
+
+def disk_fills(ward, pod):
+    """While it trains: the kubelet says that it is not the pod's fault, and the Job makes another one."""
+    if ward.last.phase is not Phase.RUNNING:
+        return ward.runs(pod)
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+    conditions = [{**why, "message": real_messages.EVICTED}]
+    return ward.enqueue(
+        pod, phase="Failed", reason="Evicted", message=real_messages.EVICTED, conditions=conditions
+    )
+
+
+def sandbox_then_pulls(ward, pod):
+    ward.waits(pod, "ContainerCreating")
+    ward.event(pod, "FailedCreatePodSandBox", real_messages.NO_NETWORK)
+    ward.event(pod, "Pulling", real_messages.PULLING, "Normal")
+
+
+def reserved(ward, pod):
+    ward.node("cpu", gpus=0)
+    ward.node("gpu", taints=[{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}])
+    ward.unscheduled(pod, real_messages.TAINTED_GPUS)
+
+
+def without_gpus(ward, pod):
+    ward.node(gpus=0)
+    ward.unscheduled(pod, real_messages.UNSCHEDULABLE)
+
+
+def node_dies_early(ward, pod):
+    ward.node(ready="Unknown", message=real_messages.NO_KUBELET)
+    ward.waits(pod, "ContainerCreating")
+
+
+def infinite(ward, pod):
+    ward.katib.metrics.report(pod["metadata"]["labels"]["katib.kubeflow.org/trial"], [Reported("inf", 1)])
+    ward.ends(pod, 0, "Completed")
+
+
+def no_metrics(ward, pod):
+    ward.ends(pod, 0, "Completed")
+    trial = ward.kubernetes.get("Trial", "sweeps", pod["metadata"]["labels"]["katib.kubeflow.org/trial"])
+    why = {"type": "MetricsUnavailable", "status": "True", "reason": "MetricsUnavailable"}
+    ward.enqueue(trial, conditions=[{**why, "message": real_messages.NO_METRICS}])
+
+
+# number in the table and a name -> what happens to each pod, after how many seconds it is told, and the words
+STORIES = {
+    "6 no free GPU": (
+        unscheduled(real_messages.UNSCHEDULABLE),
+        MINUTE,
+        ["isn't running yet", "4 nodes without enough free GPUs", "0/4 nodes"],
+    ),
+    "6 nodes reserved by a taint": (
+        unscheduled(real_messages.TAINTED),
+        MINUTE,
+        ["1 node reserved by the taint `dedicated: gpu`"],
+    ),
+    "6 the nodes with GPUs are reserved": (
+        reserved,
+        MINUTE,
+        ["No node takes it: 1 node reserved by a taint", "1 node reserved by the taint `dedicated: vision`"],
+    ),
+    "6 no node has GPUs": (without_gpus, MINUTE, ["No node has GPUs, and it asks for 1."]),
+    "6 no node has its labels": (
+        unscheduled(real_messages.UNMATCHED),
+        MINUTE,
+        ["3 nodes without the labels"],
+    ),
+    "6 no node is large enough": (
+        too_large,
+        NOW,
+        ["asks for 8 GPUs, the largest node has 4", "`gpus=4` or fewer", "0/4 nodes"],
+    ),
+    "6 held back by a gate": (
+        unscheduled(real_messages.GATED, "SchedulingGated"),
+        MINUTE,
+        ["scheduling gate"],
+    ),
+    "7 no such claim": (
+        unscheduled(real_messages.NO_CLAIM),
+        NOW,
+        ["`rc-definitely-missing-pvc` doesn't exist"],
+    ),
+    "7 nothing fills the claim": (unbound, MINUTE, ["Its storage", "default"]),
+    "8 a secret to mount is missing": (
+        event("FailedMount", real_messages.NO_SECRET),
+        NOW,
+        ["mount secret `compcrdwebhook-secret`: there is none"],
+    ),
+    "8 a volume is attached elsewhere": (
+        event("FailedAttachVolume", real_messages.MULTI_ATTACH),
+        MINUTE,
+        ["still attached to another node", "pvc-8837384d"],
+    ),
+    "8 a large image": (event("Pulling", real_messages.PULLING), MINUTE, ["still pulling the image"]),
+    "9 a network that came": (sandbox_then_pulls, MINUTE, ["still pulling the image"]),
+    "9 no network": (
+        event("FailedCreatePodSandBox", real_messages.NO_NETWORK),
+        11,
+        ["Node `n1` can't prepare the pod: its network"],
+    ),
+    "9 no runtime": (
+        event("FailedCreatePodSandBox", real_messages.NO_RUNTIME),
+        11,
+        ["container runtime is broken", 'no runtime for "nvidia"'],
+    ),
+    "10 a broken GPU": (
+        says(phase="Failed", reason="UnexpectedAdmissionError", message=real_messages.UNHEALTHY_GPU),
+        NOW,
+        ["Node `n1` could not hand out its GPUs", "no healthy devices present"],
+    ),
+    "10 a GPU just taken": (
+        says(phase="Failed", reason="OutOfnvidia.com/gpu", message=real_messages.OUT_OF_GPU),
+        NOW,
+        ["no room left when the pod came"],
+    ),
+    "11 no such tag": (
+        waits("ErrImagePull", real_messages.PULLS["image-missing"]),
+        NOW,
+        ["the registry doesn't have it"],
+    ),
+    "11 a first failure may pass": (
+        waits("ErrImagePull", real_messages.PULLS["image-pull"]),
+        11,
+        ["can't pull the image", "connection refused"],
+    ),
+    "12 a secret is missing": (
+        waits("CreateContainerConfigError", real_messages.NO_ENV_SECRET),
+        NOW,
+        ["secret `secretpostgresql` is missing"],
+    ),
+    "12 no such command": (
+        ends(128, "StartError", message=real_messages.NO_COMMAND),
+        NOW,
+        ["could not be started in the image", "executable file not found in $PATH"],
+    ),
+    "12 no python": (
+        ends(127, log=real_messages.NO_PYTHON),
+        NOW,
+        ["not found in the image (exit code 127)", "python: not found"],
+    ),
+    "13 a crash": (
+        ends(1, log=real_messages.TRACEBACK),
+        NOW,
+        [
+            ":warning: <@UOWNER> Trial `",
+            "failed. The training ended with exit code 1.",
+            "KeyError: 'adamw'",
+            "width=",
+        ],
+    ),
+    "14 out of memory": (ends(137, "OOMKilled"), NOW, ["ran out of memory (the machine's, not the GPU's)"]),
+    "14 out of shared memory": (ends(1, log=real_messages.SHM), NOW, ["out of shared memory", "num_workers"]),
+    "14 a loader is killed": (ends(1, log=real_messages.KILLED_LOADER), NOW, ["data loader was killed"]),
+    "15 the disk is full": (
+        disk_fills,
+        NOW,
+        [":warning: Problem with trial `lr-brave-otter-", "its disk was full"],
+    ),
+    "15 its own limit of disk": (
+        says(phase="Failed", reason="Evicted", message=real_messages.OVER_DISK),
+        NOW,
+        ["wrote more than its limit of 1Gi to the container's disk", "a higher limit of ephemeral-storage"],
+    ),
+    "15 the node shuts down": (
+        says(phase="Failed", reason="Terminated", message=real_messages.SHUTDOWN),
+        NOW,
+        ["The node ended its pod. It is not your code."],
+    ),
+    "16 the GPU's memory": (
+        ends(1, log=real_messages.CUDA_OOM),
+        NOW,
+        ["The GPU's memory of 23.65 GiB was too small", "width=", "batch size"],
+    ),
+    "17 no driver": (ends(1, log=real_messages.NO_DRIVER), NOW, ["found no GPU that it can use"]),
+    "17 no GPU, and it goes on": (
+        runs(f"{real_messages.NOT_AVAILABLE_PRINTED}, using cpu"),
+        NOW,
+        [":warning: Problem with trial `lr-brave-otter-", "no GPU that it can use; it runs on without"],
+    ),
+    "17 no GPU for its checkpoint": (
+        ends(1, log=real_messages.NOT_AVAILABLE),
+        NOW,
+        ["found no GPU that it can use."],
+    ),
+    "18 NCCL": (ends(1, log=real_messages.NCCL), NOW, ["stopped talking to each other (NCCL)"]),
+    "18 hung": (runs(real_messages.HUNG), NOW, ["The training hung"]),
+    "19 NaN while it runs": (
+        runs(real_messages.NAN),
+        NOW,
+        ["The loss became NaN at step 1200", "learning rate"],
+    ),
+    "19 infinite, and a success": (infinite, NOW, ["`loss` is infinite"]),
+    "20 no metric": (no_metrics, NOW, ["no TensorBoard scalar named loss", "add_scalar"]),
+    "21 the collector fails": (
+        ends(0, "Completed", collector=1),
+        NOW,
+        ["its metrics collector can't reach Katib's database", "6789: Failed to connect"],
+    ),
+    "22 nothing is reported": (ends(0, "Completed"), MINUTE, ["Katib has received none of its metrics"]),
+    "23 a node dies": (
+        node_dies,
+        NOW,
+        ["Nothing is heard of its node `n1`", real_messages.NO_KUBELET, "brings `n1` back or removes it"],
+    ),
+    "23 a node dies before": (
+        node_dies_early,
+        NOW,
+        ["Nothing is heard of its node `n1`", real_messages.NO_KUBELET],
+    ),
+    "23 a node dies, unseen": (
+        node_dies_unseen,
+        NOW,
+        ["Nothing is heard of its node `n1`", real_messages.NODE_NOT_READY],
+    ),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_what_is_wrong_with_the_first_trial_is_told_in_time(redis, story):
+    happens, due, expected = STORIES[story]
+    gpus = 8 if happens is too_large else 1
+    async with FailingTrials(
+        redis, happens, sweep={"request": replace(REQUEST, gpus=gpus)}
+    ).started() as ward:
+        await ward.rounds(8)
+        if due:
+            assert await ward.message() is None
+            await ward.after(due)
+        told = await ward.message()
+        assert told is not None, ward.texts()
+        for part in expected:
+            assert part in told, told
+        assert sum(told == each for each in ward.slack.said) == 1
+
+
+async def without_katib(redis, *conditions, story=()):
+    ward = FailingTrials(redis, lambda *_: None, **dict(story))
+    ward.katib.start = lambda: None
+    async with ward.started():
+        for _ in range(8):
+            await ward.round()
+            ward.suggestion(*conditions)
+        yield ward
+
+
+async def test_1_the_search_service_does_not_come_up(redis):
+    async for ward in without_katib(
+        redis,
+        {
+            "type": "DeploymentReady",
+            "status": "False",
+            "reason": "DeploymentNotReady",
+            "message": real_messages.NOT_READY,
+        },
+    ):
+        assert await ward.message() is None
+        await ward.after(MINUTE)
+        told = await ward.message()
+        assert "isn't running yet. Katib's search service isn't up yet" in told
+        assert real_messages.NOT_READY in told
+
+
+async def test_1_katib_says_in_an_event_only_that_it_cannot_go_on(redis):
+    ready = {"type": "DeploymentReady", "status": "True", "message": "Deployment is ready"}
+    async for ward in without_katib(redis, ready):
+        experiment = ward.kubernetes.get("Experiment", "sweeps", SWEEP)
+        for _ in range(2):
+            ward.kubernetes.record_event(
+                experiment,
+                "Warning",
+                "ReconcileError",
+                f"Failed to reconcile: {real_messages.NO_RIGHT}",
+                "experiment-controller",
+            )
+        await ward.round()
+        told = await ward.message()
+        assert "Katib can't go on with the experiment" in told
+        assert "```\njobs.batch is forbidden" in told
+
+
+async def test_2_the_search_service_refuses_the_settings(redis):
+    async for ward in without_katib(
+        redis,
+        {
+            "type": "Failed",
+            "status": "True",
+            "reason": "SuggestionFailed",
+            "message": real_messages.VALIDATION,
+        },
+    ):
+        told = await ward.message()
+        assert "Katib's search algorithm refuses the search space" in told
+        assert "```\nn_initial_points should be great or equal than zero" in told
+
+
+def only_trials(refuse):
+    def hook(obj):
+        if not obj["metadata"].get("name", "").startswith("build"):
+            return refuse(obj)
+        return obj
+
+    return hook
+
+
+def forbid(message):
+    def refuse(obj):
+        raise refusal(403, message, "Forbidden")
+
+    return only_trials(refuse)
+
+
+def suspend(job):
+    return {**job, "spec": {**job["spec"], "suspend": True}}
+
+
+async def test_3_katib_may_not_make_the_job(redis):
+    ward = FailingTrials(redis, lambda *_: None)
+    ward.kubernetes.admission("Job", forbid(real_messages.NO_RIGHT))
+    async with ward.started():
+        await ward.rounds(8)
+        await ward.after(11)
+        told = await ward.message()
+        assert "Katib can't make the trial's Job" in told
+        assert real_messages.NO_RIGHT.replace("&", "&amp;") in told
+        assert "width=" in told
+
+
+@pytest.mark.parametrize(
+    ("said", "due", "expected"),
+    [
+        (real_messages.NO_QUOTA, MINUTE, "queued by Kueue: it needs 2 more GPUs in gpu-a100"),
+        (real_messages.NO_QUEUE, NOW, "The queue for its GPUs doesn't exist"),
+        (real_messages.TOO_MUCH, NOW, "Its queue can never admit it"),
+        (real_messages.STOPPED_QUEUE, MINUTE, "`team-cq`, is stopped"),
+        (None, MINUTE, "no queue (Kueue) says why"),
+    ],
+)
+async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
+    ward = FailingTrials(redis, lambda *_: None)
+    ward.kubernetes.admission("Job", only_trials(suspend))
+    ward.cluster.kueue = said
+    async with ward.started():
+        await ward.rounds(8)
+        assert due == NOW or await ward.message() is None
+        await ward.after(due)
+        assert expected in await ward.message()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (real_messages.QUOTA, "requests 8 GPUs; 56 of the namespace's 60 are in use"),
+        (real_messages.SMALL_QUOTA, "can never start: it requests 8 GPUs, and the namespace quota is 4"),
+        (real_messages.NO_PRIMARY, "finds no training container"),
+    ],
+)
+async def test_5_its_pod_is_refused(redis, said, expected):
+    ward = FailingTrials(redis, lambda *_: None)
+    ward.kubernetes.admission("Pod", forbid(said))
+    async with ward.started():
+        await ward.rounds(8)
+        assert expected in await ward.message()
+
+
+def without_collector(pod):
+    containers = [c for c in pod["spec"]["containers"] if c["name"] != "metrics-collector"]
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
+
+
+async def test_20_the_namespace_lacks_katibs_label(redis):
+    """So that the API server does not call Katib's webhook for pods."""
+    async with FailingTrials(redis, lambda ward, pod: ward.runs(pod)).started() as ward:
+        ward.kubernetes.admission("Pod", without_collector)
+        await ward.rounds(8)
+        told = await ward.message()
+        assert "kubectl label namespace sweeps katib.kubeflow.org/metrics-collector-injection=enabled" in told
+
+
+async def test_a_pod_that_waits_for_two_seconds_while_another_one_ends_is_not_told(redis):
+    async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
+        await ward.rounds(8)
+        ward.happens = lambda ward, pod: ward.runs(pod)
+        await ward.after(2)
+        assert (await ward.record()).phase is Phase.RUNNING
+        await ward.after(MINUTE)
+        assert await ward.message() is None
+
+
+async def test_one_message_follows_the_state_until_it_is_well(redis):
+    async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
+        await ward.rounds(8)
+        await ward.after(MINUTE)
+        assert "No node has room" in await ward.message()
+        ward.happens = waits("ErrImagePull", real_messages.PULLS["image-login"])
+        await ward.rounds(2)
+        assert "the registry wants a login" in await ward.message()
+        ward.happens = waits(
+            "ImagePullBackOff",
+            f"{real_messages.BACK_OFF}: ErrImagePull: {real_messages.PULLS['image-login']}",
+        )
+        await ward.rounds(2)
+        before = list(ward.slack.said)
+        ward.happens = lambda ward, pod: ward.runs(pod)
+        await ward.rounds(2)
+        told = await ward.message()
+        assert told.startswith(":white_check_mark: Recovered: `lr-brave-otter-")
+        assert "the registry wants a login" in told
+        assert len([text for text in ward.slack.said if "registry wants a login" in text]) == 1
+        assert len(ward.slack.said) == len(before) + 1  # the first trial runs
+
+
+async def test_the_owner_of_a_first_trial_that_fails_is_called_for_that_and_for_the_end(redis):
+    async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
+        await ward.rounds(8)
+        await ward.after(MINUTE)
+        assert "No node has room" in await ward.message()
+        ward.happens = ends(1, log=real_messages.TRACEBACK)
+        await ward.rounds(12)
+        assert (await ward.record()).phase is Phase.FAILED
+        assert "KeyError: 'adamw'" in await ward.message()
+        called = [text for text in ward.slack.said if "<@UOWNER>" in text]
+        assert len(called) == 2, called
+        assert called[0].startswith(":warning: <@UOWNER> Trial `lr-brave-otter-")
+        assert called[1].startswith(":x: <@UOWNER> This sweep failed")
+
+
+async def test_another_trial_in_trouble_is_not_called_the_first(redis):
+    def happens(ward, pod):
+        ward.first = getattr(ward, "first", pod["metadata"]["name"])
+        if pod["metadata"]["name"] == ward.first:
+            ward.runs(pod)
+        else:
+            ward.waits(pod, "ErrImagePull", real_messages.PULLS["image-login"])
+
+    async with FailingTrials(redis, happens).started() as ward:
+        await ward.rounds(10)
+        other = next(pod for pod in ward.kubernetes.list("Pod") if pod["metadata"]["name"] != ward.first)
+        trial = other["metadata"]["labels"]["katib.kubeflow.org/trial"]
+        assert (await ward.message()).startswith(f":warning: Problem with trial `{trial}`.")
+
+
+async def test_other_trials_that_wait_are_no_news_once_one_runs(redis):
+    def happens(ward, pod):
+        ward.first = getattr(ward, "first", pod["metadata"]["name"])
+        if pod["metadata"]["name"] == ward.first:
+            ward.runs(pod)
+        else:
+            ward.unscheduled(pod, real_messages.UNSCHEDULABLE)
+
+    async with FailingTrials(redis, happens).started() as ward:
+        await ward.rounds(8)
+        await ward.after(MINUTE)
+        assert await ward.message() is None
+
+
+async def test_a_later_failure_of_another_kind_is_told_on_its_own_and_one_of_the_same_kind_is_not(redis):
+    space = SPACE.replace("max_failed: 1", "max_failed: 3").replace("parallel: 2", "parallel: 1")
+    logs = [real_messages.TRACEBACK, real_messages.TRACEBACK, real_messages.CUDA_OOM]
+    names = []
+
+    def happens(ward, pod):
+        name = pod["metadata"]["name"]
+        names.extend([name] if name not in names else [])
+        ward.cluster.logs[name] = logs[min(names.index(name), 2)]
+        ward.ends(pod, 1)
+
+    async with FailingTrials(redis, happens, space=space).started() as ward:
+        await ward.rounds(25)
+        assert "KeyError" in await ward.message()
+        failures = [text for text in ward.texts() if re.match(r":warning: (<@UOWNER> )?Trial", text)]
+        assert len(failures) == 2
+        assert "23.65 GiB" in failures[1]
+        assert any("1 more trial failed the same way." in text for text in ward.slack.said)
+
+
+async def recovering(redis, dies_at=None):
+    """Told twice: it can't start, then it is well. The worker may die at one of its calls."""
+    ward = FailingTrials(redis, waits("CreateContainerConfigError", real_messages.NO_ENV_SECRET))
+    ward.clock.dies_at = dies_at
+    async with ward.started():
+        await ward.rounds(9)
+        told_by = ward.clock.calls
+        ward.happens = lambda ward, pod: ward.runs(pod)
+        await ward.rounds(4)
+        shown = [text for text in ward.slack.said if "secretpostgresql" in text]
+        return told_by, ward.clock.calls, shown
+
+
+async def test_a_worker_that_dies_leaves_at_most_one_more_message_and_the_last_is_true(redis):
+    told_by, calls, [calm] = await recovering(redis)
+    assert calm.startswith(":white_check_mark: Recovered")
+    for dies_at in range(told_by - 12, calls + 1):
+        _, _, shown = await recovering(redis, dies_at)
+        assert len(shown) <= 2, f"died at call {dies_at}"
+        assert shown[-1].startswith(":white_check_mark: Recovered"), f"died at call {dies_at}"

@@ -1,0 +1,181 @@
+"""The form, from /sweep alone to a sweep in the queue: a person, Bolt's dispatch, and turns that ask git."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from bot.config.policy import Launch
+from tests.bot.factories import COMMIT, CONFIG
+from tests.scenarios.slack_user import ADA, SPACE, a_desk
+
+
+@pytest.fixture(autouse=True)
+def slack_shows_answers_at_once(monkeypatch):
+    monkeypatch.setattr("handlers.launch_form.SETTLED", 0)
+
+
+@pytest.fixture
+async def desk(redis):
+    async with a_desk(redis) as made:
+        yield made
+
+
+async def test_a_sweep_is_put_together_previewed_and_launched(desk):
+    slack = desk.slack
+    assert await slack.command("ada", "sweeps", "/sweep", "") == ""
+    assert desk.modal()["title"]["text"] == "New sweep"
+    assert [one["value"] for one in await desk.offered("sweep_branch", "ma")] == ["main", "ma"]
+    await desk.choose("sweep_branch", "main")
+    lr, _ = await desk.offered("sweep_space")
+    assert (lr["value"], lr["description"]["text"]) == ("lr", "How fast it may learn")
+    await desk.choose("sweep_space", "lr")
+    await slack.enter("ada", "gpus", "2")
+    assert await slack.submit("ada") == {}
+    assert "Looking at the branch" in desk.shows()
+    await desk.turns()
+    for fact in ("`main` at `01234567` “Try a wider net”", "3 trials of 3 combinations, grid", "4: 2 trials"):
+        assert fact in desk.shows()
+    assert "python train.py --width=a" in desk.shows()
+    await slack.submit("ada")
+    [sweep] = await desk.turns()
+    assert f"On it: `{sweep}`" in desk.shows()
+    record = await desk.door.store.get(sweep)
+    assert (record.request.gpus, record.requester.user, record.requester.channel) == (2, ADA, "C01SWEEPS00")
+
+
+async def test_launch_is_about_the_commit_that_the_preview_shows(desk):
+    slack = desk.slack
+    await slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await desk.choose("sweep_space", "lr")
+    await slack.submit("ada")
+    await desk.turns()
+    desk.git.tip = "89ab" * 10  # somebody pushes
+    await slack.submit("ada")
+    [sweep] = await desk.turns()
+    assert (await desk.door.store.get(sweep)).request.commit == COMMIT
+    await slack.command("ada", "sweeps", "/sweep", "")
+    await slack.submit("ada")
+    await desk.turns()
+    assert "`main` at `89ab89ab`" in desk.shows()  # the next form begins with the branch, not the commit
+
+
+@pytest.mark.parametrize(("then", "stands"), [("launch", "On it"), ("change", "Its story is told in")])
+async def test_a_late_look_does_not_come_over_what_was_done_since(desk, then, stands):
+    slack = desk.slack
+    await slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await desk.choose("sweep_space", "lr")
+    await slack.submit("ada")
+    await desk.turns()
+    await slack.press("ada", "sweep_again")
+    await (slack.submit("ada") if then == "launch" else slack.press("ada", "sweep_change"))
+    await desk.turns()
+    assert stands in str(desk.modal()["blocks"])
+
+
+async def test_launch_pressed_twice_starts_one_sweep(desk):
+    slack = desk.slack
+    await slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await desk.choose("sweep_space", "lr")
+    await slack.submit("ada")
+    await desk.turns()
+    await asyncio.gather(slack.submit("ada"), slack.submit("ada"))
+    assert len(await desk.turns()) == 1
+    assert len(await desk.door.store.active()) == 1
+
+
+async def test_what_git_knows_better_is_said_at_its_field_in_the_form(desk):
+    slack = desk.slack
+    await slack.command("ada", "sweeps", "/sweep", "branch=mian")
+    await desk.choose("sweep_space", "lr")
+    await slack.submit("ada")
+    await desk.turns()
+    assert desk.modal()["callback_id"] == "sweep_form"
+    assert "Did you mean main?" in desk.shows()
+    await desk.choose("sweep_branch", "main")
+    await desk.choose("sweep_space", "wide")
+    await slack.submit("ada")
+    await desk.turns()
+    assert "parameters.width: min (1) must be less than max (0)" in desk.shows()
+    await desk.choose("sweep_space", "lr")
+    await slack.submit("ada")
+    await desk.turns()
+    assert desk.modal()["callback_id"] == "sweep_launch"
+    await slack.press("ada", "sweep_change")
+    assert desk.modal()["callback_id"] == "sweep_form"
+
+
+async def test_a_space_is_written_in_the_form(desk):
+    slack = desk.slack
+    await slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await slack.press("ada", "sweep_write")
+    await slack.enter("ada", "text", SPACE.replace("minimize", "smallest"))
+    [(field, sentence)] = (await slack.submit("ada")).items()
+    assert (field, sentence) == (
+        "text",
+        'your space:3: objective.goal: "smallest" must be minimize or maximize',
+    )
+    await slack.enter("ada", "text", SPACE)
+    assert await slack.submit("ada") == {}
+    await desk.turns()
+    await slack.submit("ada")
+    [sweep] = await desk.turns()
+    assert (await desk.door.store.get(sweep)).request.text == SPACE.rstrip()
+
+
+async def test_the_next_form_is_filled_with_what_was_launched_last(desk):
+    await desk.slack.command("ada", "sweeps", "/sweep", "branch=dev space=lr gpus=3 trials=2 algorithm=grid")
+    await desk.turns()
+    await desk.slack.command("ada", "vision", "/sweep", "gpus=1")
+    values = {k: v for entered in desk.modal()["state"]["values"].values() for k, v in entered.items()}
+    chosen = {k: (v.get("selected_option") or {}).get("value", v.get("value")) for k, v in values.items()}
+    assert chosen == {
+        "sweep_repo": "digits",
+        "sweep_branch": "dev",
+        "sweep_space": "lr",
+        "gpus": "1",
+        "parallel": None,
+        "trials": "2",
+        "algorithm": "grid",
+        "cmd": None,
+        "notify": "channel",
+    }
+    await desk.turns()
+    offered = [one["value"] for one in await desk.offered("sweep_branch")]
+    assert offered == ["dev", "main"]
+
+
+async def test_a_git_host_that_is_away_is_named_in_the_menu_and_in_the_form(desk):
+    desk.git.away = True
+    await desk.slack.command("ada", "sweeps", "/sweep", "")
+    offered = await desk.offered("sweep_branch", "mai")
+    assert [one["value"] for one in offered] == ["mai", "-"]
+    assert "did not answer" in offered[1]["text"]["text"]
+    await desk.choose("sweep_branch", "main")
+    await desk.choose("sweep_space", "lr")
+    await desk.slack.submit("ada")
+    await desk.turns()
+    assert "The git host does not answer; try again." in desk.shows()
+
+
+async def test_a_menu_does_not_wait_for_a_worker(desk):
+    """Nobody takes turns: Slack hears so within its three seconds, and what is typed can be taken."""
+    await desk.slack.command("ada", "sweeps", "/sweep", "")
+    assert [one["value"] for one in await desk.slack.options("ada", "sweep_branch", "mai")] == ["mai", "-"]
+
+
+async def test_who_may_not_launch_is_told_in_words_without_a_form(redis):
+    async with a_desk(redis, replace(CONFIG, launch=Launch(people=("U2",)))) as desk:
+        answer = await desk.slack.command("ada", "sweeps", "/sweep", "")
+        assert "You may not start sweeps here" in answer
+        assert desk.slack.modals("ada") == []
+
+
+async def test_a_form_whose_draft_was_lost_says_so(desk, redis):
+    await desk.slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await desk.choose("sweep_space", "lr")
+    await desk.slack.submit("ada")
+    await desk.turns()
+    await redis.flushall()
+    await desk.slack.submit("ada")
+    assert "my memory was lost" in desk.shows()

@@ -1,0 +1,94 @@
+"""What is told follows from what the watches bring. Here no turn comes by a look that was only due later."""
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.core.record import Phase
+from bot.storage.work_queue import Lease
+from bot.sweeps.informer import WATCHED, SweepInformer
+from bot.sweeps.reconciler import reconcile
+from k8s.objects import MANAGED_BY
+from tests.bot.factories import OWNER
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+
+ENDLESS, TRAININGS = {"endless": True}, {"endless": "trainings"}
+
+
+class Heard:
+    """A life whose turns come by a step that was made, or by a change that a watch brought."""
+
+    def __init__(self, life):
+        self.life, self.waking = life, SweepInformer(life.redis, life.clients)
+        self.changes = life.kubernetes.follow(life.kubernetes.version)
+
+    async def until(self, phase, *, pods):
+        """Until the sweep is in this phase and has pods, or has none."""
+        again = True
+        for _ in range(40):
+            if (await self.life.record()).phase is phase and bool(self.life.gpus_held()) is pods:
+                return
+            if not again:
+                await self._woken()
+            again = await self._turn()
+        pytest.fail(f"{(await self.life.record()).phase} instead of {phase}: {self.life.slack.said}")
+
+    async def _turn(self):
+        """Whether another one follows at once."""
+        lease = Lease(SWEEP, "worker", failures=0, key="life:lease:worker")
+        await self.life.redis.set(lease.key, lease.token)
+        due = await reconcile(lease, self.life.clients)
+        return due is not None and not due
+
+    async def _woken(self):
+        await self.life.redis.delete("life:queue:delayed")  # what the turn itself asked for
+        for _ in range(10):
+            await self.life.settle()
+            await self._watched()
+            if await self.life.redis.zrem("life:queue:delayed", SWEEP):
+                return
+            await self.life._time_passes()
+        pytest.fail(f"nothing wakes it any more: {self.life.slack.said}")
+
+    async def _watched(self):
+        while not self.changes.empty():
+            obj = self.changes.get_nowait().object
+            if obj["kind"] in WATCHED and MANAGED_BY in obj["metadata"].get("labels", {}):
+                await self.waking._wake(obj)
+
+
+@pytest.fixture
+async def heard(redis, request):
+    async with SimulatedSweep(redis, Clock(None), **request.param).started() as life:
+        yield Heard(life)
+
+
+@pytest.mark.parametrize(
+    ("heard", "phase", "pods"),
+    [
+        (ENDLESS, Phase.RECEIVED, False),
+        (ENDLESS, Phase.OPENING, False),
+        (ENDLESS, Phase.BUILDING, False),
+        (ENDLESS, Phase.BUILDING, True),
+        (TRAININGS, Phase.PENDING, False),
+        (TRAININGS, Phase.PENDING, True),
+        (TRAININGS, Phase.RUNNING, True),
+    ],
+    indirect=["heard"],
+)
+async def test_a_cancelled_sweep_is_told_when_its_last_pod_has_ended(heard, phase, pods):
+    life = heard.life
+    await heard.until(phase, pods=pods)
+    await life.store.add_command(SWEEP, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
+    await heard.until(Phase.CANCELLED, pods=False)
+    await heard._turn()
+    told = life.slack.said or [text for _, text in life.slack.whispers]
+    assert "Cancelled" in told[-1]
+
+
+@pytest.mark.parametrize("heard", [TRAININGS], indirect=True)
+async def test_a_ready_image_is_submitted_and_said_to_be_in_the_very_next_turn(heard):
+    said = heard.life.slack.said
+    await heard.until(Phase.PENDING, pods=False)
+    assert said[-1].startswith(":package: Image built")
+    await heard._turn()
+    assert said[-1].startswith(":microscope: Submitted")

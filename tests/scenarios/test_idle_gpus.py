@@ -1,0 +1,68 @@
+"""Real processes: a trial that sleeps is told of in its sweep's thread, and the buttons do what they say."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from bot.idle.messages import CANCEL, KEEP_4, MEASURES
+from tests.scenarios.local_world import Lab, Sweep, lab, shown, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+SPACE = """\
+command: python tiny.py --wait=1
+objective: {metric: loss, goal: minimize}
+algorithm: grid
+trials: {parallel: 2}
+watch: {idle_minutes: 0.2, first_use_minutes: 0.2}
+parameters:
+  width: {min: 1, max: 2}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
+    async with lab(tmp_path_factory.mktemp("lab")) as made:
+        made.commit("Add a space whose trainings wait", {"sweeps/asleep.yaml": SPACE})
+        yield made
+
+
+def warnings(sweep: Sweep, *words: str) -> list[dict[str, Any]]:
+    parent = sweep.parent()
+    thread = sweep.lab.slack.messages(sweep.channel, parent["ts"])[1:] if parent else []
+    return [m for m in thread if m.get("blocks") and all(word in shown(m) for word in words)]
+
+
+async def press(sweep: Sweep, action: str, *words: str, person: str = "ada") -> None:
+    message = warnings(sweep, *words)[-1]  # for a moment there may be the one that it replaces
+    assert await sweep.lab.slack.click(person, sweep.channel, message["ts"], action) is None
+
+
+async def test_a_trial_that_sleeps_is_told_of_and_kept_and_ended_by_button(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main gpus=1 space=asleep")
+
+    def trials() -> list[str]:
+        return [trial["metadata"]["name"] for trial in sweep.objects("Trial")]
+
+    await until(lambda: len(warnings(sweep, "1 GPU of trial")) == 2, "both are told of", sweep.story)
+    kept, ended = trials()
+    await press(sweep, KEEP_4, kept)
+    await until(lambda: warnings(sweep, kept, "keeps it until"), "it is noted who keeps it", sweep.story)
+    await until(lambda: warnings(sweep, ended, "48 seconds"), "the other is told of anew", sweep.story)
+    await until(lambda: len(warnings(sweep)) == 2, "what was told before is taken back", sweep.story)
+    await press(sweep, MEASURES, kept, person="grace")
+    await until(
+        lambda: [m for m in lab.slack.ephemerals("grace") if "What dcgm-exporter measured" in m["text"]],
+        "what was measured is said to who asked",
+    )
+    await press(sweep, CANCEL, ended)
+    await sweep.enqueue(":no_entry_sign:", ended, "its GPUs are free")
+    await until(lambda: warnings(sweep, ended, "has ended"), "its warning is over", sweep.story)
+    assert [pod for pod in sweep.pods_alive() if pod.startswith(ended)] == []
+    assert [pod for pod in sweep.pods_alive() if pod.startswith(kept)] != []
+    lab.hold.unlink()
+    await sweep.enqueue(":tada:")
+    await until(lambda: warnings(sweep, kept, "has ended"), "so is the other's", sweep.story)
+    assert len(warnings(sweep)) == 2

@@ -1,0 +1,106 @@
+"""Somebody else can push to the registry: what they plant there is never used."""
+
+import pytest
+
+from bot.core.record import Phase
+from k8s.kaniko import DOCKERFILE
+from tests.bot.factories import PLAN
+from tests.scenarios.sweep_in_memory import DIGEST, Clock, SimulatedSweep
+from tests.scenarios.test_any_crash import FRAMEWORKS, UV
+from tests.scenarios.test_composing import jobs, told, until_phase
+
+PLANTED = f"sha256:{'e' * 64}"
+
+
+@pytest.fixture
+def life(redis):
+    return lambda **story: SimulatedSweep(redis, Clock(None), **story)
+
+
+async def plan_of(one):
+    await until_phase(one, Phase.BUILDING)
+    return (await one.record()).plan
+
+
+async def test_dependencies_that_another_has_pushed_are_built_all_the_same(life):
+    one = life(files=UV)
+    async with one.started():
+        for build in (await plan_of(one)).builds:
+            one.registry.push(f"{build.repository}:{build.tag}", PLANTED)
+        await until_phase(one, Phase.PENDING)
+        assert len(jobs(one)) == 2, "as if nothing had been there"
+        assert one.registry.composed == [(DIGEST, DIGEST)]
+
+
+async def test_a_whole_image_that_another_has_pushed_is_built_all_the_same(life):
+    one = life()
+    one.registry.push(f"{PLAN.image_repository}:{PLAN.image_tag}", PLANTED)
+    async with one.started():
+        await until_phase(one, Phase.PENDING)
+        assert (await one.record()).image.endswith(DIGEST)
+
+
+async def test_a_tag_moved_between_the_build_and_its_use_changes_nothing(life):
+    one = life(files=FRAMEWORKS)
+    ends = one._end
+
+    def then_moved(pod, labels):
+        ends(pod, labels)
+        one.registry.images = dict.fromkeys(one.registry.images, PLANTED)
+
+    one._end = then_moved
+    async with one.started():
+        await until_phase(one, Phase.PENDING)
+        assert set(one.registry.composed) == {(DIGEST, DIGEST)}
+        (job,) = [j for j in one.kubernetes.list("Job") if j["metadata"]["name"].startswith("build-deps")]
+    dockerfile = job["spec"]["template"]["metadata"]["annotations"][DOCKERFILE]
+    assert dockerfile.startswith(f"FROM registry:5000/sweepbot/dependencies@{DIGEST}\n")
+
+
+async def test_what_was_recorded_is_reused_also_when_redis_has_lost_everything(life):
+    one = life(files=UV)
+    async with one.started():
+        plan = await plan_of(one)
+        await until_phase(one, Phase.PENDING)
+        kept = {
+            m["metadata"]["name"]: m["data"] for m in one.kubernetes.list("ConfigMap") if "image" in m["data"]
+        }
+    dependencies = plan.builds[0]
+    assert kept == {
+        f"image.sweepbot.{place.replace('/', '.').replace(':', '.')}": {
+            "image": f"sweepbot/{place}",
+            "digest": DIGEST,
+        }
+        for place in (f"dependencies:{dependencies.tag}", f"digits:{plan.image_tag}")
+    }
+    again = life(files=UV)
+    async with again.started():
+        for data in kept.values():
+            repository, _, tag = data["image"].partition(":")
+            await again.has(repository, tag, data["digest"])
+        await until_phase(again, Phase.PENDING)
+        assert not [name for name in jobs(again) if name.startswith("build")]
+    assert told(again, "already in the registry")
+
+
+async def test_what_was_recorded_and_has_left_the_registry_is_built_again(life):
+    one = life()
+    async with one.started():
+        await one.has(PLAN.image_repository, PLAN.image_tag, PLANTED)
+        one.registry.pushed.clear()
+        await until_phase(one, Phase.PENDING)
+        assert (await one.record()).image.endswith(DIGEST)
+
+
+async def test_a_build_that_does_not_report_its_digest_is_told(life):
+    one = life()
+    ends = one._status
+
+    def silent(pod, phase, state):
+        state.get("terminated", {}).pop("message", None)
+        ends(pod, phase, state)
+
+    one._status = silent
+    async with one.started():
+        await until_phase(one, Phase.FAILED)
+    assert told(one, "its pod did not report the image's digest")

@@ -1,0 +1,284 @@
+"""Real processes: how they start, what their pages tell, what their logs never tell, and how they end."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import pytest
+from redis.asyncio import Redis
+
+from bot.config.settings import Settings
+from local.kubernetes.api import serve as serve_api
+from local.kubernetes.rbac import ADMIN
+from local.kubernetes.store import Store
+from local.redis import redis as serve_redis
+from local.slack import serve as serve_slack
+from tests.handlers.signing import COMMAND, SECRET, call
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "hunter2-p@ss"
+TOKEN = "cluster-token-1"
+PATIENCE = 90  # seconds, on a busy machine
+
+
+class Lab:
+    """What a bot needs to live, as far as these stories go: a git host that answers when it may."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bots, self.git_may_answer = folder, [], asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self):
+        async with AsyncExitStack() as stack:
+            url = stack.enter_context(serve_redis())
+            self.redis = await stack.enter_async_context(Redis.from_url(url))
+            await self.redis.config_set("requirepass", PASSWORD)
+            self.slack = await serve_slack()
+            stack.push_async_callback(self.slack.close)
+            store = Store()
+            store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
+            self.api = await serve_api(store)
+            stack.push_async_callback(self.api.close)
+            self.api.tokens[TOKEN] = ADMIN
+            self.api.kubeconfig(self.folder / "kubeconfig", TOKEN)
+            git = await stack.enter_async_context(await asyncio.start_server(self._git, "127.0.0.1", 0))
+            self.env = self._environment(url, git.sockets[0].getsockname()[1])
+            stack.push_async_callback(self._end)
+            yield self
+
+    def _environment(self, redis_url: str, git_port: int) -> dict[str, str]:
+        config = self.folder / "config.yaml"
+        config.write_text(f"repositories: {{digits: {{url: 'http://127.0.0.1:{git_port}/digits.git'}}}}\n")
+        ours = {name.upper() for name in Settings.model_fields}
+        return {name: value for name, value in os.environ.items() if name not in ours} | {
+            "SLACK_BOT_TOKEN": self.slack.bot_token,
+            "SLACK_APP_TOKEN": self.slack.app_token,
+            "SLACK_SIGNING_SECRET": SECRET,
+            "SLACK_API_URL": self.slack.api_url,
+            "SWEEPBOT_CONFIG": str(config),
+            "SWEEPBOT_DATA": str(self.folder / "data"),
+            "KUBECONFIG": str(self.folder / "kubeconfig"),
+            "REDIS_URL": redis_url.replace("redis://", "redis://:hunter2-p%40ss@"),
+            "IMAGE_REGISTRY": "127.0.0.1:9",
+            "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
+            "HTTP_HOST": "127.0.0.1",
+            "HTTP_PORT": "0",
+            "LOG_LEVEL": "DEBUG",
+        }
+
+    async def _git(self, reader, writer):
+        await self.git_may_answer.wait()
+        writer.close()
+
+    async def start(self, command: str, **env: str) -> "Bot":
+        bot = Bot(self.folder / f"{command}-{len(self.bots)}.log")
+        self.bots.append(bot)
+        with bot.log.open("wb") as log:
+            bot.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "bot", command, env={**self.env, **env}, stderr=log, stdout=log
+            )
+        return bot
+
+    async def type(self) -> str:
+        """Ask for a sweep; its first turn lasts until git may answer."""
+        return await self.slack.command("ada", "sweeps", "/sweep", "branch=main space=lr")
+
+    async def _end(self) -> None:
+        for bot in self.bots:
+            if bot.process.returncode is None:
+                bot.process.kill()
+                await bot.process.wait()
+
+
+class Bot:
+    """One process, by its log and its pages."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def lines(self) -> list[dict[str, str]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def said(self, words: str) -> bool:
+        return any(words in line["message"] for line in self.lines())
+
+    @property
+    def url(self) -> str:
+        """Empty as long as nobody listens there."""
+        found = [
+            line["message"] for line in self.lines() if line["message"].startswith("/healthz and /readyz")
+        ]
+        return f"http://127.0.0.1:{found[0].split()[-1]}" if found else ""
+
+    async def page(self, path: str) -> tuple[int, dict]:
+        try:
+            patience = aiohttp.ClientTimeout(total=2)
+            async with aiohttp.request("GET", f"{self.url}{path}", timeout=patience) as answer:
+                return answer.status, await answer.json()
+        except (aiohttp.ClientError, ValueError):
+            return 0, {"checks": {}}
+
+    async def ready(self) -> bool:
+        return (await self.page("/readyz"))[0] == 200
+
+    async def broken(self) -> set[str]:
+        """The names of the checks that fail."""
+        _, page = await self.page("/readyz")
+        return {name for name, check in page["checks"].items() if not check["ok"]}
+
+    async def check(self, name: str) -> str:
+        _, page = await self.page("/readyz")
+        return page["checks"].get(name, {}).get("said", "")
+
+    async def at_a_turn(self) -> bool:
+        return (await self.check("turns")).startswith("1 of")
+
+    async def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return await self.process.wait()
+
+
+@pytest.fixture
+def wait_until(wait_until):
+    return partial(wait_until, seconds=PATIENCE)
+
+
+@pytest.fixture
+async def lab(tmp_path):
+    async with Lab(tmp_path).open() as lab:
+        yield lab
+
+
+async def test_the_pages_tell_what_is_broken_and_when_it_is_mended(lab, wait_until):
+    bot = await lab.start("all")
+    await wait_until(bot.ready, "it is ready")
+    _, page = await bot.page("/readyz")
+    assert set(page["checks"]) == {"redis", "slack", "socket", "kubernetes", "watch", "turns"}
+    await wait_until(lambda: watching(bot), "it watches")
+
+    server = (await lab.redis.info("server"))["process_id"]
+    os.kill(server, signal.SIGSTOP)  # hangs, which is worse than to be gone
+    del lab.api.tokens[TOKEN]
+    lab.slack.sockets.ticket = lambda: "refused"
+    await lab.slack.sockets.drop()
+    await wait_until(lambda: named(bot, "redis", "kubernetes", "socket"), "all three show")
+    assert (await bot.page("/healthz"))[0] == 200, "a new process would not help"
+
+    os.kill(server, signal.SIGCONT)
+    lab.api.tokens[TOKEN] = ADMIN
+    del lab.slack.sockets.ticket
+    await wait_until(bot.ready, "it is ready again")
+    assert await bot.end() == 0
+
+
+async def named(bot, *names):
+    return set(names) <= await bot.broken()
+
+
+async def test_a_turn_that_cannot_end_in_time_goes_to_another_worker_at_once(lab, wait_until):
+    serving, first, second = [await lab.start(c, SHUTDOWN_GRACE="1") for c in ("serve", "work", "work")]
+    for bot in (serving, first, second):
+        await wait_until(bot.ready, "it is ready")
+    await lab.type()
+    busy, other = await wait_until(lambda: order(first, second, Bot.at_a_turn), "a turn has begun")
+    ending = asyncio.create_task(busy.end())
+    await wait_until(lambda: named(busy, "process"), "it is not ready any more")
+    await wait_until(other.at_a_turn, "the other one has the turn")
+    assert (await ending, busy.said("is left to another worker")) == (0, True)
+    assert not busy.said("could not be given back")
+    assert await serving.end() == 0
+
+
+async def test_a_turn_may_end_and_the_watch_goes_over_before_it_does(lab, wait_until):
+    serving, first = [await lab.start(c, SHUTDOWN_GRACE="60") for c in ("serve", "work")]
+    await wait_until(lambda: watching(first), "the first one watches")
+    await wait_until(serving.ready, "Slack is answered")
+    await lab.type()
+    await wait_until(first.at_a_turn, "its turn has begun")
+    second = await lab.start("work")
+    await wait_until(second.ready, "there is a second one")
+    assert not await watching(second)
+    ending = asyncio.create_task(first.end())
+    await wait_until(lambda: watching(second), "the second one watches")
+    assert (await first.at_a_turn(), ending.done()) == (True, False)
+    lab.git_may_answer.set()
+    assert (await ending, first.said("is left to another worker")) == (0, False)
+
+
+async def watching(bot):
+    return (await bot.check("watch")).startswith("leading")
+
+
+async def order(first, second, fact):
+    """Whichever it is true of, and then the other one."""
+    if await fact(first):
+        return first, second
+    return (second, first) if await fact(second) else None
+
+
+async def test_slack_calls_over_signed_http_until_the_very_end(lab, wait_until):
+    bot = await lab.start("serve", SLACK_MODE="http", SLACK_APP_TOKEN="", SHUTDOWN_GRACE="6")
+    await wait_until(bot.ready, "it is ready")
+    assert "socket" not in (await bot.page("/readyz"))[1]["checks"]
+    async with aiohttp.ClientSession(bot.url) as client:
+        status, text = await call(client, COMMAND)
+        assert (status, "On it" in text) == (200, True)
+        assert (await call(client, COMMAND, secret="0" * 32))[0] == 401
+        bot.process.send_signal(signal.SIGTERM)
+        await wait_until(lambda: named(bot, "process"), "load balancers are told")
+        assert await call(client, COMMAND) == (200, text)
+    assert await bot.process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"SLACK_BOT_TOKEN": "xoxb-0-wrong"}, "SLACK_BOT_TOKEN: Slack answers invalid_auth."),
+        ({"SLACK_APP_TOKEN": "xapp-0-wrong"}, "SLACK_APP_TOKEN: Slack answers invalid_auth."),
+        ({"SLACK_APP_TOKEN": ""}, "SLACK_APP_TOKEN is not set."),
+        ({"HTTP_HOST": "192.0.2.1"}, "HTTP_HOST, HTTP_PORT: can't listen on 192.0.2.1"),
+        ({"REDIS_URL": ":hunter2-p@ss@redis"}, "REDIS_URL is malformed: 'redis' is not an address"),
+    ],
+)
+async def test_a_start_that_cannot_go_well_ends_in_a_sentence(lab, env, sentence):
+    bot = await lab.start("serve", **env)
+    assert await bot.process.wait() == 2
+    assert sentence in bot.log.read_text()
+    assert "wrong" not in bot.log.read_text()
+    assert "hunter2" not in bot.log.read_text()
+
+
+async def test_every_line_is_json_and_none_tells_a_secret(lab, wait_until):
+    """With everything broken, and all that libraries have to say."""
+    bot = await lab.start("all")
+    await wait_until(bot.ready, "it is ready")
+    await lab.type()
+    await wait_until(bot.at_a_turn, "a turn has begun")
+    lab.git_may_answer.set()
+    await wait_until(lambda: any("sweep" in line for line in bot.lines()), "its turn has failed")
+    await lab.slack.sockets.drop()
+    del lab.api.tokens[TOKEN]
+    await lab.redis.config_set("requirepass", "another")
+    await lab.redis.client_kill_filter(_type="normal", skipme=True)
+    await wait_until(lambda: bot.said("not ready: redis"), "it has complained")
+    await wait_until(lambda: bot.said("not ready: kubernetes"), "it has complained")
+    assert await bot.end() == 0
+    lines = bot.lines()
+    assert all(line.keys() >= {"time", "level", "logger", "message"} for line in lines)
+    told = bot.log.read_text()
+    secrets = (lab.slack.bot_token, lab.slack.app_token, SECRET, PASSWORD, "hunter2-p%40ss", TOKEN)
+    assert [secret for secret in secrets if secret in told] == []
+
+
+async def test_a_thread_in_a_call_without_end_does_not_keep_the_process():
+    code = "import threading, time, bot.app as s; threading.Thread(target=time.sleep, args=(600,)).start()"
+    code += "; s._last_resort(0.1)"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    assert await asyncio.wait_for(process.wait(), 60) == 0

@@ -1,0 +1,168 @@
+"""Redis loses everything while Slack was told "queued": the process that said so stores it again."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.core.record import Phase
+from bot.sweeps.informer import SweepInformer
+from bot.sweeps.receipts import MOST
+from k8s.errors import UnreachableError
+from tests.bot.factories import OWNER, a_sweep
+from tests.handlers.factories import a_door
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+
+CANCEL = Command(action=Action.CANCEL, user=OWNER, user_name="ada")
+
+
+@pytest.fixture
+async def life(redis):
+    async with SimulatedSweep(redis, Clock(None), endless=True, image=True).started() as life:
+        yield life
+
+
+@pytest.fixture
+def door(life):
+    return a_door(life.redis, store=life.store, queue=life.clients.queue)
+
+
+async def rounds(life, count):
+    for _ in range(count):
+        await life.round()
+
+
+async def resync(life):
+    await SweepInformer(life.redis, replace(life.clients, cluster=life.cluster))._wake_unfinished()
+
+
+async def test_a_sweep_lost_before_its_claim_is_stored_again_under_its_name(life, door):
+    first = await life.record()
+    door.receipts.taken(first)
+    await life.redis.flushall()
+    await door.receipts.look()
+    assert await life.store.get(SWEEP) == first
+    assert (await door.queue.get(wait=0)).item == SWEEP
+    await rounds(life, 8)
+    assert (await life.record()).phase is Phase.RUNNING
+
+
+async def test_a_claimed_sweep_is_left_to_the_record_in_the_cluster(life, door):
+    door.receipts.taken(await life.record())
+    await rounds(life, 8)
+    await door.receipts.look()
+    await life.redis.flushall()
+    await door.receipts.look()
+    assert await life.store.active() == set()
+    await resync(life)
+    await rounds(life, 1)
+    assert (await life.record()).phase is Phase.RUNNING
+
+
+async def test_a_sweep_claimed_just_before_the_loss_is_not_started_twice(life, door):
+    door.receipts.taken(await life.record())
+    await rounds(life, 8)
+    thread = (await life.record()).thread
+    await life.redis.flushall()
+    await door.receipts.look()
+    await rounds(life, 3)
+    assert (await life.record()).thread == thread
+    assert life.slack.opened == 1
+    assert sum("Redis lost its data" in text for text in life.slack.said) == 1
+    assert len(life.kubernetes.list("Experiment")) == 1
+
+
+async def test_a_cancel_that_redis_lost_is_heard_all_the_same(life, door):
+    await rounds(life, 8)
+    assert life.gpus_held()
+    await door.send(SWEEP, CANCEL)
+    await life.redis.flushall()
+    await door.receipts.look()
+    await rounds(life, 8)
+    await door.receipts.look()
+    assert ((await life.record()).phase, life.gpus_held()) == (Phase.CANCELLED, [])
+
+
+async def test_a_cancel_that_was_heard_while_the_cluster_was_away_survives_a_loss(life, door):
+    async def away(*_, **__):
+        raise UnreachableError("the API server does not answer")
+
+    await rounds(life, 8)
+    merge, life.cluster.merge = life.cluster.merge, away
+    await door.send(SWEEP, CANCEL)
+    await rounds(life, 1)
+    assert (await life.record()).phase is Phase.STOPPING
+    await door.receipts.look()
+    await life.redis.flushall()
+    life.cluster.merge = merge
+    await door.receipts.look()
+    await rounds(life, 8)
+    assert (await life.record()).phase is Phase.CANCELLED
+
+
+async def test_a_cancel_in_the_cluster_survives_without_any_receipt(life):
+    """Before its pods are gone, and while Slack takes no word of it."""
+
+    async def busy(*_, **__):
+        raise UnreachableError("Slack does not answer")
+
+    await rounds(life, 8)
+    life.slack.say = busy
+    await life.store.add_command(SWEEP, CANCEL)
+    await rounds(life, 1)
+    del life.slack.say
+    await life.redis.flushall()
+    await resync(life)
+    await rounds(life, 6)
+    assert ((await life.record()).phase, life.gpus_held()) == (Phase.CANCELLED, [])
+
+
+async def test_a_command_that_was_refused_is_not_repeated(life, door):
+    await rounds(life, 8)
+    kill = Command(action=Action.KILL, user=OWNER, user_name="ada", trial="no-such")
+    await door.send(SWEEP, kill)
+    await door.receipts.look()
+    await rounds(life, 1)
+    await door.receipts.look()
+    await rounds(life, 1)
+    assert len(life.slack.whispers) == 1
+
+
+async def test_a_command_to_what_never_was_is_answered_once(life, door):
+    await door.send("lr-no-such", CANCEL)
+    await life.round(item="lr-no-such")
+    await door.receipts.look()
+    assert await life.store.commands("lr-no-such") == []
+
+
+async def test_receipts_are_limited(life, door):
+    for number in range(MOST + 1):
+        door.receipts.taken(a_sweep(id=f"lr-{number}", request_id=f"trigger-{number}"))
+    await life.redis.flushall()
+    await door.receipts.look()
+    assert len(await life.store.active()) == MOST
+
+
+@pytest.mark.parametrize("cancelled_in", [None, 0, 1, 2, 6])
+async def test_a_redis_that_forgets_after_any_turn_loses_and_doubles_nothing(redis, cancelled_in):
+    """Each life has one loss, after one turn more than the life before; then the resync, and the receipts."""
+    for lost_after in range(12):
+        async with SimulatedSweep(
+            redis, Clock(None), endless=cancelled_in is not None, image=True
+        ).started() as life:
+            door = a_door(redis, store=life.store, queue=life.clients.queue)
+            door.receipts.taken(await life.record())
+            for number in range(40):
+                if number == cancelled_in:
+                    await door.send(SWEEP, CANCEL)
+                if number == lost_after:
+                    await redis.flushall()
+                    await resync(life)
+                await life.round()
+                await door.receipts.look()
+            where = f"lost after turn {lost_after}"
+            end = Phase.SUCCEEDED if cancelled_in is None else Phase.CANCELLED
+            assert ((await life.record()).phase, life.gpus_held()) == (end, []), where
+            assert len(life.kubernetes.list("Experiment")) <= 1, where
+            assert life.slack.opened <= 1, where
+            assert [w for w in life.slack.whispers if "There is no sweep" in w[1]] == [], where

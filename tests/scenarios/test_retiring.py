@@ -1,0 +1,86 @@
+"""Ended sweeps leave the cluster when their days are over, with all that Katib made of them; no others do."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.record import Phase
+from bot.storage import sweep_configmap
+from bot.sweeps.retention import EACH, SweepGc
+from k8s.errors import ApiError
+from k8s.katib.spec import DELIVERY
+from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
+
+
+async def visit(life, days):
+    """So many days from now, where sweeps stay for thirty."""
+    here = {"cluster": life.cluster, "store": life.store, "namespace": "sweeps"}
+    assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == EACH
+    await life.settle()
+    return {kind for kind, _, _ in life.objects()}
+
+
+def records(life):
+    kept = life.kubernetes.list("ConfigMap", "sweeps")
+    return {obj["metadata"]["name"] for obj in kept if "record" in obj.get("data", {})}
+
+
+@pytest.fixture
+async def life(redis):
+    async with SimulatedSweep(redis, Clock(None), image=True).started() as life:
+        while not (await life.record()).phase.final:
+            await life.round()
+        yield life
+
+
+async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life, caplog):
+    caplog.set_level("INFO", "bot.sweeps.retention")
+    there = await visit(life, 29)
+    assert {"ConfigMap", "Experiment", "Trial", "Job", "Pod"} <= there
+    assert await visit(life, 31) == {"ConfigMap"}
+    [name] = life.kubernetes.list("ConfigMap", "sweeps", {"sweepbot/state": "retired"})
+    assert not name.get("data")
+    assert sweep_configmap.is_retired(name)
+    assert "lr-brave-otter, which ended 2026-11-21, has left the cluster" in caplog.text
+
+
+async def test_an_experiment_of_another_sweep_of_that_name_stays(life):
+    changed = {"metadata": {"annotations": {DELIVERY: "somebody-elses"}}}
+    life.kubernetes.patch("Experiment", "sweeps", "lr-brave-otter", changed)
+    assert "Experiment" in await visit(life, 31)
+    assert records(life) == set()
+
+
+async def test_a_sweep_that_goes_on_again_stays(life):
+    await life.redis.sadd(life.store._key("active"), "lr-brave-otter")
+    assert "Experiment" in await visit(life, 31)
+
+
+async def test_a_namespace_that_is_no_longer_the_bots_keeps_no_other_sweep(life, caplog, monkeypatch):
+    elsewhere = a_sweep(Phase.SUCCEEDED, id="lr-able-ant")
+    experiment = {**PLAN.experiment, "metadata": {**PLAN.experiment["metadata"], "namespace": "lost"}}
+    elsewhere = replace(elsewhere, plan=replace(PLAN, experiment=experiment))
+    life.kubernetes.create(sweep_configmap.config_map(elsewhere))
+    get = life.cluster.get
+
+    async def refused(ref):
+        if ref.namespace == "lost":
+            raise ApiError(403, "Forbidden", "experiments is forbidden in the namespace lost")
+        return await get(ref)
+
+    monkeypatch.setattr(life.cluster, "get", refused)
+    await visit(life, 31)
+    assert records(life) == {"sweep-lr-able-ant"}
+    assert "lr-able-ant stays, for the cluster refuses: " in caplog.text
+
+
+async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
+    running = a_sweep(Phase.RUNNING, id="lr-calm-heron")
+    newer = replace(a_sweep(Phase.SUCCEEDED), id="lr-old-fox", schema=99)
+    for sweep in (running, newer):
+        life.kubernetes.create(sweep_configmap.config_map(sweep))
+    await visit(life, 31)
+    assert records(life) == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
+    assert "sweep-lr-old-fox stays, for it can't be read" in caplog.text

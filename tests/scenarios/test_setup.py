@@ -1,0 +1,141 @@
+"""/sweep setup and the greeting, through Bolt's real dispatch, into the cluster's ConfigMap and back."""
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+
+from bot.channels.models import ChannelSetup, Person, Setup
+from bot.channels.store import ASKS, NAME, Said, SetupReader, SetupWriter
+from bot.config.teams import Team
+from k8s.objects import Ref
+from tests.bot.factories import CONFIG, REPOSITORY
+from tests.scenarios.slack_user import ADA, a_desk
+from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
+
+VISION = "C01VISION00"
+HOUSE = replace(
+    CONFIG,
+    admins=(ADA,),
+    namespaces=("speech",),
+    repositories=(REPOSITORY, replace(REPOSITORY, name="vision", url="https://git.example/vision.git")),
+    teams=(Team(name="see", members=("grace@lab.example",)), Team(name="hear")),
+)
+
+
+@pytest.fixture
+async def desk(redis):
+    async with a_desk(redis, HOUSE) as made:
+        await made.setups.look()
+        await made.door.desk.look()
+        yield made
+
+
+def option(value):
+    return {"text": {"type": "plain_text", "text": value}, "value": value}
+
+
+async def set_up(desk):
+    assert await desk.slack.command("ada", "vision", "/sweep", "setup") == ""
+    await desk.slack.enter("ada", "repo", option("vision"))
+    await desk.slack.enter("ada", "namespace", option("speech"))
+    await desk.slack.enter("ada", "hour", option("7"))
+    [zone] = await desk.slack.options("ada", "setup_zone", "berlin")
+    await desk.slack.enter("ada", "setup_zone", zone)
+    assert await desk.slack.submit("ada") == {}
+    await desk.turns()
+
+
+async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
+    await set_up(desk)
+    assert (
+        f"In <#{VISION}> sweeps are of `vision`, their trials run in `speech` and the digest comes at 7:00 "
+        "Europe/Berlin." in desk.shows()
+    )
+    await desk.door.desk.look()
+    place = ChannelSetup(repo="vision", namespace="speech", hour=7, timezone="Europe/Berlin")
+    assert desk.door.desk.setup.places == {VISION: place}
+    assert desk.clients.config.homes == {VISION: "speech"}
+    assert desk.clients.config.places == {VISION: "vision"}
+    assert [each.channel for each in desk.clients.config.digests] == [VISION]
+    await desk.slack.dismiss("ada")
+    await desk.slack.command("ada", "vision", "/sweep", "branch=main")
+    values = {k: v for each in desk.modal()["state"]["values"].values() for k, v in each.items()}
+    assert values["sweep_repo"]["selected_option"]["value"] == "vision"
+
+
+async def test_what_was_set_up_by_whom_is_in_the_log(desk, caplog):
+    caplog.set_level("INFO", "sweepbot.audit")
+    await set_up(desk)
+    said = '{"repo":"vision","namespace":"speech","team":"","hour":7,"timezone":"Europe/Berlin"}'
+    assert [record.message for record in caplog.records if record.name == "sweepbot.audit"] == [
+        f"{ADA} sets up {VISION}: {said}"
+    ]
+
+
+async def test_a_lost_redis_loses_nothing_of_it(desk, redis):
+    await set_up(desk)
+    await redis.flushall()
+    await desk.setups.look()
+    anew = SetupReader(redis, desk.door.queue, HOUSE)
+    await anew.look()
+    assert anew.config.places == {VISION: "vision"}
+
+
+async def test_only_administrators_set_up(desk):
+    answer = await desk.slack.command("grace", "vision", "/sweep", "setup")
+    assert answer == f"Only <@{ADA}> may do that."
+    assert desk.slack.modals("grace") == []
+
+
+async def test_a_new_person_is_greeted_once_and_known_by_the_address(desk):
+    for _ in range(2):
+        await desk.slack.command("grace", "sweeps", "/sweep", "help")
+        await desk.turns()
+        await desk.door.desk.look()
+    [hello] = desk.slack.messages("D01GRACEHOP")
+    assert hello["text"].startswith("Hello Grace Hopper!")
+    assert "You are in team `see`." in hello["text"]
+    assert desk.door.desk.setup.people == {"U01GRACEHOP": Person(team="see")}
+
+
+async def test_whom_no_team_names_chooses_one(desk):
+    await desk.slack.command("linus", "sweeps", "/sweep", "help")
+    await desk.turns()
+    [hello] = desk.slack.messages("D01LINUSPAU")
+    where = ("linus", "D01LINUSPAU", hello["ts"], "greet_team")
+    assert await desk.slack.click(*where, option("hear")) is None
+    await desk.turns()
+    assert desk.slack.messages("D01LINUSPAU")[-1]["text"] == "You are in team `hear` now."
+    kept = await desk.clients.cluster.get(Ref("ConfigMap", "sweeps", NAME))
+    assert kept["data"] == {"U01LINUSPAU": '{"team":"hear","chosen":true}'}
+    assert desk.clients.config.teams[1].members == ("U01LINUSPAU",)
+
+
+async def test_nobody_is_greeted_and_nothing_overwritten_before_it_is_known_what_there_is(redis):
+    async with a_desk(redis, HOUSE) as desk:
+        assert "try again" in (await desk.slack.command("ada", "vision", "/sweep", "setup") or "")
+        await desk.slack.command("grace", "sweeps", "/sweep", "help")
+        await desk.turns()
+        assert desk.slack.workspace.channels.keys() == {"C01SWEEPS00", VISION, "C01RANDOM00"}
+
+
+@pytest.mark.parametrize("dies_at", range(1, 14))
+async def test_a_worker_that_dies_at_any_call_greets_twice_at_most_and_writes_once(redis, dies_at):
+    async with a_desk(redis, HOUSE) as desk:
+        clock = Clock(dies_at)
+        mortal = replace(
+            desk.clients,
+            cluster=CrashingProxy(desk.clients.cluster, clock),
+            slack=CrashingProxy(desk.clients.slack, clock),
+        )
+        place = ChannelSetup(repo="vision", hour=7)
+        await desk.door.desk.say(Said(user=ADA, channel=VISION, place=place))
+        for _ in range(3):
+            with contextlib.suppress(WorkerCrash):
+                await SetupWriter(mortal, redis).run("setup: U01GRACEHOP")
+        greetings = desk.slack.messages("D01GRACEHOP")
+        assert 1 <= len(greetings) <= 2
+        await desk.setups.look()
+        assert desk.setups.setup == Setup(places={VISION: place}, people={"U01GRACEHOP": Person(team="see")})
+        assert await redis.lrange(ASKS, 0, -1) == []

@@ -1,0 +1,52 @@
+"""Slack is down, or has enough of us, while a sweep ends: what it missed is told afterwards, and once."""
+
+import pytest
+from slack_sdk.errors import SlackApiError
+
+from bot.core.record import Phase
+from bot.slack.rate_limit import Rate
+from bot.sweeps.messages import CANCEL
+from local.slack import DOWN
+from tests.scenarios.slack_session import CHANNEL, chat
+
+
+@pytest.mark.parametrize("trouble", [DOWN, "rate_limited", "message_limit_exceeded", "update_failed"])
+async def test_the_end_is_told_and_the_parent_shows_it(redis, monkeypatch, trouble):
+    monkeypatch.setattr("bot.slack.client.SOME_SECONDS", 0.01)
+    for name in ("POSTS", "EDITS"):
+        monkeypatch.setattr(f"bot.slack.client.{name}", Rate(gap=0.01, burst=20))
+    async with chat(redis, image=True) as here:
+        await here.until(Phase.RUNNING)
+        posts = here.slack.stumble("chat.postMessage", *[trouble] * 2)
+        edits = here.slack.stumble("chat.update", *[trouble] * 2)
+        await here.until(Phase.SUCCEEDED)
+        while (sweep := await here.life.record()).outbox or sweep.shown_phase is not sweep.phase:
+            await here.rounds()
+        assert [text.startswith(":tada:") for text in here.thread()].count(True) == 1
+        assert here.thread()[-1].startswith(":tada:")
+        assert "Finished" in here.parent()["text"]
+        assert posts == edits == []
+
+
+async def test_a_parent_that_slack_posted_while_answering_500_loses_its_buttons_at_the_first_click(
+    redis, monkeypatch
+):
+    monkeypatch.setattr("bot.slack.client.POSTS", Rate(gap=0.01, burst=20))
+    async with chat(redis, image=True, endless=True) as here:
+        slack = here.life.clients.slack
+        post = slack.open_thread
+
+        async def posted_and_500(*args):
+            await post(*args)
+            slack.open_thread = post
+            raise SlackApiError("", {"error": "internal_error"})
+
+        slack.open_thread = posted_and_500
+        await here.until(Phase.RUNNING)
+        orphan, parent = [m for m in here.slack.messages(CHANNEL) if m.get("thread_ts", m["ts"]) == m["ts"]]
+        assert await here.slack.click("ada", CHANNEL, orphan["ts"], CANCEL) is None
+        await here.until(Phase.CANCELLED)
+        [orphan] = [m for m in here.slack.messages(CHANNEL) if m["ts"] == orphan["ts"]]
+        assert "Duplicate" in orphan["text"]
+        assert not orphan.get("blocks")
+        assert parent["ts"] == (await here.life.record()).thread

@@ -1,0 +1,262 @@
+"""Whole sweeps with real processes, told as the person in Slack lives them. One world serves all stories."""
+
+import asyncio
+import re
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from local.world import NAMESPACE
+from tests.scenarios.local_world import Lab, Sweep, lab, shown, sweep_id, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+ADA = "U01ADALOVEL"
+SLOW = "FROM python:3.11-slim\nWORKDIR /app\nCOPY . .\nRUN sleep {seconds}\n"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
+    async with lab(tmp_path_factory.mktemp("lab")) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def gpus_are_free_at_the_end(lab: Lab) -> AsyncIterator[None]:
+    """Of every story, however it ended."""
+    yield
+    await until(lambda: not lab.pods_alive(), "no pod is left", lambda: f"{lab.pods_alive()}")
+
+
+async def test_a_sweep_ends_with_a_command_line_that_really_trains(lab: Lab, tmp_path: Path) -> None:
+    sweep = await lab.sweep('branch=main space=lr trials=2 cmd="python train.py --epochs=1"')
+    end = await sweep.enqueue(":tada:", "2 trials done")
+    command = shlex.split(end.split("```")[1])
+    assert command[:3] == ["python", "train.py", "--epochs=1"]
+    command[0] = sys.executable
+    training = await asyncio.create_subprocess_exec(*command, f"--tensorboard_dir={tmp_path}", cwd=lab.copy)
+    assert await training.wait() == 0
+    begin = ("Building", "built in", "up to 2 trials, 2 at a time", "first trial is running")
+    for text, words in zip(sweep.thread(), begin, strict=False):
+        assert words in text
+    await sweep.shows("Finished: 2 trials done", "2 of 2 trials", "Best: ")
+    assert sweep.button() is None
+    await _mlflow_knows(sweep, lab)
+
+
+async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
+    """The parent's link opens the experiment; its runs are named after trials and say whose they are."""
+    [(server, experiment)] = re.findall(
+        r"<(http://[^|/]+)/#/experiments/(\d+)/runs\S*\|MLflow", shown(sweep.parent())
+    )
+    async with aiohttp.ClientSession() as session:
+        search = f"{server}/api/2.0/mlflow/runs/search"
+        async with session.post(search, json={"experiment_ids": [experiment]}) as answer:
+            runs = (await answer.json())["runs"]
+    assert {run["info"]["run_name"] for run in runs} == {
+        trial["metadata"]["name"] for trial in sweep.objects("Trial")
+    }
+    commit = lab.here.store.list("Experiment", "sweeps", {"sweepbot/sweep": sweep.id})[0]
+    for run in runs:
+        tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
+        assert (tags["sweepbot.sweep"], tags["sweepbot.owner"]) == (sweep.id, ADA)
+        assert tags["sweepbot.commit"] == commit["metadata"]["annotations"]["sweepbot/commit"]
+
+
+async def test_the_second_sweep_of_a_commit_reuses_its_image(lab: Lab) -> None:
+    first = await lab.sweep("branch=main space=tiny")
+    await first.enqueue("first trial is running")
+    second = await lab.sweep("branch=main space=tiny")
+    await second.enqueue("already in the registry and is reused")
+    await second.enqueue(":tada:", "2 trials done")
+    assert not any("Building" in text for text in second.thread())
+
+
+async def test_two_sweeps_of_one_commit_share_one_build(lab: Lab) -> None:
+    commit = lab.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=3)}, branch="shared-build")
+    first = await lab.sweep("branch=shared-build space=tiny", "ada")
+    await first.enqueue(":package: Building")
+    second = await lab.sweep("branch=shared-build space=tiny", "grace")
+    await second.enqueue("Another sweep is already building")
+    for sweep in (first, second):
+        await sweep.enqueue("built in")
+        await sweep.enqueue(":tada:")
+    assert len(lab.builds(commit)) == 1
+
+
+REFUSALS = {
+    "branch=mian space=tiny": ["branch=mian is not in digits. Did you mean main?"],
+    "branch=main space=tinny": [
+        "`sweeps/tinny.yaml` is not in digits at `main` (COMMIT). Did you mean tiny?"
+    ],
+    "branch=main space=broken": [
+        '`sweeps/broken.yaml@COMMIT:2` objective.goal: "smallest" must be minimize or maximize',
+        "`sweeps/broken.yaml@COMMIT:3` trials.paralel: this key is unknown. Did you mean parallel?",
+        "`sweeps/broken.yaml@COMMIT:5` parameters.width: min (8) must be less than max (1)",
+    ],
+}
+
+
+@pytest.mark.parametrize("command", REFUSALS)
+async def test_what_cannot_start_is_told_to_the_person_alone(lab: Lab, command: str) -> None:
+    before = lab.slack.messages("sweeps"), made_for_sweeps(lab)
+    told = await lab.answer(command)
+    told = re.sub(r"127\.0\.0\.1:\d+", "HOST", re.sub(r"\b[0-9a-f]{8}\b", "COMMIT", told))
+    assert told.partition(" was not started.")[2].strip().splitlines() == REFUSALS[command]
+    assert (lab.slack.messages("sweeps"), made_for_sweeps(lab)) == before
+
+
+def made_for_sweeps(lab: Lab) -> set[tuple[str, str]]:
+    """Without the records, which are kept of refused sweeps, too."""
+    return {(kind, name) for kind, name in of_sweeps(lab) if kind != "ConfigMap"}
+
+
+def of_sweeps(lab: Lab) -> set[tuple[str, str]]:
+    """All that sweeps and builds have in the cluster, by kind and name."""
+    found = [
+        obj for kind in ("ConfigMap", "Job", "Experiment") for obj in lab.here.store.list(kind, NAMESPACE)
+    ]
+    names = {(obj["kind"], obj["metadata"]["name"]) for obj in found}
+    return {(kind, name) for kind, name in names if kind != "ConfigMap" or name.startswith("sweep-")}
+
+
+async def test_an_unknown_key_is_answered_at_once(lab: Lab) -> None:
+    assert "Unknown option: `brnch=`. Did you mean branch?" in await lab.types("brnch=main space=tiny")
+
+
+async def test_a_channel_without_the_bot_gets_nothing_but_a_private_invitation(lab: Lab) -> None:
+    told = await lab.answer("branch=main space=tiny", channel="random")
+    assert "/invite @sweepbot" in told
+    name = re.search("`([a-z-]+)` was not started", told)
+    assert name
+    assert lab.slack.messages("random") == []
+    for kind in ("Job", "Experiment", "Pod"):
+        assert lab.here.store.list(kind, "sweeps", {"sweepbot/sweep": name[1]}) == []
+
+
+async def test_a_failing_build_shows_what_failed(lab: Lab) -> None:
+    broken = "FROM python:3.11-slim\nWORKDIR /app\nRUN echo looking for a compiler && gcc-99 --version\n"
+    lab.commit("Need a compiler", {"Dockerfile": broken}, branch="broken-build")
+    sweep = await lab.sweep("branch=broken-build space=tiny")
+    told = await sweep.enqueue(":x:", "could not be built", "Its last lines")
+    for words in ("looking for a compiler", "gcc-99", "exit status 127"):
+        assert words in told
+    await sweep.shows("Failed: the image could not be built")
+    assert sweep.objects("Experiment") == []
+
+
+async def test_a_failing_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main space=crash")
+    told = await sweep.enqueue(":warning:", "failed", "exit code 1")
+    assert "ValueError: unknown optimizer 'adamw'" in told
+    await sweep.enqueue(":x:", "1 trial failed")
+    await sweep.shows("Failed", "1 trial failed")
+
+
+async def test_too_many_gpus_are_told_in_the_schedulers_words(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main gpus=8 space=tiny")
+    told = await sweep.enqueue("can never fit: it asks for 8 GPUs")
+    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in told
+    await sweep.click_cancel("ada")
+    await sweep.enqueue(":no_entry_sign:")
+    assert sweep.pods_alive() == []
+
+
+async def test_an_image_that_no_node_can_pull_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab.here.kubelet, "node", replace(lab.here.kubelet.node, registry="elsewhere:5000"))
+    sweep = await lab.sweep("branch=main space=tiny")
+    told = await sweep.enqueue("can't pull the image")
+    assert "no such host" in told
+    await sweep.click_cancel("ada")
+    await sweep.enqueue(":no_entry_sign:")
+
+
+async def test_only_the_owner_cancels_and_the_gpus_come_free_in_the_middle_of_training(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main space=held")
+    await sweep.enqueue("first trial is running")
+    before = len(lab.slack.ephemerals("grace"))
+    await sweep.click_cancel("grace")
+    assert f"Only <@{ADA}>" in await lab.whispered("grace", before)
+    assert sweep.pods_alive()
+    confirm = sweep.button()["confirm"]
+    assert "GPUs freed" in confirm["text"]["text"]
+    await sweep.click_cancel("ada")
+    await sweep.enqueue(":no_entry_sign:", "GPUs free")
+    assert sweep.pods_alive() == []
+    assert "Cancelled by *ada*" in await sweep.shows("Cancelled by")
+    assert sweep.button() is None
+    [experiment] = sweep.conditions("Experiment")
+    assert "Running" not in experiment
+    assert all("Killed" in trial for trial in sweep.conditions("Trial"))
+
+
+async def test_a_sweep_is_cancelled_while_its_image_is_built(lab: Lab) -> None:
+    commit = lab.commit("Build for ever", {"Dockerfile": SLOW.format(seconds=300)}, branch="slow-build")
+    sweep = await lab.sweep("branch=slow-build space=tiny")
+    await until(lab.pods_alive, "the build runs")
+    await sweep.click_cancel("ada")
+    await sweep.enqueue(":no_entry_sign:")
+    assert lab.builds(commit) == []
+    assert sweep.objects("Experiment") == []
+
+
+async def test_a_command_delivered_twice_starts_one_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = lab.slack.sockets.deliver
+    answers: list[Any] = []
+
+    async def twice(kind: str, payload: dict[str, Any]) -> Any:
+        answers.extend([await once(kind, payload), await once(kind, payload)])
+        return answers[-1]
+
+    monkeypatch.setattr(lab.slack.sockets, "deliver", twice)
+    sweep = await lab.sweep("branch=main space=tiny")
+    assert [sweep_id(answer["text"]) for answer in answers] == [sweep.id, sweep.id]
+    await sweep.enqueue("first trial is running")
+    assert len(sweep.objects("Experiment")) == 1
+    await sweep.click_cancel("ada")
+
+
+async def test_a_killed_worker_is_replaced_in_the_middle_of_a_build_and_of_a_run(lab: Lab) -> None:
+    lab.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=4)}, branch="patient-build")
+    sweep = await lab.sweep("branch=patient-build space=held")
+    await until(lab.pods_alive, "the build runs")
+    await lab.kill_worker()
+    await sweep.enqueue("first trial is running")
+    await lab.kill_worker()
+    lab.hold.unlink()
+    await sweep.enqueue(":tada:", "2 trials done")
+    lab.hold.touch()
+    assert len(sweep.thread()) <= len(set(sweep.thread())) + 2  # at most one message again for each death
+
+
+async def test_an_emptied_redis_is_filled_again_from_the_cluster(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main space=held")
+    await sweep.enqueue("first trial is running")
+    async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
+        await redis.flushall()
+    lab.hold.unlink()
+    await sweep.enqueue(":tada:", "2 trials done")
+    lab.hold.touch()
+    await sweep.shows("Finished")
+
+
+async def test_what_an_emptied_redis_had_for_no_worker_yet_is_stored_again(lab: Lab) -> None:
+    """A sweep that was only acknowledged, and the cancel of one that runs."""
+    running = await lab.sweep("branch=main space=held")
+    await running.enqueue("first trial is running")
+    async with lab.without_worker():
+        queued = await lab.sweep("branch=main space=tiny")
+        await running.click_cancel("ada")
+        async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
+            await redis.flushall()
+    await queued.enqueue(":tada:")
+    await running.enqueue(":no_entry_sign: Cancelled")
+    assert running.pods_alive() == []
