@@ -79,7 +79,7 @@ async def _draft(
 ) -> Draft:
     """Without a channel, from the home tab, it is that of the last sweep, or what the two of us say."""
     last = await context.drafts.last(user) or Draft(channel="")
-    own = context.config.places.get(channel)
+    own = context.config.channel_repos.get(channel)
     repo = said.get("repo") or own or last.said.get("repo") or context.config.repositories[0].name
     if not (channel or last.channel):  # an edit wants the conversation's id, where a post takes a person's
         channel = (await web.conversations_open(users=user))["channel"]["id"]

@@ -72,13 +72,22 @@ def applied(config: Config, setup: Setup) -> Config:
             digests[channel] = DigestSchedule(
                 channel=channel, hour=place.hour, timezone=place.timezone, team=team
             )
-    places = {channel: place.repo for channel, place in setup.places.items() if place.repo in repos}
-    homes = {c: place.namespace for c, place in setup.places.items() if place.namespace in config.namespaces}
+    channel_repos = {channel: place.repo for channel, place in setup.places.items() if place.repo in repos}
+    channel_namespaces = {
+        c: place.namespace for c, place in setup.places.items() if place.namespace in config.namespaces
+    }
     mapped = tuple(_with_members(team, config, setup) for team in config.teams)
     said = (user for user, person in setup.people.items() if person.chosen)
-    chosen = frozenset(user for user in said if not team_of(config.teams, "", user))
+    self_assigned = frozenset(user for user in said if not team_of(config.teams, "", user))
     dated = tuple(digests.values())
-    return replace(config, teams=mapped, digests=dated, places=places, homes=homes, chosen=chosen)
+    return replace(
+        config,
+        teams=mapped,
+        digests=dated,
+        channel_repos=channel_repos,
+        channel_namespaces=channel_namespaces,
+        self_assigned=self_assigned,
+    )
 
 
 def _with_members(team: Team, config: Config, setup: Setup) -> Team:

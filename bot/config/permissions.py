@@ -91,7 +91,7 @@ def _may_hold(user: str, plan: SweepPlan, config: Config) -> str:
     team = next((t for t in config.teams if t.name == team_of(config.teams, "", user)), None)
     own = team.gpus if team else None
     most = config.launch.gpus if own is None else own
-    if user in config.chosen and most is not None and config.launch.gpus is not None:
+    if user in config.self_assigned and most is not None and config.launch.gpus is not None:
         most = min(most, config.launch.gpus)
     if user in config.admins or most is None or peak <= most:
         return ""
@@ -116,7 +116,7 @@ def denial(user: str, action: Action, sweep: SweepRecord, config: Config) -> str
 
 def controls(user: str, owner: str, config: Config) -> bool:
     """Whether this person can act on the owner's sweeps."""
-    mate = _mates(user, owner, config) and user not in config.chosen
+    mate = _mates(user, owner, config) and user not in config.self_assigned
     return user == owner or user in config.admins or mate
 
 

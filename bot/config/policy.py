@@ -57,7 +57,7 @@ class Limits:
     gpus_per_trial: int = 8
     parallel: int = 16
     trials: int = 500
-    hours: float | None = None  # of one trial
+    trial_hours: float | None = None
     grace_seconds: int = 600  # of one trial, from SIGTERM to SIGKILL: it holds its GPUs so long
 
 
@@ -88,11 +88,15 @@ class Config:
     digests: tuple[DigestSchedule, ...] = ()  # of a channel one
     warnings: IdleThresholds = field(default_factory=IdleThresholds)  # of idle GPUs
     admin_channel: str = ""  # a Slack channel id: where broken GPUs are told
-    chosen: frozenset[str] = frozenset()  # who is in a team only by saying so: no right comes of it
+    self_assigned: frozenset[str] = frozenset()  # who is in a team only by saying so: no right comes of it
     trials: PodShape = field(default_factory=PodShape)  # what their pods need here
     namespaces: tuple[str, ...] = ()  # beside K8S_NAMESPACE, in which a channel's trials may run
-    places: Mapping[str, str] = field(default_factory=dict)  # the repository of a channel, as set up in Slack
-    homes: Mapping[str, str] = field(default_factory=dict)  # the namespace of a channel, likewise
+    channel_repos: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the repository of a channel, as set up in Slack
+    channel_namespaces: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the namespace of a channel, likewise
 
     def names(self, user: str) -> bool:
         """Whether it lets this person in by name, whatever their Slack workspace."""
@@ -137,7 +141,7 @@ def repository(asked: str | None, config: Config, channel: str = "") -> Reposito
 
     None is the channel's own, or the default.
     """
-    asked = asked or config.places.get(channel)
+    asked = asked or config.channel_repos.get(channel)
     for known in config.repositories:
         if asked in {None, known.name} or bare(str(asked)) == bare(known.url):
             return known
@@ -281,13 +285,15 @@ def _currency(node: Node | None) -> str:
 
 
 def _limits(node: Node | None) -> Limits:
-    keys = node.mapping(("gpus_per_trial", "parallel", "trials", "hours", "grace_seconds")) if node else {}
+    keys = (
+        node.mapping(("gpus_per_trial", "parallel", "trials", "trial_hours", "grace_seconds")) if node else {}
+    )
     usual = Limits()
     return Limits(
         gpus_per_trial=_limit(keys.get("gpus_per_trial"), 0, usual.gpus_per_trial),
         parallel=_limit(keys.get("parallel"), 1, usual.parallel),
         trials=_limit(keys.get("trials"), 1, usual.trials),
-        hours=read_hours(keys.get("hours"), usual.hours),
+        trial_hours=read_hours(keys.get("trial_hours"), usual.trial_hours),
         grace_seconds=_limit(keys.get("grace_seconds"), 1, usual.grace_seconds),
     )
 
@@ -314,7 +320,7 @@ def read_hours(node: Node | None, most: float | None) -> float | None:
     elif hours > LONGEST:
         node.wrong(f"must be at most {LONGEST}; leave it out, and a trial may take as long as it likes")
     elif most and hours > most:
-        node.wrong(f"{hours:g} is above this cluster's limit of {most:g} (limits.hours)")
+        node.wrong(f"{hours:g} is above this cluster's limit of {most:g} (limits.trial_hours)")
     return hours
 
 

@@ -42,7 +42,7 @@ class SearchSpace:
     max_trials: int
     parallel: int
     max_failed: int
-    hours: float | None = None  # that a trial may take on its node; None: as long as it likes
+    trial_hours: float | None = None  # that a trial may take on its node; None: as long as it likes
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: the cluster's default
     parameters: tuple[Parameter, ...]
     finish_running: bool = False  # when the target is reached: let running trials end by themselves

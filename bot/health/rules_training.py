@@ -87,10 +87,10 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
 
 
 def _over_time(evidence: TrialEvidence) -> Diagnosis:
-    """By `hours:`, not by the node's own needs."""
+    """By `trial_hours:`, not by the node's own needs."""
     hours = (evidence.pod or {})["spec"]["activeDeadlineSeconds"] / 3600
     text = f"It was ended after {hours:.3g} hours, the most that a trial of this space may take."
-    fix = "Train for less, or allow more: `hours:` under `trials:` in the space file, if the cluster does."
+    fix = "Train for less time, or raise `trial_hours:` under `trials:` in the space file."
     return evidence.found("over-time", text, fix, evidence.tail)
 
 

@@ -81,7 +81,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         parallel=space.parallel,
         max_trials=space.max_trials,
         max_failed=space.max_failed,
-        hours=space.hours,
+        trial_hours=space.trial_hours,
         grace_seconds=space.grace_seconds,
         extendable=space.extendable,
         parameters=tuple(_feasible(p) for p in space.parameters),

@@ -54,7 +54,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
     return [
         ("Trials", f"{counted(space.max_trials, 'trial')}{_of_all(space)}, {plain(_searched(space))}"),
         ("GPUs at the peak", f"{peak}: {counted(space.parallel, 'trial')} with {plan.gpus} each{now}"),
-        ("GPU-hours", _cost(space.max_trials * plan.gpus, space.hours, config)),
+        ("GPU-hours", _cost(space.max_trials * plan.gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal} {code(space.metric)}{_until(space)}"),
         ("Image", image),
         *([("Namespace", code(plan.experiment_ref.namespace))] if config.namespaces else []),

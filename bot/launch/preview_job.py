@@ -57,7 +57,7 @@ async def _view(view_id: str, filled: Filled, clients: Clients, free: int | None
             owner=filled.user,
             request_id=view_id,
         )
-        home = config.homes.get(draft.channel, "")
+        home = config.channel_namespaces.get(draft.channel, "")
         made = await aside(plan, replace(order, namespace=home), clients.settings)
     except UserError as error:
         return form(draft, config, about(plain(str(error)), draft))

@@ -30,7 +30,7 @@ KEYS = (
     "image",
     "watch",
 )
-TRIAL_KEYS = ("max", "parallel", "max_failed", "hours", "grace_seconds")
+TRIAL_KEYS = ("max", "parallel", "max_failed", "trial_hours", "grace_seconds")
 WRITTEN = "your space"  # how complaints name one that was typed into the form
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # when nobody says
 MAX_COMBINATIONS = 100_000  # Katib's grid service lists them all in memory
@@ -60,7 +60,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     grid = _grid(root, parameters, limits) if algorithm == "grid" else None
     trials = keys["trials"].mapping(TRIAL_KEYS) if "trials" in keys else {}
     max_trials, parallel, max_failed = _counts(root, trials, request, limits, grid)
-    hours = read_hours(trials.get("hours"), limits.hours)
+    trial_hours = read_hours(trials.get("trial_hours"), limits.trial_hours)
     grace = read_grace(trials.get("grace_seconds"), limits.grace_seconds)
     watch = read_watch(keys.get("watch"))
     root.check()
@@ -75,7 +75,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         max_trials=max_trials,
         parallel=parallel,
         max_failed=max_failed,
-        hours=hours,
+        trial_hours=trial_hours,
         grace_seconds=grace,
         parameters=parameters,
         finish_running=finish,

@@ -62,7 +62,7 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
             owner=sweep.requester.user,
             request_id=sweep.request_id,
         )
-        home = clients.config.homes.get(sweep.requester.channel, clients.settings.k8s_namespace)
+        home = clients.config.channel_namespaces.get(sweep.requester.channel, clients.settings.k8s_namespace)
         team = team_of(clients.config.teams, home, sweep.requester.user)
         order = replace(order, namespace=home, team=team, space=await with_ready_image(order.space, clients))
         return Observation(commands=commands, plan=await aside(plan, order, clients.settings), others=others)

@@ -69,7 +69,7 @@ class ExperimentSpec:
     parallel: int
     max_trials: int
     max_failed: int
-    hours: float | None
+    trial_hours: float | None
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: as the shape says
     extendable: bool
     parameters: tuple[Feasible, ...]
@@ -192,7 +192,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
             ),
         ],
         # The pod's own, which begins on its node: a Job's deadline would count the wait for GPUs as well.
-        **({"activeDeadlineSeconds": round(spec.hours * 3600)} if spec.hours else {}),
+        **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
         **({"terminationGracePeriodSeconds": grace} if grace else {}),
         **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
         **({"nodeSelector": spec.shape.nodes} if spec.shape.nodes else {}),

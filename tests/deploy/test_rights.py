@@ -174,7 +174,7 @@ class Away(Guarded):
             self.kubernetes.create(obj | {"metadata": obj["metadata"] | {"namespace": "vision"}})
         await super().move_in()
         channel = a_sweep().requester.channel
-        config = replace(CONFIG, namespaces=("vision",), homes={channel: "vision"})
+        config = replace(CONFIG, namespaces=("vision",), channel_namespaces={channel: "vision"})
         self.clients = replace(self.clients, config=config)
 
 

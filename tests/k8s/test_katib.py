@@ -26,7 +26,7 @@ SPEC = ExperimentSpec(
     parallel=2,
     max_trials=6,
     max_failed=3,
-    hours=None,
+    trial_hours=None,
     extendable=False,
     parameters=(
         Feasible(

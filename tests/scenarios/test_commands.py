@@ -126,7 +126,7 @@ async def test_the_buttons_of_an_ended_sweep(redis):
 
 
 async def test_words_reach_trials_in_a_namespace_of_their_own(redis):
-    config = replace(CONFIG, namespaces=("vision",), homes={ADA.channel: "vision"})
+    config = replace(CONFIG, namespaces=("vision",), channel_namespaces={ADA.channel: "vision"})
     async with chat(redis, config=config, **HELD) as lab:
         labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
         meta = {"name": "vision", "labels": labels}

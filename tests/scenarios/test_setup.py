@@ -55,8 +55,8 @@ async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
     await desk.door.desk.look()
     place = ChannelSetup(repo="vision", namespace="speech", hour=7, timezone="Europe/Berlin")
     assert desk.door.desk.setup.places == {VISION: place}
-    assert desk.clients.config.homes == {VISION: "speech"}
-    assert desk.clients.config.places == {VISION: "vision"}
+    assert desk.clients.config.channel_namespaces == {VISION: "speech"}
+    assert desk.clients.config.channel_repos == {VISION: "vision"}
     assert [each.channel for each in desk.clients.config.digests] == [VISION]
     await desk.slack.dismiss("ada")
     await desk.slack.command("ada", "vision", "/sweep", "branch=main")
@@ -79,7 +79,7 @@ async def test_a_lost_redis_loses_nothing_of_it(desk, redis):
     await desk.setups.look()
     anew = SetupReader(redis, desk.door.queue, HOUSE)
     await anew.look()
-    assert anew.config.places == {VISION: "vision"}
+    assert anew.config.channel_repos == {VISION: "vision"}
 
 
 async def test_only_administrators_set_up(desk):

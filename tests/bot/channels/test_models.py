@@ -41,7 +41,7 @@ def test_a_channels_trials_run_in_a_namespace_that_the_configuration_lists():
             "C4": ChannelSetup(),
         }
     )
-    assert applied(replace(CONFIG, namespaces=("see",)), setup).homes == {"C2": "see"}
+    assert applied(replace(CONFIG, namespaces=("see",)), setup).channel_namespaces == {"C2": "see"}
 
 
 def test_what_the_configuration_no_longer_knows_is_not_set_up():
@@ -56,7 +56,7 @@ def test_a_person_is_in_the_team_of_the_file_else_in_the_one_chosen():
     after = applied(CONFIG, Setup(people={"U11": Person(team="hear"), "U22": Person(team="hear")}))
     assert (team_of(after.teams, "", "U11"), team_of(after.teams, "", "U22")) == ("see", "hear")
     people = {user: Person(team="hear", chosen=True) for user in ("U11", "U22")}
-    assert applied(CONFIG, Setup(people=people)).chosen == {"U22"}
+    assert applied(CONFIG, Setup(people=people)).self_assigned == {"U22"}
     assert team_by_mail("grace@LAB.example", CONFIG) == "see"
     assert team_by_mail("", CONFIG) == team_by_mail("u1", replace(CONFIG, teams=())) == ""
 

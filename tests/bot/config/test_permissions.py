@@ -54,7 +54,7 @@ def test_who_may_launch_and_where(user, channel, config, answer):
         (OWNER, FRIENDLY, 3, "needs 6 GPUs (2 parallel × 3); the limit is 4 per sweep of team vision."),
         (STRANGER, FRIENDLY, 3, ""),
         (MATE, replace(FRIENDLY, launch=Launch(gpus=2)), 2, ""),
-        (MATE, replace(FRIENDLY, launch=Launch(gpus=2), chosen={MATE}), 2, "the limit is 2 per sweep"),
+        (MATE, replace(FRIENDLY, launch=Launch(gpus=2), self_assigned={MATE}), 2, "the limit is 2 per sweep"),
     ],
 )
 def test_how_many_gpus_one_sweep_may_hold(user, config, gpus, answer):
@@ -117,7 +117,12 @@ def test_who_may_enter(who, config, answer):
         (MATE, Action.CANCEL, FRIENDLY, True),
         (MATE, Action.CANCEL, replace(FRIENDLY, teammates_can_act=False), False),
         (STRANGER, Action.CANCEL, FRIENDLY, False),
-        (MATE, Action.CANCEL, replace(FRIENDLY, chosen={MATE}), False),  # else anybody could join to cancel
+        (
+            MATE,
+            Action.CANCEL,
+            replace(FRIENDLY, self_assigned={MATE}),
+            False,
+        ),  # else anybody could join to cancel
     ],
 )
 def test_who_may_act_on_a_sweep(user, action, config, allowed):

@@ -11,7 +11,7 @@ repositories:
   vision: {url: "http://git.local:3000/acme/vision.git"}
 allowed_urls: [https://github.com/acme/]
 admins: [U012ABC]
-limits: {gpus_per_trial: 4, trials: 100, hours: 24, grace_seconds: 900}
+limits: {gpus_per_trial: 4, trials: 100, trial_hours: 24, grace_seconds: 900}
 namespaces: [vision, nlp-2]
 """
 DIGITS = Repository(name="digits", url="https://github.com/acme/digits.git", dockerfile="docker/Dockerfile")
@@ -20,7 +20,7 @@ CONFIG = Config(
     repositories=(DIGITS, VISION),
     allowed_urls=("https://github.com/acme/",),
     admins=("U012ABC",),
-    limits=Limits(gpus_per_trial=4, parallel=16, trials=100, hours=24, grace_seconds=900),
+    limits=Limits(gpus_per_trial=4, parallel=16, trials=100, trial_hours=24, grace_seconds=900),
     namespaces=("vision", "nlp-2"),
 )
 
@@ -44,7 +44,10 @@ URL = "must be the address of a repository such as https://github.com/acme/digit
         ("repositories: {}", "c.yaml:1: repositories: at least one repository is needed"),
         ("repositories: [a]", "c.yaml:1: repositories: must be a mapping, not a list"),
         ("repositories:\n  a: {}", "c.yaml:2: repositories.a: url is missing"),
-        ("repositories: {}\nlimits: {hours: 0}", "c.yaml:2: limits.hours: must be at least a minute, 0.017"),
+        (
+            "repositories: {}\nlimits: {trial_hours: 0}",
+            "c.yaml:2: limits.trial_hours: must be at least a minute, 0.017",
+        ),
         (
             "repositories: {a: {url: https://x.org/a}}\nnamespaces: [Team A]",
             'c.yaml:2: namespaces[1]: "Team A" is not the name of a namespace: small letters,',

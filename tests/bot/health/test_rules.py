@@ -162,7 +162,7 @@ def test_a_trial_that_took_too_long_is_told_what_ended_it():
     diagnosis = found(pod, log="step 9")
     assert (diagnosis.key, diagnosis.soft) == ("over-time", False)
     assert "ended after 1.5 hours" in diagnosis.text
-    assert "`hours:`" in diagnosis.fix
+    assert "`trial_hours:`" in diagnosis.fix
 
 
 def test_a_full_disk_is_no_wait_though_the_job_makes_another_pod():

@@ -129,10 +129,10 @@ def test_the_preview_tells_what_it_comes_to():
 
 def test_the_preview_tells_the_most_of_trials_that_are_ended_in_time():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5),))
-    plan = replace(PLAN, space=replace(PLAN.space, hours=2.5), gpus=2)
+    plan = replace(PLAN, space=replace(PLAN.space, trial_hours=2.5), gpus=2)
     text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, plan, config))
     assert "20 at most, which costs at most $30.00" in text
-    weeks = replace(plan, space=replace(plan.space, hours=168, max_trials=6000))
+    weeks = replace(plan, space=replace(plan.space, trial_hours=168, max_trials=6000))
     text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, weeks, config))
     assert "2,016,000 at most, which costs at most $3,024,000" in text
 

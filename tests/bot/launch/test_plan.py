@@ -36,7 +36,7 @@ def test_mlflow_names_the_runs_by_their_trials():
 
 
 def test_a_trials_hours_are_its_pods_own_so_waiting_for_gpus_takes_none_of_them():
-    experiment = plan(replace(ORDER, space=replace(SPACE, hours=1.5)), SETTINGS).experiment
+    experiment = plan(replace(ORDER, space=replace(SPACE, trial_hours=1.5)), SETTINGS).experiment
     job = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
     assert job["template"]["spec"]["activeDeadlineSeconds"] == 5400
     assert "activeDeadlineSeconds" not in job

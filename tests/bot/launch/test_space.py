@@ -11,7 +11,7 @@ from bot.core.space import Goal, Parameter, SearchSpace
 from bot.launch.space import combinations, parse_space
 
 REQUEST = SweepRequest(branch="main", space="lr")
-LIMITS = Limits(gpus_per_trial=8, parallel=8, trials=100, hours=8)
+LIMITS = Limits(gpus_per_trial=8, parallel=8, trials=100, trial_hours=8)
 FILE = "sweeps/lr.yaml"
 FULL = """\
 command: python train.py
@@ -53,7 +53,7 @@ def test_the_whole_file_is_read() -> None:
         max_trials=20,
         parallel=5,
         max_failed=2,
-        hours=8,
+        trial_hours=8,
         parameters=(
             Parameter(name="lr", min=1e-4, max=1e-1, log=True),
             Parameter(name="layers", min=1, max=4, integer=True),
@@ -144,12 +144,15 @@ def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, 
             ":4: trials.max_failed: 4 is more than there are trials (3)",
         ),
         (
-            SHORT + "trials: {hours: 9}",
-            ":4: trials.hours: 9 is above this cluster's limit of 8 (limits.hours)",
+            SHORT + "trials: {trial_hours: 9}",
+            ":4: trials.trial_hours: 9 is above this cluster's limit of 8 (limits.trial_hours)",
         ),
-        (SHORT + "trials: {hours: 0}", ":4: trials.hours: must be at least a minute, 0.017"),
-        (SHORT + "trials: {hours: 1e6}", ":4: trials.hours: must be at most 596523; leave it out, and a"),
-        (SHORT + "trials: {hours: 2h}", ':4: trials.hours: must be a number, not "2h"'),
+        (SHORT + "trials: {trial_hours: 0}", ":4: trials.trial_hours: must be at least a minute, 0.017"),
+        (
+            SHORT + "trials: {trial_hours: 1e6}",
+            ":4: trials.trial_hours: must be at most 596523; leave it out, and a",
+        ),
+        (SHORT + "trials: {trial_hours: 2h}", ':4: trials.trial_hours: must be a number, not "2h"'),
         (
             SHORT + "trials: {grace_seconds: 0}",
             ":4: trials.grace_seconds: must be from 1 to 600 seconds (limits.grace_seconds); got 0",
@@ -181,7 +184,10 @@ GRID = SHORT.replace("{lr: [1, 2]}", "{lr: [1, 2], layers: {min: 1, max: 3}}") +
 
 
 def test_hours_that_are_no_number_are_told_once() -> None:
-    assert complaint(SHORT + "trials: {hours: 2h}") == f'{FILE}:4: trials.hours: must be a number, not "2h"'
+    assert (
+        complaint(SHORT + "trials: {trial_hours: 2h}")
+        == f'{FILE}:4: trials.trial_hours: must be a number, not "2h"'
+    )
 
 
 def test_a_grid_tries_every_combination_once() -> None:
@@ -263,9 +269,9 @@ def test_a_number_from_the_command_is_named_as_such(request_: SweepRequest, told
 
 
 def test_a_trial_may_take_what_its_file_says_else_what_the_cluster_allows() -> None:
-    assert space(SHORT + "trials: {hours: 0.5}").hours == 0.5
-    assert space(SHORT).hours == LIMITS.hours == 8
-    assert space(SHORT, limits=Limits()).hours is None
+    assert space(SHORT + "trials: {trial_hours: 0.5}").trial_hours == 0.5
+    assert space(SHORT).trial_hours == LIMITS.trial_hours == 8
+    assert space(SHORT, limits=Limits()).trial_hours is None
 
 
 def test_a_trial_has_its_grace() -> None:
