@@ -12,7 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
-from bot.sweeps import messages
+from bot.sweeps import parent_message
 from bot.sweeps.reply_messages import END, loading
 from handlers.context import NOT_SAID, PATIENCE, HandlerContext, unconfirmed
 from handlers.home_tab import Show
@@ -24,17 +24,17 @@ NOT_SHOWN = "The trials can't be shown right now. Please press the button again.
 Handler = Callable[..., Awaitable[None]]
 TWICE = timedelta(seconds=10)  # between two clicks that are meant as two
 BUTTONS = {
-    messages.CANCEL: Action.CANCEL,
-    messages.LOGS: Action.LOGS,
-    messages.RESULTS: Action.RESULTS,
-    messages.RERUN: Action.RERUN,
+    parent_message.CANCEL: Action.CANCEL,
+    parent_message.LOGS: Action.LOGS,
+    parent_message.RESULTS: Action.RESULTS,
+    parent_message.RERUN: Action.RERUN,
 }
 
 
 def add_buttons(app: AsyncApp, context: HandlerContext, show: Show) -> None:
     for action_id, act in BUTTONS.items():
         app.action(action_id, matchers=[names_a_sweep])(on_click(context, act, show))
-    app.action(messages.TRIALS, matchers=[names_a_sweep])(on_trials(context))
+    app.action(parent_message.TRIALS, matchers=[names_a_sweep])(on_trials(context))
     app.action(END, matchers=[names_a_trial])(on_end(context))
 
 

@@ -9,7 +9,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.sweep_summary import Entry
 from bot.slack.blocks import Block, View, actions, button, context, header, section
 from bot.slack.mrkdwn import link, plain
-from bot.sweeps.messages import cancel_button, summary
+from bot.sweeps.parent_message import cancel_button, summary
 
 NEW, REFRESH, OPEN = "home_new", "home_refresh", "home_open"  # action ids
 MINE, OTHERS = 10, 8  # sweeps shown

@@ -16,7 +16,10 @@ from bot.core.record import Phase, SweepRecord
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
 from bot.sweeps.coalesce import merged
-from bot.sweeps.messages import Links, duplicate, event, health, is_loud, parent
+from bot.sweeps.first_trial_message import health
+from bot.sweeps.parent_message import Links, duplicate, parent
+from bot.sweeps.recipients import is_loud
+from bot.sweeps.thread_messages import event
 from k8s import kaniko
 from k8s.katib.status import ui_link
 

@@ -41,10 +41,10 @@ from bot.sweeps.lifecycle import (
     tell_restored,
     trouble_over,
 )
-from bot.sweeps.messages import Links, parent
 from bot.sweeps.notifier import Notifier
 from bot.sweeps.observation import Observation
 from bot.sweeps.observe import observe
+from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.replies import answer
 from bot.sweeps.required_changes import required_changes
 from k8s.errors import ApiError, UnreachableError

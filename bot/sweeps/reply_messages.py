@@ -17,7 +17,7 @@ from bot.core.wording import counted, fitting
 from bot.slack.blocks import Block, View, button, context, modal, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import block, code, mention, place, quoted
-from bot.sweeps.messages import PHASES, flags, short, summary
+from bot.sweeps.parent_message import PHASES, flags, short, summary
 from k8s.katib.status import Trial, TrialState
 
 END = "end_trial"  # the button's action_id

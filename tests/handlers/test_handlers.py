@@ -19,7 +19,7 @@ from bot.core.record import Phase
 from bot.home.view import NEW
 from bot.idle.messages import CANCEL as WARNED
 from bot.runtime.log_format import JsonLines
-from bot.sweeps.messages import CANCEL, RERUN, TRIALS
+from bot.sweeps.parent_message import CANCEL, RERUN, TRIALS
 from bot.sweeps.reply_messages import END
 from handlers.app import build
 from handlers.buttons import NOT_SHOWN

@@ -15,7 +15,7 @@ from bot.core.masking import Mask
 from bot.core.record import Phase
 from bot.launch.form import REPO
 from bot.runtime.probes import ProbeFailedError, Probes
-from bot.sweeps.messages import CANCEL
+from bot.sweeps.parent_message import CANCEL
 from handlers.app import build
 from handlers.http_server import LARGEST, SLACK, Http, SlackCalls, served
 from local.slack import serve

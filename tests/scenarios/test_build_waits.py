@@ -5,8 +5,8 @@ import pytest
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.slack.mrkdwn import plain
-from bot.sweeps.messages import summary
 from bot.sweeps.observe_builds import NEW, OFTEN, SELDOM, observe_builds
+from bot.sweeps.parent_message import summary
 from local import kueue
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials

@@ -5,7 +5,7 @@ from slack_sdk.errors import SlackApiError
 
 from bot.core.record import Phase
 from bot.slack.rate_limit import Rate
-from bot.sweeps.messages import CANCEL
+from bot.sweeps.parent_message import CANCEL
 from local.slack import DOWN
 from tests.scenarios.slack_session import CHANNEL, chat
 

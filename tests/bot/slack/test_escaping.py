@@ -19,7 +19,9 @@ from bot.idle.messages import warning
 from bot.slack import mrkdwn
 from bot.slack.mrkdwn import plain
 from bot.sweeps import reply_messages
-from bot.sweeps.messages import Links, event, health, parent
+from bot.sweeps.first_trial_message import health
+from bot.sweeps.parent_message import Links, parent
+from bot.sweeps.thread_messages import event
 from k8s.katib.status import Trial, TrialState
 from local.slack.limits import complaints, too_long, view_complaints
 from tests.bot.factories import NOW, PLAN, REQUEST, a_sweep

@@ -10,10 +10,10 @@ from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.health.diagnosis import Diagnosis
 from bot.sweeps.lifecycle import advance, apply_cancels, report_trouble, requeue_after, trouble_over
-from bot.sweeps.messages import event
 from bot.sweeps.observation import BuildSeen, Observation
 from bot.sweeps.reply_messages import results
 from bot.sweeps.required_changes import RequiredChanges, required_changes
+from bot.sweeps.thread_messages import event
 from k8s.jobs import Job, JobState
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod

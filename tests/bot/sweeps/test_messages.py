@@ -9,8 +9,10 @@ from bot.core.events import Event, EventKind, Health, HealthStatus, Progress, Re
 from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.slack.mrkdwn import CODE_LIMIT, block, code, link, place, plain
-from bot.sweeps.messages import EVENTS, Links, event, health, parent
+from bot.sweeps.first_trial_message import health
+from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.reply_messages import status
+from bot.sweeps.thread_messages import EVENTS, event
 from local.slack.limits import complaints
 from tests.bot.factories import PLAN, REQUEST, a_sweep
 
