@@ -93,7 +93,7 @@ def _sweep(sweep: SweepRecord, seen: HomeFacts, *, own: bool) -> list[Block]:
 
 
 def _queue(sweeps: Sequence[Entry]) -> list[Block]:
-    """What has not begun to search, whoever asked for it, and what waits for GPUs."""
+    """What has not begun to search, whoever asked for it, and what has no running trial."""
     waiting = [one for one in sweeps if one.live and _waits(one)]
     lines = [f"• *{one.id}*: {_for_what(one)}, of {plain(one.user_name or 'somebody')}" for one in waiting]
     more = [f"and {len(lines) - OTHERS} more"] if len(lines) > OTHERS else []
@@ -105,7 +105,7 @@ def _waits(sweep: Entry) -> bool:
 
 
 def _for_what(sweep: Entry) -> str:
-    return "waits for GPUs" if sweep.phase in SEARCHING else "has its image built"
+    return "waiting for a trial to start" if sweep.phase in SEARCHING else "has its image built"
 
 
 def _digest(seen: HomeFacts) -> list[Block]:

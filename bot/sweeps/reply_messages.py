@@ -179,7 +179,7 @@ def running_trials(sweep: SweepRecord, live: Sequence[Trial], running: set[str])
 def _trial(sweep: SweepRecord, trial: Trial, runs: bool) -> Block:
     short_name = trial.name.removeprefix(f"{sweep.id}-")
     ending = trial.name in sweep.to_kill
-    state = "is being ended" if ending else "runs" if runs else "waits for GPUs"
+    state = "is being ended" if ending else "runs" if runs else "is pending"
     text = f"*{quoted(short_name)}* {state}\n{flags(trial.parameters)}"
     if ending:
         return section(text)

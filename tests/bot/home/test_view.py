@@ -56,7 +56,7 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
     assert places == sorted(places)
     assert text.index("mine-ended") < text.index("Team vision") < text.index("*mate-waits*")
     for fact in (
-        "• *mate-waits*: waits for GPUs, of ustranger",
+        "• *mate-waits*: waiting for a trial to start, of ustranger",
         "• *other-builds*: has its image built, of u9",
         "3 of 8 GPUs are free",
         "<https://lab.slack.com/archives/C1/p1|80 % used, 20 % idle>",
