@@ -200,6 +200,8 @@ async def workers(process: Process) -> None:
         stack.push_async_callback(registry.close)
         web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
         queue = Queue(process.redis)
+        results = MlflowExperiments(settings.mlflow_tracking_uri, settings.mlflow_ui, queue.add)
+        results.warm_up()
         clients = Clients(
             store=Store(process.redis),
             queue=queue,
@@ -207,7 +209,7 @@ async def workers(process: Process) -> None:
             registry=registry,
             git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
             slack=Slack(web, RateLimiter(process.redis), Mask(settings.secrets())),
-            results=MlflowExperiments(settings.mlflow_tracking_uri, settings.mlflow_ui, queue.add),
+            results=results,
             settings=settings,
             config=process.config,
             now=now,

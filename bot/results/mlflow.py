@@ -6,15 +6,20 @@ import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
 from bot.core.record import SweepRecord
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 log = logging.getLogger(__name__)
 
 # MLflow's client is patient: by default an unreachable server holds a thread for minutes.
 PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "3", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # seconds, times
+HEAD_START = 1.0  # seconds that a submission waits for an experiment that is being created
 PAUSE = 60.0  # seconds before a server that did not answer is asked again
 KEPT = 100  # URLs that no turn has fetched: another worker was faster
 
@@ -34,8 +39,7 @@ class MlflowExperiments:
     async def open(self, sweep: SweepRecord) -> str | None:
         """Return the URL of the sweep's runs, as a browser reaches it; None until MLflow has answered.
 
-        Never waits for MLflow: its client alone takes seconds to import, and a turn that waits holds up
-        whatever comes next, a cancel too. Training code makes the experiment by its name just as well.
+        Never waits for MLflow: a turn that waits holds up whatever comes next, a cancel too.
         """
         if found := self._found.pop(sweep.id, None):
             return found
@@ -45,6 +49,19 @@ class MlflowExperiments:
             self._asking[sweep.id] = asking
             asking.add_done_callback(lambda _: self._asking.pop(sweep.id))
         return None
+
+    async def ready(self, sweep: SweepRecord) -> None:
+        """Wait until the experiment that `open` asked for exists, for HEAD_START seconds at most.
+
+        MLflow's client fails when two trials create an experiment of one name at the same moment
+        (RESOURCE_ALREADY_EXISTS), so it should be there before the first trial.
+        """
+        if asking := self._asking.get(sweep.id):
+            await asyncio.wait([asking], timeout=HEAD_START)
+
+    def warm_up(self) -> None:
+        """Import MLflow's client beside the event loop; the import takes about three seconds."""
+        self._thread.submit(_client, self._tracking_uri)
 
     async def _ask(self, sweep_id: str, name: str, tags: dict[str, str]) -> None:
         async with self._in_line:
@@ -68,12 +85,9 @@ class MlflowExperiments:
             log.warning("the link to MLflow waits for the next turn of %s: %s", sweep_id, error)
 
     def _experiment(self, name: str, tags: dict[str, str]) -> str:
-        os.environ.update(PATIENCE)
-        # Three seconds of imports, so not at the top: `serve` and `plan` never need it.
-        from mlflow import MlflowClient  # noqa: PLC0415
-        from mlflow.exceptions import MlflowException  # noqa: PLC0415
+        client = _client(self._tracking_uri)
+        from mlflow.exceptions import MlflowException  # noqa: PLC0415  see _client
 
-        client = MlflowClient(tracking_uri=self._tracking_uri)
         if found := client.get_experiment_by_name(name):
             return str(found.experiment_id)
         try:
@@ -83,3 +97,11 @@ class MlflowExperiments:
             if found is None:
                 raise
             return str(found.experiment_id)
+
+
+def _client(tracking_uri: str) -> "MlflowClient":
+    os.environ.update(PATIENCE)
+    # Three seconds of imports, so not at the top: `serve` and `plan` never need it.
+    from mlflow import MlflowClient  # noqa: PLC0415
+
+    return MlflowClient(tracking_uri=tracking_uri)

@@ -283,6 +283,8 @@ class _Turn:
         return await self.save(sweep.to(Phase.REFUSED, now, reason=f"goes on as {other.id}"))
 
     async def _create(self, sweep: SweepRecord, manifest: Manifest) -> SweepRecord:
+        if manifest["kind"] == "Experiment":
+            await self.clients.results.ready(sweep)
         try:
             made = await self.clients.cluster.create(manifest)
         except ApiError as error:
@@ -365,7 +367,7 @@ class _Turn:
 
     async def _results(self, sweep: SweepRecord) -> None:
         """The MLflow experiment exists before the first run needs it; without MLflow the sweep goes on."""
-        if sweep.results_url or not sweep.submitted or sweep.phase not in {Phase.PENDING, Phase.RUNNING}:
+        if sweep.results_url or sweep.phase not in {Phase.BUILDING, Phase.PENDING, Phase.RUNNING}:
             return
         if url := await self.clients.results.open(sweep):
             await self.notifier.redraw(await self.save(replace(sweep, results_url=url)))

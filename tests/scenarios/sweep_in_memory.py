@@ -218,6 +218,9 @@ class FakeResults:
     async def open(self, sweep):
         return "http://mlflow/#/experiments/1"
 
+    async def ready(self, sweep):
+        pass
+
 
 class SimulatedSweep:
     """`acts`: what the owner asks, and when; `crash`: every training fails; `endless`: none ends."""

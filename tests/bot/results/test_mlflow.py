@@ -73,3 +73,19 @@ async def test_a_silent_server_is_asked_once_and_left_alone_for_a_while(wait_unt
         assert await results.open(SWEEP) is None
         assert not results._asking
     assert [record.getMessage()[:22] for record in caplog.records] == ["MLflow does not answer"]
+
+
+async def test_a_submission_waits_for_an_experiment_under_creation_and_not_for_a_silent_server(
+    slow, woken, monkeypatch
+):
+    await slow.open(SWEEP)
+    slow.may_answer.set()
+    await slow.ready(SWEEP)
+    assert woken == [SWEEP.id]
+
+    slow.may_answer.clear()
+    monkeypatch.setattr("bot.results.mlflow.HEAD_START", 0.01)
+    other = replace(SWEEP, id="lr-other")
+    await slow.open(other)
+    await slow.ready(other)
+    assert woken == [SWEEP.id]
