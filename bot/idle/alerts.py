@@ -1,9 +1,10 @@
-"""What was told of idle GPUs and what is to be told now: one notice for each trial and kind. Pure.
+"""Track warnings about GPUs: what was posted, and what to post now. Pure.
 
-    told -> told anew (twice, four times as long) -> at work again -> told anew
-       `-> kept by somebody until a time -> told anew           `-----> over
+    posted -> posted again (after twice and four times as long) -> busy again -> posted again
+       `-> snoozed until a time -> posted again                        `-----> ended
 
-More than three of a sweep at once are one notice, which those that come later join.
+There is one alert for each trial and kind. More than three new ones of a sweep at once become one group
+alert, which later ones join.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,52 +13,52 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from bot.core.thresholds import IdleThresholds
-from bot.idle.detector import LOW_WINDOW, GpuAllocation, Kind, first_after, times
+from bot.idle.detector import LOW_WINDOW, GpuAllocation, Kind, first_alert_after, repeat_level
 
-MANY = 3  # notices of a sweep; more at once are one
+MAX_SINGLE = 3  # new alerts of a sweep at once; more become one group alert
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """One holding, as it was just now."""
+class Assessment:
+    """The current state of one allocation, and where to warn about it."""
 
-    held: GpuAllocation
+    allocation: GpuAllocation
     kind: Kind
-    watch: IdleThresholds
-    channel: str  # where it is told; empty: nowhere
+    thresholds: IdleThresholds
+    channel: str  # Slack channel id; empty: warn nowhere
     thread: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snooze:
-    """Somebody's word that idle GPUs are to be kept."""
+    """No new posts about one allocation until a time."""
 
     until: datetime
     by: str  # Slack user id
-    name: str = ""  # what they are called
+    name: str = ""  # the user's display name
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlertItem:
-    """One trial, or one pod, of a notice."""
+    """One trial or pod of an alert."""
 
     key: str
     name: str
     nodes: tuple[str, ...]
     now: Kind
     since: datetime
-    lasted: timedelta  # told at least; for those that are over: how long it went on
-    again: int  # 1, and 2 and 4 when it is told again
+    lasted: timedelta  # the threshold that has passed; once it is over, the whole duration
+    level: int  # 1, then 2 and 4 when it is posted again
     idle: int
     gpus: int
     mean: float | None = None
-    worked: bool = False  # of what is over: it was at work again before
-    ended: datetime | None = None  # when it was first seen to be no longer so
+    recovered: bool = False  # ended, and was busy again before that
+    ended: datetime | None = None  # when the condition was first seen to be over
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """One message."""
+    """One Slack message about one or more allocations with the same condition."""
 
     kind: Kind
     sweep: str = ""
@@ -66,145 +67,155 @@ class Alert:
     owner: str = ""
     channel: str
     thread: str = ""
-    cases: tuple[AlertItem, ...] = field(default=())
+    items: tuple[AlertItem, ...] = field(default=())
     ts: str = ""  # of the message
-    rang: int = 0  # how loud it was posted; what gets louder is posted anew, for an edit calls nobody
-    old: str = ""  # the message that it replaces, until that is deleted
-    shown: str = ""  # fingerprint of the message as Slack has it
+    level: int = 0  # the highest level posted; a higher one needs a new post, because edits notify nobody
+    replaces: str = ""  # ts of an older message that is still to be deleted
+    fingerprint: str = ""  # of the message as Slack has it
 
     @property
     def id(self) -> str:
-        return f"{self.kind}/{self.cases[0].key}"
+        return f"{self.kind}/{self.items[0].key}"
 
     @property
     def open(self) -> tuple[AlertItem, ...]:
-        return tuple(case for case in self.cases if case.now is self.kind)
+        return tuple(item for item in self.items if item.now is self.kind)
 
-    def loud(self, snoozed: Mapping[str, Snooze], now: datetime) -> int:
-        """0 while nothing is idle that somebody does not keep."""
-        return max((c.again for c in self.open if not kept(c.key, snoozed, now)), default=0)
+    def due_level(self, snoozes: Mapping[str, Snooze], now: datetime) -> int:
+        """Return the level to post; 0 if every open item is snoozed."""
+        levels = (item.level for item in self.open if not active_snooze(item.key, snoozes, now))
+        return max(levels, default=0)
 
     @property
     def over(self) -> bool:
-        return all(case.now is Kind.OVER for case in self.cases)
+        return all(item.now is Kind.ENDED for item in self.items)
 
 
-def follow(
-    told: Iterable[Alert], found: Mapping[str, Found], snoozed: Mapping[str, Snooze], now: datetime
+def update_alerts(
+    sent: Iterable[Alert],
+    current: Mapping[str, Assessment],
+    snoozes: Mapping[str, Snooze],
+    now: datetime,
 ) -> tuple[Alert, ...]:
-    """The notices as they should be shown now, in the order in which they came up."""
-    before = tuple(told)
-    unused = {case.key for alert in before if alert.kind is Kind.UNUSED for case in alert.open}
-    found = {key: _still(each) if key in unused else each for key, each in found.items()}
-    found = {key: _not_yet_low(each, before, now) for key, each in found.items()}
+    """Return all alerts as they should be shown now, the oldest first; `current` is by allocation key."""
+    before = tuple(sent)
+    unused = {item.key for alert in before if alert.kind is Kind.UNUSED for item in alert.open}
+    current = {key: _still_unused(each) if key in unused else each for key, each in current.items()}
+    current = {key: _not_yet_low(each, before, now) for key, each in current.items()}
     alerts = [
-        replace(n, cases=tuple(_later(c, found.get(c.key), n.kind, now) for c in n.cases)) for n in before
+        replace(
+            alert, items=tuple(_updated(item, current.get(item.key), alert.kind, now) for item in alert.items)
+        )
+        for alert in before
     ]
-    known = {(alert.kind, case.key) for alert in alerts for case in alert.cases}
-    news = [
+    known = {(alert.kind, item.key) for alert in alerts for item in alert.items}
+    new = [
         each
-        for key, each in found.items()
-        if each.kind.wrong and each.channel and (each.kind, key) not in known and not kept(key, snoozed, now)
+        for key, each in current.items()
+        if each.kind.needs_alert
+        and each.channel
+        and (each.kind, key) not in known
+        and not active_snooze(key, snoozes, now)
     ]
-    for _, group in groupby(sorted(news, key=_together), key=_together):
-        alerts = _told(alerts, list(group), now)
+    for _, group in groupby(sorted(new, key=_group_key), key=_group_key):
+        alerts = _with_new(alerts, list(group), now)
     return tuple(alerts)
 
 
-def kept(key: str, snoozed: Mapping[str, Snooze], now: datetime) -> Snooze | None:
-    keep = snoozed.get(key)
-    return keep if keep and keep.until > now else None
+def active_snooze(key: str, snoozes: Mapping[str, Snooze], now: datetime) -> Snooze | None:
+    snooze = snoozes.get(key)
+    return snooze if snooze and snooze.until > now else None
 
 
-def _still(found: Found) -> Found:
-    """What was never used and is idle, is no other news when too little is known of its life by now."""
-    same = found.kind is Kind.IDLE and found.held.busy_ever is None
-    return replace(found, kind=Kind.UNUSED) if same else found
+def _still_unused(current: Assessment) -> Assessment:
+    """Keep UNUSED when the samples no longer reach back to the start."""
+    same = current.kind is Kind.IDLE and current.allocation.busy_ever is None
+    return replace(current, kind=Kind.UNUSED) if same else current
 
 
-def _not_yet_low(found: Found, told: Iterable[Alert], now: datetime) -> Found:
-    """Two hours with an idle spell in them have a low mean, whatever the GPU does since."""
-    if found.kind is not Kind.LOW:
-        return found
+def _not_yet_low(current: Assessment, sent: Iterable[Alert], now: datetime) -> Assessment:
+    """Suppress LOW while its window still contains an idle spell, which alone makes the mean low."""
+    if current.kind is not Kind.LOW:
+        return current
     idle = [
-        now if case.now is alert.kind else case.ended
-        for alert in told
+        now if item.now is alert.kind else item.ended
+        for alert in sent
         if alert.kind in {Kind.UNUSED, Kind.IDLE, Kind.PARTIAL}
-        for case in alert.cases
-        if case.key == found.held.key
+        for item in alert.items
+        if item.key == current.allocation.key
     ]
     recent = any(ended and now - ended < LOW_WINDOW for ended in idle)
-    return replace(found, kind=Kind.MAYBE_LOW) if recent else found
+    return replace(current, kind=Kind.MAYBE_LOW) if recent else current
 
 
-def _later(case: AlertItem, found: Found | None, kind: Kind, now: datetime) -> AlertItem:
-    if found is None:
-        return _ended(case, Kind.OVER, kind, now)
-    if found.kind is Kind.UNKNOWN or (found.kind is Kind.MAYBE_LOW and kind is Kind.LOW):
-        return case
-    if found.kind is not kind:
-        return _ended(case, found.kind if found.kind.wrong else Kind.FINE, kind, now)
-    # That it was over for a while means that its time starts anew.
-    return _case(found, now, case.since if case.now is kind else None)
+def _updated(item: AlertItem, current: Assessment | None, kind: Kind, now: datetime) -> AlertItem:
+    if current is None:
+        return _ended(item, Kind.ENDED, kind, now)
+    if current.kind is Kind.UNKNOWN or (current.kind is Kind.MAYBE_LOW and kind is Kind.LOW):
+        return item
+    if current.kind is not kind:
+        return _ended(item, current.kind if current.kind.needs_alert else Kind.FINE, kind, now)
+    # After a recovery the duration starts over.
+    return _item(current, now, item.since if item.now is kind else None)
 
 
-def _ended(case: AlertItem, state: Kind, kind: Kind, now: datetime) -> AlertItem:
-    """How long it went on is told once and stays."""
-    lasted = now - case.since if case.now is kind else case.lasted
-    worked = state is Kind.OVER and (case.worked or case.now is Kind.FINE)
-    ended = now if case.now is kind else case.ended
-    return replace(case, now=state, lasted=lasted, worked=worked, ended=ended)
+def _ended(item: AlertItem, state: Kind, kind: Kind, now: datetime) -> AlertItem:
+    """Fix the duration at the moment when the condition ended."""
+    lasted = now - item.since if item.now is kind else item.lasted
+    recovered = state is Kind.ENDED and (item.recovered or item.now is Kind.FINE)
+    ended = now if item.now is kind else item.ended
+    return replace(item, now=state, lasted=lasted, recovered=recovered, ended=ended)
 
 
-def _case(found: Found, now: datetime, since: datetime | None = None) -> AlertItem:
-    held, first = found.held, first_after(found.kind, found.watch)
-    began = held.started or now
-    since = since or (began if found.kind is Kind.UNUSED else max(began, now - first))
-    again = 1 if found.kind is Kind.LOW else times(now - since, first)
+def _item(current: Assessment, now: datetime, since: datetime | None = None) -> AlertItem:
+    allocation, first = current.allocation, first_alert_after(current.kind, current.thresholds)
+    started = allocation.started or now
+    since = since or (started if current.kind is Kind.UNUSED else max(started, now - first))
+    level = 1 if current.kind is Kind.LOW else repeat_level(now - since, first)
     return AlertItem(
-        key=held.key,
-        name=held.name,
-        nodes=held.nodes,
-        now=found.kind,
+        key=allocation.key,
+        name=allocation.name,
+        nodes=allocation.nodes,
+        now=current.kind,
         since=since,
-        lasted=first * again,
-        again=again,
-        idle=held.idle,
-        gpus=max(held.allocated, len(held.gpus)),
-        mean=held.mean if found.kind is Kind.LOW else None,
+        lasted=first * level,
+        level=level,
+        idle=allocation.idle,
+        gpus=max(allocation.allocated, len(allocation.gpus)),
+        mean=allocation.mean if current.kind is Kind.LOW else None,
     )
 
 
-def _together(found: Found) -> tuple[str, str, str, str]:
-    return found.channel, found.thread, found.held.sweep or found.held.team, found.kind
+def _group_key(current: Assessment) -> tuple[str, str, str, str]:
+    allocation = current.allocation
+    return current.channel, current.thread, allocation.sweep or allocation.team, current.kind
 
 
-def _told(alerts: list[Alert], news: list[Found], now: datetime) -> list[Alert]:
-    """One each, or one for all of them; or in the one for many that is there already."""
-    alert, cases = _notice(news[0]), tuple(_case(each, now) for each in news)
+def _with_new(alerts: list[Alert], new: list[Assessment], now: datetime) -> list[Alert]:
+    """Add new items of one group: to its open group alert, as a group alert, or one alert each."""
+    alert, items = _empty_alert(new[0]), tuple(_item(each, now) for each in new)
     for at, one in enumerate(alerts):
-        alike = (one.kind, one.channel, one.thread, one.sweep) == (
-            alert.kind,
-            alert.channel,
-            alert.thread,
-            alert.sweep,
-        )
-        if alike and len(one.cases) > 1 and one.open:
-            return [*alerts[:at], replace(one, cases=(*one.cases, *cases)), *alerts[at + 1 :]]
-    if len(news) > MANY:
-        return [*alerts, replace(alert, cases=cases)]
-    each_alone = [replace(_notice(f), cases=(case,)) for f, case in zip(news, cases, strict=True)]
-    return [*alerts, *each_alone]
+        if _same_group(one, alert) and len(one.items) > 1 and one.open:
+            return [*alerts[:at], replace(one, items=(*one.items, *items)), *alerts[at + 1 :]]
+    if len(new) > MAX_SINGLE:
+        return [*alerts, replace(alert, items=items)]
+    singles = [replace(_empty_alert(each), items=(item,)) for each, item in zip(new, items, strict=True)]
+    return [*alerts, *singles]
 
 
-def _notice(found: Found) -> Alert:
-    held = found.held
+def _same_group(one: Alert, other: Alert) -> bool:
+    mine, others = ((each.kind, each.channel, each.thread, each.sweep) for each in (one, other))
+    return mine == others
+
+
+def _empty_alert(current: Assessment) -> Alert:
+    allocation = current.allocation
     return Alert(
-        kind=found.kind,
-        sweep=held.sweep,
-        namespace=held.namespace,
-        team=held.team,
-        owner=held.owner,
-        channel=found.channel,
-        thread=found.thread,
+        kind=current.kind,
+        sweep=allocation.sweep,
+        namespace=allocation.namespace,
+        team=allocation.team,
+        owner=allocation.owner,
+        channel=current.channel,
+        thread=current.thread,
     )

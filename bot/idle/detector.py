@@ -1,8 +1,8 @@
-"""Which GPUs are held and not used, and since when. Pure.
+"""Classify GPU allocations: idle, unused, underused, hung, or fine. Pure.
 
-Defaults and their sources: 30 minutes without a sample above 1 % is what gpu-pruner looks at; Princeton's
-cluster warns after one and two hours; a low mean alone would flag work in bursts, so what it does most of the
-time counts, too. Never said of what was not measured: unknown is not idle.
+Defaults and their sources: gpu-pruner looks for 30 minutes without a sample above 1%; Princeton's cluster
+warns after one and two hours. A low mean alone would flag bursty work, so the 95th percentile counts, too.
+GPUs without data are unknown, never idle.
 """
 
 from collections.abc import Iterable
@@ -14,37 +14,37 @@ from itertools import groupby
 from bot.core.thresholds import IdleThresholds
 from bot.gpus.models import BUSY, Gpu, PodUse
 
-SETTLING = 4 / 3  # a container is that many windows old before its silence means anything
-AGAIN = (2, 4)  # times the first: 60 and 120 minutes
+SETTLING = 4 / 3  # times the window: the age from which a container's inactivity counts
+REPEAT_AT = (2, 4)  # times the first threshold: 60 and 120 minutes by default
 LOW_WINDOW = timedelta(hours=2)
-LOW_MOST = 0.5  # what it may do in all but 5 % of the samples
-ALWAYS = 0.95  # of the time at work: also what processes do that wait for one another in NCCL
-LOW_HOURS = 4.0  # GPU-hours held; small jobs are nobody's worry
+LOW_P95 = 0.5  # utilization; above it, work is bursty and not low
+ALWAYS_BUSY = 0.95  # mean utilization; processes that wait for one another in NCCL reach it, too
+LOW_MIN_GPU_HOURS = 4.0  # allocated so far; smaller jobs aren't worth a warning
 
 
 class Kind(StrEnum):
-    UNUSED = "unused"  # nothing since the start
+    UNUSED = "unused"  # no activity since the start
     IDLE = "idle"
-    PARTIAL = "partial"  # some of several do nothing
+    PARTIAL = "partial"  # some of several GPUs are idle
     LOW = "low"
-    STUCK = "stuck"  # at work all the time, and nothing comes of it
+    STUCK = "stuck"  # always busy, but no log output
     FINE = "fine"
-    MAYBE_LOW = "maybe low"  # at work of late; of the last two hours too little is known
+    MAYBE_LOW = "maybe low"  # busy lately; too few samples in the last two hours to rule out LOW
     UNKNOWN = "unknown"
-    OVER = "over"  # nobody holds them any more
+    ENDED = "ended"  # no longer allocated
 
     @property
-    def wrong(self) -> bool:
+    def needs_alert(self) -> bool:
         return self in {Kind.UNUSED, Kind.IDLE, Kind.PARTIAL, Kind.LOW, Kind.STUCK}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuAllocation:
-    """The GPUs of one trial, on however many nodes, or of one pod that is no trial's."""
+    """The GPUs of one trial on any number of nodes, or of one pod outside sweeps."""
 
     namespace: str
-    name: str
-    sweep: str = ""  # its trial then; else `name` is a pod
+    name: str  # of the trial if `sweep` is set, else of the pod
+    sweep: str = ""
     team: str = ""
     owner: str = ""
     pods: tuple[str, ...] = ()
@@ -60,6 +60,7 @@ class GpuAllocation:
 
     @property
     def measured(self) -> bool:
+        """Whether it runs and every GPU has enough samples."""
         seen = [gpu for gpu in self.gpus if gpu.peak is not None]
         return bool(self.started) and bool(seen) and len(seen) == max(self.allocated, len(self.gpus))
 
@@ -77,16 +78,18 @@ class GpuAllocation:
         return max((gpu.p95 for gpu in self.gpus if gpu.p95 is not None), default=1.0)
 
 
-def holdings(pods: Iterable[PodUse]) -> dict[str, GpuAllocation]:
+def allocations(pods: Iterable[PodUse]) -> dict[str, GpuAllocation]:
+    """Group pods by trial; pods outside sweeps stay alone. Keys are `GpuAllocation.key`."""
+
     def place(pod: PodUse) -> tuple[str, str]:
         return pod.namespace, pod.trial if pod.sweep and pod.trial else pod.pod
 
     groups = groupby(sorted(pods, key=place), key=place)
-    found = [_holding(name, list(group)) for (_, name), group in groups]
+    found = [_allocation(name, list(group)) for (_, name), group in groups]
     return {each.key: each for each in found}
 
 
-def _holding(name: str, pods: list[PodUse]) -> GpuAllocation:
+def _allocation(name: str, pods: list[PodUse]) -> GpuAllocation:
     starts = [pod.started for pod in pods if pod.started]
     ever = {pod.busy_ever for pod in pods}
     return GpuAllocation(
@@ -104,51 +107,60 @@ def _holding(name: str, pods: list[PodUse]) -> GpuAllocation:
     )
 
 
-def window(watch: IdleThresholds) -> timedelta:
-    """What `judge` wants its holdings measured over."""
-    return timedelta(minutes=watch.idle_minutes or IdleThresholds().idle_minutes)
+def measurement_window(thresholds: IdleThresholds) -> timedelta:
+    """Return the window over which `classify` needs its allocations measured."""
+    return timedelta(minutes=thresholds.idle_minutes or IdleThresholds().idle_minutes)
 
 
-def judge(
-    held: GpuAllocation, over_two_hours: GpuAllocation | None, watch: IdleThresholds, now: datetime
+def classify(
+    allocation: GpuAllocation,
+    over_two_hours: GpuAllocation | None,
+    thresholds: IdleThresholds,
+    now: datetime,
 ) -> Kind:
-    if held.started is None or not held.measured:
+    if allocation.started is None or not allocation.measured:
         return Kind.UNKNOWN
-    age = now - held.started
-    if held.busy_ever is False and watch.first_use_minutes:
-        return Kind.UNUSED if age >= timedelta(minutes=watch.first_use_minutes) else Kind.FINE
-    if held.idle and watch.idle_minutes:
-        if age < window(watch) * SETTLING:
+    age = now - allocation.started
+    if allocation.busy_ever is False and thresholds.first_use_minutes:
+        return Kind.UNUSED if age >= timedelta(minutes=thresholds.first_use_minutes) else Kind.FINE
+    if allocation.idle and thresholds.idle_minutes:
+        if age < measurement_window(thresholds) * SETTLING:
             return Kind.UNKNOWN
-        return Kind.IDLE if held.idle == len(held.gpus) else Kind.PARTIAL
-    return _low(over_two_hours, age, watch) if watch.low_percent else Kind.FINE
+        return Kind.IDLE if allocation.idle == len(allocation.gpus) else Kind.PARTIAL
+    return _low(over_two_hours, age, thresholds) if thresholds.low_percent else Kind.FINE
 
 
-def _low(held: GpuAllocation | None, age: timedelta, watch: IdleThresholds) -> Kind:
-    if held is None or age < LOW_WINDOW or age / timedelta(hours=1) * held.allocated < LOW_HOURS:
+def _low(allocation: GpuAllocation | None, age: timedelta, thresholds: IdleThresholds) -> Kind:
+    if allocation is None or age < LOW_WINDOW:
         return Kind.FINE
-    if held.mean is None:
+    if age / timedelta(hours=1) * allocation.allocated < LOW_MIN_GPU_HOURS:
+        return Kind.FINE
+    if allocation.mean is None:
         return Kind.MAYBE_LOW
-    return Kind.LOW if held.mean < watch.low_percent / 100 and held.p95 < LOW_MOST else Kind.FINE
+    low = allocation.mean < thresholds.low_percent / 100 and allocation.p95 < LOW_P95
+    return Kind.LOW if low else Kind.FINE
 
 
-def ever_at_work(held: GpuAllocation, watch: IdleThresholds, now: datetime) -> bool:
-    """All of its GPUs, for so long that its log should say something meanwhile."""
-    if not watch.stuck_minutes or held.started is None or not held.measured:
+def always_busy(allocation: GpuAllocation, thresholds: IdleThresholds, now: datetime) -> bool:
+    """Return whether all GPUs have been busy for so long that the log should have grown."""
+    if not thresholds.stuck_minutes or allocation.started is None or not allocation.measured:
         return False
-    long_enough = now - held.started >= max(timedelta(minutes=watch.stuck_minutes), window(watch)) * SETTLING
-    return long_enough and all((gpu.mean or 0.0) >= ALWAYS for gpu in held.gpus)
+    window = max(timedelta(minutes=thresholds.stuck_minutes), measurement_window(thresholds))
+    old_enough = now - allocation.started >= window * SETTLING
+    return old_enough and all((gpu.mean or 0.0) >= ALWAYS_BUSY for gpu in allocation.gpus)
 
 
-def first_after(kind: Kind, watch: IdleThresholds) -> timedelta:
-    """After how long it is told for the first time."""
+def first_alert_after(kind: Kind, thresholds: IdleThresholds) -> timedelta:
+    """Return how long a condition lasts before its first warning."""
     if kind is Kind.LOW:
         return LOW_WINDOW
     if kind is Kind.STUCK:
-        return timedelta(minutes=watch.stuck_minutes)
-    return timedelta(minutes=watch.first_use_minutes) if kind is Kind.UNUSED else window(watch)
+        return timedelta(minutes=thresholds.stuck_minutes)
+    if kind is Kind.UNUSED:
+        return timedelta(minutes=thresholds.first_use_minutes)
+    return measurement_window(thresholds)
 
 
-def times(lasts: timedelta, first: timedelta) -> int:
-    """1, 2 or 4: how many times the first word's time it has lasted."""
-    return max((each for each in AGAIN if lasts >= first * each), default=1)
+def repeat_level(lasted: timedelta, first: timedelta) -> int:
+    """Return 1, 2, or 4: the largest multiple of `first` that has passed and is worth a new post."""
+    return max((each for each in REPEAT_AT if lasted >= first * each), default=1)

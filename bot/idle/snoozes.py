@@ -1,4 +1,4 @@
-"""Which idle GPUs are to be kept, and who said so: one ConfigMap, which outlives Redis."""
+"""Store snoozes in the ConfigMap `sweepbot-keeps`, which survives the loss of Redis."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,16 +8,16 @@ from pydantic import TypeAdapter
 from bot.idle.alerts import Snooze
 from k8s.objects import MANAGED_BY, Manifest, Ref
 
-_KEEPS: TypeAdapter[dict[str, Snooze]] = TypeAdapter(dict[str, Snooze])
+_SNOOZES: TypeAdapter[dict[str, Snooze]] = TypeAdapter(dict[str, Snooze])
 
 
 def ref(namespace: str) -> Ref:
     return Ref("ConfigMap", namespace, "sweepbot-keeps")
 
 
-def config_map(namespace: str, snoozed: Mapping[str, Snooze], now: datetime) -> Manifest:
-    """Without those that are over."""
-    valid = {key: keep for key, keep in snoozed.items() if keep.until > now}
+def config_map(namespace: str, snoozes: Mapping[str, Snooze], now: datetime) -> Manifest:
+    """Return the manifest of all snoozes that haven't expired."""
+    valid = {key: snooze for key, snooze in snoozes.items() if snooze.until > now}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -26,10 +26,10 @@ def config_map(namespace: str, snoozed: Mapping[str, Snooze], now: datetime) -> 
             "namespace": namespace,
             "labels": {MANAGED_BY: "sweepbot"},
         },
-        "data": {"keeps": _KEEPS.dump_json(valid).decode()},
+        "data": {"keeps": _SNOOZES.dump_json(valid).decode()},
     }
 
 
 def read(manifest: Manifest | None) -> dict[str, Snooze]:
-    """Raises ValueError for what is not ours."""
-    return _KEEPS.validate_json(manifest["data"]["keeps"]) if manifest else {}
+    """Return the snoozes by allocation key. Raises KeyError or ValueError for a damaged ConfigMap."""
+    return _SNOOZES.validate_json(manifest["data"]["keeps"]) if manifest else {}

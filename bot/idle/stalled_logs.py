@@ -1,4 +1,4 @@
-"""Whether a trial has stopped to write to its log: GPUs that hang in a collective look as busy as any."""
+"""Detect trials that stopped logging: GPUs hung in a collective still look busy."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,26 +10,26 @@ from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
 from k8s.katib.spec import MAIN
 
-PATIENCE = 5.0  # seconds for a kubelet
-A_LINE = {"container": MAIN, "tailLines": 1, "limitBytes": 1024}
-LINES = {"container": MAIN, "tailLines": 1000, "limitBytes": 2**18, "timestamps": "true"}
-USUAL = 2  # times the longest pause so far: epochs differ
+LOG_TIMEOUT = 5.0  # seconds for all log requests of one trial
+LAST_LINE = {"container": MAIN, "tailLines": 1, "limitBytes": 1024}
+LAST_LINES = {"container": MAIN, "tailLines": 1000, "limitBytes": 2**18, "timestamps": "true"}
+PAUSE_FACTOR = 2  # times the longest pause so far: epochs differ in length
 
 
-async def fell_silent(cluster: KubernetesClient, held: GpuAllocation, time: timedelta) -> Kind:
-    """Return STUCK for a trial that wrote once and nothing of late, else FINE, or UNKNOWN.
+async def classify_log(cluster: KubernetesClient, allocation: GpuAllocation, threshold: timedelta) -> Kind:
+    """Return STUCK for a trial that has logged before but not lately, else FINE, or UNKNOWN without logs.
 
-    A program may be mute from the start, and one that writes a line per epoch pauses for whole epochs:
-    its own longest pause counts where it is longer than `time`.
+    A program that never logs is FINE. One that logs once per epoch pauses for whole epochs, so twice its own
+    longest pause counts where that is longer than `threshold`.
     """
     try:
-        async with asyncio.timeout(PATIENCE):
-            if await _wrote(cluster, held, _since(time)):
+        async with asyncio.timeout(LOG_TIMEOUT):
+            if await _has_lines(cluster, allocation, _since(threshold)):
                 return Kind.FINE
-            if not await _wrote(cluster, held, A_LINE):
+            if not await _has_lines(cluster, allocation, LAST_LINE):
                 return Kind.FINE
-            usual = USUAL * await _longest_pause(cluster, held)
-            if usual > time and await _wrote(cluster, held, _since(usual)):
+            usual = PAUSE_FACTOR * await _longest_pause(cluster, allocation)
+            if usual > threshold and await _has_lines(cluster, allocation, _since(usual)):
                 return Kind.FINE
     except (ApiError, UnreachableError, TimeoutError):
         return Kind.UNKNOWN
@@ -37,29 +37,29 @@ async def fell_silent(cluster: KubernetesClient, held: GpuAllocation, time: time
 
 
 def _since(time: timedelta) -> dict[str, object]:
-    """By the node's own clock."""
-    return A_LINE | {"sinceSeconds": max(1, round(time.total_seconds()))}
+    """Relative to the node's clock, so clock skew doesn't matter."""
+    return LAST_LINE | {"sinceSeconds": max(1, round(time.total_seconds()))}
 
 
-async def _wrote(cluster: KubernetesClient, held: GpuAllocation, query: dict[str, object]) -> bool:
-    for pod in held.pods:
-        if await cluster.raw_log(held.namespace, pod, query):
+async def _has_lines(cluster: KubernetesClient, allocation: GpuAllocation, query: dict[str, object]) -> bool:
+    for pod in allocation.pods:
+        if await cluster.raw_log(allocation.namespace, pod, query):
             return True
     return False
 
 
-async def _longest_pause(cluster: KubernetesClient, held: GpuAllocation) -> timedelta:
-    """Between two lines of the trial, as far as its log goes back."""
-    texts = [await cluster.raw_log(held.namespace, pod, LINES) for pod in held.pods]
-    moments = sorted(parse_time for text in texts for parse_time in _moments(text.splitlines()))
-    return max((later - earlier for earlier, later in pairwise(moments)), default=timedelta(0))
+async def _longest_pause(cluster: KubernetesClient, allocation: GpuAllocation) -> timedelta:
+    """Return the longest time between two lines of any of the trial's pods, as far as the tail goes back."""
+    texts = [await cluster.raw_log(allocation.namespace, pod, LAST_LINES) for pod in allocation.pods]
+    times = sorted(time for text in texts for time in _timestamps(text.splitlines()))
+    return max((later - earlier for earlier, later in pairwise(times)), default=timedelta(0))
 
 
-def _moments(lines: Iterable[str]) -> Iterable[datetime]:
+def _timestamps(lines: Iterable[str]) -> Iterable[datetime]:
     for line in lines:
         try:
-            parse_time = datetime.fromisoformat(line.partition(" ")[0])
-        except ValueError:  # a part of a line
+            time = datetime.fromisoformat(line.partition(" ")[0])
+        except ValueError:  # a truncated line
             continue
-        if parse_time.tzinfo:
-            yield parse_time
+        if time.tzinfo:
+            yield time

@@ -1,6 +1,7 @@
 """Slack's mrkdwn: what people and machines wrote is shown as written and can't ping anybody."""
 
 import re
+from datetime import datetime
 
 from bot.core.terminal import as_shown
 
@@ -83,3 +84,8 @@ def direct(channel: str) -> bool:
 
 def mention(user: str) -> str:
     return f"<@{user}>"
+
+
+def local_time(when: datetime) -> str:
+    """Return a Slack date token: each reader sees their own time zone; `when` is UTC."""
+    return f"<!date^{round(when.timestamp())}^{{date_short_pretty}} {{time}}|{when:%Y-%m-%d %H:%M} UTC>"

@@ -8,7 +8,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action
 from bot.gpus.models import ITEM
-from bot.idle.messages import CANCEL, CANCEL_MANY, KEEP_4, KEEP_24, MEASURES
+from bot.idle.messages import CANCEL, CANCEL_MANY, SNOOZE_4, SNOOZE_24, UTILIZATION
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from handlers import idle_buttons
@@ -63,7 +63,7 @@ def a_click(action, value, response_url="https://hooks/2"):
     return AsyncBoltRequest(mode="socket_mode", body=body)
 
 
-@pytest.mark.parametrize(("action", "hours"), [(KEEP_4, 4), (KEEP_24, 24)])
+@pytest.mark.parametrize(("action", "hours"), [(SNOOZE_4, 4), (SNOOZE_24, 24)])
 async def test_keep_goes_to_the_watch_on_gpus(app, context, action, hours):
     assert (await app.async_dispatch(a_click(action, NOTICE))).status == 200
     [ask] = await context.store.commands(ITEM)
@@ -72,7 +72,7 @@ async def test_keep_goes_to_the_watch_on_gpus(app, context, action, hours):
 
 
 async def test_what_was_measured_is_asked_there_too(app, context):
-    await app.async_dispatch(a_click(MEASURES, NOTICE))
+    await app.async_dispatch(a_click(UTILIZATION, NOTICE))
     [ask] = await context.store.commands(ITEM)
     assert (ask.action, ask.alert, ask.response_url) == (Action.MEASURES, NOTICE, "https://hooks/2")
 
@@ -101,5 +101,5 @@ async def test_a_click_that_can_t_be_queued_is_told(app, context, monkeypatch):
     monkeypatch.setattr("slack_sdk.webhook.async_client.AsyncWebhookClient.send", send)
     monkeypatch.setattr("slack_bolt.context.respond.async_respond.AsyncRespond.__call__", send)
     context.down = True
-    assert (await app.async_dispatch(a_click(KEEP_4, NOTICE))).status == 200
+    assert (await app.async_dispatch(a_click(SNOOZE_4, NOTICE))).status == 200
     assert said == [UNREACHABLE]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bot.idle.messages import CANCEL, KEEP_4, MEASURES
+from bot.idle.messages import CANCEL, SNOOZE_4, UTILIZATION
 from tests.scenarios.local_world import Lab, Sweep, lab, shown, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -46,23 +46,23 @@ async def test_a_trial_that_sleeps_is_told_of_and_kept_and_ended_by_button(lab: 
     def trials() -> list[str]:
         return [trial["metadata"]["name"] for trial in sweep.objects("Trial")]
 
-    await until(lambda: len(warnings(sweep, "1 GPU of trial")) == 2, "both are told of", sweep.story)
+    await until(lambda: len(warnings(sweep, ": 1 GPU")) == 2, "both are told of", sweep.story)
     kept, ended = trials()
-    await press(sweep, KEEP_4, kept)
-    await until(lambda: warnings(sweep, kept, "keeps it until"), "it is noted who keeps it", sweep.story)
-    await until(lambda: warnings(sweep, ended, "48 seconds"), "the other is told of anew", sweep.story)
+    await press(sweep, SNOOZE_4, kept)
+    await until(lambda: warnings(sweep, kept, "Snoozed by"), "it is noted who keeps it", sweep.story)
+    await until(lambda: warnings(sweep, ended, "48 s"), "the other is told of anew", sweep.story)
     await until(lambda: len(warnings(sweep)) == 2, "what was told before is taken back", sweep.story)
-    await press(sweep, MEASURES, kept, person="grace")
+    await press(sweep, UTILIZATION, kept, person="grace")
     await until(
-        lambda: [m for m in lab.slack.ephemerals("grace") if "What dcgm-exporter measured" in m["text"]],
+        lambda: [m for m in lab.slack.ephemerals("grace") if "(dcgm-exporter):" in m["text"]],
         "what was measured is said to who asked",
     )
     await press(sweep, CANCEL, ended)
     await sweep.enqueue(":no_entry_sign:", ended, "its GPUs are free")
-    await until(lambda: warnings(sweep, ended, "has ended"), "its warning is over", sweep.story)
+    await until(lambda: warnings(sweep, ended, "ended"), "its warning is over", sweep.story)
     assert [pod for pod in sweep.pods_alive() if pod.startswith(ended)] == []
     assert [pod for pod in sweep.pods_alive() if pod.startswith(kept)] != []
     lab.hold.unlink()
     await sweep.enqueue(":tada:")
-    await until(lambda: warnings(sweep, kept, "has ended"), "so is the other's", sweep.story)
+    await until(lambda: warnings(sweep, kept, "ended"), "so is the other's", sweep.story)
     assert len(warnings(sweep)) == 2

@@ -11,7 +11,8 @@ from bot.config.teams import Team
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.gpus.models import ITEM, NodeUse, NoGpuDataError, Xid
-from bot.idle.monitor import GONE, UNSEEN, IdleMonitor
+from bot.idle.alert_commands import GONE, UNSEEN
+from bot.idle.monitor import IdleMonitor
 from bot.idle.store import AlertStore
 from bot.slack.client import SlackBusyError
 from bot.storage.sweeps import Store
@@ -120,21 +121,19 @@ async def test_an_idle_trial_is_told_of_once_in_its_thread(ward):
     await ward.run(3)
     [(channel, thread, _)] = ward.slack.posted.values()
     assert (channel, thread) == ("C1", "1.1")
-    assert f"1 GPU of trial `{TRIAL}` did nothing for 30 minutes" in ward.texts()[0]
+    assert f"Trial `{TRIAL}`: 1 GPU idle for 30 min" in ward.texts()[0]
 
 
 async def test_the_one_message_follows_what_becomes_of_it(ward):
     await ward.run()
     await ward.run(31)
-    assert "for 1 hour" in ward.texts()[0]
+    assert "for 1 h," in ward.texts()[0]
     await ward.run(40, a_pod(BUSY))
-    assert ward.texts() == [
-        f":white_check_mark: Trial `{TRIAL}` is at work again, after 70 minutes with 1 GPU idle."
-    ]
+    assert ward.texts() == [f":white_check_mark: Trial `{TRIAL}` is busy again after 70 min with 1 GPU idle."]
     ward.source.now = ()
     await ward.run(50)
     assert ward.texts() == [
-        f":white_check_mark: Trial `{TRIAL}` has ended, at work again after 70 minutes with 1 GPU idle."
+        f":white_check_mark: Trial `{TRIAL}` ended, busy again after 70 min with 1 GPU idle."
     ]
     assert await AlertStore(ward.redis).all() == ()
 
@@ -156,7 +155,7 @@ async def test_who_keeps_it_calls_nobody_until_that_is_over(ward):
     await ward.click(Action.KEEP, hours=4)
     for minutes in (1, 40, 100, 239):
         await ward.run(minutes)
-    assert (ward.slack.number, "for 2 hours" in ward.texts()[0]) == (1, True)
+    assert (ward.slack.number, "for 2 h," in ward.texts()[0]) == (1, True)
     await ward.run(242)
     assert (ward.slack.number, len(ward.texts())) == (2, 1)
 
@@ -165,7 +164,7 @@ async def test_who_keeps_it_is_noted_and_outlives_redis(ward):
     await ward.run()
     await ward.click(Action.KEEP, hours=4)
     await ward.run(1)
-    assert f"{OWNER.lower()} keeps it until" in ward.texts()[0]
+    assert f"Snoozed by {OWNER.lower()} until" in ward.texts()[0]
     await ward.redis.flushall()
     await ward.sweep()
     await ward.run(200)
@@ -179,7 +178,7 @@ async def test_who_may_keep_it(ward, user, denial):
     await ward.run()
     await ward.click(Action.KEEP, user, hours=24)
     await ward.run(1)
-    assert (f"{user.lower()} keeps it" in ward.texts()[0]) is denial
+    assert (f"Snoozed by {user.lower()} until" in ward.texts()[0]) is denial
     refusals = (
         [] if denial else [(user, f"Only <@{OWNER}>, who started `lr-brave-otter`, or an administrator")]
     )
@@ -192,13 +191,13 @@ async def test_anybody_may_see_what_was_measured(ward):
     await ward.run(1)
     [(user, text)] = ward.slack.whispers
     assert user == STRANGER
-    assert "at most 0.4 %, 0.2 % on average" in text
+    assert "max 0.4%, mean 0.2%" in text
 
 
 async def test_a_click_on_an_old_message_is_answered(ward):
     await ward.click(Action.KEEP, alert="idle/sweeps/gone", hours=4)
     await ward.run()
-    assert ward.slack.whispers == [(OWNER, "These GPUs are at work again, or held by nobody any more.")]
+    assert ward.slack.whispers == [(OWNER, "These GPUs are busy again or no longer allocated.")]
 
 
 async def test_while_nothing_is_measured_nobody_is_warned_and_everybody_is_heard(ward):
@@ -206,18 +205,18 @@ async def test_while_nothing_is_measured_nobody_is_warned_and_everybody_is_heard
     ward.source.now = None
     await ward.click(Action.KEEP, hours=4)
     await ward.run(90)
-    assert "for 30 minutes" in ward.texts()[0]
-    assert "keeps it until" in ward.texts()[0]
+    assert "for 30 min," in ward.texts()[0]
+    assert "Snoozed by" in ward.texts()[0]
 
 
 async def test_what_can_t_be_read_any_more_is_passed_over(ward):
-    await ward.redis.hset("usage:main:told", "old", '{"kind": "idle"}')
+    await ward.redis.hset("usage:main:alerts", "old", '{"kind": "idle"}')
     snoozed = {"metadata": {"name": "sweepbot-keeps", "namespace": "sweeps"}, "data": {"keeps": "[]"}}
     ward.kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", **snoozed})
     await ward.run()
     await ward.click(Action.KEEP, hours=4)
     await ward.run(1)
-    assert "keeps it until" in ward.texts()[0]
+    assert "Snoozed by" in ward.texts()[0]
 
 
 async def test_a_sweep_may_have_its_own_times(redis):
@@ -226,7 +225,7 @@ async def test_a_sweep_may_have_its_own_times(redis):
     await ward.sweep(plan=replace(PLAN, space=space))
     await ward.run()
     assert ward.source.over == [30, 120, 10]
-    assert "did nothing for 10 minutes" in ward.texts()[0]
+    assert "idle for 10 min," in ward.texts()[0]
 
 
 ALWAYS = (1.0, 0.99, 1.0)
@@ -249,7 +248,7 @@ async def test_work_without_a_pause_that_writes_nothing_is_told_of(redis, lately
     ward.cluster.raw_log = log
     await ward.run()
     assert asked[0] == ("sweeps", f"{TRIAL}-1", "main")
-    assert ["worked without a pause for 30 minutes" in text for text in ward.texts()] == [True] * told
+    assert ["busy for 30 min with no log output" in text for text in ward.texts()] == [True] * told
 
 
 async def test_a_sweep_that_ends_is_left_alone(redis):
@@ -267,13 +266,13 @@ async def test_pods_of_no_sweep_are_told_to_their_team_where_it_has_a_channel(re
     await ward.run()
     [(channel, thread, _)] = ward.slack.posted.values()
     assert (channel, thread) == ("C9", "")
-    assert "pod `vision/notebook` (team vision) did nothing" in ward.texts()[0]
+    assert "Pod `vision/notebook` (team vision): 1 GPU idle" in ward.texts()[0]
     for user in (STRANGER, "UMATE"):
         await ward.click(Action.KEEP, user, alert="idle/vision/notebook", hours=4)
     await ward.run(1)
-    assert "umate keeps it until" in ward.texts()[0]
+    assert "Snoozed by umate until" in ward.texts()[0]
     assert ward.slack.whispers == [
-        (STRANGER, "Only their owner, somebody of team vision or an administrator may keep these GPUs.")
+        (STRANGER, "Only the pod's owner, a member of team vision, or an admin can snooze this warning.")
     ]
 
 
@@ -333,7 +332,7 @@ async def test_of_many_that_are_cancelled_those_at_work_again_are_left_alone(red
     ward = await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET)
     assert await kills(ward) == ["w", "y"]
     assert (await ward.queue.get(wait=0)).item == "lr-brave-otter"
-    told = "Not cancelled:\n• `lr-brave-otter-x` is at work again, after 32 minutes with 1 GPU idle"
+    told = "Not cancelled:\n• `lr-brave-otter-x` is busy again after 32 min with 1 GPU idle"
     assert ward.slack.whispers == [(OWNER, told)]
 
 

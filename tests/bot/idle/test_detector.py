@@ -8,7 +8,7 @@ import pytest
 
 from bot.core.thresholds import IdleThresholds
 from bot.gpus.models import Gpu, PodUse
-from bot.idle.detector import Kind, ever_at_work, holdings, judge, times
+from bot.idle.detector import Kind, allocations, always_busy, classify, repeat_level
 from tests.bot.factories import NOW
 
 QUIET, BUSY = (0.004, 0.002, 0.003), (0.9, 0.6, 0.8)  # peak, mean, p95
@@ -35,8 +35,8 @@ def a_pod(*gpus: Any, age: float = 60, **changes: Any) -> PodUse:
 
 
 def judged(*pods: PodUse, **watch: float) -> Kind:
-    [held] = holdings(pods).values()
-    return judge(held, held, IdleThresholds(**watch), NOW)
+    [held] = allocations(pods).values()
+    return classify(held, held, IdleThresholds(**watch), NOW)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_little_use_is_told_of_large_jobs_only(gpu: Any, age: float, kind: Kind)
 
 def test_the_pods_of_one_trial_are_one() -> None:
     one, two = a_pod(QUIET), a_pod(BUSY, pod="lr-brave-otter-x-2", node="n2")
-    [held] = holdings([one, two]).values()
+    [held] = allocations([one, two]).values()
     assert (held.key, held.allocated, held.nodes) == ("sweeps/lr-brave-otter-x", 2, ("n1", "n2"))
     assert judged(one, two) is Kind.PARTIAL
     assert judged(one, replace(two, started=None)) is Kind.UNKNOWN
@@ -113,11 +113,11 @@ def test_zero_is_never() -> None:
     ],
 )
 def test_work_without_a_pause_is_looked_into(pod: PodUse, always: bool) -> None:
-    [held] = holdings([pod]).values()
-    assert ever_at_work(held, IdleThresholds(), NOW) is always
-    assert not ever_at_work(held, IdleThresholds(stuck_minutes=0), NOW)
+    [held] = allocations([pod]).values()
+    assert always_busy(held, IdleThresholds(), NOW) is always
+    assert not always_busy(held, IdleThresholds(stuck_minutes=0), NOW)
 
 
 def test_it_is_told_again_after_twice_and_four_times_as_long() -> None:
     first = timedelta(minutes=30)
-    assert [times(first * n, first) for n in (1, 1.9, 2, 3.9, 4, 40)] == [1, 1, 2, 2, 4, 4]
+    assert [repeat_level(first * n, first) for n in (1, 1.9, 2, 3.9, 4, 40)] == [1, 1, 2, 2, 4, 4]

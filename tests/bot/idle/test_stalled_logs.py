@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bot.idle.detector import Kind, holdings
-from bot.idle.stalled_logs import fell_silent
+from bot.idle.detector import Kind, allocations
+from bot.idle.stalled_logs import classify_log
 from k8s.errors import ApiError
 from tests.bot.factories import NOW
 from tests.bot.idle.test_detector import a_pod
@@ -34,8 +34,8 @@ class Kubelet:
 
 
 async def judged(**pods: list[int]) -> Kind:
-    [held] = holdings([a_pod((1.0, 0.99, 1.0), pod=name.replace("_", "-")) for name in pods]).values()
-    return await fell_silent(Kubelet(**pods), held, MINUTES[30])  # type: ignore[arg-type]
+    [held] = allocations([a_pod((1.0, 0.99, 1.0), pod=name.replace("_", "-")) for name in pods]).values()
+    return await classify_log(Kubelet(**pods), held, MINUTES[30])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ async def test_the_pods_of_a_trial_have_one_rhythm() -> None:
 
 
 async def test_a_log_that_nobody_gives_out_is_unknown() -> None:
-    [held] = holdings([a_pod((1.0, 0.99, 1.0), pod="trial-1")]).values()
-    assert await fell_silent(Kubelet(), held, MINUTES[30]) is Kind.UNKNOWN  # type: ignore[arg-type]
+    [held] = allocations([a_pod((1.0, 0.99, 1.0), pod="trial-1")]).values()
+    assert await classify_log(Kubelet(), held, MINUTES[30]) is Kind.UNKNOWN  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.core.space import Parameter
 from bot.core.sweep_summary import entry_of
-from bot.idle.alerts import follow
+from bot.idle.alerts import update_alerts
 from bot.idle.detector import Kind
 from bot.idle.messages import warning
 from bot.slack import mrkdwn
@@ -139,7 +139,7 @@ def test_what_is_told_in_the_thread(kind, sweep, detail, trial, text):
 
 
 def test_a_warning_shows_what_people_wrote_as_written():
-    [alert] = follow((), found(Kind.IDLE), {}, NOW)
+    [alert] = update_alerts((), found(Kind.IDLE), {}, NOW)
     shown(warning(alert, {}, NOW).blocks)
 
 

@@ -1,0 +1,62 @@
+"""Post, edit, and delete the messages of GPU alerts, and report GPU errors to the admin channel."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bot.clients import Clients
+from bot.gpus import xid
+from bot.gpus.models import NoGpuDataError, Source
+from bot.idle.alerts import Alert, Snooze
+from bot.idle.messages import warning
+from bot.idle.store import AlertStore
+from bot.slack.client import MessageRejectedError, NotInChannelError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AlertNotifier:
+    """Methods raise SlackBusyError under Slack's rate limit."""
+
+    clients: Clients
+    source: Source
+    store: AlertStore
+
+    async def show(self, alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> None:
+        """Post the alert if its level rose, edit it if only its text changed, then save or delete it."""
+        message, level = warning(alert, snoozes, now), alert.due_level(snoozes, now)
+        if message.fingerprint != alert.fingerprint:
+            sent = replace(alert, fingerprint=message.fingerprint, level=level)
+            try:
+                if level > alert.level:
+                    ts = await self.clients.slack.post(alert.channel, message, alert.thread)
+                    sent = replace(sent, ts=ts, replaces=alert.ts)
+                elif alert.ts:
+                    await self.clients.slack.redraw(alert.channel, alert.ts, message)
+            except (NotInChannelError, MessageRejectedError) as error:
+                log.warning("can't post alert %s: %s", alert.id, error)
+            alert = sent
+            await self.store.save([alert])
+        if alert.replaces:
+            await self.clients.slack.take_back(alert.channel, alert.replaces)
+            await self.store.save([replace(alert, replaces="")])
+        if alert.over:
+            await self.store.delete(alert)
+
+    async def report_xids(self) -> None:
+        """Report new GPU errors of all nodes to the admin channel, if there is one."""
+        channel, slack = self.clients.config.admin_channel, self.clients.slack
+        if not channel:
+            return
+        try:
+            new, known = xid.news(await self.store.xids(), await self.source.xids())
+            if new:
+                await slack.post(channel, xid.message(new))
+        except NoGpuDataError:
+            return
+        except (NotInChannelError, MessageRejectedError) as error:
+            log.warning("can't report GPU errors in %s: %s", channel, error)
+            return
+        await self.store.save_xids(known)
