@@ -1,7 +1,7 @@
-"""`sweepbot doctor` and `/sweep doctor`: does this installation work? Every part is asked as the bot asks it.
+"""Check an installation with the bot's own credentials and URLs, for `sweepbot doctor` and `/sweep doctor`.
 
-Checks don't depend on one another, run at the same time and within `PATIENCE` seconds each. What a check may
-not see (the cluster beyond the bot's namespace wants deploy/doctor) is a warning, never a fault.
+Checks are independent and run concurrently, each for up to `CHECK_TIMEOUT` seconds. A check without
+permission (reading beyond the bot's namespace needs deploy/doctor) is a warning, never broken.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from slack_sdk.errors import SlackApiError
 from bot.clients import Clients
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
-from bot.doctor import check_cluster, check_services
-from bot.doctor.check_services import Installation, Resolve, Resolver
+from bot.doctor import probe_cluster, probe_services
 from bot.doctor.findings import Finding, as_mrkdwn, broken, ok, warning
+from bot.doctor.probe_services import Installation, Resolve, Resolver
 from bot.slack.client import NotInChannelError
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
 
-ITEM = "the doctor"  # in the queue; nobody can type a sweep's name with a blank
-PATIENCE = 20.0  # seconds for one check
-API_MEND = "kubectl version; look at KUBECONFIG, or at the pod's service account"
+ITEM = "the doctor"  # in the queue; a sweep's name has no space
+CHECK_TIMEOUT = 20.0  # seconds for one check
+API_FIX = "kubectl version  # check KUBECONFIG, or the pod's service account"
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ Findings = list[Finding]
 
 
 async def visit(clients: Clients) -> None:
-    """Answer all who asked. A turn, for only workers have the rights and the ways that are to be tried."""
+    """Answer all who sent `/sweep doctor`. Runs in workers, whose permissions and network it checks."""
     commands = await clients.store.commands(ITEM)
     if not commands:
         return
@@ -40,15 +40,19 @@ async def visit(clients: Clients) -> None:
         try:
             await clients.slack.post_ephemeral(command.user, text, command.response_url)
         except (SlackApiError, NotInChannelError) as error:
-            log.warning("Slack does not take the doctor's answer: %s", error)
+            log.warning("doctor's answer rejected by Slack: %s", error)
     await clients.store.remove_commands(ITEM, commands)
 
 
 async def run(settings: Settings, config: Config, *, resolve: Resolve | None = None) -> Findings:
-    """In the order in which one would look. Raises nothing. `resolve` raises OSError for an unknown name."""
+    """Run all checks. Raises nothing.
+
+    Args:
+        resolve: looks up a host name; raises OSError if unknown. The system's resolver by default.
+    """
     with Resolver() as real:
-        one = Installation(settings=settings, config=config, resolve=resolve or real)
-        services = [_tried(name, check(one)) for name, check in check_services.CHECKS.items()]
+        target = Installation(settings=settings, config=config, resolve=resolve or real)
+        services = [_checked(name, check(target)) for name, check in probe_services.CHECKS.items()]
         cluster, *found = await asyncio.gather(_cluster(settings, config), *services)
     return [*cluster, *_flat(found)]
 
@@ -58,35 +62,37 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
     try:
         cluster = await KubernetesClient.connect()
     except (ConfigException, OSError) as error:
-        return [broken("Kubernetes API", f"no way to it: {error}", API_MEND)]
+        return [broken("Kubernetes API", f"can't connect: {error}", API_FIX)]
     try:
         version = await cluster.version()
-        checks = [_tried(name, check(cluster, namespace)) for name, check in check_cluster.CHECKS.items()]
-        gpu_use = check_cluster.gpu_use(cluster, scrapes=not settings.prometheus_url)
-        checks.append(_tried("GPU use", gpu_use))
+        checks = [_checked(name, check(cluster, namespace)) for name, check in probe_cluster.CHECKS.items()]
+        gpu_use = probe_cluster.gpu_use(cluster, scrapes=not settings.prometheus_url)
+        checks.append(_checked("GPU use", gpu_use))
         more = all_namespaces(namespace, config)[1:]
-        checks += [_tried(f"namespace {each}", check_cluster.of_trials(cluster, each)) for each in more]
+        checks += [
+            _checked(f"namespace {each}", probe_cluster.trial_namespace(cluster, each)) for each in more
+        ]
         if settings.builds_in not in all_namespaces(namespace, config):
-            builds = check_cluster.of_builds(cluster, settings.builds_in)
-            checks.append(_tried(f"namespace {settings.builds_in}", builds))
+            builds = probe_cluster.build_namespace(cluster, settings.builds_in)
+            checks.append(_checked(f"namespace {settings.builds_in}", builds))
         return [ok("Kubernetes API", version), *_flat(await asyncio.gather(*checks))]
     except (ApiError, UnreachableError) as error:
-        return [broken("Kubernetes API", str(error), API_MEND)]
+        return [broken("Kubernetes API", str(error), API_FIX)]
     finally:
         await cluster.close()
 
 
-async def _tried(name: str, check: Awaitable[Findings]) -> Findings:
+async def _checked(name: str, check: Awaitable[Findings]) -> Findings:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CHECK_TIMEOUT):
             return await check
     except TimeoutError:
-        return [broken(name, f"no answer within {PATIENCE:.0f} s", "")]
+        return [broken(name, f"no answer within {CHECK_TIMEOUT:.0f} s", "")]
     except ApiError as error:
         if error.status == 403:
-            return [warning(name, "unknown: not allowed to look", check_cluster.LOOK)]
+            return [warning(name, "unknown: no permission", probe_cluster.GRANT_READ)]
         return [warning(name, f"unknown: {error}", "")]
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+    except Exception as error:  # noqa: BLE001 - every failure is a finding
         return [broken(name, f"{type(error).__name__}: {error}", "")]
 
 

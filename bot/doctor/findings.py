@@ -1,4 +1,4 @@
-"""What looking at an installation finds, and how that is shown on a terminal, as JSON and in Slack. Pure."""
+"""Findings of the doctor, formatted for a terminal, as JSON, and for Slack. Pure."""
 
 import json
 from collections import Counter
@@ -8,21 +8,21 @@ from enum import StrEnum
 
 from bot.slack.mrkdwn import code, plain
 
-MOST_SLACK = 3500  # characters; Slack recommends at most 4,000 for a message's text
+MAX_SLACK = 3500  # characters; Slack recommends at most 4,000 for a message's text
 
 
 class Level(StrEnum):
     OK = "ok"
-    WARNING = "warning"  # works, or can't be seen from here
-    BROKEN = "broken"  # sweeps fail, or will
+    WARNING = "warning"  # works, or unknown
+    BROKEN = "broken"  # sweeps fail
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    check: str  # what was looked at
+    check: str  # what was checked
     level: Level
     found: str
-    fix: str = ""  # the command that mends it, or where to look
+    fix: str = ""  # a command, or where to look; empty if ok
 
 
 def ok(check: str, found: str) -> Finding:
@@ -38,7 +38,7 @@ def broken(check: str, found: str, fix: str) -> Finding:
 
 
 def as_lines(findings: Sequence[Finding]) -> str:
-    """One line each, the command that mends it below, and a line that counts."""
+    """Format each finding as a line, its fix as a second one, and the counts as the last."""
     lines = []
     for one in findings:
         lines.append(f"{one.level:<8} {one.check}: {one.found}")
@@ -51,22 +51,22 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def as_mrkdwn(findings: Sequence[Finding]) -> str:
-    """A compact list, what is broken first; cut between entries where Slack's limit asks for it."""
-    text = f"*This installation:* {_counts(findings)}"
-    troubles = [f for level in (Level.BROKEN, Level.WARNING) for f in findings if f.level is level]
-    well = ", ".join(plain(f.check) for f in findings if f.level is Level.OK)
-    entries = [*map(_entry, troubles), *([f":white_check_mark: {well}"] if well else [])]
+    """Format for Slack: broken first, and cut between entries at Slack's limit."""
+    text = f"*Sweepbot doctor:* {_counts(findings)}"
+    faults = [f for level in (Level.BROKEN, Level.WARNING) for f in findings if f.level is level]
+    passed = ", ".join(plain(f.check) for f in findings if f.level is Level.OK)
+    entries = [*map(_entry, faults), *([f":white_check_mark: {passed}"] if passed else [])]
     for number, entry in enumerate(entries):
-        if len(text) + len(entry) > MOST_SLACK:
-            return f"{text}\n… and {len(entries) - number} more: `sweepbot doctor` shows all of it."
+        if len(text) + len(entry) > MAX_SLACK:
+            return f"{text}\n… and {len(entries) - number} more: run `sweepbot doctor` for all."
         text += f"\n{entry}"
     return text
 
 
 def _entry(one: Finding) -> str:
-    sign = ":x:" if one.level is Level.BROKEN else ":warning:"
+    emoji = ":x:" if one.level is Level.BROKEN else ":warning:"
     fix = f"\n        {code(one.fix)}" if one.fix else ""
-    return f"{sign} *{plain(one.check)}*: {plain(one.found)}{fix}"
+    return f"{emoji} *{plain(one.check)}*: {plain(one.found)}{fix}"
 
 
 def _counts(findings: Sequence[Finding]) -> str:

@@ -41,8 +41,8 @@ async def test_the_doctor_of_a_world_that_is_well_and_then_is_not(tmp_path, wait
         told = lambda: [m["text"] for m in here.slack.ephemerals("ada") if ":x:" in m["text"]]  # noqa: E731
         [answer] = await wait_until(told, "the doctor answers ada alone")
         counts, first, *_ = answer.splitlines()
-        assert counts == "*This installation:* 1 broken, 0 warnings, 25 ok"
-        assert first.startswith(":x: *namespace sweeps*: lacks the label")
+        assert counts == "*Sweepbot doctor:* 1 broken, 0 warnings, 25 ok"
+        assert first.startswith(":x: *namespace sweeps*: missing label")
         said = await here.slack.command("grace", "sweeps", "/sweep", "doctor")
         assert "may do that" in said
         assert not here.slack.messages("random")

@@ -20,8 +20,8 @@ from bot.config.settings import Settings
 from bot.core.commands import Action, Command
 from bot.core.masking import Mask
 from bot.doctor import examination
+from bot.doctor.evaluate_services import SCOPES
 from bot.doctor.findings import as_lines
-from bot.doctor.judge_services import SCOPES
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store as Records
 from k8s.gpus import is_exporter
@@ -311,8 +311,8 @@ FAULTS = [
     (slack_token, "Slack token", "broken", "invalid_auth", "SLACK_BOT_TOKEN"),
     (slack_app_token, "Slack app token", "broken", "invalid_auth", "SLACK_APP_TOKEN"),
     (no_app_token, "Slack app token", "broken", "SLACK_APP_TOKEN is not set", "Basic Information"),
-    (slack_down, "Slack token", "broken", "Slack does not answer", "curl"),
-    (redis_forgets, "Redis persistence", "broken", "no append-only file", "CONFIG SET appendonly yes"),
+    (slack_down, "Slack token", "broken", "unreachable", "curl"),
+    (redis_forgets, "Redis persistence", "broken", "append-only file is off", "CONFIG SET appendonly yes"),
     (redis_evicts, "Redis eviction", "warning", "allkeys-lru", "maxmemory-policy noeviction"),
     (
         a_quarantined_sweep,
@@ -321,30 +321,30 @@ FAULTS = [
         "lr-brave-otter, since 2025-11-21",
         "/sweep release lr-brave",
     ),
-    (redis_down, "Redis", "broken", "does not answer", "kubectl"),
+    (redis_down, "Redis", "broken", "unreachable", "kubectl"),
     (api_down, "Kubernetes API", "broken", "does not answer", "kubectl version"),
     (api_token, "Kubernetes API", "broken", "Unauthorized", "KUBECONFIG"),
-    (no_kubeconfig, "Kubernetes API", "broken", "no way to it", "KUBECONFIG"),
-    (a_verb_is_missing, "rights in sweeps", "broken", "may not delete jobs", "deploy/base/rights.yaml"),
-    (no_label, "namespace sweeps", "broken", "lacks the label", "kubectl label namespace sweeps"),
+    (no_kubeconfig, "Kubernetes API", "broken", "can't connect", "KUBECONFIG"),
+    (a_verb_is_missing, "RBAC in sweeps", "broken", "missing delete jobs", "deploy/base/rights.yaml"),
+    (no_label, "namespace sweeps", "broken", "missing label", "kubectl label namespace sweeps"),
     (no_crd, "Katib CRDs", "broken", "trials.kubeflow.org", "docs/install.md"),
     (mysql_in_the_trap, "Katib deployments", "broken", "liveness probe", "startupProbe"),
     (no_pod_webhook, "Katib mutating webhook", "broken", "not installed", "docs/install.md"),
     (a_plugin_pod_is_missing, "GPU device plugin", "broken", "1/2", "describe daemonset"),
-    (a_gpu_fell_out, "GPU nodes", "warning", "1 of 2 GPUs fell out of gpu-2", "nvidia-smi"),
-    (a_node_is_gone, "GPU nodes", "warning", "gpu-2 is not ready", "kubectl describe node gpu-2"),
-    (an_exporter_is_missing, "GPU use", "warning", "no dcgm-exporter runs on gpu-2", "dcgm-exporter"),
-    (exporters_may_not_be_asked, "GPU use", "warning", "in gpu-operator: what GPUs do", "deploy/usage"),
+    (a_gpu_fell_out, "GPU nodes", "warning", "gpu-2: 1 of 2 GPUs not allocatable", "nvidia-smi"),
+    (a_node_is_gone, "GPU nodes", "warning", "gpu-2: not ready", "kubectl describe node gpu-2"),
+    (an_exporter_is_missing, "GPU use", "warning", "no dcgm-exporter on gpu-2", "dcgm-exporter"),
+    (exporters_may_not_be_asked, "GPU use", "warning", "in gpu-operator; GPU use is unknown", "deploy/usage"),
     (prometheus_down, "Prometheus", "broken", "does not answer", "PROMETHEUS_URL"),
     (two_default_classes, "default StorageClass", "warning", "local-path and nfs", "kubectl patch"),
-    (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, as the bot asks)", "curl"),
-    (registry_over_https, "registry", "broken", "over http, not https", "IMAGE_REGISTRY_PLAIN_HTTP=true"),
+    (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, used by the bot)", "curl"),
+    (registry_over_https, "registry", "broken", "speaks http, not https", "IMAGE_REGISTRY_PLAIN_HTTP=true"),
     (git_down, "git digits", "broken", "127.0.0.1", "git ls-remote"),
     (no_repository, "git gone", "broken", "Does the repository exist", "git ls-remote"),
     (mlflow_wants_a_login, "MLflow", "broken", "401", "curl"),
     (mlflow_down, "MLflow", "broken", "127.0.0.1:9", "curl"),
-    (dns_flickers, "DNS", "warning", "registry.registry.svc was resolved 3 times of 5", "kube-dns"),
-    (kubelet_behind_a_firewall, "kubelet logs", "broken", "gpu-2 can't be reached", "10250"),
+    (dns_flickers, "DNS", "warning", "registry.registry.svc resolved 3 of 5 times", "kube-dns"),
+    (kubelet_behind_a_firewall, "kubelet logs", "broken", "gpu-2 unreachable", "10250"),
 ]
 
 
@@ -366,32 +366,32 @@ async def test_one_fault_may_have_two_faces(here):
 
 async def test_a_namespace_that_does_not_exist(here):
     await no_namespace(here)
-    assert [f.check for f in await here.examined()] == ["rights in elsewhere", "namespace elsewhere"]
+    assert [f.check for f in await here.examined()] == ["RBAC in elsewhere", "namespace elsewhere"]
 
 
 async def test_every_namespace_of_trials_is_looked_at(here):
     here.config = replace(here.config, namespaces=("speech", "vision"))
     rights, *more = await here.examined()
     assert (rights.check, rights.fix) == (
-        "rights in speech",
+        "RBAC in speech",
         "kubectl -n speech apply -f deploy/namespace/rights.yaml",
     )
-    assert "may not list events" in rights.found
-    assert [finding.check for finding in more] == ["rights in vision", "namespace vision"]
+    assert "list events" in rights.found
+    assert [finding.check for finding in more] == ["RBAC in vision", "namespace vision"]
 
 
 async def test_a_missing_scope_is_named(here, monkeypatch):
     all_but_one = [scope for scope in SCOPES if scope != "files:write"]
     monkeypatch.setattr("local.slack.webapi.SCOPES", ",".join(all_but_one))
     [finding] = await here.examined()
-    assert (finding.check, finding.found) == ("Slack scopes", "the bot token lacks files:write")
+    assert (finding.check, finding.found) == ("Slack scopes", "bot token is missing files:write")
 
 
 async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_calls_nothing_broken(here):
     here.store.delete("ClusterRoleBinding", "", "sweepbot-doctor")
     here.store.delete("ClusterRoleBinding", "", "sweepbot-usage")
     found = await here.examined()
-    assert {f.found for f in found} == {"unknown: not allowed to look"}
+    assert {f.found for f in found} == {"unknown: no permission"}
     assert {f.level for f in found} == {"warning"}
     assert {f.fix for f in found} == {"kubectl apply -k deploy/doctor", "kubectl apply -k deploy/usage"}
     assert len(found) == 9
@@ -400,7 +400,7 @@ async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_call
 async def test_a_log_that_may_not_be_read_is_unknown_not_broken(here):
     here.store.delete("RoleBinding", "kube-system", "sweepbot-doctor")
     assert [(f.check, f.level) for f in await here.examined()] == [("kubelet logs", "warning")] * 2
-    assert sum("may not read logs in kube-system" in finding.found for finding in here.all) == 2
+    assert sum("no permission to read logs in kube-system" in finding.found for finding in here.all) == 2
 
 
 async def test_one_readable_pod_is_enough_among_many_that_are_not(here):
@@ -420,13 +420,13 @@ async def test_with_prometheus_nobody_needs_the_way_to_the_exporters(here):
 
 
 async def test_a_check_that_never_ends_is_cut_off(here, monkeypatch):
-    monkeypatch.setattr(examination, "PATIENCE", 0.5)
+    monkeypatch.setattr(examination, "CHECK_TIMEOUT", 0.5)
 
     async def silent(_):
         await asyncio.Event().wait()
 
     here.mlflow_status = None
-    monkeypatch.setitem(examination.check_services.CHECKS, "MLflow", silent)
+    monkeypatch.setitem(examination.probe_services.CHECKS, "MLflow", silent)
     [finding] = [f for f in await here.examined() if f.check == "MLflow"]
     assert "no answer within" in finding.found
 
@@ -460,6 +460,6 @@ async def test_a_visit_answers_everybody_who_asked_once(here):
     )
     await examination.visit(clients)
     await examination.visit(clients)
-    counts = "*This installation:* 0 broken, 0 warnings, 22 ok"
+    counts = "*Sweepbot doctor:* 0 broken, 0 warnings, 22 ok"
     assert slack_.heard == [("U1", counts, "url-U1"), ("U3", counts, "url-U3")]
     assert await records.commands(examination.ITEM) == []

@@ -2,7 +2,7 @@
 
 import json
 
-from bot.doctor.findings import MOST_SLACK, as_json, as_lines, as_mrkdwn, broken, ok, warning
+from bot.doctor.findings import MAX_SLACK, as_json, as_lines, as_mrkdwn, broken, ok, warning
 
 FOUND = [ok("Redis", "7.4"), warning("DNS", "3 of 5", "getent hosts x"), broken("MLflow", "<down>", "curl x")]
 
@@ -41,5 +41,5 @@ def test_slack_gets_the_broken_first_and_what_is_well_in_one_line():
 def test_a_long_list_is_cut_between_entries_and_says_so():
     many = [broken(f"check {number}", "x" * 300, "y" * 100) for number in range(30)]
     text = as_mrkdwn(many)
-    assert len(text) < MOST_SLACK + 100
-    assert text.endswith("… and 22 more: `sweepbot doctor` shows all of it.")
+    assert len(text) < MAX_SLACK + 100
+    assert text.endswith("… and 22 more: run `sweepbot doctor` for all.")

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from bot.config.teams import Team
 from bot.core.thresholds import IdleThresholds
-from bot.doctor.judge_services import SERIES
+from bot.doctor.evaluate_services import SERIES
 from bot.gpus import promql
 from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
 from bot.gpus.pod_owners import Owners, Ownership

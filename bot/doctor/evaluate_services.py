@@ -1,4 +1,4 @@
-"""What the answers of Slack, Redis, MLflow and DNS say about an installation, as findings. Pure."""
+"""Turn answers of Slack, Redis, MLflow, Prometheus, and DNS into findings. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from bot.doctor.findings import Finding, broken, ok, warning
 from bot.gpus.promql import GPUS
 from k8s.gpus import ENGINE, UTIL
 
-# What the app in deploy/slack asks for.
+# The scopes in deploy/slack/manifest-*.yaml.
 SCOPES = (
     "app_mentions:read",
     "chat:write",
@@ -23,11 +23,11 @@ SCOPES = (
 )
 OLDEST_REDIS = (6, 2)
 APPS = "at https://api.slack.com/apps, your app"
-# What GPU use is made of, where Prometheus is asked.
+# The series that GPU figures need with PROMETHEUS_URL.
 SERIES = {
     "dcgm-exporter": f"count({ENGINE} or {UTIL})",
     "kube-state-metrics": f"count(kube_node_status_allocatable{{{GPUS}}})",
-    # Some clusters' own kube-state-metrics, and filters of scrapes, leave these out; nobody is warned then.
+    # Some clusters' kube-state-metrics and scrape filters drop these; idle-GPU warnings then never come.
     **{
         metric: f"count({metric})"
         for metric in (
@@ -37,16 +37,20 @@ SERIES = {
         )
     },
 }
-# Asked instead of /health, which is always well.
+# Queried instead of /health, which answers 200 even if the Host header is rejected.
 EXPERIMENTS = "/api/2.0/mlflow/experiments/search?max_results=1"
 
 
 def scopes(header: str) -> Finding:
-    """`header`: X-OAuth-Scopes, which Slack sends with every answer."""
+    """Evaluate the bot token's scopes.
+
+    Args:
+        header: X-OAuth-Scopes, which Slack sends with every answer.
+    """
     granted = {scope.strip() for scope in header.split(",")}
     if missing := [scope for scope in SCOPES if scope not in granted]:
         fix = f"{APPS}: OAuth & Permissions, add {listed(missing)}, Reinstall to Workspace"
-        return broken("Slack scopes", f"the bot token lacks {listed(missing)}", fix)
+        return broken("Slack scopes", f"bot token is missing {listed(missing)}", fix)
     return ok("Slack scopes", listed(SCOPES))
 
 
@@ -60,70 +64,85 @@ def redis_version(info: Mapping[str, Any]) -> Finding:
 
 
 def persistence(info: Mapping[str, Any], save: str | None) -> Finding:
-    """`info`: INFO persistence; `save`: CONFIG GET save, None when that may not be asked."""
+    """Evaluate whether a restart of Redis keeps its data.
+
+    Args:
+        info: the answer to INFO.
+        save: the answer to CONFIG GET save; None if that isn't permitted.
+    """
     check, fix = "Redis persistence", "redis-cli CONFIG SET appendonly yes && redis-cli CONFIG REWRITE"
     if "aof_enabled" not in info:
-        return warning(check, "unknown: this Redis does not say", fix)
+        return warning(check, "unknown; INFO has no aof_enabled", fix)
     if not int(info["aof_enabled"]):
-        loses = "only its last snapshot" if save else "nothing" if save == "" else "at most a snapshot"
-        return broken(check, f"there is no append-only file: a restart keeps {loses}", fix)
+        after = (
+            " after the last snapshot" if save else "" if save == "" else " after the last snapshot, if any"
+        )
+        return broken(check, f"append-only file is off; a restart loses everything{after}", fix)
     if info.get("aof_last_write_status", "ok") != "ok":
         return broken(
-            check, "the append-only file can't be written", "look for a full disk: df -h in its pod"
+            check, "append-only file can't be written", "run df -h in its pod, and free or add disk space"
         )
     return ok(check, "append-only file")
 
 
 def eviction(info: Mapping[str, Any]) -> Finding:
-    policy = str(info.get("maxmemory_policy", "not told"))
+    policy = str(info.get("maxmemory_policy", "unknown"))
     if policy == "noeviction":
         return ok("Redis eviction", policy)
-    what = f"maxmemory-policy is {policy}: when memory is full, Redis may forget sweeps, leases and the queue"
+    what = f"maxmemory-policy is {policy}; when memory is full, Redis can evict sweeps, leases, and the queue"
     fix = "redis-cli CONFIG SET maxmemory-policy noeviction && redis-cli CONFIG REWRITE"
     return warning("Redis eviction", what, fix)
 
 
-def quarantine(held: Mapping[str, Quarantine]) -> list[Finding]:
-    """One finding for each item that the queue gives no more turns."""
+def quarantine(quarantined: Mapping[str, Quarantine]) -> list[Finding]:
+    """Return one finding for each quarantined item of the queue."""
     return [
         warning(
             "quarantine",
             f"{item}, since {each.since:%Y-%m-%d %H:%M} UTC: {each.why}",
             f"check the worker's log and memory limit, then: /sweep release {item}",
         )
-        for item, each in sorted(held.items())
+        for item, each in sorted(quarantined.items())
     ]
 
 
-def mlflow(url: str, said: str) -> Finding:
-    """Since 3.5 it refuses whoever calls it by a name it was not told."""
+def mlflow(url: str, error: str) -> Finding:
+    """Report a failed request. MLflow 3.5 and newer reject Host headers missing from --allowed-hosts."""
     fix = f"curl -i '{url}{EXPERIMENTS}'"
-    if "Host header" in said:
-        fix = f"start it with --allowed-hosts {urlsplit(url).netloc}, and the name that browsers use"
-    return broken("MLflow", f"{url}: {said}", fix)
+    if "Host header" in error:
+        fix = f"start MLflow with --allowed-hosts {urlsplit(url).netloc}, and the host that browsers use"
+    return broken("MLflow", f"{url}: {error}", fix)
 
 
 def prometheus(url: str, counts: Mapping[str, int]) -> Finding:
-    """`counts`: series, by who exports them."""
+    """Evaluate whether Prometheus has the series that GPU figures need.
+
+    Args:
+        counts: number of series by exporter or metric.
+    """
     if missing := [name for name, count in counts.items() if not count]:
-        fix = f"open {url}/targets: are {listed(missing)} there, and up?"
-        return broken("Prometheus", f"has no series of {listed(missing)}: GPU use stays unknown", fix)
-    return ok("Prometheus", ", ".join(f"{count} series of {name}" for name, count in counts.items()))
+        fix = f"open {url}/targets  # check that {listed(missing)} is scraped and up"
+        return broken("Prometheus", f"no series from {listed(missing)}; GPU use is unknown", fix)
+    return ok("Prometheus", ", ".join(f"{count} series from {name}" for name, count in counts.items()))
 
 
-def dns(remove_commands: Mapping[str, int], asked: int) -> list[Finding]:
-    """`remove_commands`: how many of `asked` questions for each name were answered."""
+def dns(answers: Mapping[str, int], asked: int) -> list[Finding]:
+    """Evaluate name resolution.
+
+    Args:
+        answers: how many of `asked` lookups of each name succeeded.
+    """
     look = "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide; getent hosts {}"
     bad = [
         (broken if count == 0 else warning)(
-            "DNS", f"{name} was resolved {count} times of {asked}", look.format(name)
+            "DNS", f"{name} resolved {count} of {asked} times", look.format(name)
         )
-        for name, count in remove_commands.items()
+        for name, count in answers.items()
         if count < asked
     ]
     return bad or [
         ok(
             "DNS",
-            f"{listed(remove_commands)}, {asked} times each" if remove_commands else "no names to resolve",
+            f"{listed(answers)}, {asked} times each" if answers else "no host names in the settings",
         )
     ]
