@@ -137,7 +137,7 @@ def katib_webhook(kind: str, config: Manifest | None, slices: Iterable[Manifest]
 
 
 def device_plugins(daemonsets: Iterable[Manifest]) -> list[Finding]:
-    """Count ready pods. Helpers for GPU sharing that match no node are ignored if another DaemonSet matches."""
+    """Count ready pods. A GPU-sharing helper that matches no node is ignored if another plugin matches."""
     check, plugins = "GPU device plugin", [d for d in daemonsets if _is_plugin(d)]
     if not plugins:
         return [broken(check, "not found; nodes have no allocatable GPUs", "install one: docs/install.md")]
