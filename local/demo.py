@@ -16,7 +16,8 @@ from local.world import World, world
 
 STARTING = "Starting Redis, Kubernetes, Katib, a registry, a git host, MLflow and Slack on this machine ..."
 COMMAND = "branch=main gpus=1 space=lr"
-ENDS = {":tada:": 0, ":x:": 1, ":no_entry_sign:": 1}
+# The thread's last message, by how it begins after the mention of the owner
+ENDS = {":white_check_mark: Finished": 0, ":x:": 1, ":no_entry_sign:": 1}
 PATIENCE = 600  # seconds for a whole sweep
 
 
@@ -79,7 +80,8 @@ async def _sweep(here: World) -> int:
         if change["type"] == "posted" and "thread_ts" in change["message"]:
             text = change["message"]["text"]
             print(_readable(text), flush=True)
-            ends.extend(code for emoji, code in ENDS.items() if text.startswith(emoji))
+            unaddressed = re.sub(r"<@\w+> ", "", text, count=1)
+            ends.extend(code for begin, code in ENDS.items() if unaddressed.startswith(begin))
 
     here.slack.listen(hear)
     print(f"Ada in #sweeps: /sweep {COMMAND}")

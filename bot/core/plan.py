@@ -8,12 +8,16 @@ from k8s.objects import Manifest, Ref, ref_of
 
 
 class Role(StrEnum):
-    """What a built image is to a sweep; the words are said to people."""
+    """What a built image is to a sweep. Values are stored in records; `label` is for users."""
 
     IMAGE = "image"
     FRAMEWORKS = "heavy packages"
     DEPENDENCIES = "dependencies"
     CODE = "code"
+
+    @property
+    def label(self) -> str:
+        return "ML frameworks" if self is Role.FRAMEWORKS else self.value
 
 
 @dataclass(frozen=True, kw_only=True)

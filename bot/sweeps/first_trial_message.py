@@ -1,4 +1,4 @@
-"""Build the message about a sweep's first trials. Pure."""
+"""Build the message about the health of a sweep's first trials. Pure."""
 
 from bot.core.events import Event, EventKind, Health, HealthStatus
 from bot.core.record import Phase, SweepRecord
@@ -10,55 +10,55 @@ from bot.slack.mrkdwn import CODE_LIMIT, block, code, plain
 from bot.sweeps.parent_message import cancel_button, flags
 from bot.sweeps.recipients import is_loud, with_owner
 
-MOODS = {
-    HealthStatus.WAITING: ":hourglass: The first trial isn't running yet.",
+HEADLINES = {
+    HealthStatus.WAITING: ":hourglass_flowing_sand: The first trial isn't running yet.",
     HealthStatus.UNHEALTHY: ":warning: Problem with {trial}.",
     HealthStatus.FAILED: ":warning: {trial} failed.",
 }
 
 
 def health(sweep: SweepRecord, state: Health) -> Message:
-    """The one message about the first trials; it is edited as their state changes."""
-    words, lines = _health_words(sweep, state), block(_end(state.detail))
+    """Build the only message about the first trials, which is edited as their state changes."""
+    words, lines = _words(sweep, state), block(_last_lines(state.detail))
     if state.status is HealthStatus.RECOVERED:
         lines = ""
     text = f"{words}\n{lines}".strip()
-    hopeless = state.status in {HealthStatus.FAILED, HealthStatus.UNHEALTHY} and sweep.phase in {
+    needs_action = state.status in {HealthStatus.FAILED, HealthStatus.UNHEALTHY} and sweep.phase in {
         Phase.PENDING,
         Phase.RUNNING,
     }
-    if not hopeless or sweep.cancelled_by:
+    if not needs_action or sweep.cancelled_by:
         return Message(text=text)
     parts = [section(part) for part in (words, lines) if part]
     return Message(text=text, blocks=(*parts, actions(cancel_button(sweep.id))))
 
 
-def _health_words(sweep: SweepRecord, state: Health) -> str:
+def _words(sweep: SweepRecord, state: Health) -> str:
     why = plain(state.text)
     if state.status is HealthStatus.RECOVERED:
-        trial = f"{code(state.trial)} is well" if state.trial else "all is well"
-        return f":white_check_mark: Recovered: {trial}. Before that: {why}"
+        trial = f"trial {code(state.trial)} is healthy" if state.trial else "the first trial is healthy"
+        return f":white_check_mark: Recovered: {trial}. Earlier problem: {why}"
     trial = f"trial {code(state.trial)}" if state.trial else "the first trial"
     trial = trial if state.status is HealthStatus.UNHEALTHY else f"{trial[0].upper()}{trial[1:]}"
-    lines = [f"{MOODS[state.status].format(trial=trial)} {why}"]
+    lines = [f"{HEADLINES[state.status].format(trial=trial)} {why}"]
     if is_loud(sweep, Event(kind=EventKind.HEALTH)) and EventKind.FIRST_FAILED not in sweep.sent_keys:
         lines = [with_owner(sweep, lines[0])]
-    lines += [f":wrench: {plain(state.fix)}"] if state.fix else []
-    lines += [_its_parameters(sweep, state)] if state.parameters else []
+    lines += [f"*Fix:* {plain(state.fix)}"] if state.fix else []
+    lines += [_parameters(sweep, state)] if state.parameters else []
     lines += [f"{counted(state.more, 'more trial')} failed the same way."] if state.more else []
-    lines += ["Its last lines:"] if state.status is HealthStatus.FAILED and state.detail else []
+    lines += ["Last lines of the log:"] if state.status is HealthStatus.FAILED and state.detail else []
     return "\n".join(lines)
 
 
-def _its_parameters(sweep: SweepRecord, state: Health) -> str:
-    """Of a failed one as the command that can be tried elsewhere."""
+def _parameters(sweep: SweepRecord, state: Health) -> str:
+    """Show a failed trial's parameters as the command, which can be run elsewhere."""
     if state.status is HealthStatus.FAILED and sweep.plan:
-        return f"It ran {code(command_line(sweep.plan.space, state.parameters))}"
-    return f"The trial's parameters: {flags(state.parameters)}"
+        return f"*Command:* {code(command_line(sweep.plan.space, state.parameters))}"
+    return f"*Parameters:* {flags(state.parameters)}"
 
 
-def _end(text: str) -> str:
-    """As much of a log's end as fits an edit, for which Slack takes 4,000 characters."""
+def _last_lines(text: str) -> str:
+    """Cut the log to the last lines that fit an edit; Slack accepts 4,000 characters."""
     while len(plain(text)) > CODE_LIMIT:
         text = text.partition("\n")[2] or text[len(text) // 2 :]
     return text

@@ -45,7 +45,7 @@ def _lasting(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
     sweep = replace(sweep, sent_keys=(*sweep.sent_keys, key), alike=alike)
     if not (sweep.health and sweep.health.lasting) and not sweep.progress.succeeded:
         return _show(sweep, found)
-    text = f"{found.text} {found.fix}".strip()
+    text = f"{found.text} *Fix:* {found.fix}" if found.fix else found.text
     return sweep.enqueue(
         Event(kind=EventKind.TRIAL_FAILED, text=text, detail=found.detail, trial=found.trial)
     )

@@ -194,7 +194,7 @@ def _building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
     failed = next((b for b in seen.builds if b.ended_in_vain and b.is_own(sweep.build_uids)), None)
     sweep = replace(sweep, build_uids=sweep.build_uids | running, digests=digests)
     if failed:
-        return fail(sweep, "the image could not be built", now, _build_failed(failed))
+        return fail(sweep, "image build failed", now, _build_failed(failed))
     if not sweep.build_began:
         return sweep.enqueue(_begun(seen), build_began=now)
     trouble = next((b.trouble for b in seen.builds if b.running and b.trouble), None)
@@ -214,15 +214,15 @@ def _begun(seen: Observation) -> Event:
     missing = [b for b in seen.builds if not b.there]
     joined = all(b.running for b in missing)
     reused = _reused(b for b in seen.builds if b.there)
-    text = "; ".join(filter(None, (listed(b.build.role for b in missing), reused)))
+    text = "; ".join(filter(None, (listed(b.build.role.label for b in missing), reused)))
     return Event(kind=EventKind.BUILD_JOINED if joined and missing else EventKind.BUILD_STARTED, text=text)
 
 
 def _build_failed(failed: BuildSeen) -> Event:
     if failed.job and failed.job.state is JobState.COMPLETE:
         text = (
-            "The build ended well, but its pod did not report the image's digest, or the registry does not "
-            "have that image."
+            "The build succeeded, but its pod didn't report the image's digest, or the registry doesn't "
+            "have the image."
         )
         return Event(kind=EventKind.BUILD_FAILED, text=text)
     text, detail = (failed.trouble.text, failed.trouble.detail) if failed.trouble else ("", "")
@@ -242,11 +242,11 @@ def _built(sweep: SweepRecord, seen: Observation) -> Event:
 
 def _built_in(one: BuildSeen) -> str:
     seconds = one.job.seconds if one.job else None
-    return f"{one.build.role} built" + (f" in {seconds:.0f} s" if seconds is not None else "")
+    return f"{one.build.role.label} built" + (f" in {seconds:.0f} s" if seconds is not None else "")
 
 
 def _reused(builds: Iterable[BuildSeen]) -> str:
-    roles = listed(b.build.role for b in builds)
+    roles = listed(b.build.role.label for b in builds)
     return f"{roles} reused" if roles else ""
 
 
@@ -257,7 +257,7 @@ def submitted(sweep: SweepRecord) -> SweepRecord:
 
 def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if seen.foreign:
-        return fail(sweep, f"an older experiment has the name {sweep.id}", now)
+        return fail(sweep, f"a Katib experiment named {sweep.id} already exists", now)
     return submitted(sweep) if seen.experiment else sweep
 
 
@@ -279,7 +279,7 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if sweep.phase not in {Phase.PENDING, Phase.RUNNING} or not sweep.submitted or sweep.plan is None:
         return sweep
     if seen.experiment is None:
-        return fail(sweep, "somebody deleted the Katib experiment", now)
+        return fail(sweep, "the Katib experiment was deleted", now)
     space = sweep.plan.space
     sweep = _restarted(_killed(_unreported(_results(sweep, seen), seen, now), seen), seen, now)
     experiment = seen.experiment
@@ -427,7 +427,7 @@ def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) 
 
 def _success_words(sweep: SweepRecord, experiment: Experiment) -> str:
     if experiment.reason == GOAL_REACHED:
-        return "the target was reached"
+        return "target reached"
     if experiment.reason == DRAINED:
         return f"drained after {counted(sweep.progress.finished, 'trial')}"
     return _done(sweep.progress)

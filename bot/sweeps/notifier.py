@@ -19,7 +19,7 @@ from bot.sweeps.coalesce import merged
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, duplicate, parent
 from bot.sweeps.recipients import is_loud
-from bot.sweeps.thread_messages import event
+from bot.sweeps.thread_messages import event_text
 from k8s import kaniko
 from k8s.katib.status import ui_link
 
@@ -59,7 +59,7 @@ class Notifier:
 
     async def _say(self, sweep: SweepRecord, happened: Event) -> str:
         """The ts of what was posted in the thread."""
-        slack, channel, text = self._outside.slack, sweep.requester.channel, event(sweep, happened)
+        slack, channel, text = self._outside.slack, sweep.requester.channel, event_text(sweep, happened)
         if happened.to_user:
             here = (channel, sweep.thread or "") if happened.in_thread else ("", "")
             await slack.post_ephemeral(happened.to_user, text, happened.response_url, *here)

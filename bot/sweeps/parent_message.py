@@ -17,15 +17,15 @@ from bot.slack.mrkdwn import code, direct, link, mention, plain, quoted
 # The buttons' action_ids
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
 RESULTS, RERUN = "show_results", "rerun_sweep"
-BAR = 20  # characters
+BAR_LENGTH = 20  # characters
 
 PHASES = {
     Phase.RECEIVED: (":hourglass_flowing_sand:", "Received"),
     Phase.OPENING: (":hourglass_flowing_sand:", "Starting"),
-    Phase.BUILDING: (":package:", "Building the image"),
-    Phase.PENDING: (":seedling:", "Waiting for the first trial to run"),
-    Phase.RUNNING: (":runner:", "Searching"),
-    Phase.STOPPING: (":octagonal_sign:", "Ending"),
+    Phase.BUILDING: (":package:", "Building image"),
+    Phase.PENDING: (":hourglass_flowing_sand:", "Waiting for first trial"),
+    Phase.RUNNING: (":runner:", "Running"),
+    Phase.STOPPING: (":octagonal_sign:", "Stopping"),
     Phase.SUCCEEDED: (":white_check_mark:", "Finished"),
     Phase.FAILED: (":x:", "Failed"),
     Phase.CANCELLED: (":no_entry_sign:", "Cancelled"),
@@ -40,62 +40,60 @@ class Links:
 
 
 def parent(sweep: SweepRecord, links: Links) -> Message:
-    """The living message: always the present state, whatever happened before."""
+    """Build the message that opens a sweep's thread and always shows the current state."""
     blocks: list[dict[str, Any]] = [section(summary(sweep))]
-    if below := _below(sweep, links):
-        blocks.append(context(below))
+    if footer := _footer(sweep, links):
+        blocks.append(context(footer))
     blocks.append(actions(*_buttons(sweep)))
     phase = PHASES[sweep.phase][1]
     counts = (
         f", {_counts(sweep.progress, sweep.plan.space.max_trials)}" if sweep.plan and sweep.submitted else ""
     )
-    return Message(text=f"{sweep.id}: {phase}{_why(sweep)}{counts}", blocks=tuple(blocks))
+    return Message(text=f"{sweep.id}: {phase}{_phase_cause(sweep)}{counts}", blocks=tuple(blocks))
 
 
 def duplicate(sweep: SweepRecord, url: str) -> Message:
-    """Without buttons: in place of a parent that Slack posted while it answered with an error."""
+    """Build the text that replaces a parent that Slack posted although it answered with an error."""
     where = link(url, "the other message") if url else "the other message"
     return Message(text=f"Duplicate message. {code(sweep.id)} is reported in {where}.")
 
 
 def summary(sweep: SweepRecord) -> str:
     emoji, phase = PHASES[sweep.phase]
-    first = f"{emoji} *{sweep.id}* · {phase}{_why(sweep)}"
-    held = [f":no_entry_sign: Quarantined: an admin has to type `/sweep release {sweep.id}`."]
-    above = [*(held if sweep.quarantined else []), _what(sweep), *_waiting(sweep)]
-    return "\n".join([first, *above, *_search(sweep)])
+    headline = f"{emoji} *{sweep.id}* · {phase}{_phase_cause(sweep)}"
+    quarantine = f":warning: Quarantined. *Fix:* Ask an admin to run `/sweep release {sweep.id}`."
+    above = [*([quarantine] if sweep.quarantined else []), _subject(sweep), *_build_problem(sweep)]
+    return "\n".join([headline, *above, *_results(sweep)])
 
 
-def _waiting(sweep: SweepRecord) -> list[str]:
+def _build_problem(sweep: SweepRecord) -> list[str]:
     trouble = sweep.build_trouble if sweep.phase is Phase.BUILDING else ""
     return [f":warning: {plain(trouble)}"] if trouble else []
 
 
 def display_name(sweep: SweepRecord, user: str) -> str:
-    """The owner is mentioned where a sweep fails or ends, and nowhere else."""
+    """Name the owner without a mention; only the id of other users is known."""
     owner = sweep.requester
     return f"*{quoted(owner.user_name, 80)}*" if user == owner.user and owner.user_name else mention(user)
 
 
-def _why(sweep: SweepRecord) -> str:
+def _phase_cause(sweep: SweepRecord) -> str:
     if sweep.cancelled_by:
-        return f" by {display_name(sweep, sweep.cancelled_by)}"
+        user = display_name(sweep, sweep.cancelled_by)
+        return f" by {user}" if sweep.phase is Phase.CANCELLED else f": cancelled by {user}"
     return f": {quoted(sweep.reason)}" if sweep.reason else ""
 
 
-def _what(sweep: SweepRecord) -> str:
-    request, plan = sweep.request, sweep.plan
-    did = "searched" if sweep.phase.final else "searches"
-    did = "asked for" if sweep.phase is Phase.REFUSED else did
-    where = f"{code(request.space, 100)} on {code(request.branch, 200)}"
-    who = f"{display_name(sweep, sweep.requester.user)} {did} {where}"
+def _subject(sweep: SweepRecord) -> str:
+    request, plan, owner = sweep.request, sweep.plan, display_name(sweep, sweep.requester.user)
+    searched = f"{code(request.space, 100)} on {code(request.branch, 200)}"
     if plan is None:
-        return who
-    subject = quoted(plan.subject, 80)
-    return f"{who} at {code(plan.commit[:8])} “{subject}” · {counted(plan.gpus, 'GPU')} per trial"
+        return f"{searched} · {owner}"
+    commit = f"{code(plan.commit[:8])} “{quoted(plan.subject, 80)}”"
+    return f"{searched} @ {commit} · {counted(plan.gpus, 'GPU')} per trial · {owner}"
 
 
-def _search(sweep: SweepRecord) -> list[str]:
+def _results(sweep: SweepRecord) -> list[str]:
     if sweep.plan is None or not sweep.submitted:
         return []
     progress, total = sweep.progress, sweep.plan.space.max_trials
@@ -107,8 +105,8 @@ def _search(sweep: SweepRecord) -> list[str]:
 
 
 def _bar(progress: Progress, total: int) -> str:
-    done = round(BAR * min(progress.finished, total) / total)
-    return code("█" * done + "░" * (BAR - done))
+    done = round(BAR_LENGTH * min(progress.finished, total) / total)
+    return code("█" * done + "░" * (BAR_LENGTH - done))
 
 
 def _counts(progress: Progress, total: int) -> str:
@@ -119,7 +117,7 @@ def _counts(progress: Progress, total: int) -> str:
             (progress.running, "running"),
             (progress.waiting, "waiting"),
             (progress.failed, "failed"),
-            (progress.killed, "ended early"),
+            (progress.killed, "stopped"),
         )
         if number
     ]
@@ -136,16 +134,16 @@ def flags(parameters: dict[str, str]) -> str:
 
 
 def short(value: str) -> str:
-    """Sixteen digits of a random draw tell a reader nothing; the command line at the end has them all."""
+    """Shorten a decimal with 7 or more places to 6 digits; the final command line has them all."""
     return f"{float(value):.6g}" if re.fullmatch(r"-?\d+\.\d{7,}(e-?\d+)?", value) else value
 
 
-def _below(sweep: SweepRecord, links: Links) -> str:
+def _footer(sweep: SweepRecord, links: Links) -> str:
     channel = sweep.requester.channel
     parts = [
         link(links.katib, "Katib") if links.katib and sweep.submitted else "",
-        link(links.mlflow, "MLflow runs") if links.mlflow else "",
-        f"I hear no words here: write `/sweep logs {sweep.id}` in a channel" if direct(channel) else "",
+        link(links.mlflow, "Runs in MLflow") if links.mlflow else "",
+        f"I can't read replies here. Run `/sweep logs {sweep.id}` in any channel" if direct(channel) else "",
     ]
     return "  ·  ".join(p for p in parts if p)
 
@@ -161,21 +159,22 @@ def _buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
 
 
 def cancel_button(sweep: str) -> dict[str, Any]:
+    effect = f"Stops all running trials of {sweep} and frees their GPUs. Results so far are kept."
     confirm = {
         "title": plain_text("Cancel this sweep?"),
-        "text": plain_text(f"{sweep}: running trials are ended and their GPUs freed. Results so far stay."),
+        "text": plain_text(effect),
         "confirm": plain_text("Cancel sweep"),
-        "deny": plain_text("Keep it running"),
+        "deny": plain_text("Keep running"),
         "style": "danger",
     }
     return button(CANCEL, "Cancel sweep", sweep, style="danger", confirm=confirm)
 
 
 def _confirm_rerun(sweep: SweepRecord) -> dict[str, Any]:
-    where = f"branch {sweep.request.branch[:100]} as it is now, space {sweep.request.space[:60]}"
+    source = f"the latest commit on {sweep.request.branch[:100]}, space {sweep.request.space[:60]}"
     return {
-        "title": plain_text("Run this sweep again?"),
-        "text": plain_text(f"A new sweep starts in your name: {where}."),
-        "confirm": plain_text("Run it again"),
-        "deny": plain_text("No"),
+        "title": plain_text("Rerun this sweep?"),
+        "text": plain_text(f"Starts a new sweep in your name from {source}."),
+        "confirm": plain_text("Rerun"),
+        "deny": plain_text("Don't rerun"),
     }

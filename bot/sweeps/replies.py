@@ -136,7 +136,7 @@ class _Answer:
             if pods:
                 pod = read_pod(pods[-1], kaniko.CONTAINER)
                 container = pod.init_failed or kaniko.CONTAINER
-                return f"the build of the {build.role}", build.ref.namespace, pod.name, container
+                return f"the build of the {build.role.label}", build.ref.namespace, pod.name, container
         raise UserError(f"`{self.sweep.id}` has nothing yet that writes a log.")
 
     async def trials(self) -> None:

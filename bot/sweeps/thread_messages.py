@@ -11,210 +11,215 @@ from bot.core.wording import counted
 from bot.slack.mrkdwn import block, code, mention, place, plain, quoted
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import display_name, result_text
-from bot.sweeps.recipients import ENDS, is_loud, with_owner
+from bot.sweeps.recipients import MENTIONING, is_loud, with_owner
 
 UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
 
 
-def event(sweep: SweepRecord, happened: Event) -> str:
-    """The words of one event in the thread, or of a private answer."""
-    text = EVENTS[happened.kind](sweep, happened).strip()
-    if happened.to_user and happened.kind in ENDS:
+def event_text(sweep: SweepRecord, event: Event) -> str:
+    """Build the text of one event, for the thread or for a private answer."""
+    text = EVENTS[event.kind](sweep, event).strip()
+    if event.to_user and event.kind in MENTIONING:
         return f"*{sweep.id}* in {place(sweep.requester.channel)}: {text}"
-    return with_owner(sweep, text) if is_loud(sweep, happened) and happened.kind in ENDS else text
+    return with_owner(sweep, text) if is_loud(sweep, event) and event.kind in MENTIONING else text
 
 
-def _build_started(sweep: SweepRecord, happened: Event) -> str:
+def _build_started(sweep: SweepRecord, event: Event) -> str:
     recipe = f" {plain(sweep.plan.recipe)}" if sweep.plan else ""
-    if happened.text == Role.IMAGE:
-        return f":package: Building the image of {_commit(sweep)}{recipe}."
-    return f":package: Building {_commit(sweep)}{recipe}: {plain(happened.text)}."
+    if event.text == Role.IMAGE:
+        return f":package: Building image for {_commit(sweep)}{recipe}."
+    return f":package: Building {_commit(sweep)}{recipe}: {plain(event.text)}."
 
 
-def _build_joined(sweep: SweepRecord, happened: Event) -> str:
-    what = f"{_commit(sweep)} ({plain(happened.text)})"
-    return f":package: Another sweep is already building {what}; this one waits for the same."
+def _build_joined(sweep: SweepRecord, event: Event) -> str:
+    what = f"{_commit(sweep)} ({plain(event.text)})"
+    return f":package: Waiting for another sweep's build of {what}."
 
 
 def _build_reused(sweep: SweepRecord, _: Event) -> str:
-    return f":recycle: The image of {_commit(sweep)} is already in the registry and is reused."
+    return f":package: Reusing the image for {_commit(sweep)} from the registry."
 
 
-def _image_ready(_: SweepRecord, happened: Event) -> str:
-    return f":package: {code(happened.text)} is used as it is; nothing is built."
+def _image_ready(_: SweepRecord, event: Event) -> str:
+    return f":package: Using prebuilt image {code(event.text)}; skipping the build."
 
 
-def _build_waiting(_: SweepRecord, happened: Event) -> str:
-    return f":hourglass: The build hasn't started. {plain(happened.text)}\n{block(happened.detail)}"
+def _build_waiting(_: SweepRecord, event: Event) -> str:
+    return f":hourglass_flowing_sand: Build not started. {plain(event.text)}\n{block(event.detail)}"
 
 
-def _build_done(_: SweepRecord, happened: Event) -> str:
-    made = plain(happened.text)
-    return (
-        f":package: {made.capitalize()}."
-        if made.startswith(Role.IMAGE)
-        else f":package: Image ready: {made}."
-    )
+def _build_done(_: SweepRecord, event: Event) -> str:
+    built = plain(event.text)
+    is_one_image = built.startswith(Role.IMAGE)
+    return f":package: {built.capitalize()}." if is_one_image else f":package: Image ready: {built}."
 
 
-def _build_failed(sweep: SweepRecord, happened: Event) -> str:
-    log = f" Its last lines:\n{block(happened.detail)}" if happened.detail else ""
-    return f":x: The image of {_commit(sweep)} could not be built. {plain(happened.text)}{log}"
+def _build_failed(sweep: SweepRecord, event: Event) -> str:
+    return f":x: Image build failed for {_commit(sweep)}. {plain(event.text)}{_log(event)}"
 
 
-def _submit_refused(_: SweepRecord, happened: Event) -> str:
-    return f":x: The cluster refused the {plain(happened.text)}:\n{block(happened.detail)}"
+def _submit_refused(_: SweepRecord, event: Event) -> str:
+    return f":x: The cluster rejected the {plain(event.text)}:\n{block(event.detail)}"
 
 
 def _submitted(sweep: SweepRecord, _: Event) -> str:
     if sweep.plan is None:
         return ""
     space = sweep.plan.space
-    how = f"{space.parallel} at a time, {counted(sweep.plan.gpus, 'GPU')} each"
-    trials = counted(space.max_trials, "trial")
-    place = sweep.plan.experiment_ref.namespace
-    where = "" if place == sweep.namespace else f", in namespace {code(place)}"
+    trials = f"up to {counted(space.max_trials, 'trial')}, {space.parallel} in parallel"
+    gpus = f"{counted(sweep.plan.gpus, 'GPU')} each"
+    namespace = sweep.plan.experiment_ref.namespace
+    where = "" if namespace == sweep.namespace else f" in namespace {code(namespace)}"
     goal = f"{space.goal} {code(space.metric)}"
-    return f":microscope: Submitted to Katib{where}: up to {trials}, {how}, to {goal}."
+    return f":hourglass_flowing_sand: Submitted to Katib{where}: {trials}, {gpus}. Goal: {goal}."
 
 
-def _first_running(_: SweepRecord, happened: Event) -> str:
-    if happened.more:
-        before = f"{counted(happened.more, 'trial')} failed before it"
-        return f":seedling: Trial {code(happened.trial)} is running; {before}."
-    return f":seedling: The first trial is running ({code(happened.trial)})."
+def _first_running(_: SweepRecord, event: Event) -> str:
+    if event.more:
+        failed = f"{counted(event.more, 'trial')} failed earlier"
+        return f":runner: Trial {code(event.trial)} is running; {failed}."
+    return f":runner: First trial is running: {code(event.trial)}."
 
 
-def _trial_failed(_: SweepRecord, happened: Event) -> str:
-    log = f" Its last lines:\n{block(happened.detail)}" if happened.detail else ""
-    return f":warning: Trial {code(happened.trial)} failed. {plain(happened.text)}{log}"
+def _trial_failed(_: SweepRecord, event: Event) -> str:
+    return f":warning: Trial {code(event.trial)} failed. {plain(event.text)}{_log(event)}"
 
 
-def _better(sweep: SweepRecord, happened: Event) -> str:
-    if happened.result is None:
+def _log(event: Event) -> str:
+    return f" Last lines of the log:\n{block(event.detail)}" if event.detail else ""
+
+
+def _better(sweep: SweepRecord, event: Event) -> str:
+    if event.result is None:
         return ""
-    best = f"{result_text(sweep, happened.result)} ({code(happened.result.trial)})"
-    return f":chart_with_upwards_trend: Best so far: {best}"
+    best = f"{result_text(sweep, event.result)} ({code(event.result.trial)})"
+    return f":chart_with_upwards_trend: New best: {best}"
 
 
-def _first_failed(_: SweepRecord, happened: Event) -> str:
-    return f":warning: Trial {code(happened.trial)} failed. {plain(happened.text)}"
+def _first_failed(_: SweepRecord, event: Event) -> str:
+    return f":warning: Trial {code(event.trial)} failed. {plain(event.text)}"
 
 
-def _alike(_: SweepRecord, happened: Event) -> str:
-    more = counted(happened.more, "more trial")
-    if not happened.trial:
-        return f":warning: {more} failed that I did not look into; `logs` and the trial's name show why."
-    return f":warning: {more} failed the same way as {code(happened.trial)}."
+def _failed_alike(_: SweepRecord, event: Event) -> str:
+    more = counted(event.more, "more trial")
+    if not event.trial:
+        return (
+            f":warning: {more} failed and {'was' if event.more == 1 else 'were'}n't diagnosed. "
+            "Find failed trials with `results`, then run `logs TRIAL`."
+        )
+    return f":warning: {more} failed the same way as {code(event.trial)}."
 
 
-def _trial_killed(sweep: SweepRecord, happened: Event) -> str:
-    if happened.more:
-        trials = f"{code(happened.trial)} and {counted(happened.more, 'more trial')}"
-        who = display_name(sweep, happened.by) if happened.by else "me"
-        return f":no_entry_sign: {trials} were ended by {who}; their GPUs are free."
-    trial, user = code(happened.trial), display_name(sweep, happened.by) if happened.by else "me"
-    return f":no_entry_sign: Trial {trial} was ended by {user}; its GPUs are free."
+def _trial_killed(sweep: SweepRecord, event: Event) -> str:
+    """Without a user, Sweepbot itself stopped the trials, and there is one reason for that."""
+    trials, whose = f"trial {code(event.trial)}", "Its"
+    if event.more:
+        trials, whose = f"{code(event.trial)} and {counted(event.more, 'more trial')}", "Their"
+    if event.by:
+        return f":no_entry_sign: {display_name(sweep, event.by)} cancelled {trials}. {whose} GPUs are free."
+    why = "Katib received no metrics after the training ended"
+    return f":no_entry_sign: Sweepbot stopped {trials}: {why}. {whose} GPUs are free."
 
 
-def _trial_restarted(_: SweepRecord, happened: Event) -> str:
-    more = f" and {counted(happened.more, 'more trial')}" if happened.more else ""
+def _trial_restarted(_: SweepRecord, event: Event) -> str:
+    more = f" and {counted(event.more, 'more trial')}" if event.more else ""
     why = (
         "The image couldn't be pulled at first, and Katib's metrics collector gave up before the training "
         "started. Katib starts a new pod."
     )
-    cause = f"\n{block(happened.detail)}" if happened.detail else ""
-    return f":hourglass_flowing_sand: Trial {code(happened.trial)}{more} restarted. {why}{cause}"
+    cause = f"\n{block(event.detail)}" if event.detail else ""
+    return f":hourglass_flowing_sand: Trial {code(event.trial)}{more} restarted. {why}{cause}"
 
 
-def _draining(sweep: SweepRecord, happened: Event) -> str:
-    who = display_name(sweep, happened.by)
-    return f":potable_water: {who} drains this sweep: no more trials start, running ones end."
+def _draining(sweep: SweepRecord, event: Event) -> str:
+    user = display_name(sweep, event.by)
+    what = "no new trials start; running trials finish"
+    return f":hourglass_flowing_sand: {user} is draining this sweep: {what}."
 
 
-def _extended(sweep: SweepRecord, happened: Event) -> str:
+def _extended(sweep: SweepRecord, event: Event) -> str:
     total = sweep.plan.space.max_trials if sweep.plan else 0
-    who = display_name(sweep, happened.by)
-    return f":heavy_plus_sign: {who} extended this sweep to {counted(total, 'trial')}."
+    who = display_name(sweep, event.by)
+    return f":runner: {who} extended this sweep to {counted(total, 'trial')}."
 
 
-def _trouble(sweep: SweepRecord, happened: Event) -> str:
-    why = block(happened.detail)
-    return f":warning: {code(sweep.id)} can't go on for now; I keep trying. The reason:\n{why}"
+def _trouble(sweep: SweepRecord, event: Event) -> str:
+    return f":warning: {code(sweep.id)} hit an error. Sweepbot keeps retrying:\n{block(event.detail)}"
 
 
 def _trouble_over(_: SweepRecord, __: Event) -> str:
-    return ":arrow_forward: The trouble is over; this sweep goes on."
+    return ":white_check_mark: Error resolved; the sweep continues."
 
 
-def _quarantined(sweep: SweepRecord, happened: Event) -> str:
-    gpus = "" if sweep.phase in UNBUILT else " Trials that run go on and keep their GPUs."
+def _quarantined(sweep: SweepRecord, event: Event) -> str:
+    gpus = "" if sweep.phase in UNBUILT else " Running trials continue and keep their GPUs."
     return (
-        f":no_entry_sign: {mention(sweep.requester.user)} Sweepbot stopped processing {code(sweep.id)}: "
-        f"several attempts in a row did not finish.{gpus} *Fix:* An admin checks the worker's log, then"
-        f" types `/sweep release {sweep.id}`. *Cancel* still works. Last cause:\n{block(happened.detail)}"
+        f":warning: {mention(sweep.requester.user)} Sweepbot stopped processing {code(sweep.id)}: several "
+        f"attempts in a row didn't finish.{gpus} *Fix:* Ask an admin to check the worker's log, then run "
+        f"`/sweep release {sweep.id}`. *Cancel* still works. Last error:\n{block(event.detail)}"
     )
 
 
 def _released(sweep: SweepRecord, _: Event) -> str:
-    return f":arrow_forward: Sweepbot processes {code(sweep.id)} again."
+    return f":white_check_mark: Sweepbot is processing {code(sweep.id)} again."
 
 
 def _restored(sweep: SweepRecord, _: Event) -> str:
     return (
         f":warning: Redis lost its data. {code(sweep.id)} continues from its record in the cluster, but "
-        "questions and results of the last minutes may be missing. *Fix:* Repeat what got no answer."
+        "recent commands and results may be missing. *Fix:* Repeat any command that got no answer."
     )
 
 
-def _stuck(_: SweepRecord, happened: Event) -> str:
+def _stuck(_: SweepRecord, event: Event) -> str:
     force = "`kubectl delete pod NAME --grace-period=0 --force`"
     return (
-        f":warning: Some pods don't end: {plain(happened.text)}. If their node is dead, an administrator may "
-        f"remove them with {force}; I wait until they are gone."
+        f":warning: Pods still terminating: {plain(event.text)}. If a node is down, an admin can remove its "
+        f"pods with {force}. The sweep ends once they're gone."
     )
 
 
 def _stopping(sweep: SweepRecord, _: Event) -> str:
-    return f":octagonal_sign: Cancelled by {display_name(sweep, sweep.cancelled_by or '')}; ending what runs."
+    user = display_name(sweep, sweep.cancelled_by or "")
+    return f":octagonal_sign: Cancelled by {user}; stopping running trials and builds."
 
 
-def _succeeded(sweep: SweepRecord, happened: Event) -> str:
-    return f":tada: Finished: {quoted(happened.text)}. {_best_command(sweep, happened.result)}"
+def _succeeded(sweep: SweepRecord, event: Event) -> str:
+    return f":white_check_mark: Finished: {quoted(event.text)}. {_best_command(sweep, event.result)}"
 
 
-def _failed(sweep: SweepRecord, happened: Event) -> str:
-    return f":x: This sweep failed: {quoted(happened.text)}. {_best_command(sweep, happened.result)}"
+def _failed(sweep: SweepRecord, event: Event) -> str:
+    return f":x: Sweep failed: {quoted(event.text)}. {_best_command(sweep, event.result)}"
 
 
-def _cancelled(sweep: SweepRecord, happened: Event) -> str:
+def _cancelled(sweep: SweepRecord, event: Event) -> str:
     if not sweep.thread:
         who = display_name(sweep, sweep.cancelled_by or "")
         return f":no_entry_sign: Cancelled by {who} before anything ran."
-    kept = " What the finished trials found stays in Katib and MLflow." if sweep.submitted else ""
-    best = _best_command(sweep, happened.result)
-    return f":no_entry_sign: Cancelled: its pods are gone and their GPUs free.{kept} {best}"
+    kept = " Finished trials keep their results in Katib and MLflow." if sweep.submitted else ""
+    best = _best_command(sweep, event.result)
+    return f":no_entry_sign: Cancelled. All pods are gone and the GPUs are free.{kept} {best}"
 
 
 def _best_command(sweep: SweepRecord, best: Result | None) -> str:
     if best is None or sweep.plan is None:
         return ""
-    how = block(command_line(sweep.plan.space, best.parameters))
-    return f"Best: {result_text(sweep, best)} in trial {code(best.trial)}. To train with it:\n{how}"
+    command = block(command_line(sweep.plan.space, best.parameters))
+    return f"Best: {result_text(sweep, best)} (trial {code(best.trial)}). Train with these values:\n{command}"
 
 
 def _commit(sweep: SweepRecord) -> str:
     return code(sweep.plan.commit[:8]) if sweep.plan else ""
 
 
-def _refused(sweep: SweepRecord, happened: Event) -> str:
-    """Places in a file are code, one a line; `:100:` in running text would be an emoji."""
-    text, places = re.subn(r"^(\S+:\d+): ", r"`\1` ", plain(happened.text), flags=re.MULTILINE)
-    return f"`{sweep.id}` was not started." + ("\n" if places else " ") + text
+def _refused(sweep: SweepRecord, event: Event) -> str:
+    """Format places in files as code: `:100:` in plain text would be an emoji."""
+    text, places = re.subn(r"^(\S+:\d+): ", r"`\1` ", plain(event.text), flags=re.MULTILINE)
+    return f"`{sweep.id}` didn't start." + ("\n" if places else " ") + text
 
 
-def _said_as_is(_: SweepRecord, happened: Event) -> str:
-    return happened.text
+def _not_allowed(_: SweepRecord, event: Event) -> str:
+    return event.text
 
 
 def _health(sweep: SweepRecord, _: Event) -> str:
@@ -223,7 +228,7 @@ def _health(sweep: SweepRecord, _: Event) -> str:
 
 EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.REFUSED: _refused,
-    EventKind.NOT_ALLOWED: _said_as_is,
+    EventKind.NOT_ALLOWED: _not_allowed,
     EventKind.BUILD_STARTED: _build_started,
     EventKind.BUILD_JOINED: _build_joined,
     EventKind.BUILD_REUSED: _build_reused,
@@ -238,7 +243,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.TRIAL_FAILED: _trial_failed,
     EventKind.BETTER: _better,
     EventKind.FIRST_FAILED: _first_failed,
-    EventKind.ALIKE: _alike,
+    EventKind.ALIKE: _failed_alike,
     EventKind.TRIAL_KILLED: _trial_killed,
     EventKind.TRIAL_RESTARTED: _trial_restarted,
     EventKind.DRAINING: _draining,

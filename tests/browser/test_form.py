@@ -84,7 +84,7 @@ async def test_home_shows_what_goes_on_and_starts_and_cancels(opened: Opened, la
     await sweep.shows("running")
     await tab_to(page, home.get_by_role("button", name="Look again"))
     await page.keyboard.press("Enter")
-    await expect(home).to_contain_text(f"{sweep.id} · Searching")
+    await expect(home).to_contain_text(f"{sweep.id} · Running")
     await expect(home.get_by_role("link", name="Thread").first).to_be_visible()
     await home.get_by_role("button", name="Cancel sweep").click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel sweep").click()

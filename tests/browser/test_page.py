@@ -26,13 +26,13 @@ async def test_a_sweep_is_typed_followed_in_its_thread_and_cancelled(opened: Ope
     await page.get_by_role("textbox", name="Message").fill(SWEEP)
     await page.get_by_role("button", name="Send").first.click()
     await expect(messages(page, "On it")).to_contain_text("Only visible to you")
-    parent = messages(page, "Searching")  # the same message was "Building" before; nothing is reloaded
+    parent = messages(page, "Running")  # the same message was "Building" before; nothing is reloaded
     await expect(parent).to_contain_text("0 of 2 trials · 2 running")
     await parent.get_by_role("button", name="replies").click()
-    await expect(replies(page, "The first trial is running")).to_be_visible()
+    await expect(replies(page, "First trial is running")).to_be_visible()
     await parent.get_by_role("button", name="Cancel sweep").click()
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text("running trials are ended and their GPUs freed")
+    await expect(dialog).to_contain_text("Stops all running trials")
     await dialog.get_by_role("button", name="Keep it running").click()
     await expect(dialog).to_be_hidden()
     assert lab.pods_alive()
@@ -51,12 +51,12 @@ async def test_the_same_with_the_keyboard_alone(opened: Opened, lab: Lab) -> Non
     await page.keyboard.press("Tab")  # completes the command
     await page.keyboard.type(SWEEP.removeprefix("/sweep "))
     await page.keyboard.press("Enter")
-    parent = messages(page, "grace searches held").filter(has_text="running")
+    parent = messages(page, "held on main").filter(has_text="running")
     await expect(parent).to_be_visible()
     await tab_to(page, parent.get_by_role("button", name="replies"))
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("textbox", name="Reply")).to_be_focused()
-    await expect(replies(page, "The first trial is running")).to_be_visible()
+    await expect(replies(page, "First trial is running")).to_be_visible()
     await tab_to(page, parent.get_by_role("button", name="Cancel sweep"))
     await page.keyboard.press("Enter")
     await tab_to(page, page.get_by_role("dialog").get_by_role("button", name="Cancel sweep"))
@@ -84,9 +84,9 @@ async def test_the_link_to_mlflow_opens_the_runs_by_the_names_of_their_trials(
 ) -> None:
     page = await opened("ada")
     sweep = await lab.sweep('branch=main space=lr trials=1 cmd="python train.py --epochs=1"')
-    await sweep.enqueue(":tada:")
+    await sweep.enqueue("Finished:")
     async with page.context.expect_page() as tab:
-        await messages(page, f"{sweep.id} ·").get_by_role("link", name="MLflow runs").click()
+        await messages(page, f"{sweep.id} ·").get_by_role("link", name="Runs in MLflow").click()
     [trial] = sweep.objects("Trial")
     await expect((await tab.value).get_by_role("link", name=trial["metadata"]["name"])).to_be_visible()
 

@@ -33,7 +33,7 @@ def builds(redis, **story):
 
 async def waits(ward):
     """What the thread says of it, once; the record says it as long as it lasts."""
-    [told] = [text for text in ward.slack.said if "The build hasn't started" in text]
+    [told] = [text for text in ward.slack.said if "Build not started" in text]
     record = await ward.record()
     assert record.phase is Phase.BUILDING
     assert f":warning: {plain(record.build_trouble)}" in summary(record)

@@ -39,7 +39,7 @@ async def test_a_status_says_where_it_stands_and_what_people_did(redis):
         await lab.types("cancel", person="grace")
         await lab.types(f"cancel {SWEEP}", person="grace")
         answer, _ = await lab.types("status")
-        assert f"*{SWEEP}* · Searching" in answer
+        assert f"*{SWEEP}* · Running" in answer
         assert "ada launched it" in answer
         assert "grace wanted to cancel it and was refused" in answer
 
@@ -51,7 +51,7 @@ async def test_the_id_may_be_left_out_or_be_a_part_of_it(redis):
         assert answer.startswith("You have no running sweep")
         answer, _ = await lab.types("drain otter")
         assert answer.startswith(f"Asked `{SWEEP}`")
-        assert any("*ada* drains this sweep" in text for text in lab.thread())
+        assert any("*ada* is draining this sweep" in text for text in lab.thread())
         answer, _ = await lab.types("cancel", rounds=6)
         assert answer.startswith(f"Asked `{SWEEP}`")
         await lab.until(Phase.CANCELLED)
@@ -65,7 +65,7 @@ async def test_lists(redis, which, there):
         if there is None:
             assert answer.startswith("You aren't in a team.")
         else:
-            assert (f"*{SWEEP}* · Searching" in answer) is there
+            assert (f"*{SWEEP}* · Running" in answer) is there
 
 
 async def test_results_are_a_table_the_best_first_and_a_file(redis):
@@ -172,7 +172,7 @@ async def test_trials_are_shown_in_a_modal_and_ended_there(redis):
         assert await lab.slack.press("ada", "end_trial", buttons[0]["value"]) is None
         await lab.rounds(4)
         trial = buttons[0]["value"].split()[1]
-        assert any(f"Trial `{trial}` was ended by *ada*" in text for text in lab.thread())
+        assert any(f"*ada* cancelled trial `{trial}`" in text for text in lab.thread())
 
 
 async def test_a_stranger_ends_no_trial_and_reads_why(redis):
@@ -241,7 +241,7 @@ async def test_the_owner_is_called_at_the_end_and_nowhere_before(redis):
         await lab.rounds(2)
         called = [m for m in lab.slack.messages(CHANNEL, lab.parent()["ts"]) if f"<@{ADA.user}>" in str(m)]
         assert [m.get("subtype") for m in called] == ["thread_broadcast"]
-        assert called[0]["text"].startswith(f":tada: <@{ADA.user}> Finished")
+        assert called[0]["text"].startswith(f":white_check_mark: <@{ADA.user}> Finished")
 
 
 @pytest.mark.parametrize(("notify", "direct"), [(Notify.DM, 1), (Notify.NONE, 0)])
@@ -251,11 +251,13 @@ async def test_who_wants_no_broadcast_gets_none(redis, notify, direct):
         await lab.until(Phase.SUCCEEDED)
         await lab.rounds(2)
         assert not [m for m in lab.slack.messages(CHANNEL) if m.get("subtype")]
-        assert any(text.startswith(":tada: Finished") for text in lab.thread())
+        assert any(text.startswith(":white_check_mark: Finished") for text in lab.thread())
         place = lab.slack.workspace.channels.get(f"D{ADA.user[1:]}")
         told = [m["text"] for m in place.messages.values()] if place else []
         assert len(told) == direct
-        assert all(text.startswith(f"*{SWEEP}* in <#{ADA.channel}>: :tada:") for text in told)
+        assert all(
+            text.startswith(f"*{SWEEP}* in <#{ADA.channel}>: :white_check_mark: Finished:") for text in told
+        )
 
 
 async def test_a_click_on_an_old_message_acts_on_the_present_and_repairs_it(redis):
@@ -350,5 +352,5 @@ async def test_a_first_trial_that_fails_is_told_directly_to_who_wants_that(redis
         await lab.rounds(2)
         direct = [m["text"] for m in lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()]
         assert [": :warning: Trial `" in text for text in direct] == [True, False]
-        assert "This sweep failed" in direct[1]
+        assert "Sweep failed" in direct[1]
         assert not [m for m in lab.slack.messages(CHANNEL) if m.get("subtype")]

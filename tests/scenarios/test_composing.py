@@ -53,7 +53,7 @@ async def test_two_builds_that_the_cluster_refuses_are_told_once(life):
     async with one.started():
         await until_phase(one, Phase.FAILED)
     assert len(asked) == 1
-    assert len(told(one, "The cluster refused the Job")) == 1
+    assert len(told(one, "The cluster rejected the Job")) == 1
     assert len(one.slack.said) == 3  # that it builds, this, and the end
 
 

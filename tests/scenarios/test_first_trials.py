@@ -479,7 +479,7 @@ async def test_one_message_follows_the_state_until_it_is_well(redis):
         ward.happens = lambda ward, pod: ward.runs(pod)
         await ward.rounds(2)
         told = await ward.message()
-        assert told.startswith(":white_check_mark: Recovered: `lr-brave-otter-")
+        assert told.startswith(":white_check_mark: Recovered: trial `lr-brave-otter-")
         assert "the registry wants a login" in told
         assert len([text for text in ward.slack.said if "registry wants a login" in text]) == 1
         assert len(ward.slack.said) == len(before) + 1  # the first trial runs
@@ -497,7 +497,7 @@ async def test_the_owner_of_a_first_trial_that_fails_is_called_for_that_and_for_
         called = [text for text in ward.slack.said if "<@UOWNER>" in text]
         assert len(called) == 2, called
         assert called[0].startswith(":warning: <@UOWNER> Trial `lr-brave-otter-")
-        assert called[1].startswith(":x: <@UOWNER> This sweep failed")
+        assert called[1].startswith(":x: <@UOWNER> Sweep failed")
 
 
 async def test_another_trial_in_trouble_is_not_called_the_first(redis):

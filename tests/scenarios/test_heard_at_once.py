@@ -91,4 +91,4 @@ async def test_a_ready_image_is_submitted_and_said_to_be_in_the_very_next_turn(h
     await heard.until(Phase.PENDING, pods=False)
     assert said[-1].startswith(":package: Image built")
     await heard._turn()
-    assert said[-1].startswith(":microscope: Submitted")
+    assert said[-1].startswith(":hourglass_flowing_sand: Submitted")

@@ -63,6 +63,6 @@ async def test_a_trial_that_sleeps_is_told_of_and_kept_and_ended_by_button(lab: 
     assert [pod for pod in sweep.pods_alive() if pod.startswith(ended)] == []
     assert [pod for pod in sweep.pods_alive() if pod.startswith(kept)] != []
     lab.hold.unlink()
-    await sweep.enqueue(":tada:")
+    await sweep.enqueue("Finished:")
     await until(lambda: warnings(sweep, kept, "ended"), "so is the other's", sweep.story)
     assert len(warnings(sweep)) == 2

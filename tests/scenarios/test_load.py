@@ -160,7 +160,7 @@ def assert_told(slack, sweep):
     [parent, *thread] = slack.messages(CHANNEL, sweep.thread)
     assert f"{TRIALS} of {TRIALS} trials · {BAD} failed" in parent["blocks"][0]["text"]["text"]
     texts = [message["text"] for message in thread]
-    ends = [text for text in texts if text.startswith(":tada:")]
+    ends = [text for text in texts if re.match(r":white_check_mark: (<@\w+> )?Finished:", text)]
     assert len(ends) == 1
     assert "*0.06*" in ends[0]
     failures = sum(bool(re.match(r":warning: (<@\w+> )?Trial", text)) for text in texts)

@@ -164,7 +164,7 @@ async def test_an_api_server_away_for_a_while_is_told_once_and_so_is_its_return(
     await rounds(life, 3)
     new = life.slack.said[before:]
     assert len(new) == 2
-    assert "can't go on for now" in new[0]
+    assert "hit an error. Sweepbot keeps retrying" in new[0]
     assert "goes on" in new[1]
     await cancel(life)
     await rounds(life, 6)
@@ -222,7 +222,7 @@ async def test_the_same_command_twice_in_a_second_is_two_sweeps_and_one_build(li
         await life.round(item="lr-calm-fox")
     builds = [j for j in life.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")]
     assert len(builds) == 1
-    assert sum("already building" in text for text in life.slack.said) == 1
+    assert sum("another sweep's build" in text for text in life.slack.said) == 1
 
 
 async def test_a_job_that_took_the_place_of_the_one_looked_at_is_left_alone(life):

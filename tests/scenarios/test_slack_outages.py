@@ -22,8 +22,8 @@ async def test_the_end_is_told_and_the_parent_shows_it(redis, monkeypatch, troub
         await here.until(Phase.SUCCEEDED)
         while (sweep := await here.life.record()).outbox or sweep.shown_phase is not sweep.phase:
             await here.rounds()
-        assert [text.startswith(":tada:") for text in here.thread()].count(True) == 1
-        assert here.thread()[-1].startswith(":tada:")
+        assert ["Finished:" in text for text in here.thread()].count(True) == 1
+        assert "Finished:" in here.thread()[-1]
         assert "Finished" in here.parent()["text"]
         assert posts == edits == []
 

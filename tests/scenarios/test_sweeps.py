@@ -38,13 +38,13 @@ async def gpus_are_free_at_the_end(lab: Lab) -> AsyncIterator[None]:
 
 async def test_a_sweep_ends_with_a_command_line_that_really_trains(lab: Lab, tmp_path: Path) -> None:
     sweep = await lab.sweep('branch=main space=lr trials=2 cmd="python train.py --epochs=1"')
-    end = await sweep.enqueue(":tada:", "2 trials done")
+    end = await sweep.enqueue("Finished:", "2 trials done")
     command = shlex.split(end.split("```")[1])
     assert command[:3] == ["python", "train.py", "--epochs=1"]
     command[0] = sys.executable
     training = await asyncio.create_subprocess_exec(*command, f"--tensorboard_dir={tmp_path}", cwd=lab.copy)
     assert await training.wait() == 0
-    begin = ("Building", "built in", "up to 2 trials, 2 at a time", "first trial is running")
+    begin = ("Building", "built in", "up to 2 trials, 2 in parallel", "First trial is running")
     for text, words in zip(sweep.thread(), begin, strict=False):
         assert words in text
     await sweep.shows("Finished: 2 trials done", "2 of 2 trials", "Best: ")
@@ -73,10 +73,10 @@ async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
 
 async def test_the_second_sweep_of_a_commit_reuses_its_image(lab: Lab) -> None:
     first = await lab.sweep("branch=main space=tiny")
-    await first.enqueue("first trial is running")
+    await first.enqueue("First trial is running")
     second = await lab.sweep("branch=main space=tiny")
-    await second.enqueue("already in the registry and is reused")
-    await second.enqueue(":tada:", "2 trials done")
+    await second.enqueue("Reusing the image", "from the registry")
+    await second.enqueue("Finished:", "2 trials done")
     assert not any("Building" in text for text in second.thread())
 
 
@@ -85,10 +85,10 @@ async def test_two_sweeps_of_one_commit_share_one_build(lab: Lab) -> None:
     first = await lab.sweep("branch=shared-build space=tiny", "ada")
     await first.enqueue(":package: Building")
     second = await lab.sweep("branch=shared-build space=tiny", "grace")
-    await second.enqueue("Another sweep is already building")
+    await second.enqueue("another sweep's build of")
     for sweep in (first, second):
         await sweep.enqueue("built in")
-        await sweep.enqueue(":tada:")
+        await sweep.enqueue("Finished:")
     assert len(lab.builds(commit)) == 1
 
 
@@ -110,7 +110,7 @@ async def test_what_cannot_start_is_told_to_the_person_alone(lab: Lab, command: 
     before = lab.slack.messages("sweeps"), made_for_sweeps(lab)
     told = await lab.answer(command)
     told = re.sub(r"127\.0\.0\.1:\d+", "HOST", re.sub(r"\b[0-9a-f]{8}\b", "COMMIT", told))
-    assert told.partition(" was not started.")[2].strip().splitlines() == REFUSALS[command]
+    assert told.partition(" didn't start.")[2].strip().splitlines() == REFUSALS[command]
     assert (lab.slack.messages("sweeps"), made_for_sweeps(lab)) == before
 
 
@@ -135,7 +135,7 @@ async def test_an_unknown_key_is_answered_at_once(lab: Lab) -> None:
 async def test_a_channel_without_the_bot_gets_nothing_but_a_private_invitation(lab: Lab) -> None:
     told = await lab.answer("branch=main space=tiny", channel="random")
     assert "/invite @sweepbot" in told
-    name = re.search("`([a-z-]+)` was not started", told)
+    name = re.search("`([a-z-]+)` didn't start", told)
     assert name
     assert lab.slack.messages("random") == []
     for kind in ("Job", "Experiment", "Pod"):
@@ -146,10 +146,10 @@ async def test_a_failing_build_shows_what_failed(lab: Lab) -> None:
     broken = "FROM python:3.11-slim\nWORKDIR /app\nRUN echo looking for a compiler && gcc-99 --version\n"
     lab.commit("Need a compiler", {"Dockerfile": broken}, branch="broken-build")
     sweep = await lab.sweep("branch=broken-build space=tiny")
-    told = await sweep.enqueue(":x:", "could not be built", "Its last lines")
+    told = await sweep.enqueue(":x:", "Image build failed", "Last lines of the log")
     for words in ("looking for a compiler", "gcc-99", "exit status 127"):
         assert words in told
-    await sweep.shows("Failed: the image could not be built")
+    await sweep.shows("Failed: image build failed")
     assert sweep.objects("Experiment") == []
 
 
@@ -181,7 +181,7 @@ async def test_an_image_that_no_node_can_pull_is_told(lab: Lab, monkeypatch: pyt
 
 async def test_only_the_owner_cancels_and_the_gpus_come_free_in_the_middle_of_training(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=held")
-    await sweep.enqueue("first trial is running")
+    await sweep.enqueue("First trial is running")
     before = len(lab.slack.ephemerals("grace"))
     await sweep.click_cancel("grace")
     assert f"Only <@{ADA}>" in await lab.whispered("grace", before)
@@ -219,7 +219,7 @@ async def test_a_command_delivered_twice_starts_one_sweep(lab: Lab, monkeypatch:
     monkeypatch.setattr(lab.slack.sockets, "deliver", twice)
     sweep = await lab.sweep("branch=main space=tiny")
     assert [sweep_id(answer["text"]) for answer in answers] == [sweep.id, sweep.id]
-    await sweep.enqueue("first trial is running")
+    await sweep.enqueue("First trial is running")
     assert len(sweep.objects("Experiment")) == 1
     await sweep.click_cancel("ada")
 
@@ -229,21 +229,21 @@ async def test_a_killed_worker_is_replaced_in_the_middle_of_a_build_and_of_a_run
     sweep = await lab.sweep("branch=patient-build space=held")
     await until(lab.pods_alive, "the build runs")
     await lab.kill_worker()
-    await sweep.enqueue("first trial is running")
+    await sweep.enqueue("First trial is running")
     await lab.kill_worker()
     lab.hold.unlink()
-    await sweep.enqueue(":tada:", "2 trials done")
+    await sweep.enqueue("Finished:", "2 trials done")
     lab.hold.touch()
     assert len(sweep.thread()) <= len(set(sweep.thread())) + 2  # at most one message again for each death
 
 
 async def test_an_emptied_redis_is_filled_again_from_the_cluster(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=held")
-    await sweep.enqueue("first trial is running")
+    await sweep.enqueue("First trial is running")
     async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
         await redis.flushall()
     lab.hold.unlink()
-    await sweep.enqueue(":tada:", "2 trials done")
+    await sweep.enqueue("Finished:", "2 trials done")
     lab.hold.touch()
     await sweep.shows("Finished")
 
@@ -251,12 +251,12 @@ async def test_an_emptied_redis_is_filled_again_from_the_cluster(lab: Lab) -> No
 async def test_what_an_emptied_redis_had_for_no_worker_yet_is_stored_again(lab: Lab) -> None:
     """A sweep that was only acknowledged, and the cancel of one that runs."""
     running = await lab.sweep("branch=main space=held")
-    await running.enqueue("first trial is running")
+    await running.enqueue("First trial is running")
     async with lab.without_worker():
         queued = await lab.sweep("branch=main space=tiny")
         await running.click_cancel("ada")
         async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
             await redis.flushall()
-    await queued.enqueue(":tada:")
+    await queued.enqueue("Finished:")
     await running.enqueue(":no_entry_sign: Cancelled")
     assert running.pods_alive() == []

@@ -21,7 +21,7 @@ from bot.slack.mrkdwn import plain
 from bot.sweeps import reply_messages
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, parent
-from bot.sweeps.thread_messages import event
+from bot.sweeps.thread_messages import event_text
 from k8s.katib.status import Trial, TrialState
 from local.slack.limits import complaints, too_long, view_complaints
 from tests.bot.factories import NOW, PLAN, REQUEST, a_sweep
@@ -44,7 +44,9 @@ NASTY = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 MOODS = st.sampled_from(HealthStatus)
 PHASES = st.sampled_from(Phase)
 # What the bot itself says with angle brackets.
-OURS = re.compile(r"<@U[A-Z]+>|<#C1>|<!date\^\d+\^[^|<>]*\|[^|<>]*>|<https://(k|m)/x\|(Katib|MLflow runs)>")
+OURS = re.compile(
+    r"<@U[A-Z]+>|<#C1>|<!date\^\d+\^[^|<>]*\|[^|<>]*>|<https://(k|m)/x\|(Katib|Runs in MLflow)>"
+)
 
 
 @st.composite
@@ -133,7 +135,9 @@ OWN_WORDS = {EventKind.NOT_ALLOWED}
 def test_what_is_told_in_the_thread(kind, sweep, detail, trial, text):
     result = Result(trial=trial, value=1.0, parameters={trial or "p": detail})
     sweep = replace(sweep, cancelled_by="UGRACE")
-    told = event(sweep, Event(kind=kind, text=text, detail=detail, trial=trial, result=result, by="UGRACE"))
+    told = event_text(
+        sweep, Event(kind=kind, text=text, detail=detail, trial=trial, result=result, by="UGRACE")
+    )
     assert not re.search(r"[<>]", OURS.sub("", told)), told
     assert told.count("```") % 2 == 0 or "```" in plain(text)
 

@@ -13,7 +13,7 @@ from bot.sweeps.lifecycle import advance, apply_cancels, report_trouble, requeue
 from bot.sweeps.observation import BuildSeen, Observation
 from bot.sweeps.reply_messages import results
 from bot.sweeps.required_changes import RequiredChanges, required_changes
-from bot.sweeps.thread_messages import event
+from bot.sweeps.thread_messages import event_text
 from k8s.jobs import Job, JobState
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
@@ -142,9 +142,9 @@ def test_a_trial_that_runs_after_the_first_has_failed_is_not_called_the_first():
     sweep = a_sweep(Phase.PENDING, submitted=True)
     running = after(sweep, experiment=OPEN, trials=trials, pods=(a_pod("t2", running_since=NOW),))
     [told] = [e for e in running.outbox if e.kind is EventKind.FIRST_TRIAL_RUNNING]
-    assert event(running, told) == ":seedling: Trial `t2` is running; 1 trial failed before it."
+    assert event_text(running, told) == ":runner: Trial `t2` is running; 1 trial failed earlier."
     first = after(sweep, experiment=OPEN, trials=trials[1:], pods=(a_pod("t2", running_since=NOW),))
-    assert event(first, first.outbox[-1]) == ":seedling: The first trial is running (`t2`)."
+    assert event_text(first, first.outbox[-1]) == ":runner: First trial is running: `t2`."
 
 
 def test_katibs_own_failure_is_told_in_its_words():

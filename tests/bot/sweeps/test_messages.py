@@ -12,7 +12,7 @@ from bot.slack.mrkdwn import CODE_LIMIT, block, code, link, place, plain
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.reply_messages import status
-from bot.sweeps.thread_messages import EVENTS, event
+from bot.sweeps.thread_messages import EVENTS, event_text
 from local.slack.limits import complaints
 from tests.bot.factories import PLAN, REQUEST, a_sweep
 
@@ -32,19 +32,19 @@ def shown(sweep):
 
 def test_a_running_sweep_at_a_glance():
     assert shown(RUNNING).splitlines() == [
-        ":runner: *lr-brave-otter* · Searching",
-        "*ada* searches `lr` on `main` at `01234567` “Try a wider net” · 1 GPU per trial",
+        ":runner: *lr-brave-otter* · Running",
+        "`lr` on `main` @ `01234567` “Try a wider net” · 1 GPU per trial · *ada*",
         "`██████████░░░░░░░░░░`  2 of 4 trials · 2 running · 1 waiting · 1 failed",
         "Best so far: `val_loss` *0.03125* with `lr=0.01 optimizer=adam`",
     ]
 
 
-def test_an_ended_sweep_is_in_the_past():
+def test_final_sweep_shows_the_reason_and_best_result():
     one = replace(RUNNING, progress=Progress(failed=1), plan=replace(PLAN, gpus=2))
     ended = replace(one, phase=Phase.FAILED, reason="1 trial failed")
     assert shown(ended).splitlines() == [
         ":x: *lr-brave-otter* · Failed: 1 trial failed",
-        "*ada* searched `lr` on `main` at `01234567` “Try a wider net” · 2 GPUs per trial",
+        "`lr` on `main` @ `01234567` “Try a wider net” · 2 GPUs per trial · *ada*",
         "`█████░░░░░░░░░░░░░░░`  1 of 4 trials · 1 failed",
     ]
     assert "\nBest: `val_loss` *0.03125*" in shown(replace(RUNNING, phase=Phase.CANCELLED))
@@ -53,7 +53,7 @@ def test_an_ended_sweep_is_in_the_past():
 def test_links_appear_when_there_is_something_behind_them():
     message = parent(RUNNING, Links(katib="https://kf/x", mlflow="https://ml/y"))
     [context] = [b for b in message.blocks if b["type"] == "context"]
-    assert context["elements"][0]["text"] == "<https://kf/x|Katib>  ·  <https://ml/y|MLflow runs>"
+    assert context["elements"][0]["text"] == "<https://kf/x|Katib>  ·  <https://ml/y|Runs in MLflow>"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_fingerprint_changes_with_what_is_shown_only():
 @pytest.mark.parametrize("kind", EventKind)
 def test_every_event_has_words_without_holes(kind):
     happened = Event(kind=kind, text="why", detail="log", trial="t1", result=BEST, seconds=41.7)
-    text = event(replace(RUNNING, health=ILL), happened)
+    text = event_text(replace(RUNNING, health=ILL), happened)
     assert text
     assert "None" not in text
 
@@ -108,12 +108,10 @@ def test_the_health_of_first_trials_is_told_in_a_message_that_can_be_edited(mood
 def test_a_failed_first_trial_is_shown_with_the_command_that_it_ran():
     ill = replace(ILL, parameters={"lr": "0.01"})
     assert (
-        "It ran `python train.py --lr=0.01`" in health(RUNNING, replace(ill, status=HealthStatus.FAILED)).text
+        "*Command:* `python train.py --lr=0.01`"
+        in health(RUNNING, replace(ill, status=HealthStatus.FAILED)).text
     )
-    assert (
-        "The trial's parameters: `lr=0.01`"
-        in health(RUNNING, replace(ill, status=HealthStatus.UNHEALTHY)).text
-    )
+    assert "*Parameters:* `lr=0.01`" in health(RUNNING, replace(ill, status=HealthStatus.UNHEALTHY)).text
 
 
 def test_every_kind_of_event_is_known():
@@ -122,21 +120,21 @@ def test_every_kind_of_event_is_known():
 
 def test_the_end_shows_the_command_that_trains_the_best():
     done = replace(RUNNING, phase=Phase.SUCCEEDED, reason="4 trials done")
-    text = event(done, Event(kind=EventKind.SUCCEEDED, text="4 trials done", result=BEST))
+    text = event_text(done, Event(kind=EventKind.SUCCEEDED, text="4 trials done", result=BEST))
     assert "```\npython train.py --lr=0.01 --optimizer=adam\n```" in text
 
 
 def test_a_long_number_is_short_to_read_and_whole_to_type():
     best = replace(BEST, parameters={"lr": "0.0028079050224114393", "width": "128", "seed": "12345678.9"})
-    text = event(replace(RUNNING, phase=Phase.SUCCEEDED), Event(kind=EventKind.SUCCEEDED, result=best))
+    text = event_text(replace(RUNNING, phase=Phase.SUCCEEDED), Event(kind=EventKind.SUCCEEDED, result=best))
     assert "with `lr=0.00280791 width=128 seed=12345678.9`" in text
     assert "--lr=0.0028079050224114393" in text
 
 
 def test_a_refusal_names_each_place_on_its_own_line():
     why = "sweeps/lr.yaml@01234567:100: trials.max: must be at least 1\nsweeps/lr.yaml@01234567:7: `x` is odd"
-    assert event(RUNNING, Event(kind=EventKind.REFUSED, text=why)).splitlines() == [
-        "`lr-brave-otter` was not started.",
+    assert event_text(RUNNING, Event(kind=EventKind.REFUSED, text=why)).splitlines() == [
+        "`lr-brave-otter` didn't start.",
         "`sweeps/lr.yaml@01234567:100` trials.max: must be at least 1",
         "`sweeps/lr.yaml@01234567:7` `x` is odd",
     ]
@@ -145,7 +143,7 @@ def test_a_refusal_names_each_place_on_its_own_line():
 @pytest.mark.parametrize(
     ("kind", "text", "said"),
     [
-        (EventKind.BUILD_STARTED, "image", "Building the image of `01234567` from `Dockerfile`."),
+        (EventKind.BUILD_STARTED, "image", "Building image for `01234567` from `Dockerfile`."),
         (EventKind.BUILD_STARTED, "code; dependencies reused", ": code; dependencies reused."),
         (EventKind.BUILD_DONE, "image built in 3 s", "Image built in 3 s."),
         (
@@ -156,7 +154,7 @@ def test_a_refusal_names_each_place_on_its_own_line():
     ],
 )
 def test_one_image_is_told_in_fewer_words_than_its_parts(kind, text, said):
-    assert said in event(RUNNING, Event(kind=kind, text=text))
+    assert said in event_text(RUNNING, Event(kind=kind, text=text))
 
 
 def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
@@ -166,7 +164,10 @@ def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
         plan=replace(PLAN, subject=NASTY),
         reason=NASTY,
     )
-    for text in (shown(nasty), event(nasty, Event(kind=EventKind.TRIAL_FAILED, text=NASTY, detail=NASTY))):
+    for text in (
+        shown(nasty),
+        event_text(nasty, Event(kind=EventKind.TRIAL_FAILED, text=NASTY, detail=NASTY)),
+    ):
         assert "<!channel>" not in text
         assert "<@U1>" not in text
         assert text.count("```") % 2 == 0
@@ -182,7 +183,7 @@ def test_worst_contents_pass_slacks_limits():
         progress=replace(BUSY, best=replace(BEST, parameters={f"p{i}": "v" * 60 for i in range(60)})),
     )
     assert complaints(list(parent(huge, Links(katib="https://k/x", mlflow="https://m/x")).blocks)) == []
-    assert len(event(huge, Event(kind=EventKind.TRIAL_FAILED, detail=long))) < 4000
+    assert len(event_text(huge, Event(kind=EventKind.TRIAL_FAILED, detail=long))) < 4000
 
 
 def test_a_long_log_keeps_its_end():
@@ -196,7 +197,7 @@ def test_a_thread_in_direct_messages_says_where_its_words_are_heard():
     requester = Requester(user="U1", user_name="ada", channel="D1")
     [_, below, _] = parent(replace(RUNNING, requester=requester), Links()).blocks
     assert below["elements"][0]["text"] == (
-        "I hear no words here: write `/sweep logs lr-brave-otter` in a channel"
+        "I can't read replies here. Run `/sweep logs lr-brave-otter` in any channel"
     )
 
 
@@ -225,5 +226,5 @@ def test_a_sweep_that_did_not_start_does_not_look_alive():
     refused = a_sweep(Phase.REFUSED, plan=None, reason="branch=mian isn't in digits.")
     first, second, third = status(refused).splitlines()
     assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."
-    assert " asked for `lr` on `main`" in second
+    assert second == "`lr` on `main` · *ada*"
     assert re.fullmatch(r"Requested <!date.*>, ended <!date.*>\.", third)
