@@ -108,10 +108,10 @@ async def test_a_repeated_delivery_starts_nothing_twice(app, context):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("", "/sweep branch=main gpus=1 space=lr"),
+        ("", NOT_OPENED),
         ("help", "Start a sweep"),
         ("Help", "Start a sweep"),
-        ("branch=main spaec=lr", "space"),
+        ("branch=main spaec=lr", "Did you mean space?"),
         ("help me", "Start a sweep"),
         ("cancle otter", "Unknown command `cancle`. Did you mean cancel?"),
         ("docter", "Did you mean doctor?"),

@@ -549,6 +549,34 @@ async def test_a_later_failure_of_another_kind_is_told_on_its_own_and_one_of_the
         assert any("1 more trial failed the same way." in text for text in ward.slack.said)
 
 
+async def test_a_failure_after_a_trial_has_succeeded_is_told_on_its_own_and_takes_over_no_message(redis):
+    names = []
+
+    def happens(ward, pod):
+        name = pod["metadata"]["name"]
+        names.extend([name] if name not in names else [])
+        ward.cluster.logs[name] = real_messages.TRACEBACK
+        if names.index(name):
+            ward.ends(pod, 1)
+        elif ward.last.phase is Phase.RUNNING:
+            ward.katib.metrics.report(
+                pod["metadata"]["labels"]["katib.kubeflow.org/trial"], [Reported("1", 1)]
+            )
+            ward.ends(pod, 0, "Completed")
+        else:
+            ward.waits(pod, "CreateContainerConfigError", real_messages.NO_ENV_SECRET)
+            if ward.last.health_ts:
+                ward.runs(pod)
+
+    async with FailingTrials(
+        redis, happens, space=SPACE.replace("parallel: 2", "parallel: 1")
+    ).started() as ward:
+        await ward.rounds(25)
+        assert (await ward.message()).startswith(":white_check_mark:")
+        [later] = [text for text in ward.slack.said if "KeyError" in text]
+        assert later.startswith(":warning:")
+
+
 async def recovering(redis, dies_at=None):
     """Told twice: it can't start, then it is well. The worker may die at one of its calls."""
     ward = FailingTrials(redis, waits("CreateContainerConfigError", real_messages.NO_ENV_SECRET))

@@ -7,8 +7,8 @@ from bot.core.record import Phase
 from bot.storage.work_queue import Lease
 from bot.sweeps.informer import WATCHED, SweepInformer
 from bot.sweeps.reconciler import reconcile
-from k8s.objects import MANAGED_BY
-from tests.bot.factories import OWNER
+from k8s.objects import MANAGED_BY, SWEEP_LABEL
+from tests.bot.factories import NOW, OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 ENDLESS, TRAININGS = {"endless": True}, {"endless": "trainings"}
@@ -92,3 +92,15 @@ async def test_a_ready_image_is_submitted_and_said_to_be_in_the_very_next_turn(h
     assert said[-1].startswith(":package: Image built")
     await heard._turn()
     assert said[-1].startswith(":hourglass_flowing_sand: Submitted")
+
+
+@pytest.mark.parametrize("heard", [TRAININGS], indirect=True)
+async def test_what_an_ended_sweep_left_running_wakes_it_and_what_has_ended_wakes_nobody(heard):
+    """A paused worker may submit after the end: what is live then has to be stopped."""
+    life = heard.life
+    await life.store.save((await life.record()).to(Phase.CANCELLED, NOW))
+    labels = {SWEEP_LABEL: SWEEP, MANAGED_BY: "sweepbot"}
+    for phase, woken in (("Succeeded", 0), ("Running", 1)):
+        pod = {"kind": "Pod", "metadata": {"name": "p", "labels": labels}, "status": {"phase": phase}}
+        await heard.waking._wake(pod)
+        assert await life.redis.zrem("life:queue:delayed", SWEEP) == woken, phase

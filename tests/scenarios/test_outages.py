@@ -9,7 +9,7 @@ from bot.core.record import Phase
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.storage import sweep_configmap
 from k8s.errors import ApiError, UnreachableError
-from tests.bot.factories import OWNER, PLAN, a_sweep
+from tests.bot.factories import ADMIN, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 
@@ -24,8 +24,8 @@ async def rounds(life, count, failures=0):
         await life.round(failures)
 
 
-async def cancel(life):
-    await life.store.add_command(SWEEP, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
+async def cancel(life, user=OWNER):
+    await life.store.add_command(SWEEP, Command(action=Action.CANCEL, user=user, user_name="ada"))
 
 
 async def has_its_image(life):
@@ -47,7 +47,7 @@ async def test_a_registry_that_is_down_is_told_once_and_cancel_still_works(life)
 
 
 async def test_a_cancel_clicked_twice_is_answered_once_and_leaves_nothing_in_the_mailbox(life):
-    has_its_image(life)
+    await has_its_image(life)
     await rounds(life, 8)
     for _ in range(2):
         await cancel(life)
@@ -57,6 +57,23 @@ async def test_a_cancel_clicked_twice_is_answered_once_and_leaves_nothing_in_the
     await cancel(life)
     await rounds(life, 1)
     assert (await life.store.commands(SWEEP), life.slack.whispers) == ([], [])
+
+
+async def test_a_second_persons_cancel_is_answered_with_who_cancelled_first(life):
+    await has_its_image(life)
+    await rounds(life, 8)
+    await cancel(life)
+    await rounds(life, 1)
+    assert (await life.record()).phase is Phase.STOPPING
+    await cancel(life, ADMIN)
+    await rounds(life, 1)
+    [(user, answer)] = life.slack.whispers
+    assert (user, f"<@{OWNER}>" in answer, "already cancelled" in answer) == (ADMIN, True, True)
+    entries = [(entry.user, bool(entry.refused)) for entry in (await life.record()).audit_log[-2:]]
+    assert entries == [(OWNER, False), (ADMIN, True)]
+    assert await life.store.commands(SWEEP) == []
+    await rounds(life, 6)
+    assert (life.last.phase, life.last.cancelled_by, len(life.slack.whispers)) == (Phase.CANCELLED, OWNER, 1)
 
 
 async def test_a_git_host_that_is_down_is_told_privately(life):

@@ -246,3 +246,11 @@ async def test_entries_go_with_the_sweeps_that_ended_two_weeks_ago(store, sweep,
     assert {key.decode() for key in await redis.hkeys("sweepbot:entries")} == {sweep.id, third.id}
     assert 0 < await redis.ttl("sweepbot:entries") <= 14 * DAY
     await end(store, third)
+
+
+async def test_is_new_is_true_once_for_each_delivery_until_its_age_is_over(store, redis):
+    assert [await store.is_new("click-1", timedelta(seconds=10)) for _ in range(3)] == [True, False, False]
+    assert await store.is_new("click-2")
+    assert 0 < await redis.ttl("sweepbot:heard:click-1") <= 10
+    await redis.pexpire("sweepbot:heard:click-1", 0)
+    assert await store.is_new("click-1", timedelta(seconds=10))

@@ -1,0 +1,90 @@
+"""A whole sweep with `goal: maximize`: Katib, the thread, the lists and the results agree on what is best."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.core.events import EventKind
+from bot.core.record import Phase
+from bot.core.space import Goal
+from bot.core.sweep_summary import entry_of
+from bot.sweeps.lifecycle import advance
+from bot.sweeps.observation import Observation
+from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from local.katib.collector import Reported
+from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
+from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
+
+ONE_BY_ONE = (
+    SPACE.replace("metric: loss, goal: minimize", "metric: acc, goal: maximize")
+    .replace("max: 3, parallel: 2", "max: 4, parallel: 1")
+    .replace("[a, b, c]", "[a, b, c, d]")
+)
+
+
+class Overfitting(SimulatedSweep):
+    """Trials reach 0.3, 0.1, 0.5, and 0.2, in this order; each gets worse at its end."""
+
+    def __init__(self, *args, **story):
+        super().__init__(*args, **story)
+        self.values = iter(["0.3", "0.1", "0.5", "0.2"])
+
+    def _width(self, namespace, trial):
+        return next(self.values)
+
+    def _end(self, pod, labels):
+        if trial := labels.get("katib.kubeflow.org/trial"):
+            self.katib.metrics.report(trial, [Reported("0.05", 1)])
+        super()._end(pod, labels)
+        if trial:
+            self.katib.metrics.report(trial, [Reported("0.06", 2)])
+
+
+@pytest.fixture
+async def finished(redis):
+    async with Overfitting(redis, Clock(None), space=ONE_BY_ONE, image=True).started() as life:
+        for _ in range(40):
+            await life.round()
+            if (await life.record()).phase.final:
+                break
+        await life.round()
+        assert life.last.phase is Phase.SUCCEEDED, life.slack.said
+        yield life
+
+
+async def test_maximize_sweep_reports_the_largest_value_as_best_from_manifest_to_end_message(finished):
+    [experiment] = finished.kubernetes.list("Experiment")
+    objective = experiment["spec"]["objective"]
+    assert (objective["type"], objective["objectiveMetricName"]) == ("maximize", "acc")
+    better = [text for text in finished.slack.said if text.startswith(":chart_with_upwards_trend:")]
+    assert [("0.3" in text, "0.5" in text) for text in better] == [(True, False), (False, True)]
+    assert (finished.last.progress.best.value, entry_of(finished.last).best) == (0.5, 0.5)
+    end = next(text for text in reversed(finished.slack.said) if "4 trials" in text)
+    width = f"width={finished.last.progress.best.parameters['width']}"
+    assert ("*0.5*" in end, width in end) == (True, True)
+    shown = json.dumps(finished.slack.parents[-1].blocks)
+    assert ("*0.5*" in shown, width in shown) == (True, True)
+
+
+async def test_maximize_sweep_results_list_the_largest_value_first(finished):
+    command = Command(action=Action.RESULTS, user=OWNER, user_name="ada")
+    await finished.store.add_command(SWEEP, command)
+    await finished.round()
+    [(name, sheet)] = [each for each in finished.slack.files if each[0].endswith(".csv")]
+    values = [line.split(",")[2] for line in sheet.splitlines()]
+    assert values == ["acc", "0.5", "0.3", "0.2", "0.1"], name
+
+
+@pytest.mark.parametrize(("goal", "reported"), [(Goal.MAXIMIZE, [0.2, 0.5]), (Goal.MINIMIZE, [0.2, 0.1])])
+def test_each_goal_reports_only_results_that_are_better_by_it(goal, reported):
+    plan = replace(PLAN, space=replace(PLAN.space, goal=goal))
+    sweep = a_sweep(Phase.RUNNING, submitted=True, plan=plan)
+    trials = ()
+    for number, value in enumerate([0.2, 0.5, 0.1, 0.3]):
+        done = Trial(name=f"t{number}", state=TrialState.SUCCEEDED, parameters={}, value=value, raw={})
+        trials = (*trials, done)
+        seen = Observation(experiment=Experiment(state=ExperimentState.RUNNING, raw={}), trials=trials)
+        sweep = advance(sweep, seen, CONFIG, NOW)
+    assert [e.result.value for e in sweep.outbox if e.kind is EventKind.BETTER] == reported
