@@ -1,7 +1,8 @@
-"""Parsing beside the event loop: a large file of one person must not delay everybody's commands.
+"""Parse files beside the event loop: a large file of one person must not delay everybody's commands.
 
-One thread, so that only one such file at a time takes memory and processor. Each parser bounds its input and
-takes time linear in it: a thread can't be ended, and one regular expression holds up all threads.
+One thread, so that only one file at a time takes memory and processor. Each parser bounds its input and takes
+time linear in it. The deadline is the net below that: a thread can't be ended, so one that is late is left
+behind, and the next file gets another.
 """
 
 import asyncio
@@ -9,12 +10,42 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from bot.core.errors import UserError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="parsing")
+DEADLINE = 60.0  # seconds for one file, with the wait for those before it; the largest allowed takes a few
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._thread = _new_thread()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        thread = self._thread
+        result = asyncio.get_running_loop().run_in_executor(thread, work)
+        done, _ = await asyncio.wait([result], timeout=DEADLINE)
+        if done:
+            return result.result()
+        if self._thread is thread:
+            self._thread = _new_thread()
+            thread.shutdown(wait=False)
+        raise UserError(
+            f"Reading the file took more than {DEADLINE:g} s. *Fix:* Make it smaller, or try again later."
+        )
+
+
+def _new_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="parsing")
+
+
+_PARSER = _Parser()
 
 
 async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the function returns or raises."""
-    return await asyncio.get_running_loop().run_in_executor(_THREAD, lambda: function(*args, **kwargs))
+    """Return what the function returns.
+
+    Raises what it raises, and UserError if it takes more than DEADLINE seconds.
+    """
+    return await _PARSER.run(lambda: function(*args, **kwargs))

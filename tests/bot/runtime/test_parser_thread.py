@@ -34,3 +34,13 @@ async def test_files_are_read_one_after_the_other():
 async def test_what_is_wrong_with_a_file_is_raised_where_it_is_asked_for():
     with pytest.raises(UserError, match=r"^uv.lock can't be read"):
         await aside(toml, "[", "uv.lock")
+
+
+async def test_a_file_that_takes_too_long_is_refused_and_delays_no_other(monkeypatch):
+    monkeypatch.setattr("bot.runtime.parser_thread.DEADLINE", 0.05)
+    end = threading.Event()
+    with pytest.raises(UserError, match=r"^Reading the file took more than 0.05 s\. \*Fix:\*"):
+        await aside(end.wait)
+    monkeypatch.setattr("bot.runtime.parser_thread.DEADLINE", 60)
+    assert await aside(len, "abc") == 3
+    end.set()
