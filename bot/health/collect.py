@@ -1,6 +1,7 @@
-"""Ask what the diagnosis of the first trials needs: only about trials that may be in trouble.
+"""Collect the evidence from which first trials are diagnosed, only for those that can have a problem.
 
-Events, logs and nodes cost a call each, so no turn looks at more than a few trials, and at a failed one once.
+Events, logs, and nodes cost one call each, so a reconcile examines a few live trials, and each failed
+one once.
 """
 
 from collections.abc import Iterable
@@ -9,9 +10,9 @@ from datetime import timedelta
 from bot.clients import Clients
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.health.cluster_events import events_of, if_allowed, workload_of
+from bot.health.cluster_events import find_workload, list_events, list_if_allowed
 from bot.health.diagnosis import Diagnosis
-from bot.health.evidence import TrialEvidence, said_at
+from bot.health.evidence import TrialEvidence, event_time
 from bot.health.rules import diagnose, due, next_due
 from bot.health.rules_training import not_finite
 from k8s.client import Manifests
@@ -19,13 +20,13 @@ from k8s.katib.spec import MAIN
 from k8s.objects import Manifest, Ref, still_live, true_conditions
 from k8s.pods import COLLECTORS, JOB_LABEL, is_trial_pod
 
-AT_ONCE = 3  # live trials that a turn looks at
-EXAMINED = 20  # failed trials that are looked into; more are only counted
-LOG = 200  # lines: the cause may stand far above the last words of a training of several processes
-OFTEN = timedelta(seconds=10)  # events and logs are not watched
-FIRST_MINUTES = timedelta(minutes=15)  # in which a running trial's log is read again and again
-WELL = {"Succeeded", "Killed", "EarlyStopped"}
-BAD = {"Failed", "MetricsUnavailable"}
+MAX_LIVE = 3  # live trials examined per reconcile
+MAX_EXAMINED = 20  # failed trials examined per sweep; more are only counted
+LOG_LINES = 200  # with several processes, the cause can be far above the last line
+POLL_INTERVAL = timedelta(seconds=10)  # events and logs are not watched
+POLL_DURATION = timedelta(minutes=15)  # of a running sweep, until its first success
+SUCCEEDED = {"Succeeded", "Killed", "EarlyStopped"}
+FAILED = {"Failed", "MetricsUnavailable"}
 
 
 class EvidenceCollector:
@@ -41,7 +42,7 @@ class EvidenceCollector:
             self._note(await self._without_trials(experiment, pods))
         logs = 1
         for trial in self._suspects(trials):
-            evidence = await self._scene(experiment, trial, jobs, pods, read=logs > 0)
+            evidence = await self._examine(experiment, trial, jobs, pods, read=logs > 0)
             logs -= evidence.running
             self._note(evidence)
 
@@ -51,15 +52,15 @@ class EvidenceCollector:
 
     @property
     def look_in(self) -> timedelta | None:
-        """When to look again; None when nothing asks for haste."""
+        """When to reconcile again; None if nothing is urgent."""
         at = next_due(self.found, self.now)
-        waits = [self._regularly(), at - self.now if at else None]
+        waits = [self._poll(), at - self.now if at else None]
         return min((wait for wait in waits if wait), default=None)
 
-    def _regularly(self) -> timedelta | None:
+    def _poll(self) -> timedelta | None:
         first = self.sweep.phase is Phase.RUNNING and not self.sweep.progress.succeeded
-        soon = first and self.now - self.sweep.since < FIRST_MINUTES
-        return OFTEN if soon or self.sweep.phase is Phase.PENDING else None
+        soon = first and self.now - self.sweep.since < POLL_DURATION
+        return POLL_INTERVAL if soon or self.sweep.phase is Phase.PENDING else None
 
     def _note(self, evidence: TrialEvidence) -> None:
         if found := diagnose(evidence):
@@ -68,41 +69,41 @@ class EvidenceCollector:
     def _suspects(self, trials: Manifests) -> Manifests:
         sweep = self.sweep
         rest = [t for t in _by_age(trials) if _name(t) not in {*sweep.examined, *sweep.to_kill}]
-        live = [t for t in rest if not (WELL | BAD) & true_conditions(t).keys()]
-        failed = [t for t in rest if BAD & true_conditions(t).keys()]
-        # A trial whose metric is NaN or infinite counts as a success for Katib.
+        live = [t for t in rest if not (SUCCEEDED | FAILED) & true_conditions(t).keys()]
+        failed = [t for t in rest if FAILED & true_conditions(t).keys()]
+        # Katib counts a trial whose metric is NaN or infinite as succeeded.
         metric = self.plan.space.metric
         nan = [t for t in rest if "Succeeded" in true_conditions(t) and not_finite(t, metric)]
-        new = (failed + nan)[: 1 if len(sweep.examined) < EXAMINED else 0]
-        return new if sweep.progress.succeeded else new + live[:AT_ONCE]
+        new = (failed + nan)[: 1 if len(sweep.examined) < MAX_EXAMINED else 0]
+        return new if sweep.progress.succeeded else new + live[:MAX_LIVE]
 
     async def _without_trials(self, experiment: Manifest, pods: Manifests) -> TrialEvidence:
         ref = self.plan.experiment_ref
         suggestion = await self.clients.cluster.get(Ref("Suggestion", ref.namespace, ref.name))
         events = [*await self._events("Experiment", ref.name), *await self._events("Suggestion", ref.name)]
         services = tuple(pod for pod in pods if not is_trial_pod(pod))
-        return self._a_scene(experiment, suggestion=suggestion, services=services, events=_in_order(events))
+        return self._evidence(experiment, suggestion=suggestion, services=services, events=_in_order(events))
 
-    async def _scene(
+    async def _examine(
         self, experiment: Manifest, trial: Manifest, jobs: Manifests, pods: Manifests, *, read: bool
     ) -> TrialEvidence:
         name = _name(trial)
         job = next((j for j in jobs if _name(j) == name), None)
         pod = _latest(p for p in pods if p["metadata"]["labels"].get(JOB_LABEL) == name)
-        evidence = self._a_scene(experiment, trial=trial, job=job, pod=pod)
-        return self._a_scene(
+        evidence = self._evidence(experiment, trial=trial, job=job, pod=pod)
+        return self._evidence(
             experiment,
             trial=trial,
             job=job,
             pod=pod,
-            workload=await workload_of(job, self.clients),
+            workload=await find_workload(job, self.clients),
             nodes=await self._nodes(evidence),
-            events=_in_order(await self._events_of(evidence)),
+            events=_in_order(await self._related_events(evidence)),
             log=await self._log(pod) if evidence.exit or (evidence.running and read) else "",
             collector_log=await self._collector_log(evidence),
         )
 
-    def _a_scene(self, experiment: Manifest, **known: object) -> TrialEvidence:
+    def _evidence(self, experiment: Manifest, **known: object) -> TrialEvidence:
         return TrialEvidence(
             now=self.now,
             metric=self.plan.space.metric,
@@ -111,13 +112,13 @@ class EvidenceCollector:
             **known,  # type: ignore[arg-type]
         )
 
-    async def _events_of(self, evidence: TrialEvidence) -> Manifests:
+    async def _related_events(self, evidence: TrialEvidence) -> Manifests:
         if evidence.trial and evidence.job is None:
             return await self._events("Trial", _name(evidence.trial))
         if evidence.job and evidence.pod is None:
             return await self._events("Job", _name(evidence.job))
-        commands = evidence.status.get("phase") == "Pending" or evidence.abandoned or _unready(evidence)
-        if evidence.pod is None or not commands:
+        unclear = evidence.status.get("phase") == "Pending" or evidence.abandoned or _unready(evidence)
+        if evidence.pod is None or not unclear:
             return []
         found = await self._events("Pod", _name(evidence.pod))
         if evidence.unscheduled and "claim" in evidence.unscheduled.get("message", "").lower():
@@ -126,24 +127,24 @@ class EvidenceCollector:
         return found
 
     async def _events(self, kind: str, name: str) -> Manifests:
-        return await events_of(kind, self.namespace, name, self.clients)
+        return await list_events(kind, self.namespace, name, self.clients)
 
     async def _nodes(self, evidence: TrialEvidence) -> tuple[Manifest, ...]:
-        asked = evidence.unscheduled or evidence.being_made or _unready(evidence)
-        return tuple(await if_allowed("Node", "", self.clients)) if asked else ()
+        needed = evidence.unscheduled or evidence.starting or _unready(evidence)
+        return tuple(await list_if_allowed("Node", "", self.clients)) if needed else ()
 
     async def _log(self, pod: Manifest | None) -> str:
         if pod is None:
             return ""
-        log = await self.clients.tail(self.namespace, _name(pod), MAIN, LOG)
+        log = await self.clients.tail(self.namespace, _name(pod), MAIN, LOG_LINES)
         if not _restarted(pod):
             return log
-        before = await self.clients.tail(self.namespace, _name(pod), MAIN, LOG, previous=True)
-        return f"{before}\n{log}".strip()
+        previous = await self.clients.tail(self.namespace, _name(pod), MAIN, LOG_LINES, previous=True)
+        return f"{previous}\n{log}".strip()
 
     async def _collector_log(self, evidence: TrialEvidence) -> str:
-        over = (evidence.collector_exit or {}).get("exitCode") and not (evidence.exit or {}).get("exitCode")
-        if evidence.pod is None or not over:
+        failed = (evidence.collector_exit or {}).get("exitCode") and not (evidence.exit or {}).get("exitCode")
+        if evidence.pod is None or not failed:
             return ""
         names = (c["name"] for c in evidence.pod["spec"]["containers"])
         container = next((name for name in names if name in COLLECTORS), "")
@@ -159,13 +160,13 @@ def _by_age(objects: Iterable[Manifest]) -> Manifests:
 
 
 def _latest(pods: Iterable[Manifest]) -> Manifest | None:
-    """One that lives, or the last that did: made anew in the same second, it looks no younger."""
+    """Return a live pod, else the newest. Creation times have seconds: a replacement can have the same."""
     return max(reversed(_by_age(pods)), key=still_live, default=None)
 
 
 def _in_order(events: Manifests) -> tuple[Manifest, ...]:
-    """Those of one second stay as they come: by name, which has the nanosecond of the first time."""
-    return tuple(sorted(events, key=lambda event: str(said_at(event))))
+    """Sort by time; those of one second stay in order of their names, which contain nanoseconds."""
+    return tuple(sorted(events, key=lambda event: str(event_time(event))))
 
 
 def _claims(pod: Manifest) -> list[str]:
@@ -174,13 +175,13 @@ def _claims(pod: Manifest) -> list[str]:
 
 
 def _restarted(pod: Manifest) -> bool:
-    """Then the cause stands in the log of the container before this one."""
+    """Return whether the log of the previous container is needed to see the cause."""
     statuses = pod.get("status", {}).get("containerStatuses") or ()
     return any(each["name"] == MAIN and each.get("restartCount") for each in statuses)
 
 
 def _unready(evidence: TrialEvidence) -> bool:
-    """It ran, and its node is no longer heard of: the node's controller then says that it is not ready."""
+    """Return whether a pod that ran is NotReady or being deleted: its node may have stopped responding."""
     ready = (c["status"] for c in evidence.status.get("conditions") or () if c["type"] == "Ready")
     deleting = "deletionTimestamp" in (evidence.pod or {}).get("metadata", {})
     return evidence.running and (deleting or next(ready, "True") != "True")

@@ -1,4 +1,4 @@
-"""What is wrong, in a researcher's words; here for builds, in `bot.health.rules` for trials. Pure."""
+"""`Diagnosis`, and why a pod is waiting. The rules for trials are in `bot.health.rules`. Pure."""
 
 import re
 from collections import Counter
@@ -16,61 +16,61 @@ THINGS = {GPU: "GPUs", "cpu": "CPU"}
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    key: str  # the same trouble has the same key and is told once
+    key: str  # a problem is reported once per key
     text: str
-    fix: str = ""  # what to do about it
-    detail: str = ""  # the system's own words, or the log's last lines
+    fix: str = ""  # an imperative; empty if there is nothing to do
+    detail: str = ""  # the message of the component that failed, or the end of the log
     trial: str = ""
     parameters: dict[str, str] = field(default_factory=dict)  # of the trial
-    soft: bool = False  # a wait, which ends by itself
-    failed: bool = False  # the trial has
-    lasting: bool = False  # a fact that stays, such as a failure
-    tell_at: datetime | None = None  # not before; None: at once
+    soft: bool = False  # a wait that can end without a fix
+    failed: bool = False  # the trial has failed
+    lasting: bool = False  # stays true, such as a failure
+    report_at: datetime | None = None  # earliest time to report it; None: now
 
 
 def waiting(pod: Pod) -> Diagnosis | None:
-    """What a pod that has not started is waiting for; None when nothing is wrong yet."""
+    """Return why a pod has not started; None if nothing is wrong so far."""
     reason, message = pod.waiting
     if pod.unschedulable:
-        text = unplaced(refusals(pod.unschedulable))
+        text = unschedulable_text(refusals(pod.unschedulable))
         return Diagnosis(key="unschedulable", text=text, detail=pod.unschedulable, trial=pod.job)
     if reason in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}:
-        text = "The node can't pull the image. Kubernetes keeps trying; an administrator may have to help."
-        return Diagnosis(key="image-pull", text=text, detail=message, trial=pod.job)
+        text = "The node can't pull the image; Kubernetes is retrying."
+        fix = "If it persists, ask an admin."
+        return Diagnosis(key="image-pull", text=text, fix=fix, detail=message, trial=pod.job)
     if reason not in STARTING:  # CreateContainerConfigError, CreateContainerError, RunContainerError ...
         text = f"The container can't start ({reason})."
         return Diagnosis(key=reason, text=text, detail=message, trial=pod.job)
     return None
 
 
-def refusals(words: str) -> Counter[str]:
-    """Why the scheduler takes none of how many nodes: a resource, TAINT, LABELS, or its own words.
+def refusals(message: str) -> Counter[str]:
+    """Count the nodes per reason of a FailedScheduling message: a resource, TAINT, LABELS, or its own words.
 
     `0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: ...`
     """
-    said = re.split(r"\.(?:\s|$)", words.partition(" nodes are available: ")[2])[0]
+    reasons = re.split(r"\.(?:\s|$)", message.partition(" nodes are available: ")[2])[0]
     found: Counter[str] = Counter()
-    for nodes, why in re.findall(r"(?:^|, )(\d{1,9}) (.+?)(?=, \d{1,9} |$)", said):
+    for nodes, why in re.findall(r"(?:^|, )(\d{1,9}) (.+?)(?=, \d{1,9} |$)", reasons):
         kind = TAINT if " taint" in why else LABELS if "selector" in why else why
         found[kind.removeprefix("Insufficient ")] += int(nodes)
     return found
 
 
-def chief(found: Counter[str]) -> str:
-    """What most nodes lack; of several such, what others may give back."""
-    gives = {GPU: 2, TAINT: 0, LABELS: 0}
-    return max(found, key=lambda kind: (found[kind], gives.get(kind, 1)), default="")
+def main_reason(found: Counter[str]) -> str:
+    """Return the reason of most nodes; of equal ones, first what other pods can release."""
+    rank = {GPU: 2, TAINT: 0, LABELS: 0}
+    return max(found, key=lambda kind: (found[kind], rank.get(kind, 1)), default="")
 
 
-def unplaced(found: Counter[str]) -> str:
-    """Why no node takes a pod."""
-    kind = chief(found)
+def unschedulable_text(found: Counter[str]) -> str:
+    kind = main_reason(found)
     nodes = counted(found[kind], "node")
     if kind == TAINT:
-        return f"No node takes it: {nodes} reserved by a taint that its pod doesn't tolerate."
+        return f"The pod can't be scheduled: untolerated taints on {nodes}."
     if kind == LABELS:
-        return f"No node takes it: {nodes} without the labels that its pod asks for."
+        return f"The pod can't be scheduled: its node selector excludes {nodes}."
     if not kind or " " in kind:  # such as `node(s) were unschedulable`
-        return "No node takes it for now."
-    lacks, until = THINGS.get(kind, kind), "GPUs come free" if kind == GPU else "others end"
-    return f"No node has room for it ({nodes} without enough free {lacks}); it stays queued until {until}."
+        return "The pod can't be scheduled for now."
+    lacks, until = THINGS.get(kind, kind), "GPUs are" if kind == GPU else f"{THINGS.get(kind, kind)} is"
+    return f"The pod is pending: not enough free {lacks} on {nodes}. It starts when {until} released."

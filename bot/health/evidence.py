@@ -1,7 +1,7 @@
-"""What is known of one trial, or of an experiment that has none yet: objects as the API gave them. Pure."""
+"""The Kubernetes objects and logs from which a trial is diagnosed, or an experiment without one. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -10,7 +10,7 @@ from k8s.katib.spec import MAIN
 from k8s.objects import Manifest, parse_time, true_conditions
 from k8s.pods import COLLECTORS, read_pod
 
-SHOWN = 20  # lines of a log
+LOG_LINES_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,33 +20,33 @@ class TrialEvidence:
     gpus: int
     experiment: Manifest
     suggestion: Manifest | None = None
-    services: tuple[Manifest, ...] = ()  # pods of the search service
+    services: tuple[Manifest, ...] = ()  # pods of the suggestion service
     trial: Manifest | None = None
     job: Manifest | None = None
     pod: Manifest | None = None  # the latest one
     workload: Manifest | None = None  # Kueue's, of a suspended Job
-    nodes: tuple[Manifest, ...] = ()  # none: not asked, or not allowed to
-    events: tuple[Manifest, ...] = ()  # about any of these, the latest last
-    log: str = ""  # the training's last lines
+    nodes: tuple[Manifest, ...] = ()  # empty: not requested, or no permission
+    events: tuple[Manifest, ...] = ()  # about any of these, oldest first
+    log: str = ""  # the end of the training's log
     collector_log: str = ""
 
     @property
     def status(self) -> Manifest:
-        """Of the pod."""
+        """The pod's status."""
         found: Manifest = (self.pod or {}).get("status", {})
         return found
 
     @property
     def waiting(self) -> tuple[str, str]:
-        """Reason and message of the first container that has not started; init containers come first."""
+        """Reason and message of the first waiting container, init containers first."""
         for state in self._states():
-            if waits := state.get("waiting"):
-                return waits.get("reason", ""), waits.get("message", "")
+            if found := state.get("waiting"):
+                return found.get("reason", ""), found.get("message", "")
         return "", ""
 
     @property
     def exit(self) -> Manifest | None:
-        """How the training ended; in a restarted container, how it ended before."""
+        """The terminated state of the training; of a restarted container, the previous one."""
         for each in self.status.get("containerStatuses") or ():
             if each["name"] == MAIN:
                 past = (each.get("lastState") or {}).get("terminated")
@@ -62,36 +62,36 @@ class TrialEvidence:
 
     @property
     def abandoned(self) -> bool:
-        """The collector had failed before the training started: nothing reads its metrics."""
+        """Katib's collector failed before the training started, so no metrics are collected."""
         return self.pod is not None and read_pod(self.pod, MAIN).abandoned is not None
 
     @property
     def running(self) -> bool:
-        """The training, as far as its node has said."""
+        """The training's container runs, by the kubelet's last report."""
         states = self.status.get("containerStatuses") or ()
         return any(each["name"] == MAIN and (each.get("state") or {}).get("running") for each in states)
 
     @property
-    def being_made(self) -> bool:
-        """The pod has a node, and its containers are on their way."""
+    def starting(self) -> bool:
+        """The pod has a node, and its containers are being created without a known error."""
         placed = self.pod is not None and bool(self.pod["spec"].get("nodeName"))
         fresh = self.waiting[0] in {"", "ContainerCreating", "PodInitializing"}
         return placed and fresh and self.status.get("phase") == "Pending"
 
     @property
     def disrupted(self) -> str:
-        """Why the pod had to go through nobody's fault: the Job makes another one."""
+        """Reason and message of the condition DisruptionTarget: the Job replaces such a pod."""
         found = true_conditions({"status": self.status}).get("DisruptionTarget")
         return f"{found.get('reason', '')}: {found.get('message', '')}" if found else ""
 
     @property
-    def ended_badly(self) -> bool:
+    def trial_failed(self) -> bool:
         failed = self.trial and {"Failed", "MetricsUnavailable"} & true_conditions(self.trial).keys()
         return bool(failed) or (self.status.get("phase") == "Failed" and not self.disrupted)
 
     @property
     def unscheduled(self) -> Manifest | None:
-        """The condition that says why no node takes the pod."""
+        """The condition PodScheduled while it is False."""
         for each in self.status.get("conditions") or ():
             if each["type"] == "PodScheduled" and each["status"] == "False":
                 found: Manifest = each
@@ -100,14 +100,14 @@ class TrialEvidence:
 
     @property
     def tail(self) -> str:
-        return "\n".join(self.log.splitlines()[-SHOWN:])
+        return "\n".join(self.log.splitlines()[-LOG_LINES_SHOWN:])
 
     def last(self, *reasons: str) -> Manifest | None:
-        """The latest event with one of these reasons."""
+        """Return the latest event with one of these reasons."""
         return next((e for e in reversed(self.events) if e.get("reason") in reasons), None)
 
     def line(self, pattern: str) -> str:
-        """The last line of the log that has the pattern."""
+        """Return the last line of the log that matches; empty if none does."""
         found = [line for line in self.log.splitlines() if re.search(pattern, line)]
         return found[-1].strip() if found else ""
 
@@ -120,7 +120,7 @@ class TrialEvidence:
         *,
         soft: bool = False,
         lasting: bool = False,
-        tell_at: datetime | None = None,
+        report_at: datetime | None = None,
     ) -> Diagnosis:
         assignments = (self.trial or {}).get("spec", {}).get("parameterAssignments") or ()
         return Diagnosis(
@@ -130,10 +130,10 @@ class TrialEvidence:
             detail=detail,
             trial=(self.trial or {}).get("metadata", {}).get("name", ""),
             parameters={each["name"]: str(each["value"]) for each in assignments},
-            failed=self.ended_badly,
-            lasting=lasting or self.ended_badly,
+            failed=self.trial_failed,
+            lasting=lasting or self.trial_failed,
             soft=soft,
-            tell_at=tell_at,
+            report_at=report_at,
         )
 
     def _states(self) -> Iterator[Manifest]:
@@ -142,17 +142,22 @@ class TrialEvidence:
                 yield each.get("state") or {}
 
 
-def born(obj: Manifest | None, *, later: float = 0) -> datetime | None:
-    """When it was made, and `later` seconds."""
+Rule = Callable[[TrialEvidence], Diagnosis | None]
+
+
+def created_at(obj: Manifest | None, *, later: float = 0) -> datetime | None:
+    """Return its creation time plus `later` seconds."""
     at = parse_time((obj or {}).get("metadata", {}).get("creationTimestamp"))
     return at and at + timedelta(seconds=later)
 
 
-def said_at(event: Manifest, *, first: bool = False) -> datetime | None:
+def event_time(event: Manifest, *, first: bool = False) -> datetime | None:
+    """Return when an event occurred last, or first; events of new and old API versions differ in fields."""
     keys = ("firstTimestamp", "eventTime") if first else ("lastTimestamp", "eventTime", "firstTimestamp")
-    return next((parse_time(event[key]) for key in keys if event.get(key)), born(event))
+    return next((parse_time(event[key]) for key in keys if event.get(key)), created_at(event))
 
 
 def since(condition: Manifest, *, later: float = 0) -> datetime | None:
+    """Return the last transition of a condition plus `later` seconds."""
     at = parse_time(condition.get("lastTransitionTime"))
     return at and at + timedelta(seconds=later)

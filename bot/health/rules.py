@@ -1,61 +1,63 @@
-"""The signatures of first trials in trouble: one table, the first one that fits a trial counts. Pure.
+"""The rules that diagnose a first trial: one table, the first match counts. Pure.
 
-Hard errors are told at once, waits only after their grace: `tell_at` is made of the objects' own times.
+Errors are reported now, waits after a grace period (`Diagnosis.report_at`, from the objects' own times).
 
-The order is that of the numbers, but for four. 20 comes first of all about a pod: that no trial's metrics
-will be read is certain, and a wait that is not due yet hides what comes after it. And last come those that
-find something in whatever else is wrong, too: 1 no trial yet, 8 containers being made, 13 any end.
+In order of a trial's life, with two exceptions. R24 precedes all rules about a pod: missing metrics are
+certain, and a wait that is not due yet hides the rules after it. R25, R26, and R13 come last, because they
+match in the situations that more precise rules explain.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 
-from bot.health import rules_admission as before
-from bot.health import rules_scheduling
-from bot.health import rules_startup as node
-from bot.health import rules_training as during
+from bot.health import rules_admission as admission
+from bot.health import rules_scheduling as scheduling
+from bot.health import rules_startup as startup
+from bot.health import rules_training as training
 from bot.health.diagnosis import Diagnosis
-from bot.health.evidence import TrialEvidence
+from bot.health.evidence import Rule, TrialEvidence
 
-SIGNATURES: tuple[tuple[int, Callable[[TrialEvidence], Diagnosis | None]], ...] = (
-    (1, before.no_suggestion),
-    (2, before.settings),
-    (3, before.no_job),
-    (4, before.queued),
-    (5, before.refused_pod),
-    (20, during.no_collector),
-    (6, rules_scheduling.unschedulable),
-    (7, rules_scheduling.no_volume),
-    (8, node.mount),
-    (9, node.sandbox),
-    (10, node.device),
-    (11, node.image),
-    (12, node.config),
-    (14, during.out_of_memory),
-    (15, during.evicted),
-    (16, during.out_of_gpu_memory),
-    (17, during.no_cuda),
-    (18, during.nccl),
-    (19, during.not_a_number),
-    (20, during.no_metrics),
-    (21, during.collector),
-    (22, during.unreported),
-    (23, during.dead_node),
-    (1, before.stuck_experiment),
-    (8, node.slow_start),
-    (13, during.crash),
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("R1", admission.no_suggestion),
+    ("R2", admission.settings),
+    ("R3", admission.no_job),
+    ("R4", admission.queued),
+    ("R5", admission.refused_pod),
+    ("R24", training.no_collector),
+    ("R6", scheduling.unschedulable),
+    ("R7", scheduling.no_volume),
+    ("R8", startup.mount),
+    ("R9", startup.sandbox),
+    ("R10", startup.device),
+    ("R11", startup.image),
+    ("R12", startup.config),
+    ("R14", training.out_of_memory),
+    ("R15", training.evicted),
+    ("R16", training.out_of_gpu_memory),
+    ("R17", training.no_cuda),
+    ("R18", training.nccl),
+    ("R19", training.not_a_number),
+    ("R20", training.no_metrics),
+    ("R21", training.collector),
+    ("R22", training.unreported),
+    ("R23", training.dead_node),
+    ("R25", admission.stuck_experiment),
+    ("R26", startup.slow_start),
+    ("R13", training.crash),
 )
 
 
 def diagnose(evidence: TrialEvidence) -> Diagnosis | None:
-    return next((found for _, sign in SIGNATURES if (found := sign(evidence))), None)
+    """Return the diagnosis of the first rule that matches."""
+    return next((found for _, rule in RULES if (found := rule(evidence))), None)
 
 
 def due(found: Iterable[Diagnosis], now: datetime) -> tuple[Diagnosis, ...]:
-    """What is to be told now, the gravest first."""
-    told = [each for each in found if each.tell_at is None or each.tell_at <= now]
-    return tuple(sorted(told, key=lambda each: (each.soft, not each.failed)))
+    """Return the diagnoses to report now, the most severe first."""
+    reported = [each for each in found if each.report_at is None or each.report_at <= now]
+    return tuple(sorted(reported, key=lambda each: (each.soft, not each.failed)))
 
 
 def next_due(found: Iterable[Diagnosis], now: datetime) -> datetime | None:
-    return min((each.tell_at for each in found if each.tell_at and each.tell_at > now), default=None)
+    """Return when the next diagnosis is due that isn't yet."""
+    return min((each.report_at for each in found if each.report_at and each.report_at > now), default=None)

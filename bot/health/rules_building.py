@@ -1,48 +1,47 @@
-"""Why a build Job has no running pod: a queue, a quota, a webhook, a node. Pure.
+"""Rules B1 to B5: why a build Job has no running pod: a queue, a quota, a webhook, or a node. Pure.
 
-The same evidence as for a trial (`bot.health.rules`), in other words: a build needs no GPU, and what holds it
-back is for an admin, who can give builds a namespace of their own.
+The evidence is that of a trial (`bot.health.rules`), the texts differ: a build needs no GPU, and an admin can
+give builds their own namespace.
 """
 
 import re
-from collections.abc import Callable
 
 from bot.core.wording import listed
 from bot.health.diagnosis import Diagnosis, waiting
-from bot.health.evidence import TrialEvidence, born
-from bot.health.rules_admission import ADMIN, PATIENCE, webhook_away
+from bot.health.evidence import Rule, TrialEvidence, created_at
+from bot.health.rules_admission import ADMIN, WAIT_GRACE, webhook_away
 from bot.health.rules_startup import mount, sandbox
 from k8s.kaniko import CONTAINER
 from k8s.objects import Manifest
 from k8s.pods import read_pod
 
-OWN_NAMESPACE = "An admin can give builds a namespace of their own: BUILD_NAMESPACE in docs/builds.md"
+OWN_NAMESPACE = "Ask an admin to give builds their own namespace (BUILD_NAMESPACE in docs/builds.md)"
 QUOTA = re.compile(r"exceeded quota: (\S+), requested: (.+), used: (.+), limited: (.+)")
 UNSPECIFIED = re.compile(r"failed quota: (\S+): must specify (\S+)")
 
 
 def queued(evidence: TrialEvidence) -> Diagnosis | None:
-    """Kueue has suspended the Job, as it does in a namespace with a LocalQueue `default`.
+    """B1: Kueue has suspended the Job, as it does in a namespace with a LocalQueue `default`.
 
-    activeDeadlineSeconds does not run meanwhile, so nothing else would ever end the wait.
+    activeDeadlineSeconds doesn't count while a Job is suspended, so the wait has no limit.
     """
     if not (evidence.job or {}).get("spec", {}).get("suspend"):
         return None
-    late = born(evidence.job, later=PATIENCE)
+    late = created_at(evidence.job, later=WAIT_GRACE)
     if evidence.workload is None:
-        text = "The build Job is suspended, and no Workload of Kueue says why."
-        return evidence.found("suspended", text, f"{OWN_NAMESPACE}.", tell_at=late)
+        text = "The build Job is suspended, and Kueue gives no reason."
+        return evidence.found("suspended", text, f"{OWN_NAMESPACE}.", report_at=late)
     words, queue = _reserved(evidence.workload), evidence.workload.get("spec", {}).get("queueName", "")
     where = f"in its queue `{queue}`" if queue else "in a queue"
     if lacks := re.search(r"resource (\S+) unavailable in ClusterQueue", words):
-        text = f"Kueue holds the build {where}, which has no quota for {lacks[1]}, so the build can't start."
+        text = f"The build can't start: Kueue holds it {where}, which has no quota for {lacks[1]}."
         return evidence.found("queue-lacks", text, f"{OWN_NAMESPACE}.", words)
-    text, fix = f"Kueue holds the build {where}.", f"{OWN_NAMESPACE}, where no queue holds them."
-    return evidence.found("queued", text, fix, words, soft=True, tell_at=late)
+    text, fix = f"Kueue holds the build {where}.", f"{OWN_NAMESPACE}, where no queue applies."
+    return evidence.found("queued", text, fix, words, soft=True, report_at=late)
 
 
 def refused(evidence: TrialEvidence) -> Diagnosis | None:
-    """The Job exists, and something refuses its pod; only the Job's events say so."""
+    """B2: a quota or a webhook rejects the pod; only the Job's events show it."""
     event = evidence.last("FailedCreate")
     if evidence.pod or event is None:
         return None
@@ -50,31 +49,32 @@ def refused(evidence: TrialEvidence) -> Diagnosis | None:
     if quota := QUOTA.search(words):
         return evidence.found("quota", _over(quota), f"{OWN_NAMESPACE}, or raise the quota.", words)
     if missing := UNSPECIFIED.search(words):
-        text = f"The quota `{missing[1]}` wants {missing[2]} of every pod, and builds set none."
+        text = f"Quota `{missing[1]}` requires {missing[2]} on every pod, and builds set none."
         fix = f"{OWN_NAMESPACE}, or add a LimitRange with a default for {missing[2]}."
         return evidence.found("quota", text, fix, words)
     if away := webhook_away(words):
         return evidence.found("webhook", *away, words)
-    return evidence.found("no-pod", "Kubernetes refuses the build's pod.", ADMIN, words)
+    return evidence.found("no-pod", "Kubernetes rejected the build's pod.", ADMIN, words)
 
 
 def pending(evidence: TrialEvidence) -> Diagnosis | None:
+    """B5: the pod can't be scheduled, or its container can't start."""
     return waiting(read_pod(evidence.pod, CONTAINER)) if evidence.pod else None
 
 
-SIGNATURES: tuple[Callable[[TrialEvidence], Diagnosis | None], ...] = (
-    queued,
-    refused,
-    mount,
-    sandbox,
-    pending,
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("B1", queued),
+    ("B2", refused),
+    ("B3", mount),
+    ("B4", sandbox),
+    ("B5", pending),
 )
 
 
 def why_not_started(evidence: TrialEvidence) -> Diagnosis | None:
-    """What there is to tell now: the first signature that fits, when its time has come."""
-    found = next((found for sign in SIGNATURES if (found := sign(evidence))), None)
-    return found if found and (found.tell_at is None or found.tell_at <= evidence.now) else None
+    """Return the diagnosis of the first rule that matches; None before it is due."""
+    found = next((found for _, rule in RULES if (found := rule(evidence))), None)
+    return found if found and (found.report_at is None or found.report_at <= evidence.now) else None
 
 
 def _reserved(workload: Manifest) -> str:
@@ -85,14 +85,14 @@ def _reserved(workload: Manifest) -> str:
 
 
 def _over(quota: re.Match[str]) -> str:
-    """Only the resources that are too much: a quota tells of all that it limits."""
+    """Name only the requested resources: the message lists all that the quota limits."""
     requested, used, limited = (_amounts(text) for text in quota.groups()[1:])
     each = [
         f"{name} ({requested[name]} requested, {used.get(name, '0')} of {most} used)"
         for name, most in limited.items()
         if name in requested
     ]
-    return f"The quota `{quota[1]}` of the namespace leaves no room for the build: {listed(each)}."
+    return f"The build exceeds the namespace's quota `{quota[1]}`: {listed(each)}."
 
 
 def _amounts(text: str) -> dict[str, str]:

@@ -1,47 +1,46 @@
-"""Signatures 6 and 7: why no node takes a first trial's pod, by the scheduler and by the nodes. Pure."""
+"""Rules R6 and R7: why the pod of a first trial can't be scheduled. Pure."""
 
 import re
 from collections import Counter
 
 from bot.core.wording import counted
-from bot.health.diagnosis import LABELS, TAINT, Diagnosis, chief, refusals, unplaced
+from bot.health.diagnosis import LABELS, TAINT, Diagnosis, main_reason, refusals, unschedulable_text
 from bot.health.evidence import TrialEvidence, since
-from bot.health.rules_admission import ADMIN, PATIENCE
+from bot.health.rules_admission import ADMIN, WAIT_GRACE
 from k8s.objects import GPU, Manifest
 
-SYSTEMS = "node.kubernetes.io/"  # taints of nodes that are cordoned, not ready or short of something
+SYSTEM_TAINTS = "node.kubernetes.io/"  # cordoned, not ready, or under pressure
 
 
 def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
-    """6. No node takes the pod: all are full, or reserved, or too small for ever."""
+    """R6: the scheduler finds no node: all are full, tainted, or too small."""
     condition = evidence.unscheduled
     if condition is None or _about_claims(condition):
         return None
-    words, tell_at = condition.get("message") or condition.get("reason", ""), since(condition, later=PATIENCE)
+    words, at = condition.get("message") or condition.get("reason", ""), since(condition, later=WAIT_GRACE)
     if condition.get("reason") == "SchedulingGated":
-        text = "It is held back by a scheduling gate, as queues set them."
-        return evidence.found("gated", text, ADMIN, words, soft=True, tell_at=tell_at)
+        text = "A scheduling gate is holding the pod (usually set by a queue)."
+        return evidence.found("gated", text, ADMIN, words, soft=True, report_at=at)
     if evidence.last("TriggeredScaleUp"):
-        text = "No node has room for it; the cluster is adding one, which takes minutes."
-        fix = "Ask for fewer GPUs if it takes too long."
-        return evidence.found("unschedulable", text, fix, words, soft=True, tell_at=tell_at)
+        text = "No node has room; the autoscaler is adding one. This takes a few minutes."
+        fix = "Request fewer GPUs if it takes too long."
+        return evidence.found("unschedulable", text, fix, words, soft=True, report_at=at)
     largest = max(map(_gpus, evidence.nodes), default=evidence.gpus)
     if 0 < largest < evidence.gpus:
-        text = (
-            f"It can never fit: it asks for {counted(evidence.gpus, 'GPU')}, the largest node has {largest}."
-        )
+        requested = counted(evidence.gpus, "GPU")
+        text = f"The trial can't fit: it requests {requested}, and the largest node has {largest}."
         return evidence.found("never-fits", text, f"Start it with `gpus={largest}` or fewer.", words)
-    if largest < evidence.gpus:  # a cluster that grows may have its first one in a minute
-        text = f"No node has GPUs, and it asks for {evidence.gpus}."
-        fix = f"Their nodes or the device plugin may be down. {ADMIN}"
-        return evidence.found("no-gpus", text, fix, words, soft=True, tell_at=tell_at)
+    if largest < evidence.gpus:  # soft: an autoscaler can add the first GPU node in a minute
+        text = f"No node has GPUs; the trial requests {evidence.gpus}."
+        fix = "Ask an admin to check the GPU nodes and the device plugin."
+        return evidence.found("no-gpus", text, fix, words, soft=True, report_at=at)
     found = _by_nodes(evidence) or refusals(words)
-    fix = _mend(evidence, words, found)
-    return evidence.found("unschedulable", unplaced(found), fix, words, soft=True, tell_at=tell_at)
+    fix = _fix(evidence, words, found)
+    return evidence.found("unschedulable", unschedulable_text(found), fix, words, soft=True, report_at=at)
 
 
 def no_volume(evidence: TrialEvidence) -> Diagnosis | None:
-    """7. A claim for storage is missing, or nothing fills it. WaitForFirstConsumer is no trouble."""
+    """R7: a PersistentVolumeClaim is missing or unbound. WaitForFirstConsumer is normal."""
     condition = evidence.unscheduled
     if condition is None or not _about_claims(condition):
         return None
@@ -49,21 +48,26 @@ def no_volume(evidence: TrialEvidence) -> Diagnosis | None:
     why = evidence.last("ProvisioningFailed", "FailedBinding")
     words = "\n".join(filter(None, (words, (why or {}).get("message", ""))))
     if missing := re.search(r'persistentvolumeclaim "([^"]+)" not found', words):
-        return evidence.found("no-volume", f"Its storage `{missing[1]}` doesn't exist.", ADMIN, words)
-    text = f"Its storage{_claims(evidence)} isn't ready."
+        text = f"PersistentVolumeClaim `{missing[1]}` doesn't exist."
+        return evidence.found("no-volume", text, ADMIN, words)
+    text = f"PersistentVolumeClaim{_claims(evidence)} isn't bound."
     if "no storage class is set" in words:
-        text = f"Its storage{_claims(evidence)} has no StorageClass, and the cluster has no default one."
-    return evidence.found("volume", text, ADMIN, words, soft=True, tell_at=since(condition, later=PATIENCE))
+        text = (
+            f"PersistentVolumeClaim{_claims(evidence)} has no StorageClass, and the cluster has no default."
+        )
+    return evidence.found(
+        "volume", text, ADMIN, words, soft=True, report_at=since(condition, later=WAIT_GRACE)
+    )
 
 
 def _by_nodes(evidence: TrialEvidence) -> Counter[str]:
-    """When none of the nodes with enough GPUs may take it: others, as a rule more, only lack GPUs."""
+    """Count why nodes with enough GPUs exclude the pod; empty if one of them does not."""
     able = [node for node in evidence.nodes if _gpus(node) >= evidence.gpus]
-    why = Counter(_shuts_out(node, evidence) for node in able)
+    why = Counter(_exclusion(node, evidence) for node in able)
     return Counter() if why[""] else why
 
 
-def _shuts_out(node: Manifest, evidence: TrialEvidence) -> str:
+def _exclusion(node: Manifest, evidence: TrialEvidence) -> str:
     if _untolerated(node, evidence):
         return TAINT
     wanted = evidence.pod["spec"].get("nodeSelector") or {} if evidence.pod else {}
@@ -71,33 +75,36 @@ def _shuts_out(node: Manifest, evidence: TrialEvidence) -> str:
 
 
 def _untolerated(node: Manifest, evidence: TrialEvidence) -> list[str]:
-    """Its taints as the scheduler named them until kubernetes#134740: `dedicated: gpu`."""
+    """Return the taints as the scheduler wrote them until kubernetes#134740: `dedicated: gpu`."""
     tolerated = evidence.pod["spec"].get("tolerations") or () if evidence.pod else ()
     return [
         f"{taint['key']}: {taint.get('value', '')}".strip(": ")
         for taint in node.get("spec", {}).get("taints") or ()
         if taint["effect"] != "PreferNoSchedule"
-        and not taint["key"].startswith(SYSTEMS)
+        and not taint["key"].startswith(SYSTEM_TAINTS)
         and not any(_tolerates(each, taint) for each in tolerated)
     ]
 
 
 def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
-    """A toleration without a key is one of all keys, without an effect of all effects."""
+    """Without a key, a toleration matches every key; without an effect, every effect."""
     key, effect = toleration.get("key") or taint["key"], toleration.get("effect") or taint["effect"]
     same = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
     return same and (key, effect) == (taint["key"], taint["effect"])
 
 
-def _mend(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
-    said = [taint.strip(": ") for taint in re.findall(r" taint \{([^{}]*)\}", words)]
+def _fix(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
+    named = [taint.strip(": ") for taint in re.findall(r" taint \{([^{}]*)\}", words)]
     able = (node for node in evidence.nodes if _gpus(node) >= evidence.gpus)
-    taints = dict.fromkeys(said or [taint for node in able for taint in _untolerated(node, evidence)])
+    taints = dict.fromkeys(named or [taint for node in able for taint in _untolerated(node, evidence)])
     which = counted((refusals(words) | found)[TAINT], "node")
-    reserved = f"{which} reserved by the taint {', '.join(f'`{t}`' for t in taints)}. " if taints else ""
-    if chief(found) in {TAINT, LABELS}:
-        return f"{reserved}`trials:` in the bot's configuration has `tolerations` and `nodes`. {ADMIN}"
-    return f"{reserved}{'Ask for fewer GPUs if it takes too long.' if chief(found) == GPU else ''}".strip()
+    names = ", ".join(f"`{t}`" for t in taints)
+    tainted = f"{'Taint' if len(taints) == 1 else 'Taints'} {names} on {which}. " if taints else ""
+    if main_reason(found) in {TAINT, LABELS}:
+        admin = "Ask an admin to set `tolerations` or `nodes` under `trials:` in Sweepbot's configuration."
+        return f"{tainted}{admin}"
+    fewer = "Request fewer GPUs if it takes too long." if main_reason(found) == GPU else ""
+    return f"{tainted}{fewer}".strip()
 
 
 def _about_claims(condition: Manifest) -> bool:

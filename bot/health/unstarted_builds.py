@@ -1,20 +1,23 @@
-"""Look into a build Job whose container has not started."""
+"""Diagnose a build Job whose container has not started."""
 
 from bot.clients import Clients
-from bot.health.cluster_events import events_of, workload_of
+from bot.health.cluster_events import find_workload, list_events
 from bot.health.diagnosis import Diagnosis
-from bot.health.evidence import TrialEvidence, said_at
+from bot.health.evidence import TrialEvidence, event_time
 from bot.health.rules_building import why_not_started
 from k8s.objects import BUILD_LABEL, Ref, still_live
 
 
-async def look_into(ref: Ref, clients: Clients) -> Diagnosis | None:
-    """What to tell of the build Job `ref`; None when nothing is wrong yet."""
+async def diagnose_build(ref: Ref, clients: Clients) -> Diagnosis | None:
+    """Return why the build Job `ref` has not started; None if nothing is wrong so far.
+
+    Raises ApiError, UnreachableError.
+    """
     job = await clients.cluster.get(ref)
     pods = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
     pod = next((pod for pod in pods if still_live(pod)), None)
     kind, name = ("Pod", pod["metadata"]["name"]) if pod else ("Job", ref.name)
-    events = await events_of(kind, ref.namespace, name, clients)
+    events = await list_events(kind, ref.namespace, name, clients)
     evidence = TrialEvidence(
         now=clients.now(),
         metric="",
@@ -22,7 +25,7 @@ async def look_into(ref: Ref, clients: Clients) -> Diagnosis | None:
         experiment={},
         job=job,
         pod=pod,
-        workload=await workload_of(job, clients),
-        events=tuple(sorted(events, key=lambda event: str(said_at(event)))),
+        workload=await find_workload(job, clients),
+        events=tuple(sorted(events, key=lambda event: str(event_time(event)))),
     )
     return why_not_started(evidence)

@@ -12,7 +12,7 @@ from bot.core.errors import UserError
 from bot.core.plan import Build, Role, SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.space import SearchSpace
-from bot.health.unstarted_builds import look_into
+from bot.health.unstarted_builds import diagnose_build
 from bot.registry.client import Registry
 from bot.registry.images import Place
 from bot.runtime.parser_thread import aside
@@ -139,7 +139,7 @@ async def _with_trouble(sweep: SweepRecord, one: BuildSeen, clients: Clients) ->
     ref, pods = one.build.ref, await _pods(one.build, clients)
     if one.running:
         started = any(pod.running_since for pod in pods)
-        return replace(one, started=started, trouble=None if started else await look_into(ref, clients))
+        return replace(one, started=started, trouble=None if started else await diagnose_build(ref, clients))
     if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):
         pod = next((pod for pod in pods if pod.finished), None)
         container = (pod and pod.init_failed) or kaniko.CONTAINER

@@ -23,7 +23,7 @@ from bot.core.wording import did_you_mean
 from bot.health import rules_training
 from bot.health.diagnosis import refusals
 from bot.health.evidence import TrialEvidence
-from bot.health.rules_admission import _never, _quota
+from bot.health.rules_admission import _exceeds_quota, _quota
 from bot.launch.command_line import words
 from bot.launch.space import parse_space
 from bot.registry.images import NAME
@@ -76,7 +76,7 @@ def training_log(text):
 
 def refusal(text):
     refusals(f"0/5 nodes are available: {text}")
-    _never(text)
+    _exceeds_quota(text)
     _quota(text)
 
 

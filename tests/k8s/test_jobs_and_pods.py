@@ -59,13 +59,13 @@ def test_what_a_pod_waits_for(recording, key):
     [
         (
             real_messages.NO_MEMORY,
-            "No node has room for it (1 node without enough free memory); it stays queued until others end.",
+            "The pod is pending: not enough free memory on 1 node. It starts when memory is released.",
         ),
         (
             real_messages.TAINTED_NOW,
-            "No node takes it: 34 nodes reserved by a taint that its pod doesn't tolerate.",
+            "The pod can't be scheduled: untolerated taints on 34 nodes.",
         ),
-        (real_messages.CORDONED, "No node takes it for now."),
+        (real_messages.CORDONED, "The pod can't be scheduled for now."),
     ],
 )
 def test_a_build_asks_for_no_gpus_and_waits_for_none(said, text):

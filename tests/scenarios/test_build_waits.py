@@ -14,12 +14,12 @@ from tests.scenarios.failing_trials import FailingTrials
 EXPLAINED = {
     "memory": (
         {"hard": {"requests.memory": "1Gi"}},
-        "leaves no room for the build: requests.memory (2Gi requested, 0 of 1Gi used). *Fix:* An admin",
+        "namespace's quota `team`: requests.memory (2Gi requested, 0 of 1Gi used). *Fix:* Ask an admin",
         "exceeded quota: team, requested: requests.memory=2Gi, used: requests.memory=0",
     ),
     "limits of CPU": (
         {"hard": {"limits.cpu": "8"}},
-        "The quota `team` wants limits.cpu of every pod, and builds set none.",
+        "Quota `team` requires limits.cpu on every pod, and builds set none.",
         "failed quota: team: must specify limits.cpu for: kaniko",
     ),
 }
@@ -101,14 +101,14 @@ def suspend(job):
         (
             real_messages.NO_RESOURCE,
             0,
-            "which has no quota for cpu, so the build can't start. *Fix:* An admin can give",
+            "which has no quota for cpu. *Fix:* Ask an admin to give",
         ),
         (
             real_messages.NO_QUOTA,
             61,
-            "Kueue holds the build in a queue. *Fix:* An admin can give builds a namespace",
+            "Kueue holds the build in a queue. *Fix:* Ask an admin to give builds their own namespace",
         ),
-        (None, 61, "The build Job is suspended, and no Workload of Kueue says why."),
+        (None, 61, "The build Job is suspended, and Kueue gives no reason."),
     ],
 )
 async def test_a_build_that_a_queue_holds_is_told(redis, said, due, expected):
@@ -169,7 +169,7 @@ async def test_a_registry_secret_that_is_missing_is_told(redis):
         ward.waits(pod, "ContainerCreating")
         ward.event(pod, "FailedMount", real_messages.NO_SECRET)
         await ward.rounds(2)
-        assert "can't mount secret `compcrdwebhook-secret`: there is none." in await waits(ward)
+        assert "The pod can't start: secret `compcrdwebhook-secret` doesn't exist." in await waits(ward)
 
 
 async def test_a_build_that_waits_is_looked_into_often_and_then_seldom(redis):

@@ -123,28 +123,28 @@ STORIES = {
     "6 no free GPU": (
         unscheduled(real_messages.UNSCHEDULABLE),
         MINUTE,
-        ["isn't running yet", "4 nodes without enough free GPUs", "0/4 nodes"],
+        ["isn't running yet", "not enough free GPUs on 4 nodes", "0/4 nodes"],
     ),
     "6 nodes reserved by a taint": (
         unscheduled(real_messages.TAINTED),
         MINUTE,
-        ["1 node reserved by the taint `dedicated: gpu`"],
+        ["Taint `dedicated: gpu` on 1 node."],
     ),
     "6 the nodes with GPUs are reserved": (
         reserved,
         MINUTE,
-        ["No node takes it: 1 node reserved by a taint", "1 node reserved by the taint `dedicated: vision`"],
+        ["untolerated taints on 1 node.", "Taint `dedicated: vision` on 1 node."],
     ),
-    "6 no node has GPUs": (without_gpus, MINUTE, ["No node has GPUs, and it asks for 1."]),
+    "6 no node has GPUs": (without_gpus, MINUTE, ["No node has GPUs; the trial requests 1."]),
     "6 no node has its labels": (
         unscheduled(real_messages.UNMATCHED),
         MINUTE,
-        ["3 nodes without the labels"],
+        ["node selector excludes 3 nodes"],
     ),
     "6 no node is large enough": (
         too_large,
         NOW,
-        ["asks for 8 GPUs, the largest node has 4", "`gpus=4` or fewer", "0/4 nodes"],
+        ["requests 8 GPUs, and the largest node has 4", "`gpus=4` or fewer", "0/4 nodes"],
     ),
     "6 held back by a gate": (
         unscheduled(real_messages.GATED, "SchedulingGated"),
@@ -156,11 +156,11 @@ STORIES = {
         NOW,
         ["`rc-definitely-missing-pvc` doesn't exist"],
     ),
-    "7 nothing fills the claim": (unbound, MINUTE, ["Its storage", "default"]),
+    "7 nothing fills the claim": (unbound, MINUTE, ["PersistentVolumeClaim", "default"]),
     "8 a secret to mount is missing": (
         event("FailedMount", real_messages.NO_SECRET),
         NOW,
-        ["mount secret `compcrdwebhook-secret`: there is none"],
+        ["secret `compcrdwebhook-secret` doesn't exist"],
     ),
     "8 a volume is attached elsewhere": (
         event("FailedAttachVolume", real_messages.MULTI_ATTACH),
@@ -172,27 +172,27 @@ STORIES = {
     "9 no network": (
         event("FailedCreatePodSandBox", real_messages.NO_NETWORK),
         11,
-        ["Node `n1` can't prepare the pod: its network"],
+        ["Node `n1` can't start the pod: network error"],
     ),
     "9 no runtime": (
         event("FailedCreatePodSandBox", real_messages.NO_RUNTIME),
         11,
-        ["container runtime is broken", 'no runtime for "nvidia"'],
+        ["container runtime error", 'no runtime for "nvidia"'],
     ),
     "10 a broken GPU": (
         says(phase="Failed", reason="UnexpectedAdmissionError", message=real_messages.UNHEALTHY_GPU),
         NOW,
-        ["Node `n1` could not hand out its GPUs", "no healthy devices present"],
+        ["Node `n1` couldn't allocate GPUs", "no healthy devices present"],
     ),
     "10 a GPU just taken": (
         says(phase="Failed", reason="OutOfnvidia.com/gpu", message=real_messages.OUT_OF_GPU),
         NOW,
-        ["no room left when the pod came"],
+        ["ran out of capacity as the pod started"],
     ),
     "11 no such tag": (
         waits("ErrImagePull", real_messages.PULLS["image-missing"]),
         NOW,
-        ["the registry doesn't have it"],
+        ["not found in the registry"],
     ),
     "11 a first failure may pass": (
         waits("ErrImagePull", real_messages.PULLS["image-pull"]),
@@ -202,12 +202,12 @@ STORIES = {
     "12 a secret is missing": (
         waits("CreateContainerConfigError", real_messages.NO_ENV_SECRET),
         NOW,
-        ["secret `secretpostgresql` is missing"],
+        ["secret `secretpostgresql` doesn't exist"],
     ),
     "12 no such command": (
         ends(128, "StartError", message=real_messages.NO_COMMAND),
         NOW,
-        ["could not be started in the image", "executable file not found in $PATH"],
+        ["couldn't start the command", "executable file not found in $PATH"],
     ),
     "12 no python": (
         ends(127, log=real_messages.NO_PYTHON),
@@ -219,46 +219,50 @@ STORIES = {
         NOW,
         [
             ":warning: <@UOWNER> Trial `",
-            "failed. The training ended with exit code 1.",
+            "failed. The training failed with exit code 1.",
             "KeyError: 'adamw'",
             "width=",
         ],
     ),
-    "14 out of memory": (ends(137, "OOMKilled"), NOW, ["ran out of memory (the machine's, not the GPU's)"]),
+    "14 out of memory": (ends(137, "OOMKilled"), NOW, ["Out of memory (RAM, not GPU)"]),
     "14 out of shared memory": (ends(1, log=real_messages.SHM), NOW, ["out of shared memory", "num_workers"]),
-    "14 a loader is killed": (ends(1, log=real_messages.KILLED_LOADER), NOW, ["data loader was killed"]),
+    "14 a loader is killed": (
+        ends(1, log=real_messages.KILLED_LOADER),
+        NOW,
+        ["worker was killed"],
+    ),
     "15 the disk is full": (
         disk_fills,
         NOW,
-        [":warning: Problem with trial `lr-brave-otter-", "its disk was full"],
+        [":warning: Problem with trial `lr-brave-otter-", "the disk is full"],
     ),
     "15 its own limit of disk": (
         says(phase="Failed", reason="Evicted", message=real_messages.OVER_DISK),
         NOW,
-        ["wrote more than its limit of 1Gi to the container's disk", "a higher limit of ephemeral-storage"],
+        ["exceeded its limit of 1Gi for the container's disk", "a higher ephemeral-storage limit"],
     ),
     "15 the node shuts down": (
         says(phase="Failed", reason="Terminated", message=real_messages.SHUTDOWN),
         NOW,
-        ["The node ended its pod. It is not your code."],
+        ["The node terminated the pod. This isn't caused by your code."],
     ),
     "16 the GPU's memory": (
         ends(1, log=real_messages.CUDA_OOM),
         NOW,
-        ["The GPU's memory of 23.65 GiB was too small", "width=", "batch size"],
+        ["Out of GPU memory (23.65 GiB)", "width=", "batch size"],
     ),
-    "17 no driver": (ends(1, log=real_messages.NO_DRIVER), NOW, ["found no GPU that it can use"]),
+    "17 no driver": (ends(1, log=real_messages.NO_DRIVER), NOW, ["found no usable GPU"]),
     "17 no GPU, and it goes on": (
         runs(f"{real_messages.NOT_AVAILABLE_PRINTED}, using cpu"),
         NOW,
-        [":warning: Problem with trial `lr-brave-otter-", "no GPU that it can use; it runs on without"],
+        [":warning: Problem with trial `lr-brave-otter-", "no usable GPU and continues on the CPU"],
     ),
     "17 no GPU for its checkpoint": (
         ends(1, log=real_messages.NOT_AVAILABLE),
         NOW,
-        ["found no GPU that it can use."],
+        ["found no usable GPU."],
     ),
-    "18 NCCL": (ends(1, log=real_messages.NCCL), NOW, ["stopped talking to each other (NCCL)"]),
+    "18 NCCL": (ends(1, log=real_messages.NCCL), NOW, ["GPU communication failed (NCCL)"]),
     "18 hung": (runs(real_messages.HUNG), NOW, ["The training hung"]),
     "19 NaN while it runs": (
         runs(real_messages.NAN),
@@ -266,27 +270,27 @@ STORIES = {
         ["The loss became NaN at step 1200", "learning rate"],
     ),
     "19 infinite, and a success": (infinite, NOW, ["`loss` is infinite"]),
-    "20 no metric": (no_metrics, NOW, ["no TensorBoard scalar named loss", "add_scalar"]),
+    "20 no metric": (no_metrics, NOW, ["no TensorBoard scalar `loss`", "add_scalar"]),
     "21 the collector fails": (
         ends(0, "Completed", collector=1),
         NOW,
         ["its metrics collector can't reach Katib's database", "6789: Failed to connect"],
     ),
-    "22 nothing is reported": (ends(0, "Completed"), MINUTE, ["Katib has received none of its metrics"]),
+    "22 nothing is reported": (ends(0, "Completed"), MINUTE, ["Katib received no metrics"]),
     "23 a node dies": (
         node_dies,
         NOW,
-        ["Nothing is heard of its node `n1`", real_messages.NO_KUBELET, "brings `n1` back or removes it"],
+        ["Node `n1` isn't responding", real_messages.NO_KUBELET, "restore or remove `n1`"],
     ),
     "23 a node dies before": (
         node_dies_early,
         NOW,
-        ["Nothing is heard of its node `n1`", real_messages.NO_KUBELET],
+        ["Node `n1` isn't responding", real_messages.NO_KUBELET],
     ),
     "23 a node dies, unseen": (
         node_dies_unseen,
         NOW,
-        ["Nothing is heard of its node `n1`", real_messages.NODE_NOT_READY],
+        ["Node `n1` isn't responding", real_messages.NODE_NOT_READY],
     ),
 }
 
@@ -332,7 +336,7 @@ async def test_1_the_search_service_does_not_come_up(redis):
         assert await ward.message() is None
         await ward.after(MINUTE)
         told = await ward.message()
-        assert "isn't running yet. Katib's search service isn't up yet" in told
+        assert "isn't running yet. Katib's suggestion service isn't ready" in told
         assert real_messages.NOT_READY in told
 
 
@@ -350,7 +354,7 @@ async def test_1_katib_says_in_an_event_only_that_it_cannot_go_on(redis):
             )
         await ward.round()
         told = await ward.message()
-        assert "Katib can't go on with the experiment" in told
+        assert "Katib can't reconcile the experiment" in told
         assert "```\njobs.batch is forbidden" in told
 
 
@@ -365,7 +369,7 @@ async def test_2_the_search_service_refuses_the_settings(redis):
         },
     ):
         told = await ward.message()
-        assert "Katib's search algorithm refuses the search space" in told
+        assert "Katib rejected the search space" in told
         assert "```\nn_initial_points should be great or equal than zero" in told
 
 
@@ -396,7 +400,7 @@ async def test_3_katib_may_not_make_the_job(redis):
         await ward.rounds(8)
         await ward.after(11)
         told = await ward.message()
-        assert "Katib can't make the trial's Job" in told
+        assert "Katib can't create the trial's Job" in told
         assert real_messages.NO_RIGHT.replace("&", "&amp;") in told
         assert "width=" in told
 
@@ -404,11 +408,11 @@ async def test_3_katib_may_not_make_the_job(redis):
 @pytest.mark.parametrize(
     ("said", "due", "expected"),
     [
-        (real_messages.NO_QUOTA, MINUTE, "queued by Kueue: it needs 2 more GPUs in gpu-a100"),
-        (real_messages.NO_QUEUE, NOW, "The queue for its GPUs doesn't exist"),
-        (real_messages.TOO_MUCH, NOW, "Its queue can never admit it"),
-        (real_messages.STOPPED_QUEUE, MINUTE, "`team-cq`, is stopped"),
-        (None, MINUTE, "no queue (Kueue) says why"),
+        (real_messages.NO_QUOTA, MINUTE, "Queued by Kueue: needs 2 more GPUs in gpu-a100"),
+        (real_messages.NO_QUEUE, NOW, "The trial's Kueue queue doesn't exist"),
+        (real_messages.TOO_MUCH, NOW, "The trial can never be admitted"),
+        (real_messages.STOPPED_QUEUE, MINUTE, "`team-cq` is stopped"),
+        (None, MINUTE, "Kueue gives no reason"),
     ],
 )
 async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
@@ -466,10 +470,10 @@ async def test_one_message_follows_the_state_until_it_is_well(redis):
     async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
         await ward.rounds(8)
         await ward.after(MINUTE)
-        assert "No node has room" in await ward.message()
+        assert "The pod is pending" in await ward.message()
         ward.happens = waits("ErrImagePull", real_messages.PULLS["image-login"])
         await ward.rounds(2)
-        assert "the registry wants a login" in await ward.message()
+        assert "missing registry credentials" in await ward.message()
         ward.happens = waits(
             "ImagePullBackOff",
             f"{real_messages.BACK_OFF}: ErrImagePull: {real_messages.PULLS['image-login']}",
@@ -480,8 +484,8 @@ async def test_one_message_follows_the_state_until_it_is_well(redis):
         await ward.rounds(2)
         told = await ward.message()
         assert told.startswith(":white_check_mark: Recovered: trial `lr-brave-otter-")
-        assert "the registry wants a login" in told
-        assert len([text for text in ward.slack.said if "registry wants a login" in text]) == 1
+        assert "missing registry credentials" in told
+        assert len([text for text in ward.slack.said if "missing registry credentials" in text]) == 1
         assert len(ward.slack.said) == len(before) + 1  # the first trial runs
 
 
@@ -489,7 +493,7 @@ async def test_the_owner_of_a_first_trial_that_fails_is_called_for_that_and_for_
     async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
         await ward.rounds(8)
         await ward.after(MINUTE)
-        assert "No node has room" in await ward.message()
+        assert "The pod is pending" in await ward.message()
         ward.happens = ends(1, log=real_messages.TRACEBACK)
         await ward.rounds(12)
         assert (await ward.record()).phase is Phase.FAILED

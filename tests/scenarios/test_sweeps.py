@@ -163,7 +163,7 @@ async def test_a_failing_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
 
 async def test_too_many_gpus_are_told_in_the_schedulers_words(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main gpus=8 space=tiny")
-    told = await sweep.enqueue("can never fit: it asks for 8 GPUs")
+    told = await sweep.enqueue("can't fit: it requests 8 GPUs")
     assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in told
     await sweep.click_cancel("ada")
     await sweep.enqueue(":no_entry_sign:")

@@ -1,4 +1,4 @@
-"""What the signatures of trouble find in the real systems' words, and when it is worth telling."""
+"""What the rules find in the real systems' messages, and when it is reported."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import pytest
 
 from bot.core.events import EventKind, HealthStatus
 from bot.core.record import Phase
-from bot.health.rules import SIGNATURES, due
+from bot.health.rules import RULES, due
 from bot.sweeps.first_trials import follow
 from bot.sweeps.lifecycle import requeue_after
 from bot.sweeps.observation import Observation
@@ -26,9 +26,10 @@ from tests.bot.health.snapshots import (
 )
 
 
-def test_the_table_has_the_order_of_the_reference_but_for_four():
-    order = [1, 2, 3, 4, 5, 20, *range(6, 13), *range(14, 24), 1, 8, 13]
-    assert [number for number, _ in SIGNATURES] == order
+def test_rules_have_unique_ids_and_start_their_docstrings_with_them():
+    order = [1, 2, 3, 4, 5, 24, *range(6, 13), *range(14, 24), 25, 26, 13]
+    assert [id_ for id_, _ in RULES] == [f"R{number}" for number in order]
+    assert all(rule.__doc__.startswith(f"{id_}: ") for id_, rule in RULES)
 
 
 @pytest.mark.parametrize("cause", real_messages.PULLS)
@@ -56,7 +57,7 @@ def test_a_first_failure_to_pull_may_pass_and_a_second_is_told():
     failed = f"Failed to pull image: {real_messages.PULLS['image-pull']}"
     pod = waiting("ErrImagePull", real_messages.PULLS["image-pull"])
     once, twice = (found(pod, events=(an_event("Failed", failed, count),)) for count in (1, 2))
-    assert (once.tell_at, twice.tell_at) == (NOW - timedelta(seconds=20), None)
+    assert (once.report_at, twice.report_at) == (NOW - timedelta(seconds=20), None)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_a_trial_that_took_too_long_is_told_what_ended_it():
     pod["spec"] = {**pod["spec"], "activeDeadlineSeconds": 5400}
     diagnosis = found(pod, log="step 9")
     assert (diagnosis.key, diagnosis.soft) == ("over-time", False)
-    assert "ended after 1.5 hours" in diagnosis.text
+    assert "time limit of 1.5 h." in diagnosis.text
     assert "`trial_hours:`" in diagnosis.fix
 
 
@@ -192,7 +193,7 @@ def test_a_limit_of_its_own_is_not_the_nodes_full_disk(message, limit):
     pod["status"]["reason"] = "Evicted"
     diagnosis = found(pod)
     assert diagnosis.key == "disk-limit"
-    assert diagnosis.text == f"The trial wrote more than its limit of {limit} to the container's disk."
+    assert diagnosis.text == f"The trial exceeded its limit of {limit} for the container's disk."
 
 
 def test_katibs_database_is_blamed_only_when_the_collector_says_so():
@@ -271,6 +272,9 @@ def test_a_training_that_may_not_write_is_told_as_whom_it_runs():
     pod = ended(1)
     main = {"name": "main", "securityContext": {"runAsUser": 1000}}
     mine = {**pod, "spec": {**pod["spec"], "containers": [main, *pod["spec"]["containers"][1:]]}}
-    assert "runs as user 1000, not as root: write below /tmp" in found(mine, log=DENIED).fix
+    assert (
+        "Write below /tmp or to a volume that user 1000 can write to: the training runs as user 1000"
+        in found(mine, log=DENIED).fix
+    )
     assert "not as root" not in found(pod, log=DENIED).fix, "the image says who it is"
     assert "not as root" not in found(mine, log=real_messages.TRACEBACK).fix

@@ -33,54 +33,59 @@ def a_node(gpus, taints=(), **labels):
 RESERVED = [{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}]
 ASIDE = [{"key": "dedicated", "value": "vision", "effect": "PreferNoSchedule"}]
 CORDON = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-FULL = "4 nodes without enough free GPUs); it stays queued until GPUs come free."
+FULL = "The pod is pending: not enough free GPUs on 4 nodes. It starts when GPUs are released."
 
 
 @pytest.mark.parametrize(
     ("message", "nodes", "text", "fix"),
     [
-        (real_messages.UNSCHEDULABLE, [], FULL, "Ask for fewer GPUs if it takes too long."),
+        (real_messages.UNSCHEDULABLE, [], FULL, "Request fewer GPUs if it takes too long."),
         (
             real_messages.UNSCHEDULABLE,
             [a_node(8), a_node(0)],
             FULL,
-            "Ask for fewer GPUs if it takes too long.",
+            "Request fewer GPUs if it takes too long.",
         ),
         (
             real_messages.UNSCHEDULABLE,
             [a_node(0), a_node(0)],
-            "No node has GPUs, and it asks for 1.",
+            "No node has GPUs; the trial requests 1.",
             "device plugin",
         ),
         (
             real_messages.TAINTED_NOW,
             [],
-            "34 nodes reserved by a taint that its pod doesn't tolerate.",
+            "untolerated taints on 34 nodes.",
             "`tolerations`",
         ),
-        (real_messages.TAINTED_GPUS, [], "1 node without enough free GPUs", "Ask for fewer GPUs"),
+        (real_messages.TAINTED_GPUS, [], "not enough free GPUs on 1 node", "Request fewer GPUs"),
         (
             real_messages.TAINTED_GPUS,
             [a_node(0), a_node(8, RESERVED)],
-            "No node takes it: 1 node reserved by a taint",
-            "1 node reserved by the taint `dedicated: vision`. `trials:`",
+            "The pod can't be scheduled: untolerated taints on 1 node.",
+            "Taint `dedicated: vision` on 1 node. Ask an admin to set `tolerations`",
         ),
         (
             real_messages.TAINTED_GPUS,
             [a_node(8), a_node(8, ASIDE)],
-            "1 node without enough free GPUs",
-            "Ask for",
+            "not enough free GPUs on 1 node",
+            "Request fewer",
         ),
-        (real_messages.UNMATCHED, [], "3 nodes without the labels that its pod asks for.", "`nodes`"),
-        (real_messages.UNSCHEDULABLE, [a_node(8, pool="cpu")], "1 node without the labels", "`nodes`"),
+        (real_messages.UNMATCHED, [], "its node selector excludes 3 nodes.", "`nodes`"),
+        (
+            real_messages.UNSCHEDULABLE,
+            [a_node(8, pool="cpu")],
+            "selector excludes 1 node.",
+            "`nodes`",
+        ),
         (
             real_messages.NO_MEMORY,
             [],
-            "1 node without enough free memory); it stays queued until others end.",
+            "not enough free memory on 1 node. It starts when memory is released.",
             "",
         ),
-        (real_messages.TAINTED_AND_FULL, [], "2 nodes without enough free CPU", ""),
-        (real_messages.CORDONED, [a_node(8, CORDON)], "No node takes it for now.", ""),
+        (real_messages.TAINTED_AND_FULL, [], "not enough free CPU on 2 nodes", ""),
+        (real_messages.CORDONED, [a_node(8, CORDON)], "The pod can't be scheduled for now.", ""),
     ],
 )
 def test_why_no_node_takes_it(message, nodes, text, fix):
@@ -107,7 +112,7 @@ def test_a_node_whose_taint_is_tolerated_is_only_full(toleration, tolerated):
     pod = unscheduled(real_messages.TAINTED_GPUS, 61)
     pod["spec"] = {**pod["spec"], "tolerations": [toleration]}
     text = found(pod, nodes=(a_node(8, RESERVED),)).text
-    assert ("without enough free GPUs" in text) == tolerated
+    assert ("not enough free GPUs" in text) == tolerated
 
 
 def kueue(message):
@@ -120,20 +125,25 @@ def kueue(message):
 @pytest.mark.parametrize(
     ("message", "expected", "soft", "text"),
     [
-        (real_messages.NO_QUOTA, "queued", True, "it needs 2 more GPUs in gpu-a100."),
-        (real_messages.ONE_FLAVOR_TOO_SMALL, "queued", True, "it needs 1 more GPU in ml.g5.8xlarge."),
-        (real_messages.TOO_MUCH, "queue-too-small", False, "it may use 8 GPUs in gpu-a100 in all"),
-        (real_messages.TOO_MUCH_BEFORE, "queue-too-small", False, "it may use 16 GPUs in gpu-flavor in all"),
-        (real_messages.STOPPED_QUEUE, "queue-stopped", False, "`team-cq`, is stopped."),
+        (real_messages.NO_QUOTA, "queued", True, "needs 2 more GPUs in gpu-a100."),
+        (real_messages.ONE_FLAVOR_TOO_SMALL, "queued", True, "needs 1 more GPU in ml.g5.8xlarge."),
+        (real_messages.TOO_MUCH, "queue-too-small", False, "its queue's quota is 8 GPUs in gpu-a100, less"),
+        (
+            real_messages.TOO_MUCH_BEFORE,
+            "queue-too-small",
+            False,
+            "its queue's quota is 16 GPUs in gpu-flavor, less",
+        ),
+        (real_messages.STOPPED_QUEUE, "queue-stopped", False, "`team-cq` is stopped."),
         (real_messages.NO_QUEUE, "no-queue", False, "doesn't exist"),
-        ("", "suspended", True, "no queue (Kueue) says why"),
+        ("", "suspended", True, "Kueue gives no reason"),
     ],
 )
 def test_what_kueue_waits_for_and_what_it_waits_for_in_vain(message, expected, soft, text):
     diagnosis = kueue(message)
     assert (diagnosis.key, diagnosis.soft) == (expected, soft)
     assert text in diagnosis.text
-    assert ("starts by itself" in diagnosis.fix) == (expected == "queued")
+    assert ("None needed" in diagnosis.fix) == (expected == "queued")
 
 
 def test_a_quota_smaller_than_the_trial_is_waited_for_in_vain():
@@ -142,11 +152,11 @@ def test_a_quota_smaller_than_the_trial_is_waited_for_in_vain():
         for said in (real_messages.QUOTA, real_messages.SMALL_QUOTA)
     )
     assert "requests 8 GPUs; 56 of the namespace's 60 are in use" in fits.text
-    assert "starts by itself" in fits.fix
+    assert "Wait for running jobs to finish" in fits.fix
     assert never.text.startswith(
         "The trial can never start: it requests 8 GPUs, and the namespace quota is 4"
     )
-    assert "starts by itself" not in never.fix
+    assert "Wait" not in never.fix
 
 
 CREATING = ("ContainerCreating", "")
@@ -192,4 +202,4 @@ def test_a_node_that_dies_while_it_makes_the_pod_is_not_slow():
     node = {"metadata": {"name": "n1"}, "status": {"conditions": [ready]}}
     diagnosis = found(waiting(*CREATING), nodes=(node,))
     assert (diagnosis.key, diagnosis.soft, diagnosis.detail) == ("node", False, real_messages.NO_KUBELET)
-    assert diagnosis.fix.startswith("Until an administrator brings `n1` back or removes it")
+    assert diagnosis.fix.startswith("Ask an admin to restore or remove `n1`")
