@@ -23,7 +23,8 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.builds.image_gc import ITEM, ImageGc
+from bot.builds import image_gc
+from bot.builds.image_gc import ImageGc
 from bot.channels.store import SetupReader, SetupWriter
 from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
@@ -31,10 +32,13 @@ from bot.config.policy import Config
 from bot.config.settings import Settings
 from bot.core.errors import UserError
 from bot.core.masking import Mask
+from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import post
-from bot.digests.post import Digests
+from bot.digests.post import Appointments, Digests
 from bot.digests.schedule import Schedule
+from bot.doctor import examination
 from bot.gpus.collector import UsageCollector, measuring
+from bot.gpus.models import Source
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
 from bot.idle.monitor import IdleMonitor
@@ -50,11 +54,11 @@ from bot.slack.rate_limit import RateLimiter
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from bot.sweeps import retention
+from bot.sweeps import reconciler, retention
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.receipts import Receipts
 from bot.sweeps.retention import SweepGc
-from bot.worker import JobHandler, Worker
+from bot.worker import Handler, Worker, keyed
 from handlers.app import build
 from handlers.context import HandlerContext
 from handlers.http_server import Http, SlackCalls, served
@@ -188,85 +192,114 @@ async def _accepted(token: str, call: Awaitable[Any]) -> None:
 
 
 async def workers(process: Process) -> None:
-    settings, probes = process.settings, process.probes
+    settings = process.settings
     async with AsyncExitStack() as stack:
-        cluster = await KubernetesClient.connect()
-        stack.push_async_callback(cluster.close)
-        registry = Registry(
-            settings.registry_api,
-            insecure=settings.image_registry_plain_http,
-            credentials=settings.own_login(),
-        )
-        stack.push_async_callback(registry.close)
         web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
-        queue = Queue(process.redis)
-        results = MlflowExperiments(settings.mlflow_tracking_uri, settings.mlflow_ui, queue.add)
-        results.warm_up()
-        clients = Clients(
-            store=Store(process.redis),
-            queue=queue,
-            cluster=cluster,
-            registry=registry,
-            git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
-            slack=Slack(web, RateLimiter(process.redis), Mask(settings.secrets())),
-            results=results,
-            settings=settings,
-            config=process.config,
-            now=now,
-        )
+        clients = await _clients(process, web, stack)
         source = await stack.enter_async_context(measuring(settings, process.config, process.redis, now))
-        catalog, setups = Catalog(process.redis, clients.queue, now), SetupWriter(clients, process.redis)
+        setups = SetupWriter(clients, process.redis)
 
         async def digest_schedules() -> tuple[DigestSchedule, ...]:
-            """Whose digests there are, and when."""
+            """Return which digests there are, and when: as it is set up now."""
             return clients.config.digests
 
-        job_handlers: dict[str, JobHandler] = {
-            "watch": IdleMonitor(clients, source, AlertStore(process.redis)).run,
-            drafts.ITEM: partial(
-                preview_job.show,
-                clients=clients,
-                drafts=drafts.Drafts(process.redis),
-                known=SnapshotStore(process.redis),
-            ),
-            catalog.ITEM: partial(catalog.look, git=clients.git),
-            setups.KIND: setups.run,
-            "digest": Digests(clients, process.redis, source, digest_schedules).run,
-            "gpus": GpuQueryJob(clients, process.redis, source, digest_schedules).run,
-        }
-        if settings.image_days:
-            tidying = ImageGc(
-                redis=process.redis,
-                cluster=cluster,
-                registry=registry,
-                config=process.config,
-                namespace=settings.k8s_namespace,
-                days=settings.image_days,
-                now=now,
-            )
-            job_handlers["registry"] = tidying.run
-            await clients.queue.add(ITEM)
-        if settings.sweep_days:
-            job_handlers["sweeps"] = SweepGc(
-                cluster=cluster,
-                store=clients.store,
-                namespace=settings.k8s_namespace,
-                days=settings.sweep_days,
-                now=now,
-            ).run
-            await clients.queue.add(retention.ITEM)
-        waking = SweepInformer(process.redis, clients)
-        worker = Worker(clients, settings.worker_concurrency, job_handlers, suspect=waking.suspect)
+        handlers = _job_handlers(process.redis, clients, source, setups, digest_schedules)
+        handlers |= await _maintenance(process.redis, clients)
+        informer = SweepInformer(process.redis, clients)
+        worker = Worker(clients.queue, settings.worker_concurrency, handlers, suspect=informer.suspect)
+        _probes(process.probes, web, clients.cluster, informer, worker)
         schedule = Schedule(clients.queue, digest_schedules, now)
-        collecting = UsageCollector(process.redis, cluster, source, settings, process.config, now)
-        probes.check("slack", partial(_slack, web), every=60)
-        probes.check("kubernetes", cluster.version, every=10)
-        probes.check("watch", waking.fresh)
-        probes.check("turns", partial(worker.moving, LONG_TURN))
-        probes.vital("turns", partial(worker.moving, ENDLESS_TURN))
+        collector = UsageCollector(process.redis, clients.cluster, source, settings, process.config, now)
         log.info("taking turns in namespace %s", settings.k8s_namespace)
-        beside = [waking.run(), collecting.run(), schedule.run(), setups.follow()]
+        beside = [informer.run(), collector.run(), schedule.run(), setups.follow()]
         await _work(_take_turns(worker, setups, process.stop), beside, process.stop)
+
+
+async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack) -> Clients:
+    settings = process.settings
+    cluster = await KubernetesClient.connect()
+    stack.push_async_callback(cluster.close)
+    registry = Registry(
+        settings.registry_api,
+        insecure=settings.image_registry_plain_http,
+        credentials=settings.own_login(),
+    )
+    stack.push_async_callback(registry.close)
+    queue = Queue(process.redis)
+
+    async def wake(sweep_id: str) -> None:
+        await queue.add(WorkItem.sweep(sweep_id))
+
+    results = MlflowExperiments(settings.mlflow_tracking_uri, settings.mlflow_ui, wake)
+    results.warm_up()
+    return Clients(
+        store=Store(process.redis),
+        queue=queue,
+        cluster=cluster,
+        registry=registry,
+        git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
+        slack=Slack(web, RateLimiter(process.redis), Mask(settings.secrets())),
+        results=results,
+        settings=settings,
+        config=process.config,
+        now=now,
+    )
+
+
+def _job_handlers(
+    redis: Redis, clients: Clients, source: Source, setups: SetupWriter, digest_schedules: Appointments
+) -> dict[str, Handler]:
+    """Return what handles each kind of work item."""
+    catalog, forms = Catalog(redis, clients.queue, now), drafts.Drafts(redis)
+    show = partial(preview_job.show, clients=clients, drafts=forms, known=SnapshotStore(redis))
+    return {
+        ItemKind.SWEEP: partial(reconciler.handle, clients=clients),
+        ItemKind.DOCTOR: keyed(partial(examination.visit, clients=clients)),
+        ItemKind.IDLE_GPUS: keyed(IdleMonitor(clients, source, AlertStore(redis)).run),
+        ItemKind.PREVIEW: keyed(show),
+        ItemKind.GIT_NAMES: keyed(partial(catalog.look, git=clients.git)),
+        ItemKind.SETUP: keyed(setups.run),
+        ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
+        ItemKind.GPU_QUESTIONS: keyed(GpuQueryJob(clients, redis, source, digest_schedules).run),
+    }
+
+
+async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
+    """Queue the daily cleanups that the settings ask for, and return their handlers."""
+    settings, handlers = clients.settings, dict[str, Handler]()
+    if settings.image_days:
+        images = ImageGc(
+            redis=redis,
+            cluster=clients.cluster,
+            registry=clients.registry,
+            config=clients.config,
+            namespace=settings.k8s_namespace,
+            days=settings.image_days,
+            now=now,
+        )
+        handlers[ItemKind.IMAGE_GC] = keyed(images.run)
+        await clients.queue.add(image_gc.ITEM)
+    if settings.sweep_days:
+        sweeps = SweepGc(
+            cluster=clients.cluster,
+            store=clients.store,
+            namespace=settings.k8s_namespace,
+            days=settings.sweep_days,
+            now=now,
+        )
+        handlers[ItemKind.SWEEP_GC] = keyed(sweeps.run)
+        await clients.queue.add(retention.ITEM)
+    return handlers
+
+
+def _probes(
+    probes: Probes, web: AsyncWebClient, cluster: KubernetesClient, informer: SweepInformer, worker: Worker
+) -> None:
+    probes.check("slack", partial(_slack, web), every=60)
+    probes.check("kubernetes", cluster.version, every=10)
+    probes.check("watch", informer.fresh)
+    probes.check("turns", partial(worker.moving, LONG_TURN))
+    probes.vital("turns", partial(worker.moving, ENDLESS_TURN))
 
 
 async def _work(

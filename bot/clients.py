@@ -10,6 +10,7 @@ from bot.config.policy import Config
 from bot.config.settings import Settings
 from bot.core.masking import Mask
 from bot.core.terminal import as_shown
+from bot.core.work_item import WorkItem
 from bot.registry.client import Registry
 from bot.repos.git import Git
 from bot.results.mlflow import MlflowExperiments
@@ -47,7 +48,7 @@ class Clients:
 
     async def wake(self, sweep_id: str, *, after: timedelta = timedelta(0)) -> None:
         """Ask for a turn of a sweep, once however often asked."""
-        await self.queue.add_after(sweep_id, after.total_seconds())
+        await self.queue.add_after(WorkItem.sweep(sweep_id), after.total_seconds())
 
     async def tail(
         self, namespace: str, pod: str, container: str, lines: int = LOG_LINES, *, previous: bool = False

@@ -16,6 +16,7 @@ from bot.config.policy import Config
 from bot.core.commands import Action, Command
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
+from bot.core.work_item import WorkItem
 from bot.digests.post import Last
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts
@@ -89,7 +90,7 @@ class HandlerContext:
                     await self.store.add_command_once(sweep_id, ask, once)
                 else:
                     await self.store.add_command(sweep_id, ask)
-                await self.queue.add(sweep_id)
+                await self.queue.add(WorkItem.parse(sweep_id))
                 await self.receipts.asked(sweep_id, ask)
                 if ask.action is Action.CANCEL:
                     await self._retry(sweep_id, ask.user)
@@ -100,7 +101,7 @@ class HandlerContext:
         if sweep_id in await self.queue.quarantined():
             sweep = await self.store.get(sweep_id)
             if sweep and not denial(user, Action.CANCEL, sweep, self.config):
-                await self.queue.retry(sweep_id, starts=1)
+                await self.queue.retry(WorkItem.sweep(sweep_id), starts=1)
 
     async def take(self, request: SweepRequest, requester: Requester, request_id: str) -> SweepRecord:
         """A new sweep, durably, before Slack hears anything. A repeated delivery is the same sweep."""

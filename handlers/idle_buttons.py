@@ -59,12 +59,12 @@ def _cancel(value: str, fields: dict[str, Any]) -> tuple[str, Command]:
 def _cancel_many(value: str, fields: dict[str, Any]) -> tuple[str, Command]:
     """The monitor measures again first: trials may be busy again since the warning."""
     alert, _, trials = value.partition(" ")
-    return ITEM, Command(action=Action.KILL, alert=alert, trial=trials, **fields)
+    return str(ITEM), Command(action=Action.KILL, alert=alert, trial=trials, **fields)
 
 
 def _snooze(hours: int) -> MakeCommand:
-    return lambda alert, fields: (ITEM, Command(action=Action.KEEP, alert=alert, hours=hours, **fields))
+    return lambda alert, fields: (str(ITEM), Command(action=Action.KEEP, alert=alert, hours=hours, **fields))
 
 
 def _utilization(alert: str, fields: dict[str, Any]) -> tuple[str, Command]:
-    return ITEM, Command(action=Action.MEASURES, alert=alert, **fields)
+    return str(ITEM), Command(action=Action.MEASURES, alert=alert, **fields)

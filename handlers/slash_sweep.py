@@ -15,6 +15,7 @@ from bot.core.commands import Action, AuditEntry, Command
 from bot.core.errors import UserError
 from bot.core.request import Requester
 from bot.core.wording import listed
+from bot.core.work_item import WorkItem
 from bot.doctor.examination import ITEM
 from bot.launch.command_line import EXAMPLE, HELP, parse, unescape, words
 from bot.runtime.audit import tell
@@ -122,7 +123,7 @@ async def _examine(context: HandlerContext, command: dict[str, Any]) -> str:
         user_name=command.get("user_name", ""),
         response_url=command.get("response_url", ""),
     )
-    await context.send(ITEM, ask)
+    await context.send(str(ITEM), ask)
     return "Looking; the answer comes here in a few seconds. If none comes, no worker is running."
 
 
@@ -134,7 +135,7 @@ async def _release(context: HandlerContext, command: dict[str, Any]) -> str:
     if refused:
         return refused
     async with asyncio.timeout(PATIENCE):
-        if await context.queue.retry(item):
+        if await context.queue.retry(WorkItem.parse(item)):
             return f"{code(item)} is released. Sweepbot tries again now."
         held = await context.queue.quarantined()
     known = listed([code(each) for each in sorted(held)[:MOST_NAMED]]) or "nothing"

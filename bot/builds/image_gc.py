@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from bot.builds.jobs import SHARED, own_repository
 from bot.config.policy import Config
 from bot.core.record import SweepRecord
+from bot.core.work_item import ItemKind, WorkItem
 from bot.registry.client import Registry, RegistryError
 from bot.registry.images import Place
 from bot.storage import sweep_configmap
@@ -28,7 +29,7 @@ from k8s.objects import SWEEP_LABEL
 
 log = logging.getLogger(__name__)
 
-ITEM = "registry: tidy"
+ITEM = WorkItem(ItemKind.IMAGE_GC, "tidy")
 EACH = timedelta(days=1)
 PART = re.compile(r"(code-[0-9a-f]{40}|deps|heavy)-[0-9a-f]+")
 USED = "images:used"
@@ -44,7 +45,7 @@ class ImageGc:
     days: int
     now: Callable[[], datetime]
 
-    async def run(self, _item: str) -> timedelta:
+    async def run(self, _: str) -> timedelta:
         try:
             await self._tidy()
         except (RegistryError, KeyError, ValueError) as error:  # the last two: a record of a newer Sweepbot

@@ -21,6 +21,7 @@ from bot.channels.views import greeting, saved
 from bot.clients import Clients
 from bot.config.policy import Config
 from bot.config.teams import team_of
+from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.audit import audit
 from bot.slack.blocks import View
 from bot.slack.client import MessageRejectedError, NotInChannelError
@@ -33,7 +34,7 @@ from k8s.objects import MANAGED_BY, Ref
 log = logging.getLogger(__name__)
 
 NAME = "sweepbot-setup"
-KIND = "setup"  # of the items: `setup: now`, and `setup: USER` for a greeting
+NOW = "now"  # key of the item that applies what people said; another key is a user to greet
 LOOK, DOOR_LOOK, AGAIN = 10.0, 2.0, 2.0  # seconds
 KEY, ASKS = "sweepbot:setup", "sweepbot:setup:asks"
 
@@ -76,20 +77,18 @@ class SetupReader:
 
     async def say(self, said: Said) -> None:
         await self._redis.rpush(ASKS, _SAID.dump_json(said))
-        await self._queue.add(f"{KIND}: now")
+        await self._queue.add(WorkItem(ItemKind.SETUP, NOW))
 
     async def meet(self, user: str) -> None:
         """Have whoever is new greeted."""
         if not self.heard or user in self.setup.people:
             return
         if await self._redis.set(f"sweepbot:greeting:{user}", "1", nx=True, ex=timedelta(minutes=10)):
-            await self._queue.add(f"{KIND}: {user}")
+            await self._queue.add(WorkItem(ItemKind.SETUP, user))
 
 
 class SetupWriter:
     """The workers' side: the ConfigMap is what holds."""
-
-    KIND = KIND
 
     def __init__(self, clients: Clients, redis: Redis) -> None:
         self._outside, self._redis, self._base = clients, redis, clients.config
@@ -122,11 +121,10 @@ class SetupWriter:
         self._outside.config = applied(self._base, self.setup)
         await self._redis.set(KEY, json.dumps(entries))
 
-    async def run(self, item: str) -> None:
-        user = item.removeprefix(f"{KIND}: ")
+    async def run(self, key: str) -> None:
         await self.look()
-        if user != "now":
-            await self._greet(user)
+        if key != NOW:
+            await self._greet(key)
         for raw in await self._redis.lrange(ASKS, 0, -1):
             await self._hear(_SAID.validate_json(raw))
             await self._redis.lrem(ASKS, 1, text(raw))

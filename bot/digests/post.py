@@ -1,4 +1,4 @@
-"""Posting digests: a turn of the item `digest: CHANNEL DAY`, of which there is one a day and channel.
+"""Posting digests: an item whose key is `CHANNEL DAY`, of which there is one a day and channel.
 
 How far each channel's last one has come is kept in the ConfigMap `sweepbot-digests`, which outlives Redis
 and is written only over what was read. Before a post it is noted that one is tried: a worker that dies just
@@ -21,6 +21,7 @@ from slack_sdk.errors import SlackApiError
 from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
 from bot.core.record import Phase, SweepRecord
+from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import chart
 from bot.digests.details import PEOPLE, details, table
 from bot.digests.figures import WEEK, Figures, figures
@@ -32,7 +33,6 @@ from k8s.objects import MANAGED_BY, Ref
 
 log = logging.getLogger(__name__)
 
-KIND = "digest"  # of items
 NAME = "sweepbot-digests"
 POSTS = 2  # at most, of one digest
 LOOKS = 5  # at the picture, which Slack may still be working on
@@ -77,8 +77,8 @@ _STATE: TypeAdapter[State] = TypeAdapter(State)
 _LAST: TypeAdapter[Last] = TypeAdapter(Last)
 
 
-def item(channel: str, day: date) -> str:
-    return f"{KIND}: {channel} {day}"
+def item(channel: str, day: date) -> WorkItem:
+    return WorkItem(ItemKind.DIGEST, f"{channel} {day}")
 
 
 def appointed(known: tuple[DigestSchedule, ...], channel: str) -> DigestSchedule:
@@ -106,9 +106,9 @@ class Digests:
         self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, NAME)
         self._names: dict[str, str] = {}  # of people, as Slack has told them
 
-    async def run(self, name: str) -> timedelta | None:
+    async def run(self, key: str) -> timedelta | None:
         """Take one digest on; raises what a repetition may mend."""
-        channel, said = name.removeprefix(f"{KIND}: ").split(" ")
+        channel, said = key.split(" ")
         day = date.fromisoformat(said)
         state, version = await self._kept(channel)
         if state and (state.day > day or (state.day == day and state.done)):

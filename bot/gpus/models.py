@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-ITEM = "watch: gpus"  # in the queue
+from bot.core.work_item import ItemKind, WorkItem
+
+ITEM = WorkItem(ItemKind.IDLE_GPUS, "gpus")
 
 
 BUSY = 0.01  # from this share on a GPU works: its engine's counter has a floor of noise

@@ -14,9 +14,10 @@ from typing import Any
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
+from bot.core.work_item import ItemKind, WorkItem
 from bot.gpus.models import Snapshot
 
-ITEM = "gpus: now"
+ITEM = WorkItem(ItemKind.GPU_QUESTIONS, "now")
 HOME = "home"  # nobody can type it: the home tab stands open, and shall show what is measured
 
 

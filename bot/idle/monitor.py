@@ -45,7 +45,7 @@ class IdleMonitor:
     source: Source
     store: AlertStore
 
-    async def run(self, _: str = ITEM) -> timedelta | None:
+    async def run(self, _: str = ITEM.key) -> timedelta | None:
         """Reconcile once. Return when to retry what Slack's rate limit held back; None if nothing was."""
         now, current = self.clients.now(), await self._read_snoozes()
         alerts, measured = await self._alerts(current, now)
@@ -74,7 +74,7 @@ class IdleMonitor:
     async def _apply_commands(
         self, alerts: tuple[Alert, ...], current: dict[str, Snooze], now: datetime, *, measured: bool
     ) -> dict[str, Snooze]:
-        queued, by_id = await self.clients.store.commands(ITEM), {alert.id: alert for alert in alerts}
+        queued, by_id = await self.clients.store.commands(str(ITEM)), {alert.id: alert for alert in alerts}
         applier = AlertCommands(self.clients, self.source)
         for command in queued:
             alert = by_id.get(command.alert)
@@ -82,7 +82,7 @@ class IdleMonitor:
                 await applier.reply(command, UNSEEN, alert)
             else:
                 current = await applier.apply(command, alert, current, now)
-        await self.clients.store.remove_commands(ITEM, queued)
+        await self.clients.store.remove_commands(str(ITEM), queued)
         return current
 
     async def _notify(

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.core.request import SweepRequest
+from bot.core.work_item import ItemKind, WorkItem
 from bot.launch.form import Draft, said_of
 
-ITEM = "preview"  # the kind of the items whose turns look a draft up
 SETTLED = 0.6  # seconds: a view may be updated only after Slack has shown what answered the submission
 KEPT, LAST_KEPT = timedelta(hours=1), timedelta(days=90)
 
@@ -56,8 +56,8 @@ class Drafts:
         return _DRAFT.validate_json(found) if found else None
 
 
-def item(view_id: str) -> str:
-    return f"{ITEM}: {view_id}"
+def item(view_id: str) -> WorkItem:
+    return WorkItem(ItemKind.PREVIEW, view_id)
 
 
 def _key(view_id: str) -> str:

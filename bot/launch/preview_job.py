@@ -10,7 +10,7 @@ from bot.config.policy import repository
 from bot.core.errors import UserError
 from bot.core.ids import candidates
 from bot.gpus.snapshot_store import SnapshotStore
-from bot.launch.drafts import ITEM, Drafts, Filled
+from bot.launch.drafts import Drafts, Filled
 from bot.launch.form import about, form
 from bot.launch.plan import plan
 from bot.launch.preview import preview
@@ -27,9 +27,8 @@ log = logging.getLogger(__name__)
 RECENT = timedelta(minutes=5)  # older figures of free GPUs are none
 
 
-async def show(item: str, clients: Clients, drafts: Drafts, known: SnapshotStore) -> None:
+async def show(view_id: str, clients: Clients, drafts: Drafts, known: SnapshotStore) -> None:
     """Nothing is made by it, so it may be done again at any time."""
-    view_id = item.removeprefix(f"{ITEM}: ")
     filled = await drafts.get(view_id)
     if filled and not filled.left:
         try:

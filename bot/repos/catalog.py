@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
 from bot.core.space import FOLDER
+from bot.core.work_item import ItemKind, WorkItem
 from bot.repos.git import Git, GitUnavailableError
 from bot.storage.work_queue import Queue
 
@@ -38,7 +39,6 @@ class GitNames:
     trouble: str = ""  # why it does not say more
 
 
-ITEM = "look"  # the kind of the items
 FRESH = timedelta(seconds=15)  # so old may an answer be without asking git anew
 KEPT = timedelta(days=1)
 PATIENCE = 1.5  # seconds for what was never asked before
@@ -49,8 +49,6 @@ _NAMES: TypeAdapter[GitNames] = TypeAdapter(GitNames)
 
 
 class Catalog:
-    ITEM = ITEM
-
     def __init__(self, redis: Redis, queue: Queue, now: Callable[[], datetime]) -> None:
         self._redis, self._queue, self._now = redis, queue, now
 
@@ -59,15 +57,15 @@ class Catalog:
         until = monotonic() + patience
         found = await self._read(url, branch)
         if found.at is None or self._now() - found.at > FRESH:
-            await self._queue.add(f"{ITEM}: {url} {branch}".rstrip())
+            await self._queue.add(WorkItem(ItemKind.GIT_NAMES, f"{url} {branch}".rstrip()))
         while found.at is None and not found.trouble and monotonic() < until:
             await asyncio.sleep(0.1)
             found = await self._read(url, branch)
         return found
 
-    async def look(self, item: str, git: Git) -> None:
+    async def look(self, key: str, git: Git) -> None:
         """A turn: ask git, and leave its answer, or why there is none, for the menus."""
-        url, _, branch = item.removeprefix(f"{ITEM}: ").partition(" ")
+        url, _, branch = key.partition(" ")
         before = await self._read(url, branch)
         try:
             names = await (spaces(git, url, branch) if branch else branches(git, url))

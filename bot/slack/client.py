@@ -10,6 +10,7 @@ from slack_sdk.errors import SlackApiError, SlackRequestError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
+from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.slack.blocks import SECTION_MOST
 from bot.slack.message import Message
@@ -61,12 +62,11 @@ class MessageRejectedError(Exception):
     """Slack will never take this message; the text is Slack's word for why."""
 
 
-class SlackBusyError(Exception):
+class SlackBusyError(RetryAfterError):
     """Slack's rate limit. Nobody sleeps on it: the turn ends, and another one comes after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"Slack asks to wait {seconds:.0f} s")
-        self.seconds = seconds
+        super().__init__(f"Slack asks to wait {seconds:.0f} s", seconds)
 
 
 def why(error: SlackApiError) -> str:

@@ -1,9 +1,10 @@
 """Which sweep gets a turn next: a small work queue in Redis, after client-go's workqueue.
 
-An item (a sweep's id) is absent, ready, delayed, running, or running and asked for again. It is in the queue
-once however often it is added, is run by one worker at a time, and what is added while it runs runs once more
-afterwards. A worker holds an item by a lease it renews; the item of a dead worker becomes ready again. Every
-step is one Lua script on Redis' own clock, so workers' clocks don't matter. Nobody's crash loses an item; a
+An item (a sweep, or a job of another kind) is absent, ready, delayed, running, or running and asked for
+again. It is in the queue once however often it is added, is run by one worker at a time, and what is added
+while it runs runs once more afterwards. A worker holds an item by a lease it renews; the item of a dead
+worker becomes ready again.
+Every step is one Lua script on Redis' own clock, so workers' clocks don't matter. No crash loses an item; a
 worker that was paused may act late, so `bot.storage.sweeps` checks the lease in the script that saves.
 
 Waiting without polling: a `get` that finds nothing sleeps in BLPOP on the list `wake`. The list holds at most
@@ -31,6 +32,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from bot.core.record import Quarantine
+from bot.core.work_item import WorkItem
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 300.0  # seconds an item waits after its first, and after its n-th failure
 MOST_STARTS = 5  # of an item in a row without an end
@@ -197,7 +199,7 @@ class Lease:
     `quarantined`: only to tell people so; "" else.
     """
 
-    item: str
+    item: WorkItem
     token: str
     failures: int
     quarantined: str = ""  # why, or "the worker died"
@@ -206,7 +208,7 @@ class Lease:
 
 
 class Queue:
-    """Items are short strings. `lease`: seconds a worker may be silent before its item is given to another.
+    """Items are kept as text. `lease`: seconds a worker may be silent before its item goes to another.
 
     Methods raise redis.exceptions.RedisError when Redis can't be reached.
     """
@@ -227,13 +229,13 @@ class Queue:
             for body in (_ADD, _TAKE, _HEARTBEAT, _DONE, _RELEASE, _FAIL, _HURRY, _RETRY)
         }
 
-    async def add(self, item: str) -> None:
+    async def add(self, item: WorkItem) -> None:
         """Ready now: a delay it had is over. While the item runs: once more afterwards."""
-        await self._run(_ADD, item, 0)
+        await self._run(_ADD, str(item), 0)
 
-    async def add_after(self, item: str, seconds: float) -> None:
+    async def add_after(self, item: WorkItem, seconds: float) -> None:
         """Ready in `seconds`, unless it is ready earlier anyhow."""
-        await self._run(_ADD, item, max(seconds, 0))
+        await self._run(_ADD, str(item), max(seconds, 0))
 
     async def get(self, *, wait: float = LONGEST_BLOCK) -> Lease | None:
         """Lease the item that has been ready longest; None when there is none within `wait` seconds.
@@ -246,7 +248,7 @@ class Queue:
             token = uuid.uuid4().hex
             found = await self._run(_TAKE, token, self._lease, self._most_starts)
             if isinstance(found, list):
-                item, why = text(found[0]), text(found[2])
+                item, why = WorkItem.parse(text(found[0])), text(found[2])
                 quarantined, key = _read(why).why if why else "", self.lease_key(item)
                 return Lease(item, token, int(found[1]), quarantined, key=key, since=float(found[3]))
             left = until - monotonic()
@@ -256,18 +258,20 @@ class Queue:
 
     async def heartbeat(self, lease: Lease) -> bool:
         """Start the lease's time anew. False: it is lost."""
-        return bool(await self._run(_HEARTBEAT, lease.item, lease.token, self._lease))
+        return bool(await self._run(_HEARTBEAT, str(lease.item), lease.token, self._lease))
 
     async def done(self, lease: Lease, *, again_after: float | None = None) -> None:
         """The turn went well: earlier failures are forgotten. Ignored for a lost lease.
 
         `again_after`: in how many seconds the item wants another turn, should nothing wake it earlier.
         """
-        await self._run(_DONE, lease.item, lease.token, "" if again_after is None else max(again_after, 0))
+        await self._run(
+            _DONE, str(lease.item), lease.token, "" if again_after is None else max(again_after, 0)
+        )
 
     async def release(self, lease: Lease) -> None:
         """Given back, not failed: ready for another worker at once. Ignored for a lost lease."""
-        await self._run(_RELEASE, lease.item, lease.token)
+        await self._run(_RELEASE, str(lease.item), lease.token)
 
     async def fail(self, lease: Lease, *, permanent: str = "") -> float:
         """Try again later: after 1 s, 2 s, 4 s ... 5 min, up to a fifth less. Returns the seconds until then.
@@ -279,14 +283,14 @@ class Queue:
         """
         jitter = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
         args = (FIRST_DELAY, LONGEST_DELAY, jitter, permanent[:MOST_REASON], lease.since)
-        return float(await self._run(_FAIL, lease.item, lease.token, *args))
+        return float(await self._run(_FAIL, str(lease.item), lease.token, *args))
 
-    async def retry(self, item: str, *, starts: int = MOST_STARTS) -> bool:
+    async def retry(self, item: WorkItem, *, starts: int = MOST_STARTS) -> bool:
         """Take an item out of quarantine for so many starts. False: it is not there."""
-        return bool(await self._run(_RETRY, item, self._most_starts - starts))
+        return bool(await self._run(_RETRY, str(item), self._most_starts - starts))
 
     async def quarantined(self) -> dict[str, Quarantine]:
-        """What is set aside, by item."""
+        """Return what is quarantined, by the item's text: so people read and type it."""
         found: Any = await self._redis.hgetall(f"{self._prefix}:quarantine")
         return {text(item): _read(text(why)) for item, why in found.items()}
 
@@ -297,7 +301,7 @@ class Queue:
         """
         await self._run(_HURRY, LONGEST_TURN)
 
-    def lease_key(self, item: str) -> str:
+    def lease_key(self, item: WorkItem) -> str:
         """The key that holds the token of the item's present lease, and is gone with it."""
         return f"{self._prefix}:lease:{item}"
 

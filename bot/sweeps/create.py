@@ -5,6 +5,7 @@ from datetime import datetime
 from bot.core.ids import candidates
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
+from bot.core.work_item import WorkItem
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 
@@ -33,5 +34,5 @@ async def start(
         )
 
     record, _ = await store.create(named, candidates(request.name or request.space, request_id), request_id)
-    await queue.add(record.id)
+    await queue.add(WorkItem.sweep(record.id))
     return record

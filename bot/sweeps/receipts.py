@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from bot.core.commands import Action, Command, dump_command
 from bot.core.record import SweepRecord
+from bot.core.work_item import WorkItem
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from bot.sweeps.commands import about
@@ -79,7 +80,7 @@ class Receipts:
         if found is None:
             log.warning("Redis lost %s before it was claimed; stored again", record.id)
             await self._store.create(lambda _: record, [record.id], record.request_id)
-            await self._queue.add(record.id)
+            await self._queue.add(WorkItem.sweep(record.id))
             return False
         return bool(found.kept) or found.phase.final
 
@@ -91,7 +92,7 @@ class Receipts:
         if found is None or not _applied(command.command, found):
             log.warning("Redis lost a command to %s %s; stored again", command.command.action, command.sweep)
             await self._store.add_command(command.sweep, command.command)
-            await self._queue.add(command.sweep)
+            await self._queue.add(WorkItem.sweep(command.sweep))
             return found is not None and command.command.action is not Action.CANCEL  # once more is enough
         return command.command.action is not Action.CANCEL or found.kept is found.phase
 

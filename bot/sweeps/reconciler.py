@@ -15,6 +15,7 @@ from slack_sdk.errors import SlackApiError
 from bot.builds.provenance import record
 from bot.clients import Clients
 from bot.core.commands import Action, Command
+from bot.core.errors import PermanentError
 from bot.core.events import Event, EventKind
 from bot.core.ids import SWEEP_ID, candidates
 from bot.core.record import Newer, Phase, SweepRecord
@@ -72,14 +73,30 @@ CLAIMING = {Phase.RECEIVED, Phase.OPENING}  # the second: records of before the 
 NOT_THERE = "I'm not in that channel. Type `/invite @sweepbot` there (or the name it has here) and try again."
 
 
-async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
-    """Take the sweep `lease.item` one step on; when to look again without being woken.
+async def handle(lease: Lease, clients: Clients) -> timedelta | None:
+    """Reconcile the leased sweep, or report its quarantine: the worker's handler of sweeps.
 
-    Raises what a repetition may mend. Even then a cancel is heard, and trouble that lasts is told.
+    Raises PermanentError, with its text masked, for whatever a retry is not expected to fix.
     """
-    sweep = await _find(lease.item, clients)
+    try:
+        if lease.quarantined:
+            await report_quarantine(lease, clients)
+            return None
+        return await reconcile(lease, clients)
+    except PASSING:
+        raise
+    except Exception as error:
+        raise PermanentError(clients.mask(f"{type(error).__name__}: {error}")) from error
+
+
+async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
+    """Take the leased sweep one step on. Return when to requeue it; None: only when it is woken.
+
+    Raises whatever a retry may fix; even then cancels are applied and lasting trouble is reported.
+    """
+    sweep = await _find(lease.item.key, clients)
     if sweep is None:
-        await _unknown(lease.item, clients)
+        await _unknown(lease.item.key, clients)
         return None
     this = _Turn(lease, clients)
     try:
@@ -93,9 +110,9 @@ async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
         raise
 
 
-async def tell_quarantined(lease: Lease, clients: Clients) -> None:
-    """Its turns killed their workers, or failed of a bug, and no more are taken. Asks the cluster nothing."""
-    sweep = await clients.store.get(lease.item)
+async def report_quarantine(lease: Lease, clients: Clients) -> None:
+    """Say that its runs killed their workers, or hit a bug, and that no more follow. No cluster call."""
+    sweep = await clients.store.get(lease.item.key)
     if sweep is None:
         return
     this = _Turn(lease, clients)
@@ -171,7 +188,7 @@ class _Turn:
 
     async def report_failure(self, error: Exception) -> None:
         """Report an error that keeps coming back, and post what this turn saved before it failed."""
-        sweep = await self.clients.store.get(self.lease.item)
+        sweep = await self.clients.store.get(self.lease.item.key)
         if sweep is None:
             return
         after = sweep

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.core.record import SweepRecord
+from bot.core.work_item import ItemKind, WorkItem
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
 from k8s.client import KubernetesClient
@@ -18,7 +19,7 @@ from k8s.objects import Manifest, ref_of
 
 log = logging.getLogger(__name__)
 
-ITEM = "sweeps: retire"
+ITEM = WorkItem(ItemKind.SWEEP_GC, "retire")
 EACH = timedelta(days=1)
 
 
@@ -30,7 +31,7 @@ class SweepGc:
     days: int
     now: Callable[[], datetime]
 
-    async def run(self, _item: str = ITEM) -> timedelta:
+    async def run(self, _: str = ITEM.key) -> timedelta:
         old = await self.cluster.list(
             "ConfigMap", self.namespace, labels=sweep_configmap.ENDED, only=self._is_old
         )

@@ -2,55 +2,59 @@
 
 import asyncio
 import logging
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from bot import app, worker
+from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.record import Newer
+from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.log_format import JsonLines
 from bot.runtime.probes import ProbeFailedError
-from bot.slack.client import SlackBusyError
-from bot.storage.work_queue import Queue
-from bot.sweeps import informer
+from bot.storage.work_queue import MOST_STARTS, Lease, Queue
+from bot.sweeps import informer, reconciler
 from bot.sweeps.informer import SweepInformer
-from bot.worker import Worker
+from bot.worker import Worker, keyed
 from k8s import outage as outage_module
 from k8s.errors import ApiError, UnreachableError
 from tests.bot.factories import CONFIG, SETTINGS
 
 SWEEP = "lr-brave-otter"
+WATCH = WorkItem(ItemKind.IDLE_GPUS, "gpus")
 
 
 class Turns:
     """In place of the reconciler: turns that last until they may end."""
 
-    def __init__(self, monkeypatch):
+    def __init__(self):
         self.begun, self.may_end, self.ended = [], asyncio.Event(), []
-        monkeypatch.setattr(worker, "reconcile", self)
 
-    async def __call__(self, lease, clients):
-        self.begun.append(lease.item)
+    async def __call__(self, lease):
+        self.begun.append(lease.item.key)
         await self.may_end.wait()
-        self.ended.append(lease.item)
+        self.ended.append(lease.item.key)
 
 
 @pytest.fixture
-def turns(monkeypatch):
-    return Turns(monkeypatch)
+def turns():
+    return Turns()
 
 
 @pytest.fixture
-def clients(redis):
-    return SimpleNamespace(queue=Queue(redis), mask=Mask())
+def queue(redis):
+    return Queue(redis)
 
 
 class Running:
     """A worker in a task."""
 
-    def __init__(self, clients, places=2, job_handlers=None):
-        self.worker, self.stop = Worker(clients, places, job_handlers), asyncio.Event()
+    def __init__(self, queue, handle, places=2, jobs=None):
+        handlers = {ItemKind.SWEEP: handle} | (jobs or {})
+        self.worker, self.stop = Worker(queue, places, handlers), asyncio.Event()
         self.task = asyncio.create_task(self.worker.run(self.stop))
 
     async def cancelled(self):
@@ -58,51 +62,96 @@ class Running:
         await asyncio.wait([self.task])
 
 
-async def test_a_turn_under_way_may_end_and_no_other_is_begun(clients, turns, wait_until):
-    running = Running(clients)
-    await clients.queue.add(SWEEP)
+async def test_a_turn_under_way_may_end_and_no_other_is_begun(queue, turns, wait_until):
+    running = Running(queue, turns)
+    await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun, "a turn has begun")
     running.stop.set()
-    await clients.queue.add("lr-calm-lynx")
+    await queue.add(WorkItem.sweep("lr-calm-lynx"))
     await asyncio.wait([running.task], timeout=0.05)
     assert not running.task.done()
     turns.may_end.set()
     await running.task
     assert turns.begun == turns.ended == [SWEEP]
-    assert (await clients.queue.get(wait=0)).item == "lr-calm-lynx"
+    assert (await queue.get(wait=0)).item.key == "lr-calm-lynx"
 
 
-async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(clients, turns, redis, wait_until):
-    running = Running(clients)
-    await clients.queue.add(SWEEP)
+async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(queue, turns, redis, wait_until):
+    running = Running(queue, turns)
+    await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun, "a turn has begun")
     running.stop.set()
     await running.cancelled()
     lease = await Queue(redis).get(wait=0)
-    assert (lease.item, lease.failures, turns.ended) == (SWEEP, 0, [])
+    assert (lease.item.key, lease.failures, turns.ended) == (SWEEP, 0, [])
 
 
-async def test_what_is_no_sweep_has_turns_of_its_own(clients, turns, wait_until):
+async def test_an_item_runs_by_the_handler_of_its_kind_and_waits_as_long_as_that_asks(
+    queue, turns, wait_until
+):
     done = []
 
-    async def errand(item):
-        done.append(item)
-        raise SlackBusyError(30)
+    async def busy(key):
+        done.append(key)
+        raise RetryAfterError("Slack asks to wait 30 s", 30)
 
-    worker, stop = Worker(clients, 1, {"watch": errand}), asyncio.Event()
+    worker, stop = Worker(queue, 1, {ItemKind.SWEEP: turns, ItemKind.IDLE_GPUS: keyed(busy)}), asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
-    await clients.queue.add("watch: gpus")
-    await wait_until(lambda: done, "it had its turn")
+    await queue.add(WATCH)
+    await wait_until(lambda: done, "it has run")
     stop.set()
     await running
-    assert (done, turns.begun) == (["watch: gpus"], [])
-    assert await clients.queue.get(wait=0) is None  # not before Slack wants to hear more
+    assert (done, turns.begun) == ([WATCH.key], [])
+    assert await queue.get(wait=0) is None  # not before Slack wants to hear more
 
 
-async def test_it_says_what_it_is_at(clients, turns, wait_until):
-    running = Running(clients, places=1)
+async def test_an_item_of_an_unknown_kind_is_dropped_and_logged(queue, turns, caplog, wait_until, redis):
+    running = Running(queue, turns)
+    await queue.add(WorkItem("newer", "x"))
+    await wait_until(lambda: "unknown kind of work item, dropped: newer: x" in caplog.text, "it is logged")
+    await wait_until(lambda: not_(redis.exists("sweepbot:queue:running")), "it is done")
+    await running.cancelled()
+    assert await queue.get(wait=0) is None
+
+
+async def test_a_quarantined_job_does_not_run(queue):
+    done = []
+
+    async def run(key):
+        done.append(key)
+
+    lease = Lease(WATCH, "token", 0, quarantined="the worker died")
+    await keyed(run)(lease)
+    assert done == []
+    await keyed(run)(replace(lease, quarantined=""))
+    assert done == [WATCH.key]
+
+
+async def test_a_quarantine_that_slack_is_too_busy_to_hear_is_reported_later(queue, redis):
+    item, told = WorkItem.sweep(SWEEP), []
+
+    async def handle(lease):
+        told.append(lease.quarantined)
+        if len(told) == 1:
+            raise RetryAfterError("Slack asks to wait 30 s", 30)
+
+    await queue.add(item)
+    for _ in range(MOST_STARTS):
+        await queue.fail(await queue.get(wait=0), permanent="a bug")
+        await queue.add(item)
+    worker = Worker(queue, 1, {ItemKind.SWEEP: handle})
+    await worker._take(await queue.get(wait=0))
+    await queue.add(item)
+    await worker._take(await queue.get(wait=0))
+    assert told == ["a bug", "a bug"]
+    await queue.add(item)
+    assert await queue.get(wait=0) is None
+
+
+async def test_it_says_what_it_is_at(queue, turns, wait_until):
+    running = Running(queue, turns, places=1)
     assert await running.worker.moving(60) == "0 of 1 at a turn"
-    await clients.queue.add(SWEEP)
+    await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun, "a turn has begun")
     assert await running.worker.moving(60) == "1 of 1 at a turn"
     with pytest.raises(ProbeFailedError, match=f"^a turn of {SWEEP} lasts 0 s$"):
@@ -110,17 +159,16 @@ async def test_it_says_what_it_is_at(clients, turns, wait_until):
     await running.cancelled()
 
 
-async def test_what_a_turn_logs_names_its_sweep(clients, monkeypatch, wait_until, caplog):
-    async def failing(lease, clients):
+async def test_what_a_turn_logs_names_its_sweep(queue, wait_until):
+    async def failing(lease):
         raise ValueError("a bug")
 
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(JsonLines(Mask([])).format(record))
     worker.log.addHandler(handler)
-    monkeypatch.setattr(worker, "reconcile", failing)
-    running = Running(clients)
-    await clients.queue.add(SWEEP)
+    running = Running(queue, failing)
+    await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: lines, "it is logged")
     worker.log.removeHandler(handler)
     await running.cancelled()
@@ -131,19 +179,23 @@ async def test_what_a_turn_logs_names_its_sweep(clients, monkeypatch, wait_until
 @pytest.mark.parametrize(
     ("error", "item", "permanent"),
     [
-        (ValueError("a bug"), SWEEP, "ValueError: a bug"),
-        (ValueError("a bug at https://ada:hunter2@git"), SWEEP, "ValueError: a bug at https://***@git"),
-        (MemoryError(), SWEEP, "MemoryError: "),
-        (UnreachableError("the API server does not answer"), SWEEP, ""),
-        (ApiError(500, "", "etcdserver: leader changed"), SWEEP, ""),
-        (ConnectionResetError(), SWEEP, ""),
-        (TimeoutError(), SWEEP, ""),
-        (Newer("sweep lr-brave-otter was stored by a newer Sweepbot"), SWEEP, ""),
-        (ValueError("a bug"), "watch: gpus", ""),
+        (ValueError("a bug"), WorkItem.sweep(SWEEP), "ValueError: a bug"),
+        (
+            ValueError("a bug at https://ada:hunter2@git"),
+            WorkItem.sweep(SWEEP),
+            "ValueError: a bug at https://***@git",
+        ),
+        (MemoryError(), WorkItem.sweep(SWEEP), "MemoryError: "),
+        (UnreachableError("the API server does not answer"), WorkItem.sweep(SWEEP), ""),
+        (ApiError(500, "", "etcdserver: leader changed"), WorkItem.sweep(SWEEP), ""),
+        (ConnectionResetError(), WorkItem.sweep(SWEEP), ""),
+        (TimeoutError(), WorkItem.sweep(SWEEP), ""),
+        (Newer("sweep lr-brave-otter was stored by a newer Sweepbot"), WorkItem.sweep(SWEEP), ""),
+        (ValueError("a bug"), WATCH, ""),
     ],
 )
 async def test_only_a_sweeps_own_errors_count_as_permanent(
-    clients, monkeypatch, wait_until, error, item, permanent
+    queue, monkeypatch, wait_until, error, item, permanent
 ):
     failed = []
 
@@ -152,14 +204,15 @@ async def test_only_a_sweeps_own_errors_count_as_permanent(
 
     async def fail(lease, *, permanent=""):
         failed.append(permanent)
-        await clients.queue.release(lease)
+        await queue.release(lease)
         running.stop.set()
         return 0
 
-    monkeypatch.setattr(worker, "reconcile", failing)
-    monkeypatch.setattr(clients.queue, "fail", fail)
-    await clients.queue.add(item)
-    running = Running(clients, 1, {"watch": failing})
+    monkeypatch.setattr(reconciler, "reconcile", failing)
+    monkeypatch.setattr(queue, "fail", fail)
+    await queue.add(item)
+    sweeps = partial(reconciler.handle, clients=SimpleNamespace(mask=Mask()))
+    running = Running(queue, sweeps, 1, {ItemKind.IDLE_GPUS: keyed(failing)})
     await running.task
     assert failed == [permanent]
 
@@ -191,8 +244,12 @@ def a_watcher(redis, cluster):
         return set()
 
     store, queue = SimpleNamespace(active=active), Queue(redis)
+
+    async def wake(sweep_id):
+        await queue.add(WorkItem.sweep(sweep_id))
+
     clients = SimpleNamespace(
-        cluster=cluster, settings=SETTINGS, config=CONFIG, store=store, queue=queue, wake=queue.add
+        cluster=cluster, settings=SETTINGS, config=CONFIG, store=store, queue=queue, wake=wake
     )
     return SweepInformer(redis, clients)
 
@@ -213,13 +270,13 @@ async def test_at_the_end_of_an_outage_nothing_that_failed_waits_any_longer(redi
     queue, watcher = Queue(redis), a_watcher(redis, cluster)
     task = asyncio.create_task(watcher.run())
     await wait_until(lambda: cluster.listed, "it has begun")
-    await failed(queue, "watch: gpus", times=9)
+    await failed(queue, WATCH, times=9)
     cluster.unfinished = ["lr-calm-lynx"]
     assert await queue.get(wait=0) is None
     cluster.is_ready = probe(False, False, True)
     watcher.suspect()
     await wait_until(lambda: redis.zscore("sweepbot:queue:ready", "lr-calm-lynx"), "sweeps are woken")
-    assert [(await queue.get(wait=0)).item for _ in range(2)] == ["watch: gpus", "lr-calm-lynx"]
+    assert [(await queue.get(wait=0)).item for _ in range(2)] == [WATCH, WorkItem.sweep("lr-calm-lynx")]
     task.cancel()
     await asyncio.wait([task])
 
@@ -248,31 +305,28 @@ async def failed(queue, item, times):
     ],
 )
 async def test_a_turn_that_fails_as_in_an_outage_makes_it_suspected(
-    clients, monkeypatch, wait_until, redis, error, suspected
+    queue, wait_until, redis, error, suspected
 ):
-    async def failing(lease, clients):
+    async def failing(lease):
         raise error
 
     found, stop = [], asyncio.Event()
-    monkeypatch.setattr(worker, "reconcile", failing)
-    running = asyncio.create_task(Worker(clients, 1, suspect=lambda: found.append(1)).run(stop))
-    await clients.queue.add(SWEEP)
+    handlers = {ItemKind.SWEEP: failing}
+    running = asyncio.create_task(Worker(queue, 1, handlers, suspect=lambda: found.append(1)).run(stop))
+    await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: redis.zscore("sweepbot:queue:delayed", SWEEP), "it has failed")
     stop.set()
     await running
     assert len(found) == suspected
 
 
-async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(
-    clients, monkeypatch, wait_until, redis
-):
-    async def throttled(lease, clients):
+async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(queue, wait_until, redis):
+    async def throttled(lease):
         raise ApiError(429, "TooManyRequests", "storage is (re)initializing", wait=7)
 
-    monkeypatch.setattr(worker, "reconcile", throttled)
-    await failed(clients.queue, SWEEP, times=2)
-    await clients.queue.add(SWEEP)
-    running = Running(clients)
+    await failed(queue, WorkItem.sweep(SWEEP), times=2)
+    await queue.add(WorkItem.sweep(SWEEP))
+    running = Running(queue, throttled)
     await wait_until(lambda: redis.zscore("sweepbot:queue:delayed", SWEEP), "it waits")
     await running.cancelled()
     seconds, micro = await redis.time()
@@ -306,12 +360,12 @@ async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, mon
 
 
 async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
-    clients, turns, redis, cluster, wait_until
+    queue, turns, redis, cluster, wait_until
 ):
     watcher, running = a_watcher(redis, cluster), asyncio.Event()
-    turning = Worker(clients, 1).run(running)
+    turning = Worker(queue, 1, {ItemKind.SWEEP: turns}).run(running)
     job = asyncio.ensure_future(app._work(turning, [watcher.run()], running))
-    await clients.queue.add(SWEEP)
+    await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun and cluster.fresh, "it works")
     running.set()
     await wait_until(
@@ -320,18 +374,18 @@ async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
     assert not job.done()
     await app._live([job], running, grace=0.01)
     assert job.cancelled()
-    assert (await clients.queue.get(wait=0)).item == SWEEP
+    assert (await queue.get(wait=0)).item.key == SWEEP
 
 
-async def test_a_job_that_fails_ends_the_others_in_order_and_is_told(clients, turns, wait_until):
+async def test_a_job_that_fails_ends_the_others_in_order_and_is_told(queue, turns, wait_until):
     stop = asyncio.Event()
 
     async def failing():
         await wait_until(lambda: turns.begun, "a turn has begun")
         raise ValueError("a bug")
 
-    other = asyncio.ensure_future(Worker(clients, 1).run(stop))
-    await clients.queue.add(SWEEP)
+    other = asyncio.ensure_future(Worker(queue, 1, {ItemKind.SWEEP: turns}).run(stop))
+    await queue.add(WorkItem.sweep(SWEEP))
     asyncio.get_running_loop().call_later(0.05, turns.may_end.set)
     with pytest.raises(ValueError, match="a bug"):
         await app._live([asyncio.ensure_future(failing()), other], stop, grace=20)

@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 from bot.core.commands import Action, Command
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest
+from bot.core.work_item import WorkItem
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import MOST_STARTS, Queue
 from tests.chaos.conftest import Crew, Server
@@ -68,7 +69,7 @@ class Sweeps:
                 await self.store.add_command(
                     sweep_id, Command(action=Action.CANCEL, user=word, user_name="ada")
                 )
-                await self.queue.add(sweep_id)
+                await self.queue.add(WorkItem.sweep(sweep_id))
             except RedisError:
                 await asyncio.sleep(0.05)
             else:
@@ -214,7 +215,7 @@ async def test_a_sweep_that_kills_five_workers_is_quarantined_and_no_other_is(
 ) -> None:
     await sweeps.create(6)
     await crew.hire(3, lease=LEASE, manner="poisoned")
-    await sweeps.queue.add(POISON)
+    await sweeps.queue.add(WorkItem.sweep(POISON))
     for sweep_id in sweeps.ids[1:]:
         await sweeps.ask(sweep_id)
 
@@ -230,7 +231,7 @@ async def test_a_sweep_that_kills_five_workers_is_quarantined_and_no_other_is(
     for pid in list(crew.pids):
         crew.kill(pid)
     await crew.hire(lease=LEASE)
-    await sweeps.queue.retry(POISON)
+    await sweeps.queue.retry(WorkItem.sweep(POISON))
     await sweeps.all_heard()
     await sweeps.end()
 
@@ -276,7 +277,7 @@ async def test_what_redis_has_written_is_there_after_it_was_killed(
     await wait_until(lambda: crew.ledger("began"), "sweep-0 runs")
     await sweeps.ask("sweep-0", "again")
     await sweeps.ask("sweep-1")
-    await sweeps.queue.add_after("sweep-2", 1000)
+    await sweeps.queue.add_after(WorkItem.sweep("sweep-2"), 1000)
     await sweeps.written()
     crew.kill(crew.anyone())
     before = await _state(redis)
@@ -284,7 +285,7 @@ async def test_what_redis_has_written_is_there_after_it_was_killed(
     server.start()
     await redis.connection_pool.disconnect()
     assert await _state(redis) == before
-    await sweeps.queue.add("sweep-2")
+    await sweeps.queue.add(WorkItem.sweep("sweep-2"))
     await crew.hire(2, lease=LEASE)
     await sweeps.all_heard()
     await sweeps.end()

@@ -32,20 +32,20 @@ class Worker:
     ledger: int  # a file that every process appends to
 
     def say(self, what: str, lease: Lease, **more: object) -> None:
-        entry = {"what": what, "sweep": lease.item, "token": lease.token, "pid": os.getpid(), **more}
+        entry = {"what": what, "sweep": lease.item.key, "token": lease.token, "pid": os.getpid(), **more}
         os.write(self.ledger, json.dumps({**entry, "at": time.monotonic()}).encode() + b"\n")
 
     async def turn(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
         """As the bot's own: what was asked is in the record before it is struck off."""
-        commands = await self.store.commands(lease.item)
-        sweep = await self.store.get(lease.item)
+        commands = await self.store.commands(lease.item.key)
+        sweep = await self.store.get(lease.item.key)
         assert sweep
         self.say("began", lease, version=sweep.version)
         await pause()
         news = sorted({ask.user for ask in commands} - set(sweep.told))
         saved = await self.store.save(replace(sweep, told=(*sweep.told, *news)), lease)
         self.say("saved", lease, version=saved.version)
-        await self.store.remove_commands(lease.item, commands)
+        await self.store.remove_commands(lease.item.key, commands)
 
     async def careful(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
         """Keeps its lease, and gives up a turn that is not its own any more."""
@@ -56,7 +56,7 @@ class Worker:
         """The first sweep takes the whole process along, as one does that needs more memory than there is."""
         if lease.quarantined:
             self.say("quarantined", lease)
-        elif lease.item == POISON:
+        elif lease.item.key == POISON:
             self.say("died", lease)
             os.kill(os.getpid(), signal.SIGKILL)
         else:

@@ -16,6 +16,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.commands import Action
 from bot.core.masking import Mask
 from bot.core.record import Phase
+from bot.doctor import examination
 from bot.home.view import NEW
 from bot.idle.messages import CANCEL as WARNED
 from bot.runtime.log_format import JsonLines
@@ -78,8 +79,8 @@ def a_click(value, **more):
 async def test_a_command_is_stored_and_queued_before_it_is_acknowledged(app, context):
     answer = await app.async_dispatch(a_command("branch=main space=lr gpus=2"))
     lease = await context.queue.get(wait=0)
-    assert (answer.status, lease.item in answer.body) == (200, True)
-    sweep = await context.store.get(lease.item)
+    assert (answer.status, lease.item.key in answer.body) == (200, True)
+    sweep = await context.store.get(lease.item.key)
     assert (sweep.phase, sweep.request.gpus, sweep.requester.channel) == (Phase.RECEIVED, 2, "C1")
 
 
@@ -161,9 +162,9 @@ async def test_hundreds_of_sweeps_are_listed_and_named_without_reading_one(app, 
 async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, context):
     response = await app.async_dispatch(a_command("doctor", user=ADMIN))
     assert "Looking" in response.body
-    [ask] = await context.store.commands("the doctor")
+    [ask] = await context.store.commands(str(examination.ITEM))
     assert (ask.action, ask.user, ask.response_url) == (Action.EXAMINE, ADMIN, "https://hooks/1")
-    assert (await context.queue.get(wait=0)).item == "the doctor"
+    assert (await context.queue.get(wait=0)).item == examination.ITEM
 
 
 async def test_others_hear_who_may_ask_the_doctor(app, context):
@@ -173,9 +174,9 @@ async def test_others_hear_who_may_ask_the_doctor(app, context):
 
 
 async def test_nobody_reaches_the_doctor_through_a_sweeps_name(app, context):
-    await app.async_dispatch(a_command("cancel the doctor"))
+    await app.async_dispatch(a_command("cancel doctor: now"))
     await app.async_dispatch(a_command("cancel doctor"))
-    assert await context.store.commands("the doctor") == []
+    assert await context.store.commands(str(examination.ITEM)) == []
 
 
 async def test_what_people_type_pings_nobody_in_the_answer(app):
@@ -219,7 +220,7 @@ async def test_a_click_in_a_thread_is_answered_there(app, context, where):
     ("action", "value"),
     [
         *itertools.product([CANCEL, TRIALS, END, WARNED], ["../../x", "watch: gpus", "", "lr-a-b/../../x"]),
-        *itertools.product([CANCEL, TRIALS], ["the doctor"]),
+        *itertools.product([CANCEL, TRIALS], ["doctor: now"]),
     ],
 )
 async def test_a_button_with_a_forged_value_asks_nobody(app, context, action, value):
@@ -317,7 +318,7 @@ async def test_a_click_waits_in_the_sweeps_mailbox(app, context):
         "U1",
         "https://hooks/2",
     )
-    assert (await context.queue.get(wait=0)).item == sweep.id
+    assert (await context.queue.get(wait=0)).item.key == sweep.id
 
 
 @pytest.mark.parametrize(
@@ -337,7 +338,7 @@ async def test_words_wait_in_the_sweeps_mailbox(app, context, text, asked):
     [ask] = await context.store.commands("lr-brave-otter")
     assert (ask.action, ask.trial, ask.trials) == asked
     assert (ask.user, response.status) == ("U1", 200)
-    assert (await context.queue.get(wait=0)).item == "lr-brave-otter"
+    assert (await context.queue.get(wait=0)).item.key == "lr-brave-otter"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ async def test_a_signed_command_starts_a_sweep(listening, context):
     status, text = await call(listening, COMMAND)
     [sweep] = await context.store.active()
     assert (status, f"On it: `{sweep}`" in text) == (200, True)
-    assert (await context.queue.get(wait=0)).item == sweep
+    assert (await context.queue.get(wait=0)).item.key == sweep
 
 
 async def test_a_signed_click_reaches_the_sweeps_mailbox(listening, context):

@@ -7,6 +7,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action
+from bot.core.work_item import WorkItem
 from bot.gpus.models import ITEM
 from bot.idle.messages import CANCEL, CANCEL_MANY, SNOOZE_4, SNOOZE_24, UTILIZATION
 from bot.storage.sweeps import Store
@@ -34,7 +35,7 @@ class HandlerContext:
         if self.down:
             raise RedisDown
         await self.store.add_command(mailbox, ask)
-        await self.queue.add(mailbox)
+        await self.queue.add(WorkItem.parse(mailbox))
 
 
 @pytest.fixture
@@ -66,14 +67,14 @@ def a_click(action, value, response_url="https://hooks/2"):
 @pytest.mark.parametrize(("action", "hours"), [(SNOOZE_4, 4), (SNOOZE_24, 24)])
 async def test_keep_goes_to_the_watch_on_gpus(app, context, action, hours):
     assert (await app.async_dispatch(a_click(action, NOTICE))).status == 200
-    [ask] = await context.store.commands(ITEM)
+    [ask] = await context.store.commands(str(ITEM))
     assert (ask.action, ask.user, ask.alert, ask.hours) == (Action.KEEP, "U1", NOTICE, hours)
     assert (await context.queue.get(wait=0)).item == ITEM
 
 
 async def test_what_was_measured_is_asked_there_too(app, context):
     await app.async_dispatch(a_click(UTILIZATION, NOTICE))
-    [ask] = await context.store.commands(ITEM)
+    [ask] = await context.store.commands(str(ITEM))
     assert (ask.action, ask.alert, ask.response_url) == (Action.MEASURES, NOTICE, "https://hooks/2")
 
 
@@ -81,12 +82,12 @@ async def test_a_trial_is_ended_by_its_sweep(app, context):
     await app.async_dispatch(a_click(CANCEL, "lr-brave-otter x"))
     [ask] = await context.store.commands("lr-brave-otter")
     assert (ask.action, ask.trial, ask.user, ask.in_thread) == (Action.KILL, "x", "U1", True)
-    assert (await context.queue.get(wait=0)).item == "lr-brave-otter"
+    assert (await context.queue.get(wait=0)).item.key == "lr-brave-otter"
 
 
 async def test_many_are_looked_at_anew_before_they_are_ended(app, context):
     await app.async_dispatch(a_click(CANCEL_MANY, f"{NOTICE} x y"))
-    [ask] = await context.store.commands(ITEM)
+    [ask] = await context.store.commands(str(ITEM))
     assert (ask.action, ask.alert, ask.trial, ask.request_id) == (Action.KILL, NOTICE, "x y", "trigger-2")
     assert await context.store.commands("lr-brave-otter") == []
     assert (await context.queue.get(wait=0)).item == ITEM

@@ -90,7 +90,7 @@ def here(redis: Redis) -> Place:
 async def test_the_first_answer_is_measured_and_the_next_is_known(here: Place) -> None:
     assert (await here.types("free")).startswith("Looking")
     assert await here.queued() == [ITEM]
-    await here.telling.run(ITEM)
+    await here.telling.run(ITEM.key)
     measured = "*6 of 8 GPUs are free.*\n• NVIDIA H100: 6 of 8 free, the largest block 6 on `n1`"
     assert here.slack.said == [(OWNER, f"{measured}\n_Measured just now._", "https://hooks/1")]
     here.now += timedelta(seconds=50)
@@ -104,18 +104,18 @@ async def test_what_is_old_is_said_at_once_and_measured_anew(here: Place) -> Non
     assert said.startswith("*You hold 2 GPUs.*")
     assert said.endswith("_Measured 30 min ago._\nMeasuring anew …")
     assert await here.queued() == [ITEM]
-    await here.telling.run(ITEM)
-    await here.telling.run(ITEM)
+    await here.telling.run(ITEM.key)
+    await here.telling.run(ITEM.key)
     assert [text.rpartition("\n")[2] for _, text, _ in here.slack.said] == ["_Measured just now._"]
 
 
 async def test_what_can_not_be_measured_is_waited_for_and_then_told(here: Place) -> None:
     here.source.trouble = "nobody looks"
     await here.types("free")
-    assert await here.telling.run(ITEM)
+    assert await here.telling.run(ITEM.key)
     assert here.slack.said == []
     here.now += timedelta(seconds=20)
-    assert await here.telling.run(ITEM) is None
+    assert await here.telling.run(ITEM.key) is None
     assert here.slack.said[0][1] == "GPU use is not known at the moment: nobody looks"
 
 
@@ -124,7 +124,7 @@ async def test_a_bill_comes_with_a_file(here: Place) -> None:
     for hour in lazy(day, NOW):
         await Hours(here.redis).keep(hour.uses, hour.capacity)
     assert (await here.types("bill")).startswith("Adding up")
-    await here.telling.run(ITEM)
+    await here.telling.run(ITEM.key)
     assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h reserved, 33.6 used (43 %), 6 unknown")
     assert here.slack.said[0][1].endswith("\nThe whole table comes as a direct message.")
     assert here.slack.files == ["gpus-2026-11.csv"]
@@ -137,11 +137,11 @@ async def test_a_file_that_has_to_wait_repeats_no_bill(here: Place) -> None:
     here.slack.busy = 2
     for _ in range(2):
         with pytest.raises(SlackBusyError):
-            await here.telling.run(ITEM)
-    await here.telling.run(ITEM)
+            await here.telling.run(ITEM.key)
+    await here.telling.run(ITEM.key)
     assert (len(here.slack.said), len(here.slack.files)) == (1, 1)
     await here.types("bill")
-    await here.telling.run(ITEM)
+    await here.telling.run(ITEM.key)
     assert (len(here.slack.said), len(here.slack.files)) == (2, 2)
 
 
@@ -150,14 +150,14 @@ async def test_only_administrators_ask_for_a_digest(here: Place) -> None:
     assert await here.queued() == []
     assert (await here.types("digest", ADMIN)).startswith("Yesterday's digest comes")
     await here.queued()
-    await here.telling.run(ITEM)
+    await here.telling.run(ITEM.key)
     assert await here.queued() == [item("C1", NOW.date() - timedelta(days=1))]
 
 
 async def test_a_digest_asked_for_together_with_another_question_hides_no_answer(here: Place) -> None:
     await here.types("digest", ADMIN)
     await here.types("free")
-    await here.telling.run(ITEM)
+    await here.telling.run(ITEM.key)
     assert [user for user, _, _ in here.slack.said] == [OWNER]
     assert item("C1", NOW.date() - timedelta(days=1)) in await here.queued()
     assert await here.context.known.asked() == []
@@ -173,11 +173,11 @@ async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_ha
     await here.types("digest", ADMIN)
     await here.types("free")
     with pytest.raises(KeyError):
-        await here.telling.run(ITEM)
+        await here.telling.run(ITEM.key)
     assert [user for user, _, _ in here.slack.said] == [OWNER]
     assert [question.text for question in await here.context.known.asked()] == ["digest"]
     here.now += timedelta(minutes=31)
-    await here.telling.run(ITEM)
+    await here.telling.run(ITEM.key)
     assert await here.context.known.asked() == []
 
 

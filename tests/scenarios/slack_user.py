@@ -9,10 +9,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.channels.store import SetupWriter
 from bot.clients import Clients
 from bot.core.errors import UserError
+from bot.core.work_item import ItemKind
 from bot.gpus.models import NodeUse, NoGpuDataError
 from bot.home.gpu_query_job import GpuQueryJob
-from bot.launch import drafts, preview_job
-from bot.repos.catalog import Catalog
+from bot.launch import preview_job
 from bot.repos.git import GitUnavailableError, Tip
 from bot.slack.client import Slack
 from handlers.app import build
@@ -106,23 +106,22 @@ class Desk:
         )
         self.setups = SetupWriter(self.clients, redis)
         self.job_handlers = {
-            SetupWriter.KIND: self.setups.run,
-            drafts.ITEM: partial(
+            ItemKind.SETUP: self.setups.run,
+            ItemKind.PREVIEW: partial(
                 preview_job.show, clients=self.clients, drafts=self.door.drafts, known=self.door.known
             ),
-            "gpus": GpuQueryJob(self.clients, redis, self.meter, no_digests).run,
-            Catalog.ITEM: partial(self.door.catalog.look, git=self.git),
+            ItemKind.GPU_QUESTIONS: GpuQueryJob(self.clients, redis, self.meter, no_digests).run,
+            ItemKind.GIT_NAMES: partial(self.door.catalog.look, git=self.git),
         }
 
     async def turns(self, wait=0.05):
         """All that the queue has, sweeps aside; their ids are returned."""
         sweeps = []
         while lease := await self.door.queue.get(wait=wait):
-            errand = self.job_handlers.get(lease.item.partition(": ")[0])
-            if errand:
-                await errand(lease.item)
-            elif ": " not in lease.item:
-                sweeps.append(lease.item)
+            if lease.item.kind == ItemKind.SWEEP:
+                sweeps.append(lease.item.key)
+            elif job := self.job_handlers.get(lease.item.kind):
+                await job(lease.item.key)
             await self.door.queue.done(lease)
         return sweeps
 

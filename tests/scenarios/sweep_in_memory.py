@@ -17,6 +17,7 @@ from bot.builds import provenance
 from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
+from bot.core.work_item import WorkItem
 from bot.registry.client import ImageMissingError
 from bot.registry.images import Place
 from bot.repos.git import Tip
@@ -298,7 +299,7 @@ class SimulatedSweep:
 
     async def round(self, failures: int = 0, *, item: str = SWEEP, worker: str = "worker") -> None:
         """One turn, and then some time passes. `failures`: of the turns before this one."""
-        lease = Lease(item, worker, failures=failures, key=f"life:lease:{worker}")
+        lease = Lease(WorkItem.sweep(item), worker, failures=failures, key=f"life:lease:{worker}")
         await self.redis.set(lease.key, worker)
         with contextlib.suppress(
             WorkerCrash, ApiError, UnreachableError, SlackApiError

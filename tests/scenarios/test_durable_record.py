@@ -108,7 +108,7 @@ async def test_a_record_that_a_paused_worker_left_active_is_closed_by_the_resync
     life.kubernetes.patch(*WHERE, late)
     assert state(life) == "active"
     await SweepInformer(life.redis, replace(life.clients, cluster=life.cluster))._wake_unfinished()
-    assert (await life.clients.queue.get(wait=0)).item == SWEEP
+    assert (await life.clients.queue.get(wait=0)).item.key == SWEEP
     await rounds(life, 1)
     assert state(life) == "ended"
 

@@ -4,6 +4,7 @@ import pytest
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
+from bot.core.work_item import WorkItem
 from bot.storage.work_queue import Lease
 from bot.sweeps.informer import WATCHED, SweepInformer
 from bot.sweeps.reconciler import reconcile
@@ -34,7 +35,7 @@ class Heard:
 
     async def _turn(self):
         """Whether another one follows at once."""
-        lease = Lease(SWEEP, "worker", failures=0, key="life:lease:worker")
+        lease = Lease(WorkItem.sweep(SWEEP), "worker", failures=0, key="life:lease:worker")
         await self.life.redis.set(lease.key, lease.token)
         due = await reconcile(lease, self.life.clients)
         return due is not None and not due

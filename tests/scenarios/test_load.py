@@ -9,15 +9,18 @@ import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.config.policy import Limits
 from bot.core.record import Phase
+from bot.core.work_item import ItemKind, WorkItem
 from bot.slack.client import Slack
 from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 from bot.storage.work_queue import Lease, Queue
+from bot.sweeps import reconciler
 from bot.sweeps.reconciler import reconcile
 from bot.worker import Worker
 from local.slack import serve
@@ -72,7 +75,7 @@ class Rush(SimulatedSweep):
     async def all_round(self):
         """A turn of each, then time passes for all."""
         for sweep in IDS:
-            lease = Lease(sweep, sweep, failures=0, key=f"life:lease:{sweep}")
+            lease = Lease(WorkItem.sweep(sweep), sweep, failures=0, key=f"life:lease:{sweep}")
             await self.redis.set(lease.key, sweep)
             await reconcile(lease, self.clients)
             await self.redis.delete(lease.key)
@@ -139,12 +142,13 @@ async def the_end(rush, web):
     queue, slack = Queue(rush.redis, prefix="life:queue"), Slack(web, RateLimiter(redis=rush.redis))
     rush.clients = replace(rush.clients, slack=slack, queue=queue, store=rush.store, now=now)
     stop = asyncio.Event()
-    working = asyncio.create_task(Worker(rush.clients, 8, {}).run(stop))
+    handlers = {ItemKind.SWEEP: partial(reconciler.handle, clients=rush.clients)}
+    working = asyncio.create_task(Worker(queue, 8, handlers).run(stop))
     try:
         async with asyncio.timeout(500):  # a minute where nothing else runs
             while not all([await quiet(sweep) for sweep in await rush.records()]):
                 for sweep in IDS:
-                    await rush.clients.queue.add(sweep)  # as the watch would
+                    await queue.add(WorkItem.sweep(sweep))  # as the watch would
                 await asyncio.sleep(0.5)
     finally:
         stop.set()

@@ -1,6 +1,7 @@
 """A sweep whose turns never end: set aside, told, shown to the doctor, and taken back by an administrator."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
@@ -8,8 +9,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
+from bot.core.work_item import ItemKind, WorkItem
 from bot.storage.work_queue import MOST_STARTS, Queue
-from bot.sweeps import observe
+from bot.sweeps import observe, reconciler
 from bot.worker import Worker
 from handlers.app import build
 from local.slack import serve
@@ -46,7 +48,8 @@ async def work(life, turns):
     for _ in range(turns):
         await life.redis.zunionstore("life:queue:delayed", {"life:queue:delayed": 0.0})
         if lease := await life.clients.queue.get(wait=0):
-            await Worker(life.clients, 1)._take(lease)
+            handlers = {ItemKind.SWEEP: partial(reconciler.handle, clients=life.clients)}
+            await Worker(life.clients.queue, 1, handlers)._take(lease)
         await life.settle()
         await life._time_passes()
         await life.settle()
@@ -62,11 +65,11 @@ def is_poison(monkeypatch):
 
 
 async def quarantined(life, monkeypatch):
-    await life.clients.queue.add(SWEEP)
+    await life.clients.queue.add(WorkItem.sweep(SWEEP))
     await work(life, 8)
     assert (await life.record()).phase is Phase.RUNNING
     is_poison(monkeypatch)
-    await life.clients.queue.add(SWEEP)
+    await life.clients.queue.add(WorkItem.sweep(SWEEP))
     await work(life, MOST_STARTS + 3)
     assert list(await life.clients.queue.quarantined()) == [SWEEP]
 

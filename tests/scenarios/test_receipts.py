@@ -42,7 +42,7 @@ async def test_a_sweep_lost_before_its_claim_is_stored_again_under_its_name(life
     await life.redis.flushall()
     await door.receipts.look()
     assert await life.store.get(SWEEP) == first
-    assert (await door.queue.get(wait=0)).item == SWEEP
+    assert (await door.queue.get(wait=0)).item.key == SWEEP
     await rounds(life, 8)
     assert (await life.record()).phase is Phase.RUNNING
 

@@ -133,7 +133,7 @@ async def test_a_worker_that_dies_at_any_call_greets_twice_at_most_and_writes_on
         await desk.door.desk.say(Said(user=ADA, channel=VISION, place=place))
         for _ in range(3):
             with contextlib.suppress(WorkerCrash):
-                await SetupWriter(mortal, redis).run("setup: U01GRACEHOP")
+                await SetupWriter(mortal, redis).run("U01GRACEHOP")
         greetings = desk.slack.messages("D01GRACEHOP")
         assert 1 <= len(greetings) <= 2
         await desk.setups.look()

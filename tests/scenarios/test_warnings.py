@@ -102,7 +102,7 @@ class FailingTrials:
     async def click(self, action, user=OWNER, **what) -> None:
         alert = what.pop("alert", f"idle/sweeps/{TRIAL}")
         await self.store.add_command(
-            ITEM, Command(action=action, user=user, user_name=user.lower(), alert=alert, **what)
+            str(ITEM), Command(action=action, user=user, user_name=user.lower(), alert=alert, **what)
         )
 
     def texts(self) -> list[str]:
@@ -331,7 +331,7 @@ async def kills(ward) -> list[str]:
 async def test_of_many_that_are_cancelled_those_at_work_again_are_left_alone(redis):
     ward = await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET)
     assert await kills(ward) == ["w", "y"]
-    assert (await ward.queue.get(wait=0)).item == "lr-brave-otter"
+    assert (await ward.queue.get(wait=0)).item.key == "lr-brave-otter"
     told = "Not cancelled:\n• `lr-brave-otter-x` is busy again after 32 min with 1 GPU idle"
     assert ward.slack.whispers == [(OWNER, told)]
 
@@ -352,9 +352,9 @@ async def test_a_worker_may_die_while_many_are_cancelled(redis):
         await redis.flushall()
         ward = await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET, dies_at=dies_at)
         assert await kills(ward) == ["w", "y"], dies_at
-        assert (await ward.queue.get(wait=0)).item == "lr-brave-otter"
+        assert (await ward.queue.get(wait=0)).item.key == "lr-brave-otter"
         assert len(ward.slack.whispers) in {1, 2}, dies_at
-        assert await ward.store.commands(ITEM) == []
+        assert await ward.store.commands(str(ITEM)) == []
 
 
 async def a_day(redis, dies_at=None) -> FailingTrials:
@@ -364,7 +364,7 @@ async def a_day(redis, dies_at=None) -> FailingTrials:
     for _ in range(2):
         await ward.run()
     await ward.store.add_command(
-        ITEM, Command(action=Action.MEASURES, user=OWNER, user_name="", alert=f"idle/sweeps/{TRIAL}")
+        str(ITEM), Command(action=Action.MEASURES, user=OWNER, user_name="", alert=f"idle/sweeps/{TRIAL}")
     )
     await ward.click(Action.KEEP, hours=4)
     for _ in range(2):

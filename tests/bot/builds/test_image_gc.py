@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot.builds.image_gc import ImageGc
+from bot.builds.image_gc import ITEM, ImageGc
 from bot.builds.jobs import SHARED
 from bot.config.policy import Repository
 from bot.core.record import Phase
@@ -62,7 +62,7 @@ def tidy(redis):
             days=30,
             now=lambda: now,
         )
-        assert await visit.run("registry: tidy") == timedelta(days=1)
+        assert await visit.run(ITEM.key) == timedelta(days=1)
         return there - registry.there
 
     return after

@@ -12,6 +12,7 @@ from slack_sdk.errors import SlackApiError
 
 from bot.config.digest_times import DigestSchedule
 from bot.core.record import Phase
+from bot.core.work_item import WorkItem
 from bot.digests.post import Digests, Last, item, last
 from bot.digests.schedule import GRACE, Schedule
 from bot.gpus.hourly_store import Hours
@@ -104,13 +105,13 @@ class Place:
         lease = await self.queue.get(wait=0)
         if lease:
             await self.queue.done(lease)
-        return lease.item if lease else ""
+        return str(lease.item) if lease else ""
 
-    async def turns(self, name: str) -> None:
+    async def turns(self, item: WorkItem) -> None:
         """Until nobody wants another one; a worker that dies or fails is followed by the next."""
         for _ in range(20):
             try:
-                again = await self.digests().run(name)
+                again = await self.digests().run(item.key)
                 if again is None or again > timedelta(minutes=1):
                     return
             except (WorkerCrash, SlackBusyError, SlackApiError, ClientConnectorError):
@@ -135,11 +136,11 @@ async def test_it_comes_with_its_picture_and_its_table(redis: Redis) -> None:
 
 
 async def test_a_name_is_asked_for_once_and_stays(redis: Redis) -> None:
-    here, name = Place(redis), item("C1", DAY)
+    here, key = Place(redis), item("C1", DAY).key
     await here.measured(DAY)
     here.slack.slow = 2
     digests = here.digests()
-    while await digests.run(name):
+    while await digests.run(key):
         pass
     assert here.slack.asked.count("U1ADA") == 1
     assert "(Ada)" in str(here.slack.drawn[0].blocks)
@@ -240,7 +241,7 @@ async def test_a_channel_that_only_asks_now_and_then_has_missed_nothing(redis: R
 async def test_at_midnight_the_days_last_hour_is_waited_for(redis: Redis) -> None:
     here = Place(redis)
     here.now = BERLIN.window(DAY)[1]
-    assert await here.digests().run(item("C1", DAY)) == timedelta(minutes=10)
+    assert await here.digests().run(item("C1", DAY).key) == timedelta(minutes=10)
     assert here.slack.posts == []
     await here.measured(DAY)
     await here.turns(item("C1", DAY))
@@ -259,7 +260,7 @@ async def test_a_lost_redis_repeats_nothing(redis: Redis) -> None:
 async def test_two_workers_at_once_post_one(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
-    await asyncio.gather(*(here.digests().run(item("C1", DAY)) for _ in range(3)), return_exceptions=True)
+    await asyncio.gather(*(here.digests().run(item("C1", DAY).key) for _ in range(3)), return_exceptions=True)
     await here.turns(item("C1", DAY))
     assert len(here.slack.posts) == 1
 

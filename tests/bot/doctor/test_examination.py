@@ -452,14 +452,14 @@ async def test_a_visit_answers_everybody_who_asked_once(here):
     records, slack_ = Records(here.redis), Whispers(refuses={"U2"})
     for user in ("U1", "U2", "U3"):
         await records.add_command(
-            examination.ITEM,
+            str(examination.ITEM),
             Command(action=Action.EXAMINE, user=user, user_name="", response_url=f"url-{user}"),
         )
     clients = SimpleNamespace(
         store=records, slack=slack_, settings=Settings(**here.settings), config=here.config, mask=Mask()
     )
-    await examination.visit(clients)
-    await examination.visit(clients)
+    await examination.visit(examination.ITEM.key, clients)
+    await examination.visit(examination.ITEM.key, clients)
     counts = "*Sweepbot doctor:* 0 broken, 0 warnings, 22 ok"
     assert slack_.heard == [("U1", counts, "url-U1"), ("U3", counts, "url-U3")]
-    assert await records.commands(examination.ITEM) == []
+    assert await records.commands(str(examination.ITEM)) == []

@@ -10,6 +10,7 @@ from bot.core.events import Progress
 from bot.core.record import SCHEMA, Phase, SweepRecord, dump
 from bot.core.request import Requester, SweepRequest
 from bot.core.sweep_summary import Entry, entry_of
+from bot.core.work_item import WorkItem
 from bot.storage.sweeps import NoFreeIdError, StaleRecordError, Store
 from bot.storage.work_queue import Lease, Queue
 
@@ -97,7 +98,7 @@ async def test_a_sweep_that_is_gone_is_not_saved(store):
 
 async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
     queue = Queue(redis)
-    await queue.add(sweep.id)
+    await queue.add(WorkItem.sweep(sweep.id))
     paused = await Queue(redis, lease=0.3).get()
     other = await queue.get(wait=20)
     with pytest.raises(StaleRecordError, match="its lease is lost"):
@@ -111,7 +112,7 @@ async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
 
 async def test_of_two_workers_that_save_the_same_record_the_second_is_too_late(store, sweep, redis):
     queue = Queue(redis)
-    await queue.add(sweep.id)
+    await queue.add(WorkItem.sweep(sweep.id))
     paused = await Queue(redis, lease=0.3).get()
     other = await queue.get(wait=20)
     saved = await store.save(sweep.to(Phase.BUILDING, NOW), other)
@@ -125,7 +126,7 @@ async def test_of_two_workers_that_save_the_same_record_the_second_is_too_late(s
 
 async def test_a_lease_from_nowhere_saves_nothing(store, sweep):
     with pytest.raises(StaleRecordError, match="its lease is lost"):
-        await store.save(sweep, Lease(sweep.id, "token", 0))
+        await store.save(sweep, Lease(WorkItem.sweep(sweep.id), "token", 0))
 
 
 async def test_an_ended_sweep_is_not_active_and_expires(redis):

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as RedisDown
 
+from bot.core.work_item import WorkItem
 from bot.storage import work_queue as queue_module
 from bot.storage.redis_client import connect
 from bot.storage.work_queue import MOST_STARTS, Lease, LeaseLostError, Queue, kept
 
+sweep = WorkItem.sweep
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("no_litter")
 
@@ -35,27 +37,27 @@ async def drain(queue):
     """Run everything that is ready; the items, in order."""
     order = []
     while lease := await queue.get(wait=0):
-        order.append(lease.item)
+        order.append(lease.item.key)
         await queue.done(lease)
     return order
 
 
 async def test_an_item_added_ten_times_runs_once(queue):
     for _ in range(10):
-        await queue.add("lr-brave-otter")
+        await queue.add(sweep("lr-brave-otter"))
     assert await drain(queue) == ["lr-brave-otter"]
 
 
 async def test_the_item_that_is_ready_longest_comes_first(queue):
     for item in ("c", "a", "b", "c"):
-        await queue.add(item)
+        await queue.add(sweep(item))
     assert await drain(queue) == ["c", "a", "b"]
 
 
 async def test_a_running_item_is_given_to_nobody_else(queue):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     lease = await got(queue)
-    await queue.add("a")
+    await queue.add(sweep("a"))
     assert await queue.get(wait=0) is None
     await queue.done(lease)
     assert await drain(queue) == ["a"], "what was added while it ran, once more"
@@ -63,60 +65,60 @@ async def test_a_running_item_is_given_to_nobody_else(queue):
 
 async def test_what_failed_is_hurried_and_what_was_only_put_off_is_not(queue):
     for _ in range(8):
-        await queue.add("failed")
+        await queue.add(sweep("failed"))
         await queue.fail(await got(queue))
-    await queue.add_after("later", 60)
+    await queue.add_after(sweep("later"), 60)
     assert await drain(queue) == []
     await queue.hurry()
     assert await drain(queue) == ["failed"]
-    await queue.add("later")
+    await queue.add(sweep("later"))
     assert await drain(queue) == ["later"]
 
 
 async def test_a_turn_that_began_before_the_hurry_and_fails_after_it_is_repeated_at_once(queue):
     """It hung in a call of the outage that is over."""
     for _ in range(8):
-        await queue.add("a")
+        await queue.add(sweep("a"))
         await queue.fail(await got(queue))
-    await queue.add("a")
+    await queue.add(sweep("a"))
     hanging = await got(queue)
     await queue.hurry()
     assert await queue.fail(hanging) == 0
     assert await queue.fail(await got(queue)) > 100
-    await queue.add("a")
+    await queue.add(sweep("a"))
     assert await drain(queue) == ["a"]
 
 
 async def test_works_with_a_client_that_decodes(redis_url):
     async with connect(redis_url, decode_responses=True) as redis:
         queue = Queue(redis)
-        await queue.add("a")
-        assert (await got(queue)).item == "a"
+        await queue.add(sweep("a"))
+        assert (await got(queue)).item.key == "a"
         await redis.flushall()
 
 
 async def test_a_sleeping_worker_is_woken_by_an_add(queue, redis, wait_until):
     waiting = asyncio.create_task(queue.get(wait=20))
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
-    await queue.add("a")
+    await queue.add(sweep("a"))
     lease = await waiting
-    assert lease.item == "a"
+    assert lease.item.key == "a"
     await queue.done(lease)
 
 
 async def test_many_sleeping_workers_get_one_item_each(queue, redis, wait_until):
     waiting = [asyncio.create_task(queue.get(wait=20)) for _ in range(5)]
     await wait_until(lambda: blocked(redis, 5), "all sleep in Redis")
-    await asyncio.gather(*(queue.add(item) for item in "abcde"))
+    await asyncio.gather(*(queue.add(sweep(item)) for item in "abcde"))
     leases = await asyncio.gather(*waiting)
-    assert sorted(lease.item for lease in leases) == list("abcde")
+    assert sorted(lease.item.key for lease in leases) == list("abcde")
     for lease in leases:
         await queue.done(lease)
 
 
 async def test_an_add_wakes_a_worker_and_whoever_leaves_items_behind_the_next(queue, redis):
     for item in "ab":
-        await queue.add(item)
+        await queue.add(sweep(item))
         assert await redis.llen("sweepbot:queue:wake") == 1
     leases = [await got(queue)]
     assert await redis.llen("sweepbot:queue:wake") == 1
@@ -131,36 +133,36 @@ async def test_a_worker_cancelled_in_its_sleep_takes_nothing_along(queue, redis,
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
     waiting.cancel()
     await asyncio.wait([waiting])
-    await queue.add("a")
+    await queue.add(sweep("a"))
     await queue.done(await got(queue))
 
 
 async def test_a_delayed_item_wakes_a_sleeping_worker_when_it_is_due(queue, redis, wait_until):
-    await queue.add_after("later", 1000)
+    await queue.add_after(sweep("later"), 1000)
     waiting = asyncio.create_task(queue.get(wait=20))
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
-    await queue.add_after("soon", 0.05)
+    await queue.add_after(sweep("soon"), 0.05)
     lease = await waiting
-    assert lease.item == "soon"
+    assert lease.item.key == "soon"
     await queue.done(lease)
-    await queue.add("later")
+    await queue.add(sweep("later"))
     assert await drain(queue) == ["later"], "a plain add wins over a delay"
 
 
 async def test_a_sleeping_worker_looks_for_dead_ones_four_times_a_lease(redis, monkeypatch):
     """So a dead worker's turn is begun again within 1.25 of its lease: no event tells of a death."""
     queue, slept = Queue(redis, lease=4), []
-    await queue.add("a")
+    await queue.add(sweep("a"))
     held = await got(queue)
 
     async def sleep(seconds):
         slept.append(seconds)
-        await redis.delete(queue.lease_key("a"))
+        await redis.delete(queue.lease_key(sweep("a")))
         await redis.zadd("sweepbot:queue:running", {"a": 1})
 
     monkeypatch.setattr(queue, "_sleep", sleep)
     again = await got(queue)
-    assert (again.item, len(slept)) == ("a", 1)
+    assert (again.item.key, len(slept)) == ("a", 1)
     assert slept[0] <= 4 / 4
     await queue.done(held)
     await queue.done(again)
@@ -168,62 +170,62 @@ async def test_a_sleeping_worker_looks_for_dead_ones_four_times_a_lease(redis, m
 
 async def test_of_two_delays_the_shorter_counts(queue, redis):
     for seconds in (1000, 10, 1000):
-        await queue.add_after("a", seconds)
+        await queue.add_after(sweep("a"), seconds)
     second, _ = await redis.time()
     assert await redis.zscore("sweepbot:queue:delayed", "a") < (second + 11) * 1000
-    await queue.add("a")
+    await queue.add(sweep("a"))
     assert await drain(queue) == ["a"]
 
 
 async def test_failures_delay_an_item_twice_as_long_each_time_up_to_five_minutes(queue):
     for failures, longest in enumerate([1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]):
-        await queue.add("a")
+        await queue.add(sweep("a"))
         lease = await got(queue)
         assert lease.failures == failures
         assert longest * 0.79 < await queue.fail(lease) <= longest
-    await queue.add("a")
+    await queue.add(sweep("a"))
     await queue.done(await got(queue))
-    await queue.add("a")
+    await queue.add(sweep("a"))
     lease = await got(queue)
     assert lease.failures == 0, "a good turn forgets them"
     await queue.done(lease)
 
 
 async def test_news_during_a_failing_turn_are_not_held_up(queue):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     lease = await got(queue)
-    await queue.add("a")
+    await queue.add(sweep("a"))
     assert await queue.fail(lease) == 0
     assert await drain(queue) == ["a"]
 
 
 async def test_what_is_given_back_goes_to_another_at_once_and_counts_as_no_failure(queue, redis):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     await queue.fail(await got(queue))
-    await queue.add("a")
+    await queue.add(sweep("a"))
     lease = await got(queue)
     await queue.release(lease)
     again = await got(Queue(redis), wait=0)
-    assert (again.item, again.failures) == ("a", 1)
+    assert (again.item.key, again.failures) == ("a", 1)
     await queue.release(lease)
     assert await queue.heartbeat(again), "one may only give back what one holds"
     await queue.done(again)
 
 
 async def test_an_item_can_ask_for_its_next_turn(queue, redis):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     await queue.done(await got(queue), again_after=1000)
     assert await state_of(redis, queue, "a") == "delayed"
-    await queue.add_after("a", 0.01)
+    await queue.add_after(sweep("a"), 0.01)
     await queue.done(await got(queue))
 
 
 async def test_the_item_of_a_silent_worker_goes_to_another(queue, redis):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     silent = await got(Queue(redis, lease=0.3))
-    await queue.add("a")
+    await queue.add(sweep("a"))
     other = await got(queue)
-    assert other.item == "a"
+    assert other.item.key == "a"
     assert not await queue.heartbeat(silent)
     await queue.done(silent)
     assert await queue.fail(silent) == 0
@@ -232,12 +234,12 @@ async def test_the_item_of_a_silent_worker_goes_to_another(queue, redis):
 
 
 async def test_an_item_taken_back_is_lost_to_its_worker_before_another_has_it(queue, redis):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     silent = await got(queue)
-    await queue.add("b")
+    await queue.add(sweep("b"))
     await redis.zadd("sweepbot:queue:running", {"a": 1})  # as if its lease had been over for long
     other = await got(queue)
-    assert other.item == "b"
+    assert other.item.key == "b"
     assert not await queue.heartbeat(silent)
     await queue.done(other)
     assert await drain(queue) == ["a"]
@@ -245,7 +247,7 @@ async def test_an_item_taken_back_is_lost_to_its_worker_before_another_has_it(qu
 
 async def test_the_item_of_a_killed_worker_goes_to_another(redis, redis_url):
     queue = Queue(redis)
-    await queue.add("a")
+    await queue.add(sweep("a"))
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WORKER, redis_url, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
@@ -278,12 +280,12 @@ async def hold_for_ever(holding):
 
 async def test_a_held_lease_lasts_as_long_as_the_body(redis, wait_until):
     queue = Queue(redis, lease=1.5)
-    await queue.add("a")
+    await queue.add(sweep("a"))
     lease = await got(queue)
     keys, turns = set(), set()  # when the lease's key and the item's turn were to end
 
     async def renewed_twice():
-        keys.add(await redis.pexpiretime(queue.lease_key("a")))
+        keys.add(await redis.pexpiretime(queue.lease_key(sweep("a"))))
         turns.add(await redis.zscore("sweepbot:queue:running", "a"))
         return len(keys) > 2 and len(turns) > 2
 
@@ -295,12 +297,12 @@ async def test_a_held_lease_lasts_as_long_as_the_body(redis, wait_until):
 
 async def test_a_body_whose_lease_is_lost_is_stopped(redis, queue):
     queue = Queue(redis, lease=0.3)
-    await queue.add("a")
+    await queue.add(sweep("a"))
     lease = await got(queue)
-    await redis.set(queue.lease_key("a"), "another's token", px=60_000)
+    await redis.set(queue.lease_key(sweep("a")), "another's token", px=60_000)
     with pytest.raises(LeaseLostError):
         await hold_for_ever(queue.held(lease))
-    await queue.done(Lease("a", "another's token", 0))
+    await queue.done(Lease(sweep("a"), "another's token", 0))
 
 
 async def test_a_body_is_stopped_when_redis_is_silent_for_a_whole_lease():
@@ -339,22 +341,22 @@ async def test_twenty_workers_run_every_item_alone_and_after_its_last_add(queue,
             lease = await queue.get()
             if lease is None:
                 continue
-            assert lease.item not in running, "two workers on one item"
-            running.add(lease.item)
-            knows = wanted[lease.item]
+            assert lease.item.key not in running, "two workers on one item"
+            running.add(lease.item.key)
+            knows = wanted[lease.item.key]
             await asyncio.sleep(0.002)
-            seen[lease.item] = knows
-            running.discard(lease.item)
-            turns[lease.item] += 1
-            if turns[lease.item] % 7 == 3:
+            seen[lease.item.key] = knows
+            running.discard(lease.item.key)
+            turns[lease.item.key] += 1
+            if turns[lease.item.key] % 7 == 3:
                 await queue.fail(lease)
-                await ask(lease.item)
+                await ask(lease.item.key)
             else:
                 await queue.done(lease)
 
     async def ask(item):
         wanted[item] += 1
-        await queue.add(item)
+        await queue.add(sweep(item))
 
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(work()) for _ in range(20)]
@@ -370,89 +372,89 @@ async def test_twenty_workers_run_every_item_alone_and_after_its_last_add(queue,
 async def dies(queue, redis, item="a"):
     """Its worker takes it, and is heard of no more."""
     lease = await got(queue)
-    assert lease.item == item
+    assert lease.item.key == item
     await redis.zadd("sweepbot:queue:running", {item: 1})
     return lease
 
 
 async def test_an_item_that_takes_five_workers_along_is_quarantined_told_once_and_then_left_out(queue, redis):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     assert [(await dies(queue, redis)).quarantined for _ in range(MOST_STARTS)] == [""] * MOST_STARTS
     lease = await got(queue)
     assert lease.quarantined == "the worker died"
-    await queue.add("a")
+    await queue.add(sweep("a"))
     await queue.done(lease)
-    await queue.add("a")
-    await queue.add_after("a", 0)
+    await queue.add(sweep("a"))
+    await queue.add_after(sweep("a"), 0)
     assert await queue.get(wait=0) is None
     held = await queue.quarantined()
     assert {item: each.why for item, each in held.items()} == {"a": "the worker died"}
-    assert not await queue.retry("b")
-    assert await queue.retry("a")
+    assert not await queue.retry(sweep("b"))
+    assert await queue.retry(sweep("a"))
     assert (await queue.quarantined(), await drain(queue)) == ({}, ["a"])
 
 
 async def test_a_turn_that_ends_clears_the_starts_before_it(queue, redis):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     for ends in (queue.done, queue.fail):
         for _ in range(MOST_STARTS - 1):
             await dies(queue, redis)
         await ends(await got(queue))
-        await queue.add("a")
+        await queue.add(sweep("a"))
     assert (await dies(queue, redis)).quarantined == ""
     await queue.done(await got(queue))
 
 
 async def test_errors_that_only_repeat_themselves_quarantine_with_their_words(queue):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     for _ in range(MOST_STARTS):
         await queue.fail(await got(queue), permanent="KeyError: 'x'")
-        await queue.add("a")
+        await queue.add(sweep("a"))
     lease = await got(queue)
     assert lease.quarantined == "KeyError: 'x'"
     await queue.done(lease)
     assert (await queue.quarantined())["a"].why == "KeyError: 'x'"
-    await queue.retry("a")
+    await queue.retry(sweep("a"))
     assert await drain(queue) == ["a"]
 
 
 async def test_telling_of_a_quarantine_is_tried_again_and_given_up_when_it_kills_too(queue, redis):
-    await queue.add("a")
+    await queue.add(sweep("a"))
     for _ in range(MOST_STARTS):
         await dies(queue, redis)
     for _ in range(10):
         await queue.fail(await got(queue))
-        await queue.add("a")
+        await queue.add(sweep("a"))
     for _ in range(3):
         assert (await dies(queue, redis)).quarantined
     assert await queue.get(wait=0) is None
-    await queue.retry("a", starts=1)
+    await queue.retry(sweep("a"), starts=1)
     assert (await dies(queue, redis)).quarantined == ""
     await queue.done(await got(queue))
     assert list(await queue.quarantined()) == ["a"], "one start was all it got"
-    await queue.retry("a")
+    await queue.retry(sweep("a"))
     assert await drain(queue) == ["a"]
 
 
 async def test_what_ran_beside_a_culprit_is_not_quarantined_with_it(queue, redis):
     """One process runs four turns and dies of one of them; the others end, once they run without that one."""
     for item in ("innocent-1", "innocent-2", "culprit", "innocent-3"):
-        await queue.add(item)
+        await queue.add(sweep(item))
     ended = set()
     for _ in range(20):
         leases = [lease for _ in range(4) if (lease := await queue.get(wait=0))]
-        if any(lease.item == "culprit" and not lease.quarantined for lease in leases):
+        if any(lease.item.key == "culprit" and not lease.quarantined for lease in leases):
             for lease in leases:
-                await redis.zadd("sweepbot:queue:running", {lease.item: 1})
+                await redis.zadd("sweepbot:queue:running", {lease.item.key: 1})
         else:
             for lease in leases:
-                ended.add(lease.item)
+                ended.add(lease.item.key)
                 await queue.done(lease)
         for item in await redis.zrange("sweepbot:queue:delayed", 0, -1):
             await redis.zadd("sweepbot:queue:delayed", {item: 1})
     assert list(await queue.quarantined()) == ["culprit"]
     assert {"innocent-1", "innocent-2", "innocent-3"} <= ended
-    await queue.retry("culprit")
+    await queue.retry(sweep("culprit"))
     await drain(queue)
 
 
@@ -466,7 +468,7 @@ async def empty(redis):
 
 async def state_of(redis, queue, item):
     """absent, ready, delayed, running, or running and then ready or delayed."""
-    prefix = queue.lease_key("").removesuffix(":lease:")
+    prefix = queue.lease_key(sweep("")).removesuffix(":lease:")
     scores = {
         name: await redis.zscore(f"{prefix}:{name}", item)
         for name in ("ready", "delayed", "running", "again")
@@ -476,7 +478,7 @@ async def state_of(redis, queue, item):
         second, _ = await redis.time()
         return "running, ready" if scores["again"] < (second + 1) * 1000 else "running, delayed"
     assert len(there) <= 1, f"{item} is in {there}"
-    assert (await redis.exists(queue.lease_key(item)) == 1) == (there == ["running"])
+    assert (await redis.exists(queue.lease_key(sweep(item))) == 1) == (there == ["running"])
     return there[0] if there else "absent"
 
 
@@ -538,17 +540,17 @@ async def play(redis_url, acts):
 async def take(queue, states, leases):
     lease = await queue.get(wait=0)
     ready = [item for item, state in states.items() if state == "ready"]
-    assert (lease.item in ready) if lease else not ready
+    assert (lease.item.key in ready) if lease else not ready
     if lease:
-        leases[lease.item] = lease
-        states[lease.item] = "running"
+        leases[lease.item.key] = lease
+        states[lease.item.key] = "running"
 
 
 async def do(queue, action, item, leases):
     if action == "add":
-        await queue.add(item)
+        await queue.add(sweep(item))
     elif action == "add_after":
-        await queue.add_after(item, 1000)
+        await queue.add_after(sweep(item), 1000)
     elif action in {"fail", "release"}:
         await getattr(queue, action)(leases.pop(item))
     else:

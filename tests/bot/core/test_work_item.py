@@ -1,0 +1,26 @@
+"""Items as Redis holds them, logs name them, and people type them after /sweep release."""
+
+import pytest
+
+from bot.core.work_item import ItemKind, WorkItem
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (WorkItem.sweep("lr-brave-otter"), "lr-brave-otter"),
+        (WorkItem(ItemKind.IDLE_GPUS, "gpus"), "watch: gpus"),
+        (
+            WorkItem(ItemKind.GIT_NAMES, "https://git/a.git my branch: x"),
+            "look: https://git/a.git my branch: x",
+        ),
+        (WorkItem("newer", "x"), "newer: x"),
+    ],
+)
+def test_an_item_is_parsed_as_it_was_written(item, text):
+    assert str(item) == text
+    assert WorkItem.parse(text) == item
+
+
+def test_no_key_of_a_job_reads_as_a_sweep():
+    assert {WorkItem.parse(str(WorkItem(kind, "lr-brave-otter"))).kind for kind in ItemKind} == set(ItemKind)
