@@ -13,7 +13,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
 from bot.sweeps import parent_message
-from bot.sweeps.reply_messages import END, loading
+from bot.sweeps.reply_messages import CANCEL_TRIAL, loading
 from handlers.context import NOT_SAID, PATIENCE, HandlerContext, unconfirmed
 from handlers.home_tab import Show
 
@@ -35,7 +35,7 @@ def add_buttons(app: AsyncApp, context: HandlerContext, show: Show) -> None:
     for action_id, act in BUTTONS.items():
         app.action(action_id, matchers=[names_a_sweep])(on_click(context, act, show))
     app.action(parent_message.TRIALS, matchers=[names_a_sweep])(on_trials(context))
-    app.action(END, matchers=[names_a_trial])(on_end(context))
+    app.action(CANCEL_TRIAL, matchers=[names_a_trial])(on_end(context))
 
 
 async def names_a_sweep(action: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from slack_bolt.async_app import AsyncAck, AsyncBoltContext, AsyncRespond
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.permissions import Visitor, may_enter
+from bot.config.permissions import Visitor, entry_denial
 from bot.runtime.audit import audit
 from bot.slack.blocks import modal, section
 from handlers.context import NOT_SAID, HandlerContext
@@ -41,9 +41,9 @@ def admitting(handlers: HandlerContext) -> Middleware:
         next: Callable[[], Awaitable[None]],  # noqa: A002 - Bolt gives it by this name
     ) -> BoltResponse | None:
         who, home, config = visitor(body), _home(context), handlers.config
-        refusal = may_enter(who, home, config)
+        refusal = entry_denial(who, home, config)
         if not refusal and not config.guests and not config.names(who.user):
-            refusal = may_enter(await guests.look(client, who), home, config)
+            refusal = entry_denial(await guests.look(client, who), home, config)
         if not refusal:
             await next()
             return None

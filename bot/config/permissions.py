@@ -1,6 +1,6 @@
-"""Who may do what: one pure answer for every door and every turn.
+"""Decide who can do what, for handlers and workers alike. Pure.
 
-Each answer is empty when it is allowed, else the sentence that says why not and who could.
+Each `*_denial` returns why the user can't do it and who can, as a sentence; "" if allowed.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from bot.slack.mrkdwn import mention
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
-    """Who comes from Slack; "" where Slack does not say."""
+    """A Slack user and their workspace, "" where Slack doesn't report it."""
 
     user: str
     team: str = ""  # the workspace
@@ -24,16 +24,16 @@ class Visitor:
     guest: bool = False
 
 
-def may_enter(who: Visitor, home: Visitor, config: Config) -> str:
-    """Return why this person can't use Sweepbot at all, not even to read; empty if they can.
+def entry_denial(who: Visitor, home: Visitor, config: Config) -> str:
+    """Return why this user can't use Sweepbot at all, not even to read; "" if they can.
 
-    `home`: the app's own workspace. People whom the configuration names always can.
+    `home` is the app's own workspace. Users named in the configuration always can.
     """
     if config.names(who.user):
         return ""
-    said = {who.team, who.enterprise} - {""}
+    theirs = {who.team, who.enterprise} - {""}
     ours = {home.team, home.enterprise} - {""}
-    if said and ours and not said & (ours | {*config.workspaces}):
+    if theirs and ours and not theirs & (ours | {*config.workspaces}):
         team = f" (`{who.team or who.enterprise}`)"
         return (
             f"Sweepbot can't be used from another Slack workspace{team}. *Fix:* Ask {_admins(config)} to add "
@@ -45,24 +45,25 @@ def may_enter(who: Visitor, home: Visitor, config: Config) -> str:
 
 
 def doctor_denial(user: str, config: Config) -> str:
-    """Of looking at the whole installation."""
+    """Return why `user` can't use the commands for admins; "" if allowed."""
     if user in config.admins:
         return ""
-    nobody = (
-        "" if config.admins else "; nobody is one yet: `admins:` in the file of SWEEPBOT_CONFIG names them"
-    )
-    return f"Only {_admins(config)} may do that{nobody}."
+    if not config.admins:
+        return "No admins are configured. Add them under `admins:` in the SWEEPBOT_CONFIG file."
+    return f"Only admins can do that: {_admins(config)}."
 
 
 def launch_denial(user: str, channel: str, config: Config) -> str:
-    """Of starting a sweep there, whatever its size."""
+    """Return why `user` can't start sweeps in this channel, whatever their size; "" if allowed."""
     launch = config.launch
     if user in config.admins:
         return ""
     if launch.people and user not in launch.people:
-        return f"You may not start sweeps here; ask {_admins(config)} to add you (`launch.people`)."
+        fix = f"Ask {_admins(config)} to add you to `launch.people`."
+        return f"You don't have permission to start sweeps. {fix}"
     if launch.channels and channel not in launch.channels:
-        return f"Sweeps may be started in {listed([f'<#{each}>' for each in launch.channels], 'or')} only."
+        channels = listed([f"<#{each}>" for each in launch.channels], "or")
+        return f"Sweeps can only be started in {channels}."
     return ""
 
 
@@ -71,22 +72,25 @@ def peak_gpus(plan: SweepPlan) -> int:
 
 
 def size_denial(user: str, plan: SweepPlan, config: Config, others: int = 0) -> str:
-    """Of so many GPUs at the peak. `others`: peak GPUs of this person's other live sweeps."""
-    return _may_hold(user, plan, config) or _may_hold_in_all(user, peak_gpus(plan), others, config)
+    """Return why `user` can't run a plan with this many peak GPUs; "" if allowed.
+
+    `others`: peak GPUs of this user's other active sweeps.
+    """
+    return _sweep_denial(user, plan, config) or _user_denial(user, peak_gpus(plan), others, config)
 
 
-def _may_hold_in_all(user: str, peak: int, others: int, config: Config) -> str:
+def _user_denial(user: str, peak: int, others: int, config: Config) -> str:
     most = config.launch.gpus_per_person
     if user in config.admins or most is None or peak + others <= most:
         return ""
-    before = f"your other sweeps can use up to {others}, and " if others else ""
+    also = f"your other sweeps can use up to {others}, and " if others else ""
     return (
-        f"This sweep can use up to {peak} GPUs, {before}one person can use {most}. *Fix:* Set a smaller "
+        f"This sweep can use up to {peak} GPUs, {also}one person can use {most}. *Fix:* Set a smaller "
         f"parallel= or gpus=, cancel a sweep, or ask {_admins(config)}."
     )
 
 
-def _may_hold(user: str, plan: SweepPlan, config: Config) -> str:
+def _sweep_denial(user: str, plan: SweepPlan, config: Config) -> str:
     peak = peak_gpus(plan)
     team = next((t for t in config.teams if t.name == team_of(config.teams, "", user)), None)
     own = team.gpus if team else None
@@ -103,27 +107,27 @@ def _may_hold(user: str, plan: SweepPlan, config: Config) -> str:
 
 
 def denial(user: str, action: Action, sweep: SweepRecord, config: Config) -> str:
-    """Of acting on a sweep: its owner, team-mates where the configuration lets them, administrators."""
+    """Return why `user` can't act on a sweep; "" for its owner, admins, and teammates where configured."""
     owner = sweep.requester.user
     if action.is_read_only or controls(user, owner, config):
         return ""
-    team = team_of(config.teams, "", owner)
-    mate = _mates(user, owner, config)
-    mates = ", somebody of the same team" if config.teammates_can_act and team else ""
-    told = f"Only {mention(owner)}, who started `{sweep.id}`{mates}, or an administrator may {action} it."
-    return f"{told} You chose your team yourself: an administrator has to name you in it." if mate else told
+    has_teammates = config.teammates_can_act and team_of(config.teams, "", owner)
+    who = f"{mention(owner)} (owner){', a teammate,' if has_teammates else ''} or an admin"
+    denied = f"Only {who} can {action.label} `{sweep.id}`."
+    own = f" You picked your own team: {_admins(config)} must add you under `teams:`."
+    return denied + (own if _are_teammates(user, owner, config) else "")
 
 
 def controls(user: str, owner: str, config: Config) -> bool:
-    """Whether this person can act on the owner's sweeps."""
-    mate = _mates(user, owner, config) and user not in config.self_assigned
+    """Return whether `user` can act on the owner's sweeps."""
+    mate = _are_teammates(user, owner, config) and user not in config.self_assigned
     return user == owner or user in config.admins or mate
 
 
-def _mates(user: str, owner: str, config: Config) -> bool:
+def _are_teammates(user: str, owner: str, config: Config) -> bool:
     team = team_of(config.teams, "", owner)
     return config.teammates_can_act and bool(team) and team_of(config.teams, "", user) == team
 
 
 def _admins(config: Config) -> str:
-    return listed([mention(admin) for admin in config.admins], "or") or "an administrator"
+    return listed([mention(admin) for admin in config.admins], "or") or "an admin"

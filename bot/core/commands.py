@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 
 class Action(StrEnum):
-    """What people may want of a sweep; the words are said to them."""
+    """What users can do to a sweep. Values are stored in records; `label` is for users."""
 
     CANCEL = "cancel"
     DRAIN = "drain"  # start no more trials, let the running ones end
@@ -26,9 +26,22 @@ class Action(StrEnum):
     EXAMINE = "examine"  # not a sweep but the whole installation
 
     @property
+    def label(self) -> str:
+        """Return the verb phrase that goes before a sweep's name."""
+        return _LABELS.get(self, self.value)
+
+    @property
     def is_read_only(self) -> bool:
         """It stays as it is, so everybody may; a rerun is another sweep, whose turn asks who may launch."""
         return self in {Action.RERUN, Action.STATUS, Action.LOGS, Action.RESULTS, Action.TRIALS}
+
+
+_LABELS = {
+    Action.KILL: "cancel a trial of",
+    Action.KEEP: "snooze GPU warnings for",
+    Action.STATUS: "see the status of",
+    Action.MEASURES: "see the GPU utilization of",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What people ask of a living sweep, by button or by word: allowed or not, in time or not. Pure."""
+"""Apply users' commands to an active sweep, or deny them by permission or state. Pure."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,17 +14,19 @@ from bot.sweeps.observation import Observation
 from k8s.katib.patches import MAX_TRIALS_REACHED
 from k8s.katib.status import Trial
 
-TWICE = timedelta(minutes=1)  # after the end: a click may have waited for its turn
-HISTORY = 50  # deeds that a record keeps; the log keeps all
+REPEATED = timedelta(minutes=1)  # after the end: a second click may have waited in the queue
+AUDIT_MAX = 50  # entries in a record; the log has all
 
 
 def apply_command(
     sweep: SweepRecord, command: Command, seen: Observation, config: Config, now: datetime
 ) -> SweepRecord:
-    """Done or refused, it stands in the sweep's history. Questions are answered elsewhere."""
-    if command.action.is_read_only or _again(sweep, command, now):
+    """Apply or deny a command, with an audit entry; `replies` answers questions."""
+    if command.action.is_read_only or _is_repeated(sweep, command, now):
         return sweep
-    refusal = denial(command.user, command.action, sweep, config) or _untimely(sweep, command, seen, config)
+    refusal = denial(command.user, command.action, sweep, config) or _state_denial(
+        sweep, command, seen, config
+    )
     entry = AuditEntry(
         at=now,
         user=command.user,
@@ -33,17 +35,17 @@ def apply_command(
         about=about(command),
         refused=refusal,
     )
-    sweep = noted(sweep, entry)
+    sweep = with_entry(sweep, entry)
     if refusal:
-        # It may have been an old message's button: both are drawn anew.
-        return sweep.enqueue(_privately(command, refusal), shown="", health_shown="")
-    return _done(sweep, command, seen, now)
+        # The button may be on an outdated message: update both.
+        return sweep.enqueue(_ephemeral(command, refusal), shown="", health_shown="")
+    return _applied(sweep, command, seen, now)
 
 
-def _again(sweep: SweepRecord, command: Command, now: datetime) -> bool:
-    """Whether this is a person's second click on what the first one has done."""
+def _is_repeated(sweep: SweepRecord, command: Command, now: datetime) -> bool:
+    """Return whether the user has already given this command, by a second click."""
     if command.action is Action.CANCEL and sweep.cancelled_by == command.user:
-        return not sweep.phase.final or now - sweep.since < TWICE
+        return not sweep.phase.final or now - sweep.since < REPEATED
     mine = [trial for trial, user in sweep.to_kill.items() if user == command.user]
     return (
         command.action is Action.KILL
@@ -53,15 +55,15 @@ def _again(sweep: SweepRecord, command: Command, now: datetime) -> bool:
 
 
 def about(command: Command) -> str:
-    """Of which trial, or of how many."""
+    """Return the trial or the number of trials that the command names."""
     return command.trial or (f"{command.trials} trials" if command.trials else "")
 
 
-def noted(sweep: SweepRecord, entry: AuditEntry) -> SweepRecord:
-    return replace(sweep, audit_log=(*sweep.audit_log, entry)[-HISTORY:])
+def with_entry(sweep: SweepRecord, entry: AuditEntry) -> SweepRecord:
+    return replace(sweep, audit_log=(*sweep.audit_log, entry)[-AUDIT_MAX:])
 
 
-def _done(sweep: SweepRecord, command: Command, seen: Observation, now: datetime) -> SweepRecord:
+def _applied(sweep: SweepRecord, command: Command, seen: Observation, now: datetime) -> SweepRecord:
     match command.action:
         case Action.CANCEL:
             return replace(sweep, cancelled_by=command.user)
@@ -76,37 +78,37 @@ def _done(sweep: SweepRecord, command: Command, seen: Observation, now: datetime
             return sweep
 
 
-def _untimely(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
-    """Why this can't be done now; empty when it can."""
-    searching = sweep.phase in {Phase.PENDING, Phase.RUNNING} and sweep.submitted
+def _state_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
+    """Return why the sweep's state doesn't allow the command; "" if allowed."""
+    has_trials = sweep.phase in {Phase.PENDING, Phase.RUNNING} and sweep.submitted
     if command.action is Action.EXTEND:
-        return _no_extension(sweep, command, seen, config)
+        return _extension_denial(sweep, command, seen, config)
     if sweep.phase.final:
         return f"`{sweep.id}` has already ended."
     if sweep.cancelled_by:
-        return f"<@{sweep.cancelled_by}> has already cancelled `{sweep.id}`."
-    if command.action is Action.DRAIN and (sweep.drained_by or not searching):
-        return f"`{sweep.id}` {'is draining already' if sweep.drained_by else 'has no running trials yet'}."
-    if command.action is Action.KILL and not (searching and len(named(seen.live, command.trial)) == 1):
+        return f"<@{sweep.cancelled_by}> already cancelled `{sweep.id}`."
+    if command.action is Action.DRAIN and (sweep.drained_by or not has_trials):
+        return f"`{sweep.id}` {'is already draining' if sweep.drained_by else 'has no trials yet'}."
+    if command.action is Action.KILL and not (has_trials and len(named(seen.live, command.trial)) == 1):
         live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
-        return f"{code(command.trial)} is not one of the running trials of `{sweep.id}`; those are: {live}."
+        return f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}."
     return ""
 
 
-def _no_extension(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
-    """Katib adds trials only to what reached its number of trials and kept its suggestion service."""
+def _extension_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
+    """Katib only extends an experiment that used all its trials and kept its suggestion service."""
     space = sweep.plan.space if sweep.plan else None
     if not sweep.phase.final or space is None:
-        return f"`{sweep.id}` has not ended; only a finished sweep can be extended."
+        return f"`{sweep.id}` is still running. Only a finished sweep can be extended."
     if not space.extendable:
-        return f"`{sweep.id}` can't be extended: its space file did not say `extendable: true`."
+        return f"`{sweep.id}` can't be extended: its space file doesn't set `extendable: true`."
     if seen.experiment is None or seen.experiment.reason != MAX_TRIALS_REACHED:
-        return f"`{sweep.id}` can't be extended: Katib allows it only after all trials were done."
-    most = min(config.limits.trials, combinations(space) or config.limits.trials)
-    if command.trials > most:
-        return f"`{sweep.id}` can have {most} trials at most."
+        return f"`{sweep.id}` can't be extended: Katib only extends a sweep that used all its trials."
+    limit = min(config.limits.trials, combinations(space) or config.limits.trials)
+    if command.trials > limit:
+        return f"`{sweep.id}` can have up to {limit} trials; got trials={command.trials}."
     if command.trials <= space.max_trials:
-        return f"`{sweep.id}` had {space.max_trials} trials already; say a larger number in all."
+        return f"`{sweep.id}` already has {space.max_trials} trials. Set `trials=` to a higher total."
     return ""
 
 
@@ -119,11 +121,11 @@ def _extended(sweep: SweepRecord, command: Command, now: datetime) -> SweepRecor
 
 
 def named(trials: tuple[Trial, ...], name: str) -> list[Trial]:
-    """The trials of this name, or whose name ends with it."""
+    """Return the trials with this name, or whose name ends with it."""
     return [t for t in trials if name and t.name.endswith(name)]
 
 
-def _privately(command: Command, text: str) -> Event:
+def _ephemeral(command: Command, text: str) -> Event:
     return Event(
         kind=EventKind.NOT_ALLOWED,
         text=text,

@@ -32,7 +32,7 @@ from bot.core.wording import counted, listed
 from bot.health.diagnosis import Diagnosis
 from bot.health.rules_startup import may_pass
 from bot.launch.plan import image_with
-from bot.sweeps.commands import apply_command, noted
+from bot.sweeps.commands import apply_command, with_entry
 from bot.sweeps.first_trials import failed_alike, follow
 from bot.sweeps.observation import BuildSeen, Observation
 from k8s.jobs import JobState
@@ -153,7 +153,7 @@ def _received(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
     refusal = forbidden or seen.refusal
     if not seen.plan and not refusal:  # an older sweep comes first
         return sweep
-    sweep = noted(
+    sweep = with_entry(
         sweep,
         AuditEntry(at=now, user=user, name=sweep.requester.user_name, action=Action.LAUNCH, refused=refusal),
     )

@@ -1,7 +1,7 @@
-"""Questions about one sweep, answered in its turn: the cluster is asked, and a door has no time for it.
+"""Answer questions about one sweep from a worker: reading the cluster takes longer than Slack's 3 seconds.
 
-What was asked in the sweep's thread is answered there, for all to read; anything else privately, with a file
-as a direct message.
+Questions from the sweep's thread are answered there, visible to all; others privately, with files sent by
+direct message.
 """
 
 import logging
@@ -32,31 +32,34 @@ log = logging.getLogger(__name__)
 
 
 async def answer(command: Command, sweep: SweepRecord, seen: Observation, clients: Clients) -> None:
-    """Raises SlackBusyError, to be repeated; what Slack rejects is left out, for the sweep must go on."""
-    this = _Answer(command, sweep, seen, clients)
+    """Post the answer; one that Slack rejects is only logged, because the sweep must continue.
+
+    Raises SlackBusyError: answer again later.
+    """
+    reply = _Reply(command, sweep, seen, clients)
     try:
         match command.action:
             case Action.STATUS:
-                await this.tell(reply_messages.status(sweep))
+                await reply.send(reply_messages.status(sweep))
             case Action.LOGS:
-                await this.logs()
+                await reply.logs()
             case Action.RESULTS:
-                await this.results()
+                await reply.results()
             case Action.TRIALS:
-                await this.trials()
+                await reply.trials()
             case Action.RERUN:
-                await this.rerun()
+                await reply.rerun()
     except UserError as error:
-        await this.tell(plain(str(error)), private=True)
+        await reply.send(plain(str(error)), private=True)
     except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
-        log.warning("an answer about %s is not taken by Slack: %s", sweep.id, error)
+        log.warning("Slack rejected an answer about %s: %s", sweep.id, error)
 
 
-class _Answer:
+class _Reply:
     def __init__(self, command: Command, sweep: SweepRecord, seen: Observation, clients: Clients) -> None:
         self.command, self.sweep, self.seen, self.clients = command, sweep, seen, clients
 
-    async def tell(self, message: Message | str, *, private: bool = False) -> None:
+    async def send(self, message: Message | str, *, private: bool = False) -> None:
         command, sweep, slack = self.command, self.sweep, self.clients.slack
         if not (command.in_thread and sweep.thread):
             await slack.post_ephemeral(command.user, message, command.response_url)
@@ -68,10 +71,10 @@ class _Answer:
     async def _with_file(self, message: Message | str, text: str, name: str, content: str) -> None:
         command, sweep, slack = self.command, self.sweep, self.clients.slack
         if command.in_thread and sweep.thread:
-            await self.tell(message)
+            await self.send(message)
             await slack.share(sweep.requester.channel, sweep.thread, text, name, content, at_once=True)
         else:
-            await self.tell(reply_messages.with_note(message, f"{text}: the file comes as a direct message."))
+            await self.send(reply_messages.with_note(message, f"{text}: file sent by direct message."))
             await slack.hand(command.user, text, name, content)
 
     async def results(self) -> None:
@@ -82,21 +85,21 @@ class _Answer:
             text = f"All trials of `{self.sweep.id}`"
             await self._with_file(message, text, f"{self.sweep.id}.csv", sheet)
         else:
-            await self.tell(message)
+            await self.send(message)
 
     async def logs(self) -> None:
-        what, namespace, pod, container = await self._pod()
+        source, namespace, pod, container = await self._pod()
         if not pod:
-            raise UserError(f"{what}: its pod is gone, and the log with it.")
+            raise UserError(f"No log for {source}: its pod was deleted.")
         whole = await self.clients.tail(namespace, pod, container, WHOLE_LOG)
-        message = reply_messages.logs(what, whole)
+        message = reply_messages.logs(source, whole)
         if len(whole) > CODE_LIMIT:
-            await self._with_file(message, f"The whole log of {what}", f"{pod}.log", whole)
+            await self._with_file(message, f"Full log of {source}", f"{pod}.log", whole)
         else:
-            await self.tell(message)
+            await self.send(message)
 
     async def _pod(self) -> tuple[str, str, str, str]:
-        """What has a log, in words; the namespace and the pod, if that is still there; and the container."""
+        """Return what the log is of, for users; its namespace; its pod, "" if deleted; and its container."""
         if not (self.seen.trials or self.command.trial):
             return await self._build_pod()
         trial = self._trial()
@@ -106,22 +109,21 @@ class _Answer:
         return f"trial {code(trial.name)}", namespace, pods[-1].name if pods else "", MAIN
 
     def _trial(self) -> Trial:
-        """The one that was named; else one that runs, or failed, or is the best, in this order."""
+        """Return the named trial; else one with a pod, preferring running, then failed, then the best."""
         found = named(self.seen.trials, self.command.trial)
         if self.command.trial:
             if len(found) != 1:
                 names = ", ".join(f"`{t.name}`" for t in self.seen.trials[:10]) or "none"
-                raise UserError(
-                    f"`{self.command.trial}` is not one trial of `{self.sweep.id}`; there are: {names}."
-                )
+                where = f"exactly one trial of `{self.sweep.id}`"
+                raise UserError(f"`{self.command.trial}` doesn't match {where}. Trials: {names}.")
             return found[0]
-        there = {pod.job for pod in self.seen.pods}
+        with_pod = {pod.job for pod in self.seen.pods}
         running = {pod.job for pod in self.seen.pods if pod.running_since and not pod.finished}
         best = self.sweep.progress.best
         return max(
             self.seen.trials,
             key=lambda t: (
-                t.name in there,
+                t.name in with_pod,
                 t.name in running,
                 t.state is TrialState.FAILED,
                 best is not None and t.name == best.trial,
@@ -137,7 +139,7 @@ class _Answer:
                 pod = read_pod(pods[-1], kaniko.CONTAINER)
                 container = pod.init_failed or kaniko.CONTAINER
                 return f"the build of the {build.role.label}", build.ref.namespace, pod.name, container
-        raise UserError(f"`{self.sweep.id}` has nothing yet that writes a log.")
+        raise UserError(f"`{self.sweep.id}` has no logs yet.")
 
     async def trials(self) -> None:
         view = reply_messages.running_trials(self.sweep, self.seen.live, _running(self.seen.pods))
@@ -152,7 +154,7 @@ class _Answer:
             channel=command.channel or sweep.requester.channel,
             response_url=command.response_url,
         )
-        made = await start(
+        new = await start(
             clients.store,
             clients.queue,
             request,
@@ -161,7 +163,7 @@ class _Answer:
             request_id=command.request_id,
             now=clients.now(),
         )
-        await self.tell(f"On it: `{made.id}` does again what `{sweep.id}` did.", private=True)
+        await self.send(f"Sweep `{new.id}` queued: a rerun of `{sweep.id}`.", private=True)
 
 
 def _running(pods: Sequence[Pod]) -> set[str]:

@@ -1,6 +1,6 @@
-"""What people hear when they ask about sweeps: a list, a status, results, logs, the running trials. Pure.
+"""Build replies to questions about sweeps: list, status, results, logs, and active trials. Pure.
 
-Slack takes 13,000 characters in a message's blocks and 100 rows in its table; what does not fit is in a file.
+Slack accepts 13,000 characters in a message's blocks and 100 rows in its table; the rest goes into a file.
 """
 
 import json
@@ -14,44 +14,43 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.space import Goal, SearchSpace
 from bot.core.sweep_summary import Entry
 from bot.core.wording import counted, fitting
-from bot.slack.blocks import Block, View, button, context, modal, section
+from bot.slack.blocks import Block, View, button, context, modal, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import block, code, mention, place, quoted
 from bot.sweeps.parent_message import PHASES, flags, short, summary
 from k8s.katib.status import Trial, TrialState
 
-END = "end_trial"  # the button's action_id
-LISTED = 25
-ENTRIES = 12  # that a status tells
-TEXT = 3_900  # characters
-TABLE = 9_000  # characters of its JSON
-COLUMNS = 16
-CELL = 60  # characters
-SHOWN = 40  # trials in the modal
-BEST = 5  # in the plain form of results
-DONE = {
-    Action.LAUNCH: "launched",
-    Action.CANCEL: "cancelled",
-    Action.DRAIN: "drained",
-    Action.KILL: "ended a trial of",
-    Action.EXTEND: "extended",
-    Action.RERUN: "repeated",
-    Action.KEEP: "kept the idle GPUs of",
+CANCEL_TRIAL = "end_trial"  # the button's action_id
+LISTED_MAX = 25  # sweeps
+AUDIT_SHOWN = 12  # entries in a status
+TEXT_MAX = 3_900  # characters
+TABLE_MAX = 9_000  # characters of its JSON
+COLUMNS_MAX = 16  # parameters
+CELL_MAX = 60  # characters
+TRIALS_MAX = 40  # in the modal
+BEST_SHOWN = 5  # trials in the plain text of results
+# Each action in a sweep's history: performed, and denied
+HISTORY = {
+    Action.LAUNCH: ("started the sweep", "start"),
+    Action.CANCEL: ("cancelled the sweep", "cancel"),
+    Action.DRAIN: ("drained the sweep", "drain"),
+    Action.KILL: ("cancelled trial", "cancel trial"),
+    Action.EXTEND: ("extended the sweep to", "extend to"),
 }
 STATES = {
-    TrialState.LIVE: "not ended",
+    TrialState.LIVE: "active",
     TrialState.SUCCEEDED: "done",
     TrialState.FAILED: "failed",
     TrialState.NO_METRICS: "no metrics",
-    TrialState.KILLED: "ended early",
+    TrialState.KILLED: "stopped",
 }
 
 
 def listing(sweeps: Sequence[Entry]) -> str:
     if not sweeps:
         return "No matching sweeps. Start one with `/sweep`."
-    more = len(sweeps) - LISTED
-    lines = [_line(sweep) for sweep in sweeps[:LISTED]]
+    more = len(sweeps) - LISTED_MAX
+    lines = [_line(sweep) for sweep in sweeps[:LISTED_MAX]]
     return "\n".join(lines + ([f"and {more} more"] if more > 0 else []))
 
 
@@ -68,49 +67,47 @@ def _line(sweep: Entry) -> str:
 
 def status(sweep: SweepRecord) -> str:
     began = "Requested" if sweep.phase is Phase.REFUSED else "Started"
-    how = "ended" if sweep.phase.final else "in this phase since"
-    lines = [summary(sweep), f"{began} {_moment(sweep.created)}, {how} {_moment(sweep.since)}."]
+    since = "ended" if sweep.phase.final else "in this phase since"
+    lines = [summary(sweep), f"{began} {_local_time(sweep.created)} · {since} {_local_time(sweep.since)}"]
     if sweep.drained_by and not sweep.phase.final:
-        lines.append("It drains: no more trials start.")
-    told = [_deed(entry) for entry in sweep.audit_log[-ENTRIES:]]
-    return "\n".join(fitting(lines + (["*What people did:*", *told] if told else []), TEXT))
+        lines.append("Draining: no new trials start.")
+    history = [_history_line(entry) for entry in sweep.audit_log[-AUDIT_SHOWN:]]
+    return "\n".join(fitting(lines + (["*History*", *history] if history else []), TEXT_MAX))
 
 
-def _deed(entry: AuditEntry) -> str:
-    about = f" ({quoted(entry.about, 80)})" if entry.about else ""
-    did = (
-        f"wanted to {entry.action} it{about} and was refused"
-        if entry.refused
-        else f"{DONE.get(entry.action, f'wanted to {entry.action}')} it{about}"
-    )
-    return f"• {_moment(entry.at)} {quoted(entry.name, 80) or mention(entry.user)} {did}"
+def _history_line(entry: AuditEntry) -> str:
+    performed, denied = HISTORY.get(entry.action, (entry.action.value, entry.action.value))
+    about = f" {quoted(entry.about, 80)}" if entry.about else ""
+    user = quoted(entry.name, 80) or mention(entry.user)
+    text = f"{user}: {denied}{about} denied" if entry.refused else f"{user} {performed}{about}"
+    return f"• {_local_time(entry.at)} {text}"
 
 
-def _moment(at: datetime) -> str:
-    """As each reader's own clock shows it."""
+def _local_time(at: datetime) -> str:
+    """Format a time as a Slack date, shown in each reader's time zone."""
     return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time}}|{at:%Y-%m-%d %H:%M} UTC>"
 
 
 def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> tuple[Message, str]:
-    """The trials as a table, best first; and all of them as CSV, "" when Katib has none any more."""
+    """Return a table of the trials, best first, and a CSV of all of them; "" when Katib has none."""
     ranked = _ranked(space, trials, sweep.progress.best)
     head = f"{summary(sweep)}\n"
     if not ranked:
-        return Message(text=f"{head}Katib has no trials of it{' any more' if sweep.submitted else ''}."), ""
-    best = [_ranked_line(space, trial) for trial in ranked[:BEST] if trial.value is not None]
+        return Message(text=f"{head}Katib has no trials for this sweep."), ""
+    best = [_ranked_line(space, trial) for trial in ranked[:BEST_SHOWN] if trial.value is not None]
     rows = _rows(sweep, space, ranked)
     left = len(ranked) - len(rows) + 1
-    below = [context(f"{counted(left, 'more trial')} in the file.")] if left > 0 else []
+    below = [context(f"{counted(left, 'more trial')} in the CSV.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
-    return Message(text="\n".join(fitting([*head.splitlines(), *best], TEXT)), blocks=blocks), _csv(
+    return Message(text="\n".join(fitting([*head.splitlines(), *best], TEXT_MAX)), blocks=blocks), _csv(
         space, ranked
     )
 
 
 def _ranked(space: SearchSpace, trials: Iterable[Trial], best: Result | None) -> list[Trial]:
-    """Of equal ones that first which the thread names as the best."""
-    sign, told = -1 if space.goal is Goal.MAXIMIZE else 1, best.trial if best else ""
-    return sorted(trials, key=lambda t: (t.value is None, sign * (t.value or 0.0), t.name != told, t.name))
+    """Sort by the objective; of equal trials, the one reported as best comes first."""
+    sign, named = -1 if space.goal is Goal.MAXIMIZE else 1, best.trial if best else ""
+    return sorted(trials, key=lambda t: (t.value is None, sign * (t.value or 0.0), t.name != named, t.name))
 
 
 def _ranked_line(space: SearchSpace, trial: Trial) -> str:
@@ -119,9 +116,9 @@ def _ranked_line(space: SearchSpace, trial: Trial) -> str:
 
 
 def _rows(sweep: SweepRecord, space: SearchSpace, ranked: list[Trial]) -> list[list[Block]]:
-    names = [parameter.name for parameter in space.parameters][:COLUMNS]
+    names = [parameter.name for parameter in space.parameters][:COLUMNS_MAX]
     rows = [_row(["trial", "state", space.metric, *names])]
-    room = TABLE - _length(rows[0])
+    room = TABLE_MAX - _length(rows[0])
     for trial in ranked[:99]:
         value = "" if trial.value is None else f"{trial.value:.6g}"
         name = trial.name.removeprefix(f"{sweep.id}-")
@@ -134,8 +131,8 @@ def _rows(sweep: SweepRecord, space: SearchSpace, ranked: list[Trial]) -> list[l
 
 
 def _row(texts: list[str]) -> list[Block]:
-    """A cell may not be empty."""
-    return [{"type": "raw_text", "text": text[:CELL] or "–"} for text in texts]
+    """Slack rejects an empty cell."""
+    return [{"type": "raw_text", "text": text[:CELL_MAX] or "–"} for text in texts]
 
 
 def _length(row: list[Block]) -> int:
@@ -143,7 +140,7 @@ def _length(row: list[Block]) -> int:
 
 
 def _csv(space: SearchSpace, ranked: list[Trial]) -> str:
-    """Values as texts: none loses a digit."""
+    """Keep every digit of the values."""
     names = [parameter.name for parameter in space.parameters]
     rows = [["trial", "state", space.metric, *names]]
     for trial in ranked:
@@ -153,45 +150,45 @@ def _csv(space: SearchSpace, ranked: list[Trial]) -> str:
 
 
 def with_note(message: Message | str, note: str) -> Message:
-    """The same with a last line."""
+    """Append a line to the text, and a context block to the blocks."""
     text, blocks = (message, ()) if isinstance(message, str) else (message.text, message.blocks)
     return Message(text=f"{text}\n{note}", blocks=(*blocks, context(note)) if blocks else ())
 
 
-def logs(what: str, log: str) -> str:
+def logs(source: str, log: str) -> str:
     if not log:
-        return f"{what[:1].upper()}{what[1:]} has no log yet."
-    return f":page_facing_up: The log of {what}, its end:\n{block(log)}"
+        return f"No log yet for {source}."
+    return f"Log of {source} (last lines):\n{block(log)}"
 
 
 def running_trials(sweep: SweepRecord, live: Sequence[Trial], running: set[str]) -> View:
-    """A modal: what runs now, with its values, and a button to end it."""
-    blocks = [_trial(sweep, trial, trial.name in running) for trial in live[:SHOWN]]
-    left = len(live) - SHOWN
-    blocks += (
-        [context(f"and {left} more: `/sweep cancel {sweep.id} TRIAL` ends one of them")] if left > 0 else []
-    )
-    none = section("No trials are running or waiting.")
+    """Build a modal of the active trials with their parameters, and a button to cancel each."""
+    blocks = [_trial(sweep, trial, trial.name in running) for trial in live[:TRIALS_MAX]]
+    left = len(live) - TRIALS_MAX
+    note = f"{left} more not shown. Cancel one with `/sweep cancel {sweep.id} TRIAL`"
+    blocks += [context(note)] if left > 0 else []
+    none = section("No active trials.")
     above = section(summary(sweep))
     return modal("Trials", [above, *(blocks or [none])], private_metadata=sweep.id)
 
 
-def _trial(sweep: SweepRecord, trial: Trial, runs: bool) -> Block:
+def _trial(sweep: SweepRecord, trial: Trial, is_running: bool) -> Block:
     short_name = trial.name.removeprefix(f"{sweep.id}-")
-    ending = trial.name in sweep.to_kill
-    state = "is being ended" if ending else "runs" if runs else "is pending"
-    text = f"*{quoted(short_name)}* {state}\n{flags(trial.parameters)}"
-    if ending:
+    cancelling = trial.name in sweep.to_kill
+    state = "cancelling" if cancelling else "running" if is_running else "waiting to start"
+    text = f"*{quoted(short_name)}* · {state}\n{flags(trial.parameters)}"
+    if cancelling:
         return section(text)
+    effect = f"Stops {short_name[:200]} and frees its GPUs. The sweep continues."
     confirm = {
-        "title": {"type": "plain_text", "text": "End this trial?"},
-        "text": {"type": "plain_text", "text": f"{short_name} is ended and its GPUs freed."[:300]},
-        "confirm": {"type": "plain_text", "text": "End trial"},
-        "deny": {"type": "plain_text", "text": "Keep it"},
+        "title": plain_text("Cancel this trial?"),
+        "text": plain_text(effect),
+        "confirm": plain_text("Cancel trial"),
+        "deny": plain_text("Keep running"),
         "style": "danger",
     }
-    press = button(END, "Cancel", f"{sweep.id} {trial.name}", style="danger", confirm=confirm)
-    return section(text, press)
+    cancel = button(CANCEL_TRIAL, "Cancel", f"{sweep.id} {trial.name}", style="danger", confirm=confirm)
+    return section(text, cancel)
 
 
 def loading(text: str) -> View:

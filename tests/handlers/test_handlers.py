@@ -21,7 +21,7 @@ from bot.home.view import NEW
 from bot.idle.messages import CANCEL as WARNED
 from bot.runtime.log_format import JsonLines
 from bot.sweeps.parent_message import CANCEL, RERUN, TRIALS
-from bot.sweeps.reply_messages import END
+from bot.sweeps.reply_messages import CANCEL_TRIAL
 from handlers.app import build
 from handlers.buttons import NOT_SHOWN
 from handlers.context import LATE, UNREACHABLE
@@ -169,7 +169,7 @@ async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, co
 
 async def test_others_hear_who_may_ask_the_doctor(app, context):
     response = await app.async_dispatch(a_command("doctor"))
-    assert f"Only <@{ADMIN}> may do that." in response.body
+    assert f"Only admins can do that: <@{ADMIN}>." in response.body
     assert await context.queue.get(wait=0) is None
 
 
@@ -219,7 +219,9 @@ async def test_a_click_in_a_thread_is_answered_there(app, context, where):
 @pytest.mark.parametrize(
     ("action", "value"),
     [
-        *itertools.product([CANCEL, TRIALS, END, WARNED], ["../../x", "watch: gpus", "", "lr-a-b/../../x"]),
+        *itertools.product(
+            [CANCEL, TRIALS, CANCEL_TRIAL, WARNED], ["../../x", "watch: gpus", "", "lr-a-b/../../x"]
+        ),
         *itertools.product([CANCEL, TRIALS], ["doctor: now"]),
     ],
 )

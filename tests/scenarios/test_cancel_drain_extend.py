@@ -57,7 +57,7 @@ async def test_a_trial_is_ended_a_sweep_drained_and_a_finished_one_extended(here
     await other.enqueue("Finished:", "3 trials")
     assert len(other.objects("Trial")) == 3
     assert await here.answer(f"extend {sweep.id} trials=9") == (
-        f"`{sweep.id}` can't be extended: its space file did not say `extendable: true`."
+        f"`{sweep.id}` can't be extended: its space file doesn't set `extendable: true`."
     )
 
 
@@ -67,7 +67,7 @@ async def test_what_ran_is_asked_for_by_word_mention_and_button(here: Lab):
     assert "2 of 2 trials" in await here.answer("results")
     assert sweep.id in await here.types("list mine")
     here.slack.say("ada", "sweeps", "@sweepbot logs", sweep.parent()["ts"])
-    await sweep.enqueue(":page_facing_up: The log of trial", "```")
+    await sweep.enqueue("Log of trial", "```")
     before = len(here.slack.ephemerals("ada"))
     await here.slack.click("ada", "sweeps", sweep.parent()["ts"], "rerun_sweep")
     assert f"does again what `{sweep.id}` did" in await here.whispered("ada", before)

@@ -41,7 +41,7 @@ async def test_a_status_says_where_it_stands_and_what_people_did(redis):
         answer, _ = await lab.types("status")
         assert f"*{SWEEP}* · Running" in answer
         assert "ada launched it" in answer
-        assert "grace wanted to cancel it and was refused" in answer
+        assert "grace: cancel denied" in answer
 
 
 async def test_the_id_may_be_left_out_or_be_a_part_of_it(redis):
@@ -83,7 +83,7 @@ async def test_results_are_a_table_the_best_first_and_a_file(redis):
             ["done", "0.3", "b"],
             ["done", "0.5", "a"],
         ]
-        assert told.endswith(f"\nAll trials of `{SWEEP}`: the file comes as a direct message.")
+        assert told.endswith(f"\nAll trials of `{SWEEP}`: file sent by direct message.")
         [direct] = lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
         assert (direct["text"], direct.get("thread_ts")) == (f"All trials of `{SWEEP}`", None)
         assert [file["name"] for file in direct["files"]] == [f"{SWEEP}.csv"]
@@ -148,7 +148,7 @@ async def test_who_may_not_launch_reruns_nothing(redis):
         for _ in range(2):
             await lab.life.round(item=other)
         assert (await lab.life.store.get(other)).phase is Phase.REFUSED
-        assert "You may not start sweeps here" in lab.slack.ephemerals("grace")[-1]["text"]
+        assert "You don't have permission to start sweeps" in lab.slack.ephemerals("grace")[-1]["text"]
 
 
 async def test_a_rerun_with_another_word_is_another_sweep_and_a_wrong_word_is_none(redis):
@@ -185,7 +185,7 @@ async def test_a_stranger_ends_no_trial_and_reads_why(redis):
         await lab.slack.press("grace", "end_trial", value)
         await lab.rounds(2)
         direct = lab.slack.workspace.channels["D01GRACEHOP"].messages.values()
-        assert any(f"Only <@{ADA.user}>, who started" in m["text"] for m in direct)
+        assert any(f"Only <@{ADA.user}> (owner)" in m["text"] for m in direct)
 
 
 async def mentions(lab, text, person="ada"):

@@ -64,7 +64,7 @@ async def test_what_dependencies_are_made_of_comes_before_them_and_code_waits_fo
         await one.round()
         assert sorted(name.split("-")[1] for name in jobs(one)) == ["digits", "heavy"]
         await until_phase(one, Phase.PENDING)
-    assert told(one, "heavy packages built in")
+    assert told(one, "ML frameworks built in")
 
 
 async def test_dependencies_that_are_there_are_reused_without_asking_for_what_they_are_made_of(life):
@@ -83,8 +83,8 @@ async def test_dependencies_that_are_there_are_reused_without_asking_for_what_th
         one.registry.digest = listen
         await until_phase(one, Phase.PENDING)
         assert {name.split("-")[1] for name in jobs(one) if name.startswith("build")} == {"digits"}
-    assert told(one, "code; heavy packages and dependencies reused")
-    assert told(one, "Image ready: heavy packages and dependencies reused, code built in")
+    assert told(one, "code; ML frameworks and dependencies reused")
+    assert told(one, "Image ready: ML frameworks and dependencies reused, code built in")
     assert not [tag for tag in asked if tag.startswith("heavy-")]
 
 

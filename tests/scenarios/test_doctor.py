@@ -44,5 +44,5 @@ async def test_the_doctor_of_a_world_that_is_well_and_then_is_not(tmp_path, wait
         assert counts == "*Sweepbot doctor:* 1 broken, 0 warnings, 25 ok"
         assert first.startswith(":x: *namespace sweeps*: missing label")
         said = await here.slack.command("grace", "sweeps", "/sweep", "doctor")
-        assert "may do that" in said
+        assert "Only admins can do that" in said
         assert not here.slack.messages("random")

@@ -167,7 +167,7 @@ async def test_a_menu_does_not_wait_for_a_worker(desk):
 async def test_who_may_not_launch_is_told_in_words_without_a_form(redis):
     async with a_desk(redis, replace(CONFIG, launch=Launch(people=("U2",)))) as desk:
         answer = await desk.slack.command("ada", "sweeps", "/sweep", "")
-        assert "You may not start sweeps here" in answer
+        assert "You don't have permission to start sweeps" in answer
         assert desk.slack.modals("ada") == []
 
 

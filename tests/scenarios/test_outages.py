@@ -115,7 +115,7 @@ async def test_an_older_experiment_of_the_same_name_is_not_adopted(life):
     life.kubernetes.create(older.experiment)
     await rounds(life, 8)
     assert (await life.record()).phase is Phase.FAILED
-    assert "an older experiment" in life.slack.said[-1]
+    assert "already exists" in life.slack.said[-1]
 
 
 async def test_a_refused_record_is_told_and_leaves_nothing(life):
@@ -182,7 +182,7 @@ async def test_an_api_server_away_for_a_while_is_told_once_and_so_is_its_return(
     new = life.slack.said[before:]
     assert len(new) == 2
     assert "hit an error. Sweepbot keeps retrying" in new[0]
-    assert "goes on" in new[1]
+    assert "continues" in new[1]
     await cancel(life)
     await rounds(life, 6)
     assert (await life.record()).phase is Phase.CANCELLED
@@ -206,7 +206,7 @@ async def test_an_experiment_deleted_by_hand_ends_the_sweep_and_frees_its_gpus(l
     life.kubernetes.delete("Experiment", "sweeps", SWEEP)
     await rounds(life, 6)
     assert (await life.record()).phase is Phase.FAILED
-    assert "somebody deleted the Katib experiment" in life.slack.said[-1]
+    assert "the Katib experiment was deleted" in life.slack.said[-1]
     assert life.gpus_held() == []
 
 

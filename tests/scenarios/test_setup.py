@@ -84,7 +84,7 @@ async def test_a_lost_redis_loses_nothing_of_it(desk, redis):
 
 async def test_only_administrators_set_up(desk):
     answer = await desk.slack.command("grace", "vision", "/sweep", "setup")
-    assert answer == f"Only <@{ADA}> may do that."
+    assert answer == f"Only admins can do that: <@{ADA}>."
     assert desk.slack.modals("grace") == []
 
 

@@ -179,9 +179,7 @@ async def test_who_may_keep_it(ward, user, denial):
     await ward.click(Action.KEEP, user, hours=24)
     await ward.run(1)
     assert (f"Snoozed by {user.lower()} until" in ward.texts()[0]) is denial
-    refusals = (
-        [] if denial else [(user, f"Only <@{OWNER}>, who started `lr-brave-otter`, or an administrator")]
-    )
+    refusals = [] if denial else [(user, f"Only <@{OWNER}> (owner) or an admin can snooze GPU warnings for")]
     assert [(who, text[: len(refusals[0][1])]) for who, text in ward.slack.whispers] == refusals
 
 

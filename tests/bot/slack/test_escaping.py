@@ -158,7 +158,7 @@ def test_a_thousand_trials_are_a_table_that_slack_takes_and_a_modal_of_forty():
     message, sheet = reply_messages.results(sweep, space, many)
     shown(message.blocks)
     assert len(sheet.splitlines()) == 1001
-    assert "more trials in the file" in str(message.blocks[-1])
+    assert "more trials in the CSV" in str(message.blocks[-1])
     view = reply_messages.running_trials(sweep, many, set())
     assert view_complaints(view, "modal") == []
     assert "and 960 more" in str(view["blocks"][-1])

@@ -227,4 +227,4 @@ def test_a_sweep_that_did_not_start_does_not_look_alive():
     first, second, third = status(refused).splitlines()
     assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."
     assert second == "`lr` on `main` · *ada*"
-    assert re.fullmatch(r"Requested <!date.*>, ended <!date.*>\.", third)
+    assert re.fullmatch(r"Requested <!date.*> · ended <!date.*>", third)
