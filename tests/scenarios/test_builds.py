@@ -131,12 +131,12 @@ FAILURES = {
     "exit": (
         f"{BASE}RUN echo half done && exit 7\n",
         "`RUN echo half done",
-        "ended with exit code 7",
+        "failed with exit code 7",
         "half done",
     ),
-    "base": ("FROM python:9.9\n", "There is no such base image."),
+    "base": ("FROM python:9.9\n", "The base image doesn't exist."),
     "file": (f"{BASE}COPY nothing.csv .\n", "`nothing.csv` is not in the repository"),
-    "words": (f"{BASE}FOO bar\n", "The Dockerfile can't be read: line 2: unknown instruction: FOO"),
+    "words": (f"{BASE}FOO bar\n", "Dockerfile syntax error on line 2: unknown instruction: FOO"),
     "memory": (f"{BASE}RUN kill -9 $PPID\n", "It ran out of memory"),
     "disk": (f"{BASE}RUN echo 'write error: No space left on device' && exit 1\n", "It ran out of disk"),
 }
@@ -158,7 +158,7 @@ async def test_a_build_fails_with_its_reason_what_to_do_and_the_whole_log(lab, w
 async def test_a_package_that_does_not_exist_is_named(lab):
     change(lab, "requirements", {"requirements.txt": "sweepbot-has-no-such-package\n"})
     sweep = await lab.sweep("repo=requirements branch=main space=lr")
-    await sweep.enqueue("Image build failed", "There is no package sweepbot-has-no-such-package")
+    await sweep.enqueue("Image build failed", "No matching package: sweepbot-has-no-such-package")
 
 
 async def test_nothing_to_build_from_is_told_privately(lab):
@@ -174,13 +174,13 @@ async def test_a_registry_that_refuses_is_told(lab):
     held.touch()
     lab.commit("Change", branch="refused")
     sweep = await lab.sweep("repo=digits branch=refused space=tiny trials=1")
-    await sweep.enqueue("Image build failed", "The registry refuses to be pushed to.")
+    await sweep.enqueue("Image build failed", "The registry rejected the push.")
     held.unlink()
 
 
 async def test_a_password_that_git_does_not_take_is_told(lab):
     sweep = await lab.sweep("repo=locked branch=main space=lr")
-    await sweep.enqueue("Image build failed", "The git host wants credentials.")
+    await sweep.enqueue("Image build failed", "The git host requires credentials.")
     assert "--cache-ttl" not in str(lab.slack.messages("sweeps", sweep.parent()["ts"])), "no list of flags"
 
 

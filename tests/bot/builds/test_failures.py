@@ -43,18 +43,18 @@ CASES = {
         f"{BEGUN}oh no\n{STAGE}exit status 2",
         "`RUN pip install -r requirements.txt` failed. The",
     ),
-    "said by its number": (f"{BEGUN}oh no\n{STAGE}exit status 2", "ended with exit code 2."),
+    "said by its number": (f"{BEGUN}oh no\n{STAGE}exit status 2", "failed with exit code 2."),
     "no such package": (
         f"{BEGUN}ERROR: No matching distribution found for torch==9.9\n{STAGE}exit status 1",
-        "There is no package torch==9.9 that fits.",
+        "No matching package: torch==9.9.",
     ),
     "no such package, uv": (
         "Because numpi was not found in the package registry and you require numpi, we can conclude",
-        "There is no package numpi that fits.",
+        "No matching package: numpi.",
     ),
     "packages that exclude one another": (
         "  × No solution found when resolving dependencies:",
-        "exclude one another",
+        "Dependency conflict; see below.",
     ),
     "a stale lock": (
         "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.",
@@ -64,46 +64,49 @@ CASES = {
         f"{NO_PYTHON}\n{STAGE}exit status 2",
         "The base image has no Python >=3.12.",
     ),
-    "no such branch": (f'{CONTEXT}couldn\'t find remote ref "refs/heads/nope"{USAGE}', "The branch is gone"),
-    "no such commit": (f"{CONTEXT}object not found{USAGE}", "The commit is gone"),
+    "no such branch": (
+        f'{CONTEXT}couldn\'t find remote ref "refs/heads/nope"{USAGE}',
+        "branch no longer exists",
+    ),
+    "no such commit": (f"{CONTEXT}object not found{USAGE}", "The commit no longer exists"),
     "a private repository": (
         f"{CONTEXT}authentication required: {USAGE}",
-        "names a Secret for this repository",
+        "Ask an admin to set `secret:` for this repository",
     ),
-    "no such repository": (f"{CONTEXT}repository not found: {USAGE}", "has no such repository"),
+    "no such repository": (f"{CONTEXT}repository not found: {USAGE}", "Repository not found, or no access."),
     "a git host that is down": (
         f'{CONTEXT}Get "https://git/x.git/info/refs?service=git-upload-pack": dial tcp: i/o timeout{USAGE}',
-        "could not be read: Get",
+        "Can't read from the git host: Get",
     ),
     "a git host behind a network policy": (
         f'{CONTEXT}Get "https://git/x.git/info/refs": dial tcp 10.1.2.3:443: i/o timeout{USAGE}',
-        "if that is private, open it to builds (docs/security.md#network)",
+        "allow builds to reach it if the address is private (docs/security.md#network)",
     ),
     "no such base": (
         "error building image: error building stage: GET https://index.docker.io/v2/x: MANIFEST_UNKNOWN: no",
-        "There is no such base image.",
+        "The base image doesn't exist. *Fix:*",
     ),
     "a base that wants a login": (
         "error building image: GET https://ghcr.io/v2/x/manifests/1: UNAUTHORIZED: authentication required",
-        "wants a login",
+        "or requires credentials.",
     ),
     "a base whose registry has had enough": (
         f"error building image: error building stage: {LIMIT}",
-        "gives no more for some hours",
+        "limits pulls for some hours",
     ),
     "a base out of reach": (
         f"error building image: {NO_HOST.replace('reg.invalid', 'index.docker.io')}",
         "The registry index.docker.io can't be reached from the cluster.",
     ),
-    "a registry that refuses": (f"{PUSH}{DENIED}", "The registry refuses to be pushed to."),
+    "a registry that refuses": (f"{PUSH}{DENIED}", "The registry rejected the push."),
     "a registry that is nowhere": (f"{PUSH}{CHECK}{NO_HOST}", "The registry reg.invalid can't be reached"),
     "a registry without TLS": (
         f"{PUSH}{CHECK}{PLAIN}",
-        "The registry speaks http. An administrator sets IMAGE_REGISTRY_PLAIN_HTTP=true",
+        "The registry serves plain HTTP. *Fix:* For your own, ask an admin: IMAGE_REGISTRY_PLAIN_HTTP=true",
     ),
     "a push that breaks off": (
         "error pushing image: failed to push to destination reg/x:1: write tcp: broken pipe",
-        "The registry did not take the image.",
+        "The push to the registry failed.",
     ),
     "a company's certificate, for git": (
         f'{CONTEXT}Get "https://git/": {UNKNOWN}{USAGE}',
@@ -115,21 +118,21 @@ CASES = {
     ),
     "a company's certificate, for uv": (
         f"{BEGUN}  Caused by: invalid peer certificate: UnknownIssuer\n{STAGE}exit status 2",
-        "The base image does not know your company's certificate.",
+        "The base image doesn't trust your company's CA certificate.",
     ),
     "a company's certificate, for pip": (
         f"{BEGUN}[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed\n{STAGE}exit status 1",
-        "The base image does not know your company's certificate.",
+        "The base image doesn't trust your company's CA certificate.",
     ),
-    "a full disk": (f"{BEGUN}{FULL}\n{STAGE}exit status 1", "ran out of disk"),
-    "a killed step": (f"{BEGUN}{STAGE}signal: killed", "ran out of memory"),
+    "a full disk": (f"{BEGUN}{FULL}\n{STAGE}exit status 1", "Out of disk"),
+    "a killed step": (f"{BEGUN}{STAGE}signal: killed", "Out of memory"),
     "a file that is not there": (
         f"{NO_FILE}failed to get fileinfo for {DATA}: lstat {DATA}: no such file or directory",
-        "`data.csv` is not in the repository, or `.dockerignore` keeps it out.",
+        "`data.csv` is not in the repository, or `.dockerignore` excludes it.",
     ),
     "a broken Dockerfile": (
         "error building image: parsing dockerfile: parse error on line 3: unknown instruction: FOO",
-        "The Dockerfile can't be read: line 3: unknown instruction: FOO.",
+        "Dockerfile syntax error on line 3: unknown instruction: FOO.",
     ),
 }
 
@@ -143,7 +146,7 @@ def evicted(message):
 
 
 LOW = "The node was low on resource: "
-FULL_DISK = "It ran out of disk (a build gets 60 GiB)."
+FULL_DISK = "Out of disk (builds get 60 GiB)."
 
 
 def explained(log, job, pod):
@@ -160,8 +163,8 @@ def test_a_failure_is_told_with_what_to_do(case):
 @pytest.mark.parametrize(
     ("pod", "job", "told"),
     [
-        (a_pod(exit=(137, "OOMKilled", "")), JOB, "ran out of memory"),
-        (a_pod(exit=(137, "Error", "")), JOB, "ran out of memory"),
+        (a_pod(exit=(137, "OOMKilled", "")), JOB, "Out of memory"),
+        (a_pod(exit=(137, "Error", "")), JOB, "Out of memory"),
         (
             evicted("Pod ephemeral local storage usage exceeds the total limit of containers 60Gi. "),
             JOB,
@@ -173,13 +176,13 @@ def test_a_failure_is_told_with_what_to_do(case):
             JOB,
             f"Kubernetes says: {LOW}memory.",
         ),
-        (evicted(f"{LOW}pids. "), JOB, "Its node was short of something"),
+        (evicted(f"{LOW}pids. "), JOB, "The node evicted the build."),
         (
             None,
             Job(name="b", uid="u", state=JobState.FAILED, message="DeadlineExceeded: Job was active"),
-            "took more than half an hour",
+            "hit its 30 min limit",
         ),
-        (a_pod(exit=(3, "Error", "")), JOB, "Kaniko ended with exit code 3."),
+        (a_pod(exit=(3, "Error", "")), JOB, "Kaniko failed with exit code 3."),
         (
             None,
             Job(name="b", uid="u", state=JobState.FAILED, message="Odd: why"),
