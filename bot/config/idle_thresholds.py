@@ -1,24 +1,59 @@
-"""When GPUs that do nothing are worth a word: `warnings:` of the configuration, `watch:` of a space file."""
+"""Idle-GPU warning thresholds: `warnings:` of the configuration and `watch:` of a space file."""
 
-from dataclasses import fields
-
+from bot.config.keys import Key, Keys, Schema, number
 from bot.config.yaml_reader import Node
 from bot.core.thresholds import IdleThresholds
 
-KEYS = tuple(each.name for each in fields(IdleThresholds))
 LEAST = 0.1
-MOST = {"idle_minutes": 120, "low_percent": 100}  # of longer windows not every sample is kept
 A_DAY = 24 * 60
+DEFAULTS = IdleThresholds()
+
+
+def _or_off(most: float) -> Schema:
+    return {"anyOf": [{"const": 0}, number(LEAST, most)]}
+
+
+def _key(meaning: str, default: float, example: str, most: float = A_DAY) -> Key:
+    return Key(meaning=meaning, type=_or_off(most), default=f"{default:g}", example=example)
+
+
+# Samples are kept for two hours, so longer windows would miss some.
+THRESHOLD_KEYS: Keys = {
+    "idle_minutes": _key(
+        "Minutes without any GPU work before a warning; repeated after twice and four times that.",
+        DEFAULTS.idle_minutes,
+        "60",
+        most=120,
+    ),
+    "first_use_minutes": _key(
+        "Minutes from the start in which GPUs must be used for the first time.",
+        DEFAULTS.first_use_minutes,
+        "45",
+    ),
+    "low_percent": _key(
+        "Mean utilization over two hours, in percent, below which a warning is sent.",
+        DEFAULTS.low_percent,
+        "5",
+        most=100,
+    ),
+    "stuck_minutes": _key(
+        "Minutes of full utilization without a new log line before a warning.",
+        DEFAULTS.stuck_minutes,
+        "0",
+    ),
+}
 
 
 def read_watch(node: Node | None) -> dict[str, float]:
-    """What the file says, and nothing else: a space's words stand above the configuration's."""
-    keys = node.mapping(KEYS) if node else {}
-    return {key: _number(key, each) for key, each in keys.items() if key in KEYS}
+    """Return the thresholds that the file sets; a space file's override the configuration's."""
+    keys = node.mapping(THRESHOLD_KEYS) if node else {}
+    return {
+        name: _number(THRESHOLD_KEYS[name], each) for name, each in keys.items() if name in THRESHOLD_KEYS
+    }
 
 
-def _number(key: str, node: Node) -> float:
-    number, most = float(node.number()), MOST.get(key, A_DAY)
-    if number and not LEAST <= number <= most:
-        node.wrong(f"must be 0 (never), or from {LEAST} to {most}")
-    return number
+def _number(key: Key, node: Node) -> float:
+    value, most = float(node.number()), key.type["anyOf"][1]["maximum"]
+    if value and not LEAST <= value <= most:
+        node.error(f"must be 0 (off), or from {LEAST} to {most}; got {value:g}")
+    return value

@@ -1,4 +1,4 @@
-"""The one file of people and policy (SWEEPBOT_CONFIG): which repositories, who may more, how much at most."""
+"""The configuration file (SWEEPBOT_CONFIG): repositories, limits, people, teams, and prices."""
 
 import re
 from collections.abc import Mapping
@@ -6,107 +6,103 @@ from dataclasses import dataclass, field
 
 from bot.config.digest_times import DigestSchedule, read_digests
 from bot.config.idle_thresholds import read_watch
+from bot.config.policy_keys import (
+    A_MINUTE,
+    EXAMPLE,
+    GPUS_PER_TRIAL,
+    GRACE_SECONDS,
+    KEYS,
+    LAUNCH_KEYS,
+    LIMIT_KEYS,
+    MAX_CURRENCY,
+    MAX_HOURS,
+    NAME,
+    NAMESPACE,
+    PARALLEL,
+    PATH,
+    REPOSITORY_KEYS,
+    SECRET,
+    TRIALS,
+    WORKSPACE,
+)
 from bot.config.teams import MEMBER, Price, Team, read_channel, read_prices, read_teams
 from bot.config.trial_pods import read_trials
 from bot.config.yaml_reader import Node, read
 from bot.core.errors import UserError
 from bot.core.thresholds import IdleThresholds
-from bot.core.wording import listed
+from bot.core.wording import listed, shortened
 from bot.registry.images import ImageName
 from k8s.katib.spec import PodShape
 
-KEYS = (
-    "repositories",
-    "allowed_urls",
-    "images",
-    "admins",
-    "limits",
-    "launch",
-    "teammates_can_act",
-    "guests",
-    "workspaces",
-    "teams",
-    "prices",
-    "currency",
-    "digests",
-    "warnings",
-    "admin_channel",
-    "trials",
-    "namespaces",
-)
-A_MINUTE, LONGEST = 1 / 60, 2**31 // 3600  # hours; Kubernetes takes no deadline of 2**31 seconds or more
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
-EXAMPLE = "https://github.com/acme/digits.git"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
     name: str
     url: str
-    dockerfile: str | None = None  # from the repository's root, as is the next; None: the usual one, if any
-    requirements: str | None = None
-    install: bool = False  # it has to be installed, not only lie there
-    secret: str | None = None  # a Secret with the username and password (or token) for git
-    push_secret: str | None = None  # a dockerconfigjson Secret that pushes to its own images; None: as others
+    dockerfile: str | None = None  # path in the repository; None: `Dockerfile`, if it exists
+    requirements: str | None = None  # path in the repository; None: found by its name
+    install: bool = False  # whether the image installs the project itself
+    secret: str | None = None  # name of the Secret with git's username and password or token
+    push_secret: str | None = None  # name of a dockerconfigjson Secret for its images; None: the default one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one sweep may ask for at most."""
+    """Maximum request of one sweep."""
 
-    gpus_per_trial: int = 8
-    parallel: int = 16
-    trials: int = 500
+    gpus_per_trial: int = GPUS_PER_TRIAL
+    parallel: int = PARALLEL
+    trials: int = TRIALS
     trial_hours: float | None = None
-    grace_seconds: int = 600  # of one trial, from SIGTERM to SIGKILL: it holds its GPUs so long
+    grace_seconds: int = (
+        GRACE_SECONDS  # of one trial, from SIGTERM to SIGKILL; its GPUs stay allocated meanwhile
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Who may start a sweep and where; nothing said allows all. Administrators always may."""
+    """Who can start sweeps and where; empty allows everyone everywhere. Admins always can."""
 
     channels: tuple[str, ...] = ()  # Slack channel ids
     people: tuple[str, ...] = ()  # Slack user ids
-    gpus: int | None = None  # of one sweep at its peak; a team's own number goes before
-    gpus_per_person: int | None = None  # of all live sweeps of one person, each at its peak
+    gpus: int | None = None  # peak of one sweep; a team's own limit takes precedence
+    gpus_per_person: int | None = None  # peak of all live sweeps of one person
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     repositories: tuple[Repository, ...]  # the first is the default
     allowed_urls: tuple[str, ...] = ()  # prefixes, each ending in a slash
-    images: tuple[str, ...] = ()  # that need no build: repositories, or prefixes that end in a slash
+    images: tuple[str, ...] = ()  # allowed prebuilt images: repositories, or prefixes ending in a slash
     admins: tuple[str, ...] = ()  # Slack user ids
     limits: Limits = Limits()
     launch: Launch = Launch()
-    teammates_can_act: bool = False  # cancel and extend one another's sweeps
-    guests: bool = False  # of the Slack workspace: they can use Sweepbot
-    workspaces: tuple[str, ...] = ()  # others of Slack, by id, whose people can use Sweepbot
+    teammates_can_act: bool = False  # cancel, drain, and extend each other's sweeps
+    guests: bool = False  # whether guests of the Slack workspace can use Sweepbot
+    workspaces: tuple[str, ...] = ()  # ids of other Slack workspaces whose members can use Sweepbot
     teams: tuple[Team, ...] = ()
-    prices: tuple[Price, ...] = ()  # the one that says most of a model's name counts
+    prices: tuple[Price, ...] = ()  # the most specific match of a model's name wins
     currency: str = "$"
-    digests: tuple[DigestSchedule, ...] = ()  # of a channel one
-    warnings: IdleThresholds = field(default_factory=IdleThresholds)  # of idle GPUs
-    admin_channel: str = ""  # a Slack channel id: where broken GPUs are told
-    self_assigned: frozenset[str] = frozenset()  # who is in a team only by saying so: no right comes of it
-    trials: PodShape = field(default_factory=PodShape)  # what their pods need here
-    namespaces: tuple[str, ...] = ()  # beside K8S_NAMESPACE, in which a channel's trials may run
-    channel_repos: Mapping[str, str] = field(
-        default_factory=dict
-    )  # the repository of a channel, as set up in Slack
-    channel_namespaces: Mapping[str, str] = field(
-        default_factory=dict
-    )  # the namespace of a channel, likewise
+    digests: tuple[DigestSchedule, ...] = ()  # at most one per channel
+    warnings: IdleThresholds = field(default_factory=IdleThresholds)
+    admin_channel: str = ""  # Slack channel id for GPU errors
+    self_assigned: frozenset[str] = frozenset()  # people who chose their team: no permission
+    trials: PodShape = field(default_factory=PodShape)  # what their pods need on this cluster
+    namespaces: tuple[str, ...] = ()  # for trials, in addition to K8S_NAMESPACE
+    channel_repos: Mapping[str, str] = field(default_factory=dict)  # by channel id, from /sweep setup
+    channel_namespaces: Mapping[str, str] = field(default_factory=dict)  # as above
 
     def names(self, user: str) -> bool:
-        """Whether it lets this person in by name, whatever their Slack workspace."""
+        """Return whether this person is named here, which admits them from any Slack workspace."""
         return user in self.admins or user in self.launch.people
 
 
 def parse_config(text: str, file: str) -> Config:
-    """Raises UserError with all that is wrong, each with its line."""
+    """Raise UserError with all errors of the file, each with its line."""
     root = read(text, file)
-    keys = root.mapping(KEYS, must=("repositories",))
+    keys = root.mapping(KEYS)
     teams = read_teams(keys.get("teams"))
     config = Config(
         repositories=tuple(_repositories(keys["repositories"])) if "repositories" in keys else (),
@@ -132,70 +128,70 @@ def parse_config(text: str, file: str) -> Config:
 
 
 def all_namespaces(home: str, config: Config) -> tuple[str, ...]:
-    """Where trials may run; `home` is the installation's."""
+    """Return the namespaces for trials; `home` is K8S_NAMESPACE."""
     return tuple(dict.fromkeys((home, *config.namespaces)))
 
 
 def repository(asked: str | None, config: Config, channel: str = "") -> Repository:
-    """What a request names: a configured repository, or a URL under an allowed prefix.
+    """Return the repository of a name or an allowed URL; for None the channel's, or the default.
 
-    None is the channel's own, or the default.
+    Raises UserError.
     """
     asked = asked or config.channel_repos.get(channel)
     for known in config.repositories:
         if asked in {None, known.name} or bare(str(asked)) == bare(known.url):
             return known
-    names = listed([f"`{known.name}`" for known in config.repositories])
+    names = f"Available: {listed([f'`{known.name}`' for known in config.repositories])}"
     if asked is None or "/" not in asked:
-        raise UserError(f"repo={asked} is not a repository I know; there is {names}.")
-    if trouble := _url_trouble(asked, ("https",)):
-        raise UserError(f"repo={_without_password(asked)}: {trouble}. The configured ones are {names}.")
+        raise UserError(f"repo={asked} isn't a configured repository. {names}.", field="repo")
+    if error := _url_error(asked, ("https",)):
+        raise UserError(f"repo={_without_password(asked)}: {error}. {names}.", field="repo")
     if not asked.startswith(config.allowed_urls):
-        under = f", and any URL under {listed(config.allowed_urls, 'or')}" if config.allowed_urls else ""
-        raise UserError(f"repo={asked} is not allowed here; there is {names}{under}.")
+        under = f", or any URL under {listed(config.allowed_urls, 'or')}" if config.allowed_urls else ""
+        raise UserError(f"repo={asked} isn't allowed. {names}{under}.", field="repo")
     return Repository(name=bare(asked).split("/", 3)[3].replace("/", "-"), url=asked)
 
 
 def ready_image(asked: str, config: Config) -> ImageName:
-    """An image that needs no build, if it is one of those allowed. Raises UserError."""
+    """Return an allowed prebuilt image. Raises UserError."""
     try:
         image = ImageName.parse(asked)
     except ValueError as error:
-        raise UserError(f"image={asked}: {error}.") from None
+        raise UserError(f"image={asked}: {error}.", field="image") from None
     whole = f"{image.registry}/{image.repository}"
     for allowed in config.images:
         if whole == allowed or (allowed.endswith("/") and whole.startswith(allowed)):
             return image
-    there = f"; there is {listed(config.images, 'or')}" if config.images else "; the configuration lists none"
-    raise UserError(f"image={asked} is not an image allowed here (as {whole}){there}.")
+    there = f"Allowed: {listed(config.images, 'or')}" if config.images else "None are configured"
+    raise UserError(f"image={asked} isn't allowed (resolved to {whole}). {there}.", field="image")
 
 
 def is_address(url: str) -> bool:
-    """Of a repository, over https or http."""
-    return _url_trouble(url, ("https", "http")) is None
+    """Return whether it is an https or http URL of a repository."""
+    return _url_error(url, ("https", "http")) is None
 
 
 def bare(url: str) -> str:
-    """As one compares addresses of repositories."""
+    """Return the URL as repositories are compared: without the trailing slash and `.git`."""
     return url.rstrip("/").removesuffix(".git")
 
 
 def _repositories(node: Node) -> list[Repository]:
     found = [_repository(name, each) for name, each in node.mapping().items()]
     if node.value in ({}, None):
-        node.wrong("at least one repository is needed")
+        node.error("must have at least one repository")
     return found
 
 
 def _repository(name: str, node: Node) -> Repository:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
-        node.wrong(f'"{name}" is not a name: use small letters, digits, dots, dashes and underscores')
-    keys = node.mapping(
-        ("url", "dockerfile", "requirements", "install", "secret", "push_secret"), must=("url",)
-    )
+    if not NAME.fullmatch(name):
+        node.error(
+            f'name must have only lowercase letters, digits, dots, dashes, and underscores; got "{name}"'
+        )
+    keys = node.mapping(REPOSITORY_KEYS)
     url = keys["url"].text() if "url" in keys else ""
-    if url and (trouble := _url_trouble(url, ("https", "http"))):
-        keys["url"].wrong(trouble)
+    if url and (error := _url_error(url, ("https", "http"))):
+        keys["url"].error(error)
     return Repository(
         name=name,
         url=url,
@@ -209,28 +205,30 @@ def _repository(name: str, node: Node) -> Repository:
 
 def _secret(node: Node | None) -> str | None:
     name = node.text() if node else None
-    if node and name and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", name):
-        node.wrong("must be the name of a Secret of Kubernetes, never what is in it")
+    if node and name and not SECRET.fullmatch(name):
+        node.error("must be the name of a Kubernetes Secret, not its contents")
     return name
 
 
 def _path(node: Node | None, example: str) -> str | None:
     path = node.text() if node else None
-    if node and path and not re.fullmatch(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*", path):
-        node.wrong(f"must be a path inside the repository, such as {example}")
+    if node and path and not PATH.fullmatch(path):
+        node.error(f"must be a path inside the repository, such as {example}")
     return path
 
 
 def _image(node: Node) -> str:
-    """Always with its registry, as image names are compared: pytorch/ is docker.io/pytorch/."""
+    """Return it with its registry, as image names are compared: pytorch/ is docker.io/pytorch/."""
     text = node.text()
     try:
         name = ImageName.parse(f"{text}any" if text.endswith("/") else text)
     except ValueError:
-        node.wrong("must be a repository of images, or a prefix that ends in a slash: registry.example/team/")
+        node.error(
+            "must be an image repository, or a prefix ending in a slash, such as registry.example/team/"
+        )
         return text
     if ":" in text.rpartition("/")[2] or "@" in text:
-        node.wrong("must be without a tag: all of a repository's are allowed")
+        node.error("must not have a tag or digest: all tags of the repository are allowed")
     whole = f"{name.registry}/{name.repository}"
     return whole.removesuffix("any") if text.endswith("/") else whole
 
@@ -238,23 +236,23 @@ def _image(node: Node) -> str:
 def _prefix(node: Node) -> str:
     prefix = node.text()
     if prefix and not prefix.endswith("/"):  # https://x.org/acme would also allow https://x.org/acme-evil
-        node.wrong(f"must end with a slash: {prefix}/")
-    elif prefix and (trouble := _url_trouble(prefix, ("https",), whole=False)):
-        node.wrong(trouble)
+        node.error(f"must end with a slash: {prefix}/")
+    elif prefix and (error := _url_error(prefix, ("https",), whole=False)):
+        node.error(error)
     return prefix
 
 
 def _user(node: Node) -> str:
     user = node.text()
     if user and not MEMBER.fullmatch(user):
-        node.wrong(
-            f'"{user}" is not a Slack member id such as U012ABC (profile, the three dots, copy member ID)'
+        node.error(
+            f'must be a Slack member ID such as U012ABC (Profile > More > Copy member ID); got "{user}"'
         )
     return user
 
 
 def _launch(node: Node | None) -> Launch:
-    keys = node.mapping(("channels", "people", "gpus", "gpus_per_person")) if node else {}
+    keys = node.mapping(LAUNCH_KEYS) if node else {}
     return Launch(
         channels=tuple(read_channel(item) for item in _list(keys.get("channels"))),
         people=tuple(_user(item) for item in _list(keys.get("people"))),
@@ -265,62 +263,60 @@ def _launch(node: Node | None) -> Launch:
 
 def _workspace(node: Node) -> str:
     workspace = node.text()
-    if workspace and not re.fullmatch(r"[TE][A-Z0-9]{2,}", workspace):
-        node.wrong(f'must be the id of a Slack workspace such as T012ABC; got "{workspace}"')
+    if workspace and not WORKSPACE.fullmatch(workspace):
+        node.error(f'must be the ID of a Slack workspace such as T012ABC; got "{workspace}"')
     return workspace
 
 
 def _namespace(node: Node) -> str:
     name = node.text()
-    if name and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
-        node.wrong(f'"{name}" is not the name of a namespace: small letters, digits and dashes')
+    if name and not NAMESPACE.fullmatch(name):
+        node.error(f'must be a namespace name (lowercase letters, digits, dashes); got "{name}"')
     return name
 
 
 def _currency(node: Node | None) -> str:
     currency = node.text() if node else "$"
-    if node and len(currency) > 8:
-        node.wrong("must be a currency's sign or its three letters")
+    if node and len(currency) > MAX_CURRENCY:
+        node.error(f'must be a currency sign or code, such as EUR; got "{shortened(currency)}"')
     return currency
 
 
 def _limits(node: Node | None) -> Limits:
-    keys = (
-        node.mapping(("gpus_per_trial", "parallel", "trials", "trial_hours", "grace_seconds")) if node else {}
-    )
-    usual = Limits()
+    keys = node.mapping(LIMIT_KEYS) if node else {}
+    default = Limits()
     return Limits(
-        gpus_per_trial=_limit(keys.get("gpus_per_trial"), 0, usual.gpus_per_trial),
-        parallel=_limit(keys.get("parallel"), 1, usual.parallel),
-        trials=_limit(keys.get("trials"), 1, usual.trials),
-        trial_hours=read_hours(keys.get("trial_hours"), usual.trial_hours),
-        grace_seconds=_limit(keys.get("grace_seconds"), 1, usual.grace_seconds),
+        gpus_per_trial=_limit(keys.get("gpus_per_trial"), 0, default.gpus_per_trial),
+        parallel=_limit(keys.get("parallel"), 1, default.parallel),
+        trials=_limit(keys.get("trials"), 1, default.trials),
+        trial_hours=read_hours(keys.get("trial_hours"), default.trial_hours),
+        grace_seconds=_limit(keys.get("grace_seconds"), 1, default.grace_seconds),
     )
 
 
-def _limit(node: Node | None, least: int, usual: int) -> int:
+def _limit(node: Node | None, least: int, default: int) -> int:
     if node is None:
-        return usual
-    before, limit = len(node.complaints), node.whole()
-    if limit < least and len(node.complaints) == before:
-        node.wrong(f"must be at least {least}")
+        return default
+    before, limit = len(node.errors), node.whole()
+    if limit < least and len(node.errors) == before:
+        node.error(f"must be at least {least}; got {limit}")
     return limit
 
 
 def read_hours(node: Node | None, most: float | None) -> float | None:
-    """That a trial may take; `most` of them, also when nothing is said."""
+    """Return the run time limit of a trial in hours: `most` by default, and never more."""
     if node is None:
         return most
-    before = len(node.complaints)
+    before = len(node.errors)
     hours = float(node.number())
-    if len(node.complaints) > before:
+    if len(node.errors) > before:
         return most
     if hours < A_MINUTE:
-        node.wrong(f"must be at least a minute, {A_MINUTE:.3f}")
-    elif hours > LONGEST:
-        node.wrong(f"must be at most {LONGEST}; leave it out, and a trial may take as long as it likes")
+        node.error(f"must be at least {A_MINUTE:.3f} (one minute); got {hours:g}")
+    elif hours > MAX_HOURS:
+        node.error(f"must be at most {MAX_HOURS}. Omit it for no limit.")
     elif most and hours > most:
-        node.wrong(f"{hours:g} is above this cluster's limit of {most:g} (limits.trial_hours)")
+        node.error(f"can be at most {most:g} on this cluster (limits.trial_hours); got {hours:g}")
     return hours
 
 
@@ -328,18 +324,19 @@ def _list(node: Node | None) -> list[Node]:
     return node.items() if node else []
 
 
-def _url_trouble(url: str, schemes: tuple[str, ...], *, whole: bool = True) -> str | None:
+def _url_error(url: str, schemes: tuple[str, ...], *, whole: bool = True) -> str | None:
+    """Return why it isn't a repository's URL, or with `whole=False` a prefix of some; None if it is."""
     if "@" in url.partition("://")[2].partition("/")[0]:
-        return "a URL may not contain a user or a password"
+        return "must not contain a user or a password"
     match = URL.fullmatch(url)
     if not match or (whole and not match["path"]):
-        return f"must be the address of a repository such as {EXAMPLE}"
+        return f"must be the URL of a repository, such as {EXAMPLE}"
     if {".", "..", ""} & set(match["path"].removesuffix("/").split("/")) - (
         {""} if not match["path"] else set()
     ):
-        return "a path with dots or empty parts is not an address of a repository"
+        return "must be a URL without empty, `.`, or `..` path segments"
     if match["scheme"] not in schemes:
-        return "must begin with https://"
+        return "must start with https://"
     return None
 
 

@@ -1,21 +1,114 @@
-"""`trials:` in the configuration: what the pods of all trials need on this cluster. Pure."""
+"""What the pods of all trials need on this cluster: `trials:` of the configuration file. Pure."""
 
 import re
 
+from bot.config.keys import (
+    BOOLEAN,
+    LIST,
+    SCALAR,
+    Key,
+    Keys,
+    integer,
+    one_of,
+    string,
+)
 from bot.config.yaml_reader import Node
-from k8s.katib.spec import USER, PodShape, Volume
+from bot.core.wording import listed, shortened
+from k8s.katib.spec import KUBERNETES_GRACE, USER, PodShape, Volume
 
-KEYS = ("runtime_class", "nodes", "tolerations", "cpu", "memory", "volumes", "grace_seconds", "user")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGT]i?)?")
-TOLERATION = ("key", "operator", "value", "effect")
-LONGEST_GRACE = 24 * 3600  # seconds; the trial's GPUs stay allocated for so long
+MOUNT = re.compile(r"/[^:]*[^:/]")
+MAX_GRACE = 24 * 3600  # seconds; the trial's GPUs stay allocated meanwhile
 HIGHEST_USER = 2**31 - 1
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+TOLERATION_KEYS: Keys = {
+    "key": Key(meaning="Taint key.", type=SCALAR, default="any", example="nvidia.com/gpu"),
+    "operator": Key(
+        meaning="How the taint's value is compared.",
+        type=one_of("Exists", "Equal"),
+        default="Equal",
+        example="Exists",
+    ),
+    "value": Key(meaning="Taint value, for `Equal`.", type=SCALAR, default="none", example="gpus"),
+    "effect": Key(meaning="Taint effect.", type=one_of(*EFFECTS), default="any", example="NoSchedule"),
+}
+VOLUME_KEYS: Keys = {
+    "claim": Key(
+        meaning="PersistentVolumeClaim in the trials' namespace.",
+        type=string("name", NAME.pattern),
+        example="datasets",
+        required=True,
+    ),
+    "at": Key(
+        meaning="Mount path, absolute.", type=string("path", MOUNT.pattern), example="/data", required=True
+    ),
+    "read_only": Key(meaning="Mount it read-only.", type=BOOLEAN, default="false", example="true"),
+}
+POD_KEYS: Keys = {
+    "runtime_class": Key(
+        meaning="RuntimeClass of the pods. k3s needs `nvidia`, unless it is the default runtime.",
+        type=string("name", NAME.pattern),
+        default="the cluster's",
+        example="nvidia",
+    ),
+    "nodes": Key(
+        meaning="Labels of the nodes to run on.",
+        type={"type": "object", "additionalProperties": SCALAR},
+        default="all nodes",
+        example="{pool: gpus}",
+    ),
+    "tolerations": Key(
+        meaning="Tolerations for the taints of GPU nodes.",
+        type=LIST,
+        default="none",
+        example="[{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]",
+        keys=TOLERATION_KEYS,
+    ),
+    "cpu": Key(
+        meaning="Requested CPU.",
+        type={
+            "title": "Kubernetes quantity",
+            "type": ["string", "number"],
+            "pattern": f"^(?:{QUANTITY.pattern})$",
+        },
+        default="none",
+        example="4",
+    ),
+    "memory": Key(
+        meaning="Requested memory, which is also the limit.",
+        type={
+            "title": "Kubernetes quantity",
+            "type": ["string", "number"],
+            "pattern": f"^(?:{QUANTITY.pattern})$",
+        },
+        default="none",
+        example="32Gi",
+    ),
+    "volumes": Key(
+        meaning="Volumes to mount.",
+        type=LIST,
+        default="none",
+        example="[{claim: datasets, at: /data, read_only: true}]",
+        keys=VOLUME_KEYS,
+    ),
+    "grace_seconds": Key(
+        meaning="Seconds from SIGTERM to SIGKILL, unless the space file sets it.",
+        type=integer(1, MAX_GRACE),
+        default=str(KUBERNETES_GRACE),
+        example="60",
+    ),
+    "user": Key(
+        meaning="User ID that trials run as. 0: the image's user, usually root.",
+        type=integer(0, HIGHEST_USER),
+        default=str(USER),
+        example="2001",
+    ),
+}
 
 
 def read_trials(node: Node | None) -> PodShape:
-    keys = node.mapping(KEYS) if node else {}
+    keys = node.mapping(POD_KEYS) if node else {}
     return PodShape(
         runtime_class=_name(keys.get("runtime_class"), "a RuntimeClass"),
         nodes=_texts(keys.get("nodes")),
@@ -23,72 +116,72 @@ def read_trials(node: Node | None) -> PodShape:
         cpu=_quantity(keys.get("cpu"), "4 or 500m"),
         memory=_quantity(keys.get("memory"), "32Gi"),
         volumes=tuple(_volume(each) for each in _list(keys.get("volumes"))),
-        grace_seconds=read_grace(keys.get("grace_seconds"), LONGEST_GRACE),
+        grace_seconds=read_grace(keys.get("grace_seconds"), MAX_GRACE),
         user=_user(keys.get("user")),
     )
 
 
 def _user(node: Node | None) -> int:
-    """Return the user id that trainings run as; 0 leaves it to the image."""
+    """Return the user id that trials run as; 0: the image's user."""
     user = node.whole() if node else USER
     if node and not 0 <= user <= HIGHEST_USER:
-        node.wrong(f"must be from 0 (the image's user, root for most) to {HIGHEST_USER}; got {user}")
+        node.error(f"must be from 0 (the image's user, usually root) to {HIGHEST_USER}; got {user}")
     return user
 
 
 def read_grace(node: Node | None, most: int) -> int | None:
-    """Return how many seconds a trial may take to end after SIGTERM; None if nothing is said.
+    """Return the seconds from SIGTERM to SIGKILL of a trial; None if not set.
 
-    0 would take a pod off the API while its training still holds the GPUs.
+    0 would delete the pod from the API while its process still uses the GPUs.
     """
     if node is None:
         return None
-    before, grace = len(node.complaints), node.whole()
-    if len(node.complaints) == before and not 1 <= grace <= most:
-        limit = "" if most == LONGEST_GRACE else " (limits.grace_seconds)"
-        node.wrong(f"must be from 1 to {most} seconds{limit}; got {grace}")
+    before, grace = len(node.errors), node.whole()
+    if len(node.errors) == before and not 1 <= grace <= most:
+        limit = "" if most == MAX_GRACE else " (limits.grace_seconds)"
+        node.error(f"must be from 1 to {most} seconds{limit}; got {grace}")
     return grace
 
 
 def _name(node: Node | None, what: str) -> str:
     name = node.text() if node else ""
     if node and name and not NAME.fullmatch(name):
-        node.wrong(f"must be the name of {what}")
+        node.error(f"must be the name of {what}")
     return name
 
 
 def _texts(node: Node | None) -> dict[str, str]:
-    """Labels of nodes: `true` and `1` are texts there."""
+    """Return node labels; `true` and `1` are text there."""
     found = node.mapping() if node else {}
     for value in found.values():
         if isinstance(value.value, dict | list):
-            value.wrong("must be text")
+            value.error("must be text")
     return {key: value.raw for key, value in found.items()}
 
 
 def _toleration(node: Node) -> dict[str, str]:
-    found = {key: value.raw for key, value in node.mapping(TOLERATION).items()}
+    found = {key: value.raw for key, value in node.mapping(TOLERATION_KEYS).items()}
     operator = found.get("operator", "Equal")
     if operator not in {"Exists", "Equal"}:
-        node.wrong("operator must be Exists or Equal")
+        node.error(f'operator must be Exists or Equal; got "{shortened(operator)}"')
     if operator == "Exists" and "value" in found:
-        node.wrong("has a value, which Exists does not look at")
+        node.error("value has no effect with operator Exists. Remove it, or use Equal.")
     if "effect" in found and found["effect"] not in EFFECTS:
-        node.wrong(f"effect must be one of {', '.join(EFFECTS)}")
+        node.error(f'effect must be {listed(EFFECTS, "or")}; got "{shortened(found["effect"])}"')
     return found
 
 
 def _quantity(node: Node | None, example: str) -> str:
     if node and not QUANTITY.fullmatch(node.raw):
-        node.wrong(f'"{node.raw}" is not a quantity such as {example}')
+        node.error(f"must be a Kubernetes quantity such as {example}; got {node.described}")
     return node.raw if node else ""
 
 
 def _volume(node: Node) -> Volume:
-    keys = node.mapping(("claim", "at", "read_only"), must=("claim", "at"))
+    keys = node.mapping(VOLUME_KEYS)
     at = keys["at"].text() if "at" in keys else "/data"
-    if not re.fullmatch(r"/[^:]*[^:/]", at):
-        keys["at"].wrong("must be a folder's whole path, such as /data")
+    if not MOUNT.fullmatch(at):
+        keys["at"].error(f'must be an absolute path such as /data; got "{shortened(at)}"')
     return Volume(
         claim=_name(keys.get("claim"), "a PersistentVolumeClaim"),
         at=at,

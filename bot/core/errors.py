@@ -2,7 +2,14 @@
 
 
 class UserError(Exception):
-    """Something the person can fix; the text is a sentence for them: what is wrong, where, what to do."""
+    """An error the user can fix. The message says what is wrong, where, and what to do.
+
+    `field` is the option or form field it concerns, such as `branch`; "" if there is no single one.
+    """
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class RetryAfterError(Exception):

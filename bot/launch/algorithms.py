@@ -1,59 +1,66 @@
-"""Katib's search algorithms: their settings, and what each of them makes of a space. Pure.
+"""Katib's search algorithms: their settings and their restrictions on a space. Pure.
 
-Katib takes any space with any of them, and what one can't do it leaves out without a word, or waits for ever
-with a space that it can't begin. So what is refused here was read in the source of its services
-(pkg/suggestion/v1beta1 in v0.18 and v0.19) and of what they search with: goptuna 0.8, optuna 3.3, hyperopt
-0.2.5 and scikit-optimize 0.10.
+Katib accepts any space with any algorithm. What an algorithm doesn't support is ignored without an error, or
+the sweep waits forever. The restrictions here come from the source of Katib's suggestion services
+(pkg/suggestion/v1beta1 in v0.18 and v0.19) and their libraries: goptuna 0.8, optuna 3.3, hyperopt 0.2.5, and
+scikit-optimize 0.10.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from bot.config.keys import Schema, integer, number, one_of
 from bot.config.yaml_reader import Node
 from bot.core.space import ALGORITHMS, Parameter
-from bot.core.wording import did_you_mean
+from bot.core.wording import did_you_mean, shortened
 
-SEEDS = 2**32 - 1  # numpy takes no larger one, which Katib finds out when it is too late to say
+MAX_SEED = 2**32 - 1  # numpy rejects larger ones, but only once the sweep runs
 
-_Setting = Callable[[Node], str]  # as Katib takes it: text; complains about what it is not
+
+@dataclass(frozen=True)
+class _Setting:
+    read: Callable[[Node], str]  # the value as Katib takes it: text
+    schema: Schema
 
 
 def _whole(least: int, most: int | None = None) -> _Setting:
     def read(node: Node) -> str:
-        before = len(node.complaints)
-        number = node.whole()
-        if len(node.complaints) == before and number < least:
-            node.wrong(f"must be at least {least}, not {number}")
-        elif most is not None and number > most:
-            node.wrong(f"must be at most {most}, not {number}")
-        return str(number)
+        before = len(node.errors)
+        value = node.whole()
+        if len(node.errors) == before and value < least:
+            node.error(f"must be at least {least}; got {value}")
+        elif most is not None and value > most:
+            node.error(f"must be at most {most}; got {value}")
+        return str(value)
 
-    return read
+    return _Setting(read, integer(least, most))
 
 
 def _above(least: float, below: float = math.inf) -> _Setting:
     def read(node: Node) -> str:
-        before = len(node.complaints)
-        number = node.number()
-        if len(node.complaints) == before and not least < number < below:
+        before = len(node.errors)
+        value = node.number()
+        if len(node.errors) == before and not least < value < below:
             end = "" if math.isinf(below) else f" and below {below}"
-            node.wrong(f"must be above {least}{end}, not {number}")
-        return repr(number)
+            node.error(f"must be above {least}{end}; got {value}")
+        return repr(value)
 
-    return read
+    bounds = {"exclusiveMinimum": least} | ({} if math.isinf(below) else {"exclusiveMaximum": below})
+    return _Setting(read, number() | bounds)
 
 
 def _one_of(*words: str) -> _Setting:
     def read(node: Node) -> str:
         word = node.text()
         if word and word not in words:
-            node.wrong(f'"{word}" is unknown.{did_you_mean(word, words)}')
+            node.error(f'unknown value "{shortened(word)}".{did_you_mean(word, words)}')
         return word
 
-    return read
+    return _Setting(read, one_of(*words))
 
 
-_SEED = {"random_state": _whole(0, SEEDS)}
+_SEED = {"random_state": _whole(0, MAX_SEED)}
 SETTINGS: dict[str, dict[str, _Setting]] = {
     "random": _SEED,
     "grid": _SEED,
@@ -61,23 +68,44 @@ SETTINGS: dict[str, dict[str, _Setting]] = {
     "multivariate-tpe": {"n_startup_trials": _whole(0), "n_ei_candidates": _whole(1), **_SEED},
     "bayesianoptimization": {
         "base_estimator": _one_of("GP", "RF", "ET", "GBRT"),
-        "n_initial_points": _whole(1),  # with 0, which Katib lets pass, skopt can't begin
-        # EIps and PIps want the seconds that each trial took, which Katib does not give them.
+        "n_initial_points": _whole(1),  # Katib accepts 0, but skopt can't start with it
+        # EIps and PIps need the run time of each trial, which Katib doesn't pass on.
         "acq_func": _one_of("gp_hedge", "LCB", "EI", "PI"),
         "acq_optimizer": _one_of("auto", "sampling", "lbfgs"),
         **_SEED,
     },
     "cmaes": {"sigma": _above(0), "restart_strategy": _one_of("none", "ipop", "bipop"), **_SEED},
-    "sobol": {},  # Katib takes a random_state and drops it
+    "sobol": {},  # Katib accepts random_state and ignores it
+}
+
+
+NAMES: Schema = one_of(*ALGORITHMS)
+ALGORITHM: Schema = {
+    "title": "name, or mapping",
+    "anyOf": [
+        NAMES,
+        *(
+            {
+                "type": "object",
+                "properties": {"name": {"const": name}}
+                | {key: each.schema for key, each in settings.items()},
+                "required": ["name"],
+                "additionalProperties": False,
+            }
+            for name, settings in SETTINGS.items()
+        ),
+    ],
 }
 
 
 def read_algorithm(node: Node | None) -> tuple[str, dict[str, str]]:
-    """Its name, `random` when nobody says, and its settings as Katib takes them."""
+    """Return the algorithm's name, `random` by default, and its settings as Katib takes them."""
     if node is None:
         return ALGORITHMS[0], {}
-    keys = node.mapping(must=("name",)) if isinstance(node.value, dict) else {"name": node}
-    name = _one_of(*ALGORITHMS)(keys["name"]) if "name" in keys else ""
+    keys = node.mapping() if isinstance(node.value, dict) else {"name": node}
+    if "name" not in keys:
+        node.error("missing key: name")
+    name = _one_of(*ALGORITHMS).read(keys["name"]) if "name" in keys else ""
     if name not in SETTINGS:
         return ALGORITHMS[0], {}
     return name, {key: _setting(name, key, each) for key, each in keys.items() if key != "name"}
@@ -86,27 +114,27 @@ def read_algorithm(node: Node | None) -> tuple[str, dict[str, str]]:
 def _setting(algorithm: str, key: str, node: Node) -> str:
     known = SETTINGS[algorithm]
     if key in known:
-        return known[key](node)
+        return known[key].read(node)
     if known:
-        node.wrong(f"{algorithm} has no such setting.{did_you_mean(key, known)}")
+        node.error(f"{algorithm} has no such setting.{did_you_mean(key, known)}")
     else:
-        node.wrong(f"{algorithm} has no settings: it always tries the same points in the same order")
+        node.error(f"{algorithm} has no settings: it always tries the same points in the same order")
     return ""
 
 
 def objection(algorithm: str, parameter: Parameter) -> str:
-    """Why it would not search this parameter as it is written, and what to do; empty when it does."""
+    """Return why the algorithm can't search this parameter as written, and the fix; empty if it can."""
     return _OBJECTIONS[algorithm](parameter)
 
 
 def space_objection(algorithm: str, parameters: tuple[Parameter, ...], settings: dict[str, str]) -> str:
-    """The same of all parameters together."""
+    """Return why the algorithm can't search these parameters together; empty if it can."""
     ranges = sum(not parameter.values for parameter in parameters)
     if algorithm == "cmaes" and ranges < 2:
         return "cmaes needs at least two ranges of numbers; use tpe"
     smooth = ranges and settings.get("base_estimator", "GP") == "GP"
     if settings.get("acq_optimizer") == "lbfgs" and not smooth:
-        return "acq_optimizer lbfgs needs base_estimator GP and a range of numbers; write auto"
+        return "acq_optimizer lbfgs needs base_estimator GP and a range of numbers; use auto"
     return ""
 
 
@@ -124,9 +152,7 @@ def _off_the_steps(algorithm: str, p: Parameter, other: str) -> str:
         return ""
     if _multiple(p.min, p.step) and _multiple(p.max, p.step):
         return ""
-    return (
-        f"{algorithm} draws multiples of step, so min and max must be multiples of {p.step}; or use {other}"
-    )
+    return f"{algorithm} samples multiples of step: min and max must be multiples of {p.step}, or use {other}"
 
 
 def _multiple(number: float, step: float) -> bool:
@@ -143,7 +169,7 @@ def _grid(p: Parameter) -> str:
 
 def _multivariate_tpe(p: Parameter) -> str:
     if p.log and p.min is not None and p.min < 1e-10:
-        return "multivariate-tpe draws nothing below 1e-10 on a log scale; use tpe"
+        return "multivariate-tpe samples nothing below 1e-10 on a log scale; use tpe"
     return ""
 
 
@@ -152,12 +178,12 @@ def _bayesianoptimization(p: Parameter) -> str:
         return ""
     if not p.integer and not p.log:
         return (
-            "bayesianoptimization searches any range of decimals on a log scale, whatever it is asked: "
-            "write scale: log, with a min above 0 and no step, or use tpe"
+            "bayesianoptimization always searches decimals on a log scale: "
+            "set scale: log, a min above 0, and no step, or use tpe"
         )
     if p.integer and p.log:
         return (
-            "bayesianoptimization has no log scale for whole numbers; leave scale out, list the values, "
+            "bayesianoptimization has no log scale for whole numbers; remove scale, list the values, "
             "or use tpe"
         )
     if p.step not in (None, 1):
@@ -168,23 +194,23 @@ def _bayesianoptimization(p: Parameter) -> str:
 def _cmaes(p: Parameter) -> str:
     if p.values:
         return (
-            "cmaes searches ranges of numbers, and would draw these values at random; put one of them into "
-            "command, or use tpe"
+            "cmaes only searches ranges of numbers and would sample these values at random; put one "
+            "in command, or use tpe"
         )
-    return _as_goptuna_draws("cmaes", p)
+    return _as_goptuna_samples("cmaes", p)
 
 
 def _sobol(p: Parameter) -> str:
     if p.integer:
         return "sobol never tries the max of a range of whole numbers; list the values, or use random"
-    return _as_goptuna_draws("sobol", p)
+    return _as_goptuna_samples("sobol", p)
 
 
-def _as_goptuna_draws(algorithm: str, p: Parameter) -> str:
+def _as_goptuna_samples(algorithm: str, p: Parameter) -> str:
     if p.log:
-        return f"{algorithm} ignores a log scale and would draw evenly from {p.min} to {p.max}; use tpe"
+        return f"{algorithm} ignores a log scale and would sample uniformly from {p.min} to {p.max}; use tpe"
     if p.step is not None and not _multiple((p.max or 0) - (p.min or 0), p.step):
-        return f"{algorithm} may go beyond max, unless max - min is a multiple of step ({p.step})"
+        return f"{algorithm} can exceed max unless max - min is a multiple of step ({p.step})"
     return ""
 
 

@@ -99,7 +99,7 @@ REFUSALS = {
     ],
     "branch=main space=broken": [
         '`sweeps/broken.yaml@COMMIT:2` objective.goal: "smallest" must be minimize or maximize',
-        "`sweeps/broken.yaml@COMMIT:3` trials.paralel: this key is unknown. Did you mean parallel?",
+        "`sweeps/broken.yaml@COMMIT:3` trials.paralel: unknown key. Did you mean parallel?",
         "`sweeps/broken.yaml@COMMIT:5` parameters.width: min (8) must be less than max (1)",
     ],
 }

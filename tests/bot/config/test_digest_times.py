@@ -27,24 +27,27 @@ def test_a_channel_is_enough() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{hour: 9}", "config.yaml:4: digests[1]: channel is missing"),
+        ("{hour: 9}", "config.yaml:4: digests[1]: missing key: channel"),
         (
             "{channel: sweeps}",
-            'config.yaml:4: digests[1].channel: "sweeps" is not a channel id such as C012ABC',
+            "config.yaml:4: digests[1].channel: must be a Slack channel ID such as C012ABC",
         ),
         ("{channel: C01, hour: 24}", "config.yaml:4: digests[1].hour: must be from 0 to 23"),
-        ("{channel: C01, hour: nine}", 'config.yaml:4: digests[1].hour: must be a number, not "nine"'),
+        ("{channel: C01, hour: nine}", 'config.yaml:4: digests[1].hour: must be a number; got "nine"'),
         (
             "{channel: C01, timezone: Berlin}",
-            'config.yaml:4: digests[1].timezone: "Berlin" is not a timezone such as Europe/Berlin',
+            'config.yaml:4: digests[1].timezone: must be a time zone such as Europe/Berlin; got "Berlin"',
         ),
         ("{channel: C01, timezone: ../UTC}", "config.yaml:4: digests[1].timezone:"),
         (
             "{channel: C01, team: vison}",
-            "config.yaml:4: digests[1].team: vison is not one of the teams. Did you mean vision?",
+            "config.yaml:4: digests[1].team: unknown team vison. Did you mean vision?",
         ),
-        ("{channel: C01, at: 9}", "config.yaml:4: digests[1].at: this key is unknown."),
-        ("{channel: C01}\n- {channel: C01}", "config.yaml:5: digests[2]: C01 is there twice"),
+        ("{channel: C01, at: 9}", "config.yaml:4: digests[1].at: unknown key."),
+        (
+            "{channel: C01}\n- {channel: C01}",
+            "config.yaml:5: digests[2]: duplicate channel C01; one digest per channel",
+        ),
     ],
 )
 def test_each_mistake_has_its_line(line: str, said: str) -> None:

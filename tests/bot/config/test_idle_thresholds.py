@@ -40,15 +40,15 @@ def test_a_space_says_only_what_differs() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("watch: {idle: 30}", "sweeps/lr.yaml:4: watch.idle: this key is unknown. Did you mean idle_minutes"),
+        ("watch: {idle: 30}", "sweeps/lr.yaml:4: watch.idle: unknown key. Did you mean idle_minutes"),
         (
             "watch: {idle_minutes: -1}",
-            "sweeps/lr.yaml:4: watch.idle_minutes: must be 0 (never), or from 0.1 to 120",
+            "sweeps/lr.yaml:4: watch.idle_minutes: must be 0 (off), or from 0.1 to 120",
         ),
-        ("watch: {low_percent: 101}", "watch.low_percent: must be 0 (never), or from 0.1 to 100"),
-        ("watch: {idle_minutes: 0.01}", "must be 0 (never), or from 0.1 to 120"),
-        ("watch: {first_use_minutes: 1441}", "must be 0 (never), or from 0.1 to 1440"),
-        ("watch: {low_percent: few}", 'watch.low_percent: must be a number, not "few"'),
+        ("watch: {low_percent: 101}", "watch.low_percent: must be 0 (off), or from 0.1 to 100"),
+        ("watch: {idle_minutes: 0.01}", "must be 0 (off), or from 0.1 to 120"),
+        ("watch: {first_use_minutes: 1441}", "must be 0 (off), or from 0.1 to 1440"),
+        ("watch: {low_percent: few}", 'watch.low_percent: must be a number; got "few"'),
         (
             "watch: off",
             "watch: must be a mapping with idle_minutes, first_use_minutes, low_percent and stuck",

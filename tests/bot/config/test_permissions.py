@@ -184,5 +184,5 @@ def test_the_configuration_says_it_all():
 
 
 def test_a_channel_by_its_name_is_refused_with_its_line():
-    with pytest.raises(UserError, match=r'config.yaml:3: .*"#general" is not a channel id'):
+    with pytest.raises(UserError, match=r'config.yaml:3: .*must be a Slack channel ID .* got "#general"'):
         parse_config(RULES.replace("C012ABC", '"#general"'), "config.yaml")

@@ -34,35 +34,35 @@ def test_one_repository_is_enough() -> None:
     assert config == Config(repositories=(Repository(name="a", url="https://x.org/a.git"),))
 
 
-URL = "must be the address of a repository such as https://github.com/acme/digits.git"
+URL = "must be the URL of a repository, such as https://github.com/acme/digits.git"
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("admins: []", "c.yaml:1: repositories is missing"),
-        ("repositories: {}", "c.yaml:1: repositories: at least one repository is needed"),
-        ("repositories: [a]", "c.yaml:1: repositories: must be a mapping, not a list"),
-        ("repositories:\n  a: {}", "c.yaml:2: repositories.a: url is missing"),
+        ("admins: []", "c.yaml:1: missing key: repositories"),
+        ("repositories: {}", "c.yaml:1: repositories: must have at least one repository"),
+        ("repositories: [a]", "c.yaml:1: repositories: must be a mapping; got a list"),
+        ("repositories:\n  a: {}", "c.yaml:2: repositories.a: missing key: url"),
         (
             "repositories: {}\nlimits: {trial_hours: 0}",
-            "c.yaml:2: limits.trial_hours: must be at least a minute, 0.017",
+            "c.yaml:2: limits.trial_hours: must be at least 0.017 (one minute); got 0",
         ),
         (
             "repositories: {a: {url: https://x.org/a}}\nnamespaces: [Team A]",
-            'c.yaml:2: namespaces[1]: "Team A" is not the name of a namespace: small letters,',
+            "c.yaml:2: namespaces[1]: must be a namespace name (lowercase letters, digits, dashes); got",
         ),
         (
             "repositories:\n  A b: {url: https://x.org/a}",
-            'c.yaml:2: repositories.A b: "A b" is not a name: use small',
+            "c.yaml:2: repositories.A b: name must have only lowercase letters, digits, dots",
         ),
         ("repositories:\n  a: {url: git@github.com:acme/x.git}", f"c.yaml:2: repositories.a.url: {URL}"),
         ("repositories:\n  a: {url: https://x.org}", f"c.yaml:2: repositories.a.url: {URL}"),
         ("repositories:\n  a: {url: 'https://x.org/a?b=c'}", f"c.yaml:2: repositories.a.url: {URL}"),
-        ("repositories:\n  a: {url: https://me:pw@x.org/a}", "a URL may not contain a user or a password"),
+        ("repositories:\n  a: {url: https://me:pw@x.org/a}", "must not contain a user or a password"),
         (
             "repositories:\n  a: {url: https://x.org/a/../b}",
-            "a path with dots or empty parts is not an address",
+            "must be a URL without empty, `.`, or `..` path segments",
         ),
         (
             "repositories:\n  a: {url: https://x.org/a, dockerfile: ../D}",
@@ -72,19 +72,22 @@ URL = "must be the address of a repository such as https://github.com/acme/digit
             "repositories:\n  a: {url: https://x.org/a, dockerfile: /D}",
             "must be a path inside the repository",
         ),
-        ("repositories:\n  a: {url: https://x.org/a, docker: D}", "unknown. Did you mean dockerfile?"),
-        ("limit: {trials: 3}", "c.yaml:1: limit: this key is unknown. Did you mean limits?"),
+        ("repositories:\n  a: {url: https://x.org/a, docker: D}", "unknown key. Did you mean dockerfile?"),
+        ("limit: {trials: 3}", "c.yaml:1: limit: unknown key. Did you mean limits?"),
         ("limits: {trials: 0}", "c.yaml:1: limits.trials: must be at least 1"),
-        ("limits: {trials: many}", 'c.yaml:1: limits.trials: must be a number, not "many"'),
+        ("limits: {trials: many}", 'c.yaml:1: limits.trials: must be a number; got "many"'),
         (
             "limits: {gpu_per_trial: 1}",
-            "limits.gpu_per_trial: this key is unknown. Did you mean gpus_per_trial",
+            "limits.gpu_per_trial: unknown key. Did you mean gpus_per_trial",
         ),
-        ("admins: [ada]", 'c.yaml:1: admins[1]: "ada" is not a Slack member id such as U012ABC'),
-        ("allowed_urls: https://x.org/", 'allowed_urls: must be a list, not "https://x.org/"'),
+        (
+            "admins: [ada]",
+            "c.yaml:1: admins[1]: must be a Slack member ID such as U012ABC",
+        ),
+        ("allowed_urls: https://x.org/", 'allowed_urls: must be a list; got "https://x.org/"'),
         ("allowed_urls: [https://x.org/acme]", "allowed_urls[1]: must end with a slash: https://x.org/acme/"),
         ("allowed_urls: [https://x.org]", "allowed_urls[1]: must end with a slash: https://x.org/"),
-        ("allowed_urls: ['http://x.org/']", "allowed_urls[1]: must begin with https://"),
+        ("allowed_urls: ['http://x.org/']", "allowed_urls[1]: must start with https://"),
     ],
 )
 def test_each_mistake_is_told_with_its_line(text: str, told: str) -> None:
@@ -103,7 +106,7 @@ def test_who_comes_in_beside_the_members_of_the_workspace() -> None:
     config = parse_config(f"{text}launch: {{gpus_per_person: 32}}", "c.yaml")
     assert (config.guests, config.workspaces) == (True, ("T0PARTNER", "E0GRID"))
     assert config.launch.gpus_per_person == 32
-    with pytest.raises(UserError, match=r'c\.yaml:3: .*must be the id of a Slack workspace.*got "partner"'):
+    with pytest.raises(UserError, match=r'c\.yaml:3: .*must be the ID of a Slack workspace.*got "partner"'):
         parse_config(text.replace("T0PARTNER", "partner"), "c.yaml")
 
 
@@ -127,21 +130,21 @@ def test_a_repository_is_a_name_or_an_allowed_address(asked: str | None, found: 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ("digitz", "repo=digitz is not a repository I know; there is `digits` and `vision`."),
+        ("digitz", "repo=digitz isn't a configured repository. Available: `digits` and `vision`."),
         (
             "https://github.com/evil/x",
-            "is not allowed here; there is `digits` and `vision`, and any URL under https",
+            "isn't allowed. Available: `digits` and `vision`, or any URL under https",
         ),
-        ("https://github.com/acme-evil/x", "is not allowed here"),
-        ("https://github.com/acme/../evil/x", "a path with dots"),
-        ("https://github.com/acme/./x", "a path with dots"),
-        ("https://github.com/acme//x", "a path with dots or empty parts"),
+        ("https://github.com/acme-evil/x", "isn't allowed. Available: "),
+        ("https://github.com/acme/../evil/x", "without empty, `.`, or `..` path segments"),
+        ("https://github.com/acme/./x", "without empty, `.`, or `..` path segments"),
+        ("https://github.com/acme//x", "without empty, `.`, or `..` path segments"),
         ("https://github.com/acme/%2e%2e/evil", URL),
         ("https://github.com/acme/x?token=1", URL),
         ("https://github.com/acme/x#y", URL),
-        ("http://github.com/acme/x", "must begin with https://"),
-        ("https://ada:secret@github.com/acme/x", "a URL may not contain a user or a password"),
-        ("https://github.com@evil.org/acme/x", "a URL may not contain a user or a password"),
+        ("http://github.com/acme/x", "must start with https://"),
+        ("https://ada:secret@github.com/acme/x", "must not contain a user or a password"),
+        ("https://github.com@evil.org/acme/x", "must not contain a user or a password"),
         ("file:///etc/passwd", URL),
         ("ext::sh -c /bin/id", URL),
         ("--upload-pack=/bin/sh", URL),
@@ -164,7 +167,7 @@ def test_images_that_need_no_build_are_repositories_or_prefixes() -> None:
         assert ready_image(good, config).repository
     for bad in ("pytorch-evil/x", "reg:5000/lab/one-evil", "reg:5000/lab", "python:3.11"):
         with pytest.raises(
-            UserError, match=r"is not an image allowed here .*; there is docker\.io/pytorch/ or"
+            UserError, match=r"isn\'t allowed \(resolved to .*\)\. Allowed: docker\.io/pytorch/ or"
         ):
             ready_image(bad, config)
     with pytest.raises(UserError, match="is not the name of an image"):
@@ -176,9 +179,9 @@ def test_images_that_need_no_build_are_repositories_or_prefixes() -> None:
     [
         (
             "images: [pytorch/pytorch:2.7]",
-            "c:3: images[1]: must be without a tag: all of a repo",
+            "c:3: images[1]: must not have a tag or digest: all tags of the repo",
         ),
-        ("images: [https://x/]", "must be a repository of images, or a prefix that ends in a slash"),
+        ("images: [https://x/]", "must be an image repository, or a prefix ending in a slash"),
     ],
 )
 def test_images_that_are_written_wrong(line: str, told: str) -> None:
@@ -190,8 +193,8 @@ def test_images_that_are_written_wrong(line: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ("push_secret: hunter2!", "must be the name of a Secret of Kubernetes, never what is in it"),
-        ("secret: hunter2!", "must be the name of a Secret of Kubernetes, never what is in it"),
+        ("push_secret: hunter2!", "must be the name of a Kubernetes Secret, not its contents"),
+        ("secret: hunter2!", "must be the name of a Kubernetes Secret, not its contents"),
         ("install: maybe", "must be true or false"),
         ("requirements: ../r.txt", "must be a path inside the repository, such as requirements/train.txt"),
     ],

@@ -31,21 +31,27 @@ prices:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("teams:\n  Vision: {}", 'c.yaml:3: teams.Vision: "Vision" is not a name: use small letters'),
-        ("teams:\n  v: {member: [U1A1]}", "c.yaml:3: teams.v.member: this key is unknown. Did you mean"),
-        ("teams:\n  v: {members: [ada]}", 'c.yaml:3: teams.v.members[1]: "ada" is neither a Slack member id'),
+        (
+            "teams:\n  Vision: {}",
+            "c.yaml:3: teams.Vision: name must have only lowercase letters, digits, and dashes",
+        ),
+        ("teams:\n  v: {member: [U1A1]}", "c.yaml:3: teams.v.member: unknown key. Did you mean"),
+        (
+            "teams:\n  v: {members: [ada]}",
+            "c.yaml:3: teams.v.members[1]: must be a Slack member ID such as U012ABC or an email",
+        ),
         (
             "teams:\n  v: {namespaces: [x]}\n  w: {namespaces: [x]}",
-            "c.yaml:4: teams.w: x already belongs to v, see namespaces there",
+            "c.yaml:4: teams.w: x is already in namespaces of team v",
         ),
         (
             "teams:\n  v: {members: [U11]}\n  w: {members: [U11]}",
-            "c.yaml:4: teams.w: U11 already belongs to v",
+            "c.yaml:4: teams.w: U11 is already in members of team v",
         ),
-        ("teams:\n  v: {channel: vision}", 'c.yaml:3: teams.v.channel: "vision" is not a channel id such as'),
-        ("prices:\n  A(: 1", 'c.yaml:3: prices.A(: "A(" is not a regular expression'),
-        ("prices:\n  A: -1", "c.yaml:3: prices.A: a price can't be below zero"),
-        ("prices:\n  A: much", 'c.yaml:3: prices.A: must be a number, not "much"'),
+        ("teams:\n  v: {channel: vision}", "c.yaml:3: teams.v.channel: must be a Slack channel ID such as"),
+        ("prices:\n  A(: 1", "c.yaml:3: prices.A(: invalid regular expression: "),
+        ("prices:\n  A: -1", "c.yaml:3: prices.A: must be at least 0; got -1"),
+        ("prices:\n  A: much", 'c.yaml:3: prices.A: must be a number; got "much"'),
     ],
 )
 def test_a_mistake_is_told_with_its_line(text: str, told: str) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bot.config.keys import Key
 from bot.config.yaml_reader import Node, read
 from bot.core.errors import UserError
 
@@ -68,26 +69,26 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] *
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: 1\n\tb: 2", "x.yaml:2: a tab; indent with blanks"),
-        ("a: [1", "x.yaml:1: this is not YAML: expected ',' or ']', but got '<stream end>'"),
-        ("a: 1\nb: c: d", "x.yaml:2: this is not YAML: mapping values are not allowed here"),
-        ("a: *b", "x.yaml:1: this is not YAML: found undefined alias 'b'"),
+        ("a: 1\n\tb: 2", "x.yaml:2: tabs aren't allowed; indent with spaces"),
+        ("a: [1", "x.yaml:1: invalid YAML: expected ',' or ']', but got '<stream end>'"),
+        ("a: 1\nb: c: d", "x.yaml:2: invalid YAML: mapping values are not allowed here"),
+        ("a: *b", "x.yaml:1: invalid YAML: found undefined alias 'b'"),
         ("", "x.yaml: the file is empty"),
         ("# only words\n", "x.yaml: the file is empty"),
-        ("a: 1\n--- \nb: 1", "x.yaml:2: this is not YAML: but found another document"),
-        ("a: 1\nb: 2\na: 3\n", "x.yaml:3: a: this key stands here twice, first in line 1"),
-        ("a: \x01", "x.yaml:1: a character that YAML does not allow (special characters are not allowed)"),
-        ("a: !!python/name:os.system x", "x.yaml:1: x cannot be read as python/name:os.system"),
-        ("a: !!timestamp abc", "x.yaml:1: abc cannot be read as timestamp"),
-        ("a: !!int abc", "x.yaml:1: abc cannot be read as int"),
-        ("a: " + "9" * 5000, "x.yaml:1: " + "9" * 40 + " cannot be read as int"),
-        ("a: &a [*a]", "x.yaml:1: too many values or levels; anchors may not multiply them"),
-        (LAUGHS, "x.yaml:1: too many values or levels; anchors may not multiply them"),
-        (f"%YAML {'1' * 5000}.1\n---\na: 1", "x.yaml:1: this is not YAML: a number here is too large"),
-        ('a: 1\nb: "\\UFFFFFFFF"', "x.yaml:2: this is not YAML: a number here is too large"),
-        ('a: "\\U00110000"', "x.yaml:1: this is not YAML: a number here is too large"),
-        ("[" * 9000, "x.yaml:1: this is not YAML: nested more than 12 levels deep"),
-        ("a: " + "x" * 70_000, "x.yaml: the file is too long (70003 characters, at most 64000)"),
+        ("a: 1\n--- \nb: 1", "x.yaml:2: invalid YAML: but found another document"),
+        ("a: 1\nb: 2\na: 3\n", "x.yaml:3: a: duplicate key; first set on line 1"),
+        ("a: \x01", "x.yaml:1: character not allowed in YAML (special characters are not allowed)"),
+        ("a: !!python/name:os.system x", "x.yaml:1: x can't be read as python/name:os.system"),
+        ("a: !!timestamp abc", "x.yaml:1: abc can't be read as timestamp"),
+        ("a: !!int abc", "x.yaml:1: abc can't be read as int"),
+        ("a: " + "9" * 5000, "x.yaml:1: " + "9" * 40 + " can't be read as int"),
+        ("a: &a [*a]", "x.yaml:1: too many values or nesting levels (anchors included)"),
+        (LAUGHS, "x.yaml:1: too many values or nesting levels (anchors included)"),
+        (f"%YAML {'1' * 5000}.1\n---\na: 1", "x.yaml:1: invalid YAML: a number is too large"),
+        ('a: 1\nb: "\\UFFFFFFFF"', "x.yaml:2: invalid YAML: a number is too large"),
+        ('a: "\\U00110000"', "x.yaml:1: invalid YAML: a number is too large"),
+        ("[" * 9000, "x.yaml:1: invalid YAML: nested more than 12 levels deep"),
+        ("a: " + "x" * 70_000, "x.yaml: too long (70,003 characters; the limit is 64,000)"),
     ],
 )
 def test_what_is_no_modest_yaml_is_told_with_its_line(text: str, told: str) -> None:
@@ -97,18 +98,18 @@ def test_what_is_no_modest_yaml_is_told_with_its_line(text: str, told: str) -> N
 @pytest.mark.parametrize(
     ("value", "reading", "told"),
     [
-        ("'0.1'", "number", '"0.1" is quoted, so it is text; write 0.1 without quotes'),
-        ("fast", "number", 'must be a number, not "fast"'),
-        ("true", "number", 'must be a number, not "true"'),
-        ("[1]", "number", "must be a number, not a list"),
+        ("'0.1'", "number", 'must be a number; got the text "0.1". Remove the quotes.'),
+        ("fast", "number", 'must be a number; got "fast"'),
+        ("true", "number", 'must be a number; got "true"'),
+        ("[1]", "number", "must be a number; got a list"),
         (".nan", "number", "must be a finite number"),
         ("1e999", "number", "must be a finite number"),
         ("1" + "0" * 400, "number", "must be a finite number"),
-        ("2.0", "whole", "must be a whole number, not 2.0"),
-        ("12", "text", 'must be text, not "12"'),
-        ("", "text", "must be text, not nothing"),
-        ("x", "items", 'must be a list, not "x"'),
-        ("[x]", "mapping", "must be a mapping, not a list"),
+        ("2.0", "whole", "must be a whole number; got 2.0"),
+        ("12", "text", 'must be text; got 12. Put it in quotes: "12"'),
+        ("", "text", "must be text; got nothing"),
+        ("x", "items", 'must be a list; got "x"'),
+        ("[x]", "mapping", "must be a mapping; got a list"),
     ],
 )
 def test_a_value_of_another_kind_is_named(value: str, reading: str, told: str) -> None:
@@ -121,20 +122,22 @@ def test_a_value_of_another_kind_is_named(value: str, reading: str, told: str) -
 
 def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
     root = read("goal: up\nmetrik: loss\ntarget: high\n", "x.yaml")
-    keys = root.mapping(("goal", "metric", "target"), must=("metric",))
+    keys = root.mapping(
+        {name: Key(meaning="", type={}, required=name == "metric") for name in ("goal", "metric", "target")}
+    )
     keys["target"].number()
     with pytest.raises(UserError) as error:
         root.check()
     assert str(error.value).splitlines() == [
-        "x.yaml:1: metric is missing",
-        "x.yaml:2: metrik: this key is unknown. Did you mean metric?",
-        'x.yaml:3: target: must be a number, not "high"',
+        "x.yaml:1: missing key: metric",
+        "x.yaml:2: metrik: unknown key. Did you mean metric?",
+        'x.yaml:3: target: must be a number; got "high"',
     ]
 
 
 def test_a_file_full_of_mistakes_is_told_its_first_ones() -> None:
     root = read("\n".join(f"{'k' * 120}{n}: 1" for n in range(400)), "x.yaml")
-    root.mapping(("known",))
+    root.mapping({"known": Key(meaning="", type={})})
     with pytest.raises(UserError) as error:
         root.check()
     lines = str(error.value).splitlines()

@@ -58,16 +58,16 @@ SEED = "algorithm.random_state"
 @pytest.mark.parametrize(
     ("algorithm", "told"),
     [
-        ("tpee", 'algorithm: "tpee" is unknown. Did you mean tpe?'),
-        ("bayesian", 'algorithm: "bayesian" is unknown. Did you mean bayesianoptimization?'),
+        ("tpee", 'algorithm: unknown value "tpee". Did you mean tpe?'),
+        ("bayesian", 'algorithm: unknown value "bayesian". Did you mean bayesianoptimization?'),
         (
             "pbt",
-            f'algorithm: "pbt" is unknown. There are {ALL}.',
+            f'algorithm: unknown value "pbt". There are {ALL}.',
         ),
-        ("{nam: tpe}", "algorithm: name is missing"),
-        ("{name: tpee}", 'algorithm.name: "tpee" is unknown. Did you mean tpe?'),
-        ("{name: 3}", 'algorithm.name: must be text, not "3"'),
-        ("[tpe]", "algorithm: must be text, not a list"),
+        ("{nam: tpe}", "algorithm: missing key: name"),
+        ("{name: tpee}", 'algorithm.name: unknown value "tpee". Did you mean tpe?'),
+        ("{name: 3}", 'algorithm.name: must be text; got 3. Put it in quotes: "3"'),
+        ("[tpe]", "algorithm: must be text; got a list"),
         (
             "{name: tpe, n_ei_candidates: 24}",
             "algorithm.n_ei_candidates: tpe has no such setting. Did you mean n_EI_candidates?",
@@ -80,34 +80,34 @@ SEED = "algorithm.random_state"
             "{name: sobol, random_state: 1}",
             f"{SEED}: sobol has no settings: it always tries the same points in the same order",
         ),
-        ("{name: tpe, gamma: 1}", "algorithm.gamma: must be above 0 and below 1, not 1"),
-        ("{name: tpe, gamma: high}", 'algorithm.gamma: must be a number, not "high"'),
-        ("{name: tpe, prior_weight: 0}", "algorithm.prior_weight: must be above 0, not 0"),
-        ("{name: tpe, n_EI_candidates: 0}", "algorithm.n_EI_candidates: must be at least 1, not 0"),
-        ("{name: tpe, random_state: -1}", f"{SEED}: must be at least 0, not -1"),
-        ("{name: tpe, random_state: 4294967296}", f"{SEED}: must be at most 4294967295, not 4294967296"),
-        ("{name: tpe, random_state: 1.5}", f"{SEED}: must be a whole number, not 1.5"),
-        ("{name: tpe, random_state: '1'}", f'{SEED}: "1" is quoted, so it is text; write 1 without quotes'),
+        ("{name: tpe, gamma: 1}", "algorithm.gamma: must be above 0 and below 1; got 1"),
+        ("{name: tpe, gamma: high}", 'algorithm.gamma: must be a number; got "high"'),
+        ("{name: tpe, prior_weight: 0}", "algorithm.prior_weight: must be above 0; got 0"),
+        ("{name: tpe, n_EI_candidates: 0}", "algorithm.n_EI_candidates: must be at least 1; got 0"),
+        ("{name: tpe, random_state: -1}", f"{SEED}: must be at least 0; got -1"),
+        ("{name: tpe, random_state: 4294967296}", f"{SEED}: must be at most 4294967295; got 4294967296"),
+        ("{name: tpe, random_state: 1.5}", f"{SEED}: must be a whole number; got 1.5"),
+        ("{name: tpe, random_state: '1'}", f'{SEED}: must be a number; got the text "1". Remove the quotes.'),
         (
             "{name: multivariate-tpe, n_startup_trials: -1}",
-            "algorithm.n_startup_trials: must be at least 0, not -1",
+            "algorithm.n_startup_trials: must be at least 0; got -1",
         ),
         (
             "{name: bayesianoptimization, n_initial_points: 0}",
-            "algorithm.n_initial_points: must be at least 1, not 0",
+            "algorithm.n_initial_points: must be at least 1; got 0",
         ),
         (
             "{name: bayesianoptimization, base_estimator: SVM}",
-            'algorithm.base_estimator: "SVM" is unknown. There are GP, RF, ET and GBRT.',
+            'algorithm.base_estimator: unknown value "SVM". There are GP, RF, ET and GBRT.',
         ),
         (
             "{name: bayesianoptimization, acq_func: EIps}",
-            'algorithm.acq_func: "EIps" is unknown. Did you mean EI?',
+            'algorithm.acq_func: unknown value "EIps". Did you mean EI?',
         ),
-        ("{name: cmaes, sigma: 0}", "algorithm.sigma: must be above 0, not 0"),
+        ("{name: cmaes, sigma: 0}", "algorithm.sigma: must be above 0; got 0"),
         (
             "{name: cmaes, restart_strategy: ipopp}",
-            'algorithm.restart_strategy: "ipopp" is unknown. Did you mean ipop or bipop?',
+            'algorithm.restart_strategy: unknown value "ipopp". Did you mean ipop or bipop?',
         ),
     ],
 )
@@ -136,31 +136,31 @@ def test_a_parameter_that_the_algorithm_searches_as_it_is_written(algorithm: str
 
 
 LOG_ONLY = (
-    "bayesianoptimization searches any range of decimals on a log scale, whatever it is asked: "
-    "write scale: log, with a min above 0 and no step, or use tpe"
+    "bayesianoptimization always searches decimals on a log scale: "
+    "set scale: log, a min above 0, and no step, or use tpe"
 )
-STEPS = "tpe draws multiples of step, so min and max must be multiples"
+STEPS = "tpe samples multiples of step: min and max must be multiples"
 NO_LOG = "bayesianoptimization has no log scale for whole numbers"
-AT_RANDOM = "cmaes searches ranges of numbers, and would draw these values at random"
+AT_RANDOM = "cmaes only searches ranges of numbers and would sample these values at random"
 BAD = [
     (
         "tpe",
         "{min: 0.05, max: 0.5, step: 0.1}",
-        f"{STEPS} of 0.1; or use multivariate-tpe, which counts from min",
+        f"{STEPS} of 0.1, or use multivariate-tpe, which counts from min",
     ),
-    ("tpe", "{min: 0, max: 1.0, scale: log}", "min (0) must be above 0 on a log scale"),
+    ("tpe", "{min: 0, max: 1.0, scale: log}", "min must be above 0 on a log scale; got 0"),
     (
         "multivariate-tpe",
         "{min: 1e-12, max: 1e-3, scale: log}",
-        "multivariate-tpe draws nothing below 1e-10 on a log scale; use tpe",
+        "multivariate-tpe samples nothing below 1e-10 on a log scale; use tpe",
     ),
     ("bayesianoptimization", "{min: 0.1, max: 0.5}", LOG_ONLY),
     ("bayesianoptimization", "{min: 0.1, max: 0.5, step: 0.1}", LOG_ONLY),
-    ("bayesianoptimization", "{min: 0, max: 0.5, scale: log}", "min (0) must be above 0 on a log scale"),
+    ("bayesianoptimization", "{min: 0, max: 0.5, scale: log}", "min must be above 0 on a log scale; got 0"),
     (
         "bayesianoptimization",
         "{min: 16, max: 512, scale: log}",
-        f"{NO_LOG}; leave scale out, list the values, or use tpe",
+        f"{NO_LOG}; remove scale, list the values, or use tpe",
     ),
     (
         "bayesianoptimization",
@@ -170,22 +170,22 @@ BAD = [
     (
         "cmaes",
         "{min: 1e-4, max: 0.1, scale: log}",
-        "cmaes ignores a log scale and would draw evenly from 0.0001 to 0.1; use tpe",
+        "cmaes ignores a log scale and would sample uniformly from 0.0001 to 0.1; use tpe",
     ),
     (
         "cmaes",
         "[adam, sgd]",
-        f"{AT_RANDOM}; put one of them into command, or use tpe",
+        f"{AT_RANDOM}; put one in command, or use tpe",
     ),
     (
         "cmaes",
         "{min: 0, max: 0.8, step: 0.3}",
-        "cmaes may go beyond max, unless max - min is a multiple of step (0.3)",
+        "cmaes can exceed max unless max - min is a multiple of step (0.3)",
     ),
     (
         "sobol",
         "{min: 1e-4, max: 0.1, scale: log}",
-        "sobol ignores a log scale and would draw evenly from 0.0001 to 0.1; use tpe",
+        "sobol ignores a log scale and would sample uniformly from 0.0001 to 0.1; use tpe",
     ),
     (
         "sobol",
@@ -195,7 +195,7 @@ BAD = [
     (
         "sobol",
         "{min: 0, max: 0.8, step: 0.3}",
-        "sobol may go beyond max, unless max - min is a multiple of step (0.3)",
+        "sobol can exceed max unless max - min is a multiple of step (0.3)",
     ),
 ]
 
@@ -229,7 +229,7 @@ def test_a_search_along_gradients_needs_a_range_and_a_gaussian_process(
     if fits:
         assert space(lines).settings["acq_optimizer"] == "lbfgs"
     else:
-        told = "acq_optimizer lbfgs needs base_estimator GP and a range of numbers; write auto"
+        told = "acq_optimizer lbfgs needs base_estimator GP and a range of numbers; use auto"
         assert complaint(lines) == f"{FILE}:5: parameters: {told}"
 
 

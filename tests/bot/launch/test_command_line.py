@@ -152,8 +152,11 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
         ("branch=main space=lr name='a\nb'", "must have 1 to 30 characters in one line."),
         ("branch=main space=lr name=", "must have 1 to 30 characters"),
         ("branch=main space=lr cmd=' '", "cmd= is empty"),
-        ("branch=main space=lr repo=mnist", "repo=mnist is not a repository I know; there is `digits`."),
-        ("branch=main space=lr repo=<https://evil.org/x>", "repo=https://evil.org/x is not allowed here"),
+        ("branch=main space=lr repo=mnist", "repo=mnist isn't a configured repository. Available: `digits`."),
+        (
+            "branch=main space=lr repo=<https://evil.org/x>",
+            "repo=https://evil.org/x isn't allowed. Available: ",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_told_in_a_sentence(text: str, told: str) -> None:

@@ -85,7 +85,7 @@ def test_a_space_written_in_the_form_is_checked_line_by_line():
     assert "text" in fields(view)
     asked, wrong = request(read(view), CONFIG)
     assert asked is None
-    assert errors(view, wrong) == {"text": "your space:4: trials.max: must be at least 1, not 0"}
+    assert errors(view, wrong) == {"text": "your space:4: trials.max: must be at least 1; got 0"}
 
 
 def test_a_text_put_aside_for_a_file_is_there_again():
@@ -99,7 +99,7 @@ def test_a_text_put_aside_for_a_file_is_there_again():
     ("sentence", "field"),
     [
         ("branch=mian is not in https://git.example/digits.git. Did you mean main?", "branch"),
-        ("sweeps/lr.yaml@01234567:3: trials.max: must be at least 1, not 0", "space"),
+        ("sweeps/lr.yaml@01234567:3: trials.max: must be at least 1; got 0", "space"),
         ("`sweeps/wide.yaml` is not in digits at `main`", "space"),
         ("The command `a b'` has a quote that is not closed.", ""),
     ],

@@ -72,31 +72,31 @@ def test_what_nobody_says_has_a_usual_value() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("{min: 2, max: 1}", "lr: min (2) must be less than max (1)"),
-        ("{min: 1, max: 1}", "lr: min (1) must be less than max (1)"),
-        ("{min: 0, max: 1.0, scale: log}", "lr: min (0) must be above 0 on a log scale"),
-        ("{min: 0.1, max: 1.0, step: 0.1, scale: log}", "lr: a log scale has no step"),
-        ("{min: 0, max: 1.0, scale: ln}", 'lr.scale: "ln" must be linear or log'),
-        ("{min: 0, max: 1, step: 0}", "lr: step (0) must be above 0 and not more than max - min"),
-        ("{min: 0, max: 1, step: 2}", "lr: step (2) must be above 0 and not more than max - min"),
+        ("{min: 2, max: 1}", "lr: min must be less than max; got min 2, max 1"),
+        ("{min: 1, max: 1}", "lr: min must be less than max; got min 1, max 1"),
+        ("{min: 0, max: 1.0, scale: log}", "lr: min must be above 0 on a log scale; got 0"),
+        ("{min: 0.1, max: 1.0, step: 0.1, scale: log}", "lr: a log scale can't have a step"),
+        ("{min: 0, max: 1.0, scale: ln}", 'lr.scale: must be linear or log; got "ln"'),
+        ("{min: 0, max: 1, step: 0}", "lr: step must be above 0 and at most max - min; got 0"),
+        ("{min: 0, max: 1, step: 2}", "lr: step must be above 0 and at most max - min; got 2"),
         (
             "{min: 1, max: 9, step: 2}",
-            "lr: random draws multiples of step, so min and max must be multiples of 2",
+            "lr: random samples multiples of step: min and max must be multiples of 2",
         ),
-        ("{min: 0.05, max: 0.5, step: 0.1}", "min and max must be multiples of 0.1; or use grid"),
-        ("{min: '1', max: 2}", 'lr.min: "1" is quoted, so it is text; write 1 without quotes'),
-        ("{min: low, max: 2}", 'lr.min: must be a number, not "low"'),
+        ("{min: 0.05, max: 0.5, step: 0.1}", "min and max must be multiples of 0.1, or use grid"),
+        ("{min: '1', max: 2}", 'lr.min: must be a number; got the text "1". Remove the quotes.'),
+        ("{min: low, max: 2}", 'lr.min: must be a number; got "low"'),
         ("{min: .nan, max: 2}", "lr.min: must be a finite number"),
-        ("{min: 1}", "lr: max is missing"),
-        ("{min: 1, maks: 2}", "lr.maks: this key is unknown. Did you mean max?"),
-        ("3", "lr: must be a list of values or a range {min: …, max: …}; a fixed value belongs into command"),
-        ("[]", "lr: at least one value is needed"),
-        ("[a, b, a]", 'lr[3]: "a" is there twice'),
-        ("[a, 'b c']", 'lr[2]: "b c" must have letters, digits and any of _.,:/+=@- only'),
-        ("[a, ~]", 'lr[2]: "~" must have letters'),
-        ("[a, '']", "lr[2]: nothing must have letters"),
-        ("[[a]]", "lr[1]: a list must have letters"),
-        ("['a\";$(id)']", "must have letters, digits and any of"),
+        ("{min: 1}", "lr: missing key: max"),
+        ("{min: 1, maks: 2}", "lr.maks: unknown key. Did you mean max?"),
+        ("3", "lr: must be a list of values or a range {min: …, max: …}. Put a fixed value in command."),
+        ("[]", "lr: must have at least one value"),
+        ("[a, b, a]", 'lr[3]: duplicate value "a"'),
+        ("[a, 'b c']", 'lr[2]: can only contain letters, digits, and _.,:/+=@-; got "b c"'),
+        ("[a, ~]", 'lr[2]: can only contain letters, digits, and _.,:/+=@-; got "~"'),
+        ("[a, '']", "lr[2]: can only contain letters, digits, and _.,:/+=@-; got nothing"),
+        ("[[a]]", "lr[1]: can only contain letters, digits, and _.,:/+=@-; got a list"),
+        ("['a\";$(id)']", "can only contain letters, digits, and _.,:/+=@-; got "),
     ],
 )
 def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, told: str) -> None:
@@ -108,57 +108,69 @@ def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (SHORT.replace("lr:", "2lr:"), "parameters.2lr: a name begins with a letter"),
-        (SHORT.replace("lr:", "'l r':"), "parameters.l r: a name begins with a letter"),
-        (SHORT.replace("lr:", "tensorboard_dir:"), "parameters.tensorboard_dir: this name is taken"),
-        (SHORT.replace("lr:", "config_path:"), "parameters.config_path: this name is taken"),
-        (SHORT.replace("{lr: [1, 2]}", "{}"), ":3: parameters: at least one parameter is needed"),
-        (SHORT.replace("{lr: [1, 2]}", ""), ":3: parameters: must be a mapping, not nothing"),
-        (SHORT.replace("parameters: {lr: [1, 2]}\n", ""), ":1: parameters is missing"),
-        (SHORT.replace("command: python train.py\n", ""), ":1: command is missing"),
-        (SHORT.replace("python train.py", ""), ":1: command: must be text, not nothing"),
-        (SHORT.replace("maximize", "up"), ':2: objective.goal: "up" must be minimize or maximize'),
-        (SHORT.replace("metric: acc, ", ""), ":2: objective: metric is missing"),
+        (SHORT.replace("lr:", "2lr:"), "parameters.2lr: name must start with a letter"),
+        (SHORT.replace("lr:", "'l r':"), "parameters.l r: name must start with a letter"),
+        (
+            SHORT.replace("lr:", "tensorboard_dir:"),
+            "parameters.tensorboard_dir: reserved name: the flag already",
+        ),
+        (SHORT.replace("lr:", "config_path:"), "parameters.config_path: reserved name: the flag already"),
+        (SHORT.replace("{lr: [1, 2]}", "{}"), ":3: parameters: must have at least one parameter"),
+        (SHORT.replace("{lr: [1, 2]}", ""), ":3: parameters: must be a mapping; got nothing"),
+        (SHORT.replace("parameters: {lr: [1, 2]}\n", ""), ":1: missing key: parameters"),
+        (SHORT.replace("command: python train.py\n", ""), ":1: missing key: command"),
+        (SHORT.replace("python train.py", ""), ":1: command: must be text; got nothing"),
+        (SHORT.replace("maximize", "up"), ':2: objective.goal: must be minimize or maximize; got "up"'),
+        (SHORT.replace("metric: acc, ", ""), ":2: objective: missing key: metric"),
         (
             SHORT.replace("acc", "val/acc"),
-            '"val/acc" must be a TensorBoard tag of letters, digits, dashes and',
+            'a TensorBoard tag of letters, digits, dashes, and underscores, without a slash; got "val/acc"',
         ),
         (
             SHORT.replace("maximize", "maximize, target: high"),
-            'objective.target: must be a number, not "high"',
+            'objective.target: must be a number; got "high"',
         ),
-        (SHORT + "algorithm: tpee", ':4: algorithm: "tpee" is unknown. Did you mean tpe?'),
-        (SHORT + "parameter: 1", ":4: parameter: this key is unknown. Did you mean parameters?"),
-        (SHORT + "trials: {maxx: 1}", ":4: trials.maxx: this key is unknown. Did you mean max?"),
-        (SHORT + "trials: {max: 0}", ":4: trials.max: must be at least 1, not 0"),
-        (SHORT + "trials: {max: '9'}", ':4: trials.max: "9" is quoted'),
+        (SHORT + "algorithm: tpee", ':4: algorithm: unknown value "tpee". Did you mean tpe?'),
+        (SHORT + "parameter: 1", ":4: parameter: unknown key. Did you mean parameters?"),
+        (SHORT + "trials: {maxx: 1}", ":4: trials.maxx: unknown key. Did you mean max?"),
+        (SHORT + "trials: {max: 0}", ":4: trials.max: must be at least 1; got 0"),
+        (SHORT + "trials: {max: '9'}", ':4: trials.max: must be a number; got the text "9"'),
         (
             SHORT + "trials: {max: 101}",
-            ":4: trials.max: 101 is above this cluster's limit of 100 (limits.trials)",
+            ":4: trials.max: can be at most 100 on this cluster (limits.trials); got 101",
         ),
-        (SHORT + "trials: {parallel: 0}", ":4: trials.parallel: must be at least 1, not 0"),
-        (SHORT + "trials: {parallel: 9}", "parallel: 9 is above this cluster's limit of 8 (limits.parallel)"),
-        (SHORT + "trials: {max: 3, parallel: 4}", ":4: trials.parallel: 4 is more than there are trials (3)"),
+        (SHORT + "trials: {parallel: 0}", ":4: trials.parallel: must be at least 1; got 0"),
+        (
+            SHORT + "trials: {parallel: 9}",
+            "parallel: can be at most 8 on this cluster (limits.parallel); got 9",
+        ),
+        (
+            SHORT + "trials: {max: 3, parallel: 4}",
+            ":4: trials.parallel: can't exceed the number of trials (3); got 4",
+        ),
         (
             SHORT + "trials: {max: 3, max_failed: 4}",
-            ":4: trials.max_failed: 4 is more than there are trials (3)",
+            ":4: trials.max_failed: can't exceed the number of trials (3); got 4",
         ),
         (
             SHORT + "trials: {trial_hours: 9}",
-            ":4: trials.trial_hours: 9 is above this cluster's limit of 8 (limits.trial_hours)",
+            ":4: trials.trial_hours: can be at most 8 on this cluster (limits.trial_hours); got 9",
         ),
-        (SHORT + "trials: {trial_hours: 0}", ":4: trials.trial_hours: must be at least a minute, 0.017"),
+        (
+            SHORT + "trials: {trial_hours: 0}",
+            ":4: trials.trial_hours: must be at least 0.017 (one minute); got 0",
+        ),
         (
             SHORT + "trials: {trial_hours: 1e6}",
-            ":4: trials.trial_hours: must be at most 596523; leave it out, and a",
+            ":4: trials.trial_hours: must be at most 596523. Omit it for no limit.",
         ),
-        (SHORT + "trials: {trial_hours: 2h}", ':4: trials.trial_hours: must be a number, not "2h"'),
+        (SHORT + "trials: {trial_hours: 2h}", ':4: trials.trial_hours: must be a number; got "2h"'),
         (
             SHORT + "trials: {grace_seconds: 0}",
             ":4: trials.grace_seconds: must be from 1 to 600 seconds (limits.grace_seconds); got 0",
         ),
         (SHORT + "trials: {grace_seconds: 601}", "seconds (limits.grace_seconds); got 601"),
-        (SHORT + "trials: {max_failed: -1}", ":4: trials.max_failed: must be at least 0, not -1"),
+        (SHORT + "trials: {max_failed: -1}", ":4: trials.max_failed: must be at least 0; got -1"),
         (SHORT + "description: |\n  a\n  b\n", ":4: description: must be one line"),
         (
             "- a",
@@ -174,9 +186,9 @@ def test_every_other_mistake_is_told_with_its_line(text: str, told: str) -> None
 def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
     text = FULL.replace("minimize", "min").replace("max: 4", "max: 0").replace("20", "200")
     assert complaint(text).splitlines() == [
-        f'{FILE}:2: objective.goal: "min" must be minimize or maximize',
-        f"{FILE}:4: trials.max: 200 is above this cluster's limit of 100 (limits.trials)",
-        f"{FILE}:7: parameters.layers: min (1) must be less than max (0)",
+        f'{FILE}:2: objective.goal: must be minimize or maximize; got "min"',
+        f"{FILE}:4: trials.max: can be at most 100 on this cluster (limits.trials); got 200",
+        f"{FILE}:7: parameters.layers: min must be less than max; got min 1, max 0",
     ]
 
 
@@ -186,7 +198,7 @@ GRID = SHORT.replace("{lr: [1, 2]}", "{lr: [1, 2], layers: {min: 1, max: 3}}") +
 def test_hours_that_are_no_number_are_told_once() -> None:
     assert (
         complaint(SHORT + "trials: {trial_hours: 2h}")
-        == f'{FILE}:4: trials.trial_hours: must be a number, not "2h"'
+        == f'{FILE}:4: trials.trial_hours: must be a number; got "2h"'
     )
 
 
@@ -232,9 +244,9 @@ def test_a_range_without_steps_has_no_number_of_combinations() -> None:
     [
         ("{min: 0, max: 0.5}", "parameters.layers: grid needs a step here, or a list of values"),
         ("{min: 1, max: 5, scale: log}", "parameters.layers: grid has no log scale; list the values"),
-        ("{min: 1, max: 90000}", "the grid has 180000 combinations, 100000 at most: use fewer values"),
-        ("{min: 0, max: 1e299, step: 1e-300}", "combinations, 100000 at most"),
-        ("{min: 1, max: 60}", "limit of 100 (limits.trials)"),
+        ("{min: 1, max: 90000}", "the grid has 180,000 combinations; the limit is 100,000. Use fewer values"),
+        ("{min: 0, max: 1e299, step: 1e-300}", "combinations; the limit is 100,000"),
+        ("{min: 1, max: 60}", ":1: trials.max: can be at most 100 on this cluster (limits.trials); got 120"),
     ],
 )
 def test_a_grid_that_cannot_be_walked_is_refused(parameter: str, told: str) -> None:
@@ -258,10 +270,13 @@ def test_a_command_in_the_request_replaces_a_missing_one() -> None:
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        (replace(REQUEST, trials=0), "trials=0 in the command: must be at least 1, not 0"),
-        (replace(REQUEST, trials=500), "trials=500 in the command: 500 is above this cluster's limit of 100"),
-        (replace(REQUEST, parallel=7), "parallel=7 in the command: 7 is more than there are trials (6)"),
-        (replace(REQUEST, parallel=9), "parallel=9 in the command: 9 is above this cluster's limit of 8"),
+        (replace(REQUEST, trials=0), "trials=0 in the command: must be at least 1; got 0"),
+        (replace(REQUEST, trials=500), "trials=500 in the command: can be at most 100 on this cluster"),
+        (
+            replace(REQUEST, parallel=7),
+            "parallel=7 in the command: can't exceed the number of trials (6); got 7",
+        ),
+        (replace(REQUEST, parallel=9), "parallel=9 in the command: can be at most 8 on this cluster"),
     ],
 )
 def test_a_number_from_the_command_is_named_as_such(request_: SweepRequest, told: str) -> None:

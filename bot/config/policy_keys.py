@@ -1,0 +1,214 @@
+"""The keys of the configuration file, with their meaning and limits. Pure."""
+
+import re
+
+from bot.config.digest_times import DIGEST_KEYS
+from bot.config.idle_thresholds import THRESHOLD_KEYS
+from bot.config.keys import (
+    BOOLEAN,
+    LIST,
+    MAPPING,
+    NAMED,
+    STRING,
+    Key,
+    Keys,
+    Schema,
+    integer,
+    list_of,
+    number,
+    string,
+)
+from bot.config.teams import CHANNEL_ID, TEAM, TEAM_KEYS, USER_ID
+from bot.config.trial_pods import POD_KEYS
+
+GPUS_PER_TRIAL, PARALLEL, TRIALS, GRACE_SECONDS = 8, 16, 500, 600  # default limits
+A_MINUTE, MAX_HOURS = 1 / 60, 2**31 // 3600  # hours; Kubernetes rejects deadlines of 2**31 seconds or more
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*")
+WORKSPACE = re.compile(r"[TE][A-Z0-9]{2,}")
+MAX_CURRENCY = 8  # characters
+EXAMPLE = "https://github.com/acme/digits.git"
+PREFIX: Schema = string("URL prefix ending in a slash", r"https://\S*/")
+REPOSITORY_KEYS: Keys = {
+    "url": Key(
+        meaning="URL of the git repository: https or http, without credentials.",
+        type=string("URL", r"https?://\S+"),
+        example=EXAMPLE,
+        required=True,
+    ),
+    "dockerfile": Key(
+        meaning="Path of the Dockerfile in the repository.",
+        type=string("path", PATH.pattern),
+        default="`Dockerfile`, if it exists",
+        example="docker/Dockerfile",
+    ),
+    "requirements": Key(
+        meaning="Path of the requirements file, if the repository has several.",
+        type=string("path", PATH.pattern),
+        default="found by its name",
+        example="requirements/train.txt",
+    ),
+    "install": Key(
+        meaning="Install the project itself into the image, not only its dependencies.",
+        type=BOOLEAN,
+        default="false",
+        example="true",
+    ),
+    "secret": Key(
+        meaning="Name of the Secret with `username` and `password` for a private repository.",
+        type=string("name", SECRET.pattern),
+        default="none (public)",
+        example="git-vision",
+    ),
+    "push_secret": Key(
+        meaning="Name of the dockerconfigjson Secret that pushes this repository's images.",
+        type=string("name", SECRET.pattern),
+        default="`IMAGE_PUSH_SECRET`",
+        example="push-vision",
+    ),
+}
+LIMIT_KEYS: Keys = {
+    "gpus_per_trial": Key(
+        meaning="Maximum GPUs of one trial.", type=integer(0), default=str(GPUS_PER_TRIAL), example="4"
+    ),
+    "parallel": Key(
+        meaning="Maximum parallel trials of one sweep.",
+        type=integer(1),
+        default=str(PARALLEL),
+        example="8",
+    ),
+    "trials": Key(
+        meaning="Maximum trials of one sweep.", type=integer(1), default=str(TRIALS), example="200"
+    ),
+    "trial_hours": Key(
+        meaning="Maximum run time of one trial, in hours.",
+        type=number(A_MINUTE, MAX_HOURS),
+        default="no limit",
+        example="24",
+    ),
+    "grace_seconds": Key(
+        meaning="Maximum `trials.grace_seconds` of a space file.",
+        type=integer(1),
+        default=str(GRACE_SECONDS),
+        example="900",
+    ),
+}
+LAUNCH_KEYS: Keys = {
+    "channels": Key(
+        meaning="Slack channels where sweeps can be started.",
+        type=list_of(CHANNEL_ID),
+        default="all",
+        example="[C012ABC]",
+    ),
+    "people": Key(
+        meaning="Slack users who can start sweeps.",
+        type=list_of(USER_ID),
+        default="everyone",
+        example="[U012ABC]",
+    ),
+    "gpus": Key(
+        meaning="Maximum peak GPUs of one sweep: parallel trials × GPUs per trial.",
+        type=integer(0),
+        default="no limit",
+        example="16",
+    ),
+    "gpus_per_person": Key(
+        meaning="Maximum peak GPUs of all live sweeps of one person.",
+        type=integer(0),
+        default="no limit",
+        example="32",
+    ),
+}
+KEYS: Keys = {
+    "repositories": Key(
+        meaning="Repositories by name (lowercase letters, digits, `.`, `-`, `_`). The first is the default.",
+        type=NAMED | {"minProperties": 1, "propertyNames": {"pattern": f"^(?:{NAME.pattern})$"}},
+        example=f"{{digits: {{url: {EXAMPLE}}}}}",
+        required=True,
+        keys=REPOSITORY_KEYS,
+    ),
+    "allowed_urls": Key(
+        meaning="URL prefixes of other repositories that `repo=` can name.",
+        type=list_of(PREFIX),
+        default="none",
+        example="[https://github.com/acme/]",
+    ),
+    "images": Key(
+        meaning="Allowed prebuilt images: image repositories without a tag, or prefixes ending in a slash.",
+        type=list_of(STRING),
+        default="none",
+        example="[pytorch/pytorch, registry.example/team/]",
+    ),
+    "admins": Key(
+        meaning="Slack users who can manage all sweeps and run `/sweep doctor` and `/sweep setup`.",
+        type=list_of(USER_ID),
+        default="none",
+        example="[U012ABC]",
+    ),
+    "limits": Key(meaning="Maximum values of one sweep.", type=MAPPING, keys=LIMIT_KEYS),
+    "launch": Key(
+        meaning="Who can start sweeps, where, and how large. Admins always can.",
+        type=MAPPING,
+        keys=LAUNCH_KEYS,
+    ),
+    "teammates_can_act": Key(
+        meaning="Let members of a team cancel, drain, and extend each other's sweeps.",
+        type=BOOLEAN,
+        default="false",
+        example="true",
+    ),
+    "guests": Key(
+        meaning="Let guests of the Slack workspace use Sweepbot.",
+        type=BOOLEAN,
+        default="false",
+        example="true",
+    ),
+    "workspaces": Key(
+        meaning="IDs of other Slack workspaces whose members can use Sweepbot through Slack Connect.",
+        type=list_of(string("Slack workspace ID", WORKSPACE.pattern)),
+        default="none",
+        example="[T012ABC]",
+    ),
+    "teams": Key(
+        meaning="Teams by name (lowercase letters, digits, dashes; at most 63 characters).",
+        type=NAMED | {"propertyNames": {"pattern": f"^(?:{TEAM.pattern})$"}},
+        default="none",
+        example="{vision: {namespaces: [vision], members: [U012ABC]}}",
+        keys=TEAM_KEYS,
+    ),
+    "prices": Key(
+        meaning="Price of one GPU-hour by model: a regular expression for the start of the model's name. "
+        "The most specific match wins; a MIG slice costs its share of the card.",
+        type=NAMED | {"additionalProperties": number(0)},
+        default="none",
+        example='{"NVIDIA H100": 2.5}',
+    ),
+    "currency": Key(
+        meaning="Currency of `prices`: a sign or a code.",
+        type=STRING | {"maxLength": MAX_CURRENCY},
+        default="`$`",
+        example="EUR",
+    ),
+    "digests": Key(
+        meaning="Daily GPU usage digests, at most one per channel. `/sweep setup` adds more.",
+        type=LIST,
+        default="none",
+        example="[{channel: C012ABC}]",
+        keys=DIGEST_KEYS,
+    ),
+    "warnings": Key(
+        meaning="Idle-GPU warning thresholds. 0 turns a warning off.", type=MAPPING, keys=THRESHOLD_KEYS
+    ),
+    "admin_channel": Key(
+        meaning="Slack channel for GPU errors.", type=CHANNEL_ID, default="none", example="C012ABC"
+    ),
+    "trials": Key(meaning="What the pods of all trials need on this cluster.", type=MAPPING, keys=POD_KEYS),
+    "namespaces": Key(
+        meaning="More namespaces for trials. `/sweep setup` assigns them to channels.",
+        type=list_of(string("namespace", NAMESPACE.pattern)),
+        default="none",
+        example="[vision]",
+    ),
+}

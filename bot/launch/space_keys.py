@@ -1,0 +1,161 @@
+"""The keys of a space file, with their meaning and limits. Pure."""
+
+import re
+from dataclasses import replace
+
+from bot.config.idle_thresholds import THRESHOLD_KEYS
+from bot.config.keys import (
+    BOOLEAN,
+    MAPPING,
+    NAMED,
+    STRING,
+    Key,
+    Keys,
+    Schema,
+    integer,
+    number,
+    one_of,
+    string,
+)
+from bot.config.policy_keys import A_MINUTE, MAX_HOURS
+from bot.core.space import ALGORITHMS, Goal
+from bot.launch.algorithms import ALGORITHM
+
+TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # defaults
+# Flags with another meaning: ours, draccus' (a config file), and the name Katib gives a trial's name.
+RESERVED = {"tensorboard_dir", "config_path", "trialName"}
+VALUE = re.compile(r"[A-Za-z0-9_.,:/+=@-]+")  # Katib pastes values into JSON and shell text unescaped
+METRIC = re.compile(r"[A-Za-z0-9_-]+")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+VALUES: Schema = {
+    "type": "array",
+    "minItems": 1,
+    "uniqueItems": True,
+    "items": {"type": ["string", "number", "boolean"], "pattern": f"^(?:{VALUE.pattern})$"},
+}
+WATCH_KEYS: Keys = {
+    name: replace(key, default=f"`warnings.{name}` of the configuration")
+    for name, key in THRESHOLD_KEYS.items()
+}
+OBJECTIVE_KEYS: Keys = {
+    "metric": Key(
+        meaning="TensorBoard scalar to optimize. No other tag can start with this name.",
+        type=string("name", METRIC.pattern),
+        example="val_loss",
+        required=True,
+    ),
+    "goal": Key(
+        meaning="Direction of the optimization.", type=one_of(*Goal), example="minimize", required=True
+    ),
+    "target": Key(meaning="Value at which the sweep stops.", type=number(), default="none", example="0.02"),
+}
+TRIAL_KEYS: Keys = {
+    "max": Key(
+        meaning="Total number of trials. `trials=` overrides it.",
+        type=integer(1),
+        default=f"{TRIALS}; for `grid`, all combinations",
+        example="20",
+    ),
+    "parallel": Key(
+        meaning="Number of trials that run at the same time. `parallel=` overrides it.",
+        type=integer(1),
+        default=str(PARALLEL),
+        example="8",
+    ),
+    "max_failed": Key(
+        meaning="Number of failed trials at which the sweep fails.",
+        type=integer(0),
+        default=str(MAX_FAILED),
+        example="1",
+    ),
+    "trial_hours": Key(
+        meaning="Maximum run time of one trial, in hours. Sweepbot stops it after that.",
+        type=number(A_MINUTE, MAX_HOURS),
+        default="`limits.trial_hours`",
+        example="2",
+    ),
+    "grace_seconds": Key(
+        meaning="Seconds from SIGTERM to SIGKILL, to write a checkpoint.",
+        type=integer(1),
+        default="`trials.grace_seconds` of the configuration",
+        example="120",
+    ),
+}
+RANGE_KEYS: Keys = {
+    "min": Key(
+        meaning="Smallest value. The range has whole numbers if all its numbers are whole.",
+        type=number(),
+        example="1e-4",
+        required=True,
+    ),
+    "max": Key(meaning="Largest value.", type=number(), example="1e-1", required=True),
+    "step": Key(meaning="Distance between values.", type=number(), default="none", example="0.1"),
+    "scale": Key(
+        meaning="Scale on which values are sampled.",
+        type=one_of("linear", "log"),
+        default="linear",
+        example="log",
+    ),
+}
+KEYS: Keys = {
+    "command": Key(
+        meaning="Command of a trial, one line. `--NAME=VALUE` is appended for each parameter. "
+        "`cmd=` overrides it.",
+        type=STRING,
+        example="python train.py",
+        required=True,
+    ),
+    "objective": Key(
+        meaning="What the trials optimize.",
+        type=MAPPING,
+        example="{metric: val_loss, goal: minimize}",
+        required=True,
+        keys=OBJECTIVE_KEYS,
+    ),
+    "algorithm": Key(
+        meaning="Search algorithm, or a mapping with its `name` and [settings](search.md). "
+        "`algorithm=` overrides it.",
+        type=ALGORITHM,
+        default=ALGORITHMS[0],
+        example="{name: tpe, random_state: 1}",
+    ),
+    "trials": Key(meaning="Number and limits of the trials.", type=MAPPING, keys=TRIAL_KEYS),
+    "parameters": Key(
+        meaning="Parameters by name: a list of values, or a range. Put a fixed value in `command`.",
+        type=NAMED | {"minProperties": 1, "propertyNames": {"pattern": f"^(?:{NAME.pattern})$"}},
+        example="{optimizer: [adam, sgd]}",
+        required=True,
+        keys=RANGE_KEYS,
+        alternative=VALUES,
+    ),
+    "description": Key(
+        meaning="One line, shown in the form's menu.",
+        type=STRING,
+        default="the file's first comment",
+        example="learning rate and depth",
+    ),
+    "running_at_target": Key(
+        meaning="What happens to running trials when `target` is reached.",
+        type=one_of("end", "finish"),
+        default="end",
+        example="finish",
+    ),
+    "extendable": Key(
+        meaning="Keep the suggestion service after the end, so that `/sweep extend` can add trials.",
+        type=BOOLEAN,
+        default="false",
+        example="true",
+    ),
+    "image": Key(
+        meaning="Prebuilt image to run in, without a build. `image=` overrides it.",
+        type=STRING,
+        default="none",
+        example="pytorch/pytorch:2.7.0-cuda12.6-cudnn9-runtime",
+    ),
+    "watch": Key(
+        meaning="Idle-GPU warning thresholds of this sweep. 0 turns a warning off.",
+        type=MAPPING,
+        keys=WATCH_KEYS,
+    ),
+}
