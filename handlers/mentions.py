@@ -16,7 +16,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.errors import UserError
 from bot.launch.command_line import HELP
 from bot.slack.mrkdwn import cut, plain
-from bot.sweeps.command_parser import USES, first_word, suggest_command
+from bot.sweeps.command_parser import USAGE, first_word, suggest_command
 from handlers.context import NOT_SAID, HandlerContext, unconfirmed
 from handlers.sweep_commands import Sender, handle_command, is_command, sweep_in
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[dict[str, Any], AsyncWebClient], Awaitable[None]]
 SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^<>]*)?>")
-HERE = f"In this thread you may write, after my name: {', '.join(word for word in USES if word != 'list')}."
+HERE = f"In this thread you may write, after my name: {', '.join(word for word in USAGE if word != 'list')}."
 
 
 def on_mention(context: HandlerContext) -> Handler:

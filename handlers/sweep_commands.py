@@ -8,7 +8,7 @@ from bot.core.record import SweepRecord
 from bot.core.sweep_summary import Entry
 from bot.slack.mrkdwn import code
 from bot.sweeps import reply_messages
-from bot.sweeps.command_parser import WORDS, choose, first_word, parse_command, selected
+from bot.sweeps.command_parser import COMMANDS, choose, first_word, parse_command, selected
 from handlers.context import PATIENCE, HandlerContext
 
 
@@ -23,7 +23,7 @@ class Sender:
 
 
 def is_command(text: str) -> bool:
-    return first_word(text)[0] in {"list", *WORDS}
+    return first_word(text)[0] in {"list", *COMMANDS}
 
 
 async def handle_command(context: HandlerContext, text: str, who: Sender) -> str:

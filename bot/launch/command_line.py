@@ -1,4 +1,4 @@
-"""From the text after /sweep to a SweepRequest. Pure."""
+"""Parse the text after /sweep into a SweepRequest. Pure."""
 
 import re
 import shlex
@@ -12,43 +12,42 @@ from bot.core.request import Notify, SweepRequest
 from bot.core.space import ALGORITHMS
 from bot.core.wording import did_you_mean, fitting, listed, shortened
 
-DIGITS = 40  # of a number: more of them are above every limit
-NEAR = 0.6  # of 1: `brnch` is branch, but `user` is not gpus
-PREFIX = 3  # letters of an algorithm's name
+DIGITS_MAX = 40  # of a number: longer ones exceed every limit
+SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus
+PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
-HELP = f"""*Start a sweep:* {EXAMPLE} builds that branch and searches what `sweeps/lr.yaml` in it says, \
-with one GPU per trial. `/sweep` alone opens a form.
-You may add `repo=` (name or URL), `image=` (a ready one: nothing is built), `trials=`, `parallel=`, \
-`algorithm=` ({", ".join(ALGORITHMS)}), `name=` and `cmd=`, for example
-`/sweep branch=fix/loss space=lr gpus=2 trials=20 parallel=4 cmd="python train.py --epochs=3"`
-`notify=dm` tells you the end in a direct message and not in the channel, `notify=none` only in the thread.
-*Later:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no more trials), \
-`extend trials=20` (in all) and `rerun`, with what should differ. After the word you may name the sweep, \
-or the beginning or end of its name, and after `cancel` and `logs` a trial, too.
-In a sweep's thread mention me, for example `@sweepbot logs`; but in direct messages I hear nothing.
-*GPUs:* `/gpus` says what is free, `/gpus help` what else it knows.
-*Administrators:* `/sweep doctor` checks everything that sweeps need; `/sweep setup` gives a channel \
-a repository and a daily digest; `/sweep release NAME` retries what Sweepbot quarantined."""
+HELP = f"""*Start a sweep:* {EXAMPLE} builds the branch and runs the search in its `sweeps/lr.yaml`, one GPU \
+per trial. `/sweep` alone opens a form.
+*Options:* `repo=` (name or URL), `image=` (prebuilt; skips the build), `trials=`, `parallel=`, \
+`algorithm=` ({", ".join(ALGORITHMS)}), `name=`, `cmd="python train.py --epochs=3"`, \
+`notify=` (`channel`, `dm`, or `none`: thread only).
+*Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \
+`extend trials=20` (new total), `rerun` (plus any option to change). Name a sweep by all of its name, or its \
+start or end: `/sweep logs otter`. `logs` and `cancel` also take a trial.
+*In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.
+*GPUs:* `/gpus` shows free GPUs; `/gpus help` lists all views.
+*Admins:* `/sweep doctor` checks the installation; `/sweep setup` sets a channel's repository and daily \
+digest; `/sweep release NAME` retries what Sweepbot quarantined."""
 
-# A link as Slack sends it; after repo= the address is meant, elsewhere what the person had typed.
+# A link as Slack sends it: after repo=, use its URL, elsewhere its label, which is what the user typed.
 _LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")
-_QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and blanks that are pasted
-COMMAND_MOST = 8_000  # characters, with the command line of a training
-WRONG_MOST = 2_500  # characters of what is wrong
-STARTERS = ("run", "start", "launch", "new")  # a word that means nothing more than /sweep itself
-_SEPARATORS = ",;"  # that phones and habit put between words; in these two they may be meant
-_FREE = {"cmd", "name"}
-# What git check-ref-format refuses; a leading dash, which git would read as an option; #, which ends the
-# branch in the address that Kaniko gets; and $(, which Kubernetes replaces by variables.
-_NO_REF = re.compile(r"^[-/.]|\$\(|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
+_QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and no-break spaces
+COMMAND_MAX = 8_000  # characters, including cmd=
+ERRORS_MAX = 2_500  # characters of all errors together
+STARTERS = ("run", "start", "launch", "new")  # optional first word without a meaning of its own
+_SEPARATORS = ",;"  # ignored after an option
+_FREE_TEXT = {"cmd", "name"}  # where separators belong to the value
+# What git check-ref-format rejects; a leading dash, which git would read as an option; #, which ends the
+# branch in the URL that Kaniko gets; and $(, which Kubernetes expands.
+_INVALID_REF = re.compile(r"^[-/.]|\$\(|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
 
 
 def parse(text: str, config: Config) -> SweepRequest:
-    """Raises UserError with one line for each thing that is wrong."""
+    """Parse a complete command. Raises UserError with one line for each error."""
     said, wrong = _words(unescape(text))
     missing = [key for key in ("branch", "space") if key not in said]
     if missing and not wrong:
-        wrong.append(f"Say which {listed(missing)} to use, for example {EXAMPLE}.")
+        wrong.append(f"Missing {listed(f'`{key}=`' for key in missing)}. Example: {EXAMPLE}")
     values, troubles = read_values(said, config)
     wrong += troubles.values()
     if wrong:
@@ -57,7 +56,7 @@ def parse(text: str, config: Config) -> SweepRequest:
 
 
 def words(text: str) -> dict[str, str]:
-    """What was typed, by key, complete or not. Raises UserError for what can't be read as key=value."""
+    """Return the options by key; required ones can be missing. Raises UserError for a syntax error."""
     said, wrong = _words(unescape(text))
     if wrong:
         raise _refusal(wrong)
@@ -65,7 +64,7 @@ def words(text: str) -> dict[str, str]:
 
 
 def read_values(said: Mapping[str, str], config: Config) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields of a SweepRequest, and a sentence for each key whose value is wrong."""
+    """Return the fields of a SweepRequest, and an error for each key with an invalid value."""
     values: dict[str, Any] = {"gpus": min(1, config.limits.gpus_per_trial)}
     wrong: dict[str, str] = {}
     for key, value in said.items():
@@ -74,74 +73,79 @@ def read_values(said: Mapping[str, str], config: Config) -> tuple[dict[str, Any]
         except UserError as error:
             wrong[key] = str(error)
     if "trials" in values and values.get("parallel", 0) > values["trials"]:
-        wrong["parallel"] = f"parallel={values['parallel']} is more than trials={values['trials']}."
+        wrong["parallel"] = _too_parallel(values["parallel"], values["trials"])
     return values, wrong
 
 
 def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
-    """The same request but for what is said, of the branch as it is now. Raises UserError."""
+    """Return the request with the options in `text` changed, for the branch's latest commit.
+
+    Raises UserError for invalid options.
+    """
     said = words(text)
     values, wrong = read_values(said, config)
     after = replace(request, commit=None, **{key: values[key] for key in said if key in values})
     if not wrong and after.parallel and after.trials and after.parallel > after.trials:
-        wrong["parallel"] = f"parallel={after.parallel} is more than trials={after.trials}."
+        wrong["parallel"] = _too_parallel(after.parallel, after.trials)
     if wrong:
         raise _refusal(wrong.values())
     return after
 
 
+def _too_parallel(parallel: int, trials: int) -> str:
+    return f"parallel= can't exceed trials=; got parallel={parallel}, trials={trials}."
+
+
 def _refusal(wrong: Iterable[str]) -> UserError:
-    return UserError("\n".join(fitting(wrong, WRONG_MOST)))
+    return UserError("\n".join(fitting(wrong, ERRORS_MAX)))
 
 
 def unescape(text: str) -> str:
-    """Slack escapes three characters, turns addresses into links; phones curl quotes and join two dashes."""
+    """Undo Slack's escapes and links, and the curly quotes and em dashes that phones make."""
     text = _LINK.sub(_typed, text).translate(_QUOTES)
     text = re.sub(r"(?<!\w)—(?=\w)", "--", text)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def _typed(link: re.Match[str]) -> str:
-    repo, address, label = link[1] or "", link[2], link[3]
-    if repo and address.startswith("http"):
-        return repo + address
-    return repo + (label or address.removeprefix("mailto:"))
+    repo, url, label = link[1] or "", link[2], link[3]
+    if repo and url.startswith("http"):
+        return repo + url
+    return repo + (label or url.removeprefix("mailto:"))
 
 
 def _words(text: str) -> tuple[dict[str, str], list[str]]:
-    if len(text) > COMMAND_MOST:
-        raise UserError(f"The command can have at most {COMMAND_MOST:,} characters; got {len(text):,}.")
+    if len(text) > COMMAND_MAX:
+        raise UserError(f"The command can have at most {COMMAND_MAX:,} characters; got {len(text):,}.")
     try:
         words = shlex.split(text)
     except ValueError:
-        raise UserError(
-            f'A quote is not closed. Put both quotes, as in `cmd="python train.py"`: {shortened(text)}'
-        ) from None
+        raise UserError(f'Unclosed quote. Write `cmd="python train.py"`. Got: {shortened(text)}') from None
     words = [word for word in words if word.strip(_SEPARATORS)]
     if words and words[0].lower() in STARTERS:
         del words[0]
     said: dict[str, str] = {}
     wrong: list[str] = []
-    strange = [f"`{shortened(word)}`" for word in words if word.find("=") < 1]
-    if strange:
+    unknown = [f"`{shortened(word)}`" for word in words if word.find("=") < 1]
+    if unknown:
         wrong.append(
-            f"I do not understand {listed(strange)}. Write key=value without blanks, for example {EXAMPLE}; "
-            "`/sweep help` has the other words."
+            f"Unknown argument: {listed(unknown)}. Write `key=value` without spaces, for example {EXAMPLE}. "
+            "All commands: `/sweep help`."
         )
     for typed, _, value in (word.partition("=") for word in words if word.find("=") > 0):
         key = typed.lower()
         if key not in _READERS:
-            wrong.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, _READERS, NEAR)}")
+            wrong.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, _READERS, SIMILARITY)}")
         elif key in said:
             wrong.append(f"`{key}=` is set twice.")
         else:
-            said[key] = value if key in _FREE else value.rstrip(_SEPARATORS)
+            said[key] = value if key in _FREE_TEXT else value.rstrip(_SEPARATORS)
     return said, wrong
 
 
 def _branch(_key: str, value: str, _config: Config) -> str:
-    if not value or _NO_REF.search(value):
-        raise UserError(f"branch={shortened(value)} is not the name of a branch or a tag.")
+    if not value or _INVALID_REF.search(value):
+        raise UserError(f'branch= must be a branch or tag name; got "{shortened(value)}".')
     return value
 
 
@@ -166,13 +170,13 @@ def _image(_key: str, value: str, config: Config) -> str:
 
 def _name(_key: str, value: str, _config: Config) -> str:
     if not 1 <= len(value) <= 30 or not value.isprintable() or not value.strip():
-        raise UserError(f"name={shortened(value)} must have 1 to 30 characters in one line.")
+        raise UserError(f'name= must be 1 to 30 characters on one line; got "{shortened(value)}".')
     return value
 
 
 def _cmd(_key: str, value: str, _config: Config) -> str:
     if not value.strip():
-        raise UserError('cmd= is empty: write cmd="python train.py", or leave it out.')
+        raise UserError('cmd= must not be empty. Write cmd="python train.py" or omit it.')
     return value
 
 
@@ -182,16 +186,16 @@ def _notify(_key: str, value: str, _config: Config) -> Notify:
     return Notify(value.lower())
 
 
-def _number(limit: str, least: int) -> Callable[[str, str, Config], int]:
+def _number(limit: str, minimum: int) -> Callable[[str, str, Config], int]:
     def read(key: str, value: str, config: Config) -> int:
-        most: int = getattr(config.limits, limit)
+        maximum: int = getattr(config.limits, limit)
         shown, digits = shortened(value), value.lstrip("0") or "0"
         whole = re.fullmatch(r"[0-9]+", value)
-        # Python refuses to read very long numbers, with an error of its own.
-        if whole and (len(digits) > DIGITS or int(digits) > most):
-            raise UserError(f"{key}= can be at most {most} on this cluster (limits.{limit}); got {shown}.")
-        if not whole or int(digits) < least:
-            raise UserError(f'{key}= must be a whole number from {least} to {most}; got "{shown}".')
+        # int() raises ValueError for very long numbers.
+        if whole and (len(digits) > DIGITS_MAX or int(digits) > maximum):
+            raise UserError(f"{key}= can be at most {maximum} on this cluster (limits.{limit}); got {shown}.")
+        if not whole or int(digits) < minimum:
+            raise UserError(f'{key}= must be a whole number from {minimum} to {maximum}; got "{shown}".')
         return int(digits)
 
     return read
@@ -199,11 +203,11 @@ def _number(limit: str, least: int) -> Callable[[str, str, Config], int]:
 
 def _algorithm(_key: str, value: str, _config: Config) -> str:
     name = value.lower()
-    begun = [each for each in ALGORITHMS if len(name) >= PREFIX and each.startswith(name)]
-    if name in ALGORITHMS or len(begun) == 1:
-        return name if name in ALGORITHMS else begun[0]
-    meant = did_you_mean(name, ALGORITHMS, NEAR)
-    raise UserError(f"algorithm={shortened(value)} is unknown.{meant}")
+    matches = [each for each in ALGORITHMS if len(name) >= PREFIX_MIN and each.startswith(name)]
+    if name in ALGORITHMS or len(matches) == 1:
+        return name if name in ALGORITHMS else matches[0]
+    hint = did_you_mean(name, ALGORITHMS, SIMILARITY)
+    raise UserError(f'algorithm= must be a search algorithm; got "{shortened(value)}".{hint}')
 
 
 _READERS: dict[str, Callable[[str, str, Config], Any]] = {

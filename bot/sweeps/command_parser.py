@@ -1,7 +1,7 @@
-"""The words after /sweep, or after the bot's name in a thread, that are about sweeps there are. Pure.
+"""Parse commands on existing sweeps, from /sweep or a mention in a thread. Pure.
 
-A word and perhaps a sweep: `cancel`, `cancel otter`, `cancel lr-brave-otter k3x9z`. Which sweep is meant,
-when only a part of its name was said or none, is chosen among those that Redis remembers.
+A command and an optional sweep: `cancel`, `cancel otter`, `cancel lr-brave-otter k3x9z`. A partial or missing
+name is resolved among the sweeps in Redis.
 """
 
 import re
@@ -21,7 +21,7 @@ from bot.core.wording import did_you_mean, shortened
 from bot.launch.command_line import STARTERS, unescape
 from bot.slack.mrkdwn import code
 
-WORDS = {
+COMMANDS = {
     "status": Action.STATUS,
     "cancel": Action.CANCEL,
     "drain": Action.DRAIN,
@@ -30,7 +30,7 @@ WORDS = {
     "results": Action.RESULTS,
     "rerun": Action.RERUN,
 }
-USES = {
+USAGE = {
     "list": "`/sweep list`, or `list mine`, `list running`, `list team`",
     "status": "`/sweep status [SWEEP]`",
     "cancel": "`/sweep cancel [SWEEP]`, or `/sweep cancel [SWEEP] TRIAL` for one trial",
@@ -40,45 +40,48 @@ USES = {
     "results": "`/sweep results [SWEEP]`",
     "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
 }
-NAMED = "SWEEP is all of a name, or its start or end; omit it if only one of your sweeps qualifies"
-ENDABLE = {Action.CANCEL, Action.KILL, Action.DRAIN}
-CHOICES = 8
-# The end of a trial's name: Katib takes eight letters and digits of k8s.io/apimachinery's rand.String; people
-# may type the last of them.
+SWEEP_USAGE = "SWEEP is all of a name, or its start or end; omit it if only one of your sweeps qualifies"
+FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN}
+CHOICES_MAX = 8  # sweeps in an error
+# The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
+# type the last few of them.
 TRIAL = re.compile(r"(?=.*[2-9])[a-z0-9]{3,8}|[bcdfghjklmnpqrstvwxz]{8}")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a sweep or a trial
-NEAR = 0.7  # of 1: `cancle` is cancel, but `main` is not drain
+SIMILARITY = 0.7  # 0 to 1, for suggestions: `cancle` is cancel, but `main` isn't drain
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParsedCommand:
     action: Action
-    sweep: str = ""  # as typed; empty: not said
+    sweep: str = ""  # as typed; "" if omitted
     trial: str = ""
     trials: int = 0
     changes: str = ""
 
 
 def first_word(text: str) -> tuple[str, str]:
-    """The word and what is behind it. Phones begin with a capital, pastes have other blanks."""
+    """Return the lowercase first word and the rest; phones capitalize it, and pastes contain other spaces."""
     parts = text.split(maxsplit=1)
     return (parts[0].lower() if parts else "", parts[1].strip() if parts[1:] else "")
 
 
 def suggest_command(text: str, *others: str) -> str:
-    """A sentence about a first word that is nearly one of mine; "" for any other text."""
+    """Return an error if the first word is a misspelled command, else ""."""
     word, rest = first_word(unescape(text))
-    known = [*USES, *others]
-    near = get_close_matches(word, known, cutoff=NEAR)
+    known = [*USAGE, *others]
+    near = get_close_matches(word, known, cutoff=SIMILARITY)
     if not near or word in {*known, *STARTERS} or "=" in word or rest.startswith("="):
         return ""
     return f"Unknown command {code(word)}.{did_you_mean(word, near)}"
 
 
 def parse_command(text: str, here: str = "") -> ParsedCommand:
-    """`here` is the sweep in whose thread it was said. Raises UserError with the form that was meant."""
+    """Parse a command on an existing sweep. Raises UserError with the usage.
+
+    `here` is the sweep in whose thread the command was written; "" elsewhere.
+    """
     word, rest = first_word(text)
-    action = WORDS[word]
+    action = COMMANDS[word]
     if action is Action.RERUN:
         return _rerun(rest, here)
     said = unescape(rest).replace("`", "").split()
@@ -90,7 +93,7 @@ def parse_command(text: str, here: str = "") -> ParsedCommand:
         said.pop(0)
     trial = said.pop(0).lower() if said and action in {Action.CANCEL, Action.LOGS} else ""
     if said or (action is Action.EXTEND and not re.fullmatch(r"trials=[1-9]\d{0,5}", total)):
-        raise UserError(f"Usage: {USES[word]}. {NAMED}.")
+        raise UserError(f"Usage: {USAGE[word]}. {SWEEP_USAGE}.")
     _checked(sweep)
     action = Action.KILL if action is Action.CANCEL and trial else action
     return ParsedCommand(action=action, sweep=sweep, trial=trial, trials=int(total.partition("=")[2] or 0))
@@ -110,7 +113,7 @@ def _rerun(rest: str, here: str) -> ParsedCommand:
 
 
 def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[Entry], config: Config) -> ParsedCommand:
-    """The wish with the whole id of its sweep. Raises UserError with those that it may be."""
+    """Complete the sweep's id. Raises UserError with the matching sweeps."""
     if not parsed.sweep:
         return replace(parsed, sweep=_only_one(parsed.action, [s for s in sweeps if s.user == user]))
     if any(sweep.id == parsed.sweep for sweep in sweeps):
@@ -124,27 +127,27 @@ def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[Entry], config: Co
         raise UserError(f"`{parsed.sweep}` matches several sweeps: {_listed(fits)}.")
     if by_trial := _of_trial(parsed, user, there):
         return by_trial
-    if parsed.sweep.count("-") >= 2 and SWEEP_ID.fullmatch(parsed.sweep):  # the cluster remembers longer
+    if parsed.sweep.count("-") >= 2 and SWEEP_ID.fullmatch(parsed.sweep):  # perhaps only in the cluster
         return parsed
     known = [sweep.id for sweep in there if sweep.live or sweep.user == user]
     raise UserError(f"No sweep named `{parsed.sweep}`.{did_you_mean(parsed.sweep, known)}")
 
 
 def _fitting(action: Action, user: str, found: Sequence[Entry], config: Config) -> Sequence[Entry]:
-    """Of sweeps with that name those that are meant, so that others' ended ones wear no name out.
+    """Return the matches that the action applies to: other users' final sweeps make no name ambiguous.
 
-    What changes a sweep never prefers one of several that this person may change.
+    A command that changes a sweep never prefers one of several that the user controls.
     """
     live, ended = [s for s in found if s.live], [s for s in found if not s.live]
-    if action in ENDABLE or action is Action.EXTEND:
-        fits = live if action in ENDABLE else ended
+    if action in FOR_ACTIVE or action is Action.EXTEND:
+        fits = live if action in FOR_ACTIVE else ended
         return [s for s in fits if controls(user, s.user, config)] or fits or found
     mine = [s for s in found if s.user == user]
     return [s for s in mine if s.live] or mine or live or found
 
 
 def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[Entry]) -> ParsedCommand | None:
-    """When a trial was named in place of a sweep: all of its name, or the end, which Katib made up."""
+    """Read the name as a trial's: all of it, or the end that Katib generated."""
     if parsed.trial or parsed.action not in {Action.CANCEL, Action.LOGS}:
         return None
     action = Action.KILL if parsed.action is Action.CANCEL else parsed.action
@@ -158,7 +161,7 @@ def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[Entry]) -> Parse
         return replace(parsed, action=action, sweep=live[0], trial=parsed.sweep)
     word = "cancel" if parsed.action is Action.CANCEL else "logs"
     raise UserError(
-        f"No sweep named `{parsed.sweep}`. If it is a trial, name its sweep too: "
+        f"No sweep named `{parsed.sweep}`. If this is a trial, name its sweep too: "
         f"`/sweep {word} SWEEP {parsed.sweep}`."
     )
 
@@ -166,22 +169,22 @@ def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[Entry]) -> Parse
 def _only_one(action: Action, mine: list[Entry]) -> str:
     live = [sweep.id for sweep in mine if sweep.live]
     ended = [sweep.id for sweep in mine if not sweep.live and sweep.phase is not Phase.REFUSED]
-    fits = live if action in ENDABLE else ended if action is Action.EXTEND else live or ended
+    fits = live if action in FOR_ACTIVE else ended if action is Action.EXTEND else live or ended
     if len(fits) == 1:
         return fits[0]
     if not fits:
-        kind = "running " if action in ENDABLE else "finished " if action is Action.EXTEND else ""
+        kind = "running " if action in FOR_ACTIVE else "finished " if action is Action.EXTEND else ""
         raise UserError(f"You have no {kind}sweep. Name one; see `/sweep list`.")
-    raise UserError(f"Which one? You have {_listed(fits)}.")
+    raise UserError(f"Several of your sweeps match. Name one: {_listed(fits)}.")
 
 
 def _listed(ids: list[str]) -> str:
-    names = ", ".join(f"`{i}`" for i in ids[:CHOICES])
-    return names + (f" and {len(ids) - CHOICES} more" if len(ids) > CHOICES else "")
+    names = ", ".join(f"`{i}`" for i in ids[:CHOICES_MAX])
+    return names + (f" and {len(ids) - CHOICES_MAX} more" if len(ids) > CHOICES_MAX else "")
 
 
 def selected(which: str, user: str, sweeps: Iterable[Entry], config: Config) -> list[Entry]:
-    """For `list`: "" is mine, and everybody's that run."""
+    """Return the sweeps that `list` shows; without a word, the user's own and all active ones."""
     team = team_of(config.teams, "", user)
     there = [s for s in sweeps if s.phase is not Phase.REFUSED]
     match which:
@@ -193,4 +196,4 @@ def selected(which: str, user: str, sweeps: Iterable[Entry], config: Config) -> 
             return [s for s in there if team_of(config.teams, "", s.user) == team]
         case "team":
             raise UserError("You aren't in a team. Ask an admin to add you under `teams:`.")
-    raise UserError(f"Unknown list “{shortened(unescape(which))}”. Usage: {USES['list']}.")
+    raise UserError(f"Unknown list “{shortened(unescape(which))}”. Usage: {USAGE['list']}.")

@@ -374,7 +374,7 @@ async def test_what_can_be_no_name_of_a_sweep_asks_nobody(app, context, name):
         ("w" * 9_000, "The command can have at most 8,000 characters; got 9,000."),
         ("wo " * 2_600, "and 2588 more"),
         (" ".join(f"k{n}=<1>" for n in range(900)), "more"),
-        ("branch=x space=lr " + "<" * 7_000, "I do not understand"),
+        ("branch=x space=lr " + "<" * 7_000, "Unknown argument: "),
         ("cancel " + "`w`" * 2_600, "isn't a sweep name"),
         ("list " + "w" * 7_000, "Unknown list"),
     ],

@@ -92,18 +92,21 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "Say which branch and space to use, for example `/sweep branch=main gpus=1 space=lr`."),
-        ("branch=main", "Say which space to use, for example `/sweep branch=main gpus=1 space=lr`."),
+        ("", "Missing `branch=` and `space=`. Example: `/sweep branch=main gpus=1 space=lr`"),
+        ("branch=main", "Missing `space=`. Example: `/sweep branch=main gpus=1 space=lr`"),
         (
             "main",
-            "I do not understand `main`. Write key=value without blanks, for example `/sweep branch=main",
+            "Unknown argument: `main`. Write `key=value` without spaces, for example `/sweep branch=main",
         ),
         (
             "branch = main space=lr",
-            "I do not understand `branch`, `=` and `main`. Write key=value without blanks",
+            "Unknown argument: `branch`, `=` and `main`. Write `key=value` without spaces",
         ),
         ("brunch=main space=lr", "Unknown option: `brunch=`. Did you mean branch?"),
-        ("branch=main space=lr algorithm=tpee", "algorithm=tpee is unknown. Did you mean tpe?"),
+        (
+            "branch=main space=lr algorithm=tpee",
+            'algorithm= must be a search algorithm; got "tpee". Did you mean tpe?',
+        ),
         (
             "branch=main space=lr colour=red",
             "Unknown option: `colour=`. There are branch, gpus, space, repo, parallel, ",
@@ -112,12 +115,18 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
             "branch=main space=lr user=ada",
             "`user=`. There are branch, gpus, space, repo, parallel, trials, image, name, cmd, notify and",
         ),
-        ("branch=main space=lr algorithm=foo", "algorithm=foo is unknown. There are random, grid, tpe, "),
-        ("branch=main space=lr algorithm=mu", "algorithm=mu is unknown. Did you mean multivariate-tpe?"),
+        (
+            "branch=main space=lr algorithm=foo",
+            'algorithm= must be a search algorithm; got "foo". There are random, grid, tpe, ',
+        ),
+        (
+            "branch=main space=lr algorithm=mu",
+            'algorithm= must be a search algorithm; got "mu". Did you mean multivariate-tpe?',
+        ),
         ("branch=main space=lr Branch=dev", "`branch=` is set twice."),
         (
             'branch=main space=lr cmd="python',
-            'A quote is not closed. Put both quotes, as in `cmd="python train.py"`',
+            'Unclosed quote. Write `cmd="python train.py"`. Got: ',
         ),
         ("branch=main space=lr gpus=many", 'gpus= must be a whole number from 0 to 8; got "many".'),
         ("branch=main space=lr gpus=1.5", 'from 0 to 8; got "1.5".'),
@@ -142,16 +151,19 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
         ),
         ("branch=main space=lr trials=0", 'trials= must be a whole number from 1 to 100; got "0".'),
         ("branch=main space=lr parallel=0", 'from 1 to 16; got "0".'),
-        ("branch=main space=lr parallel=5 trials=4", "parallel=5 is more than trials=4."),
+        (
+            "branch=main space=lr parallel=5 trials=4",
+            "parallel= can't exceed trials=; got parallel=5, trials=4.",
+        ),
         (
             "branch=main space=sweeps/lr.yaml",
             'for example space=lr; got "sweeps/lr.yaml".',
         ),
         ("branch=main space=../x", "space= must be a file name from sweeps/"),
-        ("branch=main space=lr name=" + "x" * 31, "must have 1 to 30 characters in one line."),
-        ("branch=main space=lr name='a\nb'", "must have 1 to 30 characters in one line."),
-        ("branch=main space=lr name=", "must have 1 to 30 characters"),
-        ("branch=main space=lr cmd=' '", "cmd= is empty"),
+        ("branch=main space=lr name=" + "x" * 31, "name= must be 1 to 30 characters on one line; got "),
+        ("branch=main space=lr name='a\nb'", "name= must be 1 to 30 characters on one line; got "),
+        ("branch=main space=lr name=", "name= must be 1 to 30 characters"),
+        ("branch=main space=lr cmd=' '", "cmd= must not be empty"),
         ("branch=main space=lr repo=mnist", "repo=mnist isn't a configured repository. Available: `digits`."),
         (
             "branch=main space=lr repo=<https://evil.org/x>",
@@ -188,7 +200,7 @@ def test_what_cannot_be_meant_is_told_in_a_sentence(text: str, told: str) -> Non
     + [r"'a\b'"],
 )
 def test_a_branch_is_a_name_that_git_accepts(branch: str) -> None:
-    with pytest.raises(UserError, match="is not the name of a branch or a tag"):
+    with pytest.raises(UserError, match="must be a branch or tag name"):
         parse(f"space=lr branch={branch}", CONFIG)
 
 
@@ -204,7 +216,7 @@ def test_everything_wrong_is_told_at_once() -> None:
         parse("branch=-x space=lr gpus=99 trails=3", CONFIG)
     assert str(error.value).splitlines() == [
         "Unknown option: `trails=`. Did you mean trials?",
-        "branch=-x is not the name of a branch or a tag.",
+        'branch= must be a branch or tag name; got "-x".',
         "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 99.",
     ]
 
@@ -214,10 +226,10 @@ def test_without_gpus_in_the_cluster_none_are_asked_for() -> None:
     assert parse("branch=main space=lr", config) == SweepRequest(branch="main", space="lr", gpus=0)
 
 
-def test_the_help_shows_two_commands_that_work() -> None:
+def test_help_shows_a_command_that_works() -> None:
     commands = [part.removeprefix("/sweep ") for part in HELP.split("`") if part.startswith("/sweep ")]
     sweeps = [command for command in commands if command.startswith("branch=")]
-    assert [parse(command, CONFIG).space for command in sweeps] == ["lr", "lr"]
+    assert [parse(command, CONFIG).space for command in sweeps] == ["lr"]
 
 
 def test_a_rerun_changes_what_is_said_and_nothing_else() -> None:
@@ -225,7 +237,7 @@ def test_a_rerun_changes_what_is_said_and_nothing_else() -> None:
     assert changed(before, "", CONFIG) == before
     assert changed(before, "trials=20", CONFIG) == replace(before, trials=20)
     assert changed(replace(before, commit="0123" * 10), "", CONFIG) == before  # the branch as it is now
-    with pytest.raises(UserError, match="parallel=4 is more than trials=2"):
+    with pytest.raises(UserError, match="got parallel=4, trials=2"):
         changed(before, "trials=2", CONFIG)
     with pytest.raises(UserError, match="spaec"):
         changed(before, "spaec=lr", CONFIG)

@@ -76,7 +76,7 @@ def test_every_mistake_is_said_at_its_field():
     assert asked is None
     found = {block.partition(":")[0]: text for block, text in errors(view, wrong).items()}
     assert found.keys() == {"branch", "parallel"}
-    assert "parallel=4 is more than trials=2" in found["parallel"]
+    assert "got parallel=4, trials=2" in found["parallel"]
 
 
 def test_a_space_written_in_the_form_is_checked_line_by_line():

@@ -119,7 +119,7 @@ def test_a_slip_in_the_first_word(text, meant):
 
 def test_several_of_ones_own_are_listed():
     mine = [sweep(f"lr-{animal}-yak") for animal in "abcdefghij"]
-    with pytest.raises(UserError, match=r"Which one.*`lr-a-yak`.* and 2 more"):
+    with pytest.raises(UserError, match=r"Several of your sweeps match.*`lr-a-yak`.* and 2 more"):
         choose(ParsedCommand(action=Action.CANCEL), "UADA", mine, CONFIG)
 
 
@@ -179,7 +179,11 @@ def test_a_trial_may_be_named_without_its_sweep(text, user, parsed):
 @pytest.mark.parametrize(
     ("text", "user", "answer"),
     [
-        ("cancel k3x9z", "ULINUS", "No sweep named `k3x9z`. If it is a trial, .*`/sweep cancel SWEEP k3x9z`"),
+        (
+            "cancel k3x9z",
+            "ULINUS",
+            "No sweep named `k3x9z`. If this is a trial, .*`/sweep cancel SWEEP k3x9z`",
+        ),
         ("drain k3x9z", "UADA", "No sweep named `k3x9z`"),
         ("cancel fox", "UADA", "No sweep named `fox`"),
         ("cancel lr-brave-otter-lr-brave-otter-lr-brave-otter", "UADA", "isn't a sweep name"),
