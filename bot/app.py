@@ -34,7 +34,7 @@ from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import post
-from bot.digests.post import Appointments, Digests
+from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
 from bot.doctor import examination
 from bot.gpus.collector import UsageCollector, measuring
@@ -247,7 +247,7 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
 
 
 def _job_handlers(
-    redis: Redis, clients: Clients, source: Source, setups: SetupWriter, digest_schedules: Appointments
+    redis: Redis, clients: Clients, source: Source, setups: SetupWriter, digest_schedules: ReadSchedules
 ) -> dict[str, Handler]:
     """Return what handles each kind of work item."""
     catalog, forms = Catalog(redis, clients.queue, now), drafts.Drafts(redis)

@@ -1,4 +1,4 @@
-"""The home tab: shown when it is opened and on request, and again by a worker once GPUs are measured anew."""
+"""Handle the home tab: publish it on open and refresh; a worker publishes it again after a measurement."""
 
 import asyncio
 import contextlib
@@ -20,11 +20,11 @@ from handlers.launch_form import open_form
 
 log = logging.getLogger(__name__)
 
-FIRST = "_Measuring; the figures come here in a few seconds. If none come, no worker is running._"
-ANEW = "_Measuring anew …_"
+LOADING = "_Loading GPU data… If nothing appears in a few seconds, no worker is running._"
+REFRESHING = "_Refreshing…_"
 
 Body = dict[str, Any]
-Show = Callable[..., Awaitable[None]]  # with the client, the user and, perhaps, a sweep just cancelled
+Show = Callable[..., Awaitable[None]]  # (client, user id, id of a sweep just cancelled = "")
 
 
 def add_home(app: AsyncApp, context: HandlerContext, show: Show) -> None:
@@ -53,17 +53,17 @@ def _on_refresh(show: Show) -> Callable[..., Awaitable[None]]:
 
 
 def showing(context: HandlerContext) -> Show:
-    site = ""  # the address of this Slack, asked for once
+    site = ""  # URL of the Slack workspace, fetched once
 
     async def publish(
         client: AsyncWebClient, user: str, latest: Snapshot | None, note: str, cancelled: str
     ) -> None:
         nonlocal site
         site = site or (await client.auth_test())["url"]
-        known = HomeLoader(
+        loader = HomeLoader(
             store=context.store, drafts=context.drafts, last_digest=context.last_digest, config=context.config
         )
-        view = await known.view(user, site, latest, note, context.now(), cancelled)
+        view = await loader.view(user, site, latest, note, context.now(), cancelled)
         await client.views_publish(user_id=user, view=view)
 
     async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:
@@ -71,11 +71,13 @@ def showing(context: HandlerContext) -> Show:
             async with asyncio.timeout(PATIENCE):
                 latest = await context.known.latest()
                 fresh = latest is not None and context.now() - latest.at < FRESH
-                await publish(client, user, latest, "" if fresh else ANEW if latest else FIRST, cancelled)
-                if not fresh:  # asked for last: what is measured comes over this
+                await publish(
+                    client, user, latest, "" if fresh else REFRESHING if latest else LOADING, cancelled
+                )
+                if not fresh:  # queued after publishing, which the worker's newer view must replace
                     await _measure(context, user)
         except (RedisError, *NOT_SAID) as error:
-            log.warning("a home tab can't be shown: %s", error)
+            log.warning("can't publish a home tab: %s", error)
 
     return show
 
@@ -88,22 +90,22 @@ async def _measure(context: HandlerContext, user: str) -> None:
 def _on_new(context: HandlerContext) -> Callable[..., Awaitable[None]]:
     async def new(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
         user = body["user"]["id"]
-        trouble = await open_form(context, client, body["trigger_id"], user, "", {})
+        error = await open_form(context, client, body["trigger_id"], user, "", {})
         await ack()
-        if trouble:
-            context.afterwards.start(_say(client, user, trouble))
+        if error:
+            context.afterwards.start(_post(client, user, error))
 
     return new
 
 
-async def _say(client: AsyncWebClient, user: str, text: str) -> None:
-    """As a direct message: a click on the home tab has no place for an answer."""
+async def _post(client: AsyncWebClient, user: str, text: str) -> None:
+    """Send a direct message: a click on the home tab has no response_url."""
     try:
         await client.chat_postMessage(channel=user, text=text)
     except NOT_SAID as error:
-        log.warning("can't answer a click on the home tab: %s", error)
+        log.warning("can't reply to a home tab click: %s", error)
 
 
 async def _on_link(ack: AsyncAck) -> None:
-    """The browser has followed the link already; Slack wants an answer all the same."""
+    """Slack requires an ack, although the browser has already opened the link."""
     await ack()

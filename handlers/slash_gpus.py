@@ -1,4 +1,4 @@
-"""/gpus: an answer at once from what is known; a worker measures anew and answers again when that is old."""
+"""Handle `/gpus`: answer from the latest snapshot; if it is old, queue a measurement and a second answer."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 Handler = Callable[[AsyncAck, dict[str, Any]], Awaitable[None]]
 
 COMMAND = "/gpus"
-SOON = {
-    "bill": "Adding up; the bill comes here in a moment.",
-    "digest": "Yesterday's digest comes into this channel in a moment, if I am a member of it.",
+ACKS = {
+    "bill": "Calculating the bill… It appears here in a moment.",
+    "digest": "Posting yesterday's digest here. Sweepbot must be in this channel.",
 }
-LOOKING = "Looking; the answer comes here in a few seconds. If none comes, no worker is running."
+LOADING = "Loading GPU data… If nothing appears in a few seconds, no worker is running."
 
 
 def on_gpus(context: HandlerContext) -> Handler:
@@ -42,19 +42,19 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
         if parsed.view == "digest" and (refusal := doctor_denial(command["user_id"], context.config)):
             return refusal
         async with asyncio.timeout(PATIENCE):
-            return await _known(context, command, parsed)
+            return await _from_snapshot(context, command, parsed)
     except UserError as error:
         return str(error)
     except (RedisError, TimeoutError) as error:
-        log.exception("a question about GPUs could not be queued")
+        log.exception("failed to queue a /gpus question")
         return unconfirmed(error)
 
 
-async def _known(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
-    latest = None if parsed.view in SOON else await context.known.latest()
-    said = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
+async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
+    latest = None if parsed.view in ACKS else await context.known.latest()
+    known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
     if latest and context.now() - latest.at < FRESH:
-        return said
+        return known
     question = Question(
         user=command["user_id"],
         channel=command["channel_id"],
@@ -64,4 +64,4 @@ async def _known(context: HandlerContext, command: dict[str, Any], parsed: Parse
     )
     await context.known.ask(question)
     await context.queue.add(ITEM)
-    return SOON.get(parsed.view) or (f"{said}\nMeasuring anew …" if said else LOOKING)
+    return ACKS.get(parsed.view) or (f"{known}\nRefreshing…" if known else LOADING)

@@ -1,7 +1,7 @@
-"""What a day's GPUs came to: sums of its hours, compared with the week before. Pure.
+"""Sum up a day of GPU use, and compare it with the week before. Pure.
 
-Allocated is what pods held, used each moment by the share a GPU was busy, idle whole half hours without any
-work, unknown what nobody measured. What is left between them are pauses: loading, checkpoints, starts, ends.
+Used is time weighted by utilization, idle is full half-hours with no activity, unknown is allocated time
+without metrics. The rest of the allocated time is pauses: data loading, checkpoints, starts, and stops.
 """
 
 from collections import Counter, defaultdict
@@ -12,37 +12,37 @@ from datetime import date, datetime, timedelta
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price, price_of
 from bot.gpus.models import ENOUGH, HOUR, Hour, HourUse
-from bot.gpus.overrequest import Overasked, overasked
+from bot.gpus.overrequest import Overrequest, find_overrequests
 from bot.gpus.sums import Sums, grouped
 
 WEEK = timedelta(days=7)
-WORST = 5
-WORTH = 1.0  # idle GPU-hours below which nobody is named
+MAX_MOST_IDLE = 5  # sweeps and pods
+NOTABLE = 1.0  # GPU-hours; less isn't reported
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    name: str  # of a team; or a person's id
+    name: str  # a team, or a Slack user id
     sums: Sums
-    usual: float | None  # idle GPU-hours of a day as in the seven before; None: nothing is known of them
+    usual: float | None  # mean idle GPU-hours per day in the seven days before; None: no data
 
 
 @dataclass(frozen=True, kw_only=True)
 class MostIdle:
-    """A sweep, or a pod outside of sweeps, that held GPUs and did nothing with them."""
+    """A sweep, or a pod outside sweeps, with idle GPUs."""
 
     name: str  # sweep, or namespace/pod
     sweep: str
     owner: str
     team: str
-    gpus: int  # at most, at a time
+    gpus: int  # peak
     sums: Sums
-    partly: tuple[int, int, int] | None = None  # so many GPUs of so many were never at work, in so many pods
+    partly: tuple[int, int, int] | None = None  # unused GPUs, GPUs per pod, pods of this kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """An hour of the chart: GPUs on average."""
+    """One hour of the chart, in mean GPUs."""
 
     hour: datetime  # local
     used: float
@@ -62,29 +62,29 @@ class Figures:
     free: float
     unhealthy: float
     waited: float
-    waiting: int  # pods, at most at a time
-    wanted: int  # GPUs for them
-    longest: float  # hours that one of them has waited
-    coverage: float  # the share of the day that anybody looked at
-    rows: tuple[Row, ...]  # teams, or the people of one; the most idle first
+    waiting: int  # peak of pods without a node
+    wanted: int  # peak of GPUs that they request
+    longest: float  # hours that the oldest of them has waited
+    coverage: float  # share of the day with measurements
+    rows: tuple[Row, ...]  # by team, or by person of one team; the most idle first
     people: tuple[Row, ...]
     most_idle: tuple[MostIdle, ...]
     steps: tuple[Step, ...]
     uses: tuple[HourUse, ...]
-    overasked: tuple[Overasked, ...]
-    prices: Mapping[str, float]  # of an hour of one GPU, by the models that were held
+    overrequests: tuple[Overrequest, ...]
+    prices: Mapping[str, float]  # per GPU-hour, by model
 
     @property
     def quiet(self) -> bool:
-        """Nothing to report. What is broken, or waits for others' GPUs, is no team's."""
+        """Whether there is nothing to report. Unhealthy GPUs and waiting pods belong to no team."""
         of_all = () if self.about.team else (self.unhealthy, self.waited)
-        return max(self.total.idle, self.total.unknown, *of_all) < WORTH
+        return max(self.total.idle, self.total.unknown, *of_all) < NOTABLE
 
 
 def figures(
     about: DigestSchedule, day: date, hours: Iterable[Hour], week: Iterable[Hour], prices: tuple[Price, ...]
 ) -> Figures:
-    """`hours`: those of the day; `week`: of the seven days before."""
+    """Return the figures of `day`; `hours` are the day's, `week` those of the seven days before."""
     known, before = tuple(hours), tuple(week)
     uses = tuple(use for hour in known for use in hour.uses if about.team in ("", use.team))
     past = [use for hour in before for use in hour.uses]
@@ -107,15 +107,15 @@ def figures(
         coverage=sum(each.coverage for each in given) / max(1, round((end - begin) / HOUR)),
         rows=people if about.team else teams,
         people=people,
-        most_idle=_offenders(uses, prices),
+        most_idle=_most_idle(uses, prices),
         steps=tuple(_step(hour, about) for hour in known),
         uses=uses,
-        overasked=overasked(uses, past),
-        prices=_known(prices, {use.model for use in uses}),
+        overrequests=find_overrequests(uses, past),
+        prices=_prices_of(prices, {use.model for use in uses}),
     )
 
 
-def _known(prices: tuple[Price, ...], models: Iterable[str]) -> dict[str, float]:
+def _prices_of(prices: tuple[Price, ...], models: Iterable[str]) -> dict[str, float]:
     known = {model: price_of(prices, model) for model in sorted(models)}
     return {model: price for model, price in known.items() if price is not None}
 
@@ -144,7 +144,7 @@ def _rows(
     return tuple(sorted(rows, key=lambda row: (-row.sums.idle, -row.sums.allocated, row.name)))
 
 
-def _offenders(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[MostIdle, ...]:
+def _most_idle(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[MostIdle, ...]:
     groups: dict[str, list[HourUse]] = defaultdict(list)
     for use in uses:
         groups[use.sweep or f"{use.namespace}/{use.pod}"].append(use)
@@ -159,9 +159,9 @@ def _offenders(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[Most
             partly=_partly(mine),
         )
         for name, mine in groups.items()
-        if sum(use.idle for use in mine) >= WORTH
+        if sum(use.idle for use in mine) >= NOTABLE
     ]
-    return tuple(sorted(found, key=lambda one: (-one.sums.idle, one.name))[:WORST])
+    return tuple(sorted(found, key=lambda one: (-one.sums.idle, one.name))[:MAX_MOST_IDLE])
 
 
 def _at_a_time(uses: Iterable[HourUse]) -> int:
@@ -172,9 +172,9 @@ def _at_a_time(uses: Iterable[HourUse]) -> int:
 
 
 def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
-    """Of the pods some but not all of whose GPUs did nothing in every hour, those that are alike.
+    """Return the most frequent kind of pod with some GPUs unused in every hour.
 
-    An hour that a pod was not all there, or not measured, proves nothing.
+    Hours in which a pod was not fully measured don't count.
     """
     pods: dict[tuple[str, str], list[HourUse]] = defaultdict(list)
     for use in uses:
@@ -186,7 +186,7 @@ def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
 
 
 def _step(hour: Hour, about: DigestSchedule) -> Step:
-    """All of the cluster: free and broken GPUs are no team's."""
+    """Return one hour of the whole cluster: free and unhealthy GPUs belong to no team."""
     given, uses = hour.capacity, hour.uses
     used, unknown = sum(use.used for use in uses), sum(use.unknown for use in uses)
     return Step(

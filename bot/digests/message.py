@@ -1,6 +1,6 @@
-"""What a digest says to its channel, in one message. Pure.
+"""Build the digest's one channel message. Pure.
 
-Nobody is mentioned: people are named as they call themselves, and their phones stay silent.
+People appear by display name and are never mentioned, so a digest notifies nobody.
 """
 
 from collections.abc import Mapping
@@ -11,78 +11,82 @@ from typing import Any
 from bot.core.numbers import hours, money, percent, signed
 from bot.core.wording import counted, fitting, listed
 from bot.digests.chart import alt_text
-from bot.digests.figures import WORTH, Figures, MostIdle, Row
+from bot.digests.figures import NOTABLE, Figures, MostIdle, Row
 from bot.gpus.models import NodeUse
 from bot.gpus.sums import Sums
 from bot.slack.blocks import context, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, link, plain, quoted
 
-ROWS = 5  # of the table, then "others"
-LONGEST = 2900  # characters of a section; Slack takes 3,000
-NAME = 60  # characters of a name that somebody chose
-WHOLE = 0.95  # of a day measured; below, its headline tells
-DAYS = 7  # days that are told to have got no digest
+MAX_ROWS = 5  # of the table; the rest are summed up as "others"
+MAX_SECTION = 2900  # characters; Slack takes 3,000
+MAX_NAME = 60  # characters of a name that a user chose
+WELL_MEASURED = 0.95  # share of a day; a lower one is in the headline
+MAX_MISSED = 7  # days listed as without a digest
 DEFINITIONS = (
-    "Idle: whole half hours without work. Used: each moment by the share a GPU was busy. "
-    "Unknown: nobody measured."
+    "Idle: full half-hours with no activity. Used: time weighted by utilization. Unknown: no metrics."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A sweep with trials that no node has room for."""
+    """A sweep with trials that don't run yet."""
 
     sweep: str
     trials: int
-    hours: float  # so long in this phase
+    hours: float  # in its current phase
 
 
 @dataclass(frozen=True, kw_only=True)
 class DigestContext:
-    """What the hours don't tell."""
+    """What a digest shows besides the day's figures."""
 
     currency: str = "$"
-    names: Mapping[str, str] = field(default_factory=dict)  # of people, by id
-    links: Mapping[str, str] = field(default_factory=dict)  # to threads, by sweep
-    nodes: tuple[NodeUse, ...] | None = None  # None: nobody can say
+    names: Mapping[str, str] = field(default_factory=dict)  # Slack user id -> display name
+    links: Mapping[str, str] = field(default_factory=dict)  # sweep -> URL of its thread
+    nodes: tuple[NodeUse, ...] | None = None  # None: no GPU data
     waiting: tuple[Waiting, ...] = ()
     missed: tuple[date, ...] = ()
-    today: date | None = None  # whose prices they are
+    today: date | None = None  # the date of the prices
 
 
 def headline(figures: Figures, now: DigestContext) -> str:
-    """Plain text, as notifications show it."""
-    total, day = figures.total, f"{figures.day:%a} {figures.day.day} {figures.day:%b}"
-    of = f" of {figures.about.team}" if figures.about.team else ""
-    of += f" ({percent(figures.coverage, 1)} measured)" if 0 < figures.coverage < WHOLE else ""
+    """Return one plain-text sentence, as notifications show it."""
+    team = f", {figures.about.team}" if figures.about.team else ""
+    measured = f" ({percent(figures.coverage, 1)} measured)" if 0 < figures.coverage < WELL_MEASURED else ""
+    day = f"{figures.day:%a} {figures.day.day} {figures.day:%b}"
+    return f"GPU digest, {day}{team}{measured}: {_finding(figures, now)}{_free_now(now)}"
+
+
+def _finding(figures: Figures, now: DigestContext) -> str:
+    total = figures.total
     if not figures.coverage:
-        return f"GPU day {day}{of}: unknown, nobody measured it.{_free_now(now)}"
+        return "no data; GPU metrics were unavailable."
     if not total.allocated and figures.about.team:
-        return f"GPU day {day}{of}: no GPU was held.{_free_now(now)}"
+        return "no GPUs allocated."
     if not total.allocated and figures.quiet:
-        return f"GPU day {day}{of}: nobody held any of {hours(figures.capacity)} GPU-hours.{_free_now(now)}"
+        return f"0 of {hours(figures.capacity)} GPU-hours allocated."
     if figures.quiet:
-        busy = f"{hours(total.allocated)} GPU-hours held, {percent(total.used, total.allocated)} used"
-        return f"GPU day {day}{of}: {busy}, nothing to report.{_free_now(now)}"
+        used = percent(total.used, total.allocated)
+        return f"{hours(total.allocated)} GPU-hours allocated, {used} used. Nothing to report."
     idle = f"{hours(total.idle)} of {hours(total.allocated)} allocated GPU-hours idle"
-    told = total.idle and priced(total)
-    cost = f", {cost_of(total.wasted, total, now)}{_rate(figures, now)}" if told else ""
-    return f"GPU day {day}{of}: {idle} ({percent(total.idle, total.allocated)}){cost}.{_free_now(now)}"
+    has_cost = total.idle and priced(total)
+    cost = f", {cost_of(total.wasted, total, now)}{_rate(figures, now)}" if has_cost else ""
+    return f"{idle} ({percent(total.idle, total.allocated)}){cost}."
 
 
 def _rate(figures: Figures, now: DigestContext) -> str:
-    """What an hour of the GPUs costs that were idle, from the cheapest to the dearest."""
+    """Return the range of prices of the GPUs that were idle."""
     prices = {figures.prices[use.model] for use in figures.uses if use.idle and use.model in figures.prices}
     ends = sorted({min(prices), max(prices)}) if prices else []
-    return f" at {' to '.join(money(price, now.currency) for price in ends)}" if ends else ""
+    return f" at {'–'.join(money(price, now.currency) for price in ends)}/GPU-h" if ends else ""
 
 
 def _free_now(now: DigestContext) -> str:
     if now.nodes is None:
         return ""
-    there = sum(node.allocatable for node in now.nodes)
-    return f" {sum(node.free for node in now.nodes)} of {counted(there, 'GPU')} free now."
+    total = sum(node.allocatable for node in now.nodes)
+    return f" {sum(node.free for node in now.nodes)} of {counted(total, 'GPU')} free now."
 
 
 def priced(sums: Sums) -> bool:
@@ -90,12 +94,12 @@ def priced(sums: Sums) -> bool:
 
 
 def cost_of(value: float, sums: Sums, now: DigestContext) -> str:
-    """A floor, where some models have no price."""
+    """Return the cost; a lower bound if some models have no price."""
     return "at least " * bool(sums.unpriced) + money(value, now.currency)
 
 
 def message(figures: Figures, now: DigestContext, chart: str = "") -> Message:
-    """`chart`: the id of its picture, which Slack has."""
+    """`chart`: the Slack file id of the chart; empty without one."""
     first = headline(figures, now)
     if figures.quiet or not figures.coverage:
         return Message(text=" ".join([plain(first), *_missed(now)]))
@@ -106,13 +110,13 @@ def message(figures: Figures, now: DigestContext, chart: str = "") -> Message:
     if figures.rows:
         blocks.append(_table(figures, now))
     if figures.most_idle:
-        blocks.append(section(_worst(figures, now)))
-    blocks += [section(_meanwhile(figures, now)), context(_footer(figures, now))]
+        blocks.append(section(_most_idle(figures, now)))
+    blocks += [section(_waiting_and_free(figures, now)), context(_footer(figures, now))]
     return Message(text=plain(first), blocks=tuple(blocks))
 
 
 def _sums(figures: Figures) -> str:
-    """Parts of the whole cluster; those of one team are its own."""
+    """Show the totals; capacity, free, and unhealthy are always of the whole cluster."""
     total, capacity = figures.total, figures.capacity
     parts = [
         f"capacity {hours(capacity)} GPU-h",
@@ -127,8 +131,15 @@ def _sums(figures: Figures) -> str:
 
 
 def _table(figures: Figures, now: DigestContext) -> dict[str, Any]:
-    head = ["Person" if figures.about.team else "Team", "Allocated", "Used", "Idle", "Idle cost", "vs 7 days"]
-    shown, rest = figures.rows[:ROWS], figures.rows[ROWS:]
+    head = [
+        "Person" if figures.about.team else "Team",
+        "Allocated",
+        "Used",
+        "Idle",
+        "Idle cost",
+        "vs 7-day avg",
+    ]
+    shown, rest = figures.rows[:MAX_ROWS], figures.rows[MAX_ROWS:]
     rows = [_cells(_named(row.name, figures, now), row, now) for row in shown]
     if rest:
         rows.append(_cells(f"{len(rest)} others", _together(rest), now))
@@ -163,15 +174,16 @@ def _named(key: str, figures: Figures, now: DigestContext) -> str:
 
 
 def person(user: str, now: DigestContext) -> str:
-    return (now.names.get(user) or user)[:NAME] if user else "unknown person"
+    return (now.names.get(user) or user)[:MAX_NAME] if user else "unknown person"
 
 
-def _worst(figures: Figures, now: DigestContext) -> str:
-    return "\n".join(fitting(["*Most idle*", *(_offender(one, now) for one in figures.most_idle)], LONGEST))
+def _most_idle(figures: Figures, now: DigestContext) -> str:
+    lines = [_most_idle_line(one, now) for one in figures.most_idle]
+    return "\n".join(fitting(["*Most idle*", *lines], MAX_SECTION))
 
 
-def _offender(one: MostIdle, now: DigestContext) -> str:
-    where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.name[:NAME])
+def _most_idle_line(one: MostIdle, now: DigestContext) -> str:
+    where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.name[:MAX_NAME])
     who = quoted(person(one.owner, now)) if one.owner else quoted(one.team or "owner unknown")
     cost = f", {cost_of(one.sums.wasted, one.sums, now)}" if priced(one.sums) else ""
     idle = f"{hours(one.sums.idle)} of {hours(one.sums.allocated)} GPU-h idle"
@@ -179,37 +191,34 @@ def _offender(one: MostIdle, now: DigestContext) -> str:
 
 
 def _unused(one: MostIdle) -> str:
-    """Who leaves some of a pod's GPUs alone may ask for fewer."""
+    """Show GPUs that were never used, so that the owner can request fewer."""
     if not one.partly:
         return ""
     unused, of, pods = one.partly
     return f", {unused} of {of} GPUs unused{f' in each of {pods} pods' if pods > 1 else ''}"
 
 
-def _meanwhile(figures: Figures, now: DigestContext) -> str:
+def _waiting_and_free(figures: Figures, now: DigestContext) -> str:
     lines = []
-    if figures.waited >= WORTH:
-        much = f"{hours(figures.waited)} GPU-hours{_queue(figures)}"
-        lines.append(f":hourglass: Meanwhile pods waited for {much}.")
-    for one in sorted(now.waiting, key=lambda each: -each.hours)[:ROWS]:
+    if figures.waited >= NOTABLE:
+        lines.append(f":hourglass_flowing_sand: Queued: {hours(figures.waited)} GPU-hours.{_queue(figures)}")
+    for one in sorted(now.waiting, key=lambda each: -each.hours)[:MAX_ROWS]:
         where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.sweep)
-        lines.append(
-            f":hourglass: Waiting now: {where}, {counted(one.trials, 'trial')}, for {hours(one.hours)} h"
-        )
-    lines += _blocks(now)
-    return "\n".join(fitting(lines or ["Nothing waited for GPUs."], LONGEST))
+        trials = f"{counted(one.trials, 'trial')}, {hours(one.hours)} h"
+        lines.append(f":hourglass_flowing_sand: Waiting to start: {where}, {trials}")
+    return "\n".join(fitting([*(lines or ["No pods waited for GPUs."]), *_free_blocks(now)], MAX_SECTION))
 
 
 def _queue(figures: Figures) -> str:
     if not figures.waiting:
-        return ""  # an older version's hours don't say
-    pods = f"at most {counted(figures.waiting, 'pod')} for {counted(figures.wanted, 'GPU')} at a time"
-    return f": {pods}{f', the longest for {hours(figures.longest)} h' if figures.longest else ''}"
+        return ""  # unknown in hours that an older version wrote
+    longest = f", longest wait {hours(figures.longest)} h" if figures.longest else ""
+    return f" Peak {counted(figures.waiting, 'pod')} ({counted(figures.wanted, 'GPU')}){longest}."
 
 
-def _blocks(now: DigestContext) -> list[str]:
+def _free_blocks(now: DigestContext) -> list[str]:
     if now.nodes is None:
-        return ["What is free now is not known."]
+        return ["Free GPUs now: unknown."]
     largest = max(now.nodes, key=lambda node: node.free, default=None)
     found = []
     if largest and largest.free:
@@ -218,39 +227,41 @@ def _blocks(now: DigestContext) -> list[str]:
             f"Largest free block now: {counted(largest.free, 'GPU')} on {code(largest.node)}{model}."
         )
     else:
-        found.append("No GPU is free now.")
+        found.append("No GPUs free now.")
     lost = [f"{node.lost} on {node.node}" for node in now.nodes if node.lost]
     shut = [node.node for node in now.nodes if node.cordoned or not node.ready]
-    found += [f":warning: GPUs lost: {plain(listed(lost))}."] if lost else []
-    return found + ([f":warning: Nobody is let onto {plain(listed(shut))}."] if shut else [])
+    found += [f":warning: GPUs unavailable: {plain(listed(lost))}."] if lost else []
+    return found + ([f":warning: Cordoned or not ready: {plain(listed(shut))}."] if shut else [])
 
 
 def _footer(figures: Figures, now: DigestContext) -> str:
     about = figures.about
     begin, end = (each.astimezone(about.zone) for each in about.window(figures.day))
     unpriced = sorted(figures.total.unpriced)
-    window = f"{begin:%d %b %H:%M} to {end:%d %b %H:%M} {plain(about.timezone)}"
+    window = f"{begin:%d %b %H:%M}–{end:%d %b %H:%M} {plain(about.timezone)}"
     parts = [
         DEFINITIONS,
-        f"{window}, {percent(figures.coverage, 1)} of it covered.",
+        f"{window}, {percent(figures.coverage, 1)} measured.",
         _prices(figures, now),
         f"No price for {quoted(listed(unpriced))}." if unpriced and figures.total.cost else "",
         *_missed(now),
-        "`/gpus` tells the present.",
+        "Live: `/gpus`",
     ]
-    return " ".join(part for part in parts if part)[:LONGEST]
+    return " ".join(part for part in parts if part)[:MAX_SECTION]
 
 
 def _prices(figures: Figures, now: DigestContext) -> str:
     if not figures.prices:
         return ""
-    of = f" of {now.today.day} {now.today:%b}" if now.today else ""
-    each = [f"{quoted(model, NAME)} {money(price, now.currency)}" for model, price in figures.prices.items()]
-    return f"Prices{of} for an hour of one GPU: {listed(each)}."
+    day = f" ({now.today.day} {now.today:%b})" if now.today else ""
+    each = [
+        f"{quoted(model, MAX_NAME)} {money(price, now.currency)}" for model, price in figures.prices.items()
+    ]
+    return f"Prices per GPU-hour{day}: {listed(each)}."
 
 
 def _missed(now: DigestContext) -> list[str]:
     if not now.missed:
         return []
-    days = listed([f"{day:%d %b}" for day in now.missed[-DAYS:]])
-    return [f"No digest could be posted about {days}."]
+    days = [f"{day.day} {day:%b}" for day in now.missed[-MAX_MISSED:]]
+    return [f"Missed {'digest' if len(days) == 1 else 'digests'}: {listed(days)}."]

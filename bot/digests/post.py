@@ -1,8 +1,8 @@
-"""Posting digests: an item whose key is `CHANNEL DAY`, of which there is one a day and channel.
+"""Post digests: the job of the queue item with the key `CHANNEL DAY`, one per day and channel.
 
-How far each channel's last one has come is kept in the ConfigMap `sweepbot-digests`, which outlives Redis
-and is written only over what was read. Before a post it is noted that one is tried: a worker that dies just
-then leaves at most one repetition. What fails for certain does not count; the queue tries it again.
+The progress of each channel's last digest is in the ConfigMap `sweepbot-digests`, which survives the loss of
+Redis and is written with optimistic locking. Each attempt to post is saved first, so a worker that crashes
+then leaves at most one duplicate. Attempts that failed for certain don't count; the queue retries them.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from bot.config.digest_times import DigestSchedule
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import chart
-from bot.digests.details import PEOPLE, details, table
+from bot.digests.details import MAX_PEOPLE, details, table
 from bot.digests.figures import WEEK, Figures, figures
 from bot.digests.message import DigestContext, Waiting, headline, message
 from bot.gpus.hourly_store import KEPT, Hours
@@ -34,39 +34,39 @@ from k8s.objects import MANAGED_BY, Ref
 log = logging.getLogger(__name__)
 
 NAME = "sweepbot-digests"
-POSTS = 2  # at most, of one digest
-LOOKS = 5  # at the picture, which Slack may still be working on
-LOOK_AGAIN = timedelta(seconds=4)
-MISSED = 7  # days told at most
-WRITTEN = timedelta(minutes=10)  # after its end a day's last hour is in Redis
+MAX_POSTS = 2  # of one digest, if it is unknown whether the first one arrived
+MAX_CHART_ATTEMPTS = 5  # Slack may still be processing the file
+CHART_RETRY = timedelta(seconds=4)
+MAX_MISSED = 7  # days
+LAST_HOUR_DELAY = timedelta(minutes=10)  # until a day's last hour is in Redis
 
-Appointments = Callable[[], Awaitable[tuple[DigestSchedule, ...]]]
+ReadSchedules = Callable[[], Awaitable[tuple[DigestSchedule, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Of a channel's last digest."""
+    """Progress of a channel's last digest."""
 
     day: date
-    tries: int = 0  # posts that have, or may have, arrived
+    tries: int = 0  # posts that arrived, or may have
     ts: str = ""
-    chart: str = ""  # the picture's file, once it is in the thread
-    told: bool = False  # the details are in the thread
-    looks: int = 0  # tries to show it in the message, too
+    chart: str = ""  # Slack file id, once it is in the thread; "none" if Slack refused it
+    details: bool = False  # the details are in the thread
+    chart_attempts: int = 0  # attempts to show the chart in the message
     done: bool = False
     missed: tuple[date, ...] = ()
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Saved:
     channel: str
     state: State
-    version: str  # resourceVersion of the ConfigMap; "": there is none
+    version: str  # resourceVersion of the ConfigMap; "" if it doesn't exist
 
 
 @dataclass(frozen=True, kw_only=True)
 class Last:
-    """A channel's last digest, for other places that show it."""
+    """A channel's latest digest, for the home tab and `/gpus digest`."""
 
     day: date
     headline: str  # plain text
@@ -81,14 +81,14 @@ def item(channel: str, day: date) -> WorkItem:
     return WorkItem(ItemKind.DIGEST, f"{channel} {day}")
 
 
-def appointed(known: tuple[DigestSchedule, ...], channel: str) -> DigestSchedule:
-    """The channel's; one without gets its digest, when asked for, by the clock of the first that has."""
+def schedule_for(known: tuple[DigestSchedule, ...], channel: str) -> DigestSchedule:
+    """Return the channel's schedule; a channel without one gets digests in the first schedule's time zone."""
     mine = (each for each in known if each.channel == channel)
     return next(mine, DigestSchedule(channel=channel, timezone=known[0].timezone if known else "UTC"))
 
 
 async def last(redis: Redis, channel: str) -> Last | None:
-    """None: none was posted within forty days."""
+    """Return the channel's latest digest; None if none was posted within 40 days."""
     found = await redis.get(_last_key(channel))
     return _LAST.validate_json(found) if found else None
 
@@ -99,96 +99,98 @@ def _last_key(channel: str) -> str:
 
 class Digests:
     def __init__(
-        self, clients: Clients, redis: Redis, source: Source, digest_schedules: Appointments
+        self, clients: Clients, redis: Redis, source: Source, digest_schedules: ReadSchedules
     ) -> None:
-        self._outside, self._redis, self._source = clients, redis, source
-        self._hours, self._appointments = Hours(redis), digest_schedules
+        self._clients, self._redis, self._source = clients, redis, source
+        self._hours, self._read_schedules = Hours(redis), digest_schedules
         self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, NAME)
-        self._names: dict[str, str] = {}  # of people, as Slack has told them
+        self._names: dict[str, str] = {}  # Slack user id -> display name
 
     async def run(self, key: str) -> timedelta | None:
-        """Take one digest on; raises what a repetition may mend."""
-        channel, said = key.split(" ")
-        day = date.fromisoformat(said)
-        state, version = await self._kept(channel)
+        """Advance one digest. Return when to continue; None if it is done. Raises what a retry may fix."""
+        channel, text = key.split(" ")
+        day = date.fromisoformat(text)
+        state, version = await self._load(channel)
         if state and (state.day > day or (state.day == day and state.done)):
             return None
-        known = await self._appointments()
-        about = appointed(known, channel)
-        if early := await self._early(about.window(day)[1]):
-            return early
+        known = await self._read_schedules()
+        about = schedule_for(known, channel)
+        if delay := await self._last_hour_delay(about.window(day)[1]):
+            return delay
         if state is None or state.day < day:
-            daily = any(each.channel == channel for each in known)  # else it was only asked for
+            daily = any(each.channel == channel for each in known)  # else it was only requested by /gpus
             state = State(day=day, missed=_missed(state, day) if daily else ())
-        return await self._post(about, _Kept(channel, state, version))
+        return await self._post(about, _Saved(channel, state, version))
 
-    async def _early(self, end: datetime) -> timedelta | None:
-        """How long to wait for the day's last hour, soon after its end."""
-        left = end + WRITTEN - self._outside.now()
+    async def _last_hour_delay(self, end: datetime) -> timedelta | None:
+        """Return how long to wait for the day's last hour; None if it is there or overdue."""
+        left = end + LAST_HOUR_DELAY - self._clients.now()
         return left if left > timedelta(0) and await self._hours.missing(end - HOUR, end) else None
 
-    async def _post(self, about: DigestSchedule, kept: _Kept) -> timedelta | None:
-        found = await self._figures(about, kept.state.day)
-        now = await self._present(found, kept.state.missed)
-        if not kept.state.ts:
-            if kept.state.tries >= POSTS:
-                log.warning("the digest of %s in %s was perhaps not posted", kept.state.day, about.channel)
+    async def _post(self, about: DigestSchedule, saved: _Saved) -> timedelta | None:
+        found = await self._figures(about, saved.state.day)
+        now = await self._context(found, saved.state.missed)
+        if not saved.state.ts:
+            if saved.state.tries >= MAX_POSTS:
+                log.warning("digest of %s in %s may not have been posted", saved.state.day, about.channel)
                 return None
-            kept = await self._open(about.channel, found, now, kept)
-        if not kept.state.ts:
-            return None  # nothing is lost by asking again
+            saved = await self._open(about.channel, found, now, saved)
+        if not saved.state.ts:
+            return None  # refused by Slack; `/gpus digest` can request it again
         if found.quiet or not found.coverage:
-            await self._keep(kept, done=True)
+            await self._save(saved, done=True)
             return None
-        kept = await self._share(about.channel, found, now, kept)
-        return await self._show(about.channel, found, now, kept)
+        saved = await self._share(about.channel, found, now, saved)
+        return await self._show(about.channel, found, now, saved)
 
-    async def _open(self, channel: str, found: Figures, now: DigestContext, kept: _Kept) -> _Kept:
-        slack, before = self._outside.slack, kept
-        kept = await self._keep(kept, tries=kept.state.tries + 1)
+    async def _open(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
+        slack, before = self._clients.slack, saved
+        saved = await self._save(saved, tries=saved.state.tries + 1)
         try:
             ts = await slack.open_thread(channel, message(found, now))
         except (NotInChannelError, MessageRejectedError) as error:
-            log.warning("no digest for %s: %s", channel, error)
-            return await self._keep(kept, tries=before.state.tries)
+            log.warning("can't post the digest in %s: %s", channel, error)
+            return await self._save(saved, tries=before.state.tries)
         except (SlackBusyError, SlackApiError, ClientConnectorError):
-            # Refused, or nobody heard it: it is not there.
-            await self._keep(kept, tries=before.state.tries)
+            # Slack refused it or was never reached: nothing was posted.
+            await self._save(saved, tries=before.state.tries)
             raise
-        kept = await self._keep(kept, ts=ts)
+        saved = await self._save(saved, ts=ts)
         link = await slack.permalink(channel, ts)
-        told = Last(day=found.day, headline=headline(found, now), link=link)
-        await self._redis.set(_last_key(channel), _LAST.dump_json(told), ex=KEPT)
-        return kept
+        latest = Last(day=found.day, headline=headline(found, now), link=link)
+        await self._redis.set(_last_key(channel), _LAST.dump_json(latest), ex=KEPT)
+        return saved
 
-    async def _share(self, channel: str, found: Figures, now: DigestContext, kept: _Kept) -> _Kept:
-        """The picture and the details, into the thread: from there Slack lets all of the channel see it."""
-        share, ts, day = self._outside.slack.share, kept.state.ts, found.day
+    async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
+        """Put the chart and the details into the thread; files shared there are visible to the channel."""
+        share, ts, day = self._clients.slack.share, saved.state.ts, found.day
         try:
-            if not kept.state.chart:
+            if not saved.state.chart:
                 alt, picture = chart.alt_text(found), await chart.png(found)
                 file = await share(channel, ts, alt, f"gpus-{day}.png", picture, alt=alt)
-                kept = await self._keep(kept, chart=file or "none")
-            if not kept.state.told:
+                saved = await self._save(saved, chart=file or "none")
+            if not saved.state.details:
                 await share(channel, ts, details(found, now), f"gpus-{day}.csv", table(found, now))
-                kept = await self._keep(kept, told=True)
+                saved = await self._save(saved, details=True)
         except (NotInChannelError, MessageRejectedError) as error:
-            log.warning("a digest's details are not taken: %s", error)
-            kept = await self._keep(kept, chart=kept.state.chart or "none", told=True)
-        return kept
+            log.warning("can't share a digest's details: %s", error)
+            saved = await self._save(saved, chart=saved.state.chart or "none", details=True)
+        return saved
 
-    async def _show(self, channel: str, found: Figures, now: DigestContext, kept: _Kept) -> timedelta | None:
-        """The picture in the message itself, as soon as Slack has worked on it."""
-        if kept.state.chart != "none":
+    async def _show(
+        self, channel: str, found: Figures, now: DigestContext, saved: _Saved
+    ) -> timedelta | None:
+        """Show the chart in the message itself, as soon as Slack has processed the file."""
+        if saved.state.chart != "none":
             try:
-                picture = message(found, now, kept.state.chart)
-                await self._outside.slack.redraw(channel, kept.state.ts, picture)
+                picture = message(found, now, saved.state.chart)
+                await self._clients.slack.redraw(channel, saved.state.ts, picture)
             except MessageRejectedError as error:
-                if kept.state.looks < LOOKS:
-                    await self._keep(kept, looks=kept.state.looks + 1)
-                    return LOOK_AGAIN
-                log.warning("the chart stays in the thread: %s", error)
-        await self._keep(kept, done=True)
+                if saved.state.chart_attempts < MAX_CHART_ATTEMPTS:
+                    await self._save(saved, chart_attempts=saved.state.chart_attempts + 1)
+                    return CHART_RETRY
+                log.warning("can't show the chart in the message, only in its thread: %s", error)
+        await self._save(saved, done=True)
         return None
 
     async def _figures(self, about: DigestSchedule, day: date) -> Figures:
@@ -196,65 +198,66 @@ class Digests:
         hours, week = await asyncio.gather(
             self._hours.between(begin, end), self._hours.between(begin - WEEK, begin, by_sweep=True)
         )
-        return figures(about, day, hours, week, self._outside.config.prices)
+        return figures(about, day, hours, week, self._clients.config.prices)
 
-    async def _present(self, found: Figures, missed: tuple[date, ...]) -> DigestContext:
+    async def _context(self, found: Figures, missed: tuple[date, ...]) -> DigestContext:
         nodes = None
         with contextlib.suppress(NoGpuDataError):
             nodes = await self._source.nodes()
-        active = [await self._sweep(each) for each in await self._outside.store.active()]
-        waiting = [one for one in active if one and _waits(one)]
+        active = [await self._sweep(each) for each in await self._clients.store.active()]
+        waiting = [one for one in active if one and _is_waiting(one)]
         idle = [await self._sweep(one.sweep) for one in found.most_idle if one.sweep]
-        told = [one for one in (*idle, *waiting) if one]
-        links = {one.id: await self._link(one) for one in told if one.thread}
-        people = {one.owner for one in found.most_idle} | {one.owner for one in found.overasked}
-        people |= {row.name for row in found.people[:PEOPLE]}
+        shown = [one for one in (*idle, *waiting) if one]
+        links = {one.id: await self._link(one) for one in shown if one.thread}
+        people = {one.owner for one in found.most_idle} | {one.owner for one in found.overrequests}
+        people |= {row.name for row in found.people[:MAX_PEOPLE]}
         return DigestContext(
-            currency=self._outside.config.currency,
-            names={one.requester.user: one.requester.user_name for one in told} | await self._called(people),
+            currency=self._clients.config.currency,
+            names={one.requester.user: one.requester.user_name for one in shown}
+            | await self._display_names(people),
             links={sweep: link for sweep, link in links.items() if link},
             nodes=nodes,
             waiting=tuple(self._waiting(one) for one in waiting),
             missed=missed,
-            today=self._outside.now().astimezone(found.about.zone).date(),
+            today=self._clients.now().astimezone(found.about.zone).date(),
         )
 
     async def _sweep(self, sweep_id: str) -> SweepRecord | None:
-        with contextlib.suppress(ValueError):  # of a newer Sweepbot
-            return await self._outside.store.get(sweep_id)
+        with contextlib.suppress(ValueError):  # written by a newer Sweepbot
+            return await self._clients.store.get(sweep_id)
         return None
 
-    async def _called(self, people: set[str]) -> dict[str, str]:
-        """Asked once: each look at the picture words it all anew, and Slack answers 100 times a minute."""
-        self._names |= await self._outside.slack.names(people - self._names.keys() - {""})
+    async def _display_names(self, people: set[str]) -> dict[str, str]:
+        """Cached: each attempt to show the chart needs them again, and Slack allows 100 calls a minute."""
+        self._names |= await self._clients.slack.names(people - self._names.keys() - {""})
         return self._names
 
     def _waiting(self, sweep: SweepRecord) -> Waiting:
-        hours = (self._outside.now() - sweep.since) / HOUR
+        hours = (self._clients.now() - sweep.since) / HOUR
         return Waiting(sweep=sweep.id, trials=max(1, sweep.progress.waiting), hours=hours)
 
     async def _link(self, sweep: SweepRecord) -> str:
-        return await self._outside.slack.permalink(sweep.requester.channel, sweep.thread or "")
+        return await self._clients.slack.permalink(sweep.requester.channel, sweep.thread or "")
 
-    async def _kept(self, channel: str) -> tuple[State | None, str]:
-        found = await self._outside.cluster.get(self._ref)
+    async def _load(self, channel: str) -> tuple[State | None, str]:
+        found = await self._clients.cluster.get(self._ref)
         text = (found.get("data") or {}).get(channel) if found else None
         version = found["metadata"]["resourceVersion"] if found else ""
         return _STATE.validate_json(text) if text else None, version
 
-    async def _keep(self, kept: _Kept, **changes: Any) -> _Kept:
-        """ApiError.stale or .exists: another worker was faster; this one's turn fails, before it speaks."""
-        state = replace(kept.state, **changes)
-        data = {kept.channel: _STATE.dump_json(state).decode()}
+    async def _save(self, saved: _Saved, **changes: Any) -> _Saved:
+        """Raises ApiError (stale or exists) if another worker was faster, before anything is posted."""
+        state = replace(saved.state, **changes)
+        data = {saved.channel: _STATE.dump_json(state).decode()}
         meta = {"name": NAME, "namespace": self._ref.namespace}
-        if kept.version:
-            patch = {"metadata": {"resourceVersion": kept.version}, "data": data}
-            made = await self._outside.cluster.merge(self._ref, patch)
+        if saved.version:
+            patch = {"metadata": {"resourceVersion": saved.version}, "data": data}
+            stored = await self._clients.cluster.merge(self._ref, patch)
         else:
             labels = {"labels": {MANAGED_BY: "sweepbot"}}
             new = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta | labels, "data": data}
-            made = await self._outside.cluster.create(new)
-        return _Kept(kept.channel, state, made["metadata"]["resourceVersion"])
+            stored = await self._clients.cluster.create(new)
+        return _Saved(saved.channel, state, stored["metadata"]["resourceVersion"])
 
 
 def _missed(before: State | None, day: date) -> tuple[date, ...]:
@@ -262,8 +265,8 @@ def _missed(before: State | None, day: date) -> tuple[date, ...]:
         return ()
     first = before.day + timedelta(days=1 if before.ts else 0)
     days = [first + timedelta(days=number) for number in range((day - first).days)]
-    return tuple(days[-MISSED:])
+    return tuple(days[-MAX_MISSED:])
 
 
-def _waits(sweep: SweepRecord) -> bool:
+def _is_waiting(sweep: SweepRecord) -> bool:
     return sweep.submitted and (sweep.phase is Phase.PENDING or sweep.progress.waiting > 0)

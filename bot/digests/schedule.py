@@ -1,7 +1,7 @@
-"""When digests are due: every worker has a clock, and all of them only queue the same item.
+"""Queue digests when they are due: every worker has a clock, and all of them queue the same item.
 
-What is due was queued by the turn of the hour; looked for again every few minutes for some hours, it also
-comes when nobody ran at that hour, or when Redis lost it. The turn knows what was posted already.
+A due digest is queued on the hour, and again every few minutes during the grace period, in case no worker ran
+at that hour or Redis lost the item. The job itself knows what has been posted already.
 """
 
 import asyncio
@@ -15,37 +15,37 @@ from apscheduler.triggers.interval import IntervalTrigger
 from redis.exceptions import RedisError
 
 from bot.config.digest_times import DigestSchedule
-from bot.digests.post import Appointments, item
+from bot.digests.post import ReadSchedules, item
 from bot.storage.work_queue import Queue
 from k8s.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
-logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it would tell each look
+logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it would log each check
 
-GRACE = timedelta(hours=3)  # later a digest is no news; the next one says that it is missing
-LOOK = timedelta(minutes=10)
+GRACE = timedelta(hours=3)  # after that, a digest is skipped and listed as missed in the next one
+CHECK_INTERVAL = timedelta(minutes=10)
 
 
 class Schedule:
-    def __init__(self, queue: Queue, digest_schedules: Appointments, now: Callable[[], datetime]) -> None:
-        self._queue, self._appointments, self._now = queue, digest_schedules, now
+    def __init__(self, queue: Queue, digest_schedules: ReadSchedules, now: Callable[[], datetime]) -> None:
+        self._queue, self._read_schedules, self._now = queue, digest_schedules, now
         defaults = {"coalesce": True, "misfire_grace_time": round(GRACE.total_seconds())}
         self._clock = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._clock.add_job(self.look, IntervalTrigger(seconds=round(LOOK.total_seconds())))
+        self._clock.add_job(self.refresh, IntervalTrigger(seconds=round(CHECK_INTERVAL.total_seconds())))
         self._clock.start()
         try:
-            await self.look()
+            await self.refresh()
             await asyncio.Event().wait()
         finally:
             self._clock.shutdown(wait=False)
 
-    async def look(self) -> None:
-        """Whose digests there are by now, and which of them are due."""
+    async def refresh(self) -> None:
+        """Reload the schedules, and queue each digest that is due."""
         try:
-            known = {each.channel: each for each in await self._appointments()}
+            known = {each.channel: each for each in await self._read_schedules()}
             for gone in {job.id for job in self._clock.get_jobs() if job.args} - set(known):
                 self._clock.remove_job(gone)
             for channel, each in known.items():
@@ -54,7 +54,7 @@ class Schedule:
                 if self._due(each):
                     await self.queue(each)
         except (ApiError, UnreachableError, RedisError) as error:
-            log.warning("digests can't be scheduled: %s", error)
+            log.warning("can't schedule digests: %s", error)
 
     def _due(self, one: DigestSchedule) -> bool:
         today = self._now().astimezone(one.zone).date()
@@ -65,4 +65,4 @@ class Schedule:
         try:
             await self._queue.add(item(one.channel, one.day(self._now())))
         except RedisError as error:
-            log.warning("a digest can't be queued, and is in some minutes: %s", error)
+            log.warning("can't queue a digest; next attempt in %s: %s", CHECK_INTERVAL, error)

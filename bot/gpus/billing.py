@@ -1,4 +1,4 @@
-"""A month's GPU-hours and what they cost: by team, person and sweep, reserved against used. Pure."""
+"""Build the bill: a month's GPU-hours and their cost by team, person, and sweep. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -6,16 +6,16 @@ from datetime import UTC, datetime, timedelta
 from bot.config.teams import Price
 from bot.core.numbers import as_csv, hours, money, percent
 from bot.core.wording import fitting
-from bot.gpus.command import LONGEST, ParsedCommand
+from bot.gpus.command import MAX_ANSWER, ParsedCommand
 from bot.gpus.models import HOUR, SLACK, Hour, HourUse
 from bot.gpus.sums import Sums, grouped
 from bot.slack.mrkdwn import code, mention, quoted
 
-MOST = 10  # lines of each kind; the file has all
+MAX_LINES = 10  # of each part; the CSV has all
 
 
 def month(parsed: ParsedCommand, now: datetime) -> tuple[datetime, datetime]:
-    """Its first moment, UTC, and that of the next one."""
+    """Return the start of the month and of the next one, UTC."""
     this = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     if parsed.month == "last":
         begin = (this - timedelta(days=1)).replace(day=1)
@@ -32,27 +32,27 @@ def bill(
     found = tuple(known)
     uses, (begin, end) = _uses(parsed, found), month(parsed, now)
     expected = max(0, round((min(end, now) - begin) / HOUR))
-    whose = f" of {parsed.team}" if parsed.team else ""
+    team = f", {parsed.team}" if parsed.team else ""
     if not uses:
-        return f"Of {begin:%B %Y}{whose} no GPU-hours are known; figures are kept for 40 days."
+        return f"No GPU-hours recorded for {begin:%B %Y}{team}. Usage is kept for 40 days."
     lines = []
     for title, key, named in (
         ("By team", lambda use: use.team, lambda name: quoted(name) or "no team"),
         ("By person", lambda use: use.owner, lambda name: mention(name) if name else "unknown"),
-        ("By sweep", lambda use: use.sweep, lambda name: code(name) or "outside of sweeps"),
+        ("By sweep", lambda use: use.sweep, lambda name: code(name) or "not from a sweep"),
     ):
         if not (parsed.team and title == "By team"):
             lines += _part(title, grouped(uses, prices, key), named, currency)
-    total = _line(f"*{begin:%B %Y}{whose}*", _all(uses, prices), currency).removeprefix("• ")
+    total = _line(f"*{begin:%B %Y}{team}*", _all(uses, prices), currency).removeprefix("• ")
     share = percent(min(sum(hour.capacity.coverage for hour in found), expected), expected)
-    last = f"_{share} of the month's hours so far are known; months are UTC's._"
-    return "\n".join([*fitting([total, *lines], LONGEST - len(last)), last])
+    last = f"_Measured: {share} of the month so far. Months in UTC._"
+    return "\n".join([*fitting([total, *lines], MAX_ANSWER - len(last)), last])
 
 
 def _part(title: str, groups: Mapping[str, Sums], named: Callable[[str], str], currency: str) -> list[str]:
     lines = [_line(named(name), sums, currency) for name, sums in groups.items()]
-    more = [f"… and {len(lines) - MOST} more in the file"] if len(lines) > MOST else []
-    return [f"*{title}*", *lines[:MOST], *more]
+    more = [f"… and {len(lines) - MAX_LINES} more in the CSV"] if len(lines) > MAX_LINES else []
+    return [f"*{title}*", *lines[:MAX_LINES], *more]
 
 
 def _line(name: str, sums: Sums, currency: str) -> str:
@@ -60,7 +60,7 @@ def _line(name: str, sums: Sums, currency: str) -> str:
     measured = sums.allocated - sums.unknown
     unknown = f", {hours(sums.unknown)} unknown" if sums.unknown > SLACK * sums.allocated else ""
     used = f", {hours(sums.used)} used ({percent(sums.used, measured)})" if measured else ""
-    return f"• {name}: {hours(sums.allocated)} GPU-h reserved{used}{unknown}{cost}"
+    return f"• {name}: {hours(sums.allocated)} GPU-h allocated{used}{unknown}{cost}"
 
 
 def _all(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> Sums:
@@ -72,7 +72,7 @@ def _uses(parsed: ParsedCommand, known: Iterable[Hour]) -> tuple[HourUse, ...]:
 
 
 def bill_file(parsed: ParsedCommand, known: Iterable[Hour], prices: tuple[Price, ...]) -> str:
-    """CSV: a line for each team, person, sweep and model."""
+    """Return CSV with one row per team, person, sweep, namespace, and model."""
     keys = ("team", "owner", "sweep", "namespace", "model")
     groups = grouped(_uses(parsed, known), prices, lambda use: "\0".join(getattr(use, key) for key in keys))
     rows = [

@@ -1,4 +1,4 @@
-"""/gpus: what was asked, and the answers about the present. Pure."""
+"""Parse `/gpus` and answer it from a snapshot of current use. Pure."""
 
 import re
 from collections import defaultdict
@@ -8,22 +8,22 @@ from datetime import datetime, timedelta
 
 from bot.config.teams import Team
 from bot.core.errors import UserError
-from bot.core.numbers import hours
+from bot.core.numbers import hours, percent
 from bot.core.wording import counted, did_you_mean, fitting, listed
 from bot.gpus.models import BUSY, HALF_HOUR, HOUR, NodeUse, PodUse, Snapshot
 from bot.slack.mrkdwn import code, mention, quoted
 
-FRESH = timedelta(seconds=60)  # what is younger need not be measured again
-LONGEST = 2900  # characters
+FRESH = timedelta(seconds=60)  # a younger snapshot needs no new measurement
+MAX_ANSWER = 2900  # characters
 VIEWS = {
-    "free": "how many GPUs are free, by model, and the largest block",
-    "mine": "what you hold, and what it does",
-    "team": "who holds how many, by team",
-    "nodes": "node by node",
-    "now": "every pod that holds GPUs, the idle first",
+    "free": "free GPUs by model, and the largest block",
+    "mine": "your pods with GPUs, and how busy they are",
+    "team": "allocated and idle GPUs by team",
+    "nodes": "free GPUs by node",
+    "now": "all pods with GPUs, idle ones first",
 }
-OTHERS = ("bill", "digest", "help")
-SAME = {
+OTHER_VIEWS = ("bill", "digest", "help")
+ALIASES = {
     "by team": "team",
     "by node": "nodes",
     "teams": "team",
@@ -34,9 +34,9 @@ SAME = {
 HELP = "\n".join(
     [
         "*GPUs*",
-        *(f"• `/gpus {view}`: {what}" for view, what in VIEWS.items()),
-        "• `/gpus bill [TEAM] [MONTH]`: GPU-hours and money of a month, such as `2026-11`, or of `last`",
-        "• `/gpus digest`: yesterday's digest here and now, for administrators",
+        *(f"• `/gpus {view}`: {text}" for view, text in VIEWS.items()),
+        "• `/gpus bill [TEAM] [MONTH]`: GPU-hours and cost of this month, or of `2026-11` or `last`",
+        "• `/gpus digest`: post yesterday's digest in this channel (admins only)",
     ]
 )
 
@@ -45,19 +45,19 @@ HELP = "\n".join(
 class ParsedCommand:
     view: str
     team: str = ""
-    month: str = ""  # "2026-11", "last", or "" for the present one
+    month: str = ""  # "2026-11", "last", or "" for the current one
 
 
 def parse_command(text: str, teams: tuple[Team, ...]) -> ParsedCommand:
-    """Raises UserError with what may have been meant."""
-    said = " ".join(text.lower().split())
-    word, _, rest = said.partition(" ")
+    """Raises UserError, with a suggestion, for an unknown view, team, or month."""
+    words = " ".join(text.lower().split())
+    word, _, rest = words.partition(" ")
     if word == "bill":
         return _bill(rest, [team.name for team in teams])
-    view = SAME.get(said, said)
-    if view in (*VIEWS, *OTHERS):
+    view = ALIASES.get(words, words)
+    if view in (*VIEWS, *OTHER_VIEWS):
         return ParsedCommand(view=view)
-    raise UserError(f"`/gpus` does not know “{quoted(said, 60)}”.{did_you_mean(word, [*VIEWS, *OTHERS])}")
+    raise UserError(f"Unknown view “{quoted(words, 60)}”.{did_you_mean(word, [*VIEWS, *OTHER_VIEWS])}")
 
 
 def _bill(rest: str, teams: list[str]) -> ParsedCommand:
@@ -69,13 +69,13 @@ def _bill(rest: str, teams: list[str]) -> ParsedCommand:
             team = word
         else:
             known = f" {did_you_mean(word, teams).strip()}" if teams else ""
-            raise UserError(f"“{quoted(word, 60)}” is no team and no month such as 2026-11 or last.{known}")
+            raise UserError(f"“{quoted(word, 60)}” isn't a team or a month (2026-11 or last).{known}")
     return ParsedCommand(view="bill", team=team, month=month)
 
 
 def answer(view: str, known: Snapshot, user: str, now: datetime) -> str:
     last = f"_Measured {_ago(now - known.at)}._"
-    return "\n".join([*fitting(ANSWERS[view](known, user), LONGEST - len(last)), last])
+    return "\n".join([*fitting(ANSWERS[view](known, user), MAX_ANSWER - len(last)), last])
 
 
 def _ago(age: timedelta) -> str:
@@ -92,35 +92,34 @@ def _span(time: timedelta) -> str:
 
 
 def _free(known: Snapshot, _: str) -> Iterator[str]:
-    free, there = sum(node.free for node in known.nodes), sum(node.allocatable for node in known.nodes)
+    free, total = sum(node.free for node in known.nodes), sum(node.allocatable for node in known.nodes)
     if not known.nodes:
-        yield "No node with GPUs is seen."
+        yield "No GPU nodes found."
         return
-    yield f"*{free} of {counted(there, 'GPU')} {'is' if free == 1 else 'are'} free.*"
+    yield f"*{free} of {counted(total, 'GPU')} free*"
     models: dict[str, list[NodeUse]] = defaultdict(list)
     for node in known.nodes:
         models[node.model].append(node)
     for model, nodes in sorted(models.items()):
         left, largest = sum(node.free for node in nodes), max(nodes, key=lambda node: node.free)
-        block = f", the largest block {largest.free} on {code(largest.node)}" if left else ""
-        all_ = sum(node.allocatable for node in nodes)
-        yield f"• {quoted(model) or 'unknown model'}: {left} of {all_} free{block}"
-    yield from _broken(known.nodes)
+        block = f", largest block {largest.free} on {code(largest.node)}" if left else ""
+        total = sum(node.allocatable for node in nodes)
+        yield f"• {quoted(model) or 'unknown model'}: {left} of {total} free{block}"
+    yield from _unhealthy(known.nodes)
 
 
-def _broken(nodes: Iterable[NodeUse]) -> Iterator[str]:
+def _unhealthy(nodes: Iterable[NodeUse]) -> Iterator[str]:
     lost = [f"{node.lost} on {code(node.node)}" for node in nodes if node.lost]
     shut = [code(node.node) for node in nodes if node.cordoned or not node.ready]
     if lost:
-        yield f":warning: GPUs lost: {listed(lost)}."
+        yield f":warning: GPUs unavailable: {listed(lost)}."
     if shut:
-        yield f":warning: Nobody is let onto {listed(shut)}."
+        yield f":warning: Cordoned or not ready: {listed(shut)}."
 
 
 def _mine(known: Snapshot, user: str) -> Iterator[str]:
     mine = [pod for pod in known.pods if pod.owner == user]
-    held = sum(pod.allocated for pod in mine)
-    yield f"*You hold {counted(held, 'GPU')}.*" if mine else "You hold no GPUs."
+    yield f"*You have {counted(_allocated(mine), 'GPU')}.*" if mine else "You have no GPUs."
     for pod in _idle_first(mine, known.at):
         yield _pod(pod, known.at)
 
@@ -130,18 +129,18 @@ def _team(known: Snapshot, _: str) -> Iterator[str]:
     for pod in known.pods:
         groups[pod.team].append(pod)
     if not groups:
-        yield "Nobody holds any GPU."
-    for team, pods in sorted(groups.items(), key=lambda each: -_held(each[1])):
+        yield "No GPUs allocated."
+    for team, pods in sorted(groups.items(), key=lambda each: -_allocated(each[1])):
         people = {mention(pod.owner) for pod in pods if pod.owner}
         who = f" ({listed(sorted(people))})" if people else ""
-        yield f"• *{quoted(team) or 'no team'}*: {_held_and_idle(pods, known.at)}{who}"
+        yield f"• *{quoted(team) or 'no team'}*: {_summary(pods, known.at)}{who}"
 
 
 def _nodes(known: Snapshot, _: str) -> Iterator[str]:
     if not known.nodes:
-        yield "No node with GPUs is seen."
+        yield "No GPU nodes found."
     for node in sorted(known.nodes, key=lambda each: (-each.free, each.node)):
-        state = [f"{node.lost} lost"] if node.lost else []
+        state = [f"{node.lost} unavailable"] if node.lost else []
         state += ["cordoned"] if node.cordoned else []
         state += [] if node.ready else ["not ready"]
         more = f", :warning: {', '.join(state)}" if state else ""
@@ -150,7 +149,7 @@ def _nodes(known: Snapshot, _: str) -> Iterator[str]:
 
 
 def _now(known: Snapshot, _: str) -> Iterator[str]:
-    yield f"*{_held_and_idle(known.pods, known.at)}.*" if known.pods else "Nobody holds any GPU."
+    yield f"*{_summary(known.pods, known.at)}.*" if known.pods else "No GPUs allocated."
     for pod in _idle_first(known.pods, known.at):
         yield _pod(pod, known.at, who=True)
 
@@ -159,25 +158,25 @@ def _idle_first(pods: Iterable[PodUse], at: datetime) -> list[PodUse]:
     return sorted(pods, key=lambda pod: (-_idle(pod, at), -pod.allocated, pod.namespace, pod.pod))
 
 
-def _held(pods: Iterable[PodUse]) -> int:
+def _allocated(pods: Iterable[PodUse]) -> int:
     return sum(pod.allocated for pod in pods)
 
 
 def _idle(pod: PodUse, at: datetime) -> int:
-    """GPUs that are known to have done nothing in the last half hour, which the pod has run."""
+    """Return the pod's GPUs without activity in the last 30 minutes; 0 for a younger pod."""
     if pod.started is None or at - pod.started < HALF_HOUR:
         return 0
     return sum(gpu.peak is not None and gpu.peak < BUSY for gpu in pod.gpus)
 
 
-def _held_and_idle(pods: Iterable[PodUse], at: datetime) -> str:
+def _summary(pods: Iterable[PodUse], at: datetime) -> str:
     known = list(pods)
     unknown = sum(pod.allocated - sum(gpu.peak is not None for gpu in pod.gpus) for pod in known)
     parts = [
-        f"{counted(_held(known), 'GPU')} held",
-        f"{sum(_idle(pod, at) for pod in known)} idle for half an hour",
+        f"{counted(_allocated(known), 'GPU')} allocated",
+        f"{sum(_idle(pod, at) for pod in known)} idle for 30 min",
     ]
-    return ", ".join([*parts, *([f"{unknown} unknown"] if unknown > 0 else [])])
+    return ", ".join([*parts, *([f"{unknown} not measured"] if unknown > 0 else [])])
 
 
 def _pod(pod: PodUse, at: datetime, *, who: bool = False) -> str:
@@ -186,14 +185,16 @@ def _pod(pod: PodUse, at: datetime, *, who: bool = False) -> str:
     )
     since = f", for {_span(at - pod.started)}" if pod.started else ", not running yet"
     owner = f" ({mention(pod.owner)})" if who and pod.owner else ""
-    return f"• {name}{owner}: {counted(pod.allocated, 'GPU')} on {code(pod.node)}{since}, {_doing(pod, at)}"
+    return (
+        f"• {name}{owner}: {counted(pod.allocated, 'GPU')} on {code(pod.node)}{since}, {_activity(pod, at)}"
+    )
 
 
-def _doing(pod: PodUse, at: datetime) -> str:
+def _activity(pod: PodUse, at: datetime) -> str:
     means = [gpu.mean for gpu in pod.gpus if gpu.mean is not None]
     if not means:
         return "not measured"
-    busy = f"{100 * sum(means) / len(means):.0f} % busy"
+    busy = f"{percent(sum(means), len(means))} busy"
     idle = _idle(pod, at)
     if idle and idle == pod.allocated:
         return ":zzz: idle"

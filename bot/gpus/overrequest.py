@@ -1,7 +1,7 @@
-"""Who asks for far more CPU or RAM than they use: of a day's hours, by sweep or by pod. Pure.
+"""Find sweeps and pods that request far more CPU or memory than they use. Pure.
 
-RAM counts by its peak in the pods' lives, as far as hours are kept: data that is loaded at the start needs
-the most, and who asked for less of it would be killed there.
+Memory counts by its peak since the pods started, as far as hours are kept: loading data needs the most, and a
+smaller request would get the pod killed there.
 """
 
 from collections import defaultdict
@@ -11,27 +11,27 @@ from dataclasses import dataclass
 from bot.gpus.models import HourUse
 
 GIB = 2**30
-LARGE_CPU, LARGE_RAM = 4.0, 32 * GIB  # requests below which nobody is told
-LITTLE_CPU, LITTLE_RAM = 0.1, 0.35  # of the request
-YOUNG = 1.0  # hours; before, nothing has shown yet what it needs
+LARGE_CPU, LARGE_RAM = 4.0, 32 * GIB  # cores, bytes; smaller requests aren't reported
+LITTLE_CPU, LITTLE_RAM = 0.1, 0.35  # share of the request; more use isn't reported
+MIN_AGE = 1.0  # hours; a younger pod hasn't shown yet what it needs
 
 Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overasked:
-    """By one of the two, or both; None where the request fits, or is not known."""
+class Overrequest:
+    """CPU or memory, or both; None where the request fits or is unknown."""
 
     name: str  # sweep, or pod
     namespace: str
     owner: str
     team: str
-    cpu: tuple[float, float] | None  # cores requested, and used on average
-    ram: tuple[float, float] | None  # bytes requested, and used at most
+    cpu: tuple[float, float] | None  # cores: requested, mean used
+    ram: tuple[float, float] | None  # bytes: requested, peak used
 
 
-def overasked(uses: Iterable[HourUse], past: Iterable[HourUse]) -> tuple[Overasked, ...]:
-    """Of the day's uses; `past` are those of the days before, in which a pod may have begun."""
+def find_overrequests(uses: Iterable[HourUse], past: Iterable[HourUse]) -> tuple[Overrequest, ...]:
+    """Check a day's uses; `past` are those of the days before, in which a pod may have started."""
     peaks: dict[Key, float] = defaultdict(float)
     for use in past:
         peaks[_key(use)] = max(peaks[_key(use)], use.ram_peak or 0.0)
@@ -46,10 +46,10 @@ def _key(use: HourUse) -> Key:
     return use.namespace, use.sweep or f"/{use.pod}"
 
 
-def _of(uses: list[HourUse], before: float) -> Overasked:
+def _of(uses: list[HourUse], before: float) -> Overrequest:
     last = uses[-1]
-    old = sum(use.allocated / use.gpus for use in uses if use.gpus) >= YOUNG
-    return Overasked(
+    old = sum(use.allocated / use.gpus for use in uses if use.gpus) >= MIN_AGE
+    return Overrequest(
         name=last.sweep or last.pod,
         namespace=last.namespace,
         owner=last.owner,
@@ -62,13 +62,13 @@ def _of(uses: list[HourUse], before: float) -> Overasked:
 def _cpu(uses: list[HourUse]) -> tuple[float, float] | None:
     known = [(use.cpu_mean, use) for use in uses if use.cpu_mean is not None]
     held = sum(use.allocated for _, use in known)
-    asked = max((use.cpu_requested or 0.0 for _, use in known), default=0.0)
+    requested = max((use.cpu_requested or 0.0 for _, use in known), default=0.0)
     mean = sum(mean * use.allocated for mean, use in known) / held if held else 0.0
-    return (asked, mean) if asked >= LARGE_CPU and mean < LITTLE_CPU * asked else None
+    return (requested, mean) if requested >= LARGE_CPU and mean < LITTLE_CPU * requested else None
 
 
 def _ram(uses: list[HourUse], before: float) -> tuple[float, float] | None:
     known = [(use.ram_requested or 0.0, use.ram_peak) for use in uses if use.ram_peak is not None]
-    asked = max((asked for asked, _ in known), default=0.0)
+    requested = max((requested for requested, _ in known), default=0.0)
     peak = max([before, *(peak for _, peak in known)])
-    return (asked, peak) if asked >= LARGE_RAM and peak < LITTLE_RAM * asked else None
+    return (requested, peak) if requested >= LARGE_RAM and peak < LITTLE_RAM * requested else None

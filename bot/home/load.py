@@ -1,4 +1,4 @@
-"""What a home tab shows, looked up: by a door when it is opened, and by a worker that has measured since."""
+"""Load the data of a home tab: for the handler when it is opened, and for the worker after a measurement."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from bot.storage.sweeps import Store
 
 @dataclass(frozen=True, kw_only=True)
 class HomeLoader:
-    """`last_digest` is a channel's. Its method raises RedisError."""
+    """`last_digest` returns a channel's latest digest. `view` raises RedisError."""
 
     store: Store
     drafts: Drafts
@@ -26,7 +26,7 @@ class HomeLoader:
     async def view(
         self, user: str, site: str, gpus: Snapshot | None, note: str, now: datetime, cancelled: str = ""
     ) -> View:
-        """`note` is below what is known of GPUs, or in its place; `cancelled` is a sweep, just now."""
+        """`note` appears below the GPU data or in its place; `cancelled`: a sweep whose cancel is queued."""
         last = await self.drafts.last(user)
         channels = [last.channel] if last else []
         channels += [each.channel for each in self.config.digests]

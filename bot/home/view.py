@@ -1,4 +1,4 @@
-"""The home tab: what I search, what my team does, what waits, which GPUs are free. Pure."""
+"""Build the home tab: my sweeps, my team's, the queue, free GPUs, and the latest digest. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,55 +12,55 @@ from bot.slack.mrkdwn import link, plain
 from bot.sweeps.parent_message import cancel_button, summary
 
 NEW, REFRESH, OPEN = "home_new", "home_refresh", "home_open"  # action ids
-MINE, OTHERS = 10, 8  # sweeps shown
-ENDED = 4  # of mine
-SEARCHING = {Phase.PENDING, Phase.RUNNING, Phase.STOPPING}
+MAX_MINE, MAX_OTHERS = 10, 8  # sweeps shown
+MAX_FINISHED = 4  # of mine
+STARTED = {Phase.PENDING, Phase.RUNNING, Phase.STOPPING}
 
 
 @dataclass(frozen=True, kw_only=True)
 class HomeFacts:
-    """What is known at the moment. `site`: the address of this Slack, "" when it is not known."""
+    """The data that the home tab shows."""
 
     sweeps: Sequence[Entry] = field(default=())
-    records: Mapping[str, SweepRecord] = field(default_factory=dict)  # of those that are `shown`
-    gpus: str = "_Not measured yet._"  # how many are free, in mrkdwn
-    digest: str = ""  # the last one's headline
+    records: Mapping[str, SweepRecord] = field(default_factory=dict)  # by id, of the sweeps in `shown`
+    gpus: str = "_No GPU data yet._"  # free GPUs, in mrkdwn
+    digest: str = ""  # the latest one's headline
     digest_link: str = ""
-    site: str = ""
-    cancelled: str = ""  # a sweep whose Cancel was just pressed, and whose turn has not come
+    site: str = ""  # URL of the Slack workspace; empty: unknown
+    cancelled: str = ""  # id of a sweep with a Cancel click that is still queued
 
 
 def shown(user: str, sweeps: Sequence[Entry], config: Config) -> list[str]:
-    """Ids of the sweeps that `home` shows with all that is known of them."""
-    chosen = (*_mine(user, sweeps)[:MINE], *_mates(user, sweeps, config)[:OTHERS])
+    """Return the ids of the sweeps whose whole records `home` needs."""
+    chosen = (*_mine(user, sweeps)[:MAX_MINE], *_team_sweeps(user, sweeps, config)[:MAX_OTHERS])
     return [one.id for one in chosen]
 
 
 def home(user: str, seen: HomeFacts, config: Config) -> View:
     team = team_of(config.teams, "", user)
-    mine, mates = _mine(user, seen.sweeps), _mates(user, seen.sweeps, config)
+    mine, others = _mine(user, seen.sweeps), _team_sweeps(user, seen.sweeps, config)
     blocks = [
-        actions(button(NEW, "New sweep", style="primary"), button(REFRESH, "Look again")),
-        *_sweeps("My sweeps", mine, seen, user, MINE, "None yet. New sweep opens the form."),
-        *(_sweeps(f"Team {team}", mates, seen, user, OTHERS, "Nobody else searches.") if team else []),
+        actions(button(NEW, "New sweep", style="primary"), button(REFRESH, "Refresh")),
+        *_sweeps("My sweeps", mine, seen, user, MAX_MINE, "No sweeps yet. Select *New sweep* to start one."),
+        *(_sweeps(f"Team {team}", others, seen, user, MAX_OTHERS, "No other active sweeps.") if team else []),
         *_queue(seen.sweeps),
         header("GPUs"),
         section(seen.gpus),
         *_digest(seen),
-        context("`/sweep help` and `/gpus help` say what else I know."),
+        context("More commands: `/sweep help`, `/gpus help`"),
     ]
     return {"type": "home", "blocks": blocks}
 
 
 def _mine(user: str, sweeps: Sequence[Entry]) -> list[Entry]:
-    """Those that go on, and the last that ended."""
+    """Return the user's active sweeps, then the latest finished ones."""
     mine = [one for one in sweeps if one.user == user and one.phase is not Phase.REFUSED]
-    ended = [one for one in mine if not one.live]
-    return [one for one in mine if one.live] + ended[:ENDED]
+    finished = [one for one in mine if not one.live]
+    return [one for one in mine if one.live] + finished[:MAX_FINISHED]
 
 
-def _mates(user: str, sweeps: Sequence[Entry], config: Config) -> list[Entry]:
-    """Live ones of the same team."""
+def _team_sweeps(user: str, sweeps: Sequence[Entry], config: Config) -> list[Entry]:
+    """Return active sweeps of the user's teammates."""
     team = team_of(config.teams, "", user)
     others = [one for one in sweeps if one.live and one.user != user]
     return [one for one in others if team and team_of(config.teams, "", one.user) == team]
@@ -74,42 +74,40 @@ def _sweeps(
         if sweep := seen.records.get(entry.id):
             blocks += _sweep(sweep, seen, own=entry.user == user)
     if len(sweeps) > most:
-        blocks.append(context(f"and {len(sweeps) - most} more: `/sweep list` has them all."))
+        blocks.append(context(f"{len(sweeps) - most} more in `/sweep list`"))
     return blocks if sweeps else [*blocks, section(f"_{none}_")]
 
 
 def _sweep(sweep: SweepRecord, seen: HomeFacts, *, own: bool) -> list[Block]:
-    """The buttons in a row of their own: a section has room for one."""
-    buttons, ends = [], sweep.phase.final or sweep.phase is Phase.STOPPING
-    asked = "\n_You have cancelled it._" if sweep.id == seen.cancelled and not ends else ""
+    """Put the buttons into their own row: a section takes only one."""
+    buttons, stopping = [], sweep.phase.final or sweep.phase is Phase.STOPPING
+    cancelling = "\n_Cancelling…_" if sweep.id == seen.cancelled and not stopping else ""
     if seen.site and sweep.thread:
-        address = (
-            f"{seen.site.rstrip('/')}/archives/{sweep.requester.channel}/p{sweep.thread.replace('.', '')}"
-        )
-        buttons.append(button(OPEN, "Thread", sweep.id, url=address))
-    if own and not ends and not asked:
+        url = f"{seen.site.rstrip('/')}/archives/{sweep.requester.channel}/p{sweep.thread.replace('.', '')}"
+        buttons.append(button(OPEN, "Thread", sweep.id, url=url))
+    if own and not stopping and not cancelling:
         buttons.append(cancel_button(sweep.id))
-    return [section(f"{summary(sweep)}{asked}"), *([actions(*buttons)] if buttons else [])]
+    return [section(f"{summary(sweep)}{cancelling}"), *([actions(*buttons)] if buttons else [])]
 
 
 def _queue(sweeps: Sequence[Entry]) -> list[Block]:
-    """What has not begun to search, whoever asked for it, and what has no running trial."""
+    """List everybody's active sweeps without a running trial."""
     waiting = [one for one in sweeps if one.live and _waits(one)]
-    lines = [f"• *{one.id}*: {_for_what(one)}, of {plain(one.user_name or 'somebody')}" for one in waiting]
-    more = [f"and {len(lines) - OTHERS} more"] if len(lines) > OTHERS else []
-    return [header("Queued"), section("\n".join(lines[:OTHERS] + more) or "_Nothing waits._")]
+    lines = [f"• *{one.id}* · {plain(one.user_name or 'unknown user')} · {_stage(one)}" for one in waiting]
+    more = [f"… and {len(lines) - MAX_OTHERS} more"] if len(lines) > MAX_OTHERS else []
+    return [header("Queued"), section("\n".join(lines[:MAX_OTHERS] + more) or "_Queue is empty._")]
 
 
 def _waits(sweep: Entry) -> bool:
-    return sweep.phase not in SEARCHING or (not sweep.running and sweep.phase is not Phase.STOPPING)
+    return sweep.phase not in STARTED or (not sweep.running and sweep.phase is not Phase.STOPPING)
 
 
-def _for_what(sweep: Entry) -> str:
-    return "waiting for a trial to start" if sweep.phase in SEARCHING else "has its image built"
+def _stage(sweep: Entry) -> str:
+    return "waiting to start" if sweep.phase in STARTED else "building image"
 
 
 def _digest(seen: HomeFacts) -> list[Block]:
     if not seen.digest:
         return []
     headline = link(seen.digest_link, seen.digest) if seen.digest_link else plain(seen.digest)
-    return [header("The last digest"), section(headline)]
+    return [header("Latest digest"), section(headline)]

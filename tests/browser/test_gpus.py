@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
+from bot.core.numbers import percent
 from bot.gpus.dcgm_source import Samples
 from bot.gpus.sampling import Sample
 from local import busyday
@@ -43,16 +44,18 @@ async def test_a_digest_is_asked_for_and_read_on_a_phone_too(
     page = await opened("ada", height=1180)
     await page.get_by_role("textbox").first.fill("/gpus digest")
     await page.keyboard.press("Enter")
-    message = page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text="GPU day")
+    message = page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text="GPU digest")
     chart = message.get_by_role("img", name="Chart of all GPUs")
     await expect(chart).to_have_js_property("naturalWidth", 1200)
-    idle = "90 of 247 allocated GPU-hours idle (36 %), $191 at $1.50 to $2.50."
+    idle = f"90 of 247 allocated GPU-hours idle ({percent(36, 100)}), $191 at $1.50–$2.50/GPU-h."
     await expect(message).to_contain_text(idle)
     await expect(message.get_by_role("row")).to_have_count(4)
     await message.get_by_role("button", name="replies").click()
     replies = page.get_by_role("log", name="Replies")
-    await expect(replies).to_contain_text("grace: 59 GPU-h, 86 % used")
-    await expect(replies).to_contain_text("notebook-0: 16 cores, 0.3 used; 128 GiB, at most 9.0 used")
+    await expect(replies).to_contain_text(f"grace: 59 GPU-h, {percent(86, 100)} used")
+    await expect(replies).to_contain_text(
+        "notebook-0: 16 cores requested, 0.3 used; 128 GiB requested, 9.0 peak"
+    )
     await picture(page, "digest")
     phone = await opened("ada", width=400, height=800)
     await phone.get_by_role("img", name="Chart of all GPUs").scroll_into_view_if_needed()
@@ -70,7 +73,7 @@ async def test_gpus_answers_in_private(opened: Opened, lab: Lab, wait_until: Any
         await page.get_by_role("textbox").first.fill(f"/gpus {words}")
         await page.keyboard.press("Enter")
     messages = page.get_by_role("log", name="Messages")
-    await expect(messages).to_contain_text("GPUs are free")
-    await expect(messages).to_contain_text("held")
+    await expect(messages).to_contain_text("GPUs free")
+    await expect(messages).to_contain_text("allocated")
     await expect(messages).to_contain_text("By sweep")
     await picture(page, "gpus")

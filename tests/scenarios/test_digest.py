@@ -25,7 +25,7 @@ async def test_the_digest_of_a_channel_comes_at_its_hour_and_once(tmp_path: Path
         await here.start_bot("serve", "work")
 
         def digests() -> list[dict[str, Any]]:
-            return [one for one in here.slack.messages("sweeps") if one["text"].startswith("GPU day")]
+            return [one for one in here.slack.messages("sweeps") if one["text"].startswith("GPU digest")]
 
         def whole() -> bool:
             return any("slack_file" in block for one in digests() for block in one.get("blocks", []))

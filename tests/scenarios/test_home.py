@@ -24,7 +24,7 @@ async def test_it_shows_what_was_started_and_starts_and_cancels(desk, wait_until
     slack = desk.slack
     slack.visit_home("ada")
     home = await wait_until(lambda: slack.home("ada"), "Ada has a home tab")
-    assert "None yet." in text(home)
+    assert "No sweeps yet." in text(home)
     await slack.press("ada", "home_new")
     assert desk.modal()["title"]["text"] == "New sweep"
     assert "told in direct messages, where I hear no words" in str(desk.modal()["blocks"])
@@ -33,12 +33,12 @@ async def test_it_shows_what_was_started_and_starts_and_cancels(desk, wait_until
     [sweep] = await desk.door.store.active()
     await slack.press("ada", "home_refresh")
     await wait_until(lambda: sweep in text(slack.home("ada")), "the sweep is there")
-    assert f"*{sweep}*: has its image built, of ada" in text(slack.home("ada"))
+    assert f"*{sweep}* · ada · building image" in text(slack.home("ada"))
     await slack.press("ada", "cancel_sweep", sweep)
     [ask] = await desk.door.store.commands(sweep)
     assert (ask.action.value, ask.user) == ("cancel", "U01ADALOVEL")
     assert (await desk.door.store.get(sweep)).phase is Phase.RECEIVED
-    assert "You have cancelled it." in text(slack.home("ada"))  # before its turn, and without another click
+    assert "_Cancelling…_" in text(slack.home("ada"))  # before its turn, and without another click
     assert "Cancel sweep" not in str(slack.home("ada"))
 
 
@@ -55,30 +55,30 @@ async def opened(desk, wait_until):
 
 async def test_gpus_are_measured_anew_for_who_opens_it_and_shown_without_another_click(desk, wait_until):
     first, then = await opened(desk, wait_until)
-    assert "Measuring; the figures come here in a few seconds." in first
-    assert "*6 of 8 GPUs are free.*" in then
+    assert "_Loading GPU data…" in first
+    assert "*6 of 8 GPUs free*" in then
     assert "_Measured just now._" in then
-    assert "Measuring" not in then
+    assert "Loading" not in then
     assert desk.slack.ephemerals("ada") == []
 
     desk.meter.held, desk.now = 8, desk.now + timedelta(seconds=50)
-    assert "6 of 8 GPUs are free.*" in (await opened(desk, wait_until))[1]  # what is fresh will do
+    assert "6 of 8 GPUs free*" in (await opened(desk, wait_until))[1]  # what is fresh will do
 
     desk.now += timedelta(minutes=3)
     first, then = await opened(desk, wait_until)
-    assert "_Measured 3 min ago._\n_Measuring anew …_" in first
-    assert "*0 of 8 GPUs are free.*" in then
-    assert "Measuring" not in then
+    assert "_Measured 3 min ago._\n_Refreshing…_" in first
+    assert "*0 of 8 GPUs free*" in then
+    assert "Refreshing" not in then
 
 
 async def test_what_can_not_be_measured_is_said_there(desk, wait_until):
     desk.meter.trouble = "nobody looks"
     first, _ = await opened(desk, wait_until)
-    assert "Measuring" in first
+    assert "Loading" in first
     desk.now += timedelta(seconds=20)
     await desk.door.queue.add(ITEM)
     await desk.turns()
-    assert "GPU use is not known at the moment: nobody looks" in text(desk.slack.home("ada"))
+    assert "GPU metrics are unavailable: nobody looks" in text(desk.slack.home("ada"))
     assert await desk.door.known.asked() == []
 
 
@@ -87,5 +87,5 @@ async def test_another_person_sees_no_buttons_of_it(desk, wait_until):
     await slack.command("ada", "sweeps", "/sweep", "branch=main space=lr")
     slack.visit_home("grace")
     home = await wait_until(lambda: slack.home("grace"), "Grace has a home tab")
-    assert "of ada" in text(home)
+    assert "· ada ·" in text(home)
     assert "Cancel sweep" not in str(home)

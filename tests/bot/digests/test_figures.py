@@ -1,4 +1,4 @@
-"""A day's figures, and what a digest says of them."""
+"""A day's figures, and the digest's message and thread."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -8,6 +8,8 @@ from hypothesis import given
 
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price
+from bot.core.numbers import percent
+from bot.core.wording import listed
 from bot.digests.chart import alt_text, picture, png
 from bot.digests.details import details, table
 from bot.digests.figures import WEEK, Figures, figures
@@ -76,7 +78,7 @@ def test_the_chart_has_a_line_of_what_there_is() -> None:
     line = dict(zip(labels, handles, strict=True))["capacity"]
     assert list(line.get_data().values) == [15] * 24
     assert alt_text(found).endswith(
-        "GPU-hours: 360 capacity, 67 used, 89 held, not used, 12 unknown, 192 free, 24 unhealthy."
+        "GPU-hours: capacity 360; used 67; allocated, not used 89; unknown 12; free 192; unhealthy 24."
     )
 
 
@@ -84,11 +86,13 @@ def test_what_nobody_looked_at_is_not_covered() -> None:
     begin, end = BERLIN.window(DAY)
     half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
     assert half.coverage == 0.5
-    assert headline(half, DigestContext()).startswith("GPU day Fri 20 Nov (50 % measured): 36 of 84")
-    assert "50 % of it covered" in blocks(half, DigestContext())
+    assert headline(half, DigestContext()).startswith(
+        f"GPU digest, Fri 20 Nov ({percent(1, 2)} measured): 36 of 84"
+    )
+    assert f"{percent(1, 2)} measured." in blocks(half, DigestContext())
     assert "–" in blocks(half, DigestContext())  # nothing is known of the week before
     none = figures(BERLIN, DAY, (), (), PRICES)
-    assert headline(none, DigestContext()) == "GPU day Fri 20 Nov: unknown, nobody measured it."
+    assert headline(none, DigestContext()) == "GPU digest, Fri 20 Nov: no data; GPU metrics were unavailable."
 
 
 def test_a_teams_digest_is_about_its_people() -> None:
@@ -96,7 +100,7 @@ def test_a_teams_digest_is_about_its_people() -> None:
     assert (found.total.allocated, found.free) == (96, 192)
     assert [row.name for row in found.rows] == ["U1ADA"]
     said = message(found, DigestContext(names={"U1ADA": "Ada"}), "")
-    assert said.text.startswith("GPU day Fri 20 Nov of vision: 72 of 96")
+    assert said.text.startswith("GPU digest, Fri 20 Nov, vision: 72 of 96")
     assert "Ada" in str(said.blocks)
 
 
@@ -105,12 +109,12 @@ def test_a_teams_quiet_day_is_one_line_whatever_others_wait_for() -> None:
     assert (speech.waited, speech.unhealthy) == (48, 24)
     said = message(speech, DigestContext(), "F1")
     assert (said.text, said.blocks) == (
-        "GPU day Fri 20 Nov of speech: 48 GPU-hours held, 90 % used, nothing to report.",
+        f"GPU digest, Fri 20 Nov, speech: 48 GPU-hours allocated, {percent(9, 10)} used. Nothing to report.",
         (),
     )
     robots = message(of(replace(BERLIN, team="robots")), DigestContext(nodes=NODES), "F1")
     assert (robots.text, robots.blocks) == (
-        "GPU day Fri 20 Nov of robots: no GPU was held. 8 of 15 GPUs free now.",
+        "GPU digest, Fri 20 Nov, robots: no GPUs allocated. 8 of 15 GPUs free now.",
         (),
     )
 
@@ -118,7 +122,8 @@ def test_a_teams_quiet_day_is_one_line_whatever_others_wait_for() -> None:
 def test_the_headline_has_the_cost_and_what_is_free() -> None:
     now = DigestContext(nodes=NODES)
     assert headline(of(), now) == (
-        "GPU day Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43 %), at least $180 at $2.50. "
+        f"GPU digest, Fri 20 Nov: 72 of 168 allocated GPU-hours idle ({percent(43, 100)}), "
+        "at least $180 at $2.50/GPU-h. "
         "8 of 15 GPUs free now."
     )
     assert "$" not in headline(of(prices=()), now)
@@ -132,9 +137,9 @@ def test_the_prices_stand_there_with_their_day() -> None:
         Price(model=model, hourly=price) for model, price in (("H100", 2.5), ("A100", 1.5), ("L4", 0.5))
     )
     found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
-    assert "$32.00 at $1.50 to $2.50." in headline(found, DigestContext())
+    assert "$32.00 at $1.50–$2.50/GPU-h." in headline(found, DigestContext())
     said = blocks(found, DigestContext(today=date(2026, 11, 21)))
-    assert "Prices of 21 Nov for an hour of one GPU: A100 $1.50, H100 $2.50 and L4 $0.50." in said
+    assert f"Prices per GPU-hour (21 Nov): {listed(['A100 $1.50', 'H100 $2.50', 'L4 $0.50'])}." in said
     assert "Prices" not in blocks(of(prices=()), DigestContext())
 
 
@@ -144,12 +149,12 @@ def test_a_quiet_day_is_one_line() -> None:
     said = message(figures(BERLIN, DAY, busy, (), ()), DigestContext(missed=(date(2026, 11, 18),)))
     assert said.blocks == ()
     assert said.text == (
-        "GPU day Fri 20 Nov: 48 GPU-hours held, 95 % used, nothing to report. "
-        "No digest could be posted about 18 Nov."
+        f"GPU digest, Fri 20 Nov: 48 GPU-hours allocated, {percent(95, 100)} used. Nothing to report. "
+        "Missed digest: 18 Nov."
     )
     empty = [hour(begin + n * HOUR) for n in range(24)]
     assert headline(figures(BERLIN, DAY, empty, (), ()), DigestContext()) == (
-        "GPU day Fri 20 Nov: nobody held any of 384 GPU-hours."
+        "GPU digest, Fri 20 Nov: 0 of 384 GPU-hours allocated."
     )
 
 
@@ -163,11 +168,11 @@ def test_it_tells_what_waited_and_where_there_is_room_and_mentions_nobody() -> N
     said = blocks(of(), now)
     for part in (
         "<https://lab.slack.com/archives/C1/p1|lr-brave-otter> (ada): 4 GPUs, 72 of 96 GPU-h idle",
-        "pods waited for 48 GPU-hours: at most 3 pods for 2 GPUs at a time, the longest for 5.5 h.",
-        "`wd-calm-fox`, 3 trials, for 2.5 h",
+        ":hourglass_flowing_sand: Queued: 48 GPU-hours. Peak 3 pods (2 GPUs), longest wait 5.5 h.",
+        ":hourglass_flowing_sand: Waiting to start: `wd-calm-fox`, 3 trials, 2.5 h",
         "6 GPUs on `n2`",
-        "GPUs lost: 1 on n1",
-        "Nobody is let onto n3",
+        ":warning: GPUs unavailable: 1 on n1.",
+        ":warning: Cordoned or not ready: n3.",
     ):
         assert part in said
     assert "<@" not in said + details(of(), now)
@@ -190,19 +195,23 @@ def asking(*hours: float, before: float = 0.0, **more: object) -> str:
 
 
 def test_who_asks_for_far_more_than_they_use_is_told_in_the_thread() -> None:
-    assert asking(20, 7, 7).endswith("• ada, `lr-1`: 32 cores, 1.2 used; 256 GiB, at most 20.0 used")
-    assert asking(20, sweep="lr-brave-otter").endswith(
-        "ada, `lr-brave-otter`: 32 cores, 1.2 used; 256 GiB, at most 20.0 used"
+    assert asking(20, 7, 7).endswith(
+        "• ada, `lr-1`: 32 cores requested, 1.2 used; 256 GiB requested, 20.0 peak"
     )
-    assert "More requested" not in asking(20, cpu_requested=2.0, ram_requested=2.0**30)
-    assert "More requested" not in asking(20, gpus=4)  # that was half an hour
-    assert "ada: 96 GPU-h, 25 % used, 72 idle, $240" in details(of(), DigestContext(names={"U1ADA": "ada"}))
+    assert asking(20, sweep="lr-brave-otter").endswith(
+        "ada, `lr-brave-otter`: 32 cores requested, 1.2 used; 256 GiB requested, 20.0 peak"
+    )
+    assert "Overrequested" not in asking(20, cpu_requested=2.0, ram_requested=2.0**30)
+    assert "Overrequested" not in asking(20, gpus=4)  # that was half an hour
+    assert f"ada: 96 GPU-h, {percent(1, 4)} used, 72 idle, $240" in details(
+        of(), DigestContext(names={"U1ADA": "ada"})
+    )
 
 
 def test_memory_that_was_needed_once_is_not_asked_for_in_vain() -> None:
     """While its data is loaded a pod needs the most, perhaps the day before."""
-    assert asking(200, 7, 7).endswith("32 cores, 1.2 used")
-    assert asking(7, 7, before=200).endswith("32 cores, 1.2 used")
+    assert asking(200, 7, 7).endswith("32 cores requested, 1.2 used")
+    assert asking(7, 7, before=200).endswith("32 cores requested, 1.2 used")
 
 
 def test_gpus_of_a_pod_that_are_never_at_work_are_told() -> None:

@@ -221,7 +221,7 @@ async def test_days_without_a_digest_are_told_in_the_next(redis: Redis) -> None:
     here.now += timedelta(days=3)
     await here.turns(item("C1", DAY + timedelta(days=2)))
     await here.turns(item("C1", DAY + timedelta(days=3)))
-    assert "No digest could be posted about 22 Nov." in str(here.slack.posts[-1][1])
+    assert "Missed digest: 22 Nov." in str(here.slack.posts[-1][1])
     assert len(here.slack.posts) == 2
     await here.turns(item("C1", DAY))  # an old one that still lay somewhere
     assert len(here.slack.posts) == 2
@@ -235,7 +235,7 @@ async def test_a_channel_that_only_asks_now_and_then_has_missed_nothing(redis: R
     here.now += timedelta(days=5)
     await here.turns(item("C1", later))
     assert len(here.slack.posts) == 2
-    assert "No digest" not in str(here.slack.posts)
+    assert "Missed digest" not in str(here.slack.posts)
 
 
 async def test_at_midnight_the_days_last_hour_is_waited_for(redis: Redis) -> None:
@@ -274,34 +274,34 @@ async def test_three_replicas_in_a_hundred_days_never_post_two(redis: Redis) -> 
     for number in range(100 * 24):
         here.now = first + number * HOUR
         for one in replicas:
-            await one.look()
+            await one.refresh()
         while lease := await here.queue.get(wait=0):
             await here.turns(lease.item)
             await here.queue.done(lease)
     for channel in ("C1", "C2"):
         days = [message.text.partition(":")[0] for where, message in here.slack.posts if where == channel]
         assert (len(days), len(set(days))) == (100, 100)
-    assert "No digest" not in str(here.slack.posts)
+    assert "Missed digest" not in str(here.slack.posts)
 
 
 async def test_the_clock_rings_at_its_hour_and_forgives_a_late_start(redis: Redis) -> None:
     here = Place(redis)
     schedule = here.schedule()
     here.now = datetime(2026, 11, 21, 7, 59, tzinfo=UTC)  # a minute to nine in Berlin
-    await schedule.look()
+    await schedule.refresh()
     (job,) = schedule._clock.get_jobs()
     assert str(job.trigger) == "cron[hour='9', minute='0']"
     assert await here.taken() == ""
     await job.func(*job.args)
     assert await here.taken() == "digest: C1 2026-11-20"
     here.now += GRACE
-    await schedule.look()
+    await schedule.refresh()
     assert await here.taken() == "digest: C1 2026-11-20"
     here.now += HOUR
-    await schedule.look()
+    await schedule.refresh()
     assert await here.taken() == ""
     here.digest_schedules = ()
-    await schedule.look()
+    await schedule.refresh()
     assert schedule._clock.get_jobs() == []
 
 

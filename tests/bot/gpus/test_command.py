@@ -1,5 +1,6 @@
 """/gpus: what people type, and what they read."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -7,13 +8,16 @@ import pytest
 
 from bot.config.teams import Price, Team
 from bot.core.errors import UserError
+from bot.core.numbers import percent
+from bot.core.wording import did_you_mean
 from bot.gpus.billing import bill, bill_file, month
 from bot.gpus.command import HELP, VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.models import HOUR, Gpu, NodeUse, PodUse, Snapshot
 from tests.bot.gpus.factories import lazy
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-TEAMS = (Team(name="vision"), Team(name="speech"))
+NAMES = ("vision", "speech")
+TEAMS = tuple(Team(name=name) for name in NAMES)
 IDLE, BUSY, UNSEEN = Gpu(device="a", peak=0, mean=0), Gpu(device="b", peak=1, mean=0.9), Gpu(device="c")
 POD = PodUse(
     namespace="sweeps",
@@ -59,44 +63,45 @@ def test_what_can_be_typed(text: str, parsed: ParsedCommand) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("fre", "`/gpus` does not know “fre”. Did you mean free?"),
-        ("bill visoin", "“visoin” is no team and no month such as 2026-11 or last. Did you mean vision?"),
+        ("fre", "Unknown view “fre”. Did you mean free?"),
+        ("bill visoin", "“visoin” isn't a team or a month (2026-11 or last). Did you mean vision?"),
         (
             "bill 2026-13",
-            "“2026-13” is no team and no month such as 2026-11 or last. There are vision and speech.",
+            "“2026-13” isn't a team or a month (2026-11 or last)." + did_you_mean("2026-13", NAMES),
         ),
     ],
 )
 def test_what_may_have_been_meant(text: str, said: str) -> None:
-    with pytest.raises(UserError, match=said.replace("?", r"\?").replace(".", r"\.")):
+    with pytest.raises(UserError, match=re.escape(said)):
         parse_command(text, TEAMS)
 
 
+P45, P0 = percent(45, 100), percent(0, 1)
 SAID = {
     "free": """\
-*8 of 17 GPUs are free.*
+*8 of 17 GPUs free*
 • NVIDIA A10: 0 of 2 free
-• NVIDIA H100: 8 of 15 free, the largest block 5 on `n1`
-:warning: GPUs lost: 1 on `n1`.
-:warning: Nobody is let onto `n3`.
+• NVIDIA H100: 8 of 15 free, largest block 5 on `n1`
+:warning: GPUs unavailable: 1 on `n1`.
+:warning: Cordoned or not ready: `n3`.
 _Measured 40 s ago._""",
-    "mine": """\
-*You hold 2 GPUs.*
-• `lr-brave-otter-x7` of `lr-brave-otter`: 2 GPUs on `n1`, for 3 h, 45 % busy, :zzz: 1 of 2 idle
+    "mine": f"""\
+*You have 2 GPUs.*
+• `lr-brave-otter-x7` of `lr-brave-otter`: 2 GPUs on `n1`, for 3 h, {P45} busy, :zzz: 1 of 2 idle
 _Measured 40 s ago._""",
     "team": """\
-• *speech*: 4 GPUs held, 0 idle for half an hour, 4 unknown
-• *vision*: 2 GPUs held, 1 idle for half an hour (<@U1ADA>)
-• *no team*: 1 GPU held, 1 idle for half an hour
+• *speech*: 4 GPUs allocated, 0 idle for 30 min, 4 not measured
+• *vision*: 2 GPUs allocated, 1 idle for 30 min (<@U1ADA>)
+• *no team*: 1 GPU allocated, 1 idle for 30 min
 _Measured 40 s ago._""",
     "nodes": """\
-• `n1` NVIDIA H100: 5 of 7 free, :warning: 1 lost
+• `n1` NVIDIA H100: 5 of 7 free, :warning: 1 unavailable
 • `n2` NVIDIA H100: 3 of 8 free
 • `n3` NVIDIA A10: 0 of 2 free, :warning: cordoned
 _Measured 40 s ago._""",
-    "now": """\
-*7 GPUs held, 2 idle for half an hour, 4 unknown.*
-• `lr-brave-otter-x7` of `lr-brave-otter` (<@U1ADA>): 2 GPUs on `n1`, for 3 h, 45 % busy, :zzz: 1 of 2 idle
+    "now": f"""\
+*7 GPUs allocated, 2 idle for 30 min, 4 not measured.*
+• `lr-brave-otter-x7` of `lr-brave-otter` (<@U1ADA>): 2 GPUs on `n1`, for 3 h, {P45} busy, :zzz: 1 of 2 idle
 • `notebook-0` in `speech`: 1 GPU on `n2`, for 59 min, :zzz: idle
 • `pulling-0` in `speech`: 4 GPUs on `n2`, not running yet, not measured
 _Measured 40 s ago._""",
@@ -130,37 +135,39 @@ def test_a_bill_says_how_much_of_the_month_was_looked_at() -> None:
         replace(hour, capacity=replace(hour.capacity, coverage=0.5)) for hour in lazy(DAY, DAY + 24 * HOUR)
     ]
     said = bill(ParsedCommand(view="bill"), half, (), "$", DAY.replace(day=2) + 22 * HOUR)
-    assert "_26 % of the month's hours so far are known" in said
+    assert f"_Measured: {percent(26, 100)} of the month so far." in said
 
 
 def test_a_bill_counts_use_by_what_was_measured() -> None:
     [hour] = lazy(DAY, DAY + HOUR)
     blind = [replace(hour, uses=tuple(replace(use, observed=0, used=0) for use in hour.uses))]
     said = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
-    assert "*November 2026*: 7 GPU-h reserved, 7 unknown" in said
+    assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in said
 
 
 def test_a_bill_tells_what_was_reserved_and_used() -> None:
     said = bill(ParsedCommand(view="bill"), lazy(DAY, DAY + 24 * HOUR), PRICES, "$", DAY + 24 * HOUR)
     assert said == (
-        "*November 2026*: 168 GPU-h reserved, 67.2 used (43 %), 12 unknown, at least $360\n"
+        f"*November 2026*: 168 GPU-h allocated, 67.2 used ({percent(43, 100)}), 12 unknown, at least $360\n"
         "*By team*\n"
-        "• vision: 96 GPU-h reserved, 24 used (25 %), $240\n"
-        "• speech: 48 GPU-h reserved, 43.2 used (90 %), $120\n"
-        "• no team: 24 GPU-h reserved, 0 used (0 %), 12 unknown\n"
+        f"• vision: 96 GPU-h allocated, 24 used ({percent(25, 100)}), $240\n"
+        f"• speech: 48 GPU-h allocated, 43.2 used ({percent(90, 100)}), $120\n"
+        f"• no team: 24 GPU-h allocated, 0 used ({percent(0, 100)}), 12 unknown\n"
         "*By person*\n"
-        "• <@U1ADA>: 96 GPU-h reserved, 24 used (25 %), $240\n"
-        "• <@U2GRACE>: 48 GPU-h reserved, 43.2 used (90 %), $120\n"
-        "• unknown: 24 GPU-h reserved, 0 used (0 %), 12 unknown\n"
+        f"• <@U1ADA>: 96 GPU-h allocated, 24 used ({percent(25, 100)}), $240\n"
+        f"• <@U2GRACE>: 48 GPU-h allocated, 43.2 used ({percent(90, 100)}), $120\n"
+        f"• unknown: 24 GPU-h allocated, 0 used ({percent(0, 100)}), 12 unknown\n"
         "*By sweep*\n"
-        "• `lr-brave-otter`: 96 GPU-h reserved, 24 used (25 %), $240\n"
-        "• outside of sweeps: 72 GPU-h reserved, 43.2 used (72 %), 12 unknown, at least $120\n"
-        "_5 % of the month's hours so far are known; months are UTC's._"
+        f"• `lr-brave-otter`: 96 GPU-h allocated, 24 used ({percent(25, 100)}), $240\n"
+        f"• not from a sweep: 72 GPU-h allocated, 43.2 used ({percent(72, 100)}), 12 unknown, at least $120\n"
+        f"_Measured: {percent(5, 100)} of the month so far. Months in UTC._"
     )
     one = bill(ParsedCommand(view="bill", team="speech"), lazy(DAY, DAY + HOUR), PRICES, "EUR", DAY + HOUR)
-    assert "*November 2026 of speech*: 2 GPU-h reserved, 1.8 used (90 %), EUR 5.00" in one
+    assert f"*November 2026, speech*: 2 GPU-h allocated, 1.8 used ({percent(90, 100)}), EUR 5.00" in one
     assert "By team" not in one
-    assert "no GPU-hours are known" in bill(ParsedCommand(view="bill"), (), PRICES, "$", NOW)
+    assert "No GPU-hours recorded for November 2026." in bill(
+        ParsedCommand(view="bill"), (), PRICES, "$", NOW
+    )
 
 
 def test_the_file_of_a_bill_adds_up() -> None:
@@ -188,5 +195,5 @@ def test_months(said: str, begin: str, end: str) -> None:
 def test_a_pod_of_some_minutes_is_not_called_idle() -> None:
     young = replace(NOTEBOOK, started=NOW - timedelta(minutes=5))
     said = answer("now", replace(KNOWN, pods=(young,)), "U1ADA", NOW)
-    assert "*1 GPU held, 0 idle for half an hour.*" in said
-    assert "1 GPU on `n2`, for 4 min, 0 % busy" in said
+    assert "*1 GPU allocated, 0 idle for 30 min.*" in said
+    assert f"1 GPU on `n2`, for 4 min, {P0} busy" in said

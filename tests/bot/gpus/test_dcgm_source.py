@@ -16,7 +16,7 @@ from bot.gpus.dcgm_source import Looking, Samples, ScrapeSource
 from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
 from bot.gpus.pod_owners import Owners
 from bot.gpus.sampling import Look
-from bot.idle.detector import LOW_WINDOW, Kind, holdings, judge
+from bot.idle.detector import LOW_WINDOW, Kind, allocations, classify
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import timestamp
 from tests.bot.gpus.reference_day import cluster as day
@@ -237,8 +237,8 @@ async def test_a_pod_with_all_that_is_known_of_it(watched: Watched) -> None:
 async def test_who_is_warned(watched: Watched, hour: float, warned: dict[str, Kind]) -> None:
     watched.skip(max(0, hour - 3))
     source, now = await watched.until(hour), START + hour * HOUR
-    held, long = [holdings(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
-    kinds = {key: judge(each, long[key], IdleThresholds(), now) for key, each in held.items()}
+    held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
+    kinds = {key: classify(each, long[key], IdleThresholds(), now) for key, each in held.items()}
     seen = {key: kind for key, kind in kinds.items() if kind is not Kind.FINE}
     # Who began before anybody looked may have worked then: it is idle, and not never used.
     if hour > 9:

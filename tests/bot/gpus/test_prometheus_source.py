@@ -25,7 +25,7 @@ from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
 from bot.gpus.pod_owners import Owners, Ownership
 from bot.gpus.prometheus import Prometheus
 from bot.gpus.prometheus_source import PrometheusSource
-from bot.idle.detector import LOW_WINDOW, Kind, holdings, judge
+from bot.idle.detector import LOW_WINDOW, Kind, allocations, classify
 from tests.bot.gpus.reference_day import cluster, generated
 from tests.bot.gpus.reference_day.expected import WARNED, assert_digest, assert_hours
 from tests.bot.gpus.reference_day.prometheus_text import openmetrics
@@ -308,8 +308,8 @@ async def test_a_refusal_is_told(prometheus: Prometheus) -> None:
 async def test_who_is_warned(source_at, hour: float, warned: dict[str, Kind]) -> None:
     """Nobody for bursts, a gap of the exporter, a restart, a pod that lingers; and nobody too late."""
     source, now = source_at(hour), START + hour * HOUR
-    held, long = [holdings(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
-    kinds = {key: judge(each, long[key], IdleThresholds(), now) for key, each in held.items()}
+    held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
+    kinds = {key: classify(each, long[key], IdleThresholds(), now) for key, each in held.items()}
     assert {key: kind for key, kind in kinds.items() if kind is not Kind.FINE} == warned
 
 

@@ -1,4 +1,4 @@
-"""Errors of GPUs: told once, to who runs the machines, with what they mean."""
+"""GPU errors: reported once to the admins, with their meaning."""
 
 from bot.gpus.models import Xid
 from bot.gpus.xid import message, news
@@ -30,18 +30,18 @@ def test_the_slices_of_one_gpu_are_one_error() -> None:
 
 def test_it_says_whose_matter_it_is() -> None:
     text = message([xid(79, namespace="sweeps", pod="lr-x"), xid(31), xid(999)]).text
-    machine = "The machine: look at it, and keep others away with `kubectl cordon n1`."
+    machine = "Hardware fault: check the node, and cordon it with `kubectl cordon n1`."
     assert text.splitlines() == [
-        ":warning: Errors of GPUs:",
-        f"• `n1` `GPU-1` NVIDIA A100, held by `sweeps/lr-x`: Xid 79, fallen off the bus. {machine}",
-        "• `n1` `GPU-1` NVIDIA A100: Xid 31, memory page fault. Usually the program that ran there.",
-        "• `n1` `GPU-1` NVIDIA A100: Xid 999, not one that I know. NVIDIA's catalogue of Xids has it.",
+        ":warning: GPU errors:",
+        f"• `n1` `GPU-1` NVIDIA A100, allocated to `sweeps/lr-x`: Xid 79, fallen off the bus. {machine}",
+        "• `n1` `GPU-1` NVIDIA A100: Xid 31, memory page fault. Usually caused by the program.",
+        "• `n1` `GPU-1` NVIDIA A100: Xid 999, unknown. See NVIDIA's Xid catalog.",
     ]
 
 
 def test_a_free_gpu_is_not_its_exporters() -> None:
     text = message([xid(79, namespace="gpu-operator", pod="nvidia-dcgm-exporter-x7")]).text
-    assert "held by" not in text
+    assert "allocated to" not in text
 
 
 def test_many_stay_short_and_call_nobody() -> None:

@@ -1,4 +1,4 @@
-"""The home tab as a value."""
+"""The home tab's view."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from bot.core.request import Requester
 from bot.core.sweep_summary import entry_of
 from bot.gpus.command import answer
 from bot.gpus.models import NodeUse, Snapshot
-from bot.home.view import ENDED, MINE, OTHERS, HomeFacts, home, shown
+from bot.home.view import MAX_FINISHED, MAX_MINE, MAX_OTHERS, HomeFacts, home, shown
 from local.slack import limits
 from tests.bot.factories import CONFIG, NOW, OWNER, STRANGER, a_sweep
 
@@ -50,27 +50,25 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
         site="https://lab.slack.com/",
     )
     text, buttons = words(home(OWNER, seen, TEAMS))
-    places = [
-        text.index(title) for title in ("My sweeps", "Team vision", "Queued", "GPUs", "The last digest")
-    ]
+    places = [text.index(title) for title in ("My sweeps", "Team vision", "Queued", "GPUs", "Latest digest")]
     assert places == sorted(places)
     assert text.index("mine-ended") < text.index("Team vision") < text.index("*mate-waits*")
     for fact in (
-        "• *mate-waits*: waiting for a trial to start, of ustranger",
-        "• *other-builds*: has its image built, of u9",
-        "3 of 8 GPUs are free",
+        "• *mate-waits* · ustranger · waiting to start",
+        "• *other-builds* · u9 · building image",
+        "3 of 8 GPUs free",
         "<https://lab.slack.com/archives/C1/p1|80 % used, 20 % idle>",
     ):
         assert fact in text
-    assert "*mine-runs*: waits" not in text
+    assert "• *mine-runs*" not in text
     assert ("Thread", "https://lab.slack.com/archives/C1/p11") in buttons
     assert [value for word, value in buttons if word == "Cancel sweep"] == ["mine-runs"]
 
 
 def test_a_new_person_finds_the_way_in():
     text, buttons = words(home("U1", HomeFacts(), CONFIG))
-    assert "None yet. New sweep opens the form." in text
-    assert buttons == [("New sweep", None), ("Look again", None)]
+    assert "No sweeps yet. Select *New sweep* to start one." in text
+    assert buttons == [("New sweep", None), ("Refresh", None)]
 
 
 def test_the_worst_contents_pass_slacks_limits():
@@ -97,6 +95,6 @@ def test_of_a_thousand_sweeps_only_those_that_are_shown_are_read():
         for user in (OWNER, STRANGER)
         for phase in (Phase.RUNNING, Phase.FAILED)
     ]
-    assert len(shown(OWNER, entries, TEAMS)) == MINE + OTHERS
+    assert len(shown(OWNER, entries, TEAMS)) == MAX_MINE + MAX_OTHERS
     ended = [entry for entry in entries if not entry.live]
-    assert len(shown(OWNER, ended, TEAMS)) == ENDED
+    assert len(shown(OWNER, ended, TEAMS)) == MAX_FINISHED
