@@ -105,7 +105,7 @@ class Crew:
 
 @pytest.fixture
 async def crew(server: Server, tmp_path: Path) -> AsyncIterator[Crew]:
-    command = [sys.executable, "-m", "tests.violence.worker", server.url, str(tmp_path / "ledger")]
+    command = [sys.executable, "-m", "tests.chaos.worker", server.url, str(tmp_path / "ledger")]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, stdin=pipe, stdout=pipe, cwd=ROOT, start_new_session=True

@@ -1,4 +1,4 @@
-"""Worker processes that may be killed: `python -m tests.violence.worker URL LEDGER`.
+"""Worker processes that may be killed: `python -m tests.chaos.worker URL LEDGER`.
 
 Each line `LEASE MANNER` on standard input forks one, whose process id is answered. What a worker does it
 writes to the ledger, a file outside Redis, as soon as it has done it.
