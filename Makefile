@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
-.PHONY: demo test check slow conformance lock clean
+.PHONY: demo test check slow chaos conformance lock clean
 
 demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
@@ -13,6 +13,9 @@ test: .venv/ready  ## the fast tests, under three minutes
 
 slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
 	$(BIN)/pytest -q -n 3 --dist loadfile -m slow -rs --durations 15
+
+chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n replays a run
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
 conformance: .venv/ready  ## the Kubernetes client against a real cluster: CONFORMANCE_KUBECONFIG=FILE make conformance
 	@test -n "$$CONFORMANCE_KUBECONFIG" || { echo "Name a cluster: CONFORMANCE_KUBECONFIG=FILE make conformance"; exit 2; }

