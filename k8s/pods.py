@@ -25,6 +25,11 @@ class Pod:
     deleted: bool = False
     init_failed: str = ""  # the name of the init container that failed: the others never start
 
+    @property
+    def running(self) -> bool:
+        """Whether the container asked for runs."""
+        return self.running_since is not None and not self.finished
+
 
 def read_pod(obj: Manifest, container: str) -> Pod:
     status = obj.get("status", {})

@@ -7,6 +7,7 @@ the namespace of the builds, which no build and no trial can write to.
 
 from bot.clients import Clients
 from bot.registry.images import Place
+from k8s.configmaps import upsert
 from k8s.errors import ApiError
 from k8s.kaniko import DIGEST
 from k8s.objects import MANAGED_BY, Manifest, ref_of
@@ -29,18 +30,8 @@ async def recorded(place: Place, clients: Clients) -> str | None:
 
 async def record(place: Place, digest: str, clients: Clients) -> None:
     """Replaces an older one: what has left the registry is built again. Raises ApiError, UnreachableError."""
-    kept = _config_map(place, digest, clients)
     try:
-        await clients.cluster.merge(ref_of(kept), kept)
-    except ApiError as error:
-        if not error.absent:
-            raise
-        await _create(kept, clients)
-
-
-async def _create(kept: Manifest, clients: Clients) -> None:
-    try:
-        await clients.cluster.create(kept)
+        await upsert(clients.cluster, _config_map(place, digest, clients))
     except ApiError as error:
         if not error.exists:  # another sweep that waited for the same build
             raise

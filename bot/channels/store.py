@@ -28,6 +28,7 @@ from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code
 from bot.storage.work_queue import Queue, text
+from k8s.configmaps import upsert
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import MANAGED_BY, Ref
 
@@ -164,14 +165,7 @@ class SetupWriter:
 
     async def _write(self, key: str, said: ChannelSetup | Person) -> None:
         """Entry by entry, so that two who write at once lose nothing of each other's."""
-        data = {"data": {key: entry(said)}}
         meta = {"name": NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}
-        try:
-            await self._outside.cluster.merge(self._ref, data)
-        except ApiError as error:
-            if not error.absent:
-                raise
-            await self._outside.cluster.create(
-                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta} | data
-            )
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {key: entry(said)}}
+        await upsert(self._outside.cluster, config_map)
         await self.look()

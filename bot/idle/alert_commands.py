@@ -18,8 +18,7 @@ from bot.idle.messages import not_cancelled, utilization
 from bot.runtime.audit import tell
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import mention, plain
-from k8s.errors import ApiError
-from k8s.objects import ref_of
+from k8s.configmaps import upsert
 
 log = logging.getLogger(__name__)
 
@@ -116,12 +115,7 @@ class AlertCommands:
 
     async def _save(self, current: dict[str, Snooze], now: datetime) -> None:
         manifest = snoozes.config_map(self.clients.settings.k8s_namespace, current, now)
-        try:
-            await self.clients.cluster.merge(ref_of(manifest), manifest)
-        except ApiError as error:
-            if not error.absent:
-                raise
-            await self.clients.cluster.create(manifest)
+        await upsert(self.clients.cluster, manifest)
 
 
 async def find_sweep(clients: Clients, sweep_id: str) -> SweepRecord | None:

@@ -113,6 +113,6 @@ def _mood(found: Diagnosis) -> HealthStatus:
 
 def _well(seen: Observation) -> str:
     """The name of a trial that trains, or has done so with success."""
-    running = [pod.job for pod in seen.pods if pod.running_since and not pod.finished and not pod.abandoned]
+    running = [pod.job for pod in seen.pods if pod.running and not pod.abandoned]
     done = [trial.name for trial in seen.trials if trial.state is TrialState.SUCCEEDED]
     return next(iter((*running, *done)), "")

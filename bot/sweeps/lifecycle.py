@@ -26,15 +26,23 @@ from bot.config.policy import Config
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind, Progress, Result
 from bot.core.record import Phase, SweepRecord
-from bot.core.request import Notify
 from bot.core.space import Goal, SearchSpace
-from bot.core.wording import counted, listed
 from bot.health.diagnosis import Diagnosis
 from bot.health.rules_startup import may_pass
 from bot.launch.plan import image_with
 from bot.sweeps.commands import apply_command, with_entry
+from bot.sweeps.events import (
+    build_failed,
+    build_finished,
+    build_started,
+    end_events,
+    failure_reason,
+    finished_trials,
+    success_reason,
+    to_owner,
+)
 from bot.sweeps.first_trials import failed_alike, follow
-from bot.sweeps.observation import BuildSeen, Observation
+from bot.sweeps.observation import Observation
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
 from k8s.katib.spec import grace_of
@@ -91,18 +99,18 @@ def _cancel(sweep: SweepRecord, now: datetime) -> SweepRecord:
 
 def tell_restored(sweep: SweepRecord) -> SweepRecord:
     """Redis lost its data and the cluster's record takes over; questions of the last minutes are gone."""
-    return sweep if sweep.phase.final else sweep.enqueue(_to_owner(sweep, Event(kind=EventKind.RESTORED)))
+    return sweep if sweep.phase.final else sweep.enqueue(to_owner(sweep, Event(kind=EventKind.RESTORED)))
 
 
 def quarantine(sweep: SweepRecord, why: str) -> SweepRecord:
-    event = _to_owner(sweep, Event(kind=EventKind.QUARANTINED, detail=why))
+    event = to_owner(sweep, Event(kind=EventKind.QUARANTINED, detail=why))
     return sweep.enqueue(
         event, quarantined=True, shown=""
     )  # the parent is drawn at once: no other turn follows
 
 
 def released(sweep: SweepRecord) -> SweepRecord:
-    return sweep.enqueue(_to_owner(sweep, Event(kind=EventKind.RELEASED)), quarantined=False)
+    return sweep.enqueue(to_owner(sweep, Event(kind=EventKind.RELEASED)), quarantined=False)
 
 
 def report_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
@@ -110,15 +118,8 @@ def report_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
     key = f"{EventKind.TROUBLE}/{sweep.phase}{'' if sweep.thread else PRIVATELY}"
     if key in sweep.sent_keys or sweep.phase.final:
         return sweep
-    event = _to_owner(sweep, Event(kind=EventKind.TROUBLE, detail=why))
+    event = to_owner(sweep, Event(kind=EventKind.TROUBLE, detail=why))
     return sweep.enqueue(event, sent_keys=(*sweep.sent_keys, key))
-
-
-def _to_owner(sweep: SweepRecord, event: Event) -> Event:
-    """Privately, as long as there is no thread to say it in."""
-    if sweep.thread:
-        return event
-    return replace(event, to_user=sweep.requester.user, response_url=sweep.requester.response_url)
 
 
 def trouble_over(sweep: SweepRecord) -> SweepRecord:
@@ -172,7 +173,7 @@ def refuse(sweep: SweepRecord, why: str, now: datetime, *, allowed: bool = True)
 def not_extended(sweep: SweepRecord, why: str, now: datetime) -> SweepRecord:
     """Katib refused more trials; the sweep stays as it had ended."""
     event = Event(kind=EventKind.SUBMIT_REFUSED, text="extension", detail=why)
-    done = _done(sweep.progress)
+    done = finished_trials(sweep.progress)
     return sweep.to(Phase.SUCCEEDED, now, event, reason=done, ending=Phase.SUCCEEDED, extending=False)
 
 
@@ -188,15 +189,15 @@ def _building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
         ready = Event(kind=EventKind.IMAGE_READY, text=plan.image_by_digest)
         return sweep.to(Phase.PENDING, now, ready, image=plan.image_by_digest)
     if seen.digest:
-        return sweep.to(Phase.PENDING, now, _built(sweep, seen), image=image_with(plan, seen.digest))
+        return sweep.to(Phase.PENDING, now, build_finished(sweep, seen), image=image_with(plan, seen.digest))
     running = {b.job.name: b.job.uid for b in seen.builds if b.job and b.running}
     digests = {b.build.tag: b.digest for b in seen.builds if b.there}
     failed = next((b for b in seen.builds if b.ended_in_vain and b.is_own(sweep.build_uids)), None)
     sweep = replace(sweep, build_uids=sweep.build_uids | running, digests=digests)
     if failed:
-        return fail(sweep, "image build failed", now, _build_failed(failed))
+        return fail(sweep, "image build failed", now, build_failed(failed))
     if not sweep.build_began:
-        return sweep.enqueue(_begun(seen), build_began=now)
+        return sweep.enqueue(build_started(seen), build_began=now)
     trouble = next((b.trouble for b in seen.builds if b.running and b.trouble), None)
     return _waits(sweep, trouble)
 
@@ -208,46 +209,6 @@ def _waits(sweep: SweepRecord, trouble: Diagnosis | None) -> SweepRecord:
     fix = f" *Fix:* {trouble.fix}" if trouble.fix else ""
     sweep = replace(sweep, build_trouble=f"{trouble.text}{fix}")
     return _tell_once(sweep, EventKind.BUILD_WAITING, replace(trouble, text=sweep.build_trouble))
-
-
-def _begun(seen: Observation) -> Event:
-    missing = [b for b in seen.builds if not b.there]
-    joined = all(b.running for b in missing)
-    reused = _reused(b for b in seen.builds if b.there)
-    text = "; ".join(filter(None, (listed(b.build.role.label for b in missing), reused)))
-    return Event(kind=EventKind.BUILD_JOINED if joined and missing else EventKind.BUILD_STARTED, text=text)
-
-
-def _build_failed(failed: BuildSeen) -> Event:
-    if failed.job and failed.job.state is JobState.COMPLETE:
-        text = (
-            "The build succeeded, but its pod didn't report the image's digest, or the registry doesn't "
-            "have the image."
-        )
-        return Event(kind=EventKind.BUILD_FAILED, text=text)
-    text, detail = (failed.trouble.text, failed.trouble.detail) if failed.trouble else ("", "")
-    return Event(
-        kind=EventKind.BUILD_FAILED, text=text, detail=detail, pod=failed.pod, container=failed.container
-    )
-
-
-def _built(sweep: SweepRecord, seen: Observation) -> Event:
-    """What was built for this sweep, and what had been there."""
-    built = [b for b in seen.builds if b.is_own(sweep.build_uids)]
-    if not built:
-        return Event(kind=EventKind.BUILD_REUSED)
-    reused = _reused(b for b in seen.builds if b not in built and b.build.tag in sweep.digests)
-    return Event(kind=EventKind.BUILD_DONE, text=", ".join(filter(None, (reused, *map(_built_in, built)))))
-
-
-def _built_in(one: BuildSeen) -> str:
-    seconds = one.job.seconds if one.job else None
-    return f"{one.build.role.label} built" + (f" in {seconds:.0f} s" if seconds is not None else "")
-
-
-def _reused(builds: Iterable[BuildSeen]) -> str:
-    roles = listed(b.build.role.label for b in builds)
-    return f"{roles} reused" if roles else ""
 
 
 def submitted(sweep: SweepRecord) -> SweepRecord:
@@ -290,9 +251,9 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.live and _may_finish(space, experiment):
         return sweep
     if experiment.state is ExperimentState.SUCCEEDED:
-        reason = _success_words(sweep, experiment)
+        reason = success_reason(sweep, experiment)
         return sweep.to(Phase.STOPPING, now, ending=Phase.SUCCEEDED, reason=reason)
-    return fail(sweep, _failure_words(experiment, sweep.progress), now)
+    return fail(sweep, failure_reason(experiment, sweep.progress), now)
 
 
 def _results(sweep: SweepRecord, seen: Observation) -> SweepRecord:
@@ -352,19 +313,7 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
         return sweep
     if not _gpus_free(sweep, seen):
         return _tell_stuck(sweep, seen) if now - sweep.since > _patience(sweep) else sweep
-    kind = {
-        Phase.SUCCEEDED: EventKind.SUCCEEDED,
-        Phase.FAILED: EventKind.FAILED,
-        Phase.CANCELLED: EventKind.CANCELLED,
-    }[sweep.ending]
-    # With all its words: by the time it is said, the sweep may have been extended.
-    event = _to_owner(sweep, Event(kind=kind, text=sweep.reason, result=sweep.progress.best))
-    also = {sweep.requester.user} if sweep.request.notify is Notify.DM else set()
-    if not sweep.thread and sweep.cancelled_by:
-        also.add(sweep.cancelled_by)
-    direct = [replace(event, to_user=user, response_url="") for user in sorted(also - {event.to_user})]
-    events = (event, *direct)
-    return sweep.to(sweep.ending, now, *failed_alike(sweep), *events)
+    return sweep.to(sweep.ending, now, *failed_alike(sweep), *end_events(sweep, sweep.ending))
 
 
 def _patience(sweep: SweepRecord) -> timedelta:
@@ -400,10 +349,9 @@ def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
     if not seen.trials or sweep.plan is None:
         return sweep.progress
     states = [t.state for t in seen.trials]
-    running = {p.job for p in seen.pods if p.running_since and not p.finished}
     return Progress(
-        running=sum(t.name in running for t in seen.live),
-        waiting=sum(t.name not in running for t in seen.live),
+        running=sum(t.name in seen.running for t in seen.live),
+        waiting=sum(t.name not in seen.running for t in seen.live),
         succeeded=states.count(TrialState.SUCCEEDED),
         failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
         killed=states.count(TrialState.KILLED),
@@ -423,22 +371,3 @@ def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) 
     told = before.trial if before else ""
     best = min(finite, key=lambda pair: (pair[0], pair[1].name != told))[1]
     return Result(trial=best.name, value=best.value or 0.0, parameters=best.parameters)
-
-
-def _success_words(sweep: SweepRecord, experiment: Experiment) -> str:
-    if experiment.reason == GOAL_REACHED:
-        return "target reached"
-    if experiment.reason == DRAINED:
-        return f"drained after {counted(sweep.progress.finished, 'trial')}"
-    return _done(sweep.progress)
-
-
-def _done(progress: Progress) -> str:
-    return f"{counted(progress.finished, 'trial')} done"
-
-
-def _failure_words(experiment: Experiment, progress: Progress) -> str:
-    """Katib also fails an experiment by its suggestion service, without a failed trial."""
-    if progress.failed and experiment.reason in {"ExperimentFailed", ""}:
-        return f"{counted(progress.failed, 'trial')} failed"
-    return f"Katib ended the experiment: {experiment.message or 'no reason given'}"

@@ -71,6 +71,11 @@ class Observation:
         return tuple(j for j in self.jobs if j.state is JobState.ACTIVE)
 
     @property
+    def running(self) -> set[str]:
+        """Names of trials whose training container runs."""
+        return {p.job for p in self.pods if p.running}
+
+    @property
     def held(self) -> set[str]:
         """Names of trials that hold GPUs, or still may."""
         pods = {p.job for p in self.pods if not p.finished}

@@ -17,24 +17,24 @@ from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.errors import PermanentError
 from bot.core.events import Event, EventKind
-from bot.core.ids import SWEEP_ID, candidates
+from bot.core.ids import SWEEP_ID
 from bot.core.record import Newer, Phase, SweepRecord
 from bot.registry.client import ImageMissingError, RegistryError
 from bot.registry.images import Place
 from bot.repos.git import GitUnavailableError
 from bot.runtime.audit import write_new_entries
-from bot.slack.client import NotInChannelError, SlackBusyError
+from bot.slack.client import SlackBusyError
 from bot.slack.mrkdwn import code
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError
+from bot.sweeps.durable_record import DurableRecord
 from bot.sweeps.lifecycle import (
     advance,
     apply_cancels,
     fail,
     not_extended,
     quarantine,
-    refuse,
     released,
     report_trouble,
     requeue_after,
@@ -45,11 +45,11 @@ from bot.sweeps.lifecycle import (
 from bot.sweeps.notifier import Notifier
 from bot.sweeps.observation import Observation
 from bot.sweeps.observe import observe
-from bot.sweeps.parent_message import Links, parent
+from bot.sweeps.open_thread import open_thread, rename
 from bot.sweeps.replies import answer
 from bot.sweeps.required_changes import required_changes
 from k8s.errors import ApiError, UnreachableError
-from k8s.objects import BUILD_LABEL, Manifest, ref_of
+from k8s.objects import BUILD_LABEL, Manifest
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,6 @@ PASSING = (
     LeaseLostError,
 )
 ADMITTED = 4  # failures in a row after which people are told; some seven seconds after the first
-CLAIMING = {Phase.RECEIVED, Phase.OPENING}  # the second: records of before the first phase claimed
-NOT_THERE = "I'm not in that channel. Type `/invite @sweepbot` there (or the name it has here) and try again."
 
 
 async def handle(lease: Lease, clients: Clients) -> timedelta | None:
@@ -154,6 +152,7 @@ class _Turn:
     def __init__(self, lease: Lease, clients: Clients) -> None:
         self.lease, self.clients = lease, clients
         self.notifier = Notifier(clients, self.save)
+        self.record = DurableRecord(clients, self.save)
 
     async def run(self, sweep: SweepRecord) -> timedelta | None:
         waiting = await self.clients.store.commands(sweep.id)
@@ -179,7 +178,7 @@ class _Turn:
             await answer(question, sweep, seen, self.clients)
             await self.clients.store.remove_commands(sweep.id, [question])
         await self.notifier.disarm(sweep, waiting)
-        sweep = await self._keep(await self.notifier.all(sweep))
+        sweep = await self.record.keep(await self.notifier.all(sweep))
         if (better := trouble_over(sweep)) != sweep:
             sweep = await self.notifier.speak(await self.save(better))
         await self._results(sweep)
@@ -208,7 +207,7 @@ class _Turn:
             after = await self.save(after)
         if cancels:  # also a second click, which changes nothing
             await self.clients.store.remove_commands(sweep.id, cancels)
-        return await self._keep(after) if after.phase is Phase.STOPPING else after
+        return await self.record.keep(after) if after.phase is Phase.STOPPING else after
 
     async def save(self, sweep: SweepRecord) -> SweepRecord:
         """Masked: what is said of an error may be the cluster's words, or a library's."""
@@ -219,7 +218,7 @@ class _Turn:
 
     async def _act(self, sweep: SweepRecord, seen: Observation) -> SweepRecord:
         if sweep.phase is Phase.OPENING:
-            return await self._open(sweep)
+            return await open_thread(sweep, self.clients, self.record, self.save)
         todo = required_changes(sweep, seen, self.clients.now())
         for patch in todo.patch:
             try:
@@ -237,67 +236,7 @@ class _Turn:
         return await self._compose(sweep, *todo.compose) if todo.compose else sweep
 
     async def _claimed(self, sweep: SweepRecord) -> SweepRecord:
-        """Create the durable record before anything else: from here on a lost Redis loses nothing.
-
-        Saved at once, so that whatever ends the sweep also closes that record.
-        """
-        if sweep.kept or sweep.phase not in CLAIMING:
-            return sweep
-        ours = replace(sweep, kept=sweep.phase)
-        try:
-            found = await self._create_record(ours)
-        except ApiError as error:
-            if not error.permanent:
-                raise
-            return await self.save(self._not_kept(sweep, error))
-        if found is None:
-            return await self._rename(sweep)
-        known = found if found.phase is sweep.phase else tell_restored(found)
-        return await self.save(replace(known, version=sweep.version))
-
-    async def _create_record(self, sweep: SweepRecord) -> SweepRecord | None:
-        """Return what the ConfigMap of this name holds now; None if it belongs to another sweep.
-
-        One of the same delivery was created by a call whose answer was lost, or is further on than a Redis
-        that lost its data.
-        """
-        try:
-            await self.clients.cluster.create(sweep_configmap.config_map(sweep))
-        except ApiError as error:
-            if not error.exists:
-                raise
-            kept = await self.clients.cluster.get(sweep_configmap.ref(sweep.namespace, sweep.id))
-            return sweep_configmap.own(kept, sweep) if kept else None
-        return sweep
-
-    def _not_kept(self, sweep: SweepRecord, error: ApiError) -> SweepRecord:
-        why = f"The cluster refused to keep the sweep's record; an administrator has to look: {error}"
-        return refuse(sweep, why, self.clients.now())
-
-    async def _open(self, sweep: SweepRecord) -> SweepRecord:
-        """The plan is kept, then the thread is opened; only after both is anything made."""
-        sweep = await self._keep(sweep)
-        if sweep.phase is not Phase.OPENING:
-            return sweep
-        try:
-            ts = await self.clients.slack.open_thread(sweep.requester.channel, parent(sweep, Links()))
-        except NotInChannelError:
-            return await self.save(refuse(sweep, NOT_THERE, self.clients.now()))
-        # So that the end of this turn keeps it again: without its thread, a second one would be opened.
-        return await self.save(replace(sweep, thread=ts, kept=Phase.RECEIVED))
-
-    async def _rename(self, sweep: SweepRecord) -> SweepRecord:
-        """An older sweep has this name, which Redis had forgotten: the same request under another one."""
-        head = sweep.request.name or sweep.request.space
-        now = self.clients.now()
-
-        def again(sweep_id: str) -> SweepRecord:
-            return replace(sweep, id=sweep_id, phase=Phase.RECEIVED, plan=None, outbox=(), version=0)
-
-        ids = candidates(head, f"{sweep.request_id}/{sweep.id}")
-        other, _ = await self.clients.store.create(again, ids, f"{sweep.request_id}/{sweep.id}")
-        await self.clients.wake(other.id)
-        return await self.save(sweep.to(Phase.REFUSED, now, reason=f"goes on as {other.id}"))
+        return await self.record.claim(sweep) or await rename(sweep, self.clients, self.save)
 
     async def _create(self, sweep: SweepRecord, manifest: Manifest) -> SweepRecord:
         if manifest["kind"] == "Experiment":
@@ -325,61 +264,6 @@ class _Turn:
         except ImageMissingError:  # somebody has deleted what an earlier look had found
             sweep = await self.save(replace(sweep, digests={}))
         await self.clients.wake(sweep.id)
-        return sweep
-
-    async def _keep(self, sweep: SweepRecord) -> SweepRecord:
-        """The durable record follows each change of phase, once everything of it was said.
-
-        A cancel at once: a Redis that lost it would let the sweep run on. Never before the name was claimed:
-        it may be an older sweep's record that has it.
-        """
-        if sweep.outbox and sweep.phase is not Phase.STOPPING:
-            return sweep
-        try:
-            if sweep.phase.final:
-                return await self._close(sweep)
-            if sweep.kept in {None, sweep.phase}:
-                return sweep
-            return await self._write(sweep)
-        except ApiError as error:
-            if not error.permanent:
-                raise
-            return await self._without_record(sweep, error)
-
-    async def _close(self, sweep: SweepRecord) -> SweepRecord:
-        """Looked at in every turn of an ended sweep: a record left active would train again one day.
-
-        Left so by a claim whose answer was lost, or by a paused worker that wrote late. Where there is none
-        it is created closed, so that a claim still under way finds the name taken.
-        """
-        ended = replace(sweep, kept=sweep.phase)
-        kept = await self.clients.cluster.get(sweep_configmap.ref(sweep.namespace, sweep.id))
-        if kept is None:
-            kept_now = await self._create_record(ended)
-        else:
-            kept_now = sweep_configmap.own(kept, sweep)
-        if kept_now is None:
-            return sweep
-        if kept_now.phase is not sweep.phase:
-            return await self._write(sweep)
-        return await self.save(ended) if sweep.kept is not sweep.phase else sweep
-
-    async def _write(self, sweep: SweepRecord) -> SweepRecord:
-        sweep = replace(sweep, kept=sweep.phase)
-        kept = sweep_configmap.config_map(sweep)
-        try:
-            await self.clients.cluster.merge(ref_of(kept), kept)
-        except ApiError as error:
-            if not error.absent:
-                raise
-            await self.clients.cluster.create(kept)
-        return await self.save(sweep)
-
-    async def _without_record(self, sweep: SweepRecord, error: ApiError) -> SweepRecord:
-        """Nothing was made yet: refused. Later the sweep goes on, and each turn tries to write it again."""
-        if sweep.phase is Phase.OPENING:
-            return await self.save(self._not_kept(sweep, error))
-        log.error("the record of %s can't be kept: %s", sweep.id, error)
         return sweep
 
     async def _results(self, sweep: SweepRecord) -> None:

@@ -5,7 +5,6 @@ direct message.
 """
 
 import logging
-from collections.abc import Sequence
 
 from slack_sdk.errors import SlackApiError
 
@@ -26,7 +25,7 @@ from k8s import kaniko
 from k8s.katib.spec import MAIN
 from k8s.katib.status import Trial, TrialState
 from k8s.objects import BUILD_LABEL
-from k8s.pods import Pod, read_pod
+from k8s.pods import read_pod
 
 log = logging.getLogger(__name__)
 
@@ -118,13 +117,12 @@ class _Reply:
                 raise UserError(f"`{self.command.trial}` doesn't match {where}. Trials: {names}.")
             return found[0]
         with_pod = {pod.job for pod in self.seen.pods}
-        running = {pod.job for pod in self.seen.pods if pod.running_since and not pod.finished}
         best = self.sweep.progress.best
         return max(
             self.seen.trials,
             key=lambda t: (
                 t.name in with_pod,
-                t.name in running,
+                t.name in self.seen.running,
                 t.state is TrialState.FAILED,
                 best is not None and t.name == best.trial,
             ),
@@ -142,7 +140,7 @@ class _Reply:
         raise UserError(f"`{self.sweep.id}` has no logs yet.")
 
     async def trials(self) -> None:
-        view = reply_messages.running_trials(self.sweep, self.seen.live, _running(self.seen.pods))
+        view = reply_messages.running_trials(self.sweep, self.seen.live, self.seen.running)
         await self.clients.slack.update_view(self.command.view, view)
 
     async def rerun(self) -> None:
@@ -164,7 +162,3 @@ class _Reply:
             now=clients.now(),
         )
         await self.send(f"Sweep `{new.id}` queued: a rerun of `{sweep.id}`.", private=True)
-
-
-def _running(pods: Sequence[Pod]) -> set[str]:
-    return {pod.job for pod in pods if pod.running_since and not pod.finished}

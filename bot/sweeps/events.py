@@ -1,0 +1,99 @@
+"""Build the events that the lifecycle enqueues, and the reasons with which it ends sweeps. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bot.core.events import Event, EventKind, Progress
+from bot.core.record import Phase, SweepRecord
+from bot.core.request import Notify
+from bot.core.wording import counted, listed
+from bot.sweeps.observation import BuildSeen, Observation
+from k8s.jobs import JobState
+from k8s.katib.patches import DRAINED, GOAL_REACHED
+from k8s.katib.status import Experiment
+
+ENDINGS = {
+    Phase.SUCCEEDED: EventKind.SUCCEEDED,
+    Phase.FAILED: EventKind.FAILED,
+    Phase.CANCELLED: EventKind.CANCELLED,
+}
+
+
+def build_started(seen: Observation) -> Event:
+    """Which images are built, and which were there."""
+    missing = [b for b in seen.builds if not b.there]
+    joined = all(b.running for b in missing)
+    reused = _reused(b for b in seen.builds if b.there)
+    text = "; ".join(filter(None, (listed(b.build.role.label for b in missing), reused)))
+    return Event(kind=EventKind.BUILD_JOINED if joined and missing else EventKind.BUILD_STARTED, text=text)
+
+
+def build_failed(failed: BuildSeen) -> Event:
+    """Why, with the pod and container whose log is attached."""
+    if failed.job and failed.job.state is JobState.COMPLETE:
+        text = (
+            "The build succeeded, but its pod didn't report the image's digest, or the registry doesn't "
+            "have the image."
+        )
+        return Event(kind=EventKind.BUILD_FAILED, text=text)
+    text, detail = (failed.trouble.text, failed.trouble.detail) if failed.trouble else ("", "")
+    return Event(
+        kind=EventKind.BUILD_FAILED, text=text, detail=detail, pod=failed.pod, container=failed.container
+    )
+
+
+def build_finished(sweep: SweepRecord, seen: Observation) -> Event:
+    """What was built for this sweep, and what had been there."""
+    built = [b for b in seen.builds if b.is_own(sweep.build_uids)]
+    if not built:
+        return Event(kind=EventKind.BUILD_REUSED)
+    reused = _reused(b for b in seen.builds if b not in built and b.build.tag in sweep.digests)
+    return Event(kind=EventKind.BUILD_DONE, text=", ".join(filter(None, (reused, *map(_built_in, built)))))
+
+
+def _built_in(one: BuildSeen) -> str:
+    seconds = one.job.seconds if one.job else None
+    return f"{one.build.role.label} built" + (f" in {seconds:.0f} s" if seconds is not None else "")
+
+
+def _reused(builds: Iterable[BuildSeen]) -> str:
+    roles = listed(b.build.role.label for b in builds)
+    return f"{roles} reused" if roles else ""
+
+
+def success_reason(sweep: SweepRecord, experiment: Experiment) -> str:
+    if experiment.reason == GOAL_REACHED:
+        return "target reached"
+    if experiment.reason == DRAINED:
+        return f"drained after {counted(sweep.progress.finished, 'trial')}"
+    return finished_trials(sweep.progress)
+
+
+def finished_trials(progress: Progress) -> str:
+    return f"{counted(progress.finished, 'trial')} done"
+
+
+def failure_reason(experiment: Experiment, progress: Progress) -> str:
+    """Katib also fails an experiment by its suggestion service, without a failed trial."""
+    if progress.failed and experiment.reason in {"ExperimentFailed", ""}:
+        return f"{counted(progress.failed, 'trial')} failed"
+    return f"Katib ended the experiment: {experiment.message or 'no reason given'}"
+
+
+def to_owner(sweep: SweepRecord, event: Event) -> Event:
+    """Privately, as long as there is no thread to say it in."""
+    if sweep.thread:
+        return event
+    return replace(event, to_user=sweep.requester.user, response_url=sweep.requester.response_url)
+
+
+def end_events(sweep: SweepRecord, ending: Phase) -> tuple[Event, ...]:
+    """Return the end for the thread, and for whoever gets it as a direct message."""
+    kind = ENDINGS[ending]
+    # With all its words: by the time it is posted, the sweep may have been extended.
+    event = to_owner(sweep, Event(kind=kind, text=sweep.reason, result=sweep.progress.best))
+    also = {sweep.requester.user} if sweep.request.notify is Notify.DM else set()
+    if not sweep.thread and sweep.cancelled_by:
+        also.add(sweep.cancelled_by)
+    direct = [replace(event, to_user=user, response_url="") for user in sorted(also - {event.to_user})]
+    return (event, *direct)
