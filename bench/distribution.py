@@ -28,5 +28,5 @@ async def start(folder: Path, processes: Processes, more: str = "") -> str:
     config = folder / "registry.yml"
     config.write_text(CONFIG.format(folder=folder, address=address, more=more))
     await processes.start(PROGRAM, PROGRAM, "serve", str(config))
-    await processes.enqueue(PROGRAM, "(listening on)")
+    await processes.says(PROGRAM, "(listening on)")
     return address
