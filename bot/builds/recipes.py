@@ -15,9 +15,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bot.builds import dependency_files
-from bot.builds.dependency_files import FrameworkPins
+from bot.builds import pyproject, requirements, uv_lock
 from bot.builds.dockerfile_split import split
+from bot.builds.requirements import FrameworkPins
+from bot.builds.toml_reader import toml
 from bot.config.policy import Repository
 from bot.core.errors import UserError
 from bot.core.plan import Role
@@ -95,7 +96,7 @@ def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:
 class _RecipeBuilder:
     def __init__(self, files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> None:
         self.files, self.repository, self.base, self.heavy_at = files, repository, base, heavy_at
-        self.project = dependency_files.toml(files.get("pyproject.toml", ""), "pyproject.toml")
+        self.project = toml(files.get("pyproject.toml", ""), "pyproject.toml")
         self.requirements = {path: text for path, text in files.items() if path not in BUILT_FROM}
         if strange := [path for path in self.requirements if not PATH.fullmatch(path)]:
             raise UserError(
@@ -104,7 +105,7 @@ class _RecipeBuilder:
             )
 
     def recipe(self) -> Recipe:
-        why = dependency_files.why_install(
+        why = pyproject.why_install(
             self.project, self.files.get("setup.py", ""), self.files.get("setup.cfg", "")
         )
         if self.repository.install:
@@ -113,9 +114,9 @@ class _RecipeBuilder:
             return self._uv_lock(why)
         if self.requirements:
             return self._requirements(why)
-        if dependency_files.has_dependencies(self.project) or (self.project.get("project") and why):
+        if pyproject.has_dependencies(self.project) or (self.project.get("project") and why):
             return self._pyproject(why)
-        if dependency_files.only_poetry(self.project):
+        if pyproject.only_poetry(self.project):
             return self._pyproject("its dependencies are Poetry's, taken in the versions of today")
         raise UserError(
             f"{self.repository.name} has nothing that says how to build it: neither a Dockerfile nor a "
@@ -123,28 +124,28 @@ class _RecipeBuilder:
         )
 
     def _uv_lock(self, why: str) -> Recipe:
-        lock = dependency_files.toml(self.files["uv.lock"], "uv.lock")
-        if missing := dependency_files.not_locked(lock, self.project):
+        lock = toml(self.files["uv.lock"], "uv.lock")
+        if missing := uv_lock.not_locked(lock, self.project):
             raise UserError(
                 f"`uv.lock` of {self.repository.name} is older than its `pyproject.toml`: it does not know "
                 f"`{missing[0]}`. Run `uv lock` and commit both."
             )
-        if inside := dependency_files.local_packages(lock):
+        if inside := uv_lock.local_packages(lock):
             return self._whole("uv.lock", f"{inside[0]} lies in it", "uv sync --frozen --no-dev")
         copies, sync = ("pyproject.toml", "uv.lock"), "uv sync --frozen --no-dev --no-install-project"
         if why:
             first = f"COPY {' '.join(copies)} /app/\nRUN cd /app && {sync}\n"
             return self._whole("uv.lock", why, "uv sync --frozen --no-dev", first)
-        return self._apart("uv.lock", copies, sync, dependency_files.heavy_of_lock(lock))
+        return self._apart("uv.lock", copies, sync, uv_lock.framework_pins(lock))
 
     def _requirements(self, why: str) -> Recipe:
         first = next(iter(self.requirements))
         install = f"{LIKE_PIP} -r {first}"
-        if line := dependency_files.local_requirement(self.requirements):
+        if line := requirements.local_requirement(self.requirements):
             return self._whole(first, f"{line} needs it", f"{VENV} && {install}")
         if why:
             return self._whole(first, why, f"{VENV} && {install} && {INSTALL} --no-deps .")
-        heavy = dependency_files.heavy_of_requirements(self.requirements)
+        heavy = requirements.framework_pins(self.requirements)
         return self._apart(
             first, tuple(self.requirements), install if heavy.lines else f"{VENV} && {install}", heavy
         )

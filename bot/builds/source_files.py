@@ -3,9 +3,9 @@
 import contextlib
 from pathlib import PurePosixPath
 
-from bot.builds import dependency_files
 from bot.builds.dockerfile_split import split
 from bot.builds.recipes import BUILT_FROM
+from bot.builds.requirements import references
 from bot.config.policy import Repository
 from bot.core.errors import UserError
 from bot.repos.git import MIB, MOST_FILE, Git
@@ -83,5 +83,5 @@ async def _with_pointers(git: Git, repository: Repository, commit: str, first: s
             raise UserError(
                 f"`{first}` of {repository.name} leads to more than {MOST_READ} files by -r and -c."
             )
-        waiting += await aside(dependency_files.pointers, path, text)
+        waiting += await aside(references, path, text)
     return found

@@ -6,16 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from bot.builds.dependency_files import (
-    heavy_of_lock,
-    heavy_of_requirements,
-    local_requirement,
-    not_locked,
-    pointers,
-    toml,
-)
+from bot.builds import uv_lock
 from bot.builds.dockerfile_split import split
 from bot.builds.failures import explain
+from bot.builds.requirements import framework_pins, local_requirement, references
+from bot.builds.toml_reader import toml
 from bot.config.policy import Limits
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
@@ -48,18 +43,18 @@ def parameter(text):
 
 def lock(text):
     found = toml(text, "uv.lock")
-    heavy_of_lock(found)
-    not_locked(
+    uv_lock.framework_pins(found)
+    uv_lock.not_locked(
         found, {"project": {"name": "own", "dependencies": [f"p{n}==1" for n in range(len(text) // 80)]}}
     )
 
 
 def requirements(text):
     files = {"requirements.txt": text}
-    pointers("requirements.txt", text)
+    references("requirements.txt", text)
     local_requirement(files)
     if "-r" not in text:
-        heavy_of_requirements(files)
+        framework_pins(files)
 
 
 def build_log(text):
@@ -187,6 +182,10 @@ dependencies = [{{ name = "p{1}" }}, {{ name = "torch", extra = ["a", "b"] }}]
     [
         (lock, lambda n: PACKAGE.format(n, n + 1)),
         (lock, lambda n: PACKAGE.format(f"torch{n}", n).replace("torch", "nvidia-a")),
+        (
+            lock,
+            lambda n: PACKAGE.format(n, n + 1).replace('"torch"', f'"torch", marker = "os_name == \'{n}\'"'),
+        ),
         (lock, lambda n: f"a.b{n} = 1\n"),
         (requirements, lambda n: f"torch{n}==1\n"),
         (space, lambda n: f"k{n}: &a{n} 1\n"),

@@ -5,15 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from bot.builds.dependency_files import (
-    heavy_of_lock,
-    heavy_of_requirements,
-    local_requirement,
-    not_locked,
-    pointers,
-    toml,
-)
+from bot.builds import requirements, uv_lock
 from bot.builds.recipes import recipe
+from bot.builds.requirements import local_requirement, references
+from bot.builds.toml_reader import toml
+from bot.builds.uv_lock import not_locked
 from bot.config.policy import Repository
 from bot.core.errors import UserError
 from bot.core.plan import Role
@@ -162,8 +158,11 @@ def test_a_small_change_leaves_the_heavy_ones_alone():
 
 def test_a_lock_that_leaves_a_choice_is_not_split():
     """One version for the CPU, one for CUDA: which it is only uv knows."""
-    assert heavy_of_lock(toml(WITH_TORCH + TORCH.replace("2.7.1", "2.7.1+cu128"), "uv.lock")).lines == ()
-    assert heavy_of_lock(toml(LOCK, "uv.lock")).lines == ()
+    assert (
+        uv_lock.framework_pins(toml(WITH_TORCH + TORCH.replace("2.7.1", "2.7.1+cu128"), "uv.lock")).lines
+        == ()
+    )
+    assert uv_lock.framework_pins(toml(LOCK, "uv.lock")).lines == ()
 
 
 def test_only_heavy_packages_that_the_project_asks_for_are_installed():
@@ -175,7 +174,54 @@ def test_only_heavy_packages_that_the_project_asks_for_are_installed():
         LOCK.replace(root, root + more.replace("optional", "dev")) + TORCH,
         WITH_TORCH.replace('"torch" }', '"torch", marker = "sys_platform == \'win32\'" }'),
     ):
-        assert heavy_of_lock(toml(lock, "uv.lock")).lines == ()
+        assert uv_lock.framework_pins(toml(lock, "uv.lock")).lines == ()
+
+
+@pytest.mark.parametrize(
+    ("marker", "installed"),
+    [
+        ("sys_platform == 'linux'", True),
+        ("python_full_version >= '3.13'", True),
+        ("python_full_version >= '3.13' and platform_machine == 'x86_64'", True),
+        ("(python_full_version < '3.12' and sys_platform == 'win32') or sys_platform == 'linux'", True),
+        ("platform_python_implementation == 'CPython'", True),
+        ("extra == 'extra-6-digits-gpu'", True),  # of packages that conflict: only uv knows
+        ("no marker", True),
+        ("(" * 1900, True),
+        ("sys_platform == 'linux' or " * 5000, True),
+        ("platform_machine == 'aarch64' and sys_platform == 'linux'", False),
+        ("sys_platform == 'win32' or sys_platform == 'darwin'", False),
+        ("python_full_version < '3.12' and sys_platform == 'win32'", False),
+        ("platform_python_implementation == 'PyPy'", False),
+    ],
+)
+def test_a_marker_decides_what_is_installed_on_a_node(marker, installed):
+    lock = toml(WITH_TORCH.replace('"torch" }', f'"torch", marker = "{marker}" }}'), "uv.lock")
+    assert bool(uv_lock.framework_pins(lock).lines) == installed
+
+
+@pytest.mark.parametrize(
+    "line", ["a==" + "1" * 4500, "a[" * 900, "a; " + "(" * 1900, "a" * 100_000, "a>=1.*", "-e .", ""]
+)
+def test_a_requirement_that_cannot_be_read_is_left_to_the_installer(line):
+    assert requirements.read_requirement(line) is None
+    assert not_locked(toml(LOCK, "uv.lock"), {"project": {"name": "digits", "dependencies": [line]}}) == []
+    assert requirements.framework_pins({"requirements.txt": f"{line}\n"}).lines == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "pinned"),
+    [
+        ("Torch == 2.5.1", True),
+        ("torch[opt]==2.5.1 ; sys_platform == 'linux' --hash=sha256:a1", True),
+        ("tensorflow_cpu==2.17.0", True),
+        ("torch==2.*", False),
+        ("torch @ https://host/torch-2.5.1-py3-none-any.whl", False),
+    ],
+)
+def test_a_framework_is_pinned_by_one_version(line, pinned):
+    found = requirements.framework_pins({"requirements.txt": f"{line}\n"}).lines
+    assert found == ((line,) if pinned else ())
 
 
 def test_heavy_packages_behind_an_extra_of_another_are_found():
@@ -185,7 +231,7 @@ def test_heavy_packages_behind_an_extra_of_another_are_found():
         'name = "jax"\noptional-dependencies = { cuda12 = [{ name = "jax-cuda12-plugin" }] }\n',
     )
     plugin = TORCH.replace('name = "torch"', 'name = "jax-cuda12-plugin"')
-    found = heavy_of_lock(toml(lock + CUDA + plugin, "uv.lock")).lines
+    found = uv_lock.framework_pins(toml(lock + CUDA + plugin, "uv.lock")).lines
     assert [line.partition("=")[0] for line in found] == ["jax-cuda12-plugin", "jax", "nvidia-nccl-cu12"]
 
 
@@ -249,7 +295,10 @@ def test_a_lock_that_does_not_say_what_it_was_made_for_is_believed():
 
 def test_an_index_of_its_own_comes_along():
     lock = WITH_TORCH.replace("https://pypi.org/simple", "https://download.pytorch.org/whl/cu128")
-    assert "--index=https://download.pytorch.org/whl/cu128" in heavy_of_lock(toml(lock, "uv.lock")).options
+    assert (
+        "--index=https://download.pytorch.org/whl/cu128"
+        in uv_lock.framework_pins(toml(lock, "uv.lock")).options
+    )
 
 
 @pytest.mark.parametrize(
@@ -302,16 +351,16 @@ def test_a_constraint_asks_for_nothing():
         "c.txt": f"{index}\ntorch==2.5.1\ntensorflow==2.17.0\n",
         "more/a.txt": "jax==0.6.0\n",
     }
-    assert heavy_of_requirements(files).lines == ("jax==0.6.0", index), "where to look is asked of all"
+    assert requirements.framework_pins(files).lines == ("jax==0.6.0", index), "where to look is asked of all"
 
 
 def test_a_pinned_torch_among_requirements_is_a_layer_of_its_own():
     index = "--extra-index-url https://download.pytorch.org/whl/cu121"
-    pins = heavy_of_requirements(
+    pins = requirements.framework_pins(
         {"requirements.txt": f"{index}\ntorch==2.1.0+cu121  # the one\nnumpy\njaxtyping==1\n"}
     )
     assert pins.lines == ("torch==2.1.0+cu121", index)
-    assert heavy_of_requirements({"requirements.txt": "torch>=2\n"}).lines == ()
+    assert requirements.framework_pins({"requirements.txt": "torch>=2\n"}).lines == ()
     assert roles(made({"requirements.txt": "torch==2.7.1\n"})) == [
         Role.FRAMEWORKS,
         Role.DEPENDENCIES,
@@ -340,7 +389,7 @@ POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
         ),
         (
             {**UV, "pyproject.toml": PROJECT + f'{BUILD}"maturin"\n'},
-            "it is built by maturin, which may compile",
+            "the build backend maturin can compile code",
         ),
         ({**UV, "setup.py": "setup(ext_modules=[x])"}, "`setup.py` has ext_modules"),
         (
@@ -372,7 +421,7 @@ POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
         ({"pyproject.toml": POETRY}, "its dependencies are Poetry's, taken in the versions of today"),
         (
             {"pyproject.toml": '[project]\nname = "a"\ndynamic = ["dependencies"]\n'},
-            "has its dependencies worked out by its build",
+            "has dynamic dependencies",
         ),
     ],
 )
@@ -425,9 +474,9 @@ def test_files_that_files_name():
     text = (
         "-r base.txt\n--requirement ../common/b.txt\n-cpins.txt\n--constraint=c.txt\nnumpy -r\n# -r no.txt\n"
     )
-    assert pointers("req/train.txt", text) == ["req/base.txt", "common/b.txt", "req/pins.txt", "req/c.txt"]
-    with pytest.raises(UserError, match="outside of the repository"):
-        pointers("requirements.txt", "-r ../../etc/passwd")
+    assert references("req/train.txt", text) == ["req/base.txt", "common/b.txt", "req/pins.txt", "req/c.txt"]
+    with pytest.raises(UserError, match="outside the repository"):
+        references("requirements.txt", "-r ../../etc/passwd")
 
 
 def test_ignore_files_are_merged_and_git_never_comes_back():
@@ -467,7 +516,7 @@ def test_nothing_to_build_from_is_a_sentence(files):
 
 
 def test_a_broken_file_is_named():
-    with pytest.raises(UserError, match=r"^pyproject\.toml can't be read: "):
+    with pytest.raises(UserError, match=r"^pyproject\.toml is not valid TOML: "):
         made({"pyproject.toml": "[project"})
 
 
@@ -484,15 +533,15 @@ def test_each_run_is_good_shell(files):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a = " + "[" * 5_000, "its lists or tables are nested too deeply"),
-        ("a = " + "9" * 5_000, "Exceeds the limit"),
-        ("a = [" + "[]," * 80_000 + "]", "it has more than 150,000 values"),
-        ("\n" + "a." * 5_000 + "a = 1", "more than 20 names are joined by dots in line 2"),
-        ('["a"' + ' . "b"' * 5_000 + "]", "more than 20 names are joined by dots in line 1"),
+        ("a = " + "[" * 5_000, "uv.lock: lists or tables are nested too deeply"),
+        ("a = " + "9" * 5_000, "uv.lock is not valid TOML: Exceeds the limit"),
+        ("a = [" + "[]," * 80_000 + "]", "uv.lock can have at most 150,000 values"),
+        ("\n" + "a." * 5_000 + "a = 1", "uv.lock:2: a key can have at most 20 names"),
+        ('["a"' + ' . "b"' * 5_000 + "]", "uv.lock:1: a key can have at most 20 names"),
     ],
 )
 def test_a_file_that_would_keep_the_parser_busy_is_refused(text, why):
-    with pytest.raises(UserError, match=rf"^uv\.lock can't be read: {why}"):
+    with pytest.raises(UserError, match=rf"^{why}"):
         toml(text, "uv.lock")
 
 

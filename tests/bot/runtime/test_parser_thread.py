@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bot.builds.dependency_files import toml
+from bot.builds.toml_reader import toml
 from bot.core.errors import UserError
 from bot.runtime.parser_thread import aside
 
@@ -32,7 +32,7 @@ async def test_files_are_read_one_after_the_other():
 
 
 async def test_what_is_wrong_with_a_file_is_raised_where_it_is_asked_for():
-    with pytest.raises(UserError, match=r"^uv.lock can't be read"):
+    with pytest.raises(UserError, match=r"^uv.lock is not valid TOML"):
         await aside(toml, "[", "uv.lock")
 
 
