@@ -46,7 +46,7 @@ parameters:
   lr: {min: 1e-4, max: 1e-1, scale: log}
 """
 DOCKER = ".dockerconfigjson"
-LOGINS = ("sweepbot/registry", "sweeps/registry-push", "sweeps/registry-pull")  # docs/install.md, step 7
+LOGINS = ("sweepbot/registry", "sweeps/registry-push", "sweeps/registry-pull")  # docs/install.md, step 8
 MINE = """\
 bases: [../overlays/OVERLAY]
 configMapGenerator:
@@ -184,7 +184,7 @@ class Installation:
 
 
 def mine(overlay: str, here: World) -> Path:
-    """A folder as deploy/README.md describes, for this world."""
+    """A folder as docs/install.md describes, for this world."""
     deploy = here.folder / "deploy"
     shutil.copytree(DEPLOY, deploy)
     (deploy / "mine").mkdir()

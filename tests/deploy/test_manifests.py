@@ -93,17 +93,18 @@ def test_the_secret_is_a_template_and_nothing_that_is_applied(objects: list[Obje
     assert all("..." in value for value in secret()["stringData"].values())
 
 
-def test_the_readme_shows_how_to_give_ones_own_values(tmp_path: Path) -> None:
+def test_the_guide_shows_how_to_set_your_own_values(tmp_path: Path) -> None:
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     mine = tmp_path / "deploy/mine"
     mine.mkdir()
-    (block,) = re.findall(r"```yaml\n(.*?)```", (DEPLOY / "README.md").read_text(), re.DOTALL)
+    guide = (DEPLOY.parent / "docs" / "install.md").read_text()
+    (block,) = re.findall(r"mine/kustomization.yaml <<'END'\n(.*?)\nEND\n", guide, re.DOTALL)
     (mine / "kustomization.yaml").write_text(block.replace("mlflow.mlflow.svc", "mlflow.mine"))
     (mine / "config.yaml").write_text("repositories: {mine: {url: https://git.example/mine.git}}")
     for kubectl in KUBECTLS or [""]:
         objects = render(mine, kubectl)
         (bot,) = bots(objects)
-        assert container(bot)["image"] == "registry.example:5000/sweepbot:0.1.0"
+        assert container(bot)["image"] == "registry.registry.svc:5000/sweepbot:0.1.0"
         known = variables(container(bot), [*objects, secret()])
         assert known["MLFLOW_TRACKING_URI"] == "http://mlflow.mine:5000"
         assert known["K8S_NAMESPACE"] == "sweeps"
