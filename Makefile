@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
-.PHONY: demo test check slow chaos conformance lock clean
+.PHONY: demo test check slow chaos conformance reference lock clean
 
 demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
@@ -27,6 +27,9 @@ check: .venv/ready  ## style, types, the shape of the imports, the locks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python requirements/check.py
+
+reference: .venv/ready  ## write docs/configuration.md, docs/schemas/ and .env.example from the code
+	$(BIN)/python -m docs.reference
 
 lock: .venv/ready  ## resolve pyproject.toml again into requirements/
 	$(BIN)/python requirements/check.py --write

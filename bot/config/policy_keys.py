@@ -30,7 +30,7 @@ PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*")
 WORKSPACE = re.compile(r"[TE][A-Z0-9]{2,}")
 MAX_CURRENCY = 8  # characters
 EXAMPLE = "https://github.com/acme/digits.git"
-PREFIX: Schema = string("URL prefix ending in a slash", r"https://\S*/")
+PREFIX: Schema = string("URL prefix", r"https://\S*/")
 REPOSITORY_KEYS: Keys = {
     "url": Key(
         meaning="URL of the git repository: https or http, without credentials.",
@@ -130,7 +130,7 @@ KEYS: Keys = {
         keys=REPOSITORY_KEYS,
     ),
     "allowed_urls": Key(
-        meaning="URL prefixes of other repositories that `repo=` can name.",
+        meaning="URL prefixes of other repositories, each ending in a slash, that `repo=` can name.",
         type=list_of(PREFIX),
         default="none",
         example="[https://github.com/acme/]",

@@ -1,7 +1,7 @@
-"""One frozen Settings from the environment; what is missing or malformed stops the start with a sentence.
+"""Read the settings from the environment: addresses, secrets, and intervals.
 
-Addresses and secrets come from the environment (`.env.example` lists them), people and policy from the YAML
-file that SWEEPBOT_CONFIG names.
+People and policy come from the YAML file that SWEEPBOT_CONFIG names. `make reference` writes
+.env.example and the environment reference in docs/configuration.md from the descriptions here.
 """
 
 import json
@@ -24,38 +24,38 @@ SCHEMES = ("http://", "https://", "redis://", "rediss://", "unix://")
 
 def _url(text: str) -> str:
     if not text.startswith(SCHEMES):
-        raise ValueError(f"{_public(text)} is not an address with a scheme, such as https://host")
+        raise ValueError(f"must be a URL such as https://host; got {_public(text)}")
     return text.rstrip("/")
 
 
 def _shown(url: str) -> str:
     if "@" in urlsplit(url).netloc:
         raise ValueError(
-            f"{_public(url)} may not have a user or a password: trials and people see the address"
+            f"must not contain a user or a password, because trials and people see it; got {_public(url)}"
         )
     return url
 
 
 def _host(text: str) -> str:
     if {"/", "@"} & {*text} or not text:
-        raise ValueError(f"{_public(text)} should be HOST or HOST:PORT, without scheme, user and path")
+        raise ValueError(f"must be HOST or HOST:PORT without scheme, user, or path; got {_public(text)}")
     return text
 
 
 def _public(address: str) -> str:
-    """Without user and password, which stand before an @."""
+    """Return the address without user and password, which precede an @."""
     return repr(address.rpartition("@")[2])
 
 
 def _bot_token(token: SecretStr) -> SecretStr:
     if not token.get_secret_value().startswith("xoxb-"):
-        raise ValueError("a bot token starts with xoxb-")
+        raise ValueError("must start with xoxb-")
     return token
 
 
 def _app_token(token: SecretStr) -> SecretStr:
     if not token.get_secret_value().startswith("xapp-"):
-        raise ValueError("an app-level token starts with xapp-")
+        raise ValueError("must start with xapp-")
     return token
 
 
@@ -65,59 +65,70 @@ Host = Annotated[str, AfterValidator(_host)]
 
 
 class PlanSettings(BaseSettings):
-    """What a plan depends on. Each description is the help line in `.env.example`, kept in step by a test."""
+    """Settings that a plan depends on, for `sweepbot plan` too."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
 
     k8s_namespace: str = Field(
         default="sweeps",
-        description="the namespace of builds and records, and of trials whose channel has no other",
+        description="namespace for builds, records, and trials (unless the channel sets another)",
     )
     build_namespace: str | None = Field(
         default=None,
-        description="a namespace for builds alone, with no queue or quota; K8S_NAMESPACE when empty",
+        description="namespace for builds only, without a queue or quota; default: K8S_NAMESPACE",
+        examples=["sweepbot-builds"],
     )
     image_registry: Host = Field(
-        default="registry.invalid", description="the registry in image names, as nodes pull"
+        default="registry.invalid",
+        description="registry host in image names; nodes pull from it",
+        examples=["registry.example:5000"],
     )
     image_registry_push: Host | None = Field(
-        default=None, description="the registry as Kaniko pushes; IMAGE_REGISTRY when empty"
+        default=None,
+        description="registry host Kaniko pushes to; default: IMAGE_REGISTRY",
+        examples=["registry.registry.svc:5000"],
     )
     image_registry_plain_http: bool = Field(
-        default=False, description="true when the registry speaks http instead of https"
+        default=False, description="use http instead of https for the registry"
     )
     kaniko_image: str = Field(
         default="ghcr.io/osscontainertools/kaniko:v1.28.3",
-        description="Kaniko's executor; better mirrored into your registry and pinned by digest",
+        description="Kaniko executor image; mirror it in your registry and pin it by digest",
     )
     base_image: str = Field(
         default="python:3.11-slim",
-        description="what images start from where a repository has no Dockerfile; better pinned by digest",
+        description="base image for repositories without a Dockerfile; pin it by digest",
     )
     image_registry_secret: str | None = Field(
         default=None,
-        description="a dockerconfigjson Secret in each namespace of trials, to pull with; none when empty",
+        description="Secret (dockerconfigjson) for pulling, in each namespace of trials",
+        examples=["registry-pull"],
     )
     image_push_secret: str | None = Field(
         default=None,
-        description="the same where builds run, that they push with; IMAGE_REGISTRY_SECRET when empty",
+        description="Secret (dockerconfigjson) for pushing, where builds run; default: IMAGE_REGISTRY_SECRET",
+        examples=["registry-push"],
     )
     build_ca_configmap: str | None = Field(
         default=None,
-        description="a ConfigMap where builds run: certificates that they trust for git and registries",
+        description="ConfigMap with CA certificates for git and registries, where builds run",
+        examples=["company-ca"],
     )
     image_days: int | None = Field(
         default=None,
         ge=1,
-        description="days without use after which the parts of images leave the registry; never when empty",
+        description="delete image parts unused for this many days; default: never",
+        examples=["30"],
     )
     sweep_days: int = Field(
         default=30,
         ge=0,
-        description="days until an ended sweep leaves the cluster, though not MLflow; never when 0",
+        description="delete ended sweeps from the cluster (not from MLflow) after this many days; 0: never",
     )
     mlflow_tracking_uri: ShownUrl = Field(
-        default="http://mlflow.invalid", description="MLflow, as trials and the bot reach it"
+        default="http://mlflow.invalid",
+        description="MLflow URL for trials and the bot",
+        examples=["http://mlflow.mlflow.svc:5000"],
     )
 
     @property
@@ -130,7 +141,7 @@ class PlanSettings(BaseSettings):
 
     @classmethod
     def read(cls) -> Self:
-        """Raises UserError: a sentence for each setting missing or malformed, without any secret."""
+        """Raise UserError with one line for each missing or invalid setting, without any secret."""
         try:
             return cls()
         except ValidationError as error:
@@ -138,76 +149,96 @@ class PlanSettings(BaseSettings):
 
 
 class Settings(PlanSettings):
-    """What `serve` and `work` need besides."""
+    """All settings, for `serve` and `work`."""
 
     slack_bot_token: Annotated[SecretStr, AfterValidator(_bot_token)] = Field(
-        description="the app's bot token, xoxb-..."
+        description="bot token of the Slack app (xoxb-...)", examples=["xoxb-..."]
     )
     slack_mode: Literal["socket", "http"] = Field(
-        default="socket", description="socket for Socket Mode, http for signed HTTP at /slack/events"
+        default="socket",
+        description="how Slack reaches the bot: socket (Socket Mode), or http (signed HTTP at /slack/events)",
     )
     slack_app_token: Annotated[SecretStr, AfterValidator(_app_token)] | None = Field(
-        default=None, description="an app-level token with connections:write, xapp-..., for Socket Mode"
+        default=None,
+        description="app-level token with connections:write (xapp-...), for Socket Mode",
+        examples=["xapp-..."],
     )
     slack_signing_secret: SecretStr | None = Field(
-        default=None, description="the app's signing secret, for signed HTTP"
+        default=None, description="signing secret of the Slack app, for signed HTTP"
     )
-    slack_api_url: Url = Field(default="https://slack.com/api", description="Slack's Web API")
-    redis_url: Url = Field(description="Redis 6.2 or newer, or Valkey; with an append-only file")
-    sweepbot_config: Path = Field(description="the YAML file of repositories, limits and admins")
+    slack_api_url: Url = Field(default="https://slack.com/api", description="Slack Web API URL")
+    redis_url: Url = Field(
+        description="URL of Redis 6.2+ or Valkey, with an append-only file",
+        examples=["redis://sweepbot-redis:6379/0"],
+    )
+    sweepbot_config: Path = Field(
+        description="path of the configuration file", examples=["/etc/sweepbot/config.yaml"]
+    )
     sweepbot_data: Path = Field(
         default=Path("/var/cache/sweepbot"),
-        description="a folder for copies of git repositories; may be lost",
+        description="directory for git caches; can be deleted at any time",
     )
-    image_registry: Host = Field(description="the registry in image names, as nodes pull")
+    image_registry: Host = Field(
+        description="registry host in image names; nodes pull from it", examples=["registry.example:5000"]
+    )
     image_registry_api: Host | None = Field(
-        default=None, description="the registry as the bot asks it; IMAGE_REGISTRY when empty"
+        default=None,
+        description="registry host the bot queries; default: IMAGE_REGISTRY",
+        examples=["registry.registry.svc:5000"],
     )
-    mlflow_tracking_uri: ShownUrl = Field(description="MLflow, as trials and the bot reach it")
+    mlflow_tracking_uri: ShownUrl = Field(
+        description="MLflow URL for trials and the bot", examples=["http://mlflow.mlflow.svc:5000"]
+    )
     registry_auth_file: Path | None = Field(
-        default=None, description="a dockerconfigjson file with the bot's own logins to registries"
+        default=None,
+        description="path of a dockerconfigjson file with the bot's registry credentials",
+        examples=["/etc/sweepbot/registry/config.json"],
     )
     mlflow_ui_url: ShownUrl | None = Field(
-        default=None, description="MLflow, as people's browsers reach it; MLFLOW_TRACKING_URI when empty"
+        default=None,
+        description="MLflow URL for people's browsers; default: MLFLOW_TRACKING_URI",
+        examples=["https://mlflow.example"],
     )
     katib_ui_url: ShownUrl | None = Field(
-        default=None, description="Katib's UI, as people's browsers reach it; no link when empty"
+        default=None,
+        description="Katib UI URL for people's browsers; default: no link",
+        examples=["https://kubeflow.example"],
     )
     prometheus_url: Url | None = Field(
         default=None,
-        description="Prometheus with dcgm-exporter and kube-state-metrics; exporters are asked when empty",
+        description="Prometheus URL, with dcgm-exporter and kube-state-metrics; default: query dcgm-exporter",
+        examples=["http://prometheus-operated.monitoring.svc:9090"],
     )
-    prometheus_token: SecretStr | None = Field(
-        default=None, description="a bearer token for Prometheus, where it wants one"
-    )
+    prometheus_token: SecretStr | None = Field(default=None, description="bearer token for Prometheus")
     dcgm_scrape_seconds: int | None = Field(
         default=None,
         ge=1,
-        description="seconds between two scrapes of dcgm-exporter; measured when empty",
+        description="seconds between scrapes of dcgm-exporter; default: measured",
+        examples=["30"],
     )
-    usage_seconds: int = Field(default=30, ge=1, description="seconds between two looks at the GPUs")
-    watch_seconds: int = Field(
-        default=180, ge=1, description="seconds between two looks for GPUs that are held and not used"
-    )
-    worker_concurrency: int = Field(
-        default=8, ge=1, description="how many sweeps one worker turns to at a time"
-    )
-    http_host: str = Field(default="::", description="the address to listen on; :: is every one, of IPv4 too")
+    usage_seconds: int = Field(default=30, ge=1, description="seconds between GPU samples")
+    watch_seconds: int = Field(default=180, ge=1, description="seconds between checks for idle GPUs")
+    worker_concurrency: int = Field(default=8, ge=1, description="sweeps one worker handles concurrently")
+    http_host: str = Field(default="::", description="address to listen on; :: means all, IPv4 included")
     http_port: int = Field(
         default=8080,
         ge=0,
         le=65535,
-        description="the port of /healthz, /readyz and Slack's calls; 0: a free one",
+        description="port of /healthz, /readyz, and Slack's requests; 0: any free port",
     )
     shutdown_grace: float = Field(
         default=20,
         gt=0,
-        description="seconds for turns under way at SIGTERM; the pod's own grace is 10 s longer",
+        description="seconds to finish running work after SIGTERM; keep the pod's grace period 10 s longer",
     )
     log_level: str = Field(
-        default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR"
+        default="INFO",
+        pattern="^(DEBUG|INFO|WARNING|ERROR)$",
+        description="log level: DEBUG, INFO, WARNING, or ERROR",
     )
-    log_format: Literal["json", "text"] = Field(default="json", description="json, or text for terminals")
+    log_format: Literal["json", "text"] = Field(
+        default="json", description="log format: json, or text for terminals"
+    )
 
     @property
     def registry_api(self) -> str:
@@ -218,7 +249,7 @@ class Settings(PlanSettings):
         return self.mlflow_ui_url or self.mlflow_tracking_uri
 
     def login(self, registry: str) -> tuple[str, str] | None:
-        """Who the bot is at a registry (host or host:port). Raises UserError for an unreadable file."""
+        """Return the bot's user and password for a registry (host or host:port). Raises UserError."""
         if self.registry_auth_file is None:
             return None
         try:
@@ -227,11 +258,11 @@ class Settings(PlanSettings):
             raise UserError(f"REGISTRY_AUTH_FILE: {self.registry_auth_file} {error}.") from None
 
     def own_login(self) -> tuple[str, str] | None:
-        """At the registry that images are built for, by whichever of its names the file has."""
+        """Return the credentials for the registry of built images, by either of its names."""
         return self.login(self.registry_api) or self.login(self.image_registry)
 
     def slack_secret(self) -> str:
-        """What opens Slack's door, which only `serve` needs. Raises UserError when it is not set."""
+        """Return the secret of the Slack mode, which only `serve` needs. Raises UserError if not set."""
         name = "slack_signing_secret" if self.slack_mode == "http" else "slack_app_token"
         secret: SecretStr | None = getattr(self, name)
         if secret is None:
@@ -239,7 +270,7 @@ class Settings(PlanSettings):
         return secret.get_secret_value()
 
     def secrets(self) -> set[str]:
-        """What must never be shown: tokens, and passwords, also in addresses, our own and the proxies'."""
+        """Return all values to mask: tokens and passwords, including those in URLs and proxy settings."""
         values = [getattr(self, name) for name in type(self).model_fields]
         found = {value.get_secret_value() for value in values if isinstance(value, SecretStr)}
         found |= _of_registries(self.registry_auth_file) if self.registry_auth_file else set()
@@ -248,7 +279,7 @@ class Settings(PlanSettings):
 
 
 def _of_registries(file: Path) -> set[str]:
-    """Of a dockerconfigjson; none in a file that can't be read, which others complain about."""
+    """Return the secrets in a dockerconfigjson file; none if it can't be read, which `login` reports."""
     try:
         logins = list(json.loads(file.read_text())["auths"].values())
         found = {
@@ -266,9 +297,9 @@ def _sentence(settings: type[PlanSettings], error: ErrorDetails) -> str:
     name = str(error["loc"][0])
     if error["type"] == "missing":
         return _missing(settings, name)
-    help_line = settings.model_fields[name].description
-    return f"{name.upper()} is malformed: {error['msg'].removeprefix('Value error, ')}. It is {help_line}."
+    description = settings.model_fields[name].description
+    return f"{name.upper()} is invalid: {error['msg'].removeprefix('Value error, ')} ({description})."
 
 
 def _missing(settings: type[PlanSettings], name: str) -> str:
-    return f"{name.upper()} is not set. It is {settings.model_fields[name].description}."
+    return f"{name.upper()} isn't set ({settings.model_fields[name].description})."

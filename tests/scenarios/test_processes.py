@@ -242,9 +242,12 @@ async def test_slack_calls_over_signed_http_until_the_very_end(lab, wait_until):
     [
         ({"SLACK_BOT_TOKEN": "xoxb-0-wrong"}, "SLACK_BOT_TOKEN: Slack answers invalid_auth."),
         ({"SLACK_APP_TOKEN": "xapp-0-wrong"}, "SLACK_APP_TOKEN: Slack answers invalid_auth."),
-        ({"SLACK_APP_TOKEN": ""}, "SLACK_APP_TOKEN is not set."),
+        ({"SLACK_APP_TOKEN": ""}, "SLACK_APP_TOKEN isn't set ("),
         ({"HTTP_HOST": "192.0.2.1"}, "HTTP_HOST, HTTP_PORT: can't listen on 192.0.2.1"),
-        ({"REDIS_URL": ":hunter2-p@ss@redis"}, "REDIS_URL is malformed: 'redis' is not an address"),
+        (
+            {"REDIS_URL": ":hunter2-p@ss@redis"},
+            "REDIS_URL is invalid: must be a URL such as https://host; got 'redis'",
+        ),
     ],
 )
 async def test_a_start_that_cannot_go_well_ends_in_a_sentence(lab, env, sentence):

@@ -310,7 +310,7 @@ async def a_quarantined_sweep(here):
 FAULTS = [
     (slack_token, "Slack token", "broken", "invalid_auth", "SLACK_BOT_TOKEN"),
     (slack_app_token, "Slack app token", "broken", "invalid_auth", "SLACK_APP_TOKEN"),
-    (no_app_token, "Slack app token", "broken", "SLACK_APP_TOKEN is not set", "Basic Information"),
+    (no_app_token, "Slack app token", "broken", "SLACK_APP_TOKEN isn't set", "Basic Information"),
     (slack_down, "Slack token", "broken", "unreachable", "curl"),
     (redis_forgets, "Redis persistence", "broken", "append-only file is off", "CONFIG SET appendonly yes"),
     (redis_evicts, "Redis eviction", "warning", "allkeys-lru", "maxmemory-policy noeviction"),

@@ -1,0 +1,237 @@
+"""Write docs/configuration.md, docs/schemas/, and .env.example from the tables that the readers use.
+
+Run `make reference`; a test fails when a file is out of date.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from bot.config import policy_keys
+from bot.config.keys import Keys, Schema, flat, object_schema
+from bot.config.settings import Settings
+from bot.launch import space_keys
+
+HERE = Path(__file__).parent
+TYPES: dict[str, Schema] = {
+    name: {key: value for key, value in schema.items() if key != "title"}
+    for name, schema in Settings.model_json_schema()["properties"].items()
+}
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+GROUPS = {
+    "Slack": (
+        "slack_bot_token",
+        "slack_mode",
+        "slack_app_token",
+        "slack_signing_secret",
+        "slack_api_url",
+    ),
+    "Registry": (
+        "image_registry",
+        "image_registry_push",
+        "image_registry_api",
+        "image_registry_plain_http",
+        "image_registry_secret",
+        "image_push_secret",
+        "registry_auth_file",
+    ),
+    "Builds": ("build_namespace", "kaniko_image", "base_image", "build_ca_configmap"),
+    "MLflow and Katib": ("mlflow_tracking_uri", "mlflow_ui_url", "katib_ui_url"),
+    "GPU metrics": (
+        "prometheus_url",
+        "prometheus_token",
+        "dcgm_scrape_seconds",
+        "usage_seconds",
+        "watch_seconds",
+    ),
+    "Retention": ("sweep_days", "image_days"),
+    "Runtime": (
+        "sweepbot_config",
+        "k8s_namespace",
+        "redis_url",
+        "sweepbot_data",
+        "worker_concurrency",
+        "http_host",
+        "http_port",
+        "shutdown_grace",
+        "log_level",
+        "log_format",
+    ),
+}
+
+ENVIRONMENT = """\
+Set these for `sweepbot serve`, `work`, and `all`. An empty value means the default. `.env.example` has the
+same list.
+
+For each repository with a `secret`, also set `GIT_USERNAME_<SECRET>` and `GIT_PASSWORD_<SECRET>`, with the
+Secret's name in capitals and `_` for `-` and `.`. Git also reads `HTTPS_PROXY`, `NO_PROXY`, and
+`SSL_CERT_FILE`.
+"""
+SPACE = """\
+A space file is `sweeps/NAME.yaml` in your repository; `space=NAME` selects it. `NAME` in a key stands for a
+name of your choice. The limits of the cluster are under `limits` of the
+[configuration file](#configuration-file).
+
+```yaml
+command: python train.py
+objective: {metric: val_loss, goal: minimize}
+parameters:
+  lr: {min: 1e-4, max: 1e-1, scale: log}
+  optimizer: [adam, sgd]
+```
+"""
+CONFIGURATION = """\
+`SWEEPBOT_CONFIG` names this YAML file. Sweepbot reads it at the start and exits with one line per error.
+`NAME` in a key stands for a name of your choice; `[]` stands for each entry of a list.
+[deploy/base/config.yaml](../deploy/base/config.yaml) is a commented example.
+"""
+HEAD = """\
+# Configuration
+
+<!-- Written by `make reference` from the tables in bot/. Don't edit this file. -->
+
+Reference of all keys: [space file](#space-file), [configuration file](#configuration-file),
+[environment](#environment).
+
+For completion and checks in an editor, use the JSON Schemas [space.schema.json](schemas/space.schema.json)
+and [config.schema.json](schemas/config.schema.json). With yaml-language-server, put the path in the
+first line of the file:
+
+```yaml
+# yaml-language-server: $schema=docs/schemas/space.schema.json
+```
+"""
+ENV_HEAD = """\
+# Settings of Sweepbot: addresses and secrets. People and policy are in the file that SWEEPBOT_CONFIG names.
+# Written by `make reference`. Settings that are commented out show their default, or an example; an empty
+# value means the default.
+"""
+
+
+def files() -> dict[Path, str]:
+    """Return the content of each file that this script writes."""
+    tables = {"space": ("Space file", space_keys.KEYS), "config": ("Configuration file", policy_keys.KEYS)}
+    found = {
+        HERE / "schemas" / f"{name}.schema.json": _schema(f"Sweepbot {title.lower()}", keys)
+        for name, (title, keys) in tables.items()
+    }
+    parts = [
+        HEAD,
+        f"## Space file\n\n{SPACE}",
+        _key_table(space_keys.KEYS),
+        f"## Configuration file\n\n{CONFIGURATION}",
+        _key_table(policy_keys.KEYS),
+        f"## Environment\n\n{ENVIRONMENT}",
+        *_environment_tables(),
+    ]
+    found[HERE / "configuration.md"] = "\n".join(parts)
+    found[HERE.parent / ".env.example"] = ENV_HEAD + "".join(_environment_example())
+    return found
+
+
+def _schema(title: str, keys: Keys) -> str:
+    schema = {"$schema": DRAFT, "title": title} | object_schema(keys)
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _key_table(keys: Keys) -> str:
+    rows = [
+        (
+            f"`{path}`",
+            described(key.type) + (" **(required)**" if key.required else ""),
+            key.default,
+            key.meaning,
+            _code(key.example),
+        )
+        for path, key in flat(keys)
+    ]
+    return _table(("Key", "Type", "Default", "Meaning", "Example"), rows)
+
+
+def described(schema: Schema) -> str:
+    """Return a schema as the reference shows it: `whole number, 1 to 8`."""
+    if "title" in schema:
+        return str(schema["title"])
+    if "anyOf" in schema:
+        return " or ".join(described(each) for each in schema["anyOf"] if each.get("type") != "null")
+    if "const" in schema or "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
+    if schema["type"] == "array":
+        item = described(schema["items"]) if "items" in schema else ""
+        return f"list of {item}{'es' if item.endswith('s') else 's'}" if item else "list"
+    if "format" in schema:
+        return "secret" if schema["format"] == "password" else str(schema["format"])
+    kinds = {"object": "mapping", "integer": "whole number", "boolean": "`true`, `false`"}
+    kind = schema["type"] if isinstance(schema["type"], str) else "scalar"
+    return kinds.get(kind, kind) + _bounds(schema.get("minimum"), schema.get("maximum"))
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    if least is None:
+        return ""
+    return f", at least {least:.3g}" if most is None else f", {least:.3g} to {most:.10g}"
+
+
+def _environment_tables() -> Iterator[str]:
+    head = ("Name", "Type", "Default", "Meaning", "Example")
+    for group, names in GROUPS.items():
+        yield f"### {group}\n\n{_table(head, [_environment_row(name) for name in names])}"
+
+
+def _environment_row(name: str) -> tuple[str, ...]:
+    setting = Settings.model_fields[name]
+    meaning, default = _meaning(setting)
+    kind = described(TYPES[name])
+    required = " **(required)**" if setting.is_required() else ""
+    return f"`{name.upper()}`", f"{kind}{required}", default, f"{meaning}.", _code(_example(setting))
+
+
+def _meaning(setting: FieldInfo) -> tuple[str, str]:
+    """Return the meaning and the default; "; default:" in the description explains a default of None."""
+    meaning, _, explained = str(setting.description).partition("; default: ")
+    meaning = meaning[0].upper() + meaning[1:]
+    if setting.is_required():
+        return meaning, ""
+    return meaning, explained or "none" if setting.default is None else f"`{_shown(setting.default)}`"
+
+
+def _environment_example() -> Iterator[str]:
+    for group, names in GROUPS.items():
+        yield f"\n# --- {group} ---\n"
+        for name in names:
+            setting = Settings.model_fields[name]
+            value = _example(setting) if setting.default in (None, PydanticUndefined) else setting.default
+            comment = "" if setting.is_required() or name == "slack_app_token" else "# "
+            yield f"\n# {setting.description}\n{comment}{name.upper()}={_shown(value)}\n"
+
+
+def _example(setting: FieldInfo) -> str:
+    default = setting.default if setting.default not in (None, PydanticUndefined) else ""
+    return str(setting.examples[0]) if setting.examples else _shown(default)
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    cells = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(each.replace('|', chr(92) + '|') for each in row)} |\n" for row in cells)
+
+
+def main() -> None:
+    for path, content in files().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+
+
+if __name__ == "__main__":
+    main()
