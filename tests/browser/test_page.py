@@ -84,7 +84,7 @@ async def test_the_link_to_mlflow_opens_the_runs_by_the_names_of_their_trials(
 ) -> None:
     page = await opened("ada")
     sweep = await lab.sweep('branch=main space=lr trials=1 cmd="python train.py --epochs=1"')
-    await sweep.enqueue("Finished:")
+    await sweep.posts("Finished:")
     async with page.context.expect_page() as tab:
         await messages(page, f"{sweep.id} ·").get_by_role("link", name="Runs in MLflow").click()
     [trial] = sweep.objects("Trial")

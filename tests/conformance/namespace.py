@@ -66,7 +66,7 @@ class Place:
     async def pods(self, job: str) -> list[Manifest]:
         return await self.cluster.list("Pod", self.namespace, labels=f"batch.kubernetes.io/job-name={job}")
 
-    async def enqueue(self, pod: Manifest, phase: str) -> None:
+    async def set_status(self, pod: Manifest, phase: str) -> None:
         """What a kubelet would report."""
         ref = self.ref("Pod", pod["metadata"]["name"])
         await self.cluster.merge(ref, {"status": {"phase": phase}}, subresource="status")

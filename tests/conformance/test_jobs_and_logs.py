@@ -51,7 +51,7 @@ async def test_the_end_of_a_job_is_announced_before_it_is_there(
     place: Place, started: Any, phase: str, before: str, last: str, state: JobState
 ) -> None:
     job, pod = await started()
-    await place.enqueue(pod, phase)
+    await place.set_status(pod, phase)
     assert await life(place, job["metadata"]["resourceVersion"], last) == [
         ([], JobState.ACTIVE),
         ([before], JobState.ACTIVE),
@@ -61,7 +61,7 @@ async def test_the_end_of_a_job_is_announced_before_it_is_there(
 
 async def test_a_failed_job_says_why_and_when(place: Place, started: Any, wait_until: Any) -> None:
     _, pod = await started()
-    await place.enqueue(pod, "Failed")
+    await place.set_status(pod, "Failed")
 
     async def failed() -> Any:
         job = await place.cluster.get(place.ref("Job", "build"))

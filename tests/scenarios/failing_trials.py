@@ -100,7 +100,7 @@ class FailingTrials(SimulatedSweep):
     def bind(self, pod, node="n1"):
         if not pod["spec"].get("nodeName"):
             self._patch(pod, {"spec": {"nodeName": node}})
-            self.enqueue(
+            self.set_status(
                 pod,
                 conditions=[
                     {
@@ -111,7 +111,7 @@ class FailingTrials(SimulatedSweep):
                 ],
             )
 
-    def enqueue(self, pod, **status):
+    def set_status(self, pod, **status):
         current = self.kubernetes.get(pod["kind"], "sweeps", pod["metadata"]["name"])
         status = {**current.get("status", {}), **status}
         if status != current.get("status"):
@@ -119,7 +119,7 @@ class FailingTrials(SimulatedSweep):
 
     def waits(self, pod, reason, message=""):
         self.bind(pod)
-        self.enqueue(
+        self.set_status(
             pod,
             phase="Pending",
             containerStatuses=self.states(pod, {"waiting": {"reason": reason, "message": message}}),
@@ -128,7 +128,7 @@ class FailingTrials(SimulatedSweep):
     def runs(self, pod, **more):
         self.bind(pod)
         running = {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
-        self.enqueue(pod, phase="Running", containerStatuses=self.states(pod, running), **more)
+        self.set_status(pod, phase="Running", containerStatuses=self.states(pod, running), **more)
 
     def ends(self, pod, code, reason="Error", message="", collector=0, **more):
         self.bind(pod)
@@ -139,7 +139,7 @@ class FailingTrials(SimulatedSweep):
                 each["state"] = {
                     "terminated": {"exitCode": collector, "reason": "Error" if collector else "Completed"}
                 }
-        self.enqueue(
+        self.set_status(
             pod, phase="Failed" if code or collector else "Succeeded", containerStatuses=states, **more
         )
 
@@ -152,7 +152,7 @@ class FailingTrials(SimulatedSweep):
         if "PodScheduled" not in known:
             at = timestamp(datetime.now(UTC))
             why = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-            self.enqueue(pod, conditions=[{**why, "lastTransitionTime": at, "lastProbeTime": None}])
+            self.set_status(pod, conditions=[{**why, "lastTransitionTime": at, "lastProbeTime": None}])
 
     def event(self, obj, reason, message, type_="Warning", component="kubelet"):
         about = (obj["metadata"]["uid"], reason)

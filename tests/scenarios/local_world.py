@@ -70,7 +70,7 @@ class Sweep:
     def story(self) -> str:
         return "\n".join([shown(self.parent()), *self.thread()])
 
-    async def enqueue(self, *words: str) -> str:
+    async def posts(self, *words: str) -> str:
         """The first message of the thread with all these words, waited for."""
 
         def said() -> str | None:

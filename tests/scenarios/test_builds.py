@@ -67,33 +67,33 @@ def change(lab: Lab, repository: str, files: dict[str, str], message: str = "Cha
 async def test_a_repository_without_a_dockerfile_runs_and_a_change_of_code_is_a_blink(lab, repository):
     ask = f"repo={repository} branch=main space=lr trials=1"
     first = await lab.sweep(ask)
-    await first.enqueue("Building", "dependencies and code")
-    await first.enqueue("Image ready: dependencies built in", "code built in")
-    await first.enqueue("Finished:", "1 trial done")
+    await first.posts("Building", "dependencies and code")
+    await first.posts("Image ready: dependencies built in", "code built in")
+    await first.posts("Finished:", "1 trial done")
     again = await lab.sweep(ask)
-    await again.enqueue("already in the registry")
+    await again.posts("already in the registry")
     made = change(lab, repository, {"note.txt": "a line"})
     third = await lab.sweep(ask)
-    await third.enqueue("code; dependencies reused.")
-    await third.enqueue("Image ready: dependencies reused, code built in")
+    await third.posts("code; dependencies reused.")
+    await third.posts("Image ready: dependencies reused, code built in")
     assert len(lab.builds(made)) == 1
-    await third.enqueue("Finished:")
+    await third.posts("Finished:")
 
 
 async def test_a_dockerfile_with_the_code_last_is_built_apart_and_the_image_used_by_others_as_it_is(lab):
     first = await lab.sweep("repo=digits branch=main space=tiny trials=1")
-    await first.enqueue("Building", "dependencies and code", "from `Dockerfile`")
-    await first.enqueue("Image ready: dependencies built in", "code built in")
-    await first.enqueue("Finished:")
+    await first.posts("Building", "dependencies and code", "from `Dockerfile`")
+    await first.posts("Image ready: dependencies built in", "code built in")
+    await first.posts("Finished:")
     made = lab.commit("Another line of code")
     again = await lab.sweep("repo=digits branch=main space=tiny trials=1")
-    await again.enqueue("Image ready: dependencies reused, code built in")
+    await again.posts("Image ready: dependencies reused, code built in")
     assert len(lab.builds(made)) == 1
     (pod,) = [p for p in first.objects("Pod") if "katib.kubeflow.org/trial" in p["metadata"]["labels"]]
     image = next(c["image"] for c in pod["spec"]["containers"] if "@sha256" in c["image"])
     ready = await lab.sweep(f"repo=digits branch=main space=tiny trials=1 image={image}")
-    await ready.enqueue("Using prebuilt image", "skipping the build")
-    await ready.enqueue("Finished:")
+    await ready.posts("Using prebuilt image", "skipping the build")
+    await ready.posts("Finished:")
 
 
 async def test_an_image_that_is_not_allowed_is_refused_at_once(lab):
@@ -123,8 +123,8 @@ async def test_a_project_with_commands_is_installed_in_one_job_and_the_thread_sa
         (lab.here.git / "uv" / old).unlink(missing_ok=True)
     change(lab, "uv", files)
     sweep = await lab.sweep("repo=uv branch=main space=why trials=1")
-    await sweep.enqueue("installed in one Job: `pyproject.toml` has commands ([project.scripts])")
-    await sweep.enqueue("Finished:")
+    await sweep.posts("installed in one Job: `pyproject.toml` has commands ([project.scripts])")
+    await sweep.posts("Finished:")
 
 
 FAILURES = {
@@ -147,7 +147,7 @@ async def test_a_build_fails_with_its_reason_what_to_do_and_the_whole_log(lab, w
     dockerfile, *words = FAILURES[why]
     lab.commit(f"Break it: {why}", {"Dockerfile": dockerfile}, branch=f"broken-{why}")
     sweep = await lab.sweep(f"repo=digits branch=broken-{why} space=tiny trials=1")
-    await sweep.enqueue(":x: Image build failed for", *words)
+    await sweep.posts(":x: Image build failed for", *words)
     await sweep.shows("Failed")
     (file,) = [f for m in lab.slack.messages("sweeps", sweep.parent()["ts"]) for f in m.get("files", [])]
     log = lab.slack.workspace.files[file["id"]]["content"]
@@ -158,7 +158,7 @@ async def test_a_build_fails_with_its_reason_what_to_do_and_the_whole_log(lab, w
 async def test_a_package_that_does_not_exist_is_named(lab):
     change(lab, "requirements", {"requirements.txt": "sweepbot-has-no-such-package\n"})
     sweep = await lab.sweep("repo=requirements branch=main space=lr")
-    await sweep.enqueue("Image build failed", "No matching package: sweepbot-has-no-such-package")
+    await sweep.posts("Image build failed", "No matching package: sweepbot-has-no-such-package")
 
 
 async def test_nothing_to_build_from_is_told_privately(lab):
@@ -174,19 +174,19 @@ async def test_a_registry_that_refuses_is_told(lab):
     held.touch()
     lab.commit("Change", branch="refused")
     sweep = await lab.sweep("repo=digits branch=refused space=tiny trials=1")
-    await sweep.enqueue("Image build failed", "The registry rejected the push.")
+    await sweep.posts("Image build failed", "The registry rejected the push.")
     held.unlink()
 
 
 async def test_a_password_that_git_does_not_take_is_told(lab):
     sweep = await lab.sweep("repo=locked branch=main space=lr")
-    await sweep.enqueue("Image build failed", "The git host requires credentials.")
+    await sweep.posts("Image build failed", "The git host requires credentials.")
     assert "--cache-ttl" not in str(lab.slack.messages("sweeps", sweep.parent()["ts"])), "no list of flags"
 
 
 async def test_a_private_repository_runs_and_its_token_is_nowhere_but_in_its_secret(lab):
     sweep = await lab.sweep("repo=private branch=main space=lr trials=1")
-    await sweep.enqueue("Finished:")
+    await sweep.posts("Finished:")
     files = [f for f in lab.here.folder.rglob("*") if f.is_file() and f.name != "password"]
     leaks = [f for f in files if TOKEN.encode() in f.read_bytes()]
     assert leaks == [], "in images, logs, clones and configuration"

@@ -38,23 +38,23 @@ async def test_a_trial_is_ended_a_sweep_drained_and_a_finished_one_extended(here
     first, second = sorted(sweep.pods_alive())
     trial = first.rpartition("-")[0]
     await here.types(f"cancel {sweep.id} {trial.rpartition('-')[2]}")
-    await sweep.enqueue(trial, "cancelled", "GPUs are free")
+    await sweep.posts(trial, "cancelled", "GPUs are free")
     assert first not in sweep.pods_alive()
     assert second in sweep.pods_alive()
     await sweep.shows("2 running", "1 stopped")  # Katib has started the next one
     await here.types(f"drain {sweep.id}")
-    await sweep.enqueue("is draining this sweep")
+    await sweep.posts("is draining this sweep")
     here.hold.unlink()
-    await sweep.enqueue("Finished:", "drained after 3 trials")
+    await sweep.posts("Finished:", "drained after 3 trials")
     assert sweep.pods_alive() == []
     assert len(sweep.objects("Trial")) == 3  # of six; history stays
     assert min(map(sorted, sweep.conditions("Trial"))) == ["Created", "Killed"]
 
     other = await here.sweep("branch=main gpus=1 space=more")
-    await other.enqueue("Finished:", "1 trial")
+    await other.posts("Finished:", "1 trial")
     await here.types(f"extend {other.id} trials=3")
-    await other.enqueue("extended this sweep to 3 trials")
-    await other.enqueue("Finished:", "3 trials")
+    await other.posts("extended this sweep to 3 trials")
+    await other.posts("Finished:", "3 trials")
     assert len(other.objects("Trial")) == 3
     assert await here.answer(f"extend {sweep.id} trials=9") == (
         f"`{sweep.id}` can't be extended: its space file doesn't set `extendable: true`."
@@ -63,11 +63,11 @@ async def test_a_trial_is_ended_a_sweep_drained_and_a_finished_one_extended(here
 
 async def test_what_ran_is_asked_for_by_word_mention_and_button(here: Lab):
     sweep = await here.sweep("branch=main gpus=1 space=tiny")
-    await sweep.enqueue("Finished:", "2 trials")
+    await sweep.posts("Finished:", "2 trials")
     assert "2 of 2 trials" in await here.answer("results")
     assert sweep.id in await here.types("list mine")
     here.slack.say("ada", "sweeps", "@sweepbot logs", sweep.parent()["ts"])
-    await sweep.enqueue("Log of trial", "```")
+    await sweep.posts("Log of trial", "```")
     before = len(here.slack.ephemerals("ada"))
     await here.slack.click("ada", "sweeps", sweep.parent()["ts"], "rerun_sweep")
     assert f"does again what `{sweep.id}` did" in await here.whispered("ada", before)

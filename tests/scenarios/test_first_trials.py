@@ -17,7 +17,7 @@ NOW, MINUTE = 0, 61  # seconds until it has to be told
 
 
 def says(**status):
-    return lambda ward, pod: (ward.bind(pod), ward.enqueue(pod, **status))
+    return lambda ward, pod: (ward.bind(pod), ward.set_status(pod, **status))
 
 
 def unscheduled(message, reason="Unschedulable"):
@@ -79,7 +79,7 @@ def disk_fills(ward, pod):
         return ward.runs(pod)
     why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
     conditions = [{**why, "message": real_messages.EVICTED}]
-    return ward.enqueue(
+    return ward.set_status(
         pod, phase="Failed", reason="Evicted", message=real_messages.EVICTED, conditions=conditions
     )
 
@@ -115,7 +115,7 @@ def no_metrics(ward, pod):
     ward.ends(pod, 0, "Completed")
     trial = ward.kubernetes.get("Trial", "sweeps", pod["metadata"]["labels"]["katib.kubeflow.org/trial"])
     why = {"type": "MetricsUnavailable", "status": "True", "reason": "MetricsUnavailable"}
-    ward.enqueue(trial, conditions=[{**why, "message": real_messages.NO_METRICS}])
+    ward.set_status(trial, conditions=[{**why, "message": real_messages.NO_METRICS}])
 
 
 # number in the table and a name -> what happens to each pod, after how many seconds it is told, and the words

@@ -58,11 +58,11 @@ async def test_a_trial_that_sleeps_is_told_of_and_kept_and_ended_by_button(lab: 
         "what was measured is said to who asked",
     )
     await press(sweep, CANCEL, ended)
-    await sweep.enqueue(":no_entry_sign:", ended, "Its GPUs are free")
+    await sweep.posts(":no_entry_sign:", ended, "Its GPUs are free")
     await until(lambda: warnings(sweep, ended, "ended"), "its warning is over", sweep.story)
     assert [pod for pod in sweep.pods_alive() if pod.startswith(ended)] == []
     assert [pod for pod in sweep.pods_alive() if pod.startswith(kept)] != []
     lab.hold.unlink()
-    await sweep.enqueue("Finished:")
+    await sweep.posts("Finished:")
     await until(lambda: warnings(sweep, kept, "ended"), "so is the other's", sweep.story)
     assert len(warnings(sweep)) == 2

@@ -29,7 +29,7 @@ def without_collector(ward, pod, main, since=20):
             each["state"] = {"terminated": over}
     ward.bind(pod)
     if not any("running" in each["state"] for each in pod["status"].get("containerStatuses", ())):
-        ward.enqueue(pod, phase="Pending" if "waiting" in main else "Running", containerStatuses=states)
+        ward.set_status(pod, phase="Pending" if "waiting" in main else "Running", containerStatuses=states)
 
 
 def waits(ward, pod, since=20):
@@ -95,7 +95,7 @@ async def test_a_pod_that_ended_before_anybody_looked_is_explained(redis):
         over = {"exitCode": 0, "reason": "Completed", "startedAt": ago(1), "finishedAt": ago(0)}
         without_collector(ward, pod, {"terminated": over})
         ward.event(pod, "Failed", f'Failed to pull image "x": {REFUSED}')
-        ward.enqueue(ward.kubernetes.get("Pod", "sweeps", pod["metadata"]["name"]), phase="Failed")
+        ward.set_status(ward.kubernetes.get("Pod", "sweeps", pod["metadata"]["name"]), phase="Failed")
 
     async with FailingTrials(redis, ends).started() as ward:
         await ward.rounds(12)

@@ -38,7 +38,7 @@ async def gpus_are_free_at_the_end(lab: Lab) -> AsyncIterator[None]:
 
 async def test_a_sweep_ends_with_a_command_line_that_really_trains(lab: Lab, tmp_path: Path) -> None:
     sweep = await lab.sweep('branch=main space=lr trials=2 cmd="python train.py --epochs=1"')
-    end = await sweep.enqueue("Finished:", "2 trials done")
+    end = await sweep.posts("Finished:", "2 trials done")
     command = shlex.split(end.split("```")[1])
     assert command[:3] == ["python", "train.py", "--epochs=1"]
     command[0] = sys.executable
@@ -73,22 +73,22 @@ async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
 
 async def test_the_second_sweep_of_a_commit_reuses_its_image(lab: Lab) -> None:
     first = await lab.sweep("branch=main space=tiny")
-    await first.enqueue("First trial is running")
+    await first.posts("First trial is running")
     second = await lab.sweep("branch=main space=tiny")
-    await second.enqueue("Reusing the image", "from the registry")
-    await second.enqueue("Finished:", "2 trials done")
+    await second.posts("Reusing the image", "from the registry")
+    await second.posts("Finished:", "2 trials done")
     assert not any("Building" in text for text in second.thread())
 
 
 async def test_two_sweeps_of_one_commit_share_one_build(lab: Lab) -> None:
     commit = lab.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=3)}, branch="shared-build")
     first = await lab.sweep("branch=shared-build space=tiny", "ada")
-    await first.enqueue(":package: Building")
+    await first.posts(":package: Building")
     second = await lab.sweep("branch=shared-build space=tiny", "grace")
-    await second.enqueue("another sweep's build of")
+    await second.posts("another sweep's build of")
     for sweep in (first, second):
-        await sweep.enqueue("built in")
-        await sweep.enqueue("Finished:")
+        await sweep.posts("built in")
+        await sweep.posts("Finished:")
     assert len(lab.builds(commit)) == 1
 
 
@@ -146,7 +146,7 @@ async def test_a_failing_build_shows_what_failed(lab: Lab) -> None:
     broken = "FROM python:3.11-slim\nWORKDIR /app\nRUN echo looking for a compiler && gcc-99 --version\n"
     lab.commit("Need a compiler", {"Dockerfile": broken}, branch="broken-build")
     sweep = await lab.sweep("branch=broken-build space=tiny")
-    told = await sweep.enqueue(":x:", "Image build failed", "Last lines of the log")
+    told = await sweep.posts(":x:", "Image build failed", "Last lines of the log")
     for words in ("looking for a compiler", "gcc-99", "exit status 127"):
         assert words in told
     await sweep.shows("Failed: image build failed")
@@ -155,33 +155,33 @@ async def test_a_failing_build_shows_what_failed(lab: Lab) -> None:
 
 async def test_a_failing_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=crash")
-    told = await sweep.enqueue(":warning:", "failed", "exit code 1")
+    told = await sweep.posts(":warning:", "failed", "exit code 1")
     assert "ValueError: unknown optimizer 'adamw'" in told
-    await sweep.enqueue(":x:", "1 trial failed")
+    await sweep.posts(":x:", "1 trial failed")
     await sweep.shows("Failed", "1 trial failed")
 
 
 async def test_too_many_gpus_are_told_in_the_schedulers_words(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main gpus=8 space=tiny")
-    told = await sweep.enqueue("can't fit: it requests 8 GPUs")
+    told = await sweep.posts("can't fit: it requests 8 GPUs")
     assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in told
     await sweep.click_cancel("ada")
-    await sweep.enqueue(":no_entry_sign:")
+    await sweep.posts(":no_entry_sign:")
     assert sweep.pods_alive() == []
 
 
 async def test_an_image_that_no_node_can_pull_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab.here.kubelet, "node", replace(lab.here.kubelet.node, registry="elsewhere:5000"))
     sweep = await lab.sweep("branch=main space=tiny")
-    told = await sweep.enqueue("can't pull the image")
+    told = await sweep.posts("can't pull the image")
     assert "no such host" in told
     await sweep.click_cancel("ada")
-    await sweep.enqueue(":no_entry_sign:")
+    await sweep.posts(":no_entry_sign:")
 
 
 async def test_only_the_owner_cancels_and_the_gpus_come_free_in_the_middle_of_training(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=held")
-    await sweep.enqueue("First trial is running")
+    await sweep.posts("First trial is running")
     before = len(lab.slack.ephemerals("grace"))
     await sweep.click_cancel("grace")
     assert f"Only <@{ADA}>" in await lab.whispered("grace", before)
@@ -189,7 +189,7 @@ async def test_only_the_owner_cancels_and_the_gpus_come_free_in_the_middle_of_tr
     confirm = sweep.button()["confirm"]
     assert "GPUs freed" in confirm["text"]["text"]
     await sweep.click_cancel("ada")
-    await sweep.enqueue(":no_entry_sign:", "GPUs free")
+    await sweep.posts(":no_entry_sign:", "GPUs free")
     assert sweep.pods_alive() == []
     assert "Cancelled by *ada*" in await sweep.shows("Cancelled by")
     assert sweep.button() is None
@@ -203,7 +203,7 @@ async def test_a_sweep_is_cancelled_while_its_image_is_built(lab: Lab) -> None:
     sweep = await lab.sweep("branch=slow-build space=tiny")
     await until(lab.pods_alive, "the build runs")
     await sweep.click_cancel("ada")
-    await sweep.enqueue(":no_entry_sign:")
+    await sweep.posts(":no_entry_sign:")
     assert lab.builds(commit) == []
     assert sweep.objects("Experiment") == []
 
@@ -219,7 +219,7 @@ async def test_a_command_delivered_twice_starts_one_sweep(lab: Lab, monkeypatch:
     monkeypatch.setattr(lab.slack.sockets, "deliver", twice)
     sweep = await lab.sweep("branch=main space=tiny")
     assert [sweep_id(answer["text"]) for answer in answers] == [sweep.id, sweep.id]
-    await sweep.enqueue("First trial is running")
+    await sweep.posts("First trial is running")
     assert len(sweep.objects("Experiment")) == 1
     await sweep.click_cancel("ada")
 
@@ -229,21 +229,21 @@ async def test_a_killed_worker_is_replaced_in_the_middle_of_a_build_and_of_a_run
     sweep = await lab.sweep("branch=patient-build space=held")
     await until(lab.pods_alive, "the build runs")
     await lab.kill_worker()
-    await sweep.enqueue("First trial is running")
+    await sweep.posts("First trial is running")
     await lab.kill_worker()
     lab.hold.unlink()
-    await sweep.enqueue("Finished:", "2 trials done")
+    await sweep.posts("Finished:", "2 trials done")
     lab.hold.touch()
     assert len(sweep.thread()) <= len(set(sweep.thread())) + 2  # at most one message again for each death
 
 
 async def test_an_emptied_redis_is_filled_again_from_the_cluster(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=held")
-    await sweep.enqueue("First trial is running")
+    await sweep.posts("First trial is running")
     async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
         await redis.flushall()
     lab.hold.unlink()
-    await sweep.enqueue("Finished:", "2 trials done")
+    await sweep.posts("Finished:", "2 trials done")
     lab.hold.touch()
     await sweep.shows("Finished")
 
@@ -251,12 +251,12 @@ async def test_an_emptied_redis_is_filled_again_from_the_cluster(lab: Lab) -> No
 async def test_what_an_emptied_redis_had_for_no_worker_yet_is_stored_again(lab: Lab) -> None:
     """A sweep that was only acknowledged, and the cancel of one that runs."""
     running = await lab.sweep("branch=main space=held")
-    await running.enqueue("First trial is running")
+    await running.posts("First trial is running")
     async with lab.without_worker():
         queued = await lab.sweep("branch=main space=tiny")
         await running.click_cancel("ada")
         async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
             await redis.flushall()
-    await queued.enqueue("Finished:")
-    await running.enqueue(":no_entry_sign: Cancelled")
+    await queued.posts("Finished:")
+    await running.posts(":no_entry_sign: Cancelled")
     assert running.pods_alive() == []

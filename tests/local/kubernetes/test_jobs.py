@@ -36,7 +36,7 @@ class Kubelet:
         found: list[Object] = await self.wait_until(self.pods, "a pod is there")
         return found[0]
 
-    def enqueue(self, pod: Object, phase: str) -> None:
+    def set_status(self, pod: Object, phase: str) -> None:
         name = pod["metadata"]["name"]
         self.store.patch("Pod", "kaniko", name, {"status": {"phase": phase}}, subresource="status")
 
@@ -73,7 +73,7 @@ async def test_a_job_makes_a_pod_that_carries_its_labels(store: Store, kubelet: 
 async def test_the_life_of_a_job_that_succeeds(store: Store, kubelet: Kubelet) -> None:
     changes = store.follow(store.version)
     store.create(job())
-    kubelet.enqueue(await kubelet.pod(), "Succeeded")
+    kubelet.set_status(await kubelet.pod(), "Succeeded")
     status = await kubelet.until("Complete")
     assert (status["succeeded"], status["terminating"]) == (1, 0)
     assert "completionTime" in status
@@ -87,7 +87,7 @@ async def test_the_life_of_a_job_that_succeeds(store: Store, kubelet: Kubelet) -
 
 async def test_a_job_that_fails_says_so_twice_and_never_completes(store: Store, kubelet: Kubelet) -> None:
     store.create(job(backoffLimit=0))
-    kubelet.enqueue(await kubelet.pod(), "Failed")
+    kubelet.set_status(await kubelet.pod(), "Failed")
     status = await kubelet.until("Failed")
     said = [(condition["type"], condition["reason"]) for condition in status["conditions"]]
     assert said == [("FailureTarget", "BackoffLimitExceeded"), ("Failed", "BackoffLimitExceeded")]
@@ -99,7 +99,7 @@ async def test_a_job_that_fails_says_so_twice_and_never_completes(store: Store, 
 async def test_a_failed_pod_is_replaced_as_often_as_allowed(store: Store, kubelet: Kubelet) -> None:
     store.create(job(backoffLimit=2))
     for _ in range(3):
-        kubelet.enqueue(await kubelet.pod(), "Failed")
+        kubelet.set_status(await kubelet.pod(), "Failed")
         await kubelet.wait_until(lambda: not kubelet.pods() or kubelet.status()["active"], "it is counted")
     assert (await kubelet.until("Failed"))["failed"] == 3
 
@@ -115,7 +115,7 @@ async def test_a_job_over_its_deadline_waits_for_its_pod_to_end(store: Store, ku
     store.create(job(activeDeadlineSeconds=1))
     pod = await kubelet.pod()
     kubelet.binds(pod)
-    kubelet.enqueue(pod, "Running")
+    kubelet.set_status(pod, "Running")
     await kubelet.until("FailureTarget")
     await kubelet.wait_until(lambda: kubelet.status().get("terminating"), "the pod is terminating")
     assert [c["type"] for c in kubelet.status()["conditions"]] == ["FailureTarget"]
@@ -139,9 +139,9 @@ async def test_a_disrupted_pod_is_replaced_and_counts_for_nothing(store: Store, 
     for _ in range(2):
         pod = await kubelet.pod()
         disrupt(store, pod)
-        kubelet.enqueue(pod, "Failed")
+        kubelet.set_status(pod, "Failed")
         await kubelet.wait_until(lambda: pod not in kubelet.pods(), "it has failed")  # noqa: B023
-    kubelet.enqueue(await kubelet.pod(), "Failed")
+    kubelet.set_status(await kubelet.pod(), "Failed")
     assert (await kubelet.until("Failed"))["failed"] == 1
 
 
@@ -153,13 +153,13 @@ async def test_a_pod_on_a_dead_node_is_replaced_only_once_it_has_failed(
     assert made["spec"]["podReplacementPolicy"] == "Failed"
     pod = await kubelet.pod()
     kubelet.binds(pod)
-    kubelet.enqueue(pod, "Running")
+    kubelet.set_status(pod, "Running")
     disrupt(store, pod)
     store.delete("Pod", "kaniko", pod["metadata"]["name"])
     await kubelet.wait_until(lambda: kubelet.status().get("terminating") == 1, "it is terminating")
     assert len(store.list("Pod")) == 1
     assert "active" not in kubelet.status()
-    kubelet.enqueue(pod, "Failed")  # the node is back
+    kubelet.set_status(pod, "Failed")  # the node is back
     store.delete("Pod", "kaniko", pod["metadata"]["name"], grace=0)
     after = lambda: [p for p in kubelet.pods() if p["metadata"]["uid"] != pod["metadata"]["uid"]]  # noqa: E731
     await kubelet.wait_until(after, "another pod is there")
@@ -204,7 +204,7 @@ async def test_a_pod_that_is_refused_leaves_only_events(store: Store, kubelet: K
 
 async def test_a_finished_job_goes_with_its_pods_after_its_time(store: Store, kubelet: Kubelet) -> None:
     store.create(job(ttlSecondsAfterFinished=0))
-    kubelet.enqueue(await kubelet.pod(), "Succeeded")
+    kubelet.set_status(await kubelet.pod(), "Succeeded")
     await kubelet.wait_until(lambda: not store.list("Job"), "the Job has gone")
     assert store.list("Pod") == []
 

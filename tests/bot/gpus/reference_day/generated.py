@@ -43,7 +43,7 @@ class Node:
     def answers(self, second: float) -> bool:
         return not any(begin <= second < end for begin, end in self.away)
 
-    def enqueue(self, second: float) -> bool:
+    def reports(self, second: float) -> bool:
         return self.answers(second) and not any(begin <= second < end for begin, end in self.nan)
 
 
@@ -133,7 +133,7 @@ def truth(pod: Pod) -> Truth:
     for second in range(pod.begin, pod.end, TICK):
         for gpu in pod.gpus:
             said.allocated += TICK / 3600
-            if pod.node.enqueue(second):
+            if pod.node.reports(second):
                 said.observed += TICK / 3600
                 said.used += TICK / 3600 * pod.share(gpu, second)
                 halves[gpu, second // 1800].append(pod.share(gpu, second))
@@ -186,7 +186,7 @@ def _gpus(node: Node, pod: Pod, target: dict[str, object], when: float) -> Itera
         labels: dict[str, object] = {"gpu": gpu, node.host_label: node.name, "modelName": node.model}
         labels |= {"namespace": "sweeps", "pod": pod.name, "container": "main"}
         labels |= {"UUID": f"GPU-{node.name}-{gpu}"} if node.uuids else {}
-        share = pod.share(gpu, when) if node.enqueue(when) else float("nan")
+        share = pod.share(gpu, when) if node.reports(when) else float("nan")
         if node.engine:
             yield "DCGM_FI_PROF_GR_ENGINE_ACTIVE", target, labels, when, share
         yield "DCGM_FI_DEV_GPU_UTIL", target, labels, when, 100 * share
