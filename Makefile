@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
-.PHONY: demo test check slow chaos conformance reference lock clean
+.PHONY: demo test check slow chaos conformance mutants reference lock clean
 
 demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
@@ -20,6 +20,9 @@ chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n
 conformance: .venv/ready  ## the Kubernetes client against a real cluster: CONFORMANCE_KUBECONFIG=FILE make conformance
 	@test -n "$$CONFORMANCE_KUBECONFIG" || { echo "Name a cluster: CONFORMANCE_KUBECONFIG=FILE make conformance"; exit 2; }
 	$(BIN)/pytest -q -rs tests/conformance
+
+mutants: .venv/ready  ## break lines of the core one at a time: a test has to fail for 95% of them
+	$(BIN)/python -m bench.mutants
 
 check: .venv/ready  ## style, types, the shape of the imports, the locks
 	$(BIN)/ruff check .

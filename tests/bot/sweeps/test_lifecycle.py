@@ -86,6 +86,11 @@ def test_a_missing_image_is_built_and_the_start_said_once():
     assert required_changes(first, Observation(**seen), NOW).create == (MAKES.job,)
 
 
+def test_the_finished_job_of_an_image_that_is_there_is_left_alone():
+    seen = building(replace(BUILD, state=JobState.COMPLETE), there=True)
+    assert required_changes(a_sweep(Phase.BUILDING), Observation(**seen), NOW) == RequiredChanges()
+
+
 def test_the_build_of_another_sweep_is_joined():
     sweep = after(a_sweep(Phase.BUILDING), **building(BUILD))
     assert kinds(sweep) == [EventKind.BUILD_JOINED]
@@ -135,6 +140,13 @@ def test_a_first_trial_runs_when_its_pod_runs_not_when_katib_says_so():
     running = after(sweep, experiment=OPEN, trials=(trial,), pods=(a_pod("t1", running_since=NOW),))
     assert (running.phase, kinds(running)) == (Phase.RUNNING, [EventKind.FIRST_TRIAL_RUNNING])
     assert running.progress.running == 1
+
+
+def test_a_first_trial_that_is_done_before_its_pod_was_seen_running_is_named():
+    trials = (a_trial("t1"), a_trial("t2", TrialState.SUCCEEDED, 0.5))
+    sweep = after(a_sweep(Phase.PENDING, submitted=True), experiment=OPEN, trials=trials)
+    [told] = [e for e in sweep.outbox if e.kind is EventKind.FIRST_TRIAL_RUNNING]
+    assert (sweep.phase, told.trial, told.more) == (Phase.RUNNING, "t2", 0)
 
 
 def test_a_trial_that_runs_after_the_first_has_failed_is_not_called_the_first():
@@ -412,9 +424,10 @@ def test_a_cancelled_build_is_over_when_its_pod_is_and_a_pod_that_does_not_end_i
     assert after(sweep, **building()).phase is Phase.CANCELLED
 
 
-def test_an_experiment_that_appears_after_the_end_is_closed():
+@pytest.mark.parametrize("end", [Phase.CANCELLED, Phase.FAILED, Phase.SUCCEEDED])
+def test_an_experiment_that_appears_after_the_end_is_closed(end):
     """A worker paused in the middle of its turn may submit after the sweep was cancelled."""
-    late = required_changes(a_sweep(Phase.CANCELLED, image="i"), Observation(experiment=OPEN), NOW)
+    late = required_changes(a_sweep(end, image="i"), Observation(experiment=OPEN), NOW)
     assert [p.ref.kind for p in late.patch] == ["Experiment"]
 
 
