@@ -162,7 +162,7 @@ async def serve(process: Process) -> None:
     finally:
         for task in beside:
             task.cancel()
-        await door.afterwards.finish(FINISH)
+        await door.background.finish(FINISH)
 
 
 async def _over_http(process: Process, app: AsyncApp) -> None:

@@ -1,4 +1,4 @@
-"""Buttons: a click becomes an ask in the sweep's mailbox; its next turn decides, by the state it finds."""
+"""Handle buttons: a click queues a command; a worker applies it to the sweep's current state."""
 
 import asyncio
 import logging
@@ -14,15 +14,15 @@ from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
 from bot.sweeps import parent_message
 from bot.sweeps.reply_messages import CANCEL_TRIAL, loading
-from handlers.context import NOT_SAID, PATIENCE, HandlerContext, unconfirmed
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
 from handlers.home_tab import Show
 
 log = logging.getLogger(__name__)
 
-NOT_SHOWN = "The trials can't be shown right now. Please press the button again."
+NOT_SHOWN = "Couldn't load the trials. Try again."
 
 Handler = Callable[..., Awaitable[None]]
-TWICE = timedelta(seconds=10)  # between two clicks that are meant as two
+DOUBLE_CLICK = timedelta(seconds=10)  # clicks on Rerun within this time count as one
 BUTTONS = {
     parent_message.CANCEL: Action.CANCEL,
     parent_message.LOGS: Action.LOGS,
@@ -32,14 +32,14 @@ BUTTONS = {
 
 
 def add_buttons(app: AsyncApp, context: HandlerContext, show: Show) -> None:
-    for action_id, act in BUTTONS.items():
-        app.action(action_id, matchers=[names_a_sweep])(on_click(context, act, show))
-    app.action(parent_message.TRIALS, matchers=[names_a_sweep])(on_trials(context))
-    app.action(CANCEL_TRIAL, matchers=[names_a_trial])(on_end(context))
+    for action_id, action in BUTTONS.items():
+        app.action(action_id, matchers=[names_a_sweep])(_on_click(context, action, show))
+    app.action(parent_message.TRIALS, matchers=[names_a_sweep])(_on_trials(context))
+    app.action(CANCEL_TRIAL, matchers=[names_a_trial])(_on_cancel_trial(context))
 
 
 async def names_a_sweep(action: dict[str, Any]) -> bool:
-    """A value that Sweepbot never wrote is left unanswered: as a mailbox it could be anything."""
+    """Ignore forged values: they would name an arbitrary queue item."""
     return bool(SWEEP_ID.fullmatch(action.get("value", "")))
 
 
@@ -47,7 +47,7 @@ async def names_a_trial(action: dict[str, Any]) -> bool:
     return bool(SWEEP_ID.fullmatch(action.get("value", "").partition(" ")[0]))
 
 
-def on_click(context: HandlerContext, act: Action, show: Show) -> Handler:
+def _on_click(context: HandlerContext, act: Action, show: Show) -> Handler:
     async def click(
         ack: AsyncAck,
         client: AsyncWebClient,
@@ -58,13 +58,13 @@ def on_click(context: HandlerContext, act: Action, show: Show) -> Handler:
         rerun = {"request_id": body["trigger_id"]} if act is Action.RERUN else {}
         try:
             if not rerun or await _is_one_click(context, body, action["value"]):
-                await context.send(action["value"], _ask(body, act, **rerun))
+                await context.send(action["value"], _command(body, act, **rerun))
         except (RedisError, TimeoutError) as error:
-            log.exception("a click could not be queued")
+            log.exception("failed to queue a button click")
             if body.get("response_url"):  # the home tab has none
                 await respond(text=unconfirmed(error), response_type="ephemeral", replace_original=False)
         else:
-            if body.get("view", {}).get("type") == "home":  # it shows what is, only when it is shown again
+            if body.get("view", {}).get("type") == "home":  # Slack doesn't refresh it
                 await show(client, body["user"]["id"], action["value"])
         await ack()
 
@@ -72,13 +72,13 @@ def on_click(context: HandlerContext, act: Action, show: Show) -> Handler:
 
 
 async def _is_one_click(context: HandlerContext, body: dict[str, Any], sweep: str) -> bool:
-    """Each click has an id of its own: a double one would be two more sweeps."""
-    async with asyncio.timeout(PATIENCE):
-        return await context.store.is_new(f"rerun/{body['user']['id']}/{sweep}", TWICE)
+    """Return False for a double click, which would start two sweeps: each click has its own id."""
+    async with asyncio.timeout(ACK_TIMEOUT):
+        return await context.store.is_new(f"rerun/{body['user']['id']}/{sweep}", DOUBLE_CLICK)
 
 
-def on_trials(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """The modal is opened at once, for Slack allows three seconds; the sweep's turn fills it."""
+def _on_trials(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    """Open the modal at once, because Slack allows 3 seconds; a worker fills it."""
 
     async def trials(
         ack: AsyncAck,
@@ -88,35 +88,35 @@ def on_trials(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         action: dict[str, Any],
     ) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
-                opened = await client.views_open(trigger_id=body["trigger_id"], view=loading("Looking…"))
-                await context.send(action["value"], _ask(body, Action.TRIALS, view=opened["view"]["id"]))
-        except (RedisError, *NOT_SAID):
-            log.exception("trials could not be shown")
+            async with asyncio.timeout(ACK_TIMEOUT):
+                opened = await client.views_open(trigger_id=body["trigger_id"], view=loading("Loading…"))
+                await context.send(action["value"], _command(body, Action.TRIALS, view=opened["view"]["id"]))
+        except (RedisError, *SLACK_ERRORS):
+            log.exception("failed to show trials")
             await respond(text=NOT_SHOWN, response_type="ephemeral", replace_original=False)
         await ack()
 
     return trials
 
 
-def on_end(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """In that modal: the trial is to end, and the modal to show it."""
+def _on_cancel_trial(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    """Cancel a trial from the modal of trials, and update the modal."""
 
-    async def end(ack: AsyncAck, body: dict[str, Any], action: dict[str, Any]) -> None:
+    async def cancel_trial(ack: AsyncAck, body: dict[str, Any], action: dict[str, Any]) -> None:
         sweep, _, trial = action["value"].partition(" ")
         try:
-            await context.send(sweep, _ask(body, Action.KILL, trial=trial))
-            await context.send(sweep, _ask(body, Action.TRIALS, view=body["view"]["id"]))
+            await context.send(sweep, _command(body, Action.KILL, trial=trial))
+            await context.send(sweep, _command(body, Action.TRIALS, view=body["view"]["id"]))
         except (RedisError, TimeoutError):
-            log.exception("a click could not be queued")
+            log.exception("failed to queue a button click")
         await ack()
 
-    return end
+    return cancel_trial
 
 
-def _ask(body: dict[str, Any], act: Action, **more: Any) -> Command:
+def _command(body: dict[str, Any], act: Action, **more: Any) -> Command:
     user, place = body["user"], body.get("container", {})
-    # A response_url does not lead into a thread, which is named in the message where not in the container.
+    # A response_url can't post to a thread; its ts is in the container or else in the message.
     thread = place.get("thread_ts") or body.get("message", {}).get("thread_ts")
     in_thread = bool(thread) and thread != place.get("message_ts")
     return Command(
@@ -125,12 +125,12 @@ def _ask(body: dict[str, Any], act: Action, **more: Any) -> Command:
         user_name=user.get("username") or user.get("name", ""),
         response_url="" if in_thread else body.get("response_url", ""),
         in_thread=in_thread,
-        clicked="" if in_thread else _message(place),
+        clicked="" if in_thread else _clicked_message(place),
         **more,
     )
 
 
-def _message(place: dict[str, Any]) -> str:
-    """Of a message that all can see; a modal, the home tab and a private answer are none."""
-    seen = place.get("type") == "message" and not place.get("is_ephemeral")
-    return f"{place['channel_id']} {place['message_ts']}" if seen else ""
+def _clicked_message(place: dict[str, Any]) -> str:
+    """Return channel and ts of the clicked message; "" for a modal, the home tab, or an ephemeral message."""
+    is_public = place.get("type") == "message" and not place.get("is_ephemeral")
+    return f"{place['channel_id']} {place['message_ts']}" if is_public else ""

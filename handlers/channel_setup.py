@@ -14,7 +14,7 @@ from bot.channels.views import SETUP, TEAM, ZONE, read_setup, saving, setup_form
 from bot.config.permissions import doctor_denial
 from bot.slack.blocks import modal, section
 from bot.slack.mrkdwn import direct
-from handlers.context import NOT_SAID, PATIENCE, HandlerContext, unconfirmed
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,10 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
         return "No worker has told me yet what is set up. Please try again in some seconds."
     place = context.desk.setup.places.get(channel, ChannelSetup())
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ACK_TIMEOUT):
             view = setup_form(channel, place, context.config)
             await web.views_open(trigger_id=command["trigger_id"], view=view)
-    except NOT_SAID as error:
+    except SLACK_ERRORS as error:
         log.warning("the setup can't be opened: %r", error)
         return "Slack did not open the form. Please type `/sweep setup` again."
     return ""
@@ -65,7 +65,7 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
 async def _said(context: HandlerContext, said: Said) -> str:
     """Why it could not be passed on."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ACK_TIMEOUT):
             await context.desk.say(said)
     except (RedisError, TimeoutError) as error:
         log.exception("what was set up could not be queued")

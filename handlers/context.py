@@ -1,4 +1,4 @@
-"""What every door may use: the queue and the records, never the cluster."""
+"""Shared dependencies of the Slack handlers: queue and store, never the cluster."""
 
 import asyncio
 import logging
@@ -33,22 +33,22 @@ UNREACHABLE = (
     "Sweepbot can't reach its queue (Redis), so your request may not have gone through. "
     "Try again in a minute."
 )
-# Redis may be slow, or this process: which of them can't be told from here.
+# Either Redis or this process is slow.
 LATE = (
     "Sweepbot couldn't confirm this within 2 s. Your request may have gone through: "
     "check `/sweep list` before you try again."
 )
-NOT_SAID = (SlackApiError, ClientError, TimeoutError)  # Slack refuses, can't be reached, or takes too long
-PATIENCE = 2.0  # seconds; Slack gives a door three
+SLACK_ERRORS = (SlackApiError, ClientError, TimeoutError)  # rejected, unreachable, too slow
+ACK_TIMEOUT = 2.0  # seconds; Slack waits 3 for an acknowledgment
 
 
 def unconfirmed(error: Exception) -> str:
-    """What a person is told whose request ended in a RedisError or a TimeoutError."""
+    """Return the reply to a request that failed with a RedisError or a TimeoutError."""
     return LATE if isinstance(error, TimeoutError) else UNREACHABLE
 
 
-class Afterwards:
-    """Calls of Slack that go on after the request was acknowledged: Slack waits three seconds for that."""
+class BackgroundTasks:
+    """Calls to Slack that continue after the acknowledgment, which Slack expects within 3 seconds."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,37 +75,37 @@ class HandlerContext:
     receipts: Receipts
     namespace: str
     now: Callable[[], datetime]
-    afterwards: Afterwards = field(default_factory=Afterwards)
+    background: BackgroundTasks = field(default_factory=BackgroundTasks)
 
     @property
     def config(self) -> Config:
-        """With what was set up in Slack."""
+        """The configuration, including what admins set up in Slack."""
         return self.desk.config
 
-    async def send(self, sweep_id: str, ask: Command, *, once: str = "") -> None:
-        """Into the sweep's mailbox, and a turn for it; durably. `once`: an id of what Slack may repeat."""
+    async def send(self, sweep_id: str, command: Command, *, once: str = "") -> None:
+        """Store a command and queue its work item. `once`: the id of a request that Slack may repeat."""
         with about(sweep_id):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ACK_TIMEOUT):
                 if once:
-                    await self.store.add_command_once(sweep_id, ask, once)
+                    await self.store.add_command_once(sweep_id, command, once)
                 else:
-                    await self.store.add_command(sweep_id, ask)
+                    await self.store.add_command(sweep_id, command)
                 await self.queue.add(WorkItem.parse(sweep_id))
-                await self.receipts.asked(sweep_id, ask)
-                if ask.action is Action.CANCEL:
-                    await self._retry(sweep_id, ask.user)
-            log.info("%s asks to %s it", ask.user, ask.action)
+                await self.receipts.asked(sweep_id, command)
+                if command.action is Action.CANCEL:
+                    await self._retry(sweep_id, command.user)
+            log.info("command queued: user=%s action=%s", command.user, command.action.name.lower())
 
     async def _retry(self, sweep_id: str, user: str) -> None:
-        """A quarantined sweep may hold GPUs: whoever may cancel it gets one more start for that."""
+        """Give a quarantined sweep, which may hold GPUs, one more attempt for a permitted cancel."""
         if sweep_id in await self.queue.quarantined():
             sweep = await self.store.get(sweep_id)
             if sweep and not denial(user, Action.CANCEL, sweep, self.config):
                 await self.queue.retry(WorkItem.sweep(sweep_id), starts=1)
 
-    async def take(self, request: SweepRequest, requester: Requester, request_id: str) -> SweepRecord:
-        """A new sweep, durably, before Slack hears anything. A repeated delivery is the same sweep."""
-        async with asyncio.timeout(PATIENCE):
+    async def create_sweep(self, request: SweepRequest, requester: Requester, request_id: str) -> SweepRecord:
+        """Store a new sweep before the acknowledgment. A repeated request returns the same sweep."""
+        async with asyncio.timeout(ACK_TIMEOUT):
             record = await start(
                 self.store,
                 self.queue,
@@ -118,5 +118,5 @@ class HandlerContext:
             self.receipts.taken(record)
             await self.drafts.remember(requester.user, request, requester.channel)
         with about(record.id):
-            log.info("%s asks for it in %s", requester.user, requester.channel)
+            log.info("sweep queued: user=%s channel=%s", requester.user, requester.channel)
         return record

@@ -15,7 +15,7 @@ from bot.gpus.models import Snapshot
 from bot.gpus.snapshot_store import HOME, ITEM, Question
 from bot.home.load import HomeLoader
 from bot.home.view import NEW, OPEN, REFRESH
-from handlers.context import NOT_SAID, PATIENCE, HandlerContext
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
 from handlers.launch_form import open_form
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def showing(context: HandlerContext) -> Show:
 
     async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ACK_TIMEOUT):
                 latest = await context.known.latest()
                 fresh = latest is not None and context.now() - latest.at < FRESH
                 await publish(
@@ -76,7 +76,7 @@ def showing(context: HandlerContext) -> Show:
                 )
                 if not fresh:  # queued after publishing, which the worker's newer view must replace
                     await _measure(context, user)
-        except (RedisError, *NOT_SAID) as error:
+        except (RedisError, *SLACK_ERRORS) as error:
             log.warning("can't publish a home tab: %s", error)
 
     return show
@@ -93,7 +93,7 @@ def _on_new(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         error = await open_form(context, client, body["trigger_id"], user, "", {})
         await ack()
         if error:
-            context.afterwards.start(_post(client, user, error))
+            context.background.start(_post(client, user, error))
 
     return new
 
@@ -102,7 +102,7 @@ async def _post(client: AsyncWebClient, user: str, text: str) -> None:
     """Send a direct message: a click on the home tab has no response_url."""
     try:
         await client.chat_postMessage(channel=user, text=text)
-    except NOT_SAID as error:
+    except SLACK_ERRORS as error:
         log.warning("can't reply to a home tab click: %s", error)
 
 

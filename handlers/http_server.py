@@ -113,7 +113,7 @@ def _plausible(headers: dict[str, str]) -> bool:
 
 @asynccontextmanager
 async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
-    """While the body runs; yields the port. Afterwards requests under way are answered.
+    """While the body runs; yields the port. BackgroundTasks requests under way are answered.
 
     Raises UserError when it can't listen there.
     """

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 MakeCommand = Callable[[str, dict[str, Any]], tuple[str, Command]]
 
 
-def register(app: AsyncApp, context: HandlerContext) -> None:
+def add_idle_buttons(app: AsyncApp, context: HandlerContext) -> None:
     app.action(CANCEL, matchers=[names_a_trial])(_on(context, _cancel))
     app.action(CANCEL_MANY)(_on(context, _cancel_many))
     app.action(SNOOZE_4)(_on(context, _snooze(4)))

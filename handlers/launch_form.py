@@ -38,7 +38,7 @@ from bot.launch.form import (
 )
 from bot.launch.preview import previewed
 from bot.runtime.audit import tell
-from handlers.context import NOT_SAID, PATIENCE, UNREACHABLE, HandlerContext, unconfirmed
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +64,11 @@ async def open_form(
 ) -> str:
     """Filled from the person's last sweep and from what was typed. Returns why it isn't open, else ""."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ACK_TIMEOUT):
             draft = await _draft(context, web, user, channel, said)
             await _look(context, draft)
             await web.views_open(trigger_id=trigger, view=form(draft, context.config))
-    except (RedisError, *NOT_SAID) as error:
+    except (RedisError, *SLACK_ERRORS) as error:
         log.warning("can't open the form: %s", error)
         return UNREACHABLE if isinstance(error, RedisError) else NOT_OPENED
     return ""
@@ -123,9 +123,9 @@ def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
 
 async def _redraw(client: AsyncWebClient, old: Body, new: Body) -> None:
     try:
-        async with asyncio.timeout(PATIENCE):  # the click is answered only after this
+        async with asyncio.timeout(ACK_TIMEOUT):  # the click is answered only after this
             await client.views_update(view_id=old["id"], hash=old["hash"], view=new)
-    except NOT_SAID as error:  # closed, or another click was faster
+    except SLACK_ERRORS as error:  # closed, or another click was faster
         log.info("a form is not redrawn: %r", error)
 
 
@@ -155,7 +155,7 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
 
 async def _kept(context: HandlerContext, view_id: str, filled: Filled) -> Body:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ACK_TIMEOUT):
             await context.drafts.keep(view_id, filled)
             await context.queue.add_after(item(view_id), SETTLED)
     except (RedisError, TimeoutError) as error:
@@ -175,13 +175,13 @@ def _on_launch(context: HandlerContext) -> Callable[..., Awaitable[None]]:
 
 async def _launched(context: HandlerContext, view: Body) -> Body:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ACK_TIMEOUT):
             filled = await _leave(context, view["id"])
         if filled is None:
             return gone(read(view), FORGOTTEN)
         requester = Requester(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
         asked = replace(filled.request, commit=previewed(view))
-        record = await context.take(asked, requester, view["id"])
+        record = await context.create_sweep(asked, requester, view["id"])
     except (RedisError, TimeoutError) as error:
         log.exception("a form could not be launched")
         return gone(read(view), unconfirmed(error))

@@ -1,8 +1,8 @@
-"""@sweepbot: the same words in a sweep's thread, where slash commands don't work; help anywhere else.
+"""Handle @sweepbot: commands in a sweep's thread, where slash commands don't work; help anywhere else.
 
-Slack repeats an event that it believes lost: what is asked of a sweep is put down together with the event's
-id, so it is asked once. Another event with another id comes when somebody edits what was said, if only its
-spelling (github.com/slackapi/bolt-js/issues/960): that is left alone, or a rerun would be another sweep.
+Slack repeats an event that it believes lost: a command is stored with the event's id, so it is applied once.
+An edited message comes as an event with another id (github.com/slackapi/bolt-js/issues/960) and is ignored;
+otherwise an edited rerun would start another sweep.
 """
 
 import logging
@@ -11,43 +11,50 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.errors import UserError
 from bot.launch.command_line import HELP
 from bot.slack.mrkdwn import cut, plain
 from bot.sweeps.command_parser import USAGE, first_word, suggest_command
-from handlers.context import NOT_SAID, HandlerContext, unconfirmed
+from handlers.context import SLACK_ERRORS, HandlerContext, unconfirmed
 from handlers.sweep_commands import Sender, handle_command, is_command, sweep_in
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[dict[str, Any], AsyncWebClient], Awaitable[None]]
 SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^<>]*)?>")
-HERE = f"In this thread you may write, after my name: {', '.join(word for word in USAGE if word != 'list')}."
+THREAD_HELP = (
+    f"In this thread, mention me with a command: {', '.join(word for word in USAGE if word != 'list')}."
+)
 
 
-def on_mention(context: HandlerContext) -> Handler:
+def add_mentions(app: AsyncApp, context: HandlerContext) -> None:
+    app.event("app_mention")(_on_mention(context))
+
+
+def _on_mention(context: HandlerContext) -> Handler:
     async def mention(body: dict[str, Any], client: AsyncWebClient) -> None:
         event = body["event"]
         if event.get("bot_id") or event.get("edited"):
             return
-        text, said = SELF.sub("", event.get("text", "")).strip(), ""
+        text, reply = SELF.sub("", event.get("text", "")).strip(), ""
         try:
-            said = await _answer(context, text, event, body["event_id"])
+            reply = await _answer(context, text, event, body["event_id"])
         except UserError as error:
-            said = plain(str(error))
+            reply = plain(str(error))
         except (RedisError, TimeoutError) as error:
-            log.exception("a mention could not be queued")
-            said = unconfirmed(error)
-        if said:
-            context.afterwards.start(_whisper(client, event, said))
+            log.exception("failed to queue a mention")
+            reply = unconfirmed(error)
+        if reply:
+            context.background.start(_post_ephemeral(client, event, reply))
 
     return mention
 
 
 async def _answer(context: HandlerContext, text: str, event: dict[str, Any], request_id: str) -> str:
-    """What is told at once; "" when it was told before, or the thread will tell."""
+    """Return the immediate reply; "" if already sent, or if the answer will appear in the thread."""
     thread = event.get("thread_ts", "")
     sweep = await sweep_in(context, event["channel"], thread) if thread else None
     who = Sender(
@@ -65,13 +72,13 @@ async def _answer(context: HandlerContext, text: str, event: dict[str, Any], req
         return ""
     if is_command(text) and (sweep or word == "list"):
         return await handle_command(context, text, who)
-    return f"{suggest_command(text, 'help')}\n{HERE if sweep else HELP}".strip()
+    return f"{suggest_command(text, 'help')}\n{THREAD_HELP if sweep else HELP}".strip()
 
 
-async def _whisper(client: AsyncWebClient, event: dict[str, Any], text: str) -> None:
+async def _post_ephemeral(client: AsyncWebClient, event: dict[str, Any], text: str) -> None:
     try:
         await client.chat_postEphemeral(
             channel=event["channel"], user=event["user"], text=cut(text), thread_ts=event.get("thread_ts")
         )
-    except NOT_SAID as error:
+    except SLACK_ERRORS as error:
         log.warning("can't answer a mention: %s", error)

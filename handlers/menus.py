@@ -1,4 +1,4 @@
-"""What the form's menus offer while somebody types, from what is known already: Slack waits three seconds."""
+"""Offer the options of the form's menus from cached names: Slack waits 3 seconds."""
 
 import logging
 from typing import Any
@@ -40,7 +40,7 @@ async def _branches(context: HandlerContext, body: Body) -> list[Option]:
         last = await context.drafts.last(body["user"]["id"])
         known = await context.catalog.known(url)
     except (UserError, RedisError) as error:
-        return _only(error)
+        return _error_option(error)
     return names(known, body.get("value", ""), first=[last.said["branch"]] if last else [])
 
 
@@ -51,11 +51,12 @@ async def _spaces(context: HandlerContext, body: Body) -> list[Option]:
     try:
         known = await context.catalog.known(repository(said.get("repo"), context.config).url, said["branch"])
     except (UserError, RedisError) as error:
-        return _only(error)
+        return _error_option(error)
     return names(known, body.get("value", ""))
 
 
-def _only(error: Exception) -> list[Option]:
-    if not isinstance(error, UserError):
-        log.warning("a menu can't tell: %s", error)
-    return [option(NOTHING, text=str(error) if isinstance(error, UserError) else "My memory does not answer")]
+def _error_option(error: Exception) -> list[Option]:
+    if isinstance(error, UserError):
+        return [option(NOTHING, text=str(error))]
+    log.warning("can't load a menu: %s", error)
+    return [option(NOTHING, text="Can't reach Redis. Try again.")]

@@ -1,7 +1,7 @@
-"""Who comes in at all: every request passes here first, whatever it asks for.
+"""Admit or reject every Slack request before its handler runs.
 
-In a channel shared by Slack Connect, people of other companies see the bot and its buttons. Slack's requests
-are signed, so what they say of a person holds; whether somebody is a guest only users.info says.
+In a Slack Connect channel, users of other companies see the bot and its buttons. Slack signs its requests, so
+their user and workspace are reliable; only users.info reports guests.
 """
 
 import asyncio
@@ -11,28 +11,32 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from slack_bolt.async_app import AsyncAck, AsyncBoltContext, AsyncRespond
+from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext, AsyncRespond
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.config.permissions import Visitor, entry_denial
 from bot.runtime.audit import audit
 from bot.slack.blocks import modal, section
-from handlers.context import NOT_SAID, HandlerContext
+from handlers.context import SLACK_ERRORS, HandlerContext
 
 log = logging.getLogger(__name__)
 
 Body = dict[str, Any]
 Middleware = Callable[..., Awaitable[BoltResponse | None]]
-PATIENCE = 1.0  # seconds for one call of Slack, of the three that it waits for an answer
-KEPT = 3600.0  # seconds that somebody is known to be a guest, or none
-MOST = 10_000  # people that are kept
+SLACK_TIMEOUT = 1.0  # seconds for one call; Slack waits 3 for an acknowledgment
+CACHE_TTL = 3600.0  # seconds
+CACHE_MAX = 10_000  # users
 
 
-def admitting(handlers: HandlerContext) -> Middleware:
+def add_admission(app: AsyncApp, handlers: HandlerContext) -> None:
+    app.middleware(_admission(handlers))
+
+
+def _admission(handlers: HandlerContext) -> Middleware:
     guests = Guests()
 
-    async def report_failure(
+    async def admit(
         body: Body,
         context: AsyncBoltContext,
         client: AsyncWebClient,
@@ -47,15 +51,16 @@ def admitting(handlers: HandlerContext) -> Middleware:
         if not refusal:
             await next()
             return None
-        audit.info("%s of %s is turned away: %s", who.user, who.team or who.enterprise, refusal)
-        await _tell(body, client, respond, refusal)
+        workspace = who.team or who.enterprise
+        audit.info("user=%s workspace=%s result=rejected reason=%s", who.user, workspace, refusal)
+        await _send(body, client, respond, refusal)
         return await _answer(body, ack, refusal)
 
-    return report_failure
+    return admit
 
 
 def visitor(body: Body) -> Visitor:
-    """Who asks, and of which workspace; of an Enterprise Grid, its id may stand in place of that."""
+    """Return the request's user and workspace; an Enterprise Grid's id can take the workspace's place."""
     event, user = body.get("event"), body.get("user")
     place: Body = body["team"] if isinstance(body.get("team"), dict) else {}
     received = Visitor(
@@ -78,7 +83,7 @@ def _enterprise(body: Body, place: Body) -> str:
 
 
 def _home(context: AsyncBoltContext) -> Visitor:
-    """The app's own workspace, as auth.test says."""
+    """Return the app's own workspace, from auth.test."""
     found = context.authorize_result
     return Visitor(
         user="", team=(found and found.team_id) or "", enterprise=(found and found.enterprise_id) or ""
@@ -86,41 +91,41 @@ def _home(context: AsyncBoltContext) -> Visitor:
 
 
 class Guests:
-    """Asks Slack who is a guest, at most once an hour for each person."""
+    """Look up guests in Slack, at most once an hour for each user."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Visitor, float]] = {}
 
     async def look(self, client: AsyncWebClient, who: Visitor) -> Visitor:
-        """With what users.info says; as it came while that does not answer: most people are no guests."""
+        """Set `guest` from users.info; if that fails, assume the last known value, or no guest."""
         known, until = self._known.get(who.user, (who, 0.0))
         if monotonic() < until:
             return known
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(SLACK_TIMEOUT):
                 user = (await client.users_info(user=who.user))["user"]
-        except NOT_SAID as error:
-            log.info("whether %s is a guest is unknown: %s", who.user, error)
+        except SLACK_ERRORS as error:
+            log.info("can't look up whether %s is a guest: %s", who.user, error)
             return known
         guest = bool(user.get("is_restricted") or user.get("is_ultra_restricted"))
         found = replace(who, guest=guest)
-        if len(self._known) >= MOST:
+        if len(self._known) >= CACHE_MAX:
             self._known.clear()
-        self._known[who.user] = (found, monotonic() + KEPT)
+        self._known[who.user] = (found, monotonic() + CACHE_TTL)
         return found
 
 
-async def _tell(body: Body, client: AsyncWebClient, respond: AsyncRespond, refusal: str) -> None:
-    """Where an acknowledgment can't carry it."""
+async def _send(body: Body, client: AsyncWebClient, respond: AsyncRespond, refusal: str) -> None:
+    """Post the denial where the acknowledgment can't carry it."""
     event = body.get("event", {})
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(SLACK_TIMEOUT):
             if event.get("type") == "app_mention":
                 await client.chat_postEphemeral(channel=event["channel"], user=event["user"], text=refusal)
             elif body.get("type") == "block_actions" and body.get("response_url"):
                 await respond(text=refusal, response_type="ephemeral", replace_original=False)
-    except NOT_SAID as error:
-        log.warning("somebody can't be told of being turned away: %s", error)
+    except SLACK_ERRORS as error:
+        log.warning("can't post a denial: %s", error)
 
 
 async def _answer(body: Body, ack: AsyncAck, refusal: str) -> BoltResponse:

@@ -6,25 +6,28 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.exceptions import RedisError
-from slack_bolt.async_app import AsyncAck
+from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot.config.permissions import doctor_denial
 from bot.core.errors import UserError
 from bot.gpus.command import FRESH, HELP, ParsedCommand, answer, parse_command
 from bot.gpus.snapshot_store import ITEM, Question
 from bot.slack.mrkdwn import cut
-from handlers.context import PATIENCE, HandlerContext, unconfirmed
+from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[AsyncAck, dict[str, Any]], Awaitable[None]]
 
-COMMAND = "/gpus"
 ACKS = {
     "bill": "Calculating the bill… It appears here in a moment.",
     "digest": "Posting yesterday's digest here. Sweepbot must be in this channel.",
 }
 LOADING = "Loading GPU data… If nothing appears in a few seconds, no worker is running."
+
+
+def add_gpus(app: AsyncApp, context: HandlerContext) -> None:
+    app.command("/gpus")(on_gpus(context))
 
 
 def on_gpus(context: HandlerContext) -> Handler:
@@ -41,7 +44,7 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
             return HELP
         if parsed.view == "digest" and (refusal := doctor_denial(command["user_id"], context.config)):
             return refusal
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ACK_TIMEOUT):
             return await _from_snapshot(context, command, parsed)
     except UserError as error:
         return str(error)

@@ -1,4 +1,4 @@
-"""/sweep: the grammar is checked here and now, everything else by a turn."""
+"""Handle /sweep: check the syntax at once; workers check everything else."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.exceptions import RedisError
-from slack_bolt.async_app import AsyncAck
+from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.config.permissions import doctor_denial, launch_denial
@@ -22,19 +22,23 @@ from bot.runtime.audit import tell
 from bot.slack.mrkdwn import code, cut, plain
 from bot.sweeps.command_parser import first_word, suggest_command
 from handlers.channel_setup import open_setup
-from handlers.context import PATIENCE, HandlerContext, unconfirmed
+from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
 from handlers.launch_form import open_form
 from handlers.sweep_commands import Sender, handle_command, is_command
 
-MOST_NAMED = 10
-GREETING = 0.5  # seconds for a thing that can wait
+NAMED_MAX = 10  # quarantined items in a reply
+GREETING_TIMEOUT = 0.5  # seconds
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[AsyncAck, dict[str, Any], AsyncWebClient], Awaitable[None]]
 
 
-def on_sweep(context: HandlerContext) -> Handler:
+def add_sweep(app: AsyncApp, context: HandlerContext) -> None:
+    app.command("/sweep")(_on_sweep(context))
+
+
+def _on_sweep(context: HandlerContext) -> Handler:
     async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
         await _meet(context, command["user_id"])
         if first_word(command.get("text", ""))[0] == "setup":
@@ -49,50 +53,55 @@ def on_sweep(context: HandlerContext) -> Handler:
 
 async def _meet(context: HandlerContext, user: str) -> None:
     with contextlib.suppress(RedisError, TimeoutError):
-        async with asyncio.timeout(GREETING):
+        async with asyncio.timeout(GREETING_TIMEOUT):
             await context.desk.meet(user)
 
 
 async def _form(context: HandlerContext, command: dict[str, Any], client: AsyncWebClient) -> str | None:
-    """What to say of the form for what is not yet said: nothing once it is open. None: it is not its turn."""
+    """Open the form for an incomplete command; return why it isn't open, "" if it is, None if not needed."""
     text = command.get("text", "").strip()
     try:
-        said = None if is_command(text) else words(text)
+        options = None if is_command(text) else words(text)
     except UserError:
         return None
     user, channel = command["user_id"], command["channel_id"]
-    if said is None or {"branch", "space"} <= said.keys() or launch_denial(user, channel, context.config):
+    if (
+        options is None
+        or {"branch", "space"} <= options.keys()
+        or launch_denial(user, channel, context.config)
+    ):
         return None
-    return await open_form(context, client, command["trigger_id"], user, channel, said)
+    return await open_form(context, client, command["trigger_id"], user, channel, options)
 
 
 async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     text = command.get("text", "").strip()
     word = first_word(text)[0]
-    if word in {"", "help"}:  # without a word there is the form, where it can be
-        return (not text and _forbidden(context, command)) or HELP
+    if word in {"", "help"}:  # "" if the form could not be opened
+        return (not text and _denial(context, command)) or HELP
     if hint := suggest_command(text, "help", "setup", "doctor", "release"):
-        return f"{hint} Or start a sweep, for example {EXAMPLE}; `/sweep help` has the rest."
+        return f"{hint} To start a sweep: {EXAMPLE}. All commands: `/sweep help`."
     try:
         if word == "doctor":
             return doctor_denial(command["user_id"], context.config) or await _examine(context, command)
         if word == "release":
             return await _release(context, command)
         if is_command(text):
-            return await handle_command(context, text, _speaker(command))
-        if refusal := _forbidden(context, command):
+            return await handle_command(context, text, _sender(command))
+        if refusal := _denial(context, command):
             return refusal
-        record = await context.take(parse(text, context.config), requester_of(command), command["trigger_id"])
+        request, requester = parse(text, context.config), requester_of(command)
+        record = await context.create_sweep(request, requester, command["trigger_id"])
     except UserError as error:
         return plain(str(error))
     except (RedisError, TimeoutError) as error:
-        log.exception("a sweep could not be queued")
+        log.exception("failed to queue a sweep")
         return unconfirmed(error)
     branch = code(record.request.branch)
-    return f"On it: `{record.id}`. Its thread tells the story as soon as {branch} is checked."
+    return f"Sweep `{record.id}` queued. Its thread opens here once {branch} is checked."
 
 
-def _speaker(command: dict[str, Any]) -> Sender:
+def _sender(command: dict[str, Any]) -> Sender:
     return Sender(
         user=command["user_id"],
         user_name=command.get("user_name", ""),
@@ -102,8 +111,8 @@ def _speaker(command: dict[str, Any]) -> Sender:
     )
 
 
-def _forbidden(context: HandlerContext, command: dict[str, Any]) -> str:
-    """Why this person may start nothing here; the sweep's first turn looks again, at its size, too."""
+def _denial(context: HandlerContext, command: dict[str, Any]) -> str:
+    """Return why this user can't start sweeps here; a worker also checks the sweep's size."""
     user, channel = command["user_id"], command["channel_id"]
     if refusal := launch_denial(user, channel, context.config):
         tell(
@@ -116,30 +125,32 @@ def _forbidden(context: HandlerContext, command: dict[str, Any]) -> str:
 
 
 async def _examine(context: HandlerContext, command: dict[str, Any]) -> str:
-    """A worker looks, not this process: the answer is then about what runs the sweeps."""
-    ask = Command(
+    """Let a worker run the checks: they are about the process that runs the sweeps."""
+    examine = Command(
         action=Action.EXAMINE,
         user=command["user_id"],
         user_name=command.get("user_name", ""),
         response_url=command.get("response_url", ""),
     )
-    await context.send(str(ITEM), ask)
-    return "Looking; the answer comes here in a few seconds. If none comes, no worker is running."
+    await context.send(str(ITEM), examine)
+    return "Running checks… Results appear here in a few seconds. If not, no worker is running."
 
 
 async def _release(context: HandlerContext, command: dict[str, Any]) -> str:
-    """What the queue set aside: a sweep, or an item that only the doctor names."""
+    """Release a quarantined sweep, or another work item that the doctor reports."""
     item, user = first_word(unescape(command["text"]))[1].replace("`", ""), command["user_id"]
     refused = doctor_denial(user, context.config)
     tell(item, AuditEntry(at=context.now(), user=user, action=Action.RELEASE, refused=refused))
     if refused:
         return refused
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(ACK_TIMEOUT):
         if await context.queue.retry(WorkItem.parse(item)):
-            return f"{code(item)} is released. Sweepbot tries again now."
+            return f"{code(item)} released. Sweepbot is retrying now."
         held = await context.queue.quarantined()
-    known = listed([code(each) for each in sorted(held)[:MOST_NAMED]]) or "nothing"
-    return f"{code(item) if item else 'This'} is not quarantined; quarantined: {known}."
+    names = listed([code(each) for each in sorted(held)[:NAMED_MAX]]) or "none"
+    if not item:
+        return f"Usage: `/sweep release NAME`. Quarantined: {names}."
+    return f"{code(item)} isn't quarantined. Quarantined: {names}."
 
 
 def requester_of(command: dict[str, Any]) -> Requester:

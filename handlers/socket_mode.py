@@ -1,4 +1,4 @@
-"""Socket Mode: we call Slack, and its calls come down that line."""
+"""Receive Slack's calls over Socket Mode, a WebSocket that Sweepbot opens."""
 
 import asyncio
 from typing import Any
@@ -8,8 +8,8 @@ from slack_bolt.async_app import AsyncApp
 
 from bot.runtime.probes import ProbeFailedError
 
-FINISH = 3.0  # seconds for calls under way at the end: Slack waits no longer for an answer
-LAST_MOMENT = 0.05  # seconds until what has just come in is under way, too
+FINISH = 3.0  # seconds for calls in progress at shutdown; Slack waits no longer
+DISPATCH_DELAY = 0.05  # seconds until a call that just arrived is in progress
 
 
 class Socket(AsyncSocketModeHandler):
@@ -24,21 +24,24 @@ class Socket(AsyncSocketModeHandler):
         await super().handle(client, req)
 
     async def open(self) -> None:
-        """Raises SlackApiError for a token that Slack refuses, for which the client itself would try on."""
+        """Connect. Raises SlackApiError for a rejected token, where slack_sdk would retry forever."""
         answer = await self.client.web_client.apps_connections_open(app_token=self.app_token)
         self.client.wss_uri = answer["url"]
         await self.connect_async()  # type: ignore[no-untyped-call]
 
     async def connected(self) -> str:
-        """Raises ProbeFailedError. Also reconnects: slack_sdk 3.47 retries a URL that is good for one use."""
+        """Check the connection; reconnect if it is lost. Raises ProbeFailedError.
+
+        slack_sdk 3.47 itself would retry a URL that is valid once.
+        """
         if not await self.client.is_connected():
-            self.client.wss_uri = None  # so that it asks for a new one
+            self.client.wss_uri = None  # so that slack_sdk requests a new one
             raise ProbeFailedError("not connected to Slack")
         return "connected"
 
     async def finish(self) -> None:
-        """Answer what has come in, then hang up."""
-        await asyncio.sleep(LAST_MOMENT)
+        """Finish calls in progress, then disconnect."""
+        await asyncio.sleep(DISPATCH_DELAY)
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=FINISH)
         await self.close_async()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What is said about sweeps there are, by a word after /sweep or a mention in a thread."""
+"""Handle commands on existing sweeps, from /sweep or a mention in a thread."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from bot.core.sweep_summary import Entry
 from bot.slack.mrkdwn import code
 from bot.sweeps import reply_messages
 from bot.sweeps.command_parser import COMMANDS, choose, first_word, parse_command, selected
-from handlers.context import PATIENCE, HandlerContext
+from handlers.context import ACK_TIMEOUT, HandlerContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,9 +17,9 @@ class Sender:
     user: str
     user_name: str
     channel: str
-    request_id: str  # Slack's id of what was said
+    request_id: str  # of the Slack request
     response_url: str = ""
-    here: str = ""  # the sweep in whose thread it was said
+    here: str = ""  # the sweep in whose thread the command was written
 
 
 def is_command(text: str) -> bool:
@@ -27,17 +27,20 @@ def is_command(text: str) -> bool:
 
 
 async def handle_command(context: HandlerContext, text: str, who: Sender) -> str:
-    """The answer at once. Raises UserError, RedisError, TimeoutError."""
-    async with asyncio.timeout(PATIENCE):
+    """Answer or queue a command; return the immediate reply.
+
+    Raises UserError, RedisError, TimeoutError.
+    """
+    async with asyncio.timeout(ACK_TIMEOUT):
         sweeps = await context.store.listed()
     word, which = first_word(text)
     if word == "list":
         return reply_messages.listing(selected(which, who.user, sweeps, context.config))
     parsed = choose(parse_command(text, who.here), who.user, sweeps, context.config)
     sweep = parsed.sweep
-    if parsed.action is Action.STATUS and (known := await _known(context, sweep)):
-        return reply_messages.status(known)
-    ask = Command(
+    if parsed.action is Action.STATUS and (record := await _record(context, sweep)):
+        return reply_messages.status(record)
+    command = Command(
         action=parsed.action,
         user=who.user,
         user_name=who.user_name,
@@ -49,19 +52,19 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         channel=who.channel if parsed.action is Action.RERUN else "",
         in_thread=bool(who.here),
     )
-    await context.send(sweep, ask, once=who.request_id if who.here else "")
+    await context.send(sweep, command, once=who.request_id if who.here else "")
     if parsed.action.is_read_only:
-        return f"One moment: the answer about {code(sweep)} comes here."
-    return f"Asked {code(sweep)}; its thread tells what becomes of it."
+        return f"Looking up {code(sweep)}… The answer appears here."
+    return f"Request sent to {code(sweep)}. The result appears in its thread."
 
 
-async def _known(context: HandlerContext, sweep_id: str) -> SweepRecord | None:
-    async with asyncio.timeout(PATIENCE):
+async def _record(context: HandlerContext, sweep_id: str) -> SweepRecord | None:
+    async with asyncio.timeout(ACK_TIMEOUT):
         return next(iter(await context.store.records([sweep_id])), None)
 
 
 async def sweep_in(context: HandlerContext, channel: str, thread: str) -> Entry | None:
-    """The sweep whose thread this is."""
-    async with asyncio.timeout(PATIENCE):
+    """Return the sweep that this thread belongs to, or None."""
+    async with asyncio.timeout(ACK_TIMEOUT):
         sweeps = await context.store.listed()
     return next((s for s in sweeps if s.thread == thread and s.channel == channel), None)

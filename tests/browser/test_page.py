@@ -25,7 +25,7 @@ async def test_a_sweep_is_typed_followed_in_its_thread_and_cancelled(opened: Ope
     page = await opened("ada")
     await page.get_by_role("textbox", name="Message").fill(SWEEP)
     await page.get_by_role("button", name="Send").first.click()
-    await expect(messages(page, "On it")).to_contain_text("Only visible to you")
+    await expect(messages(page, "queued. Its thread")).to_contain_text("Only visible to you")
     parent = messages(page, "Running")  # the same message was "Building" before; nothing is reloaded
     await expect(parent).to_contain_text("0 of 2 trials · 2 running")
     await parent.get_by_role("button", name="replies").click()

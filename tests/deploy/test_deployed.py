@@ -232,7 +232,7 @@ async def sweep(here: World) -> list[str]:
     """The thread of a sweep, once it has ended."""
     answer = await here.slack.command("ada", "sweeps", "/sweep", "branch=main space=quick gpus=1")
     assert answer is not None
-    assert answer.startswith("On it")
+    assert answer.startswith("Sweep `")
     with suppress(TimeoutError):
         async with asyncio.timeout(180):
             while not any("Finished:" in text or text.startswith(":x:") for text in thread(here)):  # noqa: ASYNC110

@@ -93,8 +93,8 @@ async def test_the_log_tells_who_asked_for_what(app, context, caplog):
     await app.async_dispatch(a_click(sweep))
     said = [json.loads(line) for line in caplog.text.splitlines()]
     assert [(line["sweep"], line["message"]) for line in said if "sweep" in line] == [
-        (sweep, "U1 asks for it in C1"),
-        (sweep, "U1 asks to cancel it"),
+        (sweep, "sweep queued: user=U1 channel=C1"),
+        (sweep, "command queued: user=U1 action=cancel"),
     ]
 
 
@@ -139,7 +139,7 @@ async def test_that_the_queue_is_out_of_reach_is_said_only_when_it_is(app, conte
     async def slow(*_):
         await asyncio.sleep(60)
 
-    monkeypatch.setattr("handlers.context.PATIENCE", 0.01)
+    monkeypatch.setattr("handlers.context.ACK_TIMEOUT", 0.01)
     monkeypatch.setattr(context.store, "create", slow)
     response = await app.async_dispatch(a_command("branch=main space=lr"))
     assert (response.status, LATE in response.body, UNREACHABLE in response.body) == (200, True, False)
@@ -161,7 +161,7 @@ async def test_hundreds_of_sweeps_are_listed_and_named_without_reading_one(app, 
 
 async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, context):
     response = await app.async_dispatch(a_command("doctor", user=ADMIN))
-    assert "Looking" in response.body
+    assert "Running checks" in response.body
     [ask] = await context.store.commands(str(examination.ITEM))
     assert (ask.action, ask.user, ask.response_url) == (Action.EXAMINE, ADMIN, "https://hooks/1")
     assert (await context.queue.get(wait=0)).item == examination.ITEM
@@ -237,7 +237,7 @@ async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, context, m
     async def slow(*_, **__):
         await asyncio.sleep(60)
 
-    monkeypatch.setattr("handlers.launch_form.PATIENCE", 0.1)
+    monkeypatch.setattr("handlers.launch_form.ACK_TIMEOUT", 0.1)
     monkeypatch.setattr(AsyncWebClient, "views_update", slow)
     view = {"id": "V1", "hash": "1.a", "private_metadata": '{"channel": "C1", "writes": false, "said": {}}'}
     click = a_click("", view=view)
@@ -259,7 +259,7 @@ async def test_a_slow_slack_does_not_keep_a_mention_waiting(app, context, monkey
     answer = await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
     assert (answer.status, told) == (200, [])
     go_on.set()
-    await context.afterwards.finish(5)
+    await context.background.finish(5)
     assert [text.startswith("*Start a sweep:*") for text in told] == [True]
 
 
@@ -292,7 +292,7 @@ async def test_a_form_that_the_home_tab_can_not_open_is_told_directly(app, conte
     click = a_click("", view={"id": "V1", "type": "home"}, container={"type": "view", "view_id": "V1"})
     click.body["actions"][0]["action_id"] = NEW
     assert (await app.async_dispatch(click)).status == 200
-    await context.afterwards.finish(5)
+    await context.background.finish(5)
     assert told == [("U1", NOT_OPENED)]
 
 

@@ -66,7 +66,7 @@ def listening(http, slack, context):
 async def test_a_signed_command_starts_a_sweep(listening, context):
     status, text = await call(listening, COMMAND)
     [sweep] = await context.store.active()
-    assert (status, f"On it: `{sweep}`" in text) == (200, True)
+    assert (status, f"Sweep `{sweep}` queued." in text) == (200, True)
     assert (await context.queue.get(wait=0)).item.key == sweep
 
 

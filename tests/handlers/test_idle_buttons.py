@@ -12,8 +12,8 @@ from bot.gpus.models import ITEM
 from bot.idle.messages import CANCEL, CANCEL_MANY, SNOOZE_4, SNOOZE_24, UTILIZATION
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from handlers import idle_buttons
 from handlers.context import UNREACHABLE
+from handlers.idle_buttons import add_idle_buttons
 from local.slack import serve
 from local.slack.workspace import TEAM
 
@@ -47,7 +47,7 @@ def context(redis):
 def app(slack, context):
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
     app = AsyncApp(client=web, process_before_response=True)
-    idle_buttons.register(app, context)
+    add_idle_buttons(app, context)
     return app
 
 

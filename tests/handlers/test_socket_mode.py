@@ -80,13 +80,13 @@ async def test_what_is_under_way_is_answered_before_the_line_is_closed(socket, s
     monkeypatch.setattr(context.store, "create", slow)
     typed = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", COMMAND))
     await begun.wait()
-    monkeypatch.setattr("handlers.socket_mode.LAST_MOMENT", 0)
+    monkeypatch.setattr("handlers.socket_mode.DISPATCH_DELAY", 0)
     finishing = asyncio.create_task(socket.finish())
     await asyncio.wait([finishing], timeout=0.05)
     assert not finishing.done()
     assert await is_connected(socket)
     go_on.set()
-    assert "On it" in await typed
+    assert "queued." in await typed
     await finishing
     assert not await is_connected(socket)
     assert len(await context.store.active()) == 1

@@ -187,7 +187,7 @@ async def lab(folder: Path, **env: str) -> AsyncIterator[Lab]:
 
 
 def sweep_id(answer: str) -> str:
-    found = re.match(r"On it: `([a-z0-9-]+)`", answer)
+    found = re.match(r"Sweep `([a-z0-9-]+)` queued", answer)
     assert found, answer
     return found[1]
 

@@ -52,7 +52,7 @@ class Chat:
         """What was sent to the bot has been dispatched."""
         while self.slack.tasks:
             await asyncio.wait(set(self.slack.tasks))
-        await self.door.afterwards.finish(3)
+        await self.door.background.finish(3)
 
     def parent(self):
         return next(m for m in self.slack.messages(CHANNEL) if m.get("thread_ts", m["ts"]) == m["ts"])

@@ -50,10 +50,10 @@ async def test_the_id_may_be_left_out_or_be_a_part_of_it(redis):
         answer, _ = await lab.types("cancel", person="grace")
         assert answer.startswith("You have no running sweep")
         answer, _ = await lab.types("drain otter")
-        assert answer.startswith(f"Asked `{SWEEP}`")
+        assert answer.startswith(f"Request sent to `{SWEEP}`")
         assert any("*ada* is draining this sweep" in text for text in lab.thread())
         answer, _ = await lab.types("cancel", rounds=6)
-        assert answer.startswith(f"Asked `{SWEEP}`")
+        assert answer.startswith(f"Request sent to `{SWEEP}`")
         await lab.until(Phase.CANCELLED)
 
 
@@ -104,7 +104,7 @@ async def test_a_redis_that_forgot_an_ended_sweep_hides_no_results(redis):
         await lab.rounds(2)
         await redis.flushall()
         answer, told = await lab.types(f"results {SWEEP}")
-        assert answer.startswith("One moment")
+        assert answer.startswith("Looking up")
         assert "3 of 3 trials" in told[-1]
 
 

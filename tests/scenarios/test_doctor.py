@@ -37,7 +37,7 @@ async def test_the_doctor_of_a_world_that_is_well_and_then_is_not(tmp_path, wait
         assert (code, broken["check"]) == (1, "namespace sweeps")
 
         said = await here.slack.command("ada", "random", "/sweep", "doctor")
-        assert said.startswith("Looking; the answer comes here")
+        assert said.startswith("Running checks…")
         told = lambda: [m["text"] for m in here.slack.ephemerals("ada") if ":x:" in m["text"]]  # noqa: E731
         [answer] = await wait_until(told, "the doctor answers ada alone")
         counts, first, *_ = answer.splitlines()
