@@ -1,0 +1,153 @@
+"""The way of one sweep through the code: which files it passes, in order. `python -m bench.route`
+
+A `/sweep` goes through Bolt's dispatch, the queue, and real workers to the end of the sweep. Slack, git, the
+registry and the cluster's API client are those of tests/scenarios: in memory, so their files are not counted.
+Lists every file by its first call, and compares the route in docs/architecture.md with it.
+"""
+
+import argparse
+import asyncio
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from redis.asyncio import Redis
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.core.record import SweepRecord
+from bot.core.work_item import ItemKind
+from bot.storage.redis_client import connect
+from bot.storage.work_queue import Queue
+from bot.sweeps import reconciler
+from bot.worker import Worker
+from handlers.app import build
+from local import redis as local_redis
+from local.slack import serve
+from local.slack.workspace import TEAM
+from tests.bot.factories import STRANGER
+from tests.handlers.factories import a_door
+from tests.scenarios.sweep_in_memory import ROUNDS, Clock, SimulatedSweep
+
+ROOT = Path(__file__).parents[1]
+DOCUMENT = ROOT / "docs" / "architecture.md"
+PRODUCT = ("bot", "handlers", "k8s")
+MAX_FILES, MAX_LINES = 14, 2500
+
+
+@dataclass
+class Trace:
+    """`files`: of the product, relative to the root, by the first call of a function; constructors aside."""
+
+    files: list[str] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)  # names of files as code objects have them
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        threading.setprofile(self._on_event)
+        sys.setprofile(self._on_event)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+
+    def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or frame.f_code.co_name in {"<module>", "__init__"}:
+            return
+        file = frame.f_code.co_filename
+        if file in self._known:
+            return
+        self._known.add(file)
+        if file.startswith(tuple(f"{ROOT / each}/" for each in PRODUCT)):
+            self.files.append(Path(file).relative_to(ROOT).as_posix())
+
+
+def route() -> list[str]:
+    """Return the files that the document's route names, in its order."""
+    return re.findall(r"^\d+\. \[`([^`]+\.py)`\]", DOCUMENT.read_text(), re.MULTILINE)
+
+
+def lines(files: list[str]) -> int:
+    return sum(len((ROOT / file).read_text().splitlines()) for file in files)
+
+
+def faults(named: list[str], passed: list[str]) -> list[str]:
+    """Return what is wrong with the named route; empty if it is as the sweep went, and within the limits."""
+    found = [f"{file} is not passed" for file in named if file not in passed]
+    if not found and named != sorted(named, key=passed.index):
+        found.append(f"the order of first calls is {', '.join(sorted(named, key=passed.index))}")
+    if len(named) > MAX_FILES:
+        found.append(f"{len(named)} files, more than {MAX_FILES}")
+    if lines(named) > MAX_LINES:
+        found.append(f"{lines(named)} lines, more than {MAX_LINES}")
+    return found
+
+
+async def traced(redis: Redis) -> tuple[list[str], SweepRecord]:
+    """Run one sweep from its command to its end. Return the files it passed, and its last record."""
+    trace = Trace()
+    async with SimulatedSweep(redis, Clock(None)).started() as life:
+        queue = Queue(redis, prefix="life:queue")
+        life.clients = replace(life.clients, queue=queue)
+        door = a_door(redis, store=life.store, queue=queue)
+        slack = await serve()
+        app = build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), door)
+        handlers = {ItemKind.SWEEP: partial(reconciler.handle, clients=life.clients)}
+        worker = Worker(queue, 1, handlers)
+        try:
+            with trace.recording():
+                await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=_command()))
+            [sweep] = [each for each in await life.store.active() if each != (await life.record()).id]
+            for _ in range(ROUNDS):
+                await redis.zunionstore("life:queue:delayed", {"life:queue:delayed": 0.0})  # all is due
+                if not (lease := await queue.get(wait=0)):
+                    break
+                with trace.recording():
+                    await worker._take(lease)  # noqa: SLF001 - one item at a time
+                await life.settle()
+                await life._time_passes()  # noqa: SLF001 - as the life's own rounds do
+                await life.settle()
+                await life.clients.wake(sweep)
+                record = await life.store.get(sweep)
+                if record and record.phase.final and not record.outbox:
+                    break
+        finally:
+            await slack.close()
+        [record] = await life.store.records([sweep])
+        return trace.files, record
+
+
+def _command() -> dict[str, str]:
+    body = {"command": "/sweep", "text": "branch=main space=lr", "trigger_id": "trigger-2"}
+    body |= {"user_id": STRANGER, "user_name": "grace", "channel_id": "C1", "team_id": TEAM["id"]}
+    return body
+
+
+async def _measure() -> tuple[list[str], SweepRecord]:
+    with local_redis.redis() as url:
+        async with connect(url) as redis:
+            return await traced(redis)
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    passed, record = asyncio.run(_measure())
+    named = route()
+    for file in passed:
+        print(f"{'*' if file in named else ' '} {lines([file]):4} {file}")
+    print(f"{record.id} {record.phase}: {len(passed)} files, {lines(passed)} lines")
+    print(f"route in docs/architecture.md (*): {len(named)} files, {lines(named)} lines")
+    if wrong := faults(named, passed):
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

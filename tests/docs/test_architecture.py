@@ -1,0 +1,43 @@
+"""docs/architecture.md names the way of a sweep as a sweep goes it, and files that there are."""
+
+import re
+
+import pytest
+
+from bench.route import DOCUMENT, MAX_FILES, MAX_LINES, ROOT, faults, lines, route, traced
+from bot.core.record import Phase
+
+TEXT = DOCUMENT.read_text()
+
+
+async def test_the_route_is_the_way_of_a_sweep_and_its_figures_are_measured(redis):
+    passed, sweep = await traced(redis)
+    named = route()
+    assert sweep.phase is Phase.SUCCEEDED
+    assert faults(named, passed) == []
+    (files, length), (all_files, all_lines) = re.findall(r"(\d+) files, about ([\d,]+) lines", TEXT)
+    assert int(files) == len(named)
+    stated = [int(each.replace(",", "")) for each in (length, all_files, all_lines)]
+    assert stated == pytest.approx([lines(named), len(passed), lines(passed)], rel=0.1)
+
+
+PASSED = ["bot/worker.py", "bot/sweeps/create.py", "bot/sweeps/reconciler.py"]
+
+
+@pytest.mark.parametrize(
+    ("named", "fault"),
+    [
+        (["bot/worker.py", "bot/idle/monitor.py"], "bot/idle/monitor.py is not passed"),
+        (PASSED[::-1], f"the order of first calls is {', '.join(PASSED)}"),
+        (PASSED * 5, f"{3 * 5} files, more than {MAX_FILES}"),
+        (["bot/sweeps/reconciler.py"] * 14, f"lines, more than {MAX_LINES}"),
+    ],
+)
+def test_a_route_that_a_sweep_does_not_go_or_nobody_reads_is_found(named, fault):
+    assert any(fault in each for each in faults(named, PASSED))
+
+
+def test_every_file_and_folder_that_it_names_is_there():
+    names = re.findall(r"`((?:bot|handlers|k8s|tests)/[\w/.]*)`", TEXT)
+    assert len(names) > 40
+    assert [name for name in names if not (ROOT / name).exists()] == []
