@@ -1,53 +1,29 @@
-"""GPUs as the cluster tells of them: the pods that hold some, the nodes, and what dcgm-exporter measures."""
+"""GPUs in the objects of the API server: the pods that request some, and the nodes that have some."""
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from prometheus_client.parser import text_string_to_metric_families
+from kubernetes.utils.quantity import parse_quantity
 
+from k8s.dcgm import is_exporter
 from k8s.objects import Manifest, parse_time
+from k8s.pods import COLLECTORS
 
 GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")  # a MIG slice counts as one
-EXPORTERS = {  # as the GPU operator, the exporter's own chart and GKE call it
-    "nvidia-dcgm-exporter",
-    "dcgm-exporter",
-    "gke-managed-dcgm-exporter",
-}
-EXPORTER_PORT, EXPORTER_PATH = 9400, "metrics"
-ENGINE, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
-XIDS = "DCGM_FI_DEV_XID_ERRORS"
-SIDECARS = {"metrics-logger-and-collector", "metrics-collector"}  # Katib's, in every trial
-
-_QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([numkKMGTPE]?i?)")
-_UNITS = {
-    "n": 1e-9,
-    "u": 1e-6,
-    "m": 1e-3,
-    "": 1.0,
-    "k": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "P": 1e15,
-    "E": 1e18,
-}
-_BINARY = {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
-_LONGEST = 8192  # characters of a line; the parser takes quadratic time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """A pod that holds GPUs."""
+    """A pod to which GPUs are allocated."""
 
     namespace: str
     pod: str
     node: str
     labels: dict[str, str]
     gpus: int
-    started: datetime | None  # since when all its containers with GPUs run
+    started: datetime | None  # when the last of its containers with GPUs started; None: not all run
     cpu_requested: float | None  # cores
     ram_requested: float | None  # bytes
 
@@ -61,40 +37,18 @@ class GpuNode:
     cordoned: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What one GPU did when it was asked; without a pod nobody holds it."""
-
-    namespace: str
-    pod: str
-    device: str
-    model: str
-    share: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class LastError:
-    """Of one GPU since its exporter began: NVIDIA's Xid, 0 for none."""
-
-    namespace: str
-    pod: str
-    device: str
-    model: str
-    code: int
-
-
 def concerns_gpus(pod: Manifest) -> bool:
-    """It asks for some, or says what they do."""
+    """Return whether a pod requests GPUs or exports their metrics."""
     return any(map(_gpus, pod["spec"]["containers"])) or is_exporter(pod)
 
 
 def read_holder(pod: Manifest) -> Holder | None:
-    """None: it asks for no GPU, has no node yet, or has ended, whatever is still to be read of it."""
+    """Return None for a pod without GPUs or node, and for one that has finished."""
     containers, status = pod["spec"]["containers"], pod.get("status", {})
     gpus = sum(_gpus(each) for each in containers)
     if not gpus or not pod["spec"].get("nodeName") or status.get("phase") not in {"Pending", "Running"}:
         return None
-    training = [each for each in containers if each["name"] not in SIDECARS]
+    training = [each for each in containers if each["name"] not in COLLECTORS]
     return Holder(
         namespace=pod["metadata"]["namespace"],
         pod=pod["metadata"]["name"],
@@ -108,13 +62,13 @@ def read_holder(pod: Manifest) -> Holder | None:
 
 
 def wanted(pod: Manifest) -> int:
-    """GPUs that it asks for and no node has room for."""
+    """Return how many GPUs a pending pod without a node requests."""
     waits = not pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") == "Pending"
     return sum(_gpus(each) for each in pod["spec"]["containers"]) if waits else 0
 
 
 def read_node(node: Manifest) -> GpuNode | None:
-    """None: it has no GPUs and never had."""
+    """Return None for a node whose capacity has no GPUs."""
     status = node.get("status", {})
     if not (physical := _count(status.get("capacity", {}))):
         return None
@@ -128,62 +82,33 @@ def read_node(node: Manifest) -> GpuNode | None:
     )
 
 
-def is_exporter(pod: Manifest) -> bool:
-    labels = pod["metadata"].get("labels", {})
-    named = {labels.get("app"), labels.get("app.kubernetes.io/name")} & EXPORTERS
-    return bool(named) and pod.get("status", {}).get("phase") == "Running"
-
-
-def read_exporter(text: str) -> list[Reading]:
-    """By the engine's counter, which knows MIG; by utilization, which does not, where that is missing."""
-    found: dict[tuple[str, str, str], Reading] = {}
-    for metric, reading in sorted(_readings(text), key=lambda each: each[0], reverse=True):
-        key = (reading.namespace, reading.pod, reading.device)
-        if metric == ENGINE or key not in found:
-            found[key] = reading
-    return list(found.values())
-
-
-def read_errors(text: str) -> list[LastError]:
-    return [
-        LastError(
-            namespace=said.get("namespace", ""),
-            pod=said.get("pod", ""),
-            device=_device(said),
-            model=said.get("modelName", ""),
-            code=round(value),
-        )
-        for _, said, value in _samples(text, XIDS)
-    ]
-
-
 def read_usage(metrics: Manifest) -> tuple[float, float]:
-    """Cores and bytes that a pod uses, of a PodMetrics, without Katib's sidecar."""
-    used = [each["usage"] for each in metrics["containers"] if each["name"] not in SIDECARS]
-    return sum(amount(each["cpu"]) for each in used), sum(amount(each["memory"]) for each in used)
+    """Return the cores and bytes that a pod uses, without Katib's sidecar. Raises ValueError."""
+    used = [each["usage"] for each in metrics["containers"] if each["name"] not in COLLECTORS]
+    return sum(_number(each["cpu"]) for each in used), sum(_number(each["memory"]) for each in used)
 
 
-def amount(quantity: str) -> float:
-    """A Kubernetes quantity as a number: `4Gi` is 4294967296.0, `12345678n` is 0.012345678."""
-    match = _QUANTITY.fullmatch(quantity)
-    if not match:
+def _number(quantity: str) -> float:
+    """Return a Kubernetes quantity as a number: `4Gi` is 4294967296.0. Raises ValueError."""
+    number = float(parse_quantity(quantity))  # type: ignore[no-untyped-call]
+    if not math.isfinite(number):
         raise ValueError(f"{quantity} is not a quantity")
-    return float(match[1]) * (_UNITS | _BINARY)[match[2]]
+    return number
 
 
 def _gpus(container: Manifest) -> int:
-    """Requests and limits of such resources are equal; either may be left out."""
+    """Requests and limits of extended resources are equal; either can be omitted."""
     resources = container.get("resources", {})
     return _count({**resources.get("limits", {}), **resources.get("requests", {})})
 
 
 def _count(sizes: Manifest) -> int:
-    return sum(int(amount(size)) for name, size in sizes.items() if GPU_RESOURCE.fullmatch(name))
+    return sum(int(_number(size)) for name, size in sizes.items() if GPU_RESOURCE.fullmatch(name))
 
 
 def _requested(containers: list[Manifest], resource: str) -> float | None:
-    asked = [each.get("resources", {}).get("requests", {}).get(resource) for each in containers]
-    return sum(amount(each) for each in asked if each) if any(asked) else None
+    requests = [each.get("resources", {}).get("requests", {}).get(resource) for each in containers]
+    return sum(_number(each) for each in requests if each) if any(requests) else None
 
 
 def _started(status: Manifest, containers: set[str]) -> datetime | None:
@@ -191,42 +116,3 @@ def _started(status: Manifest, containers: set[str]) -> datetime | None:
     since = [parse_time(each.get("state", {}).get("running", {}).get("startedAt")) for each in mine]
     known = [each for each in since if each]
     return max(known) if known and len(known) == len(containers) else None
-
-
-def _readings(text: str) -> Iterator[tuple[str, Reading]]:
-    for metric, said, value in _samples(text, ENGINE, UTIL):
-        slice_, profile = said.get("GPU_I_ID", ""), said.get("GPU_I_PROFILE", "")
-        if slice_ and metric == UTIL:
-            continue  # absent, or 0 whatever the slice does
-        yield (
-            metric,
-            Reading(
-                namespace=said.get("namespace", ""),
-                pod=said.get("pod", ""),
-                device="/".join(filter(None, (_device(said), slice_))),
-                model=said.get("modelName", "") + f" MIG {profile}" * bool(profile),
-                share=value / (1 if metric == ENGINE else 100),
-            ),
-        )
-
-
-def _device(labels: dict[str, str]) -> str:
-    """Its UUID; some relabeling drops that, then host and index."""
-    host = labels.get("Hostname") or labels.get("hostname", "")
-    return labels.get("UUID") or f"{host}:{labels.get('gpu', '')}"
-
-
-def _samples(text: str, *names: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Name, labels, and value of each sample with one of these names.
-
-    Line by line, because the parser gives up at the first one that it can't read. What is no number (NaN,
-    Inf) or below zero says nothing.
-    """
-    for line in text.splitlines():
-        if line.lstrip().startswith(names) and len(line) <= _LONGEST:
-            try:
-                [[sample]] = (family.samples for family in text_string_to_metric_families(line))
-            except (ValueError, IndexError):
-                continue
-            if sample.name in names and math.isfinite(sample.value) and sample.value >= 0:
-                yield sample.name, sample.labels, sample.value

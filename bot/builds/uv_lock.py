@@ -7,7 +7,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
 from typing import Any
 
 from packaging.markers import Marker
@@ -17,6 +16,7 @@ from packaging.utils import canonicalize_name
 from bot.builds.requirements import FRAMEWORKS, MAX_REQUIREMENT, FrameworkPins, read_requirement
 
 Entry = tuple[str, frozenset[str], SpecifierSet | None]  # name, extras, versions
+MAX_MARKERS, MAX_MARKER = 500, 500  # different ones in a lock, and characters: each takes up to 10 ms
 PYPI = "https://pypi.org/simple"
 SOURCES = {"url", "git", "path", "directory", "editable", "virtual"}
 # What a marker sees in an image: Linux on x86-64, and any Python, because the base image's is unknown.
@@ -109,6 +109,7 @@ def _required(lock: Mapping[str, Any]) -> set[str]:
         named[package["name"]].append(package)
     waiting = [(p["name"], "") for p in _all(lock) if "." in p.get("source", {}).values()]
     seen: set[tuple[str, str]] = set()  # names, each with an extra
+    applies: dict[str, bool] = {}
     while waiting:
         name, extra = one = waiting.pop()
         if one in seen:
@@ -117,15 +118,17 @@ def _required(lock: Mapping[str, Any]) -> set[str]:
         for package in named[name]:
             optional = package.get("optional-dependencies", {})
             for need in optional.get(extra, []) if extra else package.get("dependencies", []):
-                if _applies(need.get("marker", "")):
+                marker = need.get("marker", "")
+                if marker not in applies:
+                    applies[marker] = len(applies) >= MAX_MARKERS or _applies(marker)
+                if applies[marker]:
                     waiting += [(need["name"], x) for x in ("", *need.get("extra", []))]
     return {name for name, _ in seen}
 
 
-@lru_cache(maxsize=1000)
 def _applies(text: str) -> bool:
     """Return whether a marker can hold in an image; True if it depends on extras, or can't be evaluated."""
-    if not text or len(text) > MAX_REQUIREMENT or "extra" in text:
+    if not text or len(text) > MAX_MARKER or "extra" in text:
         return True
     try:
         marker = Marker(text)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bot.core.wording import counted, listed
 from bot.doctor.findings import Finding, Level, broken, ok, warning
-from k8s.gpus import is_exporter
+from k8s.dcgm import is_exporter
 from k8s.objects import GPU, Manifest, true_conditions
 
 CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))

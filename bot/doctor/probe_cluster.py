@@ -7,8 +7,8 @@ from bot.core.wording import counted
 from bot.doctor import evaluate_cluster as evaluate
 from bot.doctor.findings import Finding, Level, ok, warning
 from k8s.client import KubernetesClient
+from k8s.dcgm import is_exporter
 from k8s.errors import ApiError
-from k8s.gpus import is_exporter
 from k8s.objects import Manifest, Ref
 from k8s.rbac import BUILDS, RIGHTS, TRIALS, WATCHING
 

@@ -19,10 +19,11 @@ from bot.gpus import sampling
 from bot.gpus.models import HOUR, Gpu, HourCapacity, HourUse, NodeUse, NoGpuDataError, PodUse, Xid
 from bot.gpus.pod_owners import Owners, Ownership, Place, by_labels
 from bot.gpus.sampling import Look, Sample
-from k8s import gpus
+from k8s import dcgm, gpus
 from k8s.client import KubernetesClient
+from k8s.dcgm import LastError, Reading
 from k8s.errors import ApiError, UnreachableError
-from k8s.gpus import GpuNode, Holder, LastError, Reading
+from k8s.gpus import GpuNode, Holder
 from k8s.objects import Manifest, parse_time
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Looking:
             self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
         )
         holders = await self.holders(pods)
-        readings, errors = await self._said([pod for pod in pods if gpus.is_exporter(pod)])
+        readings, errors = await self._said([pod for pod in pods if dcgm.is_exporter(pod)])
         whose = await self._owners.of(at, holders, {p: by_labels(h.labels) for p, h in holders.items()})
         used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
         waits = [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods if gpus.wanted(pod)]
@@ -167,12 +168,12 @@ class Looking:
 
         async def ask(pod: Manifest) -> tuple[list[Reading], list[LastError]]:
             meta = pod["metadata"]
-            where = (meta["namespace"], meta["name"], gpus.EXPORTER_PORT, gpus.EXPORTER_PATH)
+            where = (meta["namespace"], meta["name"], dcgm.EXPORTER_PORT, dcgm.EXPORTER_PATH)
             try:
                 async with turns:
                     async with asyncio.timeout(PATIENCE):
                         text = await self._cluster.proxy(*where)
-                    return await asyncio.to_thread(lambda: (gpus.read_exporter(text), gpus.read_errors(text)))
+                    return await asyncio.to_thread(lambda: (dcgm.read_exporter(text), dcgm.read_errors(text)))
             except (ApiError, UnreachableError, TimeoutError) as error:
                 self._tell(meta["name"], error)
                 return [], []

@@ -22,7 +22,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from bot.gpus.models import BUSY, ENOUGH
-from k8s.gpus import ENGINE, UTIL, XIDS
+from k8s.dcgm import ENGINE, UTIL, XIDS
 
 DEVICE = "GPU_I_ID, GPU_I_PROFILE, modelName"
 NAMES = {"UUID": 'UUID!=""', "gpu, Hostname, hostname": 'UUID=""'}

@@ -4,19 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from k8s.gpus import (
-    Holder,
-    LastError,
-    Reading,
-    amount,
-    concerns_gpus,
-    is_exporter,
-    read_errors,
-    read_exporter,
-    read_holder,
-    read_node,
-    read_usage,
-)
+from k8s.dcgm import LastError, Reading, is_exporter, read_errors, read_exporter
+from k8s.gpus import Holder, concerns_gpus, read_holder, read_node, read_usage
 
 # The labels that dcgm-exporter's sources give to a metric; the host's was renamed in 2026.
 TEXT = """\
@@ -208,9 +197,14 @@ def test_what_a_pod_uses_is_without_katibs_sidecar() -> None:
      ("1.5Gi", 1.5 * 2**30), ("128974848", 128974848), ("129e6", 129e6), ("1Ki", 1024), ("3E", 3e18)],
 )  # fmt: skip
 def test_quantities_are_numbers(text, number) -> None:
-    assert amount(text) == pytest.approx(number)
+    assert read_usage(using(text)) == (pytest.approx(number), 0)
 
 
-def test_what_is_no_quantity_is_refused() -> None:
-    with pytest.raises(ValueError, match="4 Gi is not a quantity"):
-        amount("4 Gi")
+@pytest.mark.parametrize("text", ["", "four", "1ki", "NaN", "Infinity", "1e999999999"])
+def test_what_is_no_quantity_is_refused(text) -> None:
+    with pytest.raises(ValueError, match=text):
+        read_usage(using(text))
+
+
+def using(cpu):
+    return {"containers": [{"name": "main", "usage": {"cpu": cpu, "memory": "0"}}]}

@@ -24,7 +24,7 @@ from bot.doctor.evaluate_services import SCOPES
 from bot.doctor.findings import as_lines
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store as Records
-from k8s.gpus import is_exporter
+from k8s.dcgm import is_exporter
 from local import githost, installed, registry, slack
 from local.kubernetes import api
 from local.kubernetes.kinds import refusal
