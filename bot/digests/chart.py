@@ -54,7 +54,14 @@ def picture(figures: Figures) -> Any:
     capacity = [step.capacity for step in figures.steps]
     axes.stairs(capacity, [*hours, len(hours)], baseline=None, color="black", linewidth=3, label="capacity")
     _label(axes, figures, max(*below, *capacity, 0.0))
-    figure.legend(loc="outside lower center", ncols=3, fontsize=LABEL, frameon=False, handlelength=1.2)
+    figure.legend(
+        loc="outside lower center",
+        ncols=3,
+        fontsize=LABEL,
+        frameon=False,
+        handlelength=1.2,
+        columnspacing=1.0,
+    )
     return figure
 
 

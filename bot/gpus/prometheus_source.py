@@ -1,8 +1,8 @@
-"""GPU use as Prometheus knows it: every past hour, and each answer one query for all pods."""
+"""Measure GPU use with Prometheus: current and past; each query covers all pods."""
 
 import asyncio
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,15 +11,26 @@ from bot.gpus import promql
 from bot.gpus.models import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
 from bot.gpus.pod_owners import NOBODYS, Owners, Ownership, Place, merged
 from bot.gpus.prometheus import Device, Prometheus, Row
+from bot.gpus.prometheus_hour import HourResults, assemble_hour, sums
 from bot.gpus.scrape_interval import Rhythm
 from bot.gpus.scrapes import Scrapes
 
 A_DAY, AN_HOUR, LATELY = 86400, 3600, 600  # seconds
+CLUSTER_QUERIES = {
+    "capacity": promql.CAPACITY_HOURS,
+    "lost": promql.LOST_HOURS,
+    "closed": promql.CLOSED_HOURS,
+    "coverage": promql.COVERAGE,
+    "waited": promql.WAITED_HOURS,
+    "waiting": promql.WAITING,
+    "wanted": promql.MOST_WANTED,
+    "longest": promql.LONGEST_WAIT,
+}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A GPU's samples in a window."""
+    """Statistics of a GPU's samples in a window; shares are 0 to 1."""
 
     device: Device
     samples: float
@@ -35,7 +46,7 @@ class Seen:
 
 
 class PrometheusSource:
-    """`step`: seconds between two scrapes of dcgm-exporter; measured when 0."""
+    """`step`: scrape interval of dcgm-exporter in seconds; 0 measures it. Methods raise NoGpuDataError."""
 
     def __init__(
         self, prometheus: Prometheus, owners: Owners, now: Callable[[], datetime], step: int = 0
@@ -108,67 +119,43 @@ class PrometheusSource:
         )
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
+        """Measure the hour that begins at `start`. Raises NoGpuDataError."""
+        return assemble_hour(start, await self._query_hour(start))
+
+    async def _query_hour(self, start: datetime) -> HourResults:
         end = start + HOUR
         held = await self._ask(promql.HELD_HOURS, end)
         observed, used, late, early = await self._measured(start, await self._scrapes.rhythm(end, AN_HOUR))
-        cpu, cpu_mean, ram, ram_peak = await asyncio.gather(
+        cpu_requested, cpu_mean, ram_requested, ram_peak = await asyncio.gather(
             self._by_place(promql.requested("cpu"), end),
             self._by_place(promql.CPU_MEAN, end),
             self._by_place(promql.requested("memory"), end),
             self._by_place(promql.RAM_PEAK, end),
         )
-        given = (promql.CAPACITY_HOURS, promql.LOST_HOURS, promql.CLOSED_HOURS, promql.COVERAGE)
-        waits = (promql.WAITED_HOURS, promql.WAITING, promql.MOST_WANTED, promql.LONGEST_WAIT)
-        capacity, lost, closed, coverage, waited, waiting, wanted, longest = [
-            sum(row.value for row in await self._ask(query, end)) for query in (*given, *waits)
-        ]
-        allocated, node = _sums(held), {row.place: row.labels.get("node", "") for row in held}
-        models = await self._models(end, node.values())
-        seen, busy, idle = _sums(observed), _sums(used), _sums(late + early)
-        model = {row.place: row.model for row in observed}
-        gpus = Counter(row.place for row in observed)
-        unused = Counter(device[:2] for device in {r.device for r in late} & {r.device for r in early})
-        whose = await self._whose(end, [place for place, hours in allocated.items() if hours], day=start)
-        uses = tuple(
-            HourUse(
-                hour=start,
-                namespace=place[0],
-                pod=place[1],
-                node=node[place],
-                owner=who.owner,
-                team=who.team,
-                sweep=who.sweep,
-                model=model.get(place) or models.get(node[place], ""),
-                allocated=allocated[place],
-                # A GPU may keep the label of a pod that has ended, until its kubelet forgets it.
-                observed=min(seen[place], allocated[place]),
-                used=min(busy[place], allocated[place]),
-                idle=min(idle[place], allocated[place]),
-                gpus=gpus[place],
-                unused=unused[place],
-                cpu_requested=cpu.get(place),
-                cpu_mean=cpu_mean.get(place),
-                ram_requested=ram.get(place),
-                ram_peak=ram_peak.get(place),
-            )
-            for place, who in sorted(whose.items())
-        )
-        return uses, HourCapacity(
-            observed=sum(use.observed for use in uses),
-            hour=start,
-            capacity=capacity,
-            allocated=sum(allocated.values()),
-            unhealthy=lost + closed,
-            coverage=min(coverage, 1.0),
-            closed=closed,
-            waited=waited,
-            waiting=round(waiting),
-            wanted=round(wanted),
-            longest=longest,
+        places = [place for place, hours in sums(held).items() if hours]
+        return HourResults(
+            allocated=held,
+            observed=observed,
+            used=used,
+            idle_early=early,
+            idle_late=late,
+            cpu_requested=cpu_requested,
+            cpu_mean=cpu_mean,
+            ram_requested=ram_requested,
+            ram_peak=ram_peak,
+            cluster={name: await self._total(query, end) for name, query in CLUSTER_QUERIES.items()},
+            models=await self._models(end, {row.labels.get("node", "") for row in held}),
+            owners=await self._whose(end, places, day=start),
         )
 
+    async def _total(self, query: str, at: datetime) -> float:
+        return sum(row.value for row in await self._ask(query, at))
+
     async def _measured(self, start: datetime, rhythm: Rhythm) -> list[list[Row]]:
-        """Observed, used, idle in the later half hour and in the earlier; each GPU at its own step."""
+        """Return GPU-hours observed, used, idle in the second half hour, and idle in the first, by GPU.
+
+        Each GPU is queried at its own scrape interval.
+        """
         end, found = start + HOUR, list[list[Row]]([[], [], [], []])
         for step in rhythm.steps:
             answers = await asyncio.gather(
@@ -193,7 +180,9 @@ class PrometheusSource:
             total |= await self._numbers("sum", at, seconds, rhythm, broken)
         found: dict[Place, list[Seen]] = defaultdict(list)
         for device in sorted(samples):
-            if device in peak and device in total and device in p95:  # not between two scrapes
+            if (
+                device in peak and device in total and device in p95
+            ):  # absent from one answer: scraped between two queries
                 seen = Seen(device, samples[device], peak[device], total[device], p95[device])
                 found[device[0], device[1]].append(seen)
         return found
@@ -201,7 +190,7 @@ class PrometheusSource:
     async def _numbers(
         self, function: str, at: datetime, seconds: int, rhythm: Rhythm, broken: set[Device]
     ) -> dict[Device, float]:
-        """Of GPUs with a NaN among their samples, which makes one of each sum."""
+        """Query GPUs with a NaN sample, which turns every sum into NaN, without those samples."""
         found: dict[Device, float] = {}
         for step in {rhythm.of(device[2]) for device in broken}:
             which = {_uuid(device[2]) for device in broken if rhythm.of(device[2]) == step}
@@ -212,7 +201,7 @@ class PrometheusSource:
     async def _used(
         self, at: datetime, seen: dict[Place, list[Seen]], ages: dict[Place, float], rhythm: Rhythm
     ) -> dict[Place, bool | None]:
-        """Whether they ever were at work: a longer look at those that are not."""
+        """Return whether each pod was ever busy; query pods idle in the window over their whole life."""
         quiet = {place for place, gpus in seen.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
         life = min(
             A_DAY, max((round(ages[place]) for place in quiet & ages.keys()), default=0) + rhythm.steps[-1]
@@ -230,15 +219,15 @@ class PrometheusSource:
             if any(peak.get(device, 0) >= BUSY for device in devices):
                 return True
             if (age := ages.get(place, math.inf)) > life:
-                return None  # what it did before, nobody has looked at
+                return None  # older than the query reaches back
             enough = (samples.get(each, 0) >= ENOUGH * age / rhythm.of(each[2]) for each in devices)
             return False if all(enough) else None
 
         return {place: ever(place) for place in seen}
 
     async def _whose(self, at: datetime, places: list[Place], *, day: datetime) -> dict[Place, Ownership]:
-        """By the labels that kube-state-metrics exports where it is told to, else as remembered."""
-        said: dict[Place, Ownership] = {}
+        """Return owners by the pod labels that kube-state-metrics is set up to export, else as stored."""
+        labeled: dict[Place, Ownership] = {}
         for row in await self._ask(promql.WHOSE, at):
             whose = Ownership(
                 owner=row.labels.get("label_sweepbot_owner", ""),
@@ -246,11 +235,11 @@ class PrometheusSource:
                 sweep=row.labels.get("label_sweepbot_sweep", ""),
                 trial=row.labels.get("label_katib_kubeflow_org_trial", ""),
             )
-            said[row.place] = merged(said.get(row.place, NOBODYS), whose)
-        return await self._owners.of(day, places, said)
+            labeled[row.place] = merged(labeled.get(row.place, NOBODYS), whose)
+        return await self._owners.of(day, places, labeled)
 
     async def _models(self, at: datetime, nodes: Iterable[str]) -> dict[str, str]:
-        """By node: dcgm-exporter knows it as its host's name."""
+        """Return GPU models by node, which dcgm-exporter calls the host name."""
         known = _models(await self._ask(promql.MODELS, at))
         if silent := {*nodes} - known.keys() - {""}:
             known |= _models(await self._ask(promql.last_models(silent), at))
@@ -269,19 +258,12 @@ class PrometheusSource:
         return {row.device: row.value for row in await self._ask(query, at)}
 
 
-def _sums(rows: list[Row]) -> dict[Place, float]:
-    sums: dict[Place, float] = defaultdict(float)
-    for row in rows:
-        sums[row.place] += row.value
-    return sums
-
-
 def _models(rows: Iterable[Row]) -> dict[str, str]:
-    """The one that most of a host's GPUs and slices are."""
+    """Return each host's most frequent model."""
     return {row.host: row.model for row in sorted(rows, key=lambda row: row.value)}
 
 
 def _uuid(device: str) -> str:
-    """Empty for what is known by host:index."""
+    """Return the UUID; empty for a GPU known by host:index only."""
     uuid = device.partition("/")[0]
     return "" if ":" in uuid else uuid

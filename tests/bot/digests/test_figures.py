@@ -77,6 +77,11 @@ def test_the_chart_has_a_line_of_what_there_is() -> None:
     handles, labels = picture(found).axes[0].get_legend_handles_labels()
     line = dict(zip(labels, handles, strict=True))["capacity"]
     assert list(line.get_data().values) == [15] * 24
+    drawn = picture(found)
+    drawn.draw_without_rendering()
+    [legend] = drawn.legends
+    assert (legend.get_window_extent().x0, legend.get_window_extent().x1) == pytest.approx((0, 1200), abs=50)
+    assert legend.get_window_extent().x1 < drawn.bbox.width
     assert alt_text(found).endswith(
         "GPU-hours: capacity 360; used 67; allocated, not used 89; unknown 12; free 192; unhealthy 24."
     )
