@@ -1,4 +1,4 @@
-"""The few Block Kit parts that views are made of."""
+"""Build Block Kit elements."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ from bot.slack.mrkdwn import cut
 
 MOST = 100  # options of a menu
 TEXT, VALUE = 75, 150  # characters of an option
-NOTHING = "-"  # the value of an option that only tells something
+NOTHING = "-"  # the value of an option that is only a note
 
 Option = dict[str, Any]
 
 
 def option(value: str, about: str = "", *, text: str = "") -> Option:
-    """One whose text is cut in its middle, where names differ least."""
+    """Build an option; long text is cut in the middle, where names differ least."""
     shown: Option = {"text": _plain(_cut(text or value)), "value": value}
     return shown | ({"description": _plain(about[: TEXT - 1].rstrip())} if about.strip() else {})
 
@@ -47,7 +47,7 @@ def context(text: str) -> Block:
 
 
 def _mrkdwn(text: str) -> Block:
-    """Verbatim: else Slack makes links of addresses and of channels' names in what somebody wrote."""
+    """Build text in which Slack doesn't turn URLs and channel names into links."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 

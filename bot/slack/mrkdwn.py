@@ -1,30 +1,30 @@
-"""Slack's mrkdwn: what people and machines wrote is shown as written and can't ping anybody."""
+"""Escape text for Slack mrkdwn, so that user input can't format, link, or mention."""
 
 import re
 from datetime import datetime
 
 from bot.core.terminal import as_shown
 
-# Turn the direction of what comes after them.
+# Characters that change the direction of the text after them.
 BIDI = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 LOOKALIKES = str.maketrans({"*": "∗", "`": "ˋ", "~": "∼", "_": "ˍ"})
 CODE_LIMIT = 2500  # characters
-TEXT_MOST = 4_000  # characters of a message: Slack refuses a longer edit, and recommends no more of a post
+TEXT_MOST = 4_000  # characters of a message: Slack rejects a longer edit, and recommends this limit for posts
 
 
 def plain(text: str) -> str:
-    """No mentions, no links: Slack's three control characters escaped."""
+    """Escape Slack's three control characters, so that the text has no mentions or links."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def quoted(text: str, most: int = 300) -> str:
-    """What somebody wrote, within a sentence: in one line, and nothing in it is formatting."""
+    """Return user input for use within a sentence: on one line, without formatting."""
     line = " ".join(BIDI.sub("", text).split())
     return plain(clipped(line, most).translate(LOOKALIKES))
 
 
 def clipped(text: str, most: int) -> str:
-    """So that it has at most so many characters once it is escaped."""
+    """Cut the text to at most `most` characters after escaping."""
     if len(plain(text)) <= most:
         return text
     text = text[:most]
@@ -34,13 +34,13 @@ def clipped(text: str, most: int) -> str:
 
 
 def code(text: str, most: int = 600) -> str:
-    """A word in `code`; a backtick in it, or the end of the line, would end the code early."""
+    """Format as inline code; replace backticks and line breaks, which would end it early."""
     line = " ".join(clipped(BIDI.sub("", text), most).splitlines())
     return f"`{plain(line).replace('`', 'ˋ')}`" if line.strip() else ""
 
 
 def block(text: str) -> str:
-    """Lines in a code block as a terminal shows them, the last ones when there are too many."""
+    """Format as a code block, as a terminal would show it; keep the last lines if it is too long."""
     text = as_shown(text).strip("\n")
     if len(text) > CODE_LIMIT:
         end = text[-CODE_LIMIT:]
@@ -49,7 +49,7 @@ def block(text: str) -> str:
 
 
 def cut(text: str, most: int = TEXT_MOST) -> str:
-    """At most so many characters of finished mrkdwn, with no entity, link, or code left open."""
+    """Cut finished mrkdwn to at most `most` characters; leave no entity, link, or code open."""
     if len(text) <= most:
         return text
     text = text[: most - len("`\n```\n…")]
@@ -57,11 +57,12 @@ def cut(text: str, most: int = TEXT_MOST) -> str:
     text = text[:line] if line > 0 else _whole(text)
     if text.count("```") % 2:
         return f"{text}\n```\n…"
-    return f"{text}{'`' * (text.rpartition(chr(10))[2].count('`') % 2)}\n…"
+    last_line = text.rpartition("\n")[2].replace("```", "")
+    return f"{text}{'`' * (last_line.count('`') % 2)}\n…"
 
 
 def _whole(text: str) -> str:
-    """Without the beginning of a link or an entity at its end."""
+    """Remove an incomplete link or entity from the end."""
     link, entity = text.rfind("<"), text.rfind("&")
     ends = [link] if link > text.rfind(">") else []
     ends += [entity] if entity > text.rfind(";") else []
@@ -73,12 +74,12 @@ def link(url: str, label: str) -> str:
 
 
 def place(channel: str) -> str:
-    """Slack has no name to show for direct messages."""
+    """Link a channel; Slack has no link for direct messages."""
     return "direct messages" if direct(channel) else f"<#{channel}>"
 
 
 def direct(channel: str) -> bool:
-    """Where no words reach the bot: Slack tells it of mentions in channels only, by `app_mention`."""
+    """Return whether this is no channel: Slack sends `app_mention` events for channels only."""
     return channel[:1] not in {"C", "G"}
 
 

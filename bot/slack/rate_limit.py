@@ -1,14 +1,14 @@
-"""How fast all workers together may speak to Slack: a place in a line, kept in Redis.
+"""Rate limiter for Slack calls, shared by all workers through Redis.
 
-Slack takes about one message a second into a channel, shows "high volume of activity" above that, and some
-50 edits a minute from an app. Who has to wait gets a moment of its own and comes back for it; nobody sleeps.
+Slack accepts about one message per second in a channel, shows "high volume of activity" above that, and
+accepts about 50 edits per minute from an app. A caller that must wait gets a reserved time and retries then.
 """
 
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-# KEYS: the line, the place of who asks. A place that nobody comes back for is forgotten a minute later.
+# KEYS: the line, the caller's reservation, which expires a minute after its time.
 _TAKE = """
 local time = redis.call('TIME')
 local now, gap, burst = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -36,12 +36,12 @@ redis.call('SET', KEYS[1], last, 'PX', last - now + 1000)
 
 @dataclass(frozen=True)
 class Rate:
-    gap: float  # seconds from one to the next
-    burst: int  # that may come at once after silence
+    gap: float  # seconds between calls
+    burst: int  # calls without a gap after a pause
 
 
-POSTS = Rate(gap=1.05, burst=4)  # a channel
-EDITS = Rate(gap=1.25, burst=20)  # of the app
+POSTS = Rate(gap=1.05, burst=4)  # per channel
+EDITS = Rate(gap=1.25, burst=20)  # per app
 
 
 class RateLimiter:
@@ -53,10 +53,10 @@ class RateLimiter:
         self._prefix = prefix
 
     async def wait(self, line: str, who: str, rate: Rate) -> float:
-        """Seconds until it is the turn of `who`; 0: it is now, and taken."""
+        """Return the seconds until `who` can call; 0: now, and the call is counted."""
         keys = [f"{self._prefix}:{line}", f"{self._prefix}:{line}:{who}"]
         return float(await self._take(keys, [round(rate.gap * 1000), rate.burst])) / 1000
 
     async def hold(self, line: str, seconds: float) -> None:
-        """Slack said Retry-After: nobody goes before that, and other lines go on."""
+        """Block a line for Slack's Retry-After; other lines continue."""
         await self._hold([f"{self._prefix}:{line}"], [round(seconds * 1000)])

@@ -171,3 +171,8 @@ def test_what_is_cut_stays_whole(text, coded):
         shown = mrkdwn.cut(f"*Bold*: {inside}\n{mrkdwn.block(text)}\n{inside}", most)
         assert len(shown) <= most
         assert not re.search(r"&(?!amp;|lt;|gt;)", safe(shown))
+
+
+def test_cut_behind_a_code_block_adds_no_backtick():
+    text = f"{'x' * 230}\n{mrkdwn.block('a log')}\n{mrkdwn.code('y' * 100)}"
+    assert mrkdwn.cut(text, 300).endswith("\na log\n```\n…")
