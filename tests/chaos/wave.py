@@ -7,6 +7,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -18,9 +19,11 @@ from redis.exceptions import RedisError
 from bot.core.commands import Action, Command
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest
+from bot.core.work_item import ItemKind, WorkItem
 from bot.storage import sweep_configmap
 from bot.sweeps.informer import WATCHED, SweepInformer
 from bot.sweeps.receipts import EACH, Receipts
+from bot.sweeps.reconciler import handle
 from bot.worker import Worker
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import SWEEP_LABEL
@@ -78,7 +81,7 @@ class Wave:
         lab.katib.start()
         lab.controllers.start()
         self.changes = lab.kubernetes.follow(lab.kubernetes.version)
-        self.worker = Worker(lab.clients, 1)
+        self.worker = Worker(lab.clients.queue, 1, {ItemKind.SWEEP: partial(handle, clients=lab.clients)})
         self.informer = SweepInformer(self.redis, lab.clients)
         self._new_server()
         try:
@@ -162,8 +165,8 @@ class Wave:
                 self.idle = True
                 return
             self.jump = 1.0
-            actor.item, actor.leased_until = lease.item, self.gate.seconds + LEASE
-            self.gate.note(lease.item, f"{actor.name} has its turn")
+            actor.item, actor.leased_until = lease.item.key, self.gate.seconds + LEASE
+            self.gate.note(actor.item, f"{actor.name} has its turn")
             await self.worker._take(lease)
         except (WorkerCrash, BaseExceptionGroup, RedisError) as end:
             self.gate.note(actor.item, f"{actor.name} ends: {type(end).__name__}")
@@ -217,7 +220,7 @@ class Wave:
             self._break(item, f"a bug of its own quarantined it: {why}")
         if record is None or record.quarantined or record.phase.final:
             self.figures.quarantined += 1
-            await self.lab.queue.retry(item)
+            await self.lab.queue.retry(WorkItem.sweep(item))
 
     async def _serve(self, item: str, work: Awaitable[Any]) -> tuple[bool, Any]:
         """In the process that answers Slack. False: it was not acknowledged."""
@@ -244,7 +247,7 @@ class Wave:
         trigger = f"trigger-{len(self.taken)}"
         while True:
             requester = Requester(user=user, user_name=user.lower(), channel="C1", response_url="https://h/1")
-            done, record = await self._serve("", self.context.take(request, requester, trigger))
+            done, record = await self._serve("", self.context.create_sweep(request, requester, trigger))
             if done:
                 break
             self.gate.seconds += 3
