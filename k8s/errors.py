@@ -1,11 +1,11 @@
-"""How calls to the Kubernetes API fail."""
+"""Errors of calls to the Kubernetes API."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class ApiError(Exception):
-    """The cluster's refusal. `reason` is Kubernetes' own word for it; some refusals have none."""
+    """An error response of the API server. `reason` is that of the Status object; can be empty."""
 
     status: int
     reason: str
@@ -17,7 +17,7 @@ class ApiError(Exception):
 
     @property
     def absent(self) -> bool:
-        """There is no such object."""
+        """The object doesn't exist."""
         return self.status == 404 and self.reason == "NotFound"
 
     @property
@@ -32,24 +32,24 @@ class ApiError(Exception):
 
     @property
     def expired(self) -> bool:
-        """The resourceVersion or the continue token is too old: list anew."""
+        """The resourceVersion or the continue token is too old: list again."""
         return self.status == 410
 
     @property
     def throttled(self) -> bool:
-        """The server has too much to do, or has only started: the same call passes in `wait` seconds."""
+        """The server is overloaded or starting: retry after `wait` seconds."""
         return self.status == 429 and self.wait > 0
 
     @property
     def outage(self) -> bool:
-        """The server, or the proxy before it, is not itself. One webhook or extension may be enough."""
+        """A server-side failure, also of a proxy, a webhook, or an aggregated API."""
         return self.status >= 500
 
     @property
     def permanent(self) -> bool:
-        """Trying again changes nothing until somebody mends something.
+        """A retry fails until somebody fixes the cause.
 
-        Webhooks refuse with 400, quotas with 403; 404 is a missing namespace or a kind that is not installed;
+        Webhooks reject with 400, quotas with 403; 404 is a missing namespace or a kind that is not installed;
         413 is a body beyond the server's 3 MiB.
         """
         return self.status in {400, 403, 404, 413, 422}

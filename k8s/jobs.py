@@ -1,4 +1,4 @@
-"""Jobs (batch/v1): what their status means, for builds and trials alike."""
+"""Read the status of Jobs (batch/v1), of builds and trials."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +19,12 @@ class Job:
     uid: str
     state: JobState
     ended: datetime | None = None
-    seconds: float | None = None  # from its start to its good end
+    seconds: float | None = None  # from start to completion; None unless complete
     message: str = ""
 
 
 def read_job(obj: Manifest) -> Job:
-    """FailureTarget and SuccessCriteriaMet come before the end and are not the end: pods still run."""
+    """FailureTarget and SuccessCriteriaMet don't count: pods still run then."""
     name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
     true_now = true_conditions(obj)
     if "Complete" in true_now:

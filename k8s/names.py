@@ -1,4 +1,4 @@
-"""Kubernetes names made from human words: always valid, never colliding by truncation."""
+"""Make valid Kubernetes names; truncated ones get a hash, so they don't collide."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Pods: the facts about one, as far as a sweep cares. Only pods know whether a trial really runs."""
+"""Read a pod's status. Only pods show whether a trial is running: Katib reports it earlier."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,7 +54,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
 
 
 def is_trial_pod(obj: Manifest) -> bool:
-    """Suggestion pods carry the experiment's labels too, but belong to no Job."""
+    """Return whether a pod belongs to a Job: suggestion pods have the experiment's labels, too."""
     return JOB_LABEL in obj["metadata"].get("labels", {})
 
 
@@ -74,7 +74,7 @@ def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
 
 
 def _waiting(status: Manifest, state: Manifest) -> Manifest:
-    """Of an init container that can't start: until it has ended, the others say PodInitializing."""
+    """Prefer a waiting init container: until it finishes, the others only have PodInitializing."""
     waiting: Manifest = state.get("waiting") or {}
     inits = [(entry.get("state") or {}).get("waiting") for entry in status.get("initContainerStatuses") or []]
     return next(filter(None, inits), waiting) if waiting else waiting

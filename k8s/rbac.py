@@ -1,4 +1,4 @@
-"""What the bot may have to do in the namespaces of its sweeps: all of it, and nothing else.
+"""The permissions that Sweepbot needs, and no others.
 
 The one list: the Roles in deploy/base, deploy/namespace, and deploy/builds grant it, `sweepbot doctor` asks
 for each verb.

@@ -1,8 +1,9 @@
-"""Which Dockerfiles can be made as two images, what is below the code and the code itself. Pure.
+"""Split a Dockerfile into two images, the layers below the code and the code, where that is safe. Pure.
 
-Both together must be what the whole would be, so every doubt means no: one stage; the code comes with one
-`COPY .` after everything that runs; nothing before it touches who owns what, or reads more of the repository
-than files it names. Then its text and these files decide what is below, and the code can be put on top of it.
+The result must equal an unsplit build, so anything unclear means no split: one stage; one `COPY .` after all
+RUNs; nothing before it that changes ownership, or reads files that it doesn't name. Hand-written, because the
+question is what an instruction can depend on: Python's parsers only split lines, and BuildKit's is a Go
+library.
 """
 
 import posixpath

@@ -1,8 +1,8 @@
-"""What builds leave in the registry is deleted when it has long been of no use; images of trials stay.
+"""Delete parts of images that no sweep has used for a long time; the images of trials stay.
 
-The parts of an image (`code-`, `deps-`, `heavy-`) are wanted again only by a later build: trials run what was
-put together of them, which has its layers in a repository of its own. So the worst that a deletion costs is
-one more build; a sweep that finds a part and then does not notices (`bot.registry.client.ImageMissingError`).
+Only a later build needs the parts (`code-`, `deps-`, `heavy-`): trials run the composed image, whose layers
+are in its own repository. So a deletion costs one more build at most; a sweep that loses a part in between
+gets an `ImageMissingError`.
 
     images:used   sorted set: repository:tag by when it was last of use (or first seen), seconds
 """
@@ -49,7 +49,7 @@ class ImageGc:
         try:
             await self._tidy()
         except (RegistryError, KeyError, ValueError) as error:  # the last two: a record of a newer Sweepbot
-            log.warning("parts of images can't be deleted, which is tried again tomorrow: %s", error)
+            log.warning("image garbage collection failed, next try in 24 h: %s", error)
         return EACH
 
     async def _tidy(self) -> None:
@@ -59,7 +59,7 @@ class ImageGc:
         limit = (self.now() - timedelta(days=self.days)).timestamp()
         for place in await self._old(there, used, limit):
             if await self.registry.delete(place):
-                log.info("deleted %s, of no use for %d days", place, self.days)
+                log.info("deleted image %s: unused for %d days", place, self.days)
         await self.redis.zremrangebyscore(USED, "-inf", limit)
 
     async def _records(self) -> list[SweepRecord]:

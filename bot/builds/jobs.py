@@ -1,4 +1,4 @@
-"""From a recipe to the Jobs that make its images, and where in the registry they belong. Pure.
+"""Turn a recipe into build Jobs, and name the images that they push. Pure.
 
 sweepbot/<project>:<commit>-<key>         what trials run
 sweepbot/<project>:code-<commit>-<key>    the code of a commit
@@ -24,13 +24,13 @@ SHARED = "sweepbot/dependencies"
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What git said: the commit that a branch or tag points at, and the files that say how to build it."""
+    """The commit of a branch or tag, and the files that decide how to build it."""
 
     repository: Repository
     ref: str  # refs/heads/... or refs/tags/...
     commit: str
     subject: str
-    files: Mapping[str, str]  # none for a ready image
+    files: Mapping[str, str]  # none for a prebuilt image
 
     @property
     def project(self) -> str:
@@ -114,12 +114,12 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
 
 
 def _push_secret(repository: str, source: Source, settings: PlanSettings) -> str | None:
-    """The project's own login, if it has one, for the repository that it alone pushes to."""
+    """Return the project's own push Secret for its own repository, else the common one."""
     own = source.repository.push_secret if repository != SHARED else None
     return own or settings.image_push_secret or settings.image_registry_secret
 
 
 def _plain_http(settings: PlanSettings) -> tuple[str, ...]:
-    """Both names of the registry: BASE_IMAGE or a Dockerfile may have the one that nodes use."""
+    """Return both names of the registry: a FROM can use the one of the nodes."""
     names = (settings.registry_push, settings.image_registry)
     return tuple(dict.fromkeys(names)) if settings.image_registry_plain_http else ()

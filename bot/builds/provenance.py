@@ -1,8 +1,8 @@
-"""Which images Sweepbot made. Only those are used, whatever a tag of the same name points at.
+"""Record which images Sweepbot made.
 
-Whoever can push to the registry can move a tag. So the digest of an image is recorded when its build Job has
-ended with exit code 0, or when Sweepbot itself has put the image together: one ConfigMap for each image, in
-the namespace of the builds, which no build and no trial can write to.
+Trials run only these, by digest, because anyone who can push can move a tag. A digest is recorded when the
+build Job has finished with exit code 0, or when Sweepbot has composed the image: one ConfigMap per image,
+which no build and no trial can write to.
 """
 
 from bot.clients import Clients

@@ -3,7 +3,7 @@
     Dockerfile        as it is, in one Job, with Kaniko's cache; split in two where that makes no difference
     uv.lock           dependencies and code apart: two Jobs at once, put together by the registry's API
     requirements.txt  the same
-    pyproject.toml    the same, with the versions of the day when it is first built
+    pyproject.toml    the same, with the latest versions at the first build
 
 Dependencies are named by what goes into them, so that nothing is installed twice; the code is a `COPY` alone,
 which is a matter of a second. A repository that has to be installed to work takes one Job for all of it.
@@ -109,7 +109,7 @@ class _RecipeBuilder:
             self.project, self.files.get("setup.py", ""), self.files.get("setup.cfg", "")
         )
         if self.repository.install:
-            why = "the configuration says that it has to be installed"
+            why = "`install: true` in the configuration"
         if "uv.lock" in self.files and "pyproject.toml" in self.files:
             return self._uv_lock(why)
         if self.requirements:
@@ -117,18 +117,18 @@ class _RecipeBuilder:
         if pyproject.has_dependencies(self.project) or (self.project.get("project") and why):
             return self._pyproject(why)
         if pyproject.only_poetry(self.project):
-            return self._pyproject("its dependencies are Poetry's, taken in the versions of today")
+            return self._pyproject("only Poetry can read its dependencies (latest versions)")
         raise UserError(
-            f"{self.repository.name} has nothing that says how to build it: neither a Dockerfile nor a "
-            "uv.lock, requirements.txt or pyproject.toml with [project] dependencies. Add one at its root."
+            f"{self.repository.name} can't be built: no Dockerfile, uv.lock, requirements.txt, or "
+            "pyproject.toml with [project] dependencies. *Fix:* Add one at the repository root."
         )
 
     def _uv_lock(self, why: str) -> Recipe:
         lock = toml(self.files["uv.lock"], "uv.lock")
         if missing := uv_lock.not_locked(lock, self.project):
             raise UserError(
-                f"`uv.lock` of {self.repository.name} is older than its `pyproject.toml`: it does not know "
-                f"`{missing[0]}`. Run `uv lock` and commit both."
+                f"`uv.lock` of {self.repository.name} is out of date: it lacks `{missing[0]}` of "
+                "`pyproject.toml`. *Fix:* Run `uv lock` and commit both files."
             )
         if inside := uv_lock.local_packages(lock):
             return self._whole("uv.lock", f"{inside[0]} lies in it", "uv sync --frozen --no-dev")
@@ -155,7 +155,7 @@ class _RecipeBuilder:
             return self._whole("pyproject.toml", why, f"{VENV} && {INSTALL} .")
         install = f"{VENV} && {INSTALL} -r pyproject.toml"
         found = self._apart("pyproject.toml", ("pyproject.toml",), install, FrameworkPins())
-        return Recipe(steps=found.steps, words=f"{found.words}; without a lock, in the versions of today")
+        return Recipe(steps=found.steps, words=f"{found.words} (no lock file: latest versions)")
 
     def _apart(self, source: str, copies: tuple[str, ...], install: str, heavy: FrameworkPins) -> Recipe:
         steps: list[Step] = []
@@ -167,7 +167,7 @@ class _RecipeBuilder:
         text = f"FROM {base}\n{SETUP}" + "\n".join([*lines, f"RUN cd /opt/project && {install}", ENVIRONMENT])
         contents = [part for path in copies for part in (path, self.files[path])]
         steps.append(_step(Role.DEPENDENCIES, text, ".git\n", *contents))
-        steps.append(_step(Role.CODE, CODE, self._ignore("uv.lock")))  # long, and of use to nobody there
+        steps.append(_step(Role.CODE, CODE, self._ignore("uv.lock")))
         return Recipe(steps=tuple(steps), words=f"from `{source}`")
 
     def _heavy(self, heavy: FrameworkPins) -> Step:

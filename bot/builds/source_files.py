@@ -17,13 +17,13 @@ MOST_READ = 30  # files that decide how it is built
 
 
 async def source_files(git: Git, repository: Repository, commit: str) -> dict[str, str]:
-    """Those that decide how it is built: of BUILT_FROM, and after these the requirements."""
+    """Return the files that decide how the image is built, the requirements last. Raises UserError."""
     dockerfile = repository.dockerfile or "Dockerfile"
     files = await _read(git, repository, commit, dockerfile, ".gitmodules")
     if dockerfile in files:
         return files | await _below_code(git, repository, commit, dockerfile, files[dockerfile])
     if repository.dockerfile:
-        raise UserError(f"`{dockerfile}`, which the configuration names, is not in {repository.name}.")
+        raise UserError(f"{repository.name} has no `{dockerfile}`, the `dockerfile:` of the configuration.")
     files = await _read(git, repository, commit, *BUILT_FROM)
     if "uv.lock" not in files and (first := await _requirements(git, repository, commit)):
         files |= await _with_pointers(git, repository, commit, first)
@@ -77,11 +77,11 @@ async def _with_pointers(git: Git, repository: Repository, commit: str, first: s
             continue
         text = await git.read(repository.url, commit, path)
         if text is None:
-            raise UserError(f"`{path}`, which is needed to install {repository.name}, is not in it.")
+            raise UserError(f"{repository.name} has no `{path}`, which its requirements name.")
         found[path] = text
         if len(found) > MOST_READ:
             raise UserError(
-                f"`{first}` of {repository.name} leads to more than {MOST_READ} files by -r and -c."
+                f"`{first}` of {repository.name} can include at most {MOST_READ} files with -r and -c."
             )
         waiting += await aside(references, path, text)
     return found

@@ -1,4 +1,4 @@
-"""Who to be at which registry: a dockerconfigjson document, as `docker login` and Secrets write it."""
+"""Credentials for registries, from a dockerconfigjson document as `docker login` and Secrets have it."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ HUB_KEY = "index.docker.io"  # how Docker writes it, with https:// before and /v
 
 
 def login(document: str, registry: str) -> tuple[str, str] | None:
-    """User and password for `registry` (host or host:port). Raises ValueError for a malformed document."""
+    """Return user and password for `registry` (host or host:port). Raises ValueError."""
     try:
         auths = json.loads(document)["auths"]
         found = {_host(key): entry for key, entry in auths.items()}.get(

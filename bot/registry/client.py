@@ -1,4 +1,7 @@
-"""An OCI registry, as far as images are found and put together there; layers stay where they are."""
+"""An OCI registry: find, compose, and delete images. Layers stay in the registry.
+
+Hand-written on aiohttp: the Python clients that exist are synchronous, and push or pull whole images.
+"""
 
 import json
 import re
@@ -24,11 +27,11 @@ HUB, HUB_API = "docker.io", "registry-1.docker.io"
 
 
 class RegistryError(Exception):
-    """The registry did not answer, or not with yes or no; the sentence names it."""
+    """The registry did not answer, or failed; the message names it."""
 
 
 class ImageMissingError(RegistryError):
-    """There is no such image."""
+    """The image doesn't exist."""
 
 
 class Registry:
@@ -214,7 +217,7 @@ class Registry:
                 yield answer
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             why = str(error) or "no answer within 5 s"
-            raise RegistryError(f"the registry {self._host} can't be asked: {why}") from error
+            raise RegistryError(f"the registry {self._host} is unreachable: {why}") from error
 
     def _known(self, scope: str, url: URL) -> dict[str, str]:
         """Only for the registry itself: an upload's place may be another host's."""

@@ -1,7 +1,8 @@
-"""Images: their names, their two documents, and how one image is put on top of another. Pure.
+"""Image names, and composing two images into one. Pure.
 
-An image is a manifest (a list of layers) and a config (what to run, and the layers' names unpacked). Nothing
-else holds them together, so two images become one by writing two documents, without moving a layer.
+An image is a manifest (a list of layers) and a config (what to run, and the digests of the unpacked layers),
+so two images are composed by writing two documents, without moving a layer. Hand-written: `crane append` and
+Buildah do the same as Go programs, and no maintained Python library does it.
 """
 
 import hashlib
@@ -49,11 +50,11 @@ class ImageName:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for what is no image name."""
+        """Raises ValueError if `text` is not an image name."""
         match = NAME.fullmatch(text) if len(text) <= LONGEST else None
         if not match:
             raise ValueError(
-                f"{text[:100]} is not the name of an image, such as registry.example/team/image:tag"
+                f"{text[:100]} is not an image name, for example registry.example/team/image:tag"
             )
         first, slash, rest = match[1].partition("/")
         if not slash or not re.search(r"[.:]|^localhost$", first):
@@ -92,7 +93,7 @@ def digest_of(data: bytes) -> str:
 
 
 def for_linux(index: Json) -> str | None:
-    """The digest of an index' image for our nodes, linux on amd64."""
+    """Return the digest of an index's image for linux/amd64."""
     for entry in index.get("manifests", []):
         platform = entry.get("platform", {})
         if (platform.get("os"), platform.get("architecture")) == ("linux", "amd64"):
@@ -101,9 +102,9 @@ def for_linux(index: Json) -> str | None:
 
 
 def composed(below: Image, above: Image) -> tuple[bytes, bytes]:
-    """Config and manifest of `below` with the layers of `above` on top; what runs is what `below` says.
+    """Return config and manifest of `below` with the layers of `above` on top; `below` has the entry point.
 
-    The same two images always give the same bytes, so composing twice is composing once.
+    Deterministic, so composing can be repeated.
     """
     diff_ids = below.config["rootfs"]["diff_ids"] + above.config["rootfs"]["diff_ids"]
     document = {**below.config, "rootfs": {"type": "layers", "diff_ids": diff_ids}}
@@ -119,5 +120,5 @@ def composed(below: Image, above: Image) -> tuple[bytes, bytes]:
 
 
 def _as(manifest_type: str, layer: Json) -> Json:
-    """Named as its new neighbours are: mixed names are refused by registries and by containerd."""
+    """Return the layer with the media type of the manifest: registries and containerd reject mixed types."""
     return {**layer, "mediaType": LAYER[manifest_type]} if layer["mediaType"] in LAYER.values() else layer

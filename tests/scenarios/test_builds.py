@@ -106,7 +106,7 @@ async def test_a_lock_that_lags_behind_its_project_is_told_privately(lab):
     project = (lab.here.git / "uv" / "pyproject.toml").read_text()
     change(lab, "uv", {"pyproject.toml": project.replace("dependencies = [", 'dependencies = ["scipy", ')})
     told = await lab.answer("repo=uv branch=main space=lr")
-    assert "`uv.lock` of uv is older than its `pyproject.toml`: it does not know `scipy`." in told
+    assert "`uv.lock` of uv is out of date: it lacks `scipy` of `pyproject.toml`." in told
 
 
 async def test_a_project_with_commands_is_installed_in_one_job_and_the_thread_says_why(lab):
@@ -165,7 +165,7 @@ async def test_nothing_to_build_from_is_told_privately(lab):
     (lab.here.git / "requirements" / "requirements.txt").unlink()
     change(lab, "requirements", {"constraints.md": ""})
     told = await lab.answer("repo=requirements branch=main space=lr")
-    assert "requirements has nothing that says how to build it" in told
+    assert "requirements can't be built: no Dockerfile" in told
 
 
 async def test_a_registry_that_refuses_is_told(lab):

@@ -115,10 +115,10 @@ async def test_a_registry_that_refuses_is_told_and_asked_again_the_next_day(tidy
             raise RegistryError("the registry r allows no deletions (storage.delete.enabled)")
 
     assert await tidy(31, Strict(*PARTS), a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW)) == set()
-    assert "tried again tomorrow: the registry r allows no deletions" in caplog.text
+    assert "next try in 24 h: the registry r allows no deletions" in caplog.text
 
 
 async def test_while_a_record_can_not_be_read_nothing_is_deleted(tidy, caplog):
     newer = a_sweep(Phase.BUILDING, plan=PLAN, schema=99)
     assert await tidy(31, Tags(*PARTS), a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW), newer) == set()
-    assert "tried again tomorrow: sweep lr-brave-otter was stored by a newer Sweepbot" in caplog.text
+    assert "next try in 24 h: sweep lr-brave-otter was stored by a newer Sweepbot" in caplog.text

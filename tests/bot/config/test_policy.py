@@ -170,7 +170,7 @@ def test_images_that_need_no_build_are_repositories_or_prefixes() -> None:
             UserError, match=r"isn\'t allowed \(resolved to .*\)\. Allowed: docker\.io/pytorch/ or"
         ):
             ready_image(bad, config)
-    with pytest.raises(UserError, match="is not the name of an image"):
+    with pytest.raises(UserError, match="is not an image name"):
         ready_image("https://x", config)
 
 

@@ -59,7 +59,7 @@ async def test_of_a_dockerfile_with_the_code_last_what_it_takes_before_is_read_t
 
 
 async def test_a_dockerfile_that_the_configuration_names_must_be_there():
-    with pytest.raises(UserError, match=r"`docker/train`, which the configuration names, is not in digits"):
+    with pytest.raises(UserError, match=r"digits has no `docker/train`, the `dockerfile:`"):
         await found({"Dockerfile": "FROM x"}, dockerfile="docker/train")
 
 
@@ -75,7 +75,7 @@ async def test_what_requirements_name_may_have_any_ending_and_comes_after_the_fi
 
 
 async def test_a_file_that_requirements_name_must_be_there():
-    with pytest.raises(UserError, match=r"`base\.txt`, which is needed to install digits, is not in it"):
+    with pytest.raises(UserError, match=r"digits has no `base\.txt`, which its requirements name"):
         await found({"requirements.txt": "-r base.txt\n"})
 
 
@@ -116,5 +116,5 @@ async def test_the_commit_that_was_previewed_is_taken_while_the_branch_has_it():
 
 async def test_requirements_that_lead_on_and_on_are_refused():
     files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
-    with pytest.raises(UserError, match=r"`requirements\.txt` of digits leads to more than 30 files by -r"):
+    with pytest.raises(UserError, match=r"`requirements\.txt` of digits can include at most 30 files"):
         await found(files | {"requirements.txt": "-r r0.txt\n"})

@@ -224,7 +224,7 @@ NO_NAMES = ["", "https://x/y", "a b", "x@sha256:1", "Upper/case", "-x", "$(id)",
 
 @pytest.mark.parametrize("text", [*NO_NAMES, "r:5000/lab/../other", "r/a/./b", "r/.."])
 def test_what_is_no_name_of_an_image(text):
-    with pytest.raises(ValueError, match="is not the name of an image"):
+    with pytest.raises(ValueError, match="is not an image name"):
         ImageName.parse(text)
 
 
