@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from bot.clients import WHOLE_LOG, Clients
+from bot.clients import Clients
 from bot.core.commands import Command
 from bot.core.events import Event, EventKind
 from bot.core.record import Phase, SweepRecord
@@ -22,6 +22,7 @@ from bot.sweeps.recipients import is_loud
 from bot.sweeps.thread_messages import event_text
 from k8s import kaniko
 from k8s.katib.status import ui_link
+from k8s.logs import WHOLE_LOG
 
 log = logging.getLogger(__name__)
 

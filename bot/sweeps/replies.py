@@ -8,7 +8,7 @@ import logging
 
 from slack_sdk.errors import SlackApiError
 
-from bot.clients import WHOLE_LOG, Clients
+from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.record import SweepRecord
@@ -24,6 +24,7 @@ from bot.sweeps.observation import Observation
 from k8s import kaniko
 from k8s.katib.spec import MAIN
 from k8s.katib.status import Trial, TrialState
+from k8s.logs import WHOLE_LOG
 from k8s.objects import BUILD_LABEL
 from k8s.pods import read_pod
 

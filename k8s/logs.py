@@ -1,0 +1,37 @@
+"""Read the end of a container's log, in time and in size: a node that is gone must not hold anybody up."""
+
+import asyncio
+from collections.abc import Callable
+
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError, UnreachableError
+
+LOG_LINES = 20
+WHOLE_LOG = 10_000  # lines; a longer log has to be read with kubectl
+LOG_CHARACTERS = 8000  # per LOG_LINES lines: a single line can be a whole progress bar
+LOG_TIMEOUT = 5.0  # seconds
+SILENT_NODE = "the node isn't responding"
+
+
+async def tail(
+    cluster: KubernetesClient,
+    namespace: str,
+    pod: str,
+    container: str,
+    lines: int = LOG_LINES,
+    *,
+    previous: bool = False,
+    clean: Callable[[str], str],
+) -> str:
+    """Return the last `lines`, or in parentheses why they can't be read: that must not hide a trial's end.
+
+    `clean` masks secrets. It runs before the log is cut, which might leave half a secret, and in a thread,
+    because a log can have 1 MiB.
+    """
+    try:
+        async with asyncio.timeout(LOG_TIMEOUT):
+            log = await cluster.log(namespace, pod, container, tail=lines, previous=previous)
+    except (ApiError, UnreachableError, TimeoutError) as error:
+        return clean(f"(log unavailable: {str(error) or SILENT_NODE})")
+    shown = await asyncio.to_thread(clean, log)
+    return shown.strip()[-LOG_CHARACTERS * lines // LOG_LINES :]
