@@ -1,4 +1,4 @@
-"""Who watches the GPUs: one worker looks at them and writes each hour's figures; every process may ask."""
+"""Collect GPU use: one worker, under a lease, takes samples and writes each hour's figures; all can query."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ Now = Callable[[], datetime]
 
 @asynccontextmanager
 async def measuring(settings: Settings, config: Config, redis: Redis, now: Now) -> AsyncIterator[Source]:
-    """What answers questions about GPU use, in any process: Prometheus where there is one."""
+    """Open the source of GPU data, for any process: Prometheus if it is configured, else samples in Redis."""
     if not settings.prometheus_url:
         yield ScrapeSource(Samples(redis), now)
         return
@@ -53,7 +53,7 @@ async def measuring(settings: Settings, config: Config, redis: Redis, now: Now) 
 
 
 class UsageCollector:
-    """Under a lease; two at once would only do the same twice."""
+    """Collects under a lease; two collectors at once would only duplicate work."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class UsageCollector:
         self._trouble = ""
 
     async def run(self) -> None:
-        """Until cancelled; then another worker goes on."""
+        """Run until cancelled; then another worker takes over."""
         while True:
             await lead(self._redis, "sweepbot:usage", LEASE, self._collect)
 
@@ -84,7 +84,7 @@ class UsageCollector:
             group.create_task(self._watch_on())
 
     async def _look_on(self) -> None:
-        """At whole multiples of the step, so that looks of two workers are of the same moment."""
+        """Sample at whole multiples of the step, so that samples of two workers have equal times."""
         while True:
             now = self._now().timestamp()
             at = (now // self._step + 1) * self._step
@@ -97,10 +97,10 @@ class UsageCollector:
             await asyncio.sleep(HOURS_EACH)
 
     async def _watch_on(self) -> None:
-        """Only asks for a turn, which any worker takes.
+        """Queue the GPU monitor's item, which any worker handles.
 
-        Not before a look where Redis may have forgotten whose pods they are: a trial's pod would be taken for
-        one that no sweep holds, and told to the wrong people.
+        With Prometheus, owners are stored first: if Redis lost them, a trial's pod would look like one
+        outside sweeps, and the wrong people would be warned.
         """
         if not self._scrapes:
             await self._tried(partial(self.look, self._now()))
@@ -109,7 +109,7 @@ class UsageCollector:
             await asyncio.sleep(self._watch_each)
 
     async def look(self, at: datetime) -> None:
-        """Scraping needs all that there is to see, Prometheus only whose pods they are."""
+        """Store a whole sample; with Prometheus, only the owners of pods."""
         if self._scrapes:
             await self._samples.keep(await self._looking.once(at, self._step))
         else:
@@ -118,7 +118,7 @@ class UsageCollector:
             await self._owners.remember(at, whose)
 
     async def write_hours(self) -> None:
-        """Those that have ended and are not written, or not all measured, the latest first."""
+        """Write past hours that are missing or not fully measured, the latest first."""
         end = full_hour(self._now() - SETTLED)
         begin = end - (FRESH_ONLY if self._scrapes else REFILL)
         self._again = {hour: when for hour, when in self._again.items() if hour >= begin}
@@ -134,8 +134,8 @@ class UsageCollector:
         try:
             await work()
             self._trouble = ""
-        except Exception as error:  # sweeps go on without figures, whatever it is
+        except Exception as error:  # sweeps must run on without figures
             expected = isinstance(error, ApiError | UnreachableError | NoGpuDataError | RedisError)
             if str(error) != self._trouble:
-                log.warning("GPU use is not known: %s", error, exc_info=not expected)
+                log.warning("can't collect GPU use: %s", error, exc_info=not expected)
             self._trouble = str(error)

@@ -1,8 +1,8 @@
-"""GPU use without Prometheus: dcgm-exporter asked through the API server, metrics-server for CPU and memory.
+"""Measure GPU use without Prometheus: scrape dcgm-exporter through the API server, and metrics-server.
 
     usage:<cluster>:samples   list: a compressed Sample each, the latest first; expires after a day
 
-One worker looks (`bot.gpus.collector`), every process reads. There is no past beyond what was looked at.
+One worker takes samples (`bot.gpus.collector`), every process reads them. There is no other history.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from k8s.objects import Manifest, parse_time
 
 log = logging.getLogger(__name__)
 
-KEPT = timedelta(hours=3)  # the longest window there is a use for, and time to write an hour
-STALE = timedelta(minutes=5)  # without a look, nothing is known any more
+KEPT = timedelta(hours=3)  # the longest window in use, and time to write an hour
+STALE = timedelta(minutes=5)  # without a sample, there is no GPU data
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-ASKED = 16  # exporters at a time
-PATIENCE = 5.0  # seconds for one of them
+SCRAPE_CONCURRENCY = 16  # exporters
+SCRAPE_TIMEOUT = 5.0  # seconds per exporter
 
 
 class Samples:
@@ -49,13 +49,13 @@ class Samples:
             await self._redis.rpop(self._key)
 
     async def since(self, parse_time: datetime) -> list[Sample]:
-        """Those after it, the oldest first; each moment once, should two have looked."""
+        """Return samples after that time, the oldest first; each time once, even if two workers sampled."""
         latest = await self._latest()
         if latest is None:
             return []
         number = max(1, round((latest.at - parse_time).total_seconds() / latest.step) + 2)
         texts = await self._texts(0, number - 1)
-        # Looks were more frequent before: their interval is a setting.
+        # The interval is a setting and may have been shorter before.
         while _taken(texts[-1]) > parse_time and (
             more := await self._texts(len(texts), len(texts) + number - 1)
         ):
@@ -72,7 +72,7 @@ class Samples:
 
 
 def _taken(text: bytes) -> datetime:
-    """When; it is the first field, so that the rest need not be read."""
+    """Return the sample's time; it is the first field, so the rest needn't be decompressed."""
     return datetime.fromisoformat(zlib.decompressobj().decompress(text, 64).decode().split('"', 4)[3])
 
 
@@ -100,21 +100,21 @@ class ScrapeSource:
         found = await self._kept.since(self._now() - STALE - window)
         if not found or found[-1].at <= self._now() - STALE:
             raise NoGpuDataError(
-                "nobody has looked at the GPUs for five minutes: does a worker run, and may it?"
+                "no GPU sample for 5 min; check that a worker is running and has the deploy/usage permissions"
             )
         return found
 
 
 class Looking:
-    """Asks the cluster. What it may not see is logged once and left out: unknown, not idle."""
+    """Take samples of the cluster. What is forbidden is logged once and left out: unknown, not idle."""
 
     def __init__(self, cluster: KubernetesClient, namespaces: Sequence[str], owners: Owners) -> None:
-        """`namespaces` are those of the sweeps, the installation's own first."""
+        """`namespaces` are those of the sweeps, the default one first."""
         self._cluster, self._namespaces, self._owners = cluster, namespaces, owners
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     async def holders(self, pods: Iterable[Manifest] | None = None) -> dict[Place, Holder]:
-        """The pods that hold GPUs now; without the right to see all, those of the sweeps."""
+        """Return pods with GPUs; without cluster-wide permission, only those in the sweeps' namespaces."""
         known = await self._pods() if pods is None else pods
         found = [holder for holder in map(gpus.read_holder, known) if holder]
         return {(holder.namespace, holder.pod): holder for holder in found}
@@ -124,7 +124,7 @@ class Looking:
             self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
         )
         holders = await self.holders(pods)
-        readings, errors = await self._said([pod for pod in pods if dcgm.is_exporter(pod)])
+        readings, errors = await self._scrape([pod for pod in pods if dcgm.is_exporter(pod)])
         whose = await self._owners.of(at, holders, {p: by_labels(h.labels) for p, h in holders.items()})
         used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
         waits = [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods if gpus.wanted(pod)]
@@ -151,31 +151,31 @@ class Looking:
         return pods + [pod for each in others for pod in await self._allowed("Pod", each, **wanted)]
 
     async def _allowed(self, kind: str, namespace: str = "", **wanted: Any) -> list[Manifest]:
-        """All of the cluster, or of a namespace; none where that is not allowed, or nobody has the kind."""
+        """List objects of the cluster or a namespace; none if that is forbidden or the kind doesn't exist."""
         try:
             return await self._cluster.list(kind, namespace, **wanted)
         except ApiError as error:
             if not error.permanent and error.status != 503:  # of metrics-server, while it is down
                 raise
-            self._tell(f"{kind} in {namespace}" if namespace else kind, error)
+            self._warn_once(f"{kind} in {namespace}" if namespace else kind, error)
             return []
 
-    async def _said(
+    async def _scrape(
         self, exporters: list[Manifest]
     ) -> tuple[dict[str, list[Reading]], dict[str, list[LastError]]]:
-        """What they say, by node. Read one by one in a thread: together they may be gigabytes."""
-        turns = asyncio.Semaphore(ASKED)
+        """Return readings and errors by node. Parse one by one in a thread: they can be gigabytes."""
+        turns = asyncio.Semaphore(SCRAPE_CONCURRENCY)
 
         async def ask(pod: Manifest) -> tuple[list[Reading], list[LastError]]:
             meta = pod["metadata"]
             where = (meta["namespace"], meta["name"], dcgm.EXPORTER_PORT, dcgm.EXPORTER_PATH)
             try:
                 async with turns:
-                    async with asyncio.timeout(PATIENCE):
+                    async with asyncio.timeout(SCRAPE_TIMEOUT):
                         text = await self._cluster.proxy(*where)
                     return await asyncio.to_thread(lambda: (dcgm.read_exporter(text), dcgm.read_errors(text)))
             except (ApiError, UnreachableError, TimeoutError) as error:
-                self._tell(meta["name"], error)
+                self._warn_once(meta["name"], error)
                 return [], []
 
         readings: dict[str, list[Reading]] = defaultdict(list)
@@ -185,10 +185,10 @@ class Looking:
             errors[pod["spec"]["nodeName"]] += said[1]
         return readings, errors
 
-    def _tell(self, what: str, error: Exception) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            log.warning("GPU use is known in part, %s can't be asked: %s", what, error or "no answer")
+    def _warn_once(self, what: str, error: Exception) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            log.warning("GPU data is incomplete: can't read %s: %s", what, error or "no answer")
 
 
 def _use(holder: Holder, whose: Ownership, readings: Mapping[str, list[Reading]]) -> PodUse:

@@ -1,8 +1,8 @@
-"""The words of GPU use: who holds which GPUs, what they do with them, what an hour came to.
+"""Values of GPU use: pods and their GPUs, nodes, and sums of an hour.
 
-Shares are fractions, 0 to 1, over the window asked for; sums are GPU-hours. None means not known, which is
-never the same as idle: an exporter that was away, a pod that still pulls its image, a container seconds old.
-Those of which there are a hundred thousand at a time have slots, which halves what they take.
+Shares are fractions, 0 to 1, over the requested window; sums are GPU-hours. None means unknown, never idle:
+the exporter was unavailable, the pod still pulls its image, or the container is seconds old. Classes with
+up to 100,000 instances have slots, which halves their memory.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from bot.core.work_item import ItemKind, WorkItem
 ITEM = WorkItem(ItemKind.IDLE_GPUS, "gpus")
 
 
-BUSY = 0.01  # from this share on a GPU works: its engine's counter has a floor of noise
-SLACK = 0.01  # of an hour, about which nobody asks again
-ENOUGH = 0.8  # of the samples there should be, or nothing is said
+BUSY = 0.01  # the utilization from which a GPU is busy: the counter has a noise floor
+SLACK = 0.01  # share of an hour that may stay unmeasured
+ENOUGH = 0.8  # share of the expected samples; with fewer, use is unknown
 HALF_HOUR = timedelta(minutes=30)  # what idle is judged by
 HOUR = timedelta(hours=1)
 
@@ -171,7 +171,7 @@ class Hour:
 
 
 class Source(Protocol):
-    """Prometheus, or scraping. Methods raise Unmeasured."""
+    """A source of GPU data: Prometheus or scraping. Methods raise NoGpuDataError."""
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
         """Every pod that holds GPUs now, with what its GPUs did in the `window` before."""
@@ -189,4 +189,4 @@ class Source(Protocol):
 
 
 class NoGpuDataError(Exception):
-    """Nobody can say at the moment; the text says why."""
+    """There is no GPU data at the moment; the message says why."""

@@ -1,4 +1,4 @@
-"""Prometheus: questions of any kind, and the rows of its answers."""
+"""Query Prometheus' HTTP API, and read the rows of its answers."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import aiohttp
 from bot.gpus.models import NoGpuDataError
 from bot.gpus.pod_owners import Place
 
-PATIENCE = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus itself gives up after two minutes
+QUERY_TIMEOUT = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus' own default is two minutes
 
 Device = tuple[str, str, str, str]  # namespace, pod, id, model
 
@@ -24,13 +24,13 @@ class Row:
 
     @property
     def place(self) -> Place:
-        """Scraped without honorLabels a metric's own pod is `exported_pod`."""
+        """Return namespace and pod; scraped without honorLabels, they are `exported_…`."""
         own = "exported_" if self.labels.get("exported_pod") else ""
         return self.labels.get(f"{own}namespace", ""), self.labels.get(f"{own}pod", "")
 
     @property
     def gpu(self) -> str:
-        """Its UUID, else host:index; empty if the series names no GPU."""
+        """Return the UUID, else host:index; empty if the series names no GPU."""
         host = self.labels.get("Hostname") or self.labels.get("hostname", "")
         index = self.labels.get("gpu", "")
         return self.labels.get("UUID") or (f"{host}:{index}" if host or index else "")
@@ -47,29 +47,29 @@ class Row:
 
     @property
     def host(self) -> str:
-        """dcgm-exporter has renamed the label; without either it is the scrape's."""
+        """Return the host; dcgm-exporter renamed the label; without either it is the instance."""
         labels = self.labels
         return labels.get("Hostname") or labels.get("hostname") or labels.get("instance", "")
 
 
 class Prometheus:
-    """Its HTTP API, or of what speaks as it does (Thanos, Mimir, VictoriaMetrics). Raises NoGpuDataError."""
+    """Client of Prometheus, Thanos, Mimir, or VictoriaMetrics. Methods raise NoGpuDataError."""
 
     def __init__(self, url: str, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url = f"{url}/api/v1/query"
-        self._web = aiohttp.ClientSession(headers=headers, timeout=PATIENCE, trust_env=True)
+        self._web = aiohttp.ClientSession(headers=headers, timeout=QUERY_TIMEOUT, trust_env=True)
 
     async def close(self) -> None:
         await self._web.close()
 
     async def ask(self, query: str, at: datetime) -> list[Row]:
-        """The vector at that moment, without what is no number."""
+        """Return the instant vector at that time, without NaN and infinite values."""
         rows = [Row(each["metric"], float(each["value"][1])) for each in await self._result(query, at)]
         return [row for row in rows if math.isfinite(row.value)]
 
     async def moments(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
-        """When each series in a range was sampled, in seconds of Unix time; the rows have no values."""
+        """Return the sample times of each series of a range query, in Unix seconds; rows have no values."""
         return [
             (Row(each["metric"], 0.0), [float(parse_time) for parse_time, _ in each["values"]])
             for each in await self._result(query, at)
@@ -96,4 +96,4 @@ def _read(status: int, text: str) -> list[Any]:
         why = str(said["error"])
     except (ValueError, KeyError, TypeError):  # a proxy's page, a login form
         why = text.strip()
-    raise NoGpuDataError(f"Prometheus answers {status}: {why[:300]}")
+    raise NoGpuDataError(f"Prometheus answered {status}: {why[:300]}")

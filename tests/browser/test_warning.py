@@ -35,4 +35,4 @@ async def test_an_idle_trial_is_kept_and_another_ended_on_the_page(opened: Opene
     await ada.get_by_role("dialog").get_by_role("button", name="Cancel trial").click()
     await expect(ada.get_by_role("log", name="Replies")).to_contain_text("ended after")
     await sweep.click_cancel("ada")
-    await sweep.posts("GPUs free")
+    await sweep.posts("GPUs are free")

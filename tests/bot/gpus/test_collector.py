@@ -159,4 +159,4 @@ async def test_trouble_is_said_once_and_work_goes_on(redis: Redis, caplog: Any, 
 
     await one._tried(fails)
     await one._tried(fails)
-    assert [record.message for record in caplog.records] == [f"GPU use is not known: {trouble}"]
+    assert [record.message for record in caplog.records] == [f"can't collect GPU use: {trouble}"]

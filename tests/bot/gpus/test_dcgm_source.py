@@ -288,11 +288,11 @@ async def test_a_namespace_without_the_bots_rights_hides_no_other(redis: Redis, 
 
 
 async def test_when_nobody_looks_nothing_is_known(watched: Watched) -> None:
-    with pytest.raises(NoGpuDataError, match="nobody has looked"):
+    with pytest.raises(NoGpuDataError, match="no GPU sample for 5 min"):
         await watched.source.pods(HALF_HOUR)
     source = await watched.until(0.1)
     watched.cluster.hour = 0.2
-    with pytest.raises(NoGpuDataError, match="nobody has looked"):
+    with pytest.raises(NoGpuDataError, match="no GPU sample for 5 min"):
         await source.nodes()
 
 

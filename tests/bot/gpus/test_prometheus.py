@@ -72,7 +72,7 @@ async def test_rows_are_values_with_labels_and_not_a_number_is_none(toy: Any) ->
 )
 async def test_what_is_no_answer_is_told(toy: Any, status: int, text: str, told: str) -> None:
     client = await toy[0](web.Response(status=status, text=text))
-    with pytest.raises(NoGpuDataError, match=f"Prometheus answers {told}$".replace("[", r"\[")):
+    with pytest.raises(NoGpuDataError, match=f"Prometheus answered {told}$".replace("[", r"\[")):
         await client.ask("up", AT)
 
 

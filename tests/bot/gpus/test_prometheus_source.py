@@ -300,7 +300,7 @@ async def test_a_hostile_name_is_only_a_name(prometheus: Prometheus) -> None:
 
 
 async def test_a_refusal_is_told(prometheus: Prometheus) -> None:
-    with pytest.raises(NoGpuDataError, match=r"Prometheus answers 400: .*parse error"):
+    with pytest.raises(NoGpuDataError, match=r"Prometheus answered 400: .*parse error"):
         await prometheus.ask("sum(", START)
 
 
