@@ -40,7 +40,7 @@ async def test_a_status_says_where_it_stands_and_what_people_did(redis):
         await lab.types(f"cancel {SWEEP}", person="grace")
         answer, _ = await lab.types("status")
         assert f"*{SWEEP}* · Running" in answer
-        assert "ada launched it" in answer
+        assert "ada started the sweep" in answer
         assert "grace: cancel denied" in answer
 
 
@@ -115,7 +115,7 @@ async def test_the_buttons_of_an_ended_sweep(redis):
         assert "3 of 3 trials" in (await lab.clicks(RESULTS))[0]
         assert "the last lines of main" in (await lab.clicks(LOGS))[0]
         [said] = await lab.clicks(RERUN, person="grace")
-        assert "does again what `lr-brave-otter` did" in said
+        assert "queued: a rerun of `lr-brave-otter`" in said
         [other] = await lab.life.store.active()
         made = await lab.life.store.get(other)
         assert (made.request, made.requester.user_name, made.requester.channel) == (
@@ -205,10 +205,10 @@ async def test_in_the_thread_the_bot_is_mentioned_and_answers_there(redis):
         assert "Only <@" in told["text"]
         assert told["thread_ts"] == lab.parent()["ts"]
         await mentions(lab, "@sweepbot hello")
-        assert lab.slack.ephemerals("ada")[-1]["text"].startswith("In this thread you may write")
+        assert lab.slack.ephemerals("ada")[-1]["text"].startswith("In this thread, mention me with a command")
         await mentions(lab, "@sweepbot stauts")
         told = lab.slack.ephemerals("ada")[-1]["text"]
-        assert told.startswith("Unknown command `stauts`. Did you mean status?\nIn this thread you may")
+        assert told.startswith("Unknown command `stauts`. Did you mean status?\nIn this thread, mention me")
         await mentions(lab, "@sweepbot cancel")
         await lab.until(Phase.CANCELLED)
 
@@ -224,7 +224,7 @@ async def test_results_are_told_once_where_every_message_has_to_wait(redis, monk
         monkeypatch.setattr("bot.slack.rate_limit.RateLimiter.wait", every_other)
         await mentions(lab, "@sweepbot results")
         await lab.rounds(6)
-        told = [text for text in lab.thread() if text.startswith(("All trials of", ":white_check_mark:"))]
+        told = [text for text in lab.thread() if text.startswith(("All trials of", ":white_check_mark: *"))]
         assert [text.startswith("All trials of") for text in told] == [False, True]
 
 
