@@ -30,7 +30,7 @@ from k8s.objects import Manifest
 
 def main() -> int:
     arguments, mask = _arguments(), Mask(of_environment(os.environ))
-    log_format.start("WARNING", "text", mask)  # until the settings say more
+    log_format.start("WARNING", "text", mask)  # until the settings are read
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]
     except UserError as error:
@@ -44,19 +44,23 @@ def _arguments() -> argparse.Namespace:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, jobs, words in (
-        ("serve", (serve,), "answer Slack: commands and buttons"),
-        ("work", (workers,), "take turns: builds, experiments, messages"),
-        ("all", (serve, workers), "both in one process, for a small team"),
+        ("serve", (serve,), "serve Slack commands, buttons, and forms"),
+        ("work", (workers,), "run the workers: builds, experiments, messages"),
+        ("all", (serve, workers), "run serve and work in one process (small teams)"),
     ):
         command = commands.add_parser(name, help=words, description=words)
         command.set_defaults(run=_service, jobs=jobs)
-    words = "does this installation work? Exits with 1 when something is broken"
+    words = "check this installation; exits with 1 if anything is broken"
     examiner = commands.add_parser("doctor", help=words, description=words)
-    examiner.add_argument("--json", action="store_true", help="for programs")
+    examiner.add_argument("--json", action="store_true", help="print findings as JSON")
     examiner.set_defaults(run=_doctor)
-    planner = commands.add_parser("plan", help="print what a sweep would create here, asking git only")
-    planner.add_argument("request", help="what you would type after /sweep")
-    planner.add_argument("--repo", required=True, metavar="URL", help="the git repository, https or http")
+    planner = commands.add_parser(
+        "plan", help="print the Kubernetes manifests a sweep would create (reads git, changes nothing)"
+    )
+    planner.add_argument("request", help="options as typed after /sweep")
+    planner.add_argument(
+        "--repo", required=True, metavar="URL", help="URL of the git repository (https or http)"
+    )
     planner.set_defaults(run=_plan)
     return parser.parse_args()
 
@@ -106,14 +110,14 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _config_for(url: str, file: str | None) -> Config:
-    """An installation's limits and the needs of its trials where there is one, and this repository."""
+    """Return the configuration, if there is one, with this repository as the only one."""
     config = _config(Path(file)) if file else Config(repositories=())
     known = [repo for repo in config.repositories if bare(repo.url) == bare(url)]
     return replace(config, repositories=tuple(known or [Repository(name=Path(url).stem, url=url)]))
 
 
 class _Plain(yaml.SafeDumper):
-    """Without anchors: labels that two places share are written twice, as people write them."""
+    """Write shared values twice instead of with anchors."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         return True

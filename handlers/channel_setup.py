@@ -1,4 +1,4 @@
-"""/sweep setup for administrators, and the team that a new person chooses; a worker writes both down."""
+"""Handlers of /sweep setup and of a new user's choice of a team; a worker stores both."""
 
 import asyncio
 import logging
@@ -43,31 +43,31 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
 
 
 async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body) -> str:
-    """Why it does not open; empty when it does."""
+    """Open the setup form. Return an error, or ""."""
     channel = command["channel_id"]
     if refusal := doctor_denial(command["user_id"], context.config):
         return refusal
     if direct(channel):
-        return "Type `/sweep setup` in the channel that it is about."
+        return "Run `/sweep setup` in the channel you want to set up."
     if not context.desk.heard:
-        return "No worker has told me yet what is set up. Please try again in some seconds."
+        return "Settings aren't loaded yet. Try again in a few seconds."
     place = context.desk.setup.places.get(channel, ChannelSetup())
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             view = setup_form(channel, place, context.config)
             await web.views_open(trigger_id=command["trigger_id"], view=view)
     except SLACK_ERRORS as error:
-        log.warning("the setup can't be opened: %r", error)
-        return "Slack did not open the form. Please type `/sweep setup` again."
+        log.warning("can't open the setup form: %r", error)
+        return "Slack couldn't open the form. Run `/sweep setup` again."
     return ""
 
 
 async def _said(context: HandlerContext, said: Said) -> str:
-    """Why it could not be passed on."""
+    """Queue the request for a worker. Return an error, or ""."""
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             await context.desk.say(said)
     except (RedisError, TimeoutError) as error:
-        log.exception("what was set up could not be queued")
+        log.exception("failed to queue a setup request")
         return unconfirmed(error)
     return ""

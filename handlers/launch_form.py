@@ -1,4 +1,4 @@
-"""The form that starts a sweep, from its opening to Launch. What needs git is done by a turn, not here."""
+"""Handlers of the launch form, from opening to Launch. A worker does what needs git."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ NOT_OPENED = (
     f"Slack couldn't open the form. Run `/sweep` again, or start directly: {EXAMPLE}. "
     "All commands: `/sweep help`."
 )
-FORGOTTEN = "This form is too old, or my memory was lost. Please open it again; your last sweep fills it."
+EXPIRED = "This form has expired. Run `/sweep` again; it's prefilled from your last sweep."
 
 
 def add_form(app: AsyncApp, context: HandlerContext) -> None:
@@ -62,7 +62,7 @@ def add_form(app: AsyncApp, context: HandlerContext) -> None:
 async def open_form(
     context: HandlerContext, web: AsyncWebClient, trigger: str, user: str, channel: str, said: dict[str, str]
 ) -> str:
-    """Filled from the person's last sweep and from what was typed. Returns why it isn't open, else ""."""
+    """Open the form, prefilled from the last sweep and the typed options. Return an error, or ""."""
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             draft = await _draft(context, web, user, channel, said)
@@ -77,20 +77,20 @@ async def open_form(
 async def _draft(
     context: HandlerContext, web: AsyncWebClient, user: str, channel: str, said: dict[str, str]
 ) -> Draft:
-    """Without a channel, from the home tab, it is that of the last sweep, or what the two of us say."""
+    """Return the prefilled draft. Without a channel (home tab): the last sweep's, or direct messages."""
     last = await context.drafts.last(user) or Draft(channel="")
     own = context.config.channel_repos.get(channel)
     repo = said.get("repo") or own or last.said.get("repo") or context.config.repositories[0].name
-    if not (channel or last.channel):  # an edit wants the conversation's id, where a post takes a person's
+    if not (channel or last.channel):  # edits need a conversation id; a user id only works for posts
         channel = (await web.conversations_open(users=user))["channel"]["id"]
     if repo != last.said.get("repo", context.config.repositories[0].name):
-        last = Draft(channel=last.channel)  # another repository's branches and spaces
+        last = Draft(channel=last.channel)  # its branches and spaces are of another repository
     writes = last.writes and "space" not in said
     return Draft(said={**last.said, **said, "repo": repo}, channel=channel or last.channel, writes=writes)
 
 
 async def _look(context: HandlerContext, draft: Draft) -> None:
-    """So that the menus know when they are opened."""
+    """Refresh the menus' data before they are opened."""
     try:
         url = repository(draft.said.get("repo"), context.config).url
     except UserError:
@@ -102,7 +102,7 @@ async def _look(context: HandlerContext, draft: Draft) -> None:
 
 
 def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """Another repository, another branch, or the space is to be written: the form follows."""
+    """Update the form after a change of repository or branch, or a switch to an inline space."""
 
     async def chosen(ack: AsyncAck, body: Body, client: AsyncWebClient, action: Body) -> None:
         await ack()
@@ -115,7 +115,7 @@ def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         try:
             await _look(context, draft)
         except (RedisError, TimeoutError):
-            log.warning("menus will not know: Redis does not answer")
+            log.warning("can't refresh the menus: Redis isn't responding")
         await _redraw(client, view, form(draft, context.config))
 
     return chosen
@@ -123,10 +123,10 @@ def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
 
 async def _redraw(client: AsyncWebClient, old: Body, new: Body) -> None:
     try:
-        async with asyncio.timeout(ACK_TIMEOUT):  # the click is answered only after this
+        async with asyncio.timeout(ACK_TIMEOUT):  # the click is acknowledged only after this
             await client.views_update(view_id=old["id"], hash=old["hash"], view=new)
-    except SLACK_ERRORS as error:  # closed, or another click was faster
-        log.info("a form is not redrawn: %r", error)
+    except SLACK_ERRORS as error:  # the view was closed, or updated by another click
+        log.info("form not updated: %r", error)
 
 
 def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
@@ -159,13 +159,13 @@ async def _kept(context: HandlerContext, view_id: str, filled: Filled) -> Body:
             await context.drafts.keep(view_id, filled)
             await context.queue.add_after(item(view_id), SETTLED)
     except (RedisError, TimeoutError) as error:
-        log.exception("a form could not be queued")
+        log.exception("failed to queue a form")
         return form(filled.draft, context.config, {"": unconfirmed(error)})
     return checking(filled.draft)
 
 
 def _on_launch(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """The view is the delivery: pressed twice, it is the same sweep."""
+    """Launch the previewed sweep. The view id is the request id: a second press starts no second sweep."""
 
     async def launch(ack: AsyncAck, body: Body) -> None:
         await ack(response_action="update", view=await _launched(context, body["view"]))
@@ -178,18 +178,18 @@ async def _launched(context: HandlerContext, view: Body) -> Body:
         async with asyncio.timeout(ACK_TIMEOUT):
             filled = await _leave(context, view["id"])
         if filled is None:
-            return gone(read(view), FORGOTTEN)
+            return gone(read(view), EXPIRED)
         requester = Requester(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
         asked = replace(filled.request, commit=previewed(view))
         record = await context.create_sweep(asked, requester, view["id"])
     except (RedisError, TimeoutError) as error:
-        log.exception("a form could not be launched")
+        log.exception("failed to launch a form")
         return gone(read(view), unconfirmed(error))
     return launched(filled.draft, record.id)
 
 
 async def _leave(context: HandlerContext, view_id: str) -> Filled | None:
-    """What was filled in, and whose preview is over with this."""
+    """Return the submitted form and mark it as left, so that no late preview replaces the view."""
     if filled := await context.drafts.get(view_id):
         await context.drafts.keep(view_id, replace(filled, left=True))
     return filled
@@ -206,7 +206,7 @@ def _on_change(context: HandlerContext) -> Callable[..., Awaitable[None]]:
 
 
 def _on_again(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """No worker came, or the branch has moved since."""
+    """Check again: no worker responded, or the branch has moved."""
 
     async def again(ack: AsyncAck, body: Body) -> None:
         await context.queue.add(item(body["view"]["id"]))
@@ -216,6 +216,6 @@ def _on_again(context: HandlerContext) -> Callable[..., Awaitable[None]]:
 
 
 def hidden(view: Body) -> Body:
-    """What the form hides for its menus: a view that asks for options comes without its state."""
+    """Return the values in private_metadata: Slack sends options requests without the view's state."""
     found: Body = json.loads(view["private_metadata"])["said"]
     return found

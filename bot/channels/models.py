@@ -1,6 +1,6 @@
-"""What people have set up in Slack: what holds in a channel, and who is in which team. Pure.
+"""Settings made in Slack: channel settings and team choices. Pure.
 
-Kept in the ConfigMap `sweepbot-setup`, an entry for each channel and person, and laid over the configuration.
+Stored in the ConfigMap `sweepbot-setup`, one entry per channel and person, and merged into the configuration.
 """
 
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ from bot.config.teams import MEMBER, Team, team_of
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelSetup:
-    """A channel as an administrator set it up; "" is not said."""
+    """A channel's settings; "" means not set."""
 
     repo: str = ""
-    namespace: str = ""  # of the trials; "": that of the installation
+    namespace: str = ""  # of its trials; "": K8S_NAMESPACE
     team: str = ""
-    hour: int | None = None  # of its digest; None: none
+    hour: int | None = None  # of the daily digest; None: no digest
     timezone: str = "UTC"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Who was greeted."""
+    """A person who was greeted."""
 
     team: str = ""
-    chosen: bool = False  # by this person, not found by the e-mail address
+    chosen: bool = False  # by this person, not matched by email address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def entry(said: ChannelSetup | Person) -> str:
 
 
 def read(entries: Mapping[str, str]) -> Setup:
-    """What can't be read, an older or a newer Sweepbot's, counts as not said."""
+    """Read the ConfigMap's entries; unreadable ones, of another version of Sweepbot, are ignored."""
     places: dict[str, ChannelSetup] = {}
     people: dict[str, Person] = {}
     for key, text in entries.items():
@@ -63,7 +63,7 @@ def read(entries: Mapping[str, str]) -> Setup:
 
 
 def applied(config: Config, setup: Setup) -> Config:
-    """The configuration with what was set up; names that it no longer knows count as not said."""
+    """Merge the settings into the configuration; names it no longer has are ignored."""
     teams, repos = {team.name for team in config.teams}, {each.name for each in config.repositories}
     digests = {each.channel: each for each in config.digests}
     for channel, place in setup.places.items():
@@ -91,7 +91,7 @@ def applied(config: Config, setup: Setup) -> Config:
 
 
 def _with_members(team: Team, config: Config, setup: Setup) -> Team:
-    """What the file says of a person goes before what was chosen."""
+    """Add the members who chose this team, unless the file puts them in one."""
     more = [
         user
         for user, person in setup.people.items()
@@ -101,6 +101,6 @@ def _with_members(team: Team, config: Config, setup: Setup) -> Team:
 
 
 def team_by_mail(mail: str, config: Config) -> str:
-    """The team that names this address among its members; "" when none does."""
+    """Return the team with this email address among its members; "" if there is none."""
     named = (team.name for team in config.teams if mail.lower() in {each.lower() for each in team.members})
     return next(named, "") if mail else ""

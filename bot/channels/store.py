@@ -1,8 +1,8 @@
-"""Keeping what was set up: in the cluster, so that a lost Redis loses none of it; in Redis for the doors.
+"""Store settings made in Slack: in a ConfigMap, which survives a loss of Redis; in Redis for the handlers.
 
-setup          the entries of the ConfigMap, as a worker read them last
-setup:asks     list: what people said, for the next turn of the item `setup: now`
-greeting:<user>    somebody new was seen; ten minutes
+setup          the entries of the ConfigMap, as a worker last read them
+setup:asks     list: requests for the next run of the item `setup: now`
+greeting:<user>    a new user is being greeted; ten minutes
 """
 
 import asyncio
@@ -42,33 +42,33 @@ KEY, ASKS = "sweepbot:setup", "sweepbot:setup:asks"
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """`place` for a channel, or `team` for the person."""
+    """A request to set up a channel (`place`) or to join a `team`."""
 
     user: str
     channel: str = ""
     place: ChannelSetup | None = None
     team: str = ""
-    view: str = ""  # that waits for the answer
+    view: str = ""  # Slack view to update with the result
 
 
 _SAID: TypeAdapter[Said] = TypeAdapter(Said)
 
 
 class SetupReader:
-    """The doors' side. Methods raise RedisError."""
+    """The handlers' side. Methods raise RedisError."""
 
     def __init__(self, redis: Redis, queue: Queue, config: Config) -> None:
         self._redis, self._queue, self._base = redis, queue, config
         self.config, self.setup = config, Setup()
-        self.heard = False  # whether a worker has told what was set up
+        self.heard = False  # whether a worker has published the settings
 
     async def follow(self) -> None:
-        """Until cancelled. While Redis has forgotten it, what was known before still holds."""
+        """Refresh until cancelled. If Redis lost the settings, the last known ones stay in effect."""
         while True:
             try:
                 await self.look()
             except RedisError as error:
-                log.warning("what was set up can't be read: %s", error)
+                log.warning("can't read ConfigMap sweepbot-setup: %s", error)
             await asyncio.sleep(DOOR_LOOK)
 
     async def look(self) -> None:
@@ -81,7 +81,7 @@ class SetupReader:
         await self._queue.add(WorkItem(ItemKind.SETUP, NOW))
 
     async def meet(self, user: str) -> None:
-        """Have whoever is new greeted."""
+        """Queue a greeting for a new user."""
         if not self.heard or user in self.setup.people:
             return
         if await self._redis.set(f"sweepbot:greeting:{user}", "1", nx=True, ex=timedelta(minutes=10)):
@@ -89,7 +89,7 @@ class SetupReader:
 
 
 class SetupWriter:
-    """The workers' side: the ConfigMap is what holds."""
+    """The workers' side: the ConfigMap is the source of truth."""
 
     def __init__(self, clients: Clients, redis: Redis) -> None:
         self._outside, self._redis, self._base = clients, redis, clients.config
@@ -97,12 +97,12 @@ class SetupWriter:
         self.setup = Setup()
 
     async def ready(self, stop: asyncio.Event) -> None:
-        """Once it is known what was set up: before that no sweep may be looked up."""
+        """Return once the settings are loaded: no sweep can be resolved before."""
         while not stop.is_set() and not await self._tried():  # noqa: ASYNC110 - another system's fact
             await asyncio.sleep(AGAIN)
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Refresh until cancelled."""
         while True:
             await asyncio.sleep(LOOK)
             await self._tried()
@@ -111,7 +111,7 @@ class SetupWriter:
         try:
             await self.look()
         except (ApiError, UnreachableError, RedisError) as error:
-            log.warning("what was set up can't be read: %s", error)
+            log.warning("can't read ConfigMap sweepbot-setup: %s", error)
             return isinstance(error, ApiError) and error.permanent
         return True
 
@@ -132,18 +132,20 @@ class SetupWriter:
 
     async def _hear(self, said: Said) -> None:
         if said.place:
-            audit.info("%s sets up %s: %s", said.user, said.channel, entry(said.place))
+            audit.info(
+                "user=%s action=setup channel=%s settings=%s", said.user, said.channel, entry(said.place)
+            )
             await self._write(said.channel, said.place)
             if said.view:
                 await self._show(said.view, saved(said.channel, said.place))
             return
         if any(team.name == said.team for team in self._base.teams):
-            audit.info("%s chooses team %s", said.user, said.team)
+            audit.info("user=%s action=choose_team team=%s", said.user, said.team)
             await self._write(said.user, Person(team=said.team, chosen=True))
-            await self._post(said.user, f"You are in team {code(said.team)} now.")
+            await self._post(said.user, f"You're now in team {code(said.team)}.")
 
     async def _greet(self, user: str) -> None:
-        """The message first: a worker that dies in between greets twice rather than never."""
+        """Post, then record: a worker that crashes in between greets twice rather than never."""
         if user in self.setup.people:
             return
         name, mail = await self._outside.slack.person(user)
@@ -155,16 +157,16 @@ class SetupWriter:
         try:
             await self._outside.slack.update_view(view, content)
         except (MessageRejectedError, SlackApiError) as error:
-            log.warning("a view is not taken: %s", error)
+            log.warning("Slack rejected a view: %s", error)
 
     async def _post(self, user: str, message: Message | str) -> None:
         try:
             await self._outside.slack.post_ephemeral(user, message)
         except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
-            log.warning("a direct message is not taken: %s", error)
+            log.warning("Slack rejected a direct message: %s", error)
 
     async def _write(self, key: str, said: ChannelSetup | Person) -> None:
-        """Entry by entry, so that two who write at once lose nothing of each other's."""
+        """Write one entry, so that concurrent writers don't overwrite each other."""
         meta = {"name": NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {key: entry(said)}}
         await upsert(self._outside.cluster, config_map)

@@ -1,4 +1,4 @@
-"""/sweep setup, and the greeting of a new person: views and messages out, what was chosen back. Pure."""
+"""Views of /sweep setup and the greeting of a new user. Pure."""
 
 from typing import Any
 from zoneinfo import available_timezones
@@ -27,26 +27,26 @@ ZONES = tuple(sorted(available_timezones()))
 
 def setup_form(channel: str, place: ChannelSetup, config: Config) -> View:
     repos = {each.name: each.name for each in config.repositories if len(each.name) <= VALUE}
-    homes = {NOTHING: "the installation's"} | {name: name for name in config.namespaces}
-    teams = {NOTHING: "everybody"} | {team.name: team.name for team in config.teams}
-    hours = {NOTHING: "no digest"} | {str(hour): f"{hour}:00" for hour in range(24)}
+    homes = {NOTHING: "Default"} | {name: name for name in config.namespaces}
+    teams = {NOTHING: "All teams"} | {team.name: team.name for team in config.teams}
+    hours = {NOTHING: "Off"} | {str(hour): f"{hour:02}:00" for hour in range(24)}
     hour = NOTHING if place.hour is None else str(place.hour)
     home = _choice("namespace", homes, place.namespace)
     zone: Block = {"type": "external_select", "action_id": ZONE, "min_query_length": 0}
     blocks = [
-        section(f"What holds in <#{channel}>:"),
-        _input("repo", "Repository, when a sweep names none", _choice("repo", repos, place.repo)),
-        *([_input("namespace", "Namespace of its trials", home)] if config.namespaces else []),
-        _input("team", "Team that the digest is about", _choice("team", teams, place.team)),
-        _input("hour", "Digest of idle GPUs", _choice("hour", hours, hour)),
-        _input("zone", "In the timezone", zone | {"initial_option": option(place.timezone)}),
+        section(f"Settings for <#{channel}>"),
+        _input("repo", "Default repository", _choice("repo", repos, place.repo)),
+        *([_input("namespace", "Namespace for trials", home)] if config.namespaces else []),
+        _input("team", "Digest covers", _choice("team", teams, place.team)),
+        _input("hour", "Daily digest", _choice("hour", hours, hour)),
+        _input("zone", "Time zone", zone | {"initial_option": option(place.timezone)}),
     ]
     more: dict[str, Any] = {"callback_id": SETUP, "submit": plain_text("Save"), "private_metadata": channel}
     return modal("Set up this channel", blocks, close="Cancel", **more)
 
 
 def read_setup(view: View) -> tuple[str, ChannelSetup]:
-    """The channel, and what was chosen for it."""
+    """Return the channel and its chosen settings."""
     said = {
         block: (entered["selected_option"] or {}).get("value", "")
         for block, inside in view["state"]["values"].items()
@@ -69,31 +69,31 @@ def zones(typed: str) -> list[Option]:
 
 
 def saving() -> View:
-    return modal("Set up this channel", [section(":hourglass_flowing_sand: Saving.")])
+    return modal("Set up this channel", [section(":hourglass_flowing_sand: Saving…")])
 
 
 def saved(channel: str, place: ChannelSetup) -> View:
-    return modal("Set up this channel", [section(f":white_check_mark: {told(channel, place)}")])
+    return modal("Set up this channel", [section(f":white_check_mark: {summary(channel, place)}")])
 
 
-def told(channel: str, place: ChannelSetup) -> str:
-    whose = f" of team {code(place.team)}" if place.team else ""
-    hour = f"{place.hour}:00 {plain(place.timezone)}" if place.hour is not None else ""
-    digest = f"the digest{whose} comes at {hour}" if hour else "there is no digest"
-    home = f", their trials run in {code(place.namespace)}" if place.namespace else ""
-    return f"In <#{channel}> sweeps are of {code(place.repo)}{home} and {digest}."
+def summary(channel: str, place: ChannelSetup) -> str:
+    team = f" for team {code(place.team)}" if place.team else ""
+    hour = f"{place.hour:02}:00 {plain(place.timezone)}" if place.hour is not None else ""
+    digest = f"digest{team} at {hour}" if hour else "no daily digest"
+    namespace = f", trials in {code(place.namespace)}" if place.namespace else ""
+    return f"Saved. <#{channel}>: repository {code(place.repo)}{namespace}, {digest}."
 
 
 def greeting(name: str, team: str, config: Config) -> Message:
-    """`team` is what is known already; else it can be chosen, where there are any."""
+    """Return the greeting. `team`: the user's team; "" adds a menu of teams, if there are any."""
     lines = [
-        f"Hello {plain(name[:80])}! I build a branch of yours and search hyperparameters on the lab's GPUs.",
-        "• `/sweep` opens a form that knows branches and spaces; `/sweep branch=main space=lr` needs none.",
-        "• A sweep's story is told in one thread, with buttons for its trials, logs and results.",
-        "• `/gpus` says which GPUs are free, and my home tab shows your sweeps, your team's and what waits.",
+        f"Hi {plain(name[:80])}! I run hyperparameter sweeps of your code on the cluster's GPUs.",
+        "• Start a sweep with `/sweep`, which opens a form, or directly: `/sweep branch=main space=lr`.",
+        "• Each sweep posts its progress in one thread, with buttons for trials, logs, and results.",
+        "• `/gpus` shows free GPUs. My Home tab shows your sweeps, your team's, and the queue.",
     ]
     if team:
-        lines.append(f"You are in team {code(team)}.")
+        lines.append(f"You're in team {code(team)}.")
     blocks = [section("\n".join(lines))]
     if not team and config.teams:
         teams = {each.name: each.name for each in config.teams[:MOST]}
@@ -104,7 +104,7 @@ def greeting(name: str, team: str, config: Config) -> Message:
 
 
 def _choice(action: str, choices: dict[str, str], chosen: str) -> Block:
-    """Without a choice so far it is the first. Of too many the last are left out, but not this one."""
+    """Return a menu with the chosen option, or the first, selected; it is kept if there are too many."""
     options = {value: option(value, text=text) for value, text in choices.items()}
     shown = list(options.values())[:MOST]
     now = options.get(chosen, shown[0])

@@ -53,6 +53,13 @@ _Loader.add_implicit_resolver(YAML + "bool", re.compile("(true|True|TRUE|false|F
 
 
 @dataclass(frozen=True)
+class FileError:
+    line: int  # 0: an option of the command
+    sentence: str
+    field: str = ""  # as in UserError
+
+
+@dataclass(frozen=True)
 class Node:
     """One value of a file and its position."""
 
@@ -61,18 +68,19 @@ class Node:
     path: str  # "parameters.lr.min"; empty for the whole file
     value: Any  # a scalar, a list of Nodes, or a dict of Nodes by key
     raw: str = ""  # a scalar as written, without quotes
-    errors: list[tuple[int, str]] = field(default_factory=list, repr=False)  # of the whole file, by line
+    errors: list[FileError] = field(default_factory=list, repr=False)  # of the whole file
 
     def error(self, sentence: str) -> None:
         path = f"{self.path}: " if self.path else ""
-        self.errors.append((self.line, f"{self.file}:{self.line}: {path}{sentence}"))
+        self.errors.append(FileError(self.line, f"{self.file}:{self.line}: {path}{sentence}"))
 
     def check(self) -> None:
         """Raise UserError with the first errors of the file, in file order."""
-        if found := [sentence for _, sentence in sorted(self.errors, key=lambda error: error[0])]:
+        if errors := sorted(self.errors, key=lambda error: error.line):
+            found = [error.sentence for error in errors]
             more = len(found) - MAX_ERRORS
             last = [f"{self.file}: … and {counted(more, 'more error')}"] if more > 0 else []
-            raise UserError("\n".join([*found[:MAX_ERRORS], *last]))
+            raise UserError("\n".join([*found[:MAX_ERRORS], *last]), field=errors[0].field)
 
     def mapping(self, known: Keys | None = None, *, given: Collection[str] = ()) -> dict[str, "Node"]:
         """Return the values by key. With `known`, others are errors, and so are missing required ones.
@@ -166,7 +174,7 @@ class _Reader:
 
     def __init__(self, file: str, loader: _Loader) -> None:
         self.file, self.loader, self.count = file, loader, 0
-        self.errors: list[tuple[int, str]] = []
+        self.errors: list[FileError] = []
 
     def node(self, source: yaml.Node, path: str, line: int, depth: int = 0) -> Node:
         self.count += 1

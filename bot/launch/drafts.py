@@ -1,9 +1,7 @@
-"""Forms that were filled in and not yet launched, by their view, and what people launched last.
+"""Store submitted forms by view, and each user's last launch. Losing both only costs people a prefilled form.
 
-Both may be lost: people see their forms, and an empty one asks for no more than a command does.
-
-    draft:<view id>    what was said, what that asks for, who    an hour
-    last:<user>        what was said at last, and where          90 days
+draft:<view id>    the values, the request, the user    an hour
+last:<user>        the values of the last launch        90 days
 """
 
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from bot.core.request import SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
 from bot.launch.form import Draft, said_of
 
-SETTLED = 0.6  # seconds: a view may be updated only after Slack has shown what answered the submission
+SETTLED = 0.6  # seconds: an update before Slack has shown the response to the submission is lost
 KEPT, LAST_KEPT = timedelta(hours=1), timedelta(days=90)
 
 
@@ -26,7 +24,7 @@ class Filled:
     request: SweepRequest
     user: str  # Slack user id
     user_name: str
-    left: bool = False  # launched, or being changed: no late look may come over that
+    left: bool = False  # launched or being edited: a late preview must not replace the view
 
 
 _FILLED: TypeAdapter[Filled] = TypeAdapter(Filled)
@@ -34,7 +32,7 @@ _DRAFT: TypeAdapter[Draft] = TypeAdapter(Draft)
 
 
 class Drafts:
-    """Methods raise RedisError."""
+    """All methods raise RedisError."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -51,7 +49,7 @@ class Drafts:
         await self._redis.set(f"sweepbot:last:{user}", _DRAFT.dump_json(draft), ex=LAST_KEPT)
 
     async def last(self, user: str) -> Draft | None:
-        """What this person launched last."""
+        """Return the values of the user's last launch."""
         found = await self._redis.get(f"sweepbot:last:{user}")
         return _DRAFT.validate_json(found) if found else None
 

@@ -1,6 +1,6 @@
-"""The form that starts a sweep: a draft becomes a view, and a view's state a draft again. Pure.
+"""The launch form: convert a draft to a view, and a view's state to a draft. Pure.
 
-What was entered is said in the words of the command, key by key, and read by the same readers.
+Values are keyed by the options of the command and read by the same readers.
 """
 
 import hashlib
@@ -27,59 +27,58 @@ from bot.slack.blocks import (
     plain_text,
     section,
 )
-from bot.slack.mrkdwn import code, cut, direct, place
+from bot.slack.mrkdwn import code, cut, direct, place, plain
 
 FORM, LAUNCH = "sweep_form", "sweep_launch"  # callback ids
-REPO, BRANCH, SPACE = "sweep_repo", "sweep_branch", "sweep_space"  # action ids of menus
-WRITE, CHANGE, AGAIN = "sweep_write", "sweep_change", "sweep_again"  # and of buttons
+REPO, BRANCH, SPACE = "sweep_repo", "sweep_branch", "sweep_space"  # action ids of the menus
+WRITE, CHANGE, AGAIN = "sweep_write", "sweep_change", "sweep_again"  # action ids of the buttons
 
-TEXT_MOST = 3000  # characters: Slack's own limit of an input
+TEXT_MOST = 3000  # characters: Slack's limit for an input
 METADATA_MOST = 3000
-ERROR_MOST = 1000  # characters below an input
-HIDDEN = ("repo", "branch", "name", "image")  # said so far, for menus, which are not told a view's state
+ERROR_MOST = 1000  # characters of the error below an input
+FIELDS = {"repo", "branch", "space", "text", "gpus", "parallel", "trials", "algorithm", "cmd", "notify"}
+HIDDEN = ("repo", "branch", "name", "image")  # kept in private_metadata: Slack sends menus no view state
 EXAMPLE = """\
 command: python train.py
 objective: {metric: loss, goal: minimize}
 parameters:
   lr: {min: 1e-4, max: 1e-1, scale: log}
 """
-TOLD = {
-    Notify.CHANNEL: "Me, in the thread and the channel",
-    Notify.DM: "Me, by direct message",
-    Notify.NONE: "Nobody; the thread has it all",
+NOTIFY = {
+    Notify.CHANNEL: "Mention me in the channel",
+    Notify.DM: "Send me a direct message",
+    Notify.NONE: "Thread only",
 }
-AS_IT_SAYS = "as the space says"
-ALGORITHM = {NOTHING: AS_IT_SAYS} | {word: word for word in ALGORITHMS}
+DEFAULT = "Use the space's value"
+ALGORITHM = {NOTHING: DEFAULT} | {word: word for word in ALGORITHMS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """What a person has said of a sweep so far, in the words of the command; `text` is a space."""
+    """The values entered so far, by option of the command; `text` is an inline space."""
 
     said: Mapping[str, str] = field(default_factory=dict)
     channel: str
-    writes: bool = False  # the space stands in the form
+    writes: bool = False  # whether the space is written inline
 
     def without(self, *keys: str) -> "Draft":
         return replace(self, said={key: value for key, value in self.said.items() if key not in keys})
 
 
 def said_of(request: SweepRequest) -> dict[str, str]:
-    """The words that would ask for this; no word names a commit."""
-    usual = SweepRequest(branch="", space="")
+    """Return the options of a request that differ from their defaults, without the commit."""
+    default = SweepRequest(branch="", space="")
     pairs = {key: getattr(request, key) for key in SweepRequest.__dataclass_fields__ if key != "commit"}
-    return {key: str(value) for key, value in pairs.items() if value != getattr(usual, key)}
+    return {key: str(value) for key, value in pairs.items() if value != getattr(default, key)}
 
 
 def form(draft: Draft, config: Config, wrong: Mapping[str, str] | None = None) -> View:
-    """`wrong`: sentences in mrkdwn by key, shown below their fields; "" is the whole form."""
+    """Return the form. `wrong`: errors in mrkdwn by key, shown below their fields; "" is the whole form."""
     wrong = wrong or {}
     blocks = [*_trouble(wrong.get("", ""))]
     for key, block in _fields(draft, config).items():
         blocks += [block, *_trouble(wrong.get(key, ""))]
-    unheard = ", where I hear no words; typed in a channel, `/sweep` has it told there"
-    there = f"{place(draft.channel)}{unheard if direct(draft.channel) else ''}"
-    blocks.append(context(f"Its story is told in {there}."))
+    blocks.append(context(_destination(draft.channel)))
     return modal(
         "New sweep",
         blocks,
@@ -90,28 +89,41 @@ def form(draft: Draft, config: Config, wrong: Mapping[str, str] | None = None) -
     )
 
 
+def _destination(channel: str) -> str:
+    if direct(channel):
+        where = "your direct messages, where commands don't work"
+        return f"Updates go to {where}. To use a channel, run `/sweep` there."
+    return f"Updates go to {place(channel)}."
+
+
 def _fields(draft: Draft, config: Config) -> dict[str, Block]:
-    """By key, in the order in which one thinks."""
+    """Return the inputs by key, in order."""
     said, limits = draft.said, config.limits
     repo = said.get("repo") or config.repositories[0].name
-    of = hashlib.sha256(repo.encode()).hexdigest()[:8]  # another repository's branches are another input
+    of = hashlib.sha256(repo.encode()).hexdigest()[
+        :8
+    ]  # a new block id clears the menus of another repository
     return {
         "repo": _input("repo", "Repository", _menu(REPO, repo), dispatch=True),
         "branch": _input(
             f"branch:{of}", "Branch or tag", _menu(BRANCH, said.get("branch", "")), dispatch=True
         ),
         **_space_fields(draft, of),
-        "gpus": _input("gpus", "GPUs per trial", _number("gpus", said, 0, limits.gpus_per_trial, usual="1")),
-        "parallel": _optional(
-            "parallel", "Trials at a time", _number("parallel", said, 1, limits.parallel, AS_IT_SAYS)
+        "gpus": _input(
+            "gpus", "GPUs per trial", _number("gpus", said, 0, limits.gpus_per_trial, default="1")
         ),
-        "trials": _optional("trials", "Trials in all", _number("trials", said, 1, limits.trials, AS_IT_SAYS)),
+        "parallel": _optional(
+            "parallel", "Parallel trials", _number("parallel", said, 1, limits.parallel, DEFAULT)
+        ),
+        "trials": _optional("trials", "Max trials", _number("trials", said, 1, limits.trials, DEFAULT)),
         "algorithm": _input("algorithm", "Algorithm", _choice("algorithm", said, ALGORITHM)),
-        "cmd": _optional("cmd", "Command", _line("cmd", said, "python train.py, if not as the space says")),
+        "cmd": _optional(
+            "cmd", "Command", _line("cmd", said, "Overrides the space, for example: python train.py")
+        ),
         "notify": _input(
             "notify",
-            "Who is told of failures and of the end",
-            _choice("notify", said, {str(each): words for each, words in TOLD.items()}),
+            "Notify on first failure and at the end",
+            _choice("notify", said, {str(each): words for each, words in NOTIFY.items()}),
         ),
     }
 
@@ -119,7 +131,7 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
 def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
     if not draft.writes:
         menu = _input(f"space:{of}", "Space", _menu(SPACE, draft.said.get("space", "")))
-        return {"space": menu, "write": actions(button(WRITE, "Write a space here"))}
+        return {"space": menu, "write": actions(button(WRITE, "Write a space inline"))}
     box = {
         "type": "plain_text_input",
         "action_id": "text",
@@ -129,12 +141,12 @@ def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
     }
     return {
         "text": _input("text", "Space", box),
-        "write": actions(button(WRITE, "Choose a space of the branch")),
+        "write": actions(button(WRITE, "Choose a space file")),
     }
 
 
 def read(view: View) -> Draft:
-    """What a view says, of its state and of what it has hidden."""
+    """Read a draft from a submitted view: its input values plus its private_metadata."""
     hidden = json.loads(view["private_metadata"])
     said: dict[str, str] = dict(hidden["said"])
     for entered in view.get("state", {}).get("values", {}).values():
@@ -147,7 +159,7 @@ def read(view: View) -> Draft:
 
 
 def request(draft: Draft, config: Config) -> tuple[SweepRequest | None, dict[str, str]]:
-    """What is asked for, or sentences by key."""
+    """Return the request, or None and errors by key."""
     said = {key: value for key, value in draft.said.items() if key != "text"}
     if draft.writes:
         said["space"] = "written"
@@ -156,23 +168,23 @@ def request(draft: Draft, config: Config) -> tuple[SweepRequest | None, dict[str
         if key not in said:
             wrong[key] = f"Choose a {key}."
         elif said[key] == NOTHING:
-            wrong[key] = "This line only tells what git said; choose another one, or type a name."
+            wrong[key] = f"That's a note from git, not a {key}. Choose another option or type a name."
     if wrong:
         return None, wrong
     asked = SweepRequest(**values, text=draft.said.get("text", "") if draft.writes else None)
     if asked.text is None:
         return asked, {}
     if len(asked.text) > TEXT_MOST:
-        return None, {"text": f"The space must have at most {TEXT_MOST:,} characters; commit it as a file."}
+        return None, {"text": f"The space can have at most {TEXT_MOST:,} characters. Commit it as a file."}
     try:
         parse_space(asked.text, WRITTEN, asked, config.limits)
     except UserError as error:
-        return None, {"text": str(error)}
+        return None, {error.field or "text": str(error)}
     return asked, {}
 
 
 def errors(view: View, wrong: Mapping[str, str]) -> dict[str, str]:
-    """By the view's blocks, as Slack wants them; what has no field is said at the first."""
+    """Return errors by block id, as Slack expects them; errors without a field go to the first one."""
     inputs = {_key(b["element"]["action_id"]): b["block_id"] for b in view["blocks"] if b["type"] == "input"}
     first = next(iter(inputs.values()))
     found: dict[str, str] = {}
@@ -182,20 +194,18 @@ def errors(view: View, wrong: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def about(sentence: str, draft: Draft) -> dict[str, str]:
-    """A sentence of the command's world at the field that it is about, as far as that can be told."""
-    key = sentence.partition("=")[0]
-    if sentence.startswith(("sweeps/", "`sweeps/", WRITTEN)):
-        key = "text" if draft.writes else "space"
-    return {key if key in {"branch", "space", "text", "repo", "parallel", "trials", "gpus"} else "": sentence}
+def about(error: UserError, draft: Draft) -> dict[str, str]:
+    """Return the error, escaped, by the form's field that it concerns; "" is the whole form."""
+    field = "text" if error.field == "space" and draft.writes else error.field
+    return {field if field in FIELDS else "": plain(str(error))}
 
 
 def checking(draft: Draft) -> View:
-    """What stands there while a worker asks git."""
-    words = "Looking at the branch and its space. This takes a few seconds."
-    again = actions(button(AGAIN, "Look again"))
+    """Return the view shown while a worker reads the repository."""
+    words = "Checking the branch and space… This takes a few seconds."
+    again = actions(button(AGAIN, "Check again"))
     blocks = [section(f":hourglass_flowing_sand: {words}"), again]
-    return modal("One moment", blocks, private_metadata=metadata(draft))
+    return modal("Checking", blocks, private_metadata=metadata(draft))
 
 
 def gone(draft: Draft, words: str) -> View:
@@ -203,18 +213,20 @@ def gone(draft: Draft, words: str) -> View:
 
 
 def launched(draft: Draft, sweep_id: str) -> View:
-    words = f":white_check_mark: On it: {code(sweep_id)}. Its thread tells the story in"
-    return modal("On its way", [section(f"{words} {place(draft.channel)}.")])
+    words = f":white_check_mark: Sweep {code(sweep_id)} queued. Follow its thread in"
+    return modal("Sweep queued", [section(f"{words} {place(draft.channel)}.")])
 
 
 def metadata(draft: Draft, **more: str) -> str:
-    """What the view itself remembers; a text put aside as long as there is room for it."""
+    """Return the view's private_metadata; the longest values are left out if it gets too long."""
     hidden = {key: draft.said[key] for key in HIDDEN if len(draft.said.get(key, "x" * 301)) <= 300}
     aside = {"text": draft.said["text"]} if "text" in draft.said and not draft.writes else {}
     said = hidden | aside
     about = {"channel": draft.channel, "writes": draft.writes} | more
     while len(found := json.dumps(about | {"said": said}, ensure_ascii=False)) > METADATA_MOST and said:
-        del said[max(said, key=lambda key: len(json.dumps(said[key])))]  # quotes in it are written as two
+        del said[
+            max(said, key=lambda key: len(json.dumps(said[key])))
+        ]  # quotes are escaped, so compare the JSON
     return found
 
 
@@ -225,7 +237,7 @@ def _key(action_id: str) -> str:
 def _value(entered: Mapping[str, Any]) -> str:
     chosen = (entered.get("selected_option") or {}).get("value", "")
     value = str(entered.get("value") or chosen)
-    return value.rstrip()  # what leads belongs to the lines of a space
+    return value.rstrip()  # leading blanks belong to the YAML of a space
 
 
 def _menu(action: str, chosen: str) -> Block:
@@ -234,9 +246,9 @@ def _menu(action: str, chosen: str) -> Block:
 
 
 def _number(
-    key: str, said: Mapping[str, str], least: int, most: int, hint: str = "", usual: str = ""
+    key: str, said: Mapping[str, str], least: int, most: int, hint: str = "", default: str = ""
 ) -> Block:
-    value = said.get(key) or usual
+    value = said.get(key) or default
     number: Block = {"type": "number_input", "action_id": key, "is_decimal_allowed": False}
     number |= {"min_value": str(least), "max_value": str(most)}
     number |= {"placeholder": plain_text(hint)} if hint else {}
@@ -251,7 +263,7 @@ def _line(key: str, said: Mapping[str, str], hint: str) -> Block:
 
 
 def _choice(key: str, said: Mapping[str, str], choices: Mapping[str, str]) -> Block:
-    """Without a choice so far it is the first."""
+    """Return a menu with the chosen option, or the first, selected."""
     options = {value: {"text": plain_text(text), "value": value} for value, text in choices.items()}
     first = next(iter(options.values()))
     menu = {"type": "static_select", "action_id": key, "options": list(options.values())}

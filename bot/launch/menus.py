@@ -1,4 +1,4 @@
-"""The options of the form's menus: what is known of a repository, narrowed by what is typed. Pure."""
+"""Options of the form's menus, filtered by the typed text. Pure."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from bot.config.policy import Config
 from bot.repos.catalog import GitNames
 from bot.slack.blocks import MOST, NOTHING, VALUE, Option, option
 
-HOME = ("main", "master")  # where people usually begin
+HOME = ("main", "master")  # listed first
 
 
 def repositories(config: Config, typed: str) -> list[Option]:
@@ -19,14 +19,14 @@ def repositories(config: Config, typed: str) -> list[Option]:
 
 
 def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Option]:
-    """What is typed can always be taken as it is: there are tags, and hosts that don't answer."""
+    """Return the matching names, and the typed text itself: it can be a tag, or git can be away."""
     typed = typed.strip()
     ahead = {name: place for place, name in enumerate([*first, *HOME])}
     fitting = [one for one in known.names if typed.lower() in one.name.lower() and len(one.name) <= VALUE]
     fitting.sort(key=lambda one: (ahead.get(one.name, len(ahead)), not one.name.startswith(typed), one.name))
     found = [option(one.name, one.about) for one in fitting[: MOST - 2]]
     if typed and len(typed) <= VALUE and typed not in {one.name for one in known.names}:
-        found.append(option(typed, "not in the list; taken as you typed it"))
+        found.append(option(typed, "Not in the list; used as typed"))
     if note := _note(known):
         found.append(option(NOTHING, text=f"⚠ {note}"))
     return found
@@ -34,9 +34,9 @@ def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Opt
 
 def _note(known: GitNames) -> str:
     if known.trouble:
-        since = f"; the list is of {known.at:%H:%M} UTC" if known.at else ""
+        since = f" (list from {known.at:%H:%M} UTC)" if known.at else ""
         return f"{known.trouble}{since}"
-    return "" if known.at else "git has not answered yet: type the name, or look again"
+    return "" if known.at else "No answer from git yet. Type a name or reopen the menu"
 
 
 def _without_scheme(url: str) -> str:

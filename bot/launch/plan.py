@@ -1,4 +1,4 @@
-"""From a request, a space and a commit to everything the cluster will be asked for. Pure."""
+"""Plan a sweep: from a request, a space, and a commit to all Kubernetes manifests. Pure."""
 
 import json
 import re
@@ -15,22 +15,22 @@ from k8s.katib.spec import DELIVERY, ExperimentSpec, Feasible, PodShape, experim
 from k8s.names import label_value
 from k8s.objects import OWNER_LABEL, TEAM_LABEL
 
-DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # stands in the plan until the registry knows better
+DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # placeholder in the plan until the image is built
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A sweep ready to be planned: all that was asked, looked up and checked."""
+    """A resolved and checked request, ready to be planned."""
 
     sweep: str
     owner: str  # Slack user id
-    request_id: str  # of the command: tells this sweep's experiment from an older one of the same name
+    request_id: str  # distinguishes this experiment from an older one with the same name
     request: SweepRequest
     source: Source
     space: SearchSpace
-    namespace: str = ""  # of its trials; "": that of the installation
-    team: str = ""  # whose GPUs they count as, from the first trial to the last
-    shape: PodShape = field(default_factory=PodShape)  # what pods of trials need on this cluster
+    namespace: str = ""  # of its trials; "": K8S_NAMESPACE
+    team: str = ""  # that its GPU-hours count for
+    shape: PodShape = field(default_factory=PodShape)  # of trial pods on this cluster
 
     @property
     def results_name(self) -> str:
@@ -38,7 +38,7 @@ class Order:
 
 
 def plan(order: Order, settings: PlanSettings) -> SweepPlan:
-    """Raises UserError for a command that could not be wrapped safely, and for nothing to build from."""
+    """Raise UserError if the command can't be wrapped safely or there is nothing to build from."""
     check_command(order.space.command)
     source, ready = order.source, order.space.image
     made = BuildPlan(repository="", tag="", builds=(), words="") if ready else product(source, settings)
@@ -95,7 +95,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
 
 
 def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
-    # MLflow makes tags of each run from this; mlflow.runName names the run without a line in the user's code.
+    # MLflow sets these as tags of each run; mlflow.runName names the run without a change to the user's code.
     context = {
         "mlflow.runName": "${trialParameters.trialName}",
         "sweepbot.sweep": order.sweep,
@@ -106,7 +106,7 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": order.results_name,
         "MLFLOW_RUN_CONTEXT": json.dumps(context),
-        "PYTHONUNBUFFERED": "1",  # else a crash takes the last log lines with it
+        "PYTHONUNBUFFERED": "1",  # else a crash loses the last log lines
     }
 
 
@@ -126,18 +126,19 @@ def _number(value: float | None) -> str:
 
 
 def check_command(command: str) -> None:
-    """The command is shell text that flags are appended to, inside `sh -c` and Katib's template."""
+    """Raise UserError unless flags can be appended to the command, inside `sh -c` and Katib's template."""
     try:
         shlex.split(command)
     except ValueError:
-        raise UserError(f"The command `{command}` has a quote that is not closed.") from None
+        raise UserError(f"command has an unclosed quote: `{command}`.") from None
     if re.search(r"(^|\s)#", command) or "\n" in command:
         raise UserError(
-            f"The command `{command}` must be one line without a comment: flags are appended to it."
+            f"command must be one line without a comment, because flags are appended to it; got `{command}`."
         )
     if "${trial" in command:
         raise UserError(
-            f"The command `{command}` uses Katib's placeholders; parameters are appended as --name=value."
+            f"command must not use Katib's placeholders; got `{command}`. "
+            "Parameters are appended as --name=value."
         )
 
 

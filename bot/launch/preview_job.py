@@ -1,4 +1,4 @@
-"""A turn for a filled form: ask git what the sweep would be, and show that, or what is wrong, in its view."""
+"""Job for a submitted form: read the repository and show the preview, or the errors, in its view."""
 
 import logging
 from dataclasses import replace
@@ -24,19 +24,19 @@ from bot.slack.mrkdwn import plain
 
 log = logging.getLogger(__name__)
 
-RECENT = timedelta(minutes=5)  # older figures of free GPUs are none
+RECENT = timedelta(minutes=5)  # older GPU snapshots are ignored
 
 
 async def show(view_id: str, clients: Clients, drafts: Drafts, known: SnapshotStore) -> None:
-    """Nothing is made by it, so it may be done again at any time."""
+    """Update the view. Idempotent: nothing is created."""
     filled = await drafts.get(view_id)
     if filled and not filled.left:
         try:
             view = await _view(view_id, filled, clients, await _free(known, clients.now()))
             if await drafts.get(view_id) == filled:  # git takes seconds
                 await clients.slack.update_view(view_id, view)
-        except MessageRejectedError as error:  # ever: the form stays at its last word
-            log.warning("Slack does not take a preview: %s", error)
+        except MessageRejectedError as error:  # permanent: the view stays as it is
+            log.warning("Slack rejected a preview: %s", error)
 
 
 async def _free(known: SnapshotStore, now: datetime) -> int | None:
@@ -59,9 +59,9 @@ async def _view(view_id: str, filled: Filled, clients: Clients, free: int | None
         home = config.channel_namespaces.get(draft.channel, "")
         made = await aside(plan, replace(order, namespace=home), clients.settings)
     except UserError as error:
-        return form(draft, config, about(plain(str(error)), draft))
+        return form(draft, config, about(error, draft))
     except GitUnavailableError as error:
-        return form(draft, config, {"": f"The git host does not answer; try again. {plain(str(error))}"})
+        return form(draft, config, {"": f"The git host isn't responding. Try again. ({plain(str(error))})"})
     others = peak_of(await limited_of(filled.user, clients))
     if refusal := size_denial(filled.user, made, config, others):
         return form(draft, config, {"parallel": refusal})

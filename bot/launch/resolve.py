@@ -1,4 +1,4 @@
-"""From a request to an order: which commit is meant, what its space file says, what it is built from."""
+"""Resolve a request to an order: its commit, its space, and the files that its build needs."""
 
 from pathlib import PurePosixPath
 
@@ -27,13 +27,14 @@ async def look_up(
     owner: str,
     request_id: str,
 ) -> Order:
-    """Raises UserError with what the person can mend, GitUnavailable when the git host does not answer."""
+    """Raise UserError for what the user can fix, GitUnavailableError if the git host doesn't respond."""
     tip = await _tip(git, repository, request.branch)
     commit = request.commit or tip.commit
     if commit != tip.commit and not await git.contains(repository.url, tip, commit):
         raise UserError(
-            f"branch={request.branch} was rewritten since its preview: {commit[:8]} is no longer in it. "
-            "Open the form again and look at what is there now."
+            f"branch={request.branch} was force-pushed after the preview and no longer contains "
+            f"{commit[:8]}. Open the form again to review the new commit.",
+            field="branch",
         )
     space = await _space(git, repository, commit, request, config)
     subject = await git.subject(repository.url, commit)
@@ -57,28 +58,33 @@ async def look_up(
 async def _tip(git: Git, repository: Repository, branch: str) -> Tip:
     try:
         return await git.resolve(repository.url, branch)
-    except UserError as error:  # people know it by its name
-        raise UserError(str(error).replace(repository.url, repository.name)) from None
+    except UserError as error:  # people know the repository by its name
+        raise UserError(str(error).replace(repository.url, repository.name), field=error.field) from None
 
 
 async def _space(
     git: Git, repository: Repository, commit: str, request: SweepRequest, config: Config
 ) -> SearchSpace:
     if request.text is not None:
-        return await aside(parse_space, request.text, WRITTEN, request, config.limits)
+        return await _parsed(request.text, WRITTEN, request, config)
     file = f"{FOLDER}/{request.space}.yaml"
     text = await git.read(repository.url, commit, file, MAX_CHARACTERS * 4)
     if text is None:
-        raise UserError(await _missing(git, repository, commit, request))
-    return await aside(parse_space, text, f"{file}@{commit[:8]}", request, config.limits)
+        raise UserError(await _missing(git, repository, commit, request), field="space")
+    return await _parsed(text, f"{file}@{commit[:8]}", request, config)
+
+
+async def _parsed(text: str, file: str, request: SweepRequest, config: Config) -> SearchSpace:
+    try:
+        return await aside(parse_space, text, file, request, config.limits)
+    except UserError as error:
+        raise UserError(str(error), field=error.field or "space") from None
 
 
 async def _missing(git: Git, repository: Repository, commit: str, request: SweepRequest) -> str:
     files = [PurePosixPath(name) for name in await git.names(repository.url, commit, FOLDER)]
     spaces = sorted(file.stem for file in files if file.suffix == ".yaml")
-    where = (
-        f"`{FOLDER}/{request.space}.yaml` is not in {repository.name} at `{request.branch}` ({commit[:8]})"
-    )
+    where = f"`{FOLDER}/{request.space}.yaml` isn't in {repository.name} at `{request.branch}` ({commit[:8]})"
     if not spaces:
-        return f"{where}, nor is any other space file. Add one: the form of `/sweep` shows what it holds."
+        return f"{where}, and neither is any other space file. Add one; the `/sweep` form has an example."
     return f"{where}.{did_you_mean(request.space, spaces)}"

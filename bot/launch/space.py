@@ -12,7 +12,7 @@ from functools import partial
 from bot.config.idle_thresholds import read_watch
 from bot.config.policy import Limits, read_hours
 from bot.config.trial_pods import read_grace
-from bot.config.yaml_reader import Node, read
+from bot.config.yaml_reader import FileError, Node, read
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
 from bot.core.wording import listed, shortened
@@ -231,7 +231,7 @@ def _counts(
     def count(key: str, flag: str, asked: int | None, default: int) -> _Count:
         written = keys[key].whole() if key in keys else None
         if asked is not None:
-            report = partial(_report_option, root, f"{flag}={asked}")
+            report = partial(_report_option, root, flag, asked)
             return _Count(asked, report, adjustable=False)
         if written is not None:
             lowered = request.trials is not None or grid is not None
@@ -248,8 +248,8 @@ def _counts(
     return trials, _adjusted(parallel, trials), _adjusted(max_failed, trials)
 
 
-def _report_option(root: Node, option: str, sentence: str) -> None:
-    root.errors.append((0, f"{option} in the command: {sentence}"))
+def _report_option(root: Node, option: str, value: int, sentence: str) -> None:
+    root.errors.append(FileError(0, f"{option}={value} in the command: {sentence}", field=option))
 
 
 def _limit(count: _Count, least: int, most: int, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Which branches and spaces a repository has, for menus that must answer within three seconds.
+"""Branches and spaces of a repository, for menus that must respond within three seconds.
 
-Git is asked in the background, by a turn of the item `look: URL [BRANCH]`; menus read what it left in Redis:
+A worker reads git in the background, for the item `look: URL [BRANCH]`; menus read its result from Redis:
 
-    names:<url>, names:<url> <branch>    what git said last    a day
+    names:<url>, names:<url> <branch>    the last result    a day
 """
 
 import asyncio
@@ -27,23 +27,23 @@ from bot.storage.work_queue import Queue
 @dataclass(frozen=True, kw_only=True)
 class Name:
     name: str
-    about: str = ""  # a line for people
+    about: str = ""  # one line, shown below the name
 
 
 @dataclass(frozen=True, kw_only=True)
 class GitNames:
-    """What git said, when it last said something."""
+    """The last result from git."""
 
     names: tuple[Name, ...] = ()
-    at: datetime | None = None  # None: never
-    trouble: str = ""  # why it does not say more
+    at: datetime | None = None  # None: no result yet
+    trouble: str = ""  # the last error
 
 
-FRESH = timedelta(seconds=15)  # so old may an answer be without asking git anew
+FRESH = timedelta(seconds=15)  # older results are refreshed
 KEPT = timedelta(days=1)
-PATIENCE = 1.5  # seconds for what was never asked before
+PATIENCE = 1.5  # seconds to wait for a first result
 SPACES_MOST = 50  # whose descriptions are read
-NAMES_MOST = 3_000  # kept of a repository: menus read all of them at each letter that is typed
+NAMES_MOST = 3_000  # per repository: menus read all of them for each typed letter
 ABOUT_MOST = 100  # characters; a menu shows 75
 _NAMES: TypeAdapter[GitNames] = TypeAdapter(GitNames)
 
@@ -53,7 +53,7 @@ class Catalog:
         self._redis, self._queue, self._now = redis, queue, now
 
     async def known(self, url: str, branch: str = "", *, patience: float = PATIENCE) -> GitNames:
-        """The branches of a repository, or the spaces of a branch. Raises RedisError."""
+        """Return the branches of a repository, or the spaces of a branch. Raises RedisError."""
         until = monotonic() + patience
         found = await self._read(url, branch)
         if found.at is None or self._now() - found.at > FRESH:
@@ -64,7 +64,7 @@ class Catalog:
         return found
 
     async def look(self, key: str, git: Git) -> None:
-        """A turn: ask git, and leave its answer, or why there is none, for the menus."""
+        """Job: read git and store the result, or the error, for the menus."""
         url, _, branch = key.partition(" ")
         before = await self._read(url, branch)
         try:
@@ -98,12 +98,12 @@ async def spaces(git: Git, url: str, branch: str) -> tuple[Name, ...]:
 async def _about(git: Git, url: str, commit: str, stem: str) -> str:
     try:
         return description(await git.read(url, commit, f"{FOLDER}/{stem}.yaml", MAX_CHARACTERS) or "")
-    except UserError:  # no text, or too long a one
+    except UserError:  # not text, or too long
         return ""
 
 
 def description(text: str) -> str:
-    """What a space file says of itself: `description:`, else the comment it begins with."""
+    """Return a space file's `description:`, or else its first comment."""
     if said := re.search(r"^description:[ \t]*(.+)$", text, re.MULTILINE):
         return said[1].strip().strip("\"'")[:ABOUT_MOST]
     first = re.match(r"\s*#+[ \t]*(.*)", text)

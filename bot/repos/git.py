@@ -1,7 +1,7 @@
-"""What a repository says, asked with the git CLI: which commit a branch is, and single files of a commit.
+"""Read repositories with the git CLI: resolve branches and read single files of a commit.
 
-No one's configuration takes part and nothing prompts; only https and http are spoken. The cache is one
-process's own; it may be deleted at any time.
+User and system configuration is ignored, nothing prompts, and only https and http are allowed. The cache
+belongs to one process and can be deleted at any time.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from bot.core.masking import Mask, of_environment
 from bot.core.wording import did_you_mean
 
 PASSED_ON = ("PATH", "HTTPS_PROXY", "https_proxy", "http_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE")
-# A server that knows no filter is warned about by git, and sends everything.
+# A server without filter support makes git warn and sends everything.
 FETCH = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
 HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-gc")
-# What git says when trying again is of no use; everything else may be the weather.
+# Errors that a retry won't fix; everything else can be temporary.
 REFUSALS = re.compile(
     r"authentication failed|could not read (username|password)|not found|access denied|permission denied"
     r"|requested url returned error: 40[0134]|is this a git repository|not a git repository",
@@ -38,7 +38,7 @@ MIB = 2**20
 MOST_FILE = MIB  # bytes of a file that is read
 MOST_LISTING = 16 * MIB  # bytes of git's answer: a quarter of a million branches
 MOST_HISTORY = 64 * MIB  # 1.6 million commits
-MOST_WORDS = 64 * 1024  # bytes of what git says of trouble
+MOST_WORDS = 64 * 1024  # bytes of git's error output
 MOST_SUBJECT = 300  # characters
 # A repository of some megabytes can hold a file or a delta of gigabytes. Large files are not unpacked in
 # memory (core.bigFileThreshold), packs are mapped in parts, and git gets 512 MiB of address space at most, of
@@ -52,7 +52,7 @@ MODEST = {
 BOUNDED = ("sh", "-c", 'ulimit -v 524288 2>/dev/null; exec git "$@"', "git")
 
 Login = tuple[str, str]  # user; password or token
-# Told over a pipe: in an argument or an address, other processes, logs and error messages would see it.
+# Passed over a pipe: an argument or a URL would show it to other processes, logs, and error messages.
 HELPER = (
     """!f() { test "$1" = get && printf 'username=%s\\npassword=%s\\n' """
     """"$SWEEPBOT_GIT_USERNAME" "$SWEEPBOT_GIT_PASSWORD"; }; f"""
@@ -60,7 +60,7 @@ HELPER = (
 
 
 class GitUnavailableError(Exception):
-    """The host does not answer, or not now: try again. The text is a sentence without credentials."""
+    """The git host doesn't respond; a retry can help. The message has no credentials."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Tip:
 
 
 class Git:
-    """`logins`: user and password by URL; git hears them from its environment, and only for that URL."""
+    """`logins`: user and password by URL, passed to git in its environment, only for that URL."""
 
     def __init__(
         self, cache: Path, logins: Mapping[str, Login] | None = None, *, timeout: float = 60.0
@@ -83,20 +83,23 @@ class Git:
         self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def resolve(self, url: str, branch: str) -> Tip:
-        """A branch, else a tag of that name, annotated or not. Raises UserError, GitUnavailableError."""
+        """Return the tip of a branch, or else of a tag. Raises UserError, GitUnavailableError."""
         head, tag = f"refs/heads/{branch}", f"refs/tags/{branch}"
         refs = await self._refs(url, head, tag, f"{tag}^{{}}")
         for ref, commit in ((head, refs.get(head)), (tag, refs.get(f"{tag}^{{}}")), (tag, refs.get(tag))):
             if commit:
                 return Tip(ref, commit)
         names = {ref.split("/", 2)[2].removesuffix("^{}") for ref in await self._refs(url)}
-        hint = " A commit needs a branch or a tag." if re.fullmatch("[0-9a-f]{7,40}", branch) else ""
-        raise UserError(f"branch={branch} is not in {url}.{hint}{did_you_mean(branch, sorted(names))}")
+        if re.fullmatch("[0-9a-f]{7,40}", branch):
+            hint = " Commit hashes aren't supported; use a branch or tag."
+        else:
+            hint = did_you_mean(branch, sorted(names))
+        raise UserError(f"branch={branch} doesn't exist in {url}.{hint}", field="branch")
 
     async def read(self, url: str, commit: str, path: str, most: int = MOST_FILE) -> str | None:
-        """A file's text; None when the commit has no such file.
+        """Return a file's text; None if the commit has no such file.
 
-        Raises UserError, also for a file of more than `most` bytes, of which nothing is read; GitUnavailable.
+        Raises UserError, also for a file of more than `most` bytes; GitUnavailableError.
         """
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
@@ -105,38 +108,38 @@ class Git:
                 return None
             size = int(await self._run(url, "-C", repository, "cat-file", "-s", files[path]))
             if size > most:
-                raise UserError(f"{path} has {size:,} bytes; Sweepbot reads up to {most:,}. Make it smaller.")
+                raise UserError(f"{path} has {size:,} bytes; the limit is {most:,}. Make it smaller.")
             content = await self._run(url, "-C", repository, "cat-file", "blob", files[path], most=most)
         try:
             return content.decode()
         except UnicodeDecodeError:
-            raise UserError(f"{path} of commit {commit[:7]} is not UTF-8 text") from None
+            raise UserError(f"{path} of commit {commit[:7]} isn't UTF-8 text.") from None
 
     async def submodule(self, url: str, commit: str, path: str) -> str:
-        """The commit that a submodule is pinned to. Raises UserError, GitUnavailableError."""
+        """Return the commit that a submodule is pinned to. Raises UserError, GitUnavailableError."""
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
             found = await self._entries(url, repository, commit, path)
         if path not in found or found[path][0] != SUBMODULE:
-            raise UserError(f"`.gitmodules` names {path}, which is no submodule of commit {commit[:7]}.")
+            raise UserError(f"`.gitmodules` names {path}, which isn't a submodule of commit {commit[:7]}.")
         return found[path][1]
 
     def with_login(self, url: str, *, like: str) -> "Git":
-        """The same, with the login of `like` for one more URL."""
+        """Return a copy with the credentials of `like` for one more URL."""
         logins = {url: self.logins[like]} if like in self.logins else {}
         made = Git(self.cache, {**logins, **self.logins}, timeout=self.timeout)
         made.locks = self.locks
         return made
 
     async def names(self, url: str, commit: str, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted; empty when there is no such folder."""
+        """Return the sorted names of the files in a directory; empty if it doesn't exist."""
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
             files = await self._files(url, repository, commit, f"{folder.rstrip('/')}/")
         return sorted(PurePosixPath(path).name for path in files)
 
     async def subject(self, url: str, commit: str) -> str:
-        """The first line of the commit's message, masked."""
+        """Return the first line of the commit's message, masked."""
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
             short = f"--format=%<({MOST_SUBJECT},trunc)%s"
@@ -144,7 +147,7 @@ class Git:
         return self._mask(line.decode(errors="replace").strip())
 
     async def contains(self, url: str, tip: Tip, commit: str) -> bool:
-        """Whether the commit is in the tip's history, which is fetched for it, without files."""
+        """Return whether the tip's history contains the commit; fetches the history without files."""
         self.cache.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=self.cache) as repository:
             await self._run(url, "init", "--quiet", "--bare", "--", repository)
@@ -155,12 +158,12 @@ class Git:
         return commit.encode() in history
 
     async def branches(self, url: str) -> list[str]:
-        """Their names, without tags. Raises UserError, GitUnavailableError."""
+        """Return the names of the branches. Raises UserError, GitUnavailableError."""
         heads = "refs/heads/"
         return [ref.removeprefix(heads) for ref in await self._refs(url) if ref.startswith(heads)]
 
     async def reach(self, url: str) -> None:
-        """Raises UserError, GitUnavailableError when it can't be read."""
+        """Raise UserError or GitUnavailableError if the repository can't be read."""
         await self._refs(url)
 
     async def _refs(self, url: str, *patterns: str) -> dict[str, str]:
@@ -169,21 +172,21 @@ class Git:
         return {ref: commit for commit, ref in pairs}
 
     async def _files(self, url: str, repository: Path, commit: str, path: str) -> dict[str, str]:
-        """Regular files by path, with the name of their content; of the root without a path."""
+        """Return regular files by path with their object names; of the root without a path."""
         entries = await self._entries(url, repository, commit, path)
         return {file: name for file, (mode, name) in entries.items() if mode.startswith("100")}
 
     async def _entries(
         self, url: str, repository: Path, commit: str, path: str
     ) -> dict[str, tuple[str, str]]:
-        """Mode and name of the content, by path."""
+        """Return mode and object name by path."""
         where = ("--", path) if path.strip("/") else ()
         listing = await self._run(url, "-C", repository, "ls-tree", "-z", commit, *where)
         entries = (entry.split("\t", 1) for entry in listing.decode(errors="replace").split("\0") if entry)
         return {file: (about.split()[0], about.split()[2]) for about, file in entries}
 
     async def _fetched(self, url: str, commit: str) -> Path:
-        """A bare repository with the commit and its folders; contents come one by one as they are read."""
+        """Return a bare repository with the commit and its trees; file contents are fetched when read."""
         repository = self.cache / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.git"
         keep = f"refs/sweepbot/{commit}"
         if (repository / keep).exists():
@@ -193,12 +196,12 @@ class Git:
             await self._run(url, "-C", repository, "config", "remote.origin.url", url)
             await self._run(url, "-C", repository, *FETCH, "--", "origin", f"{commit}:{keep}")
         except BaseException:
-            shutil.rmtree(repository, ignore_errors=True)  # a fetch cut short leaves locks behind
+            shutil.rmtree(repository, ignore_errors=True)  # an interrupted fetch leaves locks behind
             raise
         return repository
 
     async def _run(self, url: str, *arguments: str | Path, most: int = MOST_LISTING) -> bytes:
-        """Raises UserError for an answer of more than `most` bytes."""
+        """Run git; raise UserError if it prints more than `most` bytes."""
         self.cache.mkdir(parents=True, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
             *BOUNDED,
@@ -207,16 +210,16 @@ class Git:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # git's helpers end with it
+            start_new_session=True,  # so that its helpers are killed with it
         )
         try:
             async with asyncio.timeout(self.timeout):
                 output, errors = await asyncio.gather(_whole(process.stdout, most), _end(process.stderr))
                 await process.wait()
         except _TooLong:
-            raise UserError(f"{url}: git answers with more than {most // MIB} MiB") from None
+            raise UserError(f"{url}: git's answer exceeds {most // MIB} MiB.") from None
         except TimeoutError:
-            raise GitUnavailableError(f"{url} did not answer within {self.timeout:g} s") from None
+            raise GitUnavailableError(f"{url} didn't respond within {self.timeout:g} s") from None
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
@@ -235,29 +238,27 @@ class Git:
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "https:http",
             "GIT_LITERAL_PATHSPECS": "1",
-            "LC_ALL": "C",  # the refusals are recognised by their words
+            "LC_ALL": "C",  # REFUSALS matches English messages
             **_settings(MODEST | (_helper(url) if url in self.logins else {})),
             **(_login(self.logins[url]) if url in self.logins else {}),
         }
 
 
 def logins(config: Config, environ: Mapping[str, str]) -> dict[str, Login]:
-    """Of repositories with a secret: GIT_USERNAME_<secret> and GIT_PASSWORD_<secret>. Raises UserError."""
+    """Return credentials by URL, from GIT_USERNAME_<secret> and GIT_PASSWORD_<secret>. Raises UserError."""
     found = {}
     for each in config.repositories:
         if each.secret:
             suffix = re.sub(r"[.-]", "_", each.secret).upper()
             names = [f"GIT_{what}_{suffix}" for what in ("USERNAME", "PASSWORD")]
             if missing := [name for name in names if not environ.get(name)]:
-                raise UserError(
-                    f"{missing[0]} is not set. It is of the Secret {each.secret}, for {each.url}."
-                )
+                raise UserError(f"{missing[0]} isn't set (from the Secret {each.secret}, for {each.url}).")
             found[each.url] = (environ[names[0]], environ[names[1]])
     return found
 
 
 def _settings(values: Mapping[str, str]) -> dict[str, str]:
-    """Of git, as its environment has them."""
+    """Return git settings as environment variables."""
     found = {"GIT_CONFIG_COUNT": str(len(values))}
     for number, (key, value) in enumerate(values.items()):
         found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -265,7 +266,7 @@ def _settings(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _helper(url: str) -> dict[str, str]:
-    host = "/".join(url.split("/", 3)[:3])  # a redirection to another one hears nothing
+    host = "/".join(url.split("/", 3)[:3])  # a redirect to another host gets no credentials
     return {f"credential.{host}.helper": HELPER}
 
 
@@ -274,7 +275,7 @@ def _login(login: Login) -> dict[str, str]:
 
 
 class _TooLong(Exception):  # noqa: N818
-    """More than was asked for."""
+    """The output exceeds the limit."""
 
 
 async def _whole(stream: asyncio.StreamReader | None, most: int) -> bytes:
@@ -294,9 +295,9 @@ async def _end(stream: asyncio.StreamReader | None) -> bytes:
 
 
 def _failure(url: str, errors: str) -> Exception:
-    lines = [line for line in errors.splitlines() if line.strip()] or ["git said nothing"]
+    lines = [line for line in errors.splitlines() if line.strip()] or ["git failed without a message"]
     fatal = [line for line in lines if line.startswith("fatal: ")] or lines
     sentence = f"{url}: {fatal[-1][:200].removeprefix('fatal: ')}"
     if REFUSALS.search(errors):
-        return UserError(f"{sentence}. Does the repository exist, and may Sweepbot read it?")
+        return UserError(f"{sentence}. Check that the repository exists and Sweepbot has read access.")
     return GitUnavailableError(sentence)

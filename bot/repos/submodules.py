@@ -1,6 +1,6 @@
-"""Submodules of a repository with credentials: Kaniko sends these to every host that `.gitmodules` names.
+"""Check the submodules of a repository with credentials, which Kaniko sends to every host in `.gitmodules`.
 
-So all of them, and theirs in turn, have to be on the repository's own host.
+All submodules, nested ones included, must be on the repository's own host.
 """
 
 import posixpath
@@ -18,12 +18,12 @@ HOST = re.compile(r"https?://[^/]+")
 
 
 async def check(git: Git, repository: Repository, commit: str, text: str) -> None:
-    """`text`: of `.gitmodules` at the commit. Raises UserError, GitUnavailableError."""
+    """Check `.gitmodules` (`text`) of a commit. Raises UserError, GitUnavailableError."""
     waiting, known = [(repository.url, commit, text)], {(repository.url, commit)}
     while waiting:
         url, commit, text = waiting.pop()
         there_are = modules(text)
-        if len(there_are) > MOST:  # also of one and the same: each costs a call of git
+        if len(there_are) > MOST:  # duplicates included: each costs a git call
             raise _too_many(repository)
         for path, written in there_are:
             there = _on_host(url, written, repository)
@@ -39,11 +39,11 @@ async def check(git: Git, repository: Repository, commit: str, text: str) -> Non
 
 
 def _too_many(repository: Repository) -> UserError:
-    return UserError(f"{repository.name} has more than {MOST} submodules, which is the limit.")
+    return UserError(f"{repository.name} has too many submodules; the limit is {MOST}.")
 
 
 def modules(text: str) -> list[tuple[str, str]]:
-    """Path and URL of each. Raises UserError for what git's many parsers may read in different ways."""
+    """Return path and URL of each. Raises UserError for anything that parsers could read differently."""
     found: list[dict[str, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         plain = line.strip()
@@ -54,17 +54,17 @@ def modules(text: str) -> list[tuple[str, str]]:
             key = match[1].lower() if match else ""
             if not match or not found or key in found[-1]:
                 raise UserError(
-                    f"`{FILE}`:{number}: `{plain[:100]}` is not a plain setting of git. *Fix:* Write each "
-                    'submodule as `[submodule "name"]`, `path = …` and `url = …`, once and without quotes.'
+                    f"`{FILE}`:{number}: `{plain[:100]}` isn't a plain git setting. *Fix:* Write each "
+                    'submodule as `[submodule "name"]`, `path = …`, and `url = …`, once and without quotes.'
                 )
             found[-1][key] = match[2].strip()
     if any(not {"path", "url"} <= each.keys() for each in found):
-        raise UserError(f"`{FILE}`: a submodule has no path or no url. *Fix:* Add both.")
+        raise UserError(f"`{FILE}`: a submodule has no path or url. *Fix:* Add both.")
     return [(each["path"], each["url"]) for each in found]
 
 
 def _on_host(url: str, written: str, repository: Repository) -> str:
-    """The URL that is meant. Raises UserError when it is not on the repository's host."""
+    """Return the resolved URL. Raises UserError if it isn't on the repository's host."""
     host = HOST.match(url)
     own = host[0] if host else ""
     there = written
@@ -73,6 +73,6 @@ def _on_host(url: str, written: str, repository: Repository) -> str:
     if there.startswith(f"{own}/") and is_address(there):
         return there
     raise UserError(
-        f"`{FILE}` of {repository.name} names `{written[:200]}`, which is not on {own}. The build would send "
+        f"`{FILE}` of {repository.name} names `{written[:200]}`, which isn't on {own}. The build would send "
         f"the git credentials of {repository.name} there. *Fix:* Use a submodule on {own}, or none."
     )

@@ -44,7 +44,7 @@ class Repository:
 
     async def branches(self, url):
         if self.away:
-            raise GitUnavailableError(f"{url} did not answer within 60 s")
+            raise GitUnavailableError(f"{url} didn't respond within 60 s")
         return self.heads
 
     async def resolve(self, url, branch):

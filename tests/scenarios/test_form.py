@@ -32,14 +32,14 @@ async def test_a_sweep_is_put_together_previewed_and_launched(desk):
     await desk.choose("sweep_space", "lr")
     await slack.enter("ada", "gpus", "2")
     assert await slack.submit("ada") == {}
-    assert "Looking at the branch" in desk.shows()
+    assert "Checking the branch" in desk.shows()
     await desk.turns()
-    for fact in ("`main` at `01234567` “Try a wider net”", "3 trials of 3 combinations, grid", "4: 2 trials"):
+    for fact in ("`main` @ `01234567` “Try a wider net”", "3 trials of 3 combinations, grid", "4: 2 trials"):
         assert fact in desk.shows()
     assert "python train.py --width=a" in desk.shows()
     await slack.submit("ada")
     [sweep] = await desk.turns()
-    assert f"On it: `{sweep}`" in desk.shows()
+    assert f"Sweep `{sweep}` queued" in desk.shows()
     record = await desk.door.store.get(sweep)
     assert (record.request.gpus, record.requester.user, record.requester.channel) == (2, ADA, "C01SWEEPS00")
 
@@ -57,10 +57,10 @@ async def test_launch_is_about_the_commit_that_the_preview_shows(desk):
     await slack.command("ada", "sweeps", "/sweep", "")
     await slack.submit("ada")
     await desk.turns()
-    assert "`main` at `89ab89ab`" in desk.shows()  # the next form begins with the branch, not the commit
+    assert "`main` @ `89ab89ab`" in desk.shows()  # the next form begins with the branch, not the commit
 
 
-@pytest.mark.parametrize(("then", "stands"), [("launch", "On it"), ("change", "Its story is told in")])
+@pytest.mark.parametrize(("then", "stands"), [("launch", "queued"), ("change", "Updates go to")])
 async def test_a_late_look_does_not_come_over_what_was_done_since(desk, then, stands):
     slack = desk.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
@@ -96,7 +96,7 @@ async def test_what_git_knows_better_is_said_at_its_field_in_the_form(desk):
     await desk.choose("sweep_space", "wide")
     await slack.submit("ada")
     await desk.turns()
-    assert "parameters.width: min (1) must be less than max (0)" in desk.shows()
+    assert "parameters.width: min must be less than max; got min 1, max 0" in desk.shows()
     await desk.choose("sweep_space", "lr")
     await slack.submit("ada")
     await desk.turns()
@@ -113,7 +113,7 @@ async def test_a_space_is_written_in_the_form(desk):
     [(field, sentence)] = (await slack.submit("ada")).items()
     assert (field, sentence) == (
         "text",
-        'your space:3: objective.goal: "smallest" must be minimize or maximize',
+        'your space:3: objective.goal: must be minimize or maximize; got "smallest"',
     )
     await slack.enter("ada", "text", SPACE)
     assert await slack.submit("ada") == {}
@@ -150,12 +150,12 @@ async def test_a_git_host_that_is_away_is_named_in_the_menu_and_in_the_form(desk
     await desk.slack.command("ada", "sweeps", "/sweep", "")
     offered = await desk.offered("sweep_branch", "mai")
     assert [one["value"] for one in offered] == ["mai", "-"]
-    assert "did not answer" in offered[1]["text"]["text"]
+    assert "didn't respond" in offered[1]["text"]["text"]
     await desk.choose("sweep_branch", "main")
     await desk.choose("sweep_space", "lr")
     await desk.slack.submit("ada")
     await desk.turns()
-    assert "The git host does not answer; try again." in desk.shows()
+    assert "The git host isn't responding. Try again." in desk.shows()
 
 
 async def test_a_menu_does_not_wait_for_a_worker(desk):
@@ -178,4 +178,4 @@ async def test_a_form_whose_draft_was_lost_says_so(desk, redis):
     await desk.turns()
     await redis.flushall()
     await desk.slack.submit("ada")
-    assert "my memory was lost" in desk.shows()
+    assert "This form has expired" in desk.shows()

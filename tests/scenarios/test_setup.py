@@ -49,7 +49,7 @@ async def set_up(desk):
 async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
     await set_up(desk)
     assert (
-        f"In <#{VISION}> sweeps are of `vision`, their trials run in `speech` and the digest comes at 7:00 "
+        f"Saved. <#{VISION}>: repository `vision`, trials in `speech`, digest at 07:00 "
         "Europe/Berlin." in desk.shows()
     )
     await desk.door.desk.look()
@@ -69,7 +69,7 @@ async def test_what_was_set_up_by_whom_is_in_the_log(desk, caplog):
     await set_up(desk)
     said = '{"repo":"vision","namespace":"speech","team":"","hour":7,"timezone":"Europe/Berlin"}'
     assert [record.message for record in caplog.records if record.name == "sweepbot.audit"] == [
-        f"{ADA} sets up {VISION}: {said}"
+        f"user={ADA} action=setup channel={VISION} settings={said}"
     ]
 
 
@@ -94,8 +94,8 @@ async def test_a_new_person_is_greeted_once_and_known_by_the_address(desk):
         await desk.turns()
         await desk.door.desk.look()
     [hello] = desk.slack.messages("D01GRACEHOP")
-    assert hello["text"].startswith("Hello Grace Hopper!")
-    assert "You are in team `see`." in hello["text"]
+    assert hello["text"].startswith("Hi Grace Hopper!")
+    assert "You're in team `see`." in hello["text"]
     assert desk.door.desk.setup.people == {"U01GRACEHOP": Person(team="see")}
 
 
@@ -106,7 +106,7 @@ async def test_whom_no_team_names_chooses_one(desk):
     where = ("linus", "D01LINUSPAU", hello["ts"], "greet_team")
     assert await desk.slack.click(*where, option("hear")) is None
     await desk.turns()
-    assert desk.slack.messages("D01LINUSPAU")[-1]["text"] == "You are in team `hear` now."
+    assert desk.slack.messages("D01LINUSPAU")[-1]["text"] == "You're now in team `hear`."
     kept = await desk.clients.cluster.get(Ref("ConfigMap", "sweeps", NAME))
     assert kept["data"] == {"U01LINUSPAU": '{"team":"hear","chosen":true}'}
     assert desk.clients.config.teams[1].members == ("U01LINUSPAU",)
@@ -114,7 +114,7 @@ async def test_whom_no_team_names_chooses_one(desk):
 
 async def test_nobody_is_greeted_and_nothing_overwritten_before_it_is_known_what_there_is(redis):
     async with a_desk(redis, HOUSE) as desk:
-        assert "try again" in (await desk.slack.command("ada", "vision", "/sweep", "setup") or "")
+        assert "Try again" in (await desk.slack.command("ada", "vision", "/sweep", "setup") or "")
         await desk.slack.command("grace", "sweeps", "/sweep", "help")
         await desk.turns()
         assert desk.slack.workspace.channels.keys() == {"C01SWEEPS00", VISION, "C01RANDOM00"}

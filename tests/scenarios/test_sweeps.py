@@ -93,10 +93,8 @@ async def test_two_sweeps_of_one_commit_share_one_build(lab: Lab) -> None:
 
 
 REFUSALS = {
-    "branch=mian space=tiny": ["branch=mian is not in digits. Did you mean main?"],
-    "branch=main space=tinny": [
-        "`sweeps/tinny.yaml` is not in digits at `main` (COMMIT). Did you mean tiny?"
-    ],
+    "branch=mian space=tiny": ["branch=mian doesn't exist in digits. Did you mean main?"],
+    "branch=main space=tinny": ["`sweeps/tinny.yaml` isn't in digits at `main` (COMMIT). Did you mean tiny?"],
     "branch=main space=broken": [
         '`sweeps/broken.yaml@COMMIT:2` objective.goal: "smallest" must be minimize or maximize',
         "`sweeps/broken.yaml@COMMIT:3` trials.paralel: unknown key. Did you mean parallel?",

@@ -102,7 +102,7 @@ def test_a_namespace_is_chosen_where_there_is_more_than_one():
     for place in (ChannelSetup(repo="digits", namespace="hear"), ChannelSetup(repo="digits")):
         assert read_setup(chosen(setup_form("C2", place, more))) == ("C2", place)
     said = saved("C2", ChannelSetup(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
-    assert "sweeps are of `digits`, their trials run in `hear` and there is no digest." in said
+    assert "repository `digits`, trials in `hear`, no daily digest." in said
 
 
 def test_a_timezone_is_found_by_a_part_of_its_name():

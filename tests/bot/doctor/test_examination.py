@@ -340,7 +340,7 @@ FAULTS = [
     (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, used by the bot)", "curl"),
     (registry_over_https, "registry", "broken", "speaks http, not https", "IMAGE_REGISTRY_PLAIN_HTTP=true"),
     (git_down, "git digits", "broken", "127.0.0.1", "git ls-remote"),
-    (no_repository, "git gone", "broken", "Does the repository exist", "git ls-remote"),
+    (no_repository, "git gone", "broken", "Check that the repository exists", "git ls-remote"),
     (mlflow_wants_a_login, "MLflow", "broken", "401", "curl"),
     (mlflow_down, "MLflow", "broken", "127.0.0.1:9", "curl"),
     (dns_flickers, "DNS", "warning", "registry.registry.svc resolved 3 of 5 times", "kube-dns"),

@@ -7,6 +7,7 @@ import pytest
 
 from bot.config.policy import Config, Limits, Repository
 from bot.config.teams import Price
+from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
 from bot.launch.form import (
     METADATA_MOST,
@@ -96,19 +97,23 @@ def test_a_text_put_aside_for_a_file_is_there_again():
 
 
 @pytest.mark.parametrize(
-    ("sentence", "field"),
+    ("about_what", "writes", "field"),
     [
-        ("branch=mian is not in https://git.example/digits.git. Did you mean main?", "branch"),
-        ("sweeps/lr.yaml@01234567:3: trials.max: must be at least 1; got 0", "space"),
-        ("`sweeps/wide.yaml` is not in digits at `main`", "space"),
-        ("The command `a b'` has a quote that is not closed.", ""),
+        ("branch", False, "branch"),
+        ("repo", False, "repo"),
+        ("space", False, "space"),
+        ("space", True, "text"),
+        ("trials", False, "trials"),
+        ("image", False, ""),
+        ("", False, ""),
     ],
 )
-def test_what_is_found_later_is_said_at_its_field_too(sentence, field):
-    draft = Draft(said=SAID, channel="C1")
-    assert about(sentence, draft) == {field: sentence}
-    blocks = form(draft, CONFIG, about(sentence, draft))["blocks"]
-    place = next(i for i, b in enumerate(blocks) if sentence in json.dumps(b, ensure_ascii=False))
+def test_worker_errors_are_routed_to_their_form_field(about_what, writes, field):
+    draft = Draft(said=SAID, channel="C1", writes=writes)
+    wrong = about(UserError("<sweeps/lr.yaml>: no", field=about_what), draft)
+    assert wrong == {field: "&lt;sweeps/lr.yaml&gt;: no"}
+    blocks = form(draft, CONFIG, wrong)["blocks"]
+    place = next(i for i, b in enumerate(blocks) if "sweeps/lr.yaml&" in json.dumps(b, ensure_ascii=False))
     before = blocks[place - 1].get("block_id", "") if place else ""
     assert before.partition(":")[0] == field
 
@@ -117,12 +122,12 @@ def test_the_preview_tells_what_it_comes_to():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5), Price(model="H", hourly=3.0)))
     text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, PLAN, config, free=3))
     for fact in (
-        "4 trials, random",
-        "2: 2 trials with 1 each; 3 are free now",
-        "4 for each hour that a trial takes, which costs at most $12.00",
+        "4, random",
+        "2 (2 trials × 1); 3 free now",
+        "4 per hour of trial time (up to $12.00)",
         "python train.py --lr=0.0001 --layers=1 --optimizer=adam",
         "`01234567` “Try a wider net”",
-        "minimize `val_loss`",
+        "Minimize `val_loss`",
     ):
         assert fact in text
 
@@ -131,17 +136,17 @@ def test_the_preview_tells_the_most_of_trials_that_are_ended_in_time():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5),))
     plan = replace(PLAN, space=replace(PLAN.space, trial_hours=2.5), gpus=2)
     text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, plan, config))
-    assert "20 at most, which costs at most $30.00" in text
+    assert "Up to 20 ($30.00)" in text
     weeks = replace(plan, space=replace(plan.space, trial_hours=168, max_trials=6000))
     text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, weeks, config))
-    assert "2,016,000 at most, which costs at most $3,024,000" in text
+    assert "Up to 2,016,000 ($3,024,000)" in text
 
 
 def test_the_preview_names_the_settings_of_the_algorithm():
     space = replace(PLAN.space, algorithm="tpe", settings={"gamma": "0.3"})
     text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))
-    assert "4 trials, tpe, gamma=0.3" in text
-    assert "with values drawn in place of these" in text
+    assert "4, tpe, gamma=0.3" in text
+    assert "*Example trial* (actual values are sampled)" in text
 
 
 def test_the_worst_contents_pass_slacks_limits():
@@ -189,7 +194,7 @@ def test_a_menu_offers_what_fits_with_the_last_branch_first():
     assert offered("v1.0") == ["v1.0"]  # a tag, perhaps
     assert offered("main") == ["main"]
     assert offered("", GitNames()) == ["-"]
-    late = names(replace(known, trouble="https://git.example did not answer within 60 s"), "wi")
+    late = names(replace(known, trouble="https://git.example didn't respond within 60 s"), "wi")
     assert [one["value"] for one in late] == ["wide", "wi", "-"]
     assert late[-1]["text"]["text"].startswith("⚠ https://git.example did")
 

@@ -45,7 +45,7 @@ def test_a_trials_hours_are_its_pods_own_so_waiting_for_gpus_takes_none_of_them(
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [
-        ("python train.py --note 'unclosed", "quote that is not closed"),
+        ("python train.py --note 'unclosed", "unclosed quote"),
         ("python train.py # fast", "without a comment"),
         ("python train.py\necho done", "one line"),
         ("python train.py --n ${trialSpec.Name}", "placeholders"),

@@ -110,7 +110,9 @@ async def test_the_commit_that_was_previewed_is_taken_while_the_branch_has_it():
     files = {"Dockerfile": "FROM x"}
     found = await source(Files(files, before=[seen]))
     assert (found.ref, found.commit) == ("refs/heads/main", seen)
-    with pytest.raises(UserError, match="branch=main was rewritten since its preview: 5ee25ee2 is no longer"):
+    with pytest.raises(
+        UserError, match="branch=main was force-pushed after the preview and no longer contains 5ee25ee2"
+    ):
         await source(Files(files))
 
 
