@@ -34,7 +34,7 @@ async def test_a_sweep_is_put_together_previewed_and_launched(desk):
     assert await slack.submit("ada") == {}
     assert "Checking the branch" in desk.shows()
     await desk.turns()
-    for fact in ("`main` @ `01234567` “Try a wider net”", "3 of 3 combinations, grid", "4: 2 trials"):
+    for fact in ("`main` @ `01234567` “Try a wider net”", "3 of 3 combinations, grid", "4 (2 trials × 2)"):
         assert fact in desk.shows()
     assert "python train.py --width=a" in desk.shows()
     await slack.submit("ada")
