@@ -63,5 +63,5 @@ async def test_what_an_algorithm_would_do_otherwise_is_refused_before_anything_i
     life = await ended(redis, "bayesianoptimization", RANGES)
     assert life.last.phase is Phase.REFUSED
     [(_, told)] = life.slack.whispers
-    assert "parameters.a: bayesianoptimization searches any range of decimals on a log scale" in told
+    assert "parameters.a: bayesianoptimization always searches decimals on a log scale" in told
     assert life.kubernetes.list("Experiment") == life.kubernetes.list("Job") == []

@@ -27,7 +27,7 @@ async def test_it_shows_what_was_started_and_starts_and_cancels(desk, wait_until
     assert "No sweeps yet." in text(home)
     await slack.press("ada", "home_new")
     assert desk.modal()["title"]["text"] == "New sweep"
-    assert "told in direct messages, where I hear no words" in str(desk.modal()["blocks"])
+    assert "your direct messages, where commands don't work" in str(desk.modal()["blocks"])
     await slack.dismiss("ada")
     await slack.command("ada", "sweeps", "/sweep", "branch=main space=lr")
     [sweep] = await desk.door.store.active()

@@ -78,7 +78,7 @@ async def test_one_that_waits_for_a_minute_is_restarted_once_and_again_when_its_
         await ward.rounds(12)
         assert restarts(await ward.record()) == [2, 2]  # and no more, though the new ones come late as well
         assert (await ward.record()).phase is Phase.PENDING
-        assert "its results are lost" in await ward.message()
+        assert "the trial's results are lost" in await ward.message()
 
 
 @pytest.mark.parametrize("cause", ["image-missing", "image-login", "image-tls"])

@@ -80,7 +80,7 @@ async def test_what_was_recorded_is_reused_also_when_redis_has_lost_everything(l
             await again.has(repository, tag, data["digest"])
         await until_phase(again, Phase.PENDING)
         assert not [name for name in jobs(again) if name.startswith("build")]
-    assert told(again, "already in the registry")
+    assert told(again, "from the registry")
 
 
 async def test_what_was_recorded_and_has_left_the_registry_is_built_again(life):
@@ -103,4 +103,4 @@ async def test_a_build_that_does_not_report_its_digest_is_told(life):
     one._status = silent
     async with one.started():
         await until_phase(one, Phase.FAILED)
-    assert told(one, "its pod did not report the image's digest")
+    assert told(one, "its pod didn't report the image's digest")
