@@ -89,7 +89,7 @@ async def test_home_shows_what_goes_on_and_starts_and_cancels(opened: Opened, la
     await home.get_by_role("button", name="Cancel sweep").click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel sweep").click()
     await expect(home.get_by_role("button", name="Cancel sweep")).to_have_count(0)
-    await sweep.posts("GPUs free")
+    await sweep.posts("GPUs are free")
     await home.get_by_role("button", name="Look again").click()
     await expect(home).to_contain_text(f"{sweep.id} · Cancelled")
 

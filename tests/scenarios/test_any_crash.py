@@ -84,6 +84,13 @@ async def live(redis, story, dies_at=None):
     return await SimulatedSweep(redis, Clock(dies_at), **STORIES[story]).run()
 
 
+def told(life):
+    """Each message once. That a first trial runs is not said when it has failed before anybody saw it run."""
+    texts = dict.fromkeys(life.texts())
+    failed = any(" failed. " in text for text in texts)
+    return [text for text in texts if not (failed and text.startswith(":runner: First trial is running"))]
+
+
 @pytest.mark.parametrize("story", STORIES)
 async def test_a_calm_life(redis, story):
     life = await live(redis, story)
@@ -111,7 +118,7 @@ async def test_dying_anywhere_changes_nothing_but_maybe_repeats_one_message(redi
         assert (hurt.last.phase, hurt.last.outbox) == (calm.last.phase, ()), where
         assert hurt.objects() == calm.objects(), where
         assert hurt.gpus_held() == [], where
-        assert list(dict.fromkeys(hurt.texts())) == list(dict.fromkeys(calm.texts())), where
+        assert told(hurt) == told(calm), where
         said, before = (
             len(hurt.texts()) + len(hurt.slack.whispers),
             len(calm.texts()) + len(calm.slack.whispers),

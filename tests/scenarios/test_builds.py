@@ -71,7 +71,7 @@ async def test_a_repository_without_a_dockerfile_runs_and_a_change_of_code_is_a_
     await first.posts("Image ready: dependencies built in", "code built in")
     await first.posts("Finished:", "1 trial done")
     again = await lab.sweep(ask)
-    await again.posts("already in the registry")
+    await again.posts("Reusing the image")
     made = change(lab, repository, {"note.txt": "a line"})
     third = await lab.sweep(ask)
     await third.posts("code; dependencies reused.")

@@ -55,7 +55,7 @@ async def test_a_sweep_ends_with_a_command_line_that_really_trains(lab: Lab, tmp
 async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
     """The parent's link opens the experiment; its runs are named after trials and say whose they are."""
     [(server, experiment)] = re.findall(
-        r"<(http://[^|/]+)/#/experiments/(\d+)/runs\S*\|MLflow", shown(sweep.parent())
+        r"<(http://[^|/]+)/#/experiments/(\d+)/runs\S*\|Runs in MLflow", shown(sweep.parent())
     )
     async with aiohttp.ClientSession() as session:
         search = f"{server}/api/2.0/mlflow/runs/search"
@@ -96,9 +96,9 @@ REFUSALS = {
     "branch=mian space=tiny": ["branch=mian doesn't exist in digits. Did you mean main?"],
     "branch=main space=tinny": ["`sweeps/tinny.yaml` isn't in digits at `main` (COMMIT). Did you mean tiny?"],
     "branch=main space=broken": [
-        '`sweeps/broken.yaml@COMMIT:2` objective.goal: "smallest" must be minimize or maximize',
+        '`sweeps/broken.yaml@COMMIT:2` objective.goal: must be minimize or maximize; got "smallest"',
         "`sweeps/broken.yaml@COMMIT:3` trials.paralel: unknown key. Did you mean parallel?",
-        "`sweeps/broken.yaml@COMMIT:5` parameters.width: min (8) must be less than max (1)",
+        "`sweeps/broken.yaml@COMMIT:5` parameters.width: min must be less than max; got min 8, max 1",
     ],
 }
 
@@ -185,9 +185,9 @@ async def test_only_the_owner_cancels_and_the_gpus_come_free_in_the_middle_of_tr
     assert f"Only <@{ADA}>" in await lab.whispered("grace", before)
     assert sweep.pods_alive()
     confirm = sweep.button()["confirm"]
-    assert "GPUs freed" in confirm["text"]["text"]
+    assert "frees their GPUs" in confirm["text"]["text"]
     await sweep.click_cancel("ada")
-    await sweep.posts(":no_entry_sign:", "GPUs free")
+    await sweep.posts(":no_entry_sign:", "GPUs are free")
     assert sweep.pods_alive() == []
     assert "Cancelled by *ada*" in await sweep.shows("Cancelled by")
     assert sweep.button() is None
