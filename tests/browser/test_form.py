@@ -82,7 +82,7 @@ async def test_home_shows_what_goes_on_and_starts_and_cancels(opened: Opened, la
     await page.keyboard.press("Escape")
     sweep = await lab.sweep("branch=main gpus=1 space=held")
     await sweep.shows("running")
-    await tab_to(page, home.get_by_role("button", name="Look again"))
+    await tab_to(page, home.get_by_role("button", name="Refresh"))
     await page.keyboard.press("Enter")
     await expect(home).to_contain_text(f"{sweep.id} · Running")
     await expect(home.get_by_role("link", name="Thread").first).to_be_visible()
@@ -90,7 +90,7 @@ async def test_home_shows_what_goes_on_and_starts_and_cancels(opened: Opened, la
     await page.get_by_role("dialog").get_by_role("button", name="Cancel sweep").click()
     await expect(home.get_by_role("button", name="Cancel sweep")).to_have_count(0)
     await sweep.posts("GPUs are free")
-    await home.get_by_role("button", name="Look again").click()
+    await home.get_by_role("button", name="Refresh").click()
     await expect(home).to_contain_text(f"{sweep.id} · Cancelled")
 
 
