@@ -26,7 +26,7 @@ async def test_a_sweep_is_chosen_previewed_and_launched(opened: Opened, lab: Lab
     await form.get_by_label("Parallel trials").fill("2")
     await form.get_by_role("button", name="Preview").click()
     await expect(form).to_contain_text("Review sweep")
-    await expect(form).to_contain_text("2 trials of 2 combinations, grid")
+    await expect(form).to_contain_text("2 of 2 combinations, grid")
     await expect(form).to_contain_text("python tiny.py --width=1")
     await form.get_by_role("button", name="Launch sweep").click()
     await expect(form).to_contain_text("queued")
