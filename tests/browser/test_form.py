@@ -64,7 +64,7 @@ async def test_a_mistake_git_finds_is_in_the_form_again(opened: Opened) -> None:
     await form.get_by_label("Space").fill("objective: {metric: loss, goal: smallest}")
     await form.get_by_role("button", name="Preview").click()
     await expect(form).to_contain_text(
-        'your space:1: objective.goal: "smallest" must be minimize or maximize'
+        'your space:1: objective.goal: must be minimize or maximize; got "smallest"'
     )
     await form.get_by_role("button", name="Cancel").click()
     await expect(form).to_be_hidden()
@@ -106,12 +106,10 @@ async def test_an_administrator_sets_up_a_channel(opened: Opened, lab: Lab) -> N
     page = await opened("ada")
     await page.get_by_role("button", name="# vision").click()
     form = await ask(page, "/sweep setup")
-    await form.get_by_label("Digest of idle GPUs").select_option("7:00")
-    await choose(form, "In the timezone", "berl", "Europe/Berlin")
+    await form.get_by_label("Daily digest").select_option("07:00")
+    await choose(form, "Time zone", "berl", "Europe/Berlin")
     await form.get_by_role("button", name="Save").click()
-    await expect(form).to_contain_text(
-        "In #vision sweeps are of digits and the digest comes at 7:00 Europe/Berlin."
-    )
+    await expect(form).to_contain_text("Saved. #vision: repository digits, digest at 07:00 Europe/Berlin.")
     kept = lab.here.store.get("ConfigMap", NAMESPACE, "sweepbot-setup")
     assert kept
     assert "C01VISION00" in kept["data"]
