@@ -24,6 +24,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.record import SweepRecord
 from bot.core.work_item import ItemKind
+from bot.runtime import parser_thread
 from bot.storage.redis_client import connect
 from bot.storage.work_queue import Queue
 from bot.sweeps import reconciler
@@ -52,6 +53,7 @@ class Trace:
     @contextmanager
     def recording(self) -> Iterator[None]:
         threading.setprofile(self._on_event)
+        parser_thread._PARSER = parser_thread._Parser()  # noqa: SLF001  a thread that runs already is not profiled
         sys.setprofile(self._on_event)
         try:
             yield
