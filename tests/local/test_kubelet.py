@@ -411,9 +411,9 @@ async def test_a_builtin_container_sees_the_others_end(start):
 
 async def test_an_init_container_runs_before_the_others_and_alone(start):
     cluster = start()
-    fetch = sh("echo fetched > /work/file", "fetch", volumeMounts=[{"name": "work", "mountPath": "/work"}])
-    main = sh("cat /work/file", volumeMounts=[{"name": "work", "mountPath": "/work"}])
-    cluster.run("p", main, initContainers=[fetch], volumes=[{"name": "work", "emptyDir": {}}])
+    fetch = sh("echo fetched > /data/file", "fetch", volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    main = sh("cat /data/file", volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    cluster.run("p", main, initContainers=[fetch], volumes=[{"name": "data", "emptyDir": {}}])
     assert await cluster.phase("p", "Succeeded", "Failed") == "Succeeded"
     assert cluster.log("p") == "fetched\n"
     (status,) = cluster.pod("p")["status"]["initContainerStatuses"]
