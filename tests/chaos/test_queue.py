@@ -78,7 +78,7 @@ class Sweeps:
 
     async def heard(self) -> dict[str, tuple[str, ...]]:
         records = [await self.store.get(sweep_id) for sweep_id in self.ids]
-        return {record.id: record.told for record in records if record}
+        return {record.id: record.sent_keys for record in records if record}
 
     async def all_heard(self, seconds: float = 40) -> None:
         """Every ask has had its effect, and nothing waits or runs any more."""

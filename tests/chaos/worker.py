@@ -42,8 +42,8 @@ class Worker:
         assert sweep
         self.say("began", lease, version=sweep.version)
         await pause()
-        news = sorted({ask.user for ask in commands} - set(sweep.told))
-        saved = await self.store.save(replace(sweep, told=(*sweep.told, *news)), lease)
+        news = sorted({ask.user for ask in commands} - set(sweep.sent_keys))
+        saved = await self.store.save(replace(sweep, sent_keys=(*sweep.sent_keys, *news)), lease)
         self.say("saved", lease, version=saved.version)
         await self.store.remove_commands(lease.item.key, commands)
 
