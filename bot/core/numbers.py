@@ -1,4 +1,4 @@
-"""GPU-hours, money and shares as people read them. Pure."""
+"""Format GPU-hours, money, and shares for people, and tables for spreadsheets. Pure."""
 
 import csv
 import re
@@ -6,32 +6,32 @@ from collections.abc import Iterable
 from io import StringIO
 
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
-
-
-SMALL = 100  # below which a decimal tells something
+SMALL = 100  # smaller numbers get decimals
 
 
 def hours(value: float) -> str:
-    """`0.5`, `74`, `1,203`."""
+    """Format GPU-hours: `0.5`, `74`, `1,203`."""
     return f"{value:,.0f}" if value >= SMALL or round(value, 1) == round(value) else f"{value:.1f}"
 
 
 def money(value: float, currency: str) -> str:
-    """`$1,203`, `EUR 12.50`."""
+    """Format an amount: `$1,203`, `EUR 12.50`."""
     blank = " " if currency[-1:].isalpha() else ""
     return f"{currency}{blank}{value:,.0f}" if value >= SMALL else f"{currency}{blank}{value:.2f}"
 
 
 def percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "0 %"
+    """Format a share: `36%`; `0%` of nothing."""
+    return f"{100 * part / whole:.0f}%" if whole else "0%"
 
 
 def signed(value: float) -> str:
+    """Format a difference: `+12`, `−3.5`, `±0`."""
     return "±0" if round(value, 1) == 0 else f"{'+' if value > 0 else '−'}{hours(abs(value))}"
 
 
 def as_csv(rows: Iterable[Iterable[object]]) -> str:
-    """For spreadsheets, which must not take anybody's text for a formula; numbers stay numbers."""
+    """Write CSV. Text that a spreadsheet would run as a formula gets an apostrophe; numbers stay numbers."""
     text = StringIO()
     csv.writer(text).writerows([_cell(each) for each in row] for row in rows)
     return text.getvalue()

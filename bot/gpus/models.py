@@ -26,7 +26,7 @@ class Gpu:
     """One GPU of a pod, or one MIG slice.
 
     Shares are of the window, or of the time since the pod's start where that is shorter. They are None when
-    less than 80 % of the samples of that time are there.
+    less than 80% of the samples of that time are there.
     """
 
     device: str  # UUID; with the slice's id behind a slash for MIG

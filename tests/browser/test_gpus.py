@@ -9,7 +9,6 @@ import pytest
 from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
-from bot.core.numbers import percent
 from bot.gpus.dcgm_source import Samples
 from bot.gpus.sampling import Sample
 from local import busyday
@@ -47,12 +46,12 @@ async def test_a_digest_is_asked_for_and_read_on_a_phone_too(
     message = page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text="GPU digest")
     chart = message.get_by_role("img", name="Chart of all GPUs")
     await expect(chart).to_have_js_property("naturalWidth", 1200)
-    idle = f"90 of 247 allocated GPU-hours idle ({percent(36, 100)}), $191 at $1.50–$2.50/GPU-h."
+    idle = "90 of 247 allocated GPU-hours idle (36%), $191 at $1.50–$2.50/GPU-h."
     await expect(message).to_contain_text(idle)
     await expect(message.get_by_role("row")).to_have_count(4)
     await message.get_by_role("button", name="replies").click()
     replies = page.get_by_role("log", name="Replies")
-    await expect(replies).to_contain_text(f"grace: 59 GPU-h, {percent(86, 100)} used")
+    await expect(replies).to_contain_text("grace: 59 GPU-h, 86% used")
     await expect(replies).to_contain_text(
         "notebook-0: 16 cores requested, 0.3 used; 128 GiB requested, 9.0 peak"
     )

@@ -8,7 +8,6 @@ from hypothesis import given
 
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price
-from bot.core.numbers import percent
 from bot.core.wording import listed
 from bot.digests.chart import alt_text, picture, png
 from bot.digests.details import details, table
@@ -91,10 +90,8 @@ def test_what_nobody_looked_at_is_not_covered() -> None:
     begin, end = BERLIN.window(DAY)
     half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
     assert half.coverage == 0.5
-    assert headline(half, DigestContext()).startswith(
-        f"GPU digest, Fri 20 Nov ({percent(1, 2)} measured): 36 of 84"
-    )
-    assert f"{percent(1, 2)} measured." in blocks(half, DigestContext())
+    assert headline(half, DigestContext()).startswith("GPU digest, Fri 20 Nov (50% measured): 36 of 84")
+    assert "50% measured." in blocks(half, DigestContext())
     assert "–" in blocks(half, DigestContext())  # nothing is known of the week before
     none = figures(BERLIN, DAY, (), (), PRICES)
     assert headline(none, DigestContext()) == "GPU digest, Fri 20 Nov: no data; GPU metrics were unavailable."
@@ -114,7 +111,7 @@ def test_a_teams_quiet_day_is_one_line_whatever_others_wait_for() -> None:
     assert (speech.waited, speech.unhealthy) == (48, 24)
     said = message(speech, DigestContext(), "F1")
     assert (said.text, said.blocks) == (
-        f"GPU digest, Fri 20 Nov, speech: 48 GPU-hours allocated, {percent(9, 10)} used. Nothing to report.",
+        "GPU digest, Fri 20 Nov, speech: 48 GPU-hours allocated, 90% used. Nothing to report.",
         (),
     )
     robots = message(of(replace(BERLIN, team="robots")), DigestContext(nodes=NODES), "F1")
@@ -127,7 +124,7 @@ def test_a_teams_quiet_day_is_one_line_whatever_others_wait_for() -> None:
 def test_the_headline_has_the_cost_and_what_is_free() -> None:
     now = DigestContext(nodes=NODES)
     assert headline(of(), now) == (
-        f"GPU digest, Fri 20 Nov: 72 of 168 allocated GPU-hours idle ({percent(43, 100)}), "
+        "GPU digest, Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43%), "
         "at least $180 at $2.50/GPU-h. "
         "8 of 15 GPUs free now."
     )
@@ -154,8 +151,7 @@ def test_a_quiet_day_is_one_line() -> None:
     said = message(figures(BERLIN, DAY, busy, (), ()), DigestContext(missed=(date(2026, 11, 18),)))
     assert said.blocks == ()
     assert said.text == (
-        f"GPU digest, Fri 20 Nov: 48 GPU-hours allocated, {percent(95, 100)} used. Nothing to report. "
-        "Missed digest: 18 Nov."
+        "GPU digest, Fri 20 Nov: 48 GPU-hours allocated, 95% used. Nothing to report. Missed digest: 18 Nov."
     )
     empty = [hour(begin + n * HOUR) for n in range(24)]
     assert headline(figures(BERLIN, DAY, empty, (), ()), DigestContext()) == (
@@ -208,9 +204,7 @@ def test_who_asks_for_far_more_than_they_use_is_told_in_the_thread() -> None:
     )
     assert "Overrequested" not in asking(20, cpu_requested=2.0, ram_requested=2.0**30)
     assert "Overrequested" not in asking(20, gpus=4)  # that was half an hour
-    assert f"ada: 96 GPU-h, {percent(1, 4)} used, 72 idle, $240" in details(
-        of(), DigestContext(names={"U1ADA": "ada"})
-    )
+    assert "ada: 96 GPU-h, 25% used, 72 idle, $240" in details(of(), DigestContext(names={"U1ADA": "ada"}))
 
 
 def test_memory_that_was_needed_once_is_not_asked_for_in_vain() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from bot.config.teams import Price, Team
 from bot.core.errors import UserError
-from bot.core.numbers import percent
 from bot.core.wording import did_you_mean
 from bot.gpus.billing import bill, bill_file, month
 from bot.gpus.command import HELP, VIEWS, ParsedCommand, answer, parse_command
@@ -76,7 +75,6 @@ def test_what_may_have_been_meant(text: str, said: str) -> None:
         parse_command(text, TEAMS)
 
 
-P45, P0 = percent(45, 100), percent(0, 1)
 SAID = {
     "free": """\
 *8 of 17 GPUs free*
@@ -85,9 +83,9 @@ SAID = {
 :warning: GPUs unavailable: 1 on `n1`.
 :warning: Cordoned or not ready: `n3`.
 _Measured 40 s ago._""",
-    "mine": f"""\
+    "mine": """\
 *You have 2 GPUs.*
-• `lr-brave-otter-x7` of `lr-brave-otter`: 2 GPUs on `n1`, for 3 h, {P45} busy, :zzz: 1 of 2 idle
+• `lr-brave-otter-x7` of `lr-brave-otter`: 2 GPUs on `n1`, for 3 h, 45% busy, :zzz: 1 of 2 idle
 _Measured 40 s ago._""",
     "team": """\
 • *speech*: 4 GPUs allocated, 0 idle for 30 min, 4 not measured
@@ -99,9 +97,9 @@ _Measured 40 s ago._""",
 • `n2` NVIDIA H100: 3 of 8 free
 • `n3` NVIDIA A10: 0 of 2 free, :warning: cordoned
 _Measured 40 s ago._""",
-    "now": f"""\
+    "now": """\
 *7 GPUs allocated, 2 idle for 30 min, 4 not measured.*
-• `lr-brave-otter-x7` of `lr-brave-otter` (<@U1ADA>): 2 GPUs on `n1`, for 3 h, {P45} busy, :zzz: 1 of 2 idle
+• `lr-brave-otter-x7` of `lr-brave-otter` (<@U1ADA>): 2 GPUs on `n1`, for 3 h, 45% busy, :zzz: 1 of 2 idle
 • `notebook-0` in `speech`: 1 GPU on `n2`, for 59 min, :zzz: idle
 • `pulling-0` in `speech`: 4 GPUs on `n2`, not running yet, not measured
 _Measured 40 s ago._""",
@@ -135,7 +133,7 @@ def test_a_bill_says_how_much_of_the_month_was_looked_at() -> None:
         replace(hour, capacity=replace(hour.capacity, coverage=0.5)) for hour in lazy(DAY, DAY + 24 * HOUR)
     ]
     said = bill(ParsedCommand(view="bill"), half, (), "$", DAY.replace(day=2) + 22 * HOUR)
-    assert f"_Measured: {percent(26, 100)} of the month so far." in said
+    assert "_Measured: 26% of the month so far." in said
 
 
 def test_a_bill_counts_use_by_what_was_measured() -> None:
@@ -148,22 +146,22 @@ def test_a_bill_counts_use_by_what_was_measured() -> None:
 def test_a_bill_tells_what_was_reserved_and_used() -> None:
     said = bill(ParsedCommand(view="bill"), lazy(DAY, DAY + 24 * HOUR), PRICES, "$", DAY + 24 * HOUR)
     assert said == (
-        f"*November 2026*: 168 GPU-h allocated, 67.2 used ({percent(43, 100)}), 12 unknown, at least $360\n"
+        "*November 2026*: 168 GPU-h allocated, 67.2 used (43%), 12 unknown, at least $360\n"
         "*By team*\n"
-        f"• vision: 96 GPU-h allocated, 24 used ({percent(25, 100)}), $240\n"
-        f"• speech: 48 GPU-h allocated, 43.2 used ({percent(90, 100)}), $120\n"
-        f"• no team: 24 GPU-h allocated, 0 used ({percent(0, 100)}), 12 unknown\n"
+        "• vision: 96 GPU-h allocated, 24 used (25%), $240\n"
+        "• speech: 48 GPU-h allocated, 43.2 used (90%), $120\n"
+        "• no team: 24 GPU-h allocated, 0 used (0%), 12 unknown\n"
         "*By person*\n"
-        f"• <@U1ADA>: 96 GPU-h allocated, 24 used ({percent(25, 100)}), $240\n"
-        f"• <@U2GRACE>: 48 GPU-h allocated, 43.2 used ({percent(90, 100)}), $120\n"
-        f"• unknown: 24 GPU-h allocated, 0 used ({percent(0, 100)}), 12 unknown\n"
+        "• <@U1ADA>: 96 GPU-h allocated, 24 used (25%), $240\n"
+        "• <@U2GRACE>: 48 GPU-h allocated, 43.2 used (90%), $120\n"
+        "• unknown: 24 GPU-h allocated, 0 used (0%), 12 unknown\n"
         "*By sweep*\n"
-        f"• `lr-brave-otter`: 96 GPU-h allocated, 24 used ({percent(25, 100)}), $240\n"
-        f"• not from a sweep: 72 GPU-h allocated, 43.2 used ({percent(72, 100)}), 12 unknown, at least $120\n"
-        f"_Measured: {percent(5, 100)} of the month so far. Months in UTC._"
+        "• `lr-brave-otter`: 96 GPU-h allocated, 24 used (25%), $240\n"
+        "• not from a sweep: 72 GPU-h allocated, 43.2 used (72%), 12 unknown, at least $120\n"
+        "_Measured: 5% of the month so far. Months in UTC._"
     )
     one = bill(ParsedCommand(view="bill", team="speech"), lazy(DAY, DAY + HOUR), PRICES, "EUR", DAY + HOUR)
-    assert f"*November 2026, speech*: 2 GPU-h allocated, 1.8 used ({percent(90, 100)}), EUR 5.00" in one
+    assert "*November 2026, speech*: 2 GPU-h allocated, 1.8 used (90%), EUR 5.00" in one
     assert "By team" not in one
     assert "No GPU-hours recorded for November 2026." in bill(
         ParsedCommand(view="bill"), (), PRICES, "$", NOW
@@ -196,4 +194,4 @@ def test_a_pod_of_some_minutes_is_not_called_idle() -> None:
     young = replace(NOTEBOOK, started=NOW - timedelta(minutes=5))
     said = answer("now", replace(KNOWN, pods=(young,)), "U1ADA", NOW)
     assert "*1 GPU allocated, 0 idle for 30 min.*" in said
-    assert f"1 GPU on `n2`, for 4 min, {P0} busy" in said
+    assert "1 GPU on `n2`, for 4 min, 0% busy" in said

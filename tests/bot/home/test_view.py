@@ -45,7 +45,7 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
     seen = facts(
         sweeps,
         gpus=answer("free", Snapshot(at=NOW, nodes=(node,), pods=()), OWNER, NOW),
-        digest="80 % used, 20 % idle",
+        digest="80% used, 20% idle",
         digest_link="https://lab.slack.com/archives/C1/p1",
         site="https://lab.slack.com/",
     )
@@ -57,7 +57,7 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
         "• *mate-waits* · ustranger · waiting to start",
         "• *other-builds* · u9 · building image",
         "3 of 8 GPUs free",
-        "<https://lab.slack.com/archives/C1/p1|80 % used, 20 % idle>",
+        "<https://lab.slack.com/archives/C1/p1|80% used, 20% idle>",
     ):
         assert fact in text
     assert "• *mine-runs*" not in text
