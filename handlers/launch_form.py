@@ -29,14 +29,14 @@ from bot.launch.form import (
     WRITE,
     Draft,
     checking,
-    errors,
+    errors_by_block,
+    expired,
     form,
-    gone,
     launched,
     read,
     request,
 )
-from bot.launch.preview import previewed
+from bot.launch.preview import previewed_commit
 from bot.runtime.audit import tell
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed
 
@@ -60,12 +60,17 @@ def add_form(app: AsyncApp, context: HandlerContext) -> None:
 
 
 async def open_form(
-    context: HandlerContext, web: AsyncWebClient, trigger: str, user: str, channel: str, said: dict[str, str]
+    context: HandlerContext,
+    web: AsyncWebClient,
+    trigger: str,
+    user: str,
+    channel: str,
+    options: dict[str, str],
 ) -> str:
     """Open the form, prefilled from the last sweep and the typed options. Return an error, or ""."""
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
-            draft = await _draft(context, web, user, channel, said)
+            draft = await _draft(context, web, user, channel, options)
             await _look(context, draft)
             await web.views_open(trigger_id=trigger, view=form(draft, context.config))
     except (RedisError, *SLACK_ERRORS) as error:
@@ -75,29 +80,31 @@ async def open_form(
 
 
 async def _draft(
-    context: HandlerContext, web: AsyncWebClient, user: str, channel: str, said: dict[str, str]
+    context: HandlerContext, web: AsyncWebClient, user: str, channel: str, options: dict[str, str]
 ) -> Draft:
     """Return the prefilled draft. Without a channel (home tab): the last sweep's, or direct messages."""
     last = await context.drafts.last(user) or Draft(channel="")
     own = context.config.channel_repos.get(channel)
-    repo = said.get("repo") or own or last.said.get("repo") or context.config.repositories[0].name
+    repo = options.get("repo") or own or last.options.get("repo") or context.config.repositories[0].name
     if not (channel or last.channel):  # edits need a conversation id; a user id only works for posts
         channel = (await web.conversations_open(users=user))["channel"]["id"]
-    if repo != last.said.get("repo", context.config.repositories[0].name):
+    if repo != last.options.get("repo", context.config.repositories[0].name):
         last = Draft(channel=last.channel)  # its branches and spaces are of another repository
-    writes = last.writes and "space" not in said
-    return Draft(said={**last.said, **said, "repo": repo}, channel=channel or last.channel, writes=writes)
+    inline = last.inline and "space" not in options
+    return Draft(
+        options={**last.options, **options, "repo": repo}, channel=channel or last.channel, inline=inline
+    )
 
 
 async def _look(context: HandlerContext, draft: Draft) -> None:
     """Refresh the menus' data before they are opened."""
     try:
-        url = repository(draft.said.get("repo"), context.config).url
+        url = repository(draft.options.get("repo"), context.config).url
     except UserError:
         return
     await context.queue.add(snapshot_store.ITEM)
     await context.catalog.known(url, patience=0)
-    if branch := draft.said.get("branch"):
+    if branch := draft.options.get("branch"):
         await context.catalog.known(url, branch, patience=0)
 
 
@@ -111,7 +118,7 @@ def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         if action["action_id"] == REPO:
             draft = draft.without("branch", "space")
         elif action["action_id"] == WRITE:
-            draft = replace(draft, writes=not draft.writes)
+            draft = replace(draft, inline=not draft.inline)
         try:
             await _look(context, draft)
         except (RedisError, TimeoutError):
@@ -133,9 +140,9 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
     async def submitted(ack: AsyncAck, body: Body) -> None:
         view, user = body["view"], body["user"]
         draft = read(view)
-        asked, wrong = request(draft, context.config)
-        if asked is None:
-            await ack(response_action="errors", errors=errors(view, wrong))
+        parsed, errors = request(draft, context.config)
+        if parsed is None:
+            await ack(response_action="errors", errors=errors_by_block(view, errors))
         elif refusal := launch_denial(user["id"], draft.channel, context.config):
             about = f"in {draft.channel}"
             tell(
@@ -147,7 +154,7 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
             await ack(response_action="update", view=form(draft, context.config, {"": refusal}))
         else:
             name = user.get("username", "")
-            filled = Filled(draft=draft, request=asked, user=user["id"], user_name=name)
+            filled = Filled(draft=draft, request=parsed, user=user["id"], user_name=name)
             await ack(response_action="update", view=await _kept(context, view["id"], filled))
 
     return submitted
@@ -178,13 +185,13 @@ async def _launched(context: HandlerContext, view: Body) -> Body:
         async with asyncio.timeout(ACK_TIMEOUT):
             filled = await _leave(context, view["id"])
         if filled is None:
-            return gone(read(view), EXPIRED)
+            return expired(read(view), EXPIRED)
         requester = Requester(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
-        asked = replace(filled.request, commit=previewed(view))
-        record = await context.create_sweep(asked, requester, view["id"])
+        previewed = replace(filled.request, commit=previewed_commit(view))
+        record = await context.create_sweep(previewed, requester, view["id"])
     except (RedisError, TimeoutError) as error:
         log.exception("failed to launch a form")
-        return gone(read(view), unconfirmed(error))
+        return expired(read(view), unconfirmed(error))
     return launched(filled.draft, record.id)
 
 
@@ -217,5 +224,5 @@ def _on_again(context: HandlerContext) -> Callable[..., Awaitable[None]]:
 
 def hidden(view: Body) -> Body:
     """Return the values in private_metadata: Slack sends options requests without the view's state."""
-    found: Body = json.loads(view["private_metadata"])["said"]
+    found: Body = json.loads(view["private_metadata"])["options"]
     return found

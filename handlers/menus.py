@@ -34,22 +34,24 @@ def add_menus(app: AsyncApp, context: HandlerContext) -> None:
 
 
 async def _branches(context: HandlerContext, body: Body) -> list[Option]:
-    said = hidden(body["view"])
+    options = hidden(body["view"])
     try:
-        url = repository(said.get("repo"), context.config).url
+        url = repository(options.get("repo"), context.config).url
         last = await context.drafts.last(body["user"]["id"])
         known = await context.catalog.known(url)
     except (UserError, RedisError) as error:
         return _error_option(error)
-    return names(known, body.get("value", ""), first=[last.said["branch"]] if last else [])
+    return names(known, body.get("value", ""), first=[last.options["branch"]] if last else [])
 
 
 async def _spaces(context: HandlerContext, body: Body) -> list[Option]:
-    said = hidden(body["view"])
-    if not said.get("branch"):
+    options = hidden(body["view"])
+    if not options.get("branch"):
         return [option(NOTHING, text="Choose a branch first")]
     try:
-        known = await context.catalog.known(repository(said.get("repo"), context.config).url, said["branch"])
+        known = await context.catalog.known(
+            repository(options.get("repo"), context.config).url, options["branch"]
+        )
     except (UserError, RedisError) as error:
         return _error_option(error)
     return names(known, body.get("value", ""))

@@ -17,7 +17,7 @@ from bot.core.request import Requester
 from bot.core.wording import listed
 from bot.core.work_item import WorkItem
 from bot.doctor.examination import ITEM
-from bot.launch.command_line import EXAMPLE, HELP, parse, unescape, words
+from bot.launch.command_line import EXAMPLE, HELP, parse, parse_options, unescape
 from bot.runtime.audit import tell
 from bot.slack.mrkdwn import code, cut, plain
 from bot.sweeps.command_parser import first_word, suggest_command
@@ -61,7 +61,7 @@ async def _form(context: HandlerContext, command: dict[str, Any], client: AsyncW
     """Open the form for an incomplete command; return why it isn't open, "" if it is, None if not needed."""
     text = command.get("text", "").strip()
     try:
-        options = None if is_command(text) else words(text)
+        options = None if is_command(text) else parse_options(text)
     except UserError:
         return None
     user, channel = command["user_id"], command["channel_id"]

@@ -1,4 +1,4 @@
-"""Everything the cluster will be asked for, decided before anything is done."""
+"""The manifests of a sweep, planned before anything is created."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,13 +22,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """One image that one Job makes, for every sweep that needs it."""
+    """One image built by one Job, shared by all sweeps that need it."""
 
     role: Role
-    repository: str  # as the bot asks the registry: path without host
+    repository: str  # path in the registry, without host
     tag: str
     job: Manifest
-    needs: str = ""  # the tag of another one, which has to be there first
+    needs: str = ""  # the tag of a build that must finish first
 
     @property
     def ref(self) -> Ref:
@@ -37,20 +37,20 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPlan:
-    """Everything the cluster will be asked for, decided before anything is done."""
+    """The manifests of a sweep, planned before anything is created."""
 
     repo_url: str
     commit: str  # 40 hexadecimal digits
     subject: str  # the commit message's first line
     space: SearchSpace
     gpus: int
-    image_repository: str  # as the bot asks the registry: path without host
+    image_repository: str  # path in the registry, without host
     image_tag: str
-    image_by_digest: str  # as nodes pull it, with a placeholder where the digest goes; a ready one without
-    recipe: str  # what the image is made from, in words
+    image_by_digest: str  # as nodes pull it, with a placeholder for the digest; prebuilt images have none
+    recipe: str  # description of the build, for users
     results_name: str  # of the MLflow experiment
-    builds: tuple[Build, ...]  # several are composed; none: a ready image
-    experiment: Manifest  # with image_by_digest until the digest is known
+    builds: tuple[Build, ...]  # several are composed; none: a prebuilt image
+    experiment: Manifest  # with image_by_digest
 
     def build(self, role: Role) -> Build | None:
         return next((build for build in self.builds if build.role is role), None)

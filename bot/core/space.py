@@ -42,15 +42,15 @@ class SearchSpace:
     max_trials: int
     parallel: int
     max_failed: int
-    trial_hours: float | None = None  # that a trial may take on its node; None: as long as it likes
+    trial_hours: float | None = None  # maximum run time of a trial on its node; None: no limit
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: the cluster's default
     parameters: tuple[Parameter, ...]
-    finish_running: bool = False  # when the target is reached: let running trials end by themselves
-    image: str = ""  # a ready one, on which nothing is built
-    watch: dict[str, float] = field(default_factory=dict)  # what differs from the configuration's Watch
-    extendable: bool = False  # its suggestion service stays after the end, so more trials can follow
+    finish_running: bool = False  # when the target is reached, let running trials finish
+    image: str = ""  # prebuilt; nothing is built
+    watch: dict[str, float] = field(default_factory=dict)  # overrides of the configuration's thresholds
+    extendable: bool = False  # keep the suggestion service after the end, so that trials can be added
 
 
 def command_line(space: SearchSpace, parameters: dict[str, str]) -> str:
-    """What a person types to train with these values."""
+    """Return the command that trains with these values."""
     return " ".join([space.command, *(shlex.quote(f"--{k}={v}") for k, v in parameters.items())])

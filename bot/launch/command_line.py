@@ -44,37 +44,37 @@ _INVALID_REF = re.compile(r"^[-/.]|\$\(|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\
 
 def parse(text: str, config: Config) -> SweepRequest:
     """Parse a complete command. Raises UserError with one line for each error."""
-    said, wrong = _words(unescape(text))
-    missing = [key for key in ("branch", "space") if key not in said]
-    if missing and not wrong:
-        wrong.append(f"Missing {listed(f'`{key}=`' for key in missing)}. Example: {EXAMPLE}")
-    values, troubles = read_values(said, config)
-    wrong += troubles.values()
-    if wrong:
-        raise _refusal(wrong)
+    options, errors = _options(unescape(text))
+    missing = [key for key in ("branch", "space") if key not in options]
+    if missing and not errors:
+        errors.append(f"Missing {listed(f'`{key}=`' for key in missing)}. Example: {EXAMPLE}")
+    values, invalid = read_values(options, config)
+    errors += invalid.values()
+    if errors:
+        raise _user_error(errors)
     return SweepRequest(**values)
 
 
-def words(text: str) -> dict[str, str]:
+def parse_options(text: str) -> dict[str, str]:
     """Return the options by key; required ones can be missing. Raises UserError for a syntax error."""
-    said, wrong = _words(unescape(text))
-    if wrong:
-        raise _refusal(wrong)
-    return said
+    options, errors = _options(unescape(text))
+    if errors:
+        raise _user_error(errors)
+    return options
 
 
-def read_values(said: Mapping[str, str], config: Config) -> tuple[dict[str, Any], dict[str, str]]:
+def read_values(options: Mapping[str, str], config: Config) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the fields of a SweepRequest, and an error for each key with an invalid value."""
     values: dict[str, Any] = {"gpus": min(1, config.limits.gpus_per_trial)}
-    wrong: dict[str, str] = {}
-    for key, value in said.items():
+    errors: dict[str, str] = {}
+    for key, value in options.items():
         try:
             values[key] = _READERS[key](key, value, config)
         except UserError as error:
-            wrong[key] = str(error)
+            errors[key] = str(error)
     if "trials" in values and values.get("parallel", 0) > values["trials"]:
-        wrong["parallel"] = _too_parallel(values["parallel"], values["trials"])
-    return values, wrong
+        errors["parallel"] = _too_parallel(values["parallel"], values["trials"])
+    return values, errors
 
 
 def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
@@ -82,13 +82,13 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
 
     Raises UserError for invalid options.
     """
-    said = words(text)
-    values, wrong = read_values(said, config)
-    after = replace(request, commit=None, **{key: values[key] for key in said if key in values})
-    if not wrong and after.parallel and after.trials and after.parallel > after.trials:
-        wrong["parallel"] = _too_parallel(after.parallel, after.trials)
-    if wrong:
-        raise _refusal(wrong.values())
+    options = parse_options(text)
+    values, errors = read_values(options, config)
+    after = replace(request, commit=None, **{key: values[key] for key in options if key in values})
+    if not errors and after.parallel and after.trials and after.parallel > after.trials:
+        errors["parallel"] = _too_parallel(after.parallel, after.trials)
+    if errors:
+        raise _user_error(errors.values())
     return after
 
 
@@ -96,8 +96,8 @@ def _too_parallel(parallel: int, trials: int) -> str:
     return f"parallel= can't exceed trials=; got parallel={parallel}, trials={trials}."
 
 
-def _refusal(wrong: Iterable[str]) -> UserError:
-    return UserError("\n".join(fitting(wrong, ERRORS_MAX)))
+def _user_error(errors: Iterable[str]) -> UserError:
+    return UserError("\n".join(fitting(errors, ERRORS_MAX)))
 
 
 def unescape(text: str) -> str:
@@ -114,7 +114,7 @@ def _typed(link: re.Match[str]) -> str:
     return repo + (label or url.removeprefix("mailto:"))
 
 
-def _words(text: str) -> tuple[dict[str, str], list[str]]:
+def _options(text: str) -> tuple[dict[str, str], list[str]]:
     if len(text) > COMMAND_MAX:
         raise UserError(f"The command can have at most {COMMAND_MAX:,} characters; got {len(text):,}.")
     try:
@@ -124,23 +124,23 @@ def _words(text: str) -> tuple[dict[str, str], list[str]]:
     words = [word for word in words if word.strip(_SEPARATORS)]
     if words and words[0].lower() in STARTERS:
         del words[0]
-    said: dict[str, str] = {}
-    wrong: list[str] = []
+    options: dict[str, str] = {}
+    errors: list[str] = []
     unknown = [f"`{shortened(word)}`" for word in words if word.find("=") < 1]
     if unknown:
-        wrong.append(
+        errors.append(
             f"Unknown argument: {listed(unknown)}. Write `key=value` without spaces, for example {EXAMPLE}. "
             "All commands: `/sweep help`."
         )
     for typed, _, value in (word.partition("=") for word in words if word.find("=") > 0):
         key = typed.lower()
         if key not in _READERS:
-            wrong.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, _READERS, SIMILARITY)}")
-        elif key in said:
-            wrong.append(f"`{key}=` is set twice.")
+            errors.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, _READERS, SIMILARITY)}")
+        elif key in options:
+            errors.append(f"`{key}=` is set twice.")
         else:
-            said[key] = value if key in _FREE_TEXT else value.rstrip(_SEPARATORS)
-    return said, wrong
+            options[key] = value if key in _FREE_TEXT else value.rstrip(_SEPARATORS)
+    return options, errors
 
 
 def _branch(_key: str, value: str, _config: Config) -> str:

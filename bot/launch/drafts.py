@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from bot.core.request import SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
-from bot.launch.form import Draft, said_of
+from bot.launch.form import Draft, options_of
 
 SETTLED = 0.6  # seconds: an update before Slack has shown the response to the submission is lost
 KEPT, LAST_KEPT = timedelta(hours=1), timedelta(days=90)
@@ -45,7 +45,7 @@ class Drafts:
         return _FILLED.validate_json(found) if found else None
 
     async def remember(self, user: str, request: SweepRequest, channel: str) -> None:
-        draft = Draft(said=said_of(request), channel=channel, writes=request.text is not None)
+        draft = Draft(options=options_of(request), channel=channel, inline=request.text is not None)
         await self._redis.set(f"sweepbot:last:{user}", _DRAFT.dump_json(draft), ex=LAST_KEPT)
 
     async def last(self, user: str) -> Draft | None:

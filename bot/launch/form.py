@@ -14,7 +14,7 @@ from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
 from bot.core.space import ALGORITHMS
 from bot.launch.command_line import read_values
-from bot.launch.space import WRITTEN, parse_space
+from bot.launch.space import INLINE, parse_space
 from bot.slack.blocks import (
     NOTHING,
     Block,
@@ -57,27 +57,27 @@ ALGORITHM = {NOTHING: DEFAULT} | {word: word for word in ALGORITHMS}
 class Draft:
     """The values entered so far, by option of the command; `text` is an inline space."""
 
-    said: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
     channel: str
-    writes: bool = False  # whether the space is written inline
+    inline: bool = False  # whether the space is written inline
 
     def without(self, *keys: str) -> "Draft":
-        return replace(self, said={key: value for key, value in self.said.items() if key not in keys})
+        return replace(self, options={key: value for key, value in self.options.items() if key not in keys})
 
 
-def said_of(request: SweepRequest) -> dict[str, str]:
+def options_of(request: SweepRequest) -> dict[str, str]:
     """Return the options of a request that differ from their defaults, without the commit."""
     default = SweepRequest(branch="", space="")
     pairs = {key: getattr(request, key) for key in SweepRequest.__dataclass_fields__ if key != "commit"}
     return {key: str(value) for key, value in pairs.items() if value != getattr(default, key)}
 
 
-def form(draft: Draft, config: Config, wrong: Mapping[str, str] | None = None) -> View:
-    """Return the form. `wrong`: errors in mrkdwn by key, shown below their fields; "" is the whole form."""
-    wrong = wrong or {}
-    blocks = [*_trouble(wrong.get("", ""))]
+def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) -> View:
+    """Return the form. `errors`: errors in mrkdwn by key, shown below their fields; "" is the whole form."""
+    errors = errors or {}
+    blocks = [*_error_block(errors.get("", ""))]
     for key, block in _fields(draft, config).items():
-        blocks += [block, *_trouble(wrong.get(key, ""))]
+        blocks += [block, *_error_block(errors.get(key, ""))]
     blocks.append(context(_destination(draft.channel)))
     return modal(
         "New sweep",
@@ -98,46 +98,46 @@ def _destination(channel: str) -> str:
 
 def _fields(draft: Draft, config: Config) -> dict[str, Block]:
     """Return the inputs by key, in order."""
-    said, limits = draft.said, config.limits
-    repo = said.get("repo") or config.repositories[0].name
+    options, limits = draft.options, config.limits
+    repo = options.get("repo") or config.repositories[0].name
     of = hashlib.sha256(repo.encode()).hexdigest()[
         :8
     ]  # a new block id clears the menus of another repository
     return {
         "repo": _input("repo", "Repository", _menu(REPO, repo), dispatch=True),
         "branch": _input(
-            f"branch:{of}", "Branch or tag", _menu(BRANCH, said.get("branch", "")), dispatch=True
+            f"branch:{of}", "Branch or tag", _menu(BRANCH, options.get("branch", "")), dispatch=True
         ),
         **_space_fields(draft, of),
         "gpus": _input(
-            "gpus", "GPUs per trial", _number("gpus", said, 0, limits.gpus_per_trial, default="1")
+            "gpus", "GPUs per trial", _number("gpus", options, 0, limits.gpus_per_trial, default="1")
         ),
         "parallel": _optional(
-            "parallel", "Parallel trials", _number("parallel", said, 1, limits.parallel, DEFAULT)
+            "parallel", "Parallel trials", _number("parallel", options, 1, limits.parallel, DEFAULT)
         ),
-        "trials": _optional("trials", "Max trials", _number("trials", said, 1, limits.trials, DEFAULT)),
-        "algorithm": _input("algorithm", "Algorithm", _choice("algorithm", said, ALGORITHM)),
+        "trials": _optional("trials", "Max trials", _number("trials", options, 1, limits.trials, DEFAULT)),
+        "algorithm": _input("algorithm", "Algorithm", _choice("algorithm", options, ALGORITHM)),
         "cmd": _optional(
-            "cmd", "Command", _line("cmd", said, "Overrides the space, for example: python train.py")
+            "cmd", "Command", _line("cmd", options, "Overrides the space, for example: python train.py")
         ),
         "notify": _input(
             "notify",
             "Notify on first failure and at the end",
-            _choice("notify", said, {str(each): words for each, words in NOTIFY.items()}),
+            _choice("notify", options, {str(each): words for each, words in NOTIFY.items()}),
         ),
     }
 
 
 def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
-    if not draft.writes:
-        menu = _input(f"space:{of}", "Space", _menu(SPACE, draft.said.get("space", "")))
+    if not draft.inline:
+        menu = _input(f"space:{of}", "Space", _menu(SPACE, draft.options.get("space", "")))
         return {"space": menu, "write": actions(button(WRITE, "Write a space inline"))}
     box = {
         "type": "plain_text_input",
         "action_id": "text",
         "multiline": True,
         "max_length": TEXT_MOST,
-        "initial_value": (draft.said.get("text") or EXAMPLE)[:TEXT_MOST],
+        "initial_value": (draft.options.get("text") or EXAMPLE)[:TEXT_MOST],
     }
     return {
         "text": _input("text", "Space", box),
@@ -148,55 +148,55 @@ def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
 def read(view: View) -> Draft:
     """Read a draft from a submitted view: its input values plus its private_metadata."""
     hidden = json.loads(view["private_metadata"])
-    said: dict[str, str] = dict(hidden["said"])
+    options: dict[str, str] = dict(hidden["options"])
     for entered in view.get("state", {}).get("values", {}).values():
         for action, value in entered.items():
             key, found = _key(action), _value(value)
-            said.pop(key, None)
+            options.pop(key, None)
             if found and (key, found) != ("algorithm", NOTHING):
-                said[key] = found
-    return Draft(said=said, channel=hidden["channel"], writes=hidden["writes"])
+                options[key] = found
+    return Draft(options=options, channel=hidden["channel"], inline=hidden["inline"])
 
 
 def request(draft: Draft, config: Config) -> tuple[SweepRequest | None, dict[str, str]]:
     """Return the request, or None and errors by key."""
-    said = {key: value for key, value in draft.said.items() if key != "text"}
-    if draft.writes:
-        said["space"] = "written"
-    values, wrong = read_values(said, config)
+    options = {key: value for key, value in draft.options.items() if key != "text"}
+    if draft.inline:
+        options["space"] = "written"
+    values, errors = read_values(options, config)
     for key in ("branch", "space"):
-        if key not in said:
-            wrong[key] = f"Choose a {key}."
-        elif said[key] == NOTHING:
-            wrong[key] = f"That's a note from git, not a {key}. Choose another option or type a name."
-    if wrong:
-        return None, wrong
-    asked = SweepRequest(**values, text=draft.said.get("text", "") if draft.writes else None)
-    if asked.text is None:
-        return asked, {}
-    if len(asked.text) > TEXT_MOST:
+        if key not in options:
+            errors[key] = f"Choose a {key}."
+        elif options[key] == NOTHING:
+            errors[key] = f"That's a note from git, not a {key}. Choose another option or type a name."
+    if errors:
+        return None, errors
+    parsed = SweepRequest(**values, text=draft.options.get("text", "") if draft.inline else None)
+    if parsed.text is None:
+        return parsed, {}
+    if len(parsed.text) > TEXT_MOST:
         return None, {"text": f"The space can have at most {TEXT_MOST:,} characters. Commit it as a file."}
     try:
-        parse_space(asked.text, WRITTEN, asked, config.limits)
+        parse_space(parsed.text, INLINE, parsed, config.limits)
     except UserError as error:
         return None, {error.field or "text": str(error)}
-    return asked, {}
+    return parsed, {}
 
 
-def errors(view: View, wrong: Mapping[str, str]) -> dict[str, str]:
+def errors_by_block(view: View, errors: Mapping[str, str]) -> dict[str, str]:
     """Return errors by block id, as Slack expects them; errors without a field go to the first one."""
     inputs = {_key(b["element"]["action_id"]): b["block_id"] for b in view["blocks"] if b["type"] == "input"}
     first = next(iter(inputs.values()))
     found: dict[str, str] = {}
-    for key, sentence in wrong.items():
+    for key, sentence in errors.items():
         block = inputs.get(key, first)
         found[block] = cut(f"{found[block]}\n{sentence}" if block in found else sentence, ERROR_MOST)
     return found
 
 
-def about(error: UserError, draft: Draft) -> dict[str, str]:
+def errors_by_field(error: UserError, draft: Draft) -> dict[str, str]:
     """Return the error, escaped, by the form's field that it concerns; "" is the whole form."""
-    field = "text" if error.field == "space" and draft.writes else error.field
+    field = "text" if error.field == "space" and draft.inline else error.field
     return {field if field in FIELDS else "": plain(str(error))}
 
 
@@ -208,7 +208,7 @@ def checking(draft: Draft) -> View:
     return modal("Checking", blocks, private_metadata=metadata(draft))
 
 
-def gone(draft: Draft, words: str) -> View:
+def expired(draft: Draft, words: str) -> View:
     return modal("New sweep", [section(f":warning: {words}")], private_metadata=metadata(draft))
 
 
@@ -219,15 +219,17 @@ def launched(draft: Draft, sweep_id: str) -> View:
 
 def metadata(draft: Draft, **more: str) -> str:
     """Return the view's private_metadata; the longest values are left out if it gets too long."""
-    hidden = {key: draft.said[key] for key in HIDDEN if len(draft.said.get(key, "x" * 301)) <= 300}
-    aside = {"text": draft.said["text"]} if "text" in draft.said and not draft.writes else {}
-    said = hidden | aside
-    about = {"channel": draft.channel, "writes": draft.writes} | more
-    while len(found := json.dumps(about | {"said": said}, ensure_ascii=False)) > METADATA_MOST and said:
-        del said[
-            max(said, key=lambda key: len(json.dumps(said[key])))
-        ]  # quotes are escaped, so compare the JSON
+    hidden = {key: draft.options[key] for key in HIDDEN if len(draft.options.get(key, "x" * 301)) <= 300}
+    aside = {"text": draft.options["text"]} if "text" in draft.options and not draft.inline else {}
+    options = hidden | aside
+    about = {"channel": draft.channel, "inline": draft.inline} | more
+    while len(found := _json(about | {"options": options})) > METADATA_MOST and options:
+        del options[max(options, key=lambda key: len(_json(options[key])))]
     return found
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _key(action_id: str) -> str:
@@ -237,7 +239,7 @@ def _key(action_id: str) -> str:
 def _value(entered: Mapping[str, Any]) -> str:
     chosen = (entered.get("selected_option") or {}).get("value", "")
     value = str(entered.get("value") or chosen)
-    return value.rstrip()  # leading blanks belong to the YAML of a space
+    return value.rstrip()  # leading spaces belong to the YAML of a space
 
 
 def _menu(action: str, chosen: str) -> Block:
@@ -246,9 +248,9 @@ def _menu(action: str, chosen: str) -> Block:
 
 
 def _number(
-    key: str, said: Mapping[str, str], least: int, most: int, hint: str = "", default: str = ""
+    key: str, options: Mapping[str, str], least: int, most: int, hint: str = "", default: str = ""
 ) -> Block:
-    value = said.get(key) or default
+    value = options.get(key) or default
     number: Block = {"type": "number_input", "action_id": key, "is_decimal_allowed": False}
     number |= {"min_value": str(least), "max_value": str(most)}
     number |= {"placeholder": plain_text(hint)} if hint else {}
@@ -256,18 +258,18 @@ def _number(
     return number | ({"initial_value": value} if fits else {})
 
 
-def _line(key: str, said: Mapping[str, str], hint: str) -> Block:
+def _line(key: str, options: Mapping[str, str], hint: str) -> Block:
     line: Block = {"type": "plain_text_input", "action_id": key, "placeholder": plain_text(hint)}
-    value = said.get(key, "")
+    value = options.get(key, "")
     return line | ({"initial_value": value} if 0 < len(value) <= TEXT_MOST else {})
 
 
-def _choice(key: str, said: Mapping[str, str], choices: Mapping[str, str]) -> Block:
+def _choice(key: str, options: Mapping[str, str], choices: Mapping[str, str]) -> Block:
     """Return a menu with the chosen option, or the first, selected."""
-    options = {value: {"text": plain_text(text), "value": value} for value, text in choices.items()}
-    first = next(iter(options.values()))
-    menu = {"type": "static_select", "action_id": key, "options": list(options.values())}
-    return menu | {"initial_option": options.get(said.get(key, ""), first)}
+    menu_options = {value: {"text": plain_text(text), "value": value} for value, text in choices.items()}
+    first = next(iter(menu_options.values()))
+    menu = {"type": "static_select", "action_id": key, "options": list(menu_options.values())}
+    return menu | {"initial_option": menu_options.get(options.get(key, ""), first)}
 
 
 def _input(block_id: str, label: str, element: Block, *, dispatch: bool = False) -> Block:
@@ -279,5 +281,5 @@ def _optional(block_id: str, label: str, element: Block) -> Block:
     return _input(block_id, label, element) | {"optional": True}
 
 
-def _trouble(sentence: str) -> list[Block]:
+def _error_block(sentence: str) -> list[Block]:
     return [section(f":warning: {sentence}")] if sentence else []

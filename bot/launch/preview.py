@@ -37,7 +37,7 @@ def preview(
     )
 
 
-def previewed(view: View) -> str | None:
+def previewed_commit(view: View) -> str | None:
     """Return the commit that the preview shows and Launch starts, even if the branch moves on."""
     found: str | None = json.loads(view["private_metadata"]).get("commit")
     return found

@@ -11,11 +11,11 @@ from bot.core.errors import UserError
 from bot.core.ids import candidates
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts, Filled
-from bot.launch.form import about, form
+from bot.launch.form import errors_by_field, form
 from bot.launch.plan import plan
 from bot.launch.preview import preview
 from bot.launch.resolve import look_up
-from bot.launch.user_limits import limited_of, peak_of
+from bot.launch.user_limits import limited_sweeps, total_peak
 from bot.repos.git import GitUnavailableError
 from bot.runtime.parser_thread import aside
 from bot.slack.blocks import View
@@ -59,10 +59,10 @@ async def _view(view_id: str, filled: Filled, clients: Clients, free: int | None
         home = config.channel_namespaces.get(draft.channel, "")
         made = await aside(plan, replace(order, namespace=home), clients.settings)
     except UserError as error:
-        return form(draft, config, about(error, draft))
+        return form(draft, config, errors_by_field(error, draft))
     except GitUnavailableError as error:
         return form(draft, config, {"": f"The git host isn't responding. Try again. ({plain(str(error))})"})
-    others = peak_of(await limited_of(filled.user, clients))
+    others = total_peak(await limited_sweeps(filled.user, clients))
     if refusal := size_denial(filled.user, made, config, others):
         return form(draft, config, {"parallel": refusal})
     return preview(draft, request, made, config, free)

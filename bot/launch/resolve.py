@@ -11,7 +11,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import FOLDER, SearchSpace
 from bot.core.wording import did_you_mean
 from bot.launch.plan import Order
-from bot.launch.space import WRITTEN, parse_space
+from bot.launch.space import INLINE, parse_space
 from bot.repos import submodules
 from bot.repos.git import Git, Tip
 from bot.runtime.parser_thread import aside
@@ -66,7 +66,7 @@ async def _space(
     git: Git, repository: Repository, commit: str, request: SweepRequest, config: Config
 ) -> SearchSpace:
     if request.text is not None:
-        return await _parsed(request.text, WRITTEN, request, config)
+        return await _parsed(request.text, INLINE, request, config)
     file = f"{FOLDER}/{request.space}.yaml"
     text = await git.read(repository.url, commit, file, MAX_CHARACTERS * 4)
     if text is None:

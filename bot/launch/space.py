@@ -1,7 +1,7 @@
-"""Read the space file: what a sweep searches. Pure.
+"""Read a space file. Pure.
 
-All rules of Katib are checked here, before a build: its webhook would reject them late and in its own words,
-and what only its suggestion service or metrics collector rejects leaves a sweep hanging without an error.
+All rules of Katib are checked here, before a build: its webhook would reject them late, and what
+only its suggestion service or metrics collector rejects leaves a sweep hanging without an error.
 """
 
 import math
@@ -31,7 +31,7 @@ from bot.launch.space_keys import (
     VALUE,
 )
 
-WRITTEN = "your space"  # the file name in errors about a space written in the form
+INLINE = "your space"  # the file name in errors about a space written in the form
 MAX_COMBINATIONS = 100_000  # Katib's grid service keeps them all in memory
 ENDLESS = 10**15  # combinations; a few ranges can have a number with thousands of digits
 
@@ -48,7 +48,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     if request.algorithm and request.algorithm != algorithm:
         algorithm, settings = request.algorithm, {}
     metric, goal, target = _objective(keys.get("objective"))
-    finish = _word(keys.get("running_at_target"), ("end", "finish")) == "finish"
+    finish = _choice(keys.get("running_at_target"), ("end", "finish")) == "finish"
     extendable = keys["extendable"].flag() if "extendable" in keys else False
     image = keys["image"].text() if "image" in keys else ""
     command = keys["command"].text() if "command" in keys else ""
@@ -96,10 +96,10 @@ def _objective(node: Node | None) -> tuple[str, Goal, float | None]:
             f'got "{shortened(metric)}"'
         )
     target = keys["target"].number() if "target" in keys else None
-    return metric, Goal(_word(keys.get("goal"), tuple(Goal))), target
+    return metric, Goal(_choice(keys.get("goal"), tuple(Goal))), target
 
 
-def _word(node: Node | None, known: tuple[str, ...]) -> str:
+def _choice(node: Node | None, known: tuple[str, ...]) -> str:
     """Return one of the known words; the first one if the key is missing or invalid."""
     word = node.text() if node else ""
     if node and word and word not in known:
@@ -143,7 +143,7 @@ def _dimension(name: str, node: Node) -> Parameter:
     before = len(node.errors)
     keys = node.mapping(RANGE_KEYS)
     numbers: dict[str, float | int] = {k: keys[k].number() for k in ("min", "max", "step") if k in keys}
-    log = _word(keys.get("scale"), ("linear", "log")) == "log"
+    log = _choice(keys.get("scale"), ("linear", "log")) == "log"
     if len(node.errors) == before:
         _check_range(node.error, numbers["min"], numbers["max"], numbers.get("step"), log)
     integer = all(isinstance(number, int) for number in numbers.values())
@@ -228,11 +228,11 @@ def _counts(
 ) -> tuple[int, int, int]:
     """Return max trials, parallel, and max failed. A lower max from the command or grid lowers the rest."""
 
-    def count(key: str, flag: str, asked: int | None, default: int) -> _Count:
+    def count(key: str, flag: str, override: int | None, default: int) -> _Count:
         written = keys[key].whole() if key in keys else None
-        if asked is not None:
-            report = partial(_report_option, root, flag, asked)
-            return _Count(asked, report, adjustable=False)
+        if override is not None:
+            report = partial(_report_option, root, flag, override)
+            return _Count(override, report, adjustable=False)
         if written is not None:
             lowered = request.trials is not None or grid is not None
             return _Count(written, keys[key].error, adjustable=lowered)

@@ -7,7 +7,7 @@ from bot.config.permissions import peak_gpus
 from bot.core.record import SweepRecord
 
 
-async def limited_of(user: str, clients: Clients) -> list[SweepRecord]:
+async def limited_sweeps(user: str, clients: Clients) -> list[SweepRecord]:
     """Return a person's live sweeps; none if GPUs per person aren't limited."""
     if clients.config.launch.gpus_per_person is None:
         return []
@@ -15,5 +15,5 @@ async def limited_of(user: str, clients: Clients) -> list[SweepRecord]:
     return [one for one in await clients.store.records(ids) if not one.phase.final]
 
 
-def peak_of(sweeps: Iterable[SweepRecord]) -> int:
+def total_peak(sweeps: Iterable[SweepRecord]) -> int:
     return sum(peak_gpus(one.plan) for one in sweeps if one.plan)

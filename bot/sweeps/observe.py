@@ -17,7 +17,7 @@ from bot.health.collect import EvidenceCollector
 from bot.health.diagnosis import Diagnosis
 from bot.launch.plan import plan
 from bot.launch.resolve import look_up
-from bot.launch.user_limits import limited_of, peak_of
+from bot.launch.user_limits import limited_sweeps, total_peak
 from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
 from bot.runtime.parser_thread import aside
@@ -79,11 +79,11 @@ async def _others(sweep: SweepRecord, clients: Clients) -> int | None:
 
     None: an older one is still to be planned, and comes first. So two at once can't both take what is left.
     """
-    others = [one for one in await limited_of(sweep.requester.user, clients) if one.id != sweep.id]
+    others = [one for one in await limited_sweeps(sweep.requester.user, clients) if one.id != sweep.id]
     first = (one for one in others if (one.created, one.id) < (sweep.created, sweep.id))
     if any(one.plan is None and clients.now() - one.created < 2 * PATIENCE for one in first):
         return None
-    return peak_of(others)
+    return total_peak(others)
 
 
 async def _experiment(

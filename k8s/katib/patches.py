@@ -1,4 +1,4 @@
-"""Status patches that end an experiment or a trial, or let it go on."""
+"""Build the status patches that stop or extend an experiment, or stop a trial."""
 
 from datetime import datetime
 
@@ -6,10 +6,10 @@ from k8s.objects import Manifest, timestamp
 
 
 def killed(trial: Manifest, message: str, now: datetime) -> Manifest:
-    """The status patch that ends one trial and keeps its history; its Job is to be deleted after this.
+    """Return the status patch that stops one trial and keeps its history; delete its Job after this.
 
-    Killed goes FIRST: Katib tells the suggestion service only the last condition, and goptuna (sobol, cmaes)
-    never answers again after a trial that ends with Killed.
+    Killed goes FIRST: Katib sends only the last condition to the suggestion service, and goptuna (sobol,
+    cmaes) never answers again after a trial whose last condition is Killed.
     """
     return _ended(trial, "Killed", "TrialKilled", message, now, first=True)
 
@@ -20,18 +20,20 @@ MAX_TRIALS_REACHED = "ExperimentMaxTrialsReached"
 
 
 def ended(experiment: Manifest, message: str, now: datetime) -> Manifest:
-    """The status patch after which Katib starts no more trials. Running ones run on: `killed` ends those."""
+    """Return the status patch that fails an experiment. Running trials continue: stop them with `killed`."""
     return _closed(experiment, "Failed", "SweepbotStopped", message, now)
 
 
 def drained(experiment: Manifest, message: str, now: datetime) -> Manifest:
-    """As `ended`, for an experiment that did well; Katib goes on counting what still runs."""
+    """Return the patch that completes an experiment; Katib still counts trials that finish later."""
     return _closed(experiment, "Succeeded", DRAINED, message, now)
 
 
 def more_trials(total: int) -> Manifest:
-    """The patch that extends an experiment. Katib takes it from one that reached its number of trials, and is
-    LongRunning. It takes a moment until the old Succeeded condition goes.
+    """Return the patch that extends an experiment.
+
+    Katib accepts it for a LongRunning one that reached its number of trials, and removes the old Succeeded
+    condition a moment later.
     """
     return {"spec": {"maxTrialCount": total}}
 
@@ -46,7 +48,7 @@ def _ended(obj: Manifest, type_: str, reason: str, message: str, now: datetime, 
     at = timestamp(now)
     times = {"lastTransitionTime": at, "lastUpdateTime": at}
     condition = {"type": type_, "status": "True", "reason": reason, "message": message, **times}
-    # A merge patch replaces lists whole: all conditions are sent, with a resourceVersion, refused if stale.
+    # A merge patch replaces lists: send all conditions, and a resourceVersion to reject a stale one.
     others = [
         {**c, "status": "False", **times} if c["type"] == "Running" else c
         for c in obj.get("status", {}).get("conditions") or []

@@ -1,8 +1,8 @@
-"""Katib experiments (v1beta1): the one we send, what its status and its trials say, and how they are ended.
+"""Build the Katib Experiment (v1beta1) of a sweep.
 
-The surprises behind this file are Katib's own: "Running" means that a Job exists, not that it runs; a
-deleted trial or Job is made again; metrics come once, after the training ended; a finished experiment leaves
-its running trials on their GPUs.
+Katib's behavior that shapes it: "Running" means that a Job exists, not that it runs; a deleted trial or Job
+is created again; metrics are reported once, after the training finished; a finished experiment leaves its
+running trials on their GPUs.
 """
 
 import shlex
@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
 
 MAIN = "main"
-DELIVERY = "sweepbot/delivery"  # annotation: the command that asked for this experiment
+DELIVERY = "sweepbot/delivery"  # annotation: id of the request that created this experiment
 USER = 1000
 TENSORBOARD_DIR = "/var/log/katib/tfevent/"
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
-# Seconds for the collector to find the training's process id before it is gone (kubeflow/katib#2181).
+# Seconds after the training, in which the collector finds its process (kubeflow/katib#2181).
 LINGER = 10
-KUBERNETES_GRACE = 30  # seconds from SIGTERM to SIGKILL when a pod doesn't say
-# Jobs that vanish before their metrics arrived are made again, so they stay for days.
+KUBERNETES_GRACE = 30  # seconds from SIGTERM to SIGKILL if the pod doesn't set it
+# Katib creates a Job again if it is deleted before its metrics arrived, so Jobs are kept for days.
 KEEP_JOBS = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feasible:
-    """One parameter as Katib takes it."""
+    """One parameter in Katib's types."""
 
     name: str
     type: str  # double | int | categorical
@@ -34,7 +34,7 @@ class Feasible:
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A PersistentVolumeClaim in the namespace of the trials, and where it is mounted."""
+    """A PersistentVolumeClaim in the trials' namespace, and its mount path."""
 
     claim: str
     at: str
@@ -43,16 +43,16 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class PodShape:
-    """What the pods of trials need on one cluster: the same for all of them."""
+    """Settings of trial pods on one cluster, the same for all sweeps."""
 
     runtime_class: str = ""
-    nodes: dict[str, str] = field(default_factory=dict)  # labels of the nodes to run on
+    nodes: dict[str, str] = field(default_factory=dict)  # node selector
     tolerations: tuple[dict[str, str], ...] = ()
     cpu: str = ""  # requested
-    memory: str = ""  # requested, and no more
+    memory: str = ""  # request and limit
     volumes: tuple[Volume, ...] = ()
-    grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless a space says
-    user: int = USER  # that the training runs as; 0: as the image says, root for most
+    grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless the space sets it
+    user: int = USER  # user id of the training; 0: the image's user, mostly root
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +70,10 @@ class ExperimentSpec:
     max_trials: int
     max_failed: int
     trial_hours: float | None
-    grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: as the shape says
+    grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: the shape's
     extendable: bool
     parameters: tuple[Feasible, ...]
-    command: str  # shell text; the flags follow it
+    command: str  # shell text; flags are appended
     image: str
     gpus: int
     env: dict[str, str]
@@ -105,7 +105,7 @@ def experiment(spec: ExperimentSpec) -> Manifest:
             "parallelTrialCount": spec.parallel,
             "maxTrialCount": spec.max_trials,
             "maxFailedTrialCount": spec.max_failed,
-            # LongRunning keeps the suggestion service after the end: the price of adding trials later.
+            # LongRunning keeps the suggestion service after the end, so that trials can be added.
             "resumePolicy": "LongRunning" if spec.extendable else "Never",
             "parameters": [
                 {"name": p.name, "parameterType": p.type, "feasibleSpace": p.space} for p in spec.parameters
@@ -140,7 +140,7 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
                 # The default of 6 would hide a crash for minutes behind retries.
                 "backoffLimit": 0,
                 "ttlSecondsAfterFinished": KEEP_JOBS,
-                # A drained node is nobody's failure: without this rule it would count as a failed trial.
+                # Without this rule, a drained node would count as a failed trial.
                 "podFailurePolicy": {
                     "rules": [
                         {
@@ -149,7 +149,7 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
                         }
                     ]
                 },
-                # Katib's webhook labels pods, too, unless it is away and its policy lets them pass.
+                # Katib's webhook also labels pods, unless it is down and its failure policy ignores that.
                 "template": {"metadata": {"labels": ours}, "spec": _trial_pod(spec)},
             },
         },
@@ -168,7 +168,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         "volumeMounts": [
             {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108  data loaders share memory here
             *(
-                # Katib refuses a template with a false that Go leaves out.
+                # Katib rejects a template with a false that Go leaves out.
                 {"name": f"volume-{number}", "mountPath": volume.at}
                 | ({"readOnly": True} if volume.read_only else {})
                 for number, volume in enumerate(spec.shape.volumes)
@@ -180,7 +180,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
     grace = spec.grace_seconds or spec.shape.grace_seconds
     return {
         "restartPolicy": "Never",
-        # Training needs no Kubernetes, and a Service named mlflow would set MLFLOW_PORT for it.
+        # Training doesn't use Kubernetes, and a Service named mlflow would set MLFLOW_PORT.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "containers": [container],
@@ -191,7 +191,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
                 for number, volume in enumerate(spec.shape.volumes)
             ),
         ],
-        # The pod's own, which begins on its node: a Job's deadline would count the wait for GPUs as well.
+        # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
         **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
         **({"terminationGracePeriodSeconds": grace} if grace else {}),
         **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
@@ -202,7 +202,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
 
 
 def _security(spec: ExperimentSpec) -> Manifest:
-    """Of the training alone: Katib's collector, in the same pod, is Katib's to run."""
+    """Return the training container's security context; Katib sets that of its collector in the same pod."""
     least = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -213,16 +213,16 @@ def _security(spec: ExperimentSpec) -> Manifest:
 
 
 def _home(spec: ExperimentSpec) -> dict[str, str]:
-    """A user that the image has never heard of has neither a name, for which PyTorch asks, nor a home."""
+    """Return name and home of a user that isn't in the image; PyTorch looks up the name."""
     return {"HOME": "/tmp", "USER": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
 
 
 def _resources(spec: ExperimentSpec) -> Manifest:
-    asked = {"cpu": spec.shape.cpu, "memory": spec.shape.memory}
-    requests = {name: size for name, size in asked.items() if size}
+    sizes = {"cpu": spec.shape.cpu, "memory": spec.shape.memory}
+    requests = {name: size for name, size in sizes.items() if size}
     limits: Manifest = {"nvidia.com/gpu": spec.gpus} if spec.gpus else {}
     limits |= {"memory": spec.shape.memory} if spec.shape.memory else {}
-    return {name: sizes for name, sizes in (("limits", limits), ("requests", requests)) if sizes}
+    return {name: found for name, found in (("limits", limits), ("requests", requests)) if found}
 
 
 def shell(spec: ExperimentSpec) -> str:
@@ -246,13 +246,13 @@ def shell(spec: ExperimentSpec) -> str:
 
 
 def grace_of(manifest: Manifest) -> int:
-    """Return the seconds that a trial's pod of this experiment may take to end."""
+    """Return the seconds that a trial's pod of this experiment has to terminate."""
     pod = manifest["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     return int(pod.get("terminationGracePeriodSeconds", KUBERNETES_GRACE))
 
 
 def with_image(manifest: Manifest, image: str) -> Manifest:
-    """The same experiment with the image now known by digest."""
+    """Return the experiment with the image by digest."""
     spec = manifest["spec"]
     template = spec["trialTemplate"]
     trial = template["trialSpec"]

@@ -19,7 +19,7 @@ from bot.health import rules_training
 from bot.health.diagnosis import refusals
 from bot.health.evidence import TrialEvidence
 from bot.health.rules_admission import _exceeds_quota, _quota
-from bot.launch.command_line import words
+from bot.launch.command_line import parse_options
 from bot.launch.space import parse_space
 from bot.registry.images import NAME
 from bot.repos.catalog import description
@@ -118,7 +118,7 @@ PIECES = {
         ),
     ),
     training_log: ("1", "1.", "1 G", "iter", "step:", "cuda.is_available", "loss-", "DataLoader worker "),
-    words: ("<http://", "<http://a|", "repo=<mailto:a", "—", '"', "a=b ", "&lt;", "\\", "a/"),
+    parse_options: ("<http://", "<http://a|", "repo=<mailto:a", "—", '"', "a=b ", "&lt;", "\\", "a/"),
     description: ("description: ", "description:\n", "#", "# ", "\n"),
     refusal: (", 1 a", "1", "insufficient quota for a in flavor b, maximum capacity (", "1 > ", "used: "),
     Mask(["secret"]): (

@@ -239,7 +239,11 @@ async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, context, m
 
     monkeypatch.setattr("handlers.launch_form.ACK_TIMEOUT", 0.1)
     monkeypatch.setattr(AsyncWebClient, "views_update", slow)
-    view = {"id": "V1", "hash": "1.a", "private_metadata": '{"channel": "C1", "writes": false, "said": {}}'}
+    view = {
+        "id": "V1",
+        "hash": "1.a",
+        "private_metadata": '{"channel": "C1", "inline": false, "options": {}}',
+    }
     click = a_click("", view=view)
     click.body["actions"][0]["action_id"] = "sweep_write"
     async with asyncio.timeout(5):

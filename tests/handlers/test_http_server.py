@@ -85,7 +85,7 @@ async def test_a_signed_click_reaches_the_sweeps_mailbox(listening, context):
 
 
 async def test_a_signed_menu_is_told_its_options(listening):
-    hidden = json.dumps({"channel": "C1", "writes": False, "said": {}})
+    hidden = json.dumps({"channel": "C1", "inline": False, "options": {}})
     payload = {
         "type": "block_suggestion",
         "user": {"id": "U1", "team_id": TEAM["id"]},

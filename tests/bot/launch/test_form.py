@@ -12,16 +12,16 @@ from bot.core.request import Notify, SweepRequest
 from bot.launch.form import (
     METADATA_MOST,
     Draft,
-    about,
     checking,
-    errors,
+    errors_by_block,
+    errors_by_field,
+    expired,
     form,
-    gone,
     launched,
     metadata,
+    options_of,
     read,
     request,
-    said_of,
 )
 from bot.launch.menus import names, repositories
 from bot.launch.plan import plan
@@ -64,36 +64,36 @@ def words(view):
     ],
 )
 def test_a_request_filled_into_the_form_comes_back(asked):
-    draft = Draft(said=said_of(asked), channel="C1", writes=asked.text is not None)
+    draft = Draft(options=options_of(asked), channel="C1", inline=asked.text is not None)
     again, wrong = request(read(shown(form(draft, CONFIG))), CONFIG)
     assert wrong == {}
     assert again == replace(asked, repo=asked.repo or "digits", commit=None)
 
 
 def test_every_mistake_is_said_at_its_field():
-    draft = Draft(said=SAID | {"trials": "2", "parallel": "4", "branch": "-"}, channel="C1")
+    draft = Draft(options=SAID | {"trials": "2", "parallel": "4", "branch": "-"}, channel="C1")
     view = shown(form(draft, CONFIG))
     asked, wrong = request(read(view), CONFIG)
     assert asked is None
-    found = {block.partition(":")[0]: text for block, text in errors(view, wrong).items()}
+    found = {block.partition(":")[0]: text for block, text in errors_by_block(view, wrong).items()}
     assert found.keys() == {"branch", "parallel"}
     assert "got parallel=4, trials=2" in found["parallel"]
 
 
 def test_a_space_written_in_the_form_is_checked_line_by_line():
-    draft = Draft(said={"branch": "main", "text": SPACE + "trials: {max: 0}\n"}, channel="C1", writes=True)
+    draft = Draft(options={"branch": "main", "text": SPACE + "trials: {max: 0}\n"}, channel="C1", inline=True)
     view = shown(form(draft, CONFIG))
     assert "text" in fields(view)
     asked, wrong = request(read(view), CONFIG)
     assert asked is None
-    assert errors(view, wrong) == {"text": "your space:4: trials.max: must be at least 1; got 0"}
+    assert errors_by_block(view, wrong) == {"text": "your space:4: trials.max: must be at least 1; got 0"}
 
 
 def test_a_text_put_aside_for_a_file_is_there_again():
-    written = Draft(said={"branch": "main", "text": SPACE}, channel="C1", writes=True)
-    chosen = shown(form(replace(read(shown(form(written, CONFIG))), writes=False), CONFIG))
+    written = Draft(options={"branch": "main", "text": SPACE}, channel="C1", inline=True)
+    chosen = shown(form(replace(read(shown(form(written, CONFIG))), inline=False), CONFIG))
     assert "text" not in fields(chosen)
-    assert read(chosen).said["text"] == SPACE.rstrip()
+    assert read(chosen).options["text"] == SPACE.rstrip()
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_text_put_aside_for_a_file_is_there_again():
     ],
 )
 def test_worker_errors_are_routed_to_their_form_field(about_what, writes, field):
-    draft = Draft(said=SAID, channel="C1", writes=writes)
-    wrong = about(UserError("<sweeps/lr.yaml>: no", field=about_what), draft)
+    draft = Draft(options=SAID, channel="C1", inline=writes)
+    wrong = errors_by_field(UserError("<sweeps/lr.yaml>: no", field=about_what), draft)
     assert wrong == {field: "&lt;sweeps/lr.yaml&gt;: no"}
     blocks = form(draft, CONFIG, wrong)["blocks"]
     place = next(i for i, b in enumerate(blocks) if "sweeps/lr.yaml&" in json.dumps(b, ensure_ascii=False))
@@ -120,7 +120,7 @@ def test_worker_errors_are_routed_to_their_form_field(about_what, writes, field)
 
 def test_the_preview_tells_what_it_comes_to():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5), Price(model="H", hourly=3.0)))
-    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, PLAN, config, free=3))
+    text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, PLAN, config, free=3))
     for fact in (
         "4, random",
         "2 (2 trials × 1); 3 free now",
@@ -135,16 +135,16 @@ def test_the_preview_tells_what_it_comes_to():
 def test_the_preview_tells_the_most_of_trials_that_are_ended_in_time():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5),))
     plan = replace(PLAN, space=replace(PLAN.space, trial_hours=2.5), gpus=2)
-    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, plan, config))
+    text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, plan, config))
     assert "Up to 20 ($30.00)" in text
     weeks = replace(plan, space=replace(plan.space, trial_hours=168, max_trials=6000))
-    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, weeks, config))
+    text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, weeks, config))
     assert "Up to 2,016,000 ($3,024,000)" in text
 
 
 def test_the_preview_names_the_settings_of_the_algorithm():
     space = replace(PLAN.space, algorithm="tpe", settings={"gamma": "0.3"})
-    text = words(preview(Draft(said=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))
+    text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))
     assert "4, tpe, gamma=0.3" in text
     assert "*Example trial* (actual values are sampled)" in text
 
@@ -152,17 +152,17 @@ def test_the_preview_names_the_settings_of_the_algorithm():
 def test_the_worst_contents_pass_slacks_limits():
     many = tuple(Repository(name=f"r{n}" * 40, url=f"https://git.example/{'x' * 200}") for n in range(300))
     config = Config(repositories=many, limits=Limits(trials=10**9), allowed_urls=("https://git.example/",))
-    said = dict.fromkeys(("repo", "branch", "space", "cmd", "image", "name", "trials", "text"), WORST * 10)
+    options = dict.fromkeys(("repo", "branch", "space", "cmd", "image", "name", "trials", "text"), WORST * 10)
     wrong = dict.fromkeys(("", "repo", "branch", "space", "cmd", "text"), WORST * 40)
     for writes in (False, True):
-        draft = Draft(said=said, channel="C1", writes=writes)
+        draft = Draft(options=options, channel="C1", inline=writes)
         worst = REQUEST.__class__(branch=WORST, space="x", cmd=WORST, text=WORST, name=None)
         made = plan(replace(ORDER, request=REQUEST), SETTINGS)
         made = replace(made, subject=WORST, recipe=WORST * 10, space=replace(made.space, command=WORST * 9))
         for view in (
             form(draft, config, wrong),
             checking(draft),
-            gone(draft, WORST),
+            expired(draft, WORST),
             launched(draft, "x" * 27),
             preview(draft, worst, made, config),
         ):
@@ -172,7 +172,7 @@ def test_the_worst_contents_pass_slacks_limits():
 
 def test_no_text_of_users_mentions_anybody_or_breaks_out():
     evil = "`<!channel> <@U1> <https://evil|here> *"
-    draft = Draft(said={"branch": evil, "space": "x", "text": evil, "cmd": evil}, channel="C1")
+    draft = Draft(options={"branch": evil, "space": "x", "text": evil, "cmd": evil}, channel="C1")
     asked = SweepRequest(branch=evil, space="x", name=evil)
     space = replace(PLAN.space, command=evil, metric=evil, image=evil)
     for made in (replace(PLAN, subject=evil, recipe=evil, space=space), replace(PLAN, recipe=evil)):
@@ -215,12 +215,12 @@ def test_menus_of_any_names_are_what_slack_takes():
 
 def test_what_a_view_remembers_fits_when_all_of_it_is_escaped():
     said = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
-    hidden = metadata(Draft(said={**said, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
+    hidden = metadata(Draft(options={**said, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
     assert len(hidden) <= METADATA_MOST
     assert {"channel": "C1", "commit": "a" * 40}.items() <= json.loads(hidden).items()
 
 
 def test_what_is_wrong_fits_below_its_field():
-    view = form(Draft(said={"text": "x"}, channel="C1", writes=True), CONFIG)
-    [sentence] = errors(view, {"text": "the space: " * 1_000}).values()
+    view = form(Draft(options={"text": "x"}, channel="C1", inline=True), CONFIG)
+    [sentence] = errors_by_block(view, {"text": "the space: " * 1_000}).values()
     assert len(sentence) <= 1_000
