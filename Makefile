@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
-.PHONY: demo test check slow chaos conformance mutants reference lock clean
+.PHONY: demo test check slow chaos conformance mutants bench reference lock clean
 
 demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
@@ -23,6 +23,9 @@ conformance: .venv/ready  ## the Kubernetes client against a real cluster: CONFO
 
 mutants: .venv/ready  ## break lines of the core one at a time: a test has to fail for 95% of them
 	$(BIN)/python -m bench.mutants
+
+bench: .venv/ready  ## measure Sweepbot beside what people would use instead; GROUP=queue runs one part
+	$(BIN)/python -m bench $(GROUP)
 
 check: .venv/ready  ## style, types, the shape of the imports, the locks
 	$(BIN)/ruff check .
@@ -48,4 +51,4 @@ lock: .venv/ready  ## resolve pyproject.toml again into requirements/
 	@touch $@
 
 clean:
-	rm -rf .venv .demo
+	rm -rf .venv .demo .bench-venv*

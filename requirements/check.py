@@ -1,6 +1,7 @@
 """Are the locked requirement files in step with pyproject.toml? With --write: bring them there.
 
-run.txt is what the image installs, dev.txt adds the local world and the tests. Hashes, no index address.
+run.txt is what the image installs, dev.txt adds the local world and the tests. bench*.txt hold only what the
+benchmarks compare Sweepbot with. Hashes, no index address.
 """
 
 import subprocess
@@ -10,17 +11,23 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 UV = Path(sys.executable).parent / "uv"
-LOCKS = {"dev.txt": ["--group", "dev"], "run.txt": ["--constraint", "requirements/dev.txt"]}
+LOCKS = {
+    "dev.txt": ["pyproject.toml", "--group", "dev"],
+    "run.txt": ["pyproject.toml", "--constraint", "requirements/dev.txt"],
+    "bench.txt": ["--group", "pyproject.toml:bench"],
+    "bench-arq.txt": ["--group", "pyproject.toml:bench-arq"],
+}
 
 
 def compiled(name: str, options: list[str]) -> str:
     """What uv makes of pyproject.toml, keeping the versions already locked."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / name
-        out.write_text((HERE / name).read_text())
+        if (HERE / name).exists():
+            out.write_text((HERE / name).read_text())
         command = [str(UV), "pip", "compile", "--quiet", "--universal", "--python-version=3.11"]
         command += ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate"]
-        subprocess.run([*command, "pyproject.toml", *options, "-o", str(out)], cwd=HERE.parent, check=True)
+        subprocess.run([*command, *options, "-o", str(out)], cwd=HERE.parent, check=True)
         return out.read_text()
 
 

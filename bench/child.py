@@ -1,0 +1,74 @@
+"""A process to measure, from outside: its start, its CPU time, and its memory. Linux only."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+START_TIMEOUT = 120.0  # seconds, on a busy machine
+TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class Child:
+    """A running process. CPU time has a resolution of 10 ms."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of user and system time of all threads so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    @property
+    def memory(self) -> float:
+        """Resident memory in MB (10^6 bytes)."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+        return int(line.split()[1]) * 1024 / 1e6
+
+    async def line(self) -> str:
+        """Return the next line of its output. Raises RuntimeError when it has ended."""
+        output = self.process.stdout
+        async with asyncio.timeout(START_TIMEOUT):
+            if not output or not (line := await output.readline()):
+                raise RuntimeError("the measured process has ended")
+        return line.decode().strip()
+
+
+@asynccontextmanager
+async def child(
+    *arguments: str, env: Mapping[str, str] | None = None, python: str = sys.executable
+) -> AsyncIterator[Child]:
+    """Run `python ARGUMENTS` in the repository's root; killed at the end of the body. Errors go to ours."""
+    clean = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    process = await asyncio.create_subprocess_exec(
+        python, *arguments, cwd=ROOT, env={**clean, **(env or {})}, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        yield Child(process)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def cpu_of(*arguments: str) -> float:
+    """Run `python ARGUMENTS` to its end; return the seconds of user and system time it took."""
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        _, _, used = os.wait4(process.pid, 0)
+        process.returncode = 0
+    return used.ru_utime + used.ru_stime
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,73 @@
+"""The benchmark's table: what counts as a goal met, and what a failing group does."""
+
+import json
+
+import pytest
+
+import bench.__main__ as command
+from bench import table
+from bench.table import Row, bounded, compared, interleaved, spread, summary
+
+
+def test_compared_rounds_of_a_drifting_machine_takes_the_median_of_the_ratios():
+    row = compared("ack", "Bolt", [1.0, 10.0, 3.0], [2.0, 20.0, 5.0], unit="ms", at_most=0.5)
+    assert (row.ratio, row.goal, row.met) == (0.5, "at most 0.5x", True)
+    assert row.measured == "3 ms (1-10) vs 5 ms (2-20)"
+    assert row.samples == {"ours": [1.0, 10.0, 3.0], "theirs": [2.0, 20.0, 5.0]}
+
+
+@pytest.mark.parametrize(
+    ("goal", "met"),
+    [({"at_most": 0.4}, False), ({"at_least": 0.6}, False), ({"at_least": 0.5}, True), ({}, None)],
+)
+def test_compared_with_a_goal_on_either_side_says_whether_it_is_met(goal, met):
+    assert compared("enqueue", "raw", [1.0], [2.0], unit="s", **goal).met is met
+
+
+def test_bounded_figures_over_the_limit_miss_it():
+    assert [bounded("p99", [310.0], unit="ms", at_most=limit).met for limit in (300, 310)] == [False, True]
+
+
+def test_spread_of_equal_figures_has_no_range():
+    assert (spread([1234.5], "MB"), spread([2, 2], "s")) == ("1,234 MB", "2 s")
+
+
+def test_summary_counts_only_rows_with_a_goal():
+    rows = [Row(what="a", against="b", measured="c", met=met) for met in (True, False, None)]
+    assert summary(rows) == "goals met 1 of 2"
+
+
+async def test_interleaved_measures_take_turns_and_the_first_round_is_not_counted():
+    calls = []
+
+    def measure(name):
+        async def run():
+            calls.append(name)
+            return len(calls)
+
+        return run
+
+    ours, theirs = await interleaved(2, measure("a"), measure("b"))
+    assert "".join(calls) == "baabba"
+    assert (ours, theirs) == ([3, 6], [4, 5])
+
+
+def test_a_group_that_fails_is_a_goal_missed_and_hides_no_other(monkeypatch, tmp_path, capsys):
+    async def fine():
+        return [bounded("fine", [1.0], unit="s", at_most=2)]
+
+    async def broken():
+        raise RuntimeError("no peer")
+
+    groups = {"bench.fine": fine, "bench.broken": broken}
+    monkeypatch.setattr(command, "GROUPS", ("broken", "fine"))
+    monkeypatch.setattr(command, "import_module", lambda name: type("Group", (), {"run": groups[name]}))
+    monkeypatch.setattr(command, "write", lambda group, rows: table.write(group, rows, tmp_path))
+    monkeypatch.setattr("sys.argv", ["bench"])
+    assert command.main() == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert "failed: no peer" in printed[1]
+    assert printed[-1] == "goals met 1 of 2"
+    document = json.loads((tmp_path / "fine.json").read_text())
+    assert {"date", "machine", "versions"} < document.keys()
+    assert document["rows"][0]["samples"] == {"ours": [1.0]}
