@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from bot.config.keys import STRING, Key, Keys, integer
 from bot.config.teams import CHANNEL_ID, Team, read_channel
-from bot.config.yaml_reader import Node
+from bot.config.yaml_reader import Node, entries
 from bot.core.wording import did_you_mean, shortened
 
 
@@ -49,7 +49,7 @@ DIGEST_KEYS: Keys = {
 
 def read_digests(node: Node | None, teams: tuple[Team, ...]) -> tuple[DigestSchedule, ...]:
     found: dict[str, DigestSchedule] = {}
-    for each in node.items() if node else ():
+    for each in entries(node):
         read = _schedule(each, [team.name for team in teams])
         if read.channel in found:
             each.error(f"duplicate channel {read.channel}; one digest per channel")

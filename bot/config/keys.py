@@ -1,10 +1,13 @@
 """Tables of YAML keys: readers accept these keys, and the reference and the JSON Schemas list them. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Schema = dict[str, Any]  # JSON Schema, draft 2020-12
+OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")  # of a Secret, a claim: RFC 1123 subdomain
+NAMESPACE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123 label
 
 STRING: Schema = {"type": "string", "minLength": 1}
 BOOLEAN: Schema = {"type": "boolean"}
@@ -78,6 +81,11 @@ def one_of(*values: str) -> Schema:
 def string(title: str, pattern: str) -> Schema:
     """Return the schema of a string that `pattern` matches as a whole; the reference shows the title."""
     return {"type": "string", "title": title, "pattern": f"^(?:{pattern})$"}
+
+
+def named(key: re.Pattern[str]) -> Schema:
+    """Return the schema of a mapping whose keys `key` matches as a whole."""
+    return NAMED | {"propertyNames": {"pattern": f"^(?:{key.pattern})$"}}
 
 
 def list_of(item: Schema) -> Schema:

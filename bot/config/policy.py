@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from bot.config.digest_times import DigestSchedule, read_digests
 from bot.config.idle_thresholds import read_watch
+from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME
 from bot.config.policy_keys import (
     A_MINUTE,
     EXAMPLE,
@@ -17,17 +18,15 @@ from bot.config.policy_keys import (
     MAX_CURRENCY,
     MAX_HOURS,
     NAME,
-    NAMESPACE,
     PARALLEL,
     PATH,
     REPOSITORY_KEYS,
-    SECRET,
     TRIALS,
     WORKSPACE,
 )
 from bot.config.teams import MEMBER, Price, Team, read_channel, read_prices, read_teams
 from bot.config.trial_pods import read_trials
-from bot.config.yaml_reader import Node, read
+from bot.config.yaml_reader import Node, entries, read
 from bot.core.errors import UserError
 from bot.core.thresholds import IdleThresholds
 from bot.core.wording import listed, shortened
@@ -56,9 +55,7 @@ class Limits:
     parallel: int = PARALLEL
     trials: int = TRIALS
     trial_hours: float | None = None
-    grace_seconds: int = (
-        GRACE_SECONDS  # of one trial, from SIGTERM to SIGKILL; its GPUs stay allocated meanwhile
-    )
+    grace_seconds: int = GRACE_SECONDS  # from SIGTERM to SIGKILL; the trial's GPUs stay allocated meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +103,14 @@ def parse_config(text: str, file: str) -> Config:
     teams = read_teams(keys.get("teams"))
     config = Config(
         repositories=tuple(_repositories(keys["repositories"])) if "repositories" in keys else (),
-        allowed_urls=tuple(_prefix(item) for item in _list(keys.get("allowed_urls"))),
-        images=tuple(_image(item) for item in _list(keys.get("images"))),
-        admins=tuple(_user(item) for item in _list(keys.get("admins"))),
+        allowed_urls=tuple(_prefix(item) for item in entries(keys.get("allowed_urls"))),
+        images=tuple(_image(item) for item in entries(keys.get("images"))),
+        admins=tuple(_user(item) for item in entries(keys.get("admins"))),
         limits=_limits(keys.get("limits")),
         launch=_launch(keys.get("launch")),
         teammates_can_act=keys["teammates_can_act"].flag() if "teammates_can_act" in keys else False,
         guests=keys["guests"].flag() if "guests" in keys else False,
-        workspaces=tuple(_workspace(item) for item in _list(keys.get("workspaces"))),
+        workspaces=tuple(_workspace(item) for item in entries(keys.get("workspaces"))),
         teams=teams,
         prices=read_prices(keys.get("prices")),
         currency=_currency(keys.get("currency")),
@@ -121,7 +118,7 @@ def parse_config(text: str, file: str) -> Config:
         warnings=IdleThresholds(**read_watch(keys.get("warnings"))),
         admin_channel=read_channel(keys.get("admin_channel")),
         trials=read_trials(keys.get("trials")),
-        namespaces=tuple(_namespace(item) for item in _list(keys.get("namespaces"))),
+        namespaces=tuple(_namespace(item) for item in entries(keys.get("namespaces"))),
     )
     root.check()
     return config
@@ -132,41 +129,41 @@ def all_namespaces(home: str, config: Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys((home, *config.namespaces)))
 
 
-def repository(asked: str | None, config: Config, channel: str = "") -> Repository:
+def repository(requested: str | None, config: Config, channel: str = "") -> Repository:
     """Return the repository of a name or an allowed URL; for None the channel's, or the default.
 
     Raises UserError.
     """
-    asked = asked or config.channel_repos.get(channel)
-    for known in config.repositories:
-        if asked in {None, known.name} or bare(str(asked)) == bare(known.url):
-            return known
-    names = f"Available: {listed([f'`{known.name}`' for known in config.repositories])}"
-    if asked is None or "/" not in asked:
-        raise UserError(f"repo={asked} isn't a configured repository. {names}.", field="repo")
-    if error := _url_error(asked, ("https",)):
-        raise UserError(f"repo={_without_password(asked)}: {error}. {names}.", field="repo")
-    if not asked.startswith(config.allowed_urls):
+    requested = requested or config.channel_repos.get(channel)
+    for each in config.repositories:
+        if requested in {None, each.name} or bare(str(requested)) == bare(each.url):
+            return each
+    names = f"Available: {listed([f'`{each.name}`' for each in config.repositories])}"
+    if requested is None or "/" not in requested:
+        raise UserError(f"repo={requested} isn't a configured repository. {names}.", field="repo")
+    if error := _url_error(requested, ("https",)):
+        raise UserError(f"repo={_without_password(requested)}: {error}. {names}.", field="repo")
+    if not requested.startswith(config.allowed_urls):
         under = f", or any URL under {listed(config.allowed_urls, 'or')}" if config.allowed_urls else ""
-        raise UserError(f"repo={asked} isn't allowed. {names}{under}.", field="repo")
-    return Repository(name=bare(asked).split("/", 3)[3].replace("/", "-"), url=asked)
+        raise UserError(f"repo={requested} isn't allowed. {names}{under}.", field="repo")
+    return Repository(name=bare(requested).split("/", 3)[3].replace("/", "-"), url=requested)
 
 
-def ready_image(asked: str, config: Config) -> ImageName:
+def prebuilt_image(requested: str, config: Config) -> ImageName:
     """Return an allowed prebuilt image. Raises UserError."""
     try:
-        image = ImageName.parse(asked)
+        image = ImageName.parse(requested)
     except ValueError as error:
-        raise UserError(f"image={asked}: {error}.", field="image") from None
+        raise UserError(f"image={requested}: {error}.", field="image") from None
     whole = f"{image.registry}/{image.repository}"
     for allowed in config.images:
         if whole == allowed or (allowed.endswith("/") and whole.startswith(allowed)):
             return image
-    there = f"Allowed: {listed(config.images, 'or')}" if config.images else "None are configured"
-    raise UserError(f"image={asked} isn't allowed (resolved to {whole}). {there}.", field="image")
+    hint = f"Allowed: {listed(config.images, 'or')}" if config.images else "None are configured"
+    raise UserError(f"image={requested} isn't allowed (resolved to {whole}). {hint}.", field="image")
 
 
-def is_address(url: str) -> bool:
+def is_repository_url(url: str) -> bool:
     """Return whether it is an https or http URL of a repository."""
     return _url_error(url, ("https", "http")) is None
 
@@ -205,7 +202,7 @@ def _repository(name: str, node: Node) -> Repository:
 
 def _secret(node: Node | None) -> str | None:
     name = node.text() if node else None
-    if node and name and not SECRET.fullmatch(name):
+    if node and name and not OBJECT_NAME.fullmatch(name):
         node.error("must be the name of a Kubernetes Secret, not its contents")
     return name
 
@@ -254,8 +251,8 @@ def _user(node: Node) -> str:
 def _launch(node: Node | None) -> Launch:
     keys = node.mapping(LAUNCH_KEYS) if node else {}
     return Launch(
-        channels=tuple(read_channel(item) for item in _list(keys.get("channels"))),
-        people=tuple(_user(item) for item in _list(keys.get("people"))),
+        channels=tuple(read_channel(item) for item in entries(keys.get("channels"))),
+        people=tuple(_user(item) for item in entries(keys.get("people"))),
         gpus=_limit(keys["gpus"], 0, 0) if "gpus" in keys else None,
         gpus_per_person=_limit(keys["gpus_per_person"], 0, 0) if "gpus_per_person" in keys else None,
     )
@@ -270,7 +267,7 @@ def _workspace(node: Node) -> str:
 
 def _namespace(node: Node) -> str:
     name = node.text()
-    if name and not NAMESPACE.fullmatch(name):
+    if name and not NAMESPACE_NAME.fullmatch(name):
         node.error(f'must be a namespace name (lowercase letters, digits, dashes); got "{name}"')
     return name
 
@@ -318,10 +315,6 @@ def read_hours(node: Node | None, most: float | None) -> float | None:
     elif most and hours > most:
         node.error(f"can be at most {most:g} on this cluster (limits.trial_hours); got {hours:g}")
     return hours
-
-
-def _list(node: Node | None) -> list[Node]:
-    return node.items() if node else []
 
 
 def _url_error(url: str, schemes: tuple[str, ...], *, whole: bool = True) -> str | None:

@@ -9,23 +9,24 @@ from bot.config.keys import (
     LIST,
     MAPPING,
     NAMED,
+    NAMESPACE_NAME,
+    OBJECT_NAME,
     STRING,
     Key,
     Keys,
     Schema,
     integer,
     list_of,
+    named,
     number,
     string,
 )
-from bot.config.teams import CHANNEL_ID, TEAM, TEAM_KEYS, USER_ID
+from bot.config.teams import CHANNEL_ID, TEAM_KEYS, USER_ID
 from bot.config.trial_pods import POD_KEYS
 
 GPUS_PER_TRIAL, PARALLEL, TRIALS, GRACE_SECONDS = 8, 16, 500, 600  # default limits
 A_MINUTE, MAX_HOURS = 1 / 60, 2**31 // 3600  # hours; Kubernetes rejects deadlines of 2**31 seconds or more
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*")
 WORKSPACE = re.compile(r"[TE][A-Z0-9]{2,}")
 MAX_CURRENCY = 8  # characters
@@ -58,13 +59,13 @@ REPOSITORY_KEYS: Keys = {
     ),
     "secret": Key(
         meaning="Name of the Secret with `username` and `password` for a private repository.",
-        type=string("name", SECRET.pattern),
+        type=string("name", OBJECT_NAME.pattern),
         default="none (public)",
         example="git-vision",
     ),
     "push_secret": Key(
         meaning="Name of the dockerconfigjson Secret that pushes this repository's images.",
-        type=string("name", SECRET.pattern),
+        type=string("name", OBJECT_NAME.pattern),
         default="`IMAGE_PUSH_SECRET`",
         example="push-vision",
     ),
@@ -124,7 +125,7 @@ LAUNCH_KEYS: Keys = {
 KEYS: Keys = {
     "repositories": Key(
         meaning="Repositories by name (lowercase letters, digits, `.`, `-`, `_`). The first is the default.",
-        type=NAMED | {"minProperties": 1, "propertyNames": {"pattern": f"^(?:{NAME.pattern})$"}},
+        type=named(NAME) | {"minProperties": 1},
         example=f"{{digits: {{url: {EXAMPLE}}}}}",
         required=True,
         keys=REPOSITORY_KEYS,
@@ -173,7 +174,7 @@ KEYS: Keys = {
     ),
     "teams": Key(
         meaning="Teams by name (lowercase letters, digits, dashes; at most 63 characters).",
-        type=NAMED | {"propertyNames": {"pattern": f"^(?:{TEAM.pattern})$"}},
+        type=named(NAMESPACE_NAME),
         default="none",
         example="{vision: {namespaces: [vision], members: [U012ABC]}}",
         keys=TEAM_KEYS,
@@ -207,7 +208,7 @@ KEYS: Keys = {
     "trials": Key(meaning="What the pods of all trials need on this cluster.", type=MAPPING, keys=POD_KEYS),
     "namespaces": Key(
         meaning="More namespaces for trials. `/sweep setup` assigns them to channels.",
-        type=list_of(string("namespace", NAMESPACE.pattern)),
+        type=list_of(string("namespace", NAMESPACE_NAME.pattern)),
         default="none",
         example="[vision]",
     ),

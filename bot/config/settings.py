@@ -1,4 +1,4 @@
-"""Read the settings from the environment: addresses, secrets, and intervals.
+"""Read the settings from the environment: URLs, secrets, and intervals.
 
 People and policy come from the YAML file that SWEEPBOT_CONFIG names. `make reference` writes
 .env.example and the environment reference in docs/configuration.md from the descriptions here.
@@ -42,9 +42,9 @@ def _host(text: str) -> str:
     return text
 
 
-def _public(address: str) -> str:
-    """Return the address without user and password, which precede an @."""
-    return repr(address.rpartition("@")[2])
+def _public(url: str) -> str:
+    """Return the URL without user and password, which precede an @."""
+    return repr(url.rpartition("@")[2])
 
 
 def _bot_token(token: SecretStr) -> SecretStr:

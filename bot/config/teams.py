@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bot.config.keys import Key, Keys, integer, list_of, string
-from bot.config.yaml_reader import Node
+from bot.config.keys import NAMESPACE_NAME, Key, Keys, integer, list_of, string
+from bot.config.yaml_reader import Node, entries
 from bot.core.wording import shortened
 
 MEMBER = re.compile(r"[UW][A-Z0-9]{2,}")
@@ -14,13 +14,12 @@ CHANNEL = re.compile(r"[CG][A-Z0-9]{2,}")
 SLICE = re.compile(r" MIG (\d+)g\.")
 QUARTERED = re.compile(r".*\b(A30|RTX PRO 6000)\b")  # largest MIG profile 4g; 7g for all others
 ANYTHING = re.compile(r"(?<!\\)(\.[*+]\??)+$")  # `.*` and the like at a pattern's end
-TEAM = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 USER_ID = string("Slack member ID", MEMBER.pattern)
 CHANNEL_ID = string("Slack channel ID", CHANNEL.pattern)
 TEAM_KEYS: Keys = {
     "namespaces": Key(
         meaning="Namespaces whose GPUs count as this team's.",
-        type=list_of(string("namespace", TEAM.pattern)),
+        type=list_of(string("namespace", NAMESPACE_NAME.pattern)),
         default="none",
         example="[vision, vision-dev]",
     ),
@@ -108,16 +107,15 @@ def read_teams(node: Node | None) -> tuple[Team, ...]:
 
 
 def _team(name: str, node: Node) -> Team:
-    if not TEAM.fullmatch(name):
+    if not NAMESPACE_NAME.fullmatch(name):
         node.error(
             f'name must have only lowercase letters, digits, and dashes, at most 63; got "{shortened(name)}"'
         )
     keys = node.mapping(TEAM_KEYS)
-    namespaces, members = ([*keys[key].items()] if key in keys else [] for key in ("namespaces", "members"))
     return Team(
         name=name,
-        namespaces=tuple(each.text() for each in namespaces),
-        members=tuple(_member(each) for each in members),
+        namespaces=tuple(each.text() for each in entries(keys.get("namespaces"))),
+        members=tuple(_member(each) for each in entries(keys.get("members"))),
         channel=read_channel(keys.get("channel")),
         gpus=keys["gpus"].whole() if "gpus" in keys else None,
     )

@@ -5,19 +5,25 @@ import re
 from bot.config.keys import (
     BOOLEAN,
     LIST,
+    OBJECT_NAME,
     SCALAR,
     Key,
     Keys,
+    Schema,
     integer,
     one_of,
     string,
 )
-from bot.config.yaml_reader import Node
+from bot.config.yaml_reader import Node, entries
 from bot.core.wording import listed, shortened
 from k8s.katib.spec import KUBERNETES_GRACE, USER, PodShape, Volume
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGT]i?)?")
+QUANTITY_TYPE: Schema = {
+    "title": "Kubernetes quantity",
+    "type": ["string", "number"],
+    "pattern": f"^(?:{QUANTITY.pattern})$",
+}
 MOUNT = re.compile(r"/[^:]*[^:/]")
 MAX_GRACE = 24 * 3600  # seconds; the trial's GPUs stay allocated meanwhile
 HIGHEST_USER = 2**31 - 1
@@ -36,7 +42,7 @@ TOLERATION_KEYS: Keys = {
 VOLUME_KEYS: Keys = {
     "claim": Key(
         meaning="PersistentVolumeClaim in the trials' namespace.",
-        type=string("name", NAME.pattern),
+        type=string("name", OBJECT_NAME.pattern),
         example="datasets",
         required=True,
     ),
@@ -48,7 +54,7 @@ VOLUME_KEYS: Keys = {
 POD_KEYS: Keys = {
     "runtime_class": Key(
         meaning="RuntimeClass of the pods. k3s needs `nvidia`, unless it is the default runtime.",
-        type=string("name", NAME.pattern),
+        type=string("name", OBJECT_NAME.pattern),
         default="the cluster's",
         example="nvidia",
     ),
@@ -67,21 +73,13 @@ POD_KEYS: Keys = {
     ),
     "cpu": Key(
         meaning="Requested CPU.",
-        type={
-            "title": "Kubernetes quantity",
-            "type": ["string", "number"],
-            "pattern": f"^(?:{QUANTITY.pattern})$",
-        },
+        type=QUANTITY_TYPE,
         default="none",
         example="4",
     ),
     "memory": Key(
         meaning="Requested memory, which is also the limit.",
-        type={
-            "title": "Kubernetes quantity",
-            "type": ["string", "number"],
-            "pattern": f"^(?:{QUANTITY.pattern})$",
-        },
+        type=QUANTITY_TYPE,
         default="none",
         example="32Gi",
     ),
@@ -112,10 +110,10 @@ def read_trials(node: Node | None) -> PodShape:
     return PodShape(
         runtime_class=_name(keys.get("runtime_class"), "a RuntimeClass"),
         nodes=_texts(keys.get("nodes")),
-        tolerations=tuple(_toleration(each) for each in _list(keys.get("tolerations"))),
+        tolerations=tuple(_toleration(each) for each in entries(keys.get("tolerations"))),
         cpu=_quantity(keys.get("cpu"), "4 or 500m"),
         memory=_quantity(keys.get("memory"), "32Gi"),
-        volumes=tuple(_volume(each) for each in _list(keys.get("volumes"))),
+        volumes=tuple(_volume(each) for each in entries(keys.get("volumes"))),
         grace_seconds=read_grace(keys.get("grace_seconds"), MAX_GRACE),
         user=_user(keys.get("user")),
     )
@@ -145,7 +143,7 @@ def read_grace(node: Node | None, most: int) -> int | None:
 
 def _name(node: Node | None, what: str) -> str:
     name = node.text() if node else ""
-    if node and name and not NAME.fullmatch(name):
+    if node and name and not OBJECT_NAME.fullmatch(name):
         node.error(f"must be the name of {what}")
     return name
 
@@ -187,7 +185,3 @@ def _volume(node: Node) -> Volume:
         at=at,
         read_only=keys["read_only"].flag() if "read_only" in keys else False,
     )
-
-
-def _list(node: Node | None) -> list[Node]:
-    return node.items() if node else []

@@ -143,6 +143,11 @@ class Node:
         return f'"{shortened(self.raw)}"' if self.raw else "nothing"
 
 
+def entries(node: Node | None) -> list[Node]:
+    """Return the items of a list; none if the key isn't set."""
+    return node.items() if node else []
+
+
 def read(text: str, file: str) -> Node:
     """Raise UserError if the text is not a single YAML document within the limits."""
     if len(text) > MAX_CHARACTERS:

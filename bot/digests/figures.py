@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    about: DigestSchedule
+    schedule: DigestSchedule
     day: date
     total: Sums
     capacity: float
@@ -77,38 +77,42 @@ class Figures:
     @property
     def quiet(self) -> bool:
         """Whether there is nothing to report. Unhealthy GPUs and waiting pods belong to no team."""
-        of_all = () if self.about.team else (self.unhealthy, self.waited)
+        of_all = () if self.schedule.team else (self.unhealthy, self.waited)
         return max(self.total.idle, self.total.unknown, *of_all) < NOTABLE
 
 
 def figures(
-    about: DigestSchedule, day: date, hours: Iterable[Hour], week: Iterable[Hour], prices: tuple[Price, ...]
+    schedule: DigestSchedule,
+    day: date,
+    hours: Iterable[Hour],
+    week: Iterable[Hour],
+    prices: tuple[Price, ...],
 ) -> Figures:
     """Return the figures of `day`; `hours` are the day's, `week` those of the seven days before."""
     known, before = tuple(hours), tuple(week)
-    uses = tuple(use for hour in known for use in hour.uses if about.team in ("", use.team))
+    uses = tuple(use for hour in known for use in hour.uses if schedule.team in ("", use.team))
     past = [use for hour in before for use in hour.uses]
-    begin, end = about.window(day)
+    begin, end = schedule.window(day)
     covered = sum(hour.capacity.coverage for hour in before)
     people = _rows(uses, past, covered, prices, lambda use: use.owner)
     teams = _rows(uses, past, covered, prices, lambda use: use.team)
-    given = [hour.capacity for hour in known]
+    capacities = [hour.capacity for hour in known]
     return Figures(
-        about=about,
+        schedule=schedule,
         day=day,
         total=_sum(uses, prices),
-        capacity=sum(each.capacity for each in given),
-        free=sum(each.free for each in given),
-        unhealthy=sum(each.unhealthy for each in given),
-        waited=sum(each.waited for each in given),
-        waiting=max((each.waiting for each in given), default=0),
-        wanted=max((each.wanted for each in given), default=0),
-        longest=max((each.longest for each in given), default=0.0),
-        coverage=sum(each.coverage for each in given) / max(1, round((end - begin) / HOUR)),
-        rows=people if about.team else teams,
+        capacity=sum(each.capacity for each in capacities),
+        free=sum(each.free for each in capacities),
+        unhealthy=sum(each.unhealthy for each in capacities),
+        waited=sum(each.waited for each in capacities),
+        waiting=max((each.waiting for each in capacities), default=0),
+        wanted=max((each.wanted for each in capacities), default=0),
+        longest=max((each.longest for each in capacities), default=0.0),
+        coverage=sum(each.coverage for each in capacities) / max(1, round((end - begin) / HOUR)),
+        rows=people if schedule.team else teams,
         people=people,
         most_idle=_most_idle(uses, prices),
-        steps=tuple(_step(hour, about) for hour in known),
+        steps=tuple(_step(hour, schedule) for hour in known),
         uses=uses,
         overrequests=find_overrequests(uses, past),
         prices=_prices_of(prices, {use.model for use in uses}),
@@ -165,10 +169,10 @@ def _most_idle(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[Most
 
 
 def _at_a_time(uses: Iterable[HourUse]) -> int:
-    held: dict[datetime, float] = defaultdict(float)
+    allocated: dict[datetime, float] = defaultdict(float)
     for use in uses:
-        held[use.hour] += use.allocated
-    return max(1, round(max(held.values())))
+        allocated[use.hour] += use.allocated
+    return max(1, round(max(allocated.values())))
 
 
 def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
@@ -182,19 +186,19 @@ def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
             pods[use.namespace, use.pod].append(use)
     found = [(min(use.unused for use in mine), max(use.gpus for use in mine)) for mine in pods.values()]
     partly = Counter((unused, of) for unused, of in found if 0 < unused < of)
-    return next(((*alike, number) for alike, number in partly.most_common(1)), None)
+    return next(((*kind, number) for kind, number in partly.most_common(1)), None)
 
 
-def _step(hour: Hour, about: DigestSchedule) -> Step:
+def _step(hour: Hour, schedule: DigestSchedule) -> Step:
     """Return one hour of the whole cluster: free and unhealthy GPUs belong to no team."""
-    given, uses = hour.capacity, hour.uses
+    capacity, uses = hour.capacity, hour.uses
     used, unknown = sum(use.used for use in uses), sum(use.unknown for use in uses)
     return Step(
-        hour=given.hour.astimezone(about.zone),
+        hour=capacity.hour.astimezone(schedule.zone),
         used=used,
         unused=max(0.0, sum(use.allocated for use in uses) - used - unknown),
         unknown=unknown,
-        free=given.free,
-        unhealthy=given.unhealthy,
-        capacity=given.capacity,
+        free=capacity.free,
+        unhealthy=capacity.unhealthy,
+        capacity=capacity.capacity,
     )

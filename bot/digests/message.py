@@ -1,6 +1,6 @@
 """Build the digest's one channel message. Pure.
 
-People appear by display name and are never mentioned, so a digest notifies nobody.
+People appear by display name and are never mentioned, so a digest notifies no one.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class DigestContext:
 
 def headline(figures: Figures, now: DigestContext) -> str:
     """Return one plain-text sentence, as notifications show it."""
-    team = f", {figures.about.team}" if figures.about.team else ""
+    team = f", {figures.schedule.team}" if figures.schedule.team else ""
     measured = f" ({percent(figures.coverage, 1)} measured)" if 0 < figures.coverage < WELL_MEASURED else ""
     day = f"{figures.day:%a} {figures.day.day} {figures.day:%b}"
     return f"GPU digest, {day}{team}{measured}: {_finding(figures, now)}{_free_now(now)}"
@@ -62,7 +62,7 @@ def _finding(figures: Figures, now: DigestContext) -> str:
     total = figures.total
     if not figures.coverage:
         return "no data; GPU metrics were unavailable."
-    if not total.allocated and figures.about.team:
+    if not total.allocated and figures.schedule.team:
         return "no GPUs allocated."
     if not total.allocated and figures.quiet:
         return f"0 of {hours(figures.capacity)} GPU-hours allocated."
@@ -99,7 +99,7 @@ def cost_of(value: float, sums: Sums, now: DigestContext) -> str:
 
 
 def message(figures: Figures, now: DigestContext, chart: str = "") -> Message:
-    """`chart`: the Slack file id of the chart; empty without one."""
+    """Build the message; `chart` is the Slack file id of the chart, empty without one."""
     first = headline(figures, now)
     if figures.quiet or not figures.coverage:
         return Message(text=" ".join([plain(first), *_missed(now)]))
@@ -132,7 +132,7 @@ def _sums(figures: Figures) -> str:
 
 def _table(figures: Figures, now: DigestContext) -> dict[str, Any]:
     head = [
-        "Person" if figures.about.team else "Team",
+        "Person" if figures.schedule.team else "Team",
         "Allocated",
         "Used",
         "Idle",
@@ -170,7 +170,7 @@ def _together(rows: tuple[Row, ...]) -> Row:
 
 
 def _named(key: str, figures: Figures, now: DigestContext) -> str:
-    return person(key, now) if figures.about.team else key or "no team"
+    return person(key, now) if figures.schedule.team else key or "no team"
 
 
 def person(user: str, now: DigestContext) -> str:
@@ -235,10 +235,10 @@ def _free_blocks(now: DigestContext) -> list[str]:
 
 
 def _footer(figures: Figures, now: DigestContext) -> str:
-    about = figures.about
-    begin, end = (each.astimezone(about.zone) for each in about.window(figures.day))
+    schedule = figures.schedule
+    begin, end = (each.astimezone(schedule.zone) for each in schedule.window(figures.day))
     unpriced = sorted(figures.total.unpriced)
-    window = f"{begin:%d %b %H:%M}–{end:%d %b %H:%M} {plain(about.timezone)}"
+    window = f"{begin:%d %b %H:%M}–{end:%d %b %H:%M} {plain(schedule.timezone)}"
     parts = [
         DEFINITIONS,
         f"{window}, {percent(figures.coverage, 1)} measured.",

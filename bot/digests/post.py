@@ -48,7 +48,7 @@ class State:
     """Progress of a channel's last digest."""
 
     day: date
-    tries: int = 0  # posts that arrived, or may have
+    tries: int = 0  # posts that reached Slack, or might have
     ts: str = ""
     chart: str = ""  # Slack file id, once it is in the thread; "none" if Slack refused it
     details: bool = False  # the details are in the thread
@@ -107,41 +107,41 @@ class Digests:
         self._names: dict[str, str] = {}  # Slack user id -> display name
 
     async def run(self, key: str) -> timedelta | None:
-        """Advance one digest. Return when to continue; None if it is done. Raises what a retry may fix."""
+        """Advance one digest. Return when to continue; None if done. Raises errors that a retry can fix."""
         channel, text = key.split(" ")
         day = date.fromisoformat(text)
         state, version = await self._load(channel)
         if state and (state.day > day or (state.day == day and state.done)):
             return None
         known = await self._read_schedules()
-        about = schedule_for(known, channel)
-        if delay := await self._last_hour_delay(about.window(day)[1]):
+        schedule = schedule_for(known, channel)
+        if delay := await self._last_hour_delay(schedule.window(day)[1]):
             return delay
         if state is None or state.day < day:
             daily = any(each.channel == channel for each in known)  # else it was only requested by /gpus
             state = State(day=day, missed=_missed(state, day) if daily else ())
-        return await self._post(about, _Saved(channel, state, version))
+        return await self._post(schedule, _Saved(channel, state, version))
 
     async def _last_hour_delay(self, end: datetime) -> timedelta | None:
         """Return how long to wait for the day's last hour; None if it is there or overdue."""
         left = end + LAST_HOUR_DELAY - self._clients.now()
         return left if left > timedelta(0) and await self._hours.missing(end - HOUR, end) else None
 
-    async def _post(self, about: DigestSchedule, saved: _Saved) -> timedelta | None:
-        found = await self._figures(about, saved.state.day)
+    async def _post(self, schedule: DigestSchedule, saved: _Saved) -> timedelta | None:
+        found = await self._figures(schedule, saved.state.day)
         now = await self._context(found, saved.state.missed)
         if not saved.state.ts:
             if saved.state.tries >= MAX_POSTS:
-                log.warning("digest of %s in %s may not have been posted", saved.state.day, about.channel)
+                log.warning("digest possibly not posted: %s in %s", saved.state.day, schedule.channel)
                 return None
-            saved = await self._open(about.channel, found, now, saved)
+            saved = await self._open(schedule.channel, found, now, saved)
         if not saved.state.ts:
             return None  # refused by Slack; `/gpus digest` can request it again
         if found.quiet or not found.coverage:
             await self._save(saved, done=True)
             return None
-        saved = await self._share(about.channel, found, now, saved)
-        return await self._show(about.channel, found, now, saved)
+        saved = await self._share(schedule.channel, found, now, saved)
+        return await self._show(schedule.channel, found, now, saved)
 
     async def _open(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
         slack, before = self._clients.slack, saved
@@ -193,12 +193,12 @@ class Digests:
         await self._save(saved, done=True)
         return None
 
-    async def _figures(self, about: DigestSchedule, day: date) -> Figures:
-        begin, end = about.window(day)
+    async def _figures(self, schedule: DigestSchedule, day: date) -> Figures:
+        begin, end = schedule.window(day)
         hours, week = await asyncio.gather(
             self._hours.between(begin, end), self._hours.between(begin - WEEK, begin, by_sweep=True)
         )
-        return figures(about, day, hours, week, self._clients.config.prices)
+        return figures(schedule, day, hours, week, self._clients.config.prices)
 
     async def _context(self, found: Figures, missed: tuple[date, ...]) -> DigestContext:
         nodes = None
@@ -219,7 +219,7 @@ class Digests:
             nodes=nodes,
             waiting=tuple(self._waiting(one) for one in waiting),
             missed=missed,
-            today=self._clients.now().astimezone(found.about.zone).date(),
+            today=self._clients.now().astimezone(found.schedule.zone).date(),
         )
 
     async def _sweep(self, sweep_id: str) -> SweepRecord | None:

@@ -47,12 +47,12 @@ class EvidenceCollector:
             self._note(evidence)
 
     @property
-    def trouble(self) -> tuple[Diagnosis, ...]:
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
         return due(self.found, self.now)
 
     @property
-    def look_in(self) -> timedelta | None:
-        """When to reconcile again; None if nothing is urgent."""
+    def requeue_after(self) -> timedelta | None:
+        """Time until the next reconcile; None if nothing is urgent."""
         at = next_due(self.found, self.now)
         waits = [self._poll(), at - self.now if at else None]
         return min((wait for wait in waits if wait), default=None)

@@ -11,7 +11,7 @@ from k8s.pods import Pod
 
 STARTING = {"", "ContainerCreating", "PodInitializing"}
 TAINT, LABELS = "taint", "labels"
-THINGS = {GPU: "GPUs", "cpu": "CPU"}
+RESOURCES = {GPU: "GPUs", "cpu": "CPU"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def waiting(pod: Pod) -> Diagnosis | None:
 
 
 def refusals(message: str) -> Counter[str]:
-    """Count the nodes per reason of a FailedScheduling message: a resource, TAINT, LABELS, or its own words.
+    """Count the nodes per reason of a FailedScheduling message: a resource, TAINT, LABELS, or other words.
 
     `0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: ...`
     """
@@ -72,5 +72,6 @@ def unschedulable_text(found: Counter[str]) -> str:
         return f"The pod can't be scheduled: its node selector excludes {nodes}."
     if not kind or " " in kind:  # such as `node(s) were unschedulable`
         return "The pod can't be scheduled for now."
-    lacks, until = THINGS.get(kind, kind), "GPUs are" if kind == GPU else f"{THINGS.get(kind, kind)} is"
+    lacks = RESOURCES.get(kind, kind)
+    until = "GPUs are" if kind == GPU else f"{lacks} is"
     return f"The pod is pending: not enough free {lacks} on {nodes}. It starts when {until} released."

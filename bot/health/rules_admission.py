@@ -91,7 +91,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         fix = "Request fewer GPUs, or ask an admin for more quota."
         return evidence.found("queue-too-small", too_much, fix, words)
     lacks = re.search(r"unused quota for (\S+) in flavor (\S+), (\S+) more needed", words)
-    need = f": needs {lacks[3]} more {_thing(lacks[1], lacks[3])} in {lacks[2]}" if lacks else ""
+    need = f": needs {lacks[3]} more {_resource(lacks[1], lacks[3])} in {lacks[2]}" if lacks else ""
     fix = "None needed; the trial starts when quota is released." if lacks else ""
     return evidence.found("queued", f"Queued by Kueue{need}.", fix, words, soft=True, report_at=late)
 
@@ -176,7 +176,7 @@ def _out_of_memory(evidence: TrialEvidence) -> bool:
     return any(end.get("reason") == "OOMKilled" for end in ends)
 
 
-def _thing(resource: str, number: str) -> str:
+def _resource(resource: str, number: str) -> str:
     return resource if resource != GPU else "GPU" if number == "1" else "GPUs"
 
 
@@ -190,7 +190,7 @@ def _exceeds_quota(words: str) -> str:
     if not most or "unused quota" in words:
         return ""
     quota = " and ".join(
-        f"{number} {_thing(resource, number)} in {flavor}" for resource, flavor, number in most
+        f"{number} {_resource(resource, number)} in {flavor}" for resource, flavor, number in most
     )
     return f"The trial can never be admitted: its queue's quota is {quota}, less than the trial requests."
 

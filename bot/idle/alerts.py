@@ -69,7 +69,7 @@ class Alert:
     thread: str = ""
     items: tuple[AlertItem, ...] = field(default=())
     ts: str = ""  # of the message
-    level: int = 0  # the highest level posted; a higher one needs a new post, because edits notify nobody
+    level: int = 0  # the highest level posted; a higher one needs a new post, because edits notify no one
     replaces: str = ""  # ts of an older message that is still to be deleted
     fingerprint: str = ""  # of the message as Slack has it
 

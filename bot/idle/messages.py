@@ -147,7 +147,7 @@ def _pod(alert: Alert, item: AlertItem) -> str:
 
 
 def duration(time: timedelta) -> str:
-    """`40 s`, `30 min`, `2 h`; minutes that are no whole hour stay minutes up to `600 min`."""
+    """Format a time: `40 s`, `30 min`, `2 h`; other than whole hours in minutes up to `600 min`."""
     seconds = round(time.total_seconds())
     if seconds < 120 and seconds != 60:
         return f"{seconds} s"
@@ -190,7 +190,7 @@ def not_cancelled(alert: Alert, items: Iterable[AlertItem]) -> str:
 
 
 def utilization(allocations: Iterable[GpuAllocation], window: timedelta, source: str) -> str:
-    """`source`: the name of the system that measured."""
+    """Return a table of the GPUs; `source` is the name of the system that measured."""
     lines = [line for each in allocations for line in _utilization(each)]
     head = f"GPU utilization over the last {duration(window)} ({source}):"
     rest = [f"… and {len(lines) - GPU_LIMIT} more"] if len(lines) > GPU_LIMIT else []

@@ -1,7 +1,7 @@
 """Reconcile GPU warnings: measure, update alerts, save them, apply commands, notify; for all sweeps and pods.
 
-Every step is idempotent. A worker that crashes between a post and the note that it was sent repeats that one
-message; snoozes are in the cluster before anybody sees them confirmed.
+Every step is idempotent. A worker that crashes after a post and before saving it repeats that one message.
+Snoozes are saved in the cluster before the warning shows them.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class IdleMonitor:
         for step in steps:
             try:
                 await step()
-            except SlackBusyError as busy:  # of one channel; the others needn't wait
+            except SlackBusyError as busy:  # of one channel only
                 retry_after = timedelta(seconds=busy.seconds)
         return retry_after
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bot.config.policy import Config, ready_image, repository
+from bot.config.policy import Config, prebuilt_image, repository
 from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
 from bot.core.space import ALGORITHMS
@@ -164,7 +164,7 @@ def _repo(_key: str, value: str, config: Config) -> str:
 
 
 def _image(_key: str, value: str, config: Config) -> str:
-    ready_image(value, config)
+    prebuilt_image(value, config)
     return value
 
 

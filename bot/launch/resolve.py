@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 from bot.builds.jobs import Source
 from bot.builds.source_files import source_files
-from bot.config.policy import Config, Repository, ready_image
+from bot.config.policy import Config, Repository, prebuilt_image
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
@@ -39,7 +39,7 @@ async def look_up(
     space = await _space(git, repository, commit, request, config)
     subject = await git.subject(repository.url, commit)
     if space.image:
-        ready_image(space.image, config)
+        prebuilt_image(space.image, config)
     files = {} if space.image else await source_files(git, repository, commit)
     if repository.secret and submodules.FILE in files:
         await submodules.check(git, repository, commit, files[submodules.FILE])

@@ -7,12 +7,12 @@ from bot.config.idle_thresholds import THRESHOLD_KEYS
 from bot.config.keys import (
     BOOLEAN,
     MAPPING,
-    NAMED,
     STRING,
     Key,
     Keys,
     Schema,
     integer,
+    named,
     number,
     one_of,
     string,
@@ -123,7 +123,7 @@ KEYS: Keys = {
     "trials": Key(meaning="Number and limits of the trials.", type=MAPPING, keys=TRIAL_KEYS),
     "parameters": Key(
         meaning="Parameters by name: a list of values, or a range. Put a fixed value in `command`.",
-        type=NAMED | {"minProperties": 1, "propertyNames": {"pattern": f"^(?:{NAME.pattern})$"}},
+        type=named(NAME) | {"minProperties": 1},
         example="{optimizer: [adam, sgd]}",
         required=True,
         keys=RANGE_KEYS,

@@ -6,7 +6,7 @@ All submodules, nested ones included, must be on the repository's own host.
 import posixpath
 import re
 
-from bot.config.policy import Repository, is_address
+from bot.config.policy import Repository, is_repository_url
 from bot.core.errors import UserError
 from bot.repos.git import Git
 
@@ -70,7 +70,7 @@ def _on_host(url: str, written: str, repository: Repository) -> str:
     there = written
     if written.startswith(("./", "../")):
         there = own + posixpath.normpath(posixpath.join(url.removeprefix(own), written))
-    if there.startswith(f"{own}/") and is_address(there):
+    if there.startswith(f"{own}/") and is_repository_url(there):
         return there
     raise UserError(
         f"`{FILE}` of {repository.name} names `{written[:200]}`, which isn't on {own}. The build would send "

@@ -22,7 +22,7 @@ from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
 from bot.runtime.parser_thread import aside
 from bot.sweeps.observation import BuildSeen, Observation
-from bot.sweeps.observe_builds import left_builds, observe_builds, with_ready_image
+from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
 from k8s.jobs import read_job
 from k8s.katib.spec import DELIVERY, EXPERIMENT_LABEL, MAIN
 from k8s.katib.status import read_experiment, read_trial
@@ -64,7 +64,9 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
         )
         home = clients.config.channel_namespaces.get(sweep.requester.channel, clients.settings.k8s_namespace)
         team = team_of(clients.config.teams, home, sweep.requester.user)
-        order = replace(order, namespace=home, team=team, space=await with_ready_image(order.space, clients))
+        order = replace(
+            order, namespace=home, team=team, space=await with_prebuilt_image(order.space, clients)
+        )
         return Observation(commands=commands, plan=await aside(plan, order, clients.settings), others=others)
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))
@@ -114,7 +116,7 @@ async def _experiment(
     examination = EvidenceCollector(sweep, plan_, clients)
     if experiment:
         await examination.run(experiment, trials, jobs, pods)
-    return replace(seen, trouble=examination.trouble, look_in=examination.look_in)
+    return replace(seen, trouble=examination.diagnoses, look_in=examination.requeue_after)
 
 
 def _masked(seen: Observation, mask: Mask) -> Observation:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from bot.builds.failures import explain
 from bot.builds.provenance import record, recorded
 from bot.clients import Clients
-from bot.config.policy import ready_image
+from bot.config.policy import prebuilt_image
 from bot.core.errors import UserError
 from bot.core.plan import Build, Role, SweepPlan
 from bot.core.record import SweepRecord
@@ -49,11 +49,11 @@ async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) 
     return Observation(digest=whole or None, builds=builds, look_in=soon if waits else None)
 
 
-async def with_ready_image(space: SearchSpace, clients: Clients) -> SearchSpace:
+async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpace:
     """Its image by digest, for a tag may be moved while trials run. Raises UserError, RegistryError."""
     if not space.image:
         return space
-    name, settings = ready_image(space.image, clients.config), clients.settings
+    name, settings = prebuilt_image(space.image, clients.config), clients.settings
     if name.digest:
         return space
     if name.registry == settings.image_registry:

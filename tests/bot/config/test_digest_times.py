@@ -13,7 +13,7 @@ def read(text: str) -> Config:
     return parse_config(KNOWN + text, "config.yaml")
 
 
-def test_a_channel_is_enough() -> None:
+def test_read_digests_needs_only_a_channel() -> None:
     config = read(
         "- {channel: C01ABC}\n- {channel: G02DEF, hour: 0, timezone: America/New_York, team: vision}\n"
     )
@@ -25,7 +25,7 @@ def test_a_channel_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ("{hour: 9}", "config.yaml:4: digests[1]: missing key: channel"),
         (
@@ -50,7 +50,7 @@ def test_a_channel_is_enough() -> None:
         ),
     ],
 )
-def test_each_mistake_has_its_line(line: str, said: str) -> None:
+def test_read_digests_invalid_value_names_its_line(line: str, expected: str) -> None:
     with pytest.raises(UserError) as error:
         read(f"- {line}\n")
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(expected)

@@ -1,4 +1,4 @@
-"""When a GPU that does nothing is worth a word: for all in the configuration, for one sweep in its space."""
+"""Idle-GPU warning thresholds: of all sweeps in the configuration, of one sweep in its space file."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def space(text: str) -> dict[str, float]:
     return parse_space(SPACE + text, "sweeps/lr.yaml", request, Limits()).watch
 
 
-def test_the_configuration_speaks_for_all_sweeps() -> None:
+def test_warnings_apply_to_all_sweeps() -> None:
     assert parse_config(HEAD, "c.yaml").warnings == IdleThresholds(
         idle_minutes=30, first_use_minutes=30, low_percent=15
     )
@@ -32,13 +32,13 @@ def test_the_configuration_speaks_for_all_sweeps() -> None:
     assert config.admin_channel == "C0A"
 
 
-def test_a_space_says_only_what_differs() -> None:
+def test_watch_overrides_single_thresholds() -> None:
     assert space("") == {}
     assert space("watch: {first_use_minutes: 45}\n") == {"first_use_minutes": 45}
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("watch: {idle: 30}", "sweeps/lr.yaml:4: watch.idle: unknown key. Did you mean idle_minutes"),
         (
@@ -55,7 +55,7 @@ def test_a_space_says_only_what_differs() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line(text: str, told: str) -> None:
+def test_read_watch_invalid_value_names_its_line(text: str, expected: str) -> None:
     with pytest.raises(UserError) as error:
         space(text)
-    assert told in str(error.value)
+    assert expected in str(error.value)

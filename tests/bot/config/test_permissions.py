@@ -1,4 +1,4 @@
-"""Who may: launching by person, place and size; acting by owner, team-mate and administrator."""
+"""Permissions: who can use Sweepbot, start sweeps, and act on them."""
 
 import logging
 from dataclasses import replace
@@ -38,10 +38,10 @@ def launching(**launch) -> Config:
         (OWNER, "C2", launching(channels=("C1", "C2")), ""),
     ],
 )
-def test_who_may_launch_and_where(user, channel, config, answer):
-    said = launch_denial(user, channel, config)
-    assert answer in said
-    assert bool(answer) == bool(said)
+def test_launch_denial_depends_on_user_and_channel(user, channel, config, answer):
+    denied = launch_denial(user, channel, config)
+    assert answer in denied
+    assert bool(answer) == bool(denied)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_who_may_launch_and_where(user, channel, config, answer):
         (MATE, replace(FRIENDLY, launch=Launch(gpus=2), self_assigned={MATE}), 2, "the limit is 2 per sweep"),
     ],
 )
-def test_how_many_gpus_one_sweep_may_hold(user, config, gpus, answer):
-    said = size_denial(user, replace(PLAN, gpus=gpus), config)
-    assert answer in said
-    assert bool(answer) == bool(said)
+def test_size_denial_limits_one_sweep(user, config, gpus, answer):
+    denied = size_denial(user, replace(PLAN, gpus=gpus), config)
+    assert answer in denied
+    assert bool(answer) == bool(denied)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_how_many_gpus_one_sweep_may_hold(user, config, gpus, answer):
         (ADMIN, 3, ""),
     ],
 )
-def test_how_many_gpus_one_person_may_hold(user, others, answer):
-    said = size_denial(user, PLAN, launching(gpus_per_person=4), others)
-    assert answer in said
-    assert bool(answer) == bool(said)
+def test_size_denial_limits_one_person(user, others, answer):
+    denied = size_denial(user, PLAN, launching(gpus_per_person=4), others)
+    assert answer in denied
+    assert bool(answer) == bool(denied)
 
 
 HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
@@ -102,9 +102,9 @@ HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
     ],
 )
 def test_entry_denial_depends_on_workspace_and_guest(who, config, answer):
-    said = entry_denial(Visitor(**{"user": OWNER} | who), HOME, config)
-    assert answer in said
-    assert bool(answer) == bool(said)
+    denied = entry_denial(Visitor(**{"user": OWNER} | who), HOME, config)
+    assert answer in denied
+    assert bool(answer) == bool(denied)
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ def test_entry_denial_depends_on_workspace_and_guest(who, config, answer):
         ),  # else anybody could join to cancel
     ],
 )
-def test_who_may_act_on_a_sweep(user, action, config, allowed):
+def test_denial_depends_on_ownership_and_teams(user, action, config, allowed):
     assert bool(denial(user, action, a_sweep(Phase.RUNNING), config)) != allowed
 
 
-def test_a_refusal_says_who_could():
-    said = denial(STRANGER, Action.CANCEL, a_sweep(Phase.RUNNING), FRIENDLY)
-    assert said == "Only <@UOWNER> (owner), a teammate, or an admin can cancel `lr-brave-otter`."
+def test_denial_names_who_can():
+    denied = denial(STRANGER, Action.CANCEL, a_sweep(Phase.RUNNING), FRIENDLY)
+    assert denied == "Only <@UOWNER> (owner), a teammate, or an admin can cancel `lr-brave-otter`."
 
 
-def test_what_was_done_and_refused_stands_in_the_history_and_in_the_log(caplog):
+def test_commands_are_in_the_audit_log(caplog):
     caplog.set_level(logging.INFO, "sweepbot.audit")
     sweep = a_sweep(Phase.RUNNING, submitted=True)
     for user in (STRANGER, OWNER):
@@ -152,7 +152,7 @@ def test_what_was_done_and_refused_stands_in_the_history_and_in_the_log(caplog):
     assert done == "UOWNER wants to cancel lr-brave-otter: allowed"
 
 
-def test_a_launch_that_is_not_allowed_is_refused_privately():
+def test_denied_launch_is_answered_ephemerally():
     config = launching(channels=("C7",))
     sweep = advance(a_sweep(), Observation(plan=PLAN), config, NOW)
     assert sweep.phase is Phase.REFUSED
@@ -161,7 +161,7 @@ def test_a_launch_that_is_not_allowed_is_refused_privately():
     assert sweep.audit_log[0].action is Action.LAUNCH
 
 
-def test_a_history_keeps_the_newest():
+def test_audit_log_keeps_the_newest_entries():
     sweep = a_sweep(Phase.RUNNING, submitted=True)
     for number in range(70):
         ask = Command(action=Action.CANCEL, user=f"U{number}", user_name="x")
@@ -177,12 +177,12 @@ teams: {{vision: {{members: [{OWNER}], gpus: 4}}}}
 """
 
 
-def test_the_configuration_says_it_all():
+def test_parse_config_reads_all_permissions():
     config = parse_config(RULES, "config.yaml")
     assert config.launch == Launch(channels=("C012ABC",), people=(OWNER,), gpus=16)
     assert (config.teammates_can_act, config.teams[0].gpus) == (True, 4)
 
 
-def test_a_channel_by_its_name_is_refused_with_its_line():
+def test_parse_config_rejects_a_channel_name():
     with pytest.raises(UserError, match=r'config.yaml:3: .*must be a Slack channel ID .* got "#general"'):
         parse_config(RULES.replace("C012ABC", '"#general"'), "config.yaml")

@@ -1,8 +1,8 @@
-"""The file of people and policy, and which repository a request means."""
+"""The configuration file, and the repository that a request selects."""
 
 import pytest
 
-from bot.config.policy import Config, Limits, Repository, parse_config, ready_image, repository
+from bot.config.policy import Config, Limits, Repository, parse_config, prebuilt_image, repository
 from bot.core.errors import UserError
 
 FULL = """\
@@ -25,11 +25,11 @@ CONFIG = Config(
 )
 
 
-def test_the_whole_file_is_read() -> None:
+def test_parse_config_reads_all_keys() -> None:
     assert parse_config(FULL, "config.yaml") == CONFIG
 
 
-def test_one_repository_is_enough() -> None:
+def test_parse_config_needs_only_one_repository() -> None:
     config = parse_config("repositories: {a: {url: https://x.org/a.git}}", "config.yaml")
     assert config == Config(repositories=(Repository(name="a", url="https://x.org/a.git"),))
 
@@ -38,7 +38,7 @@ URL = "must be the URL of a repository, such as https://github.com/acme/digits.g
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("admins: []", "c.yaml:1: missing key: repositories"),
         ("repositories: {}", "c.yaml:1: repositories: must have at least one repository"),
@@ -90,18 +90,18 @@ URL = "must be the URL of a repository, such as https://github.com/acme/digits.g
         ("allowed_urls: ['http://x.org/']", "allowed_urls[1]: must start with https://"),
     ],
 )
-def test_each_mistake_is_told_with_its_line(text: str, told: str) -> None:
+def test_parse_config_invalid_value_names_its_line(text: str, expected: str) -> None:
     with pytest.raises(UserError) as error:
         parse_config(text, "c.yaml")
-    assert told in str(error.value)
+    assert expected in str(error.value)
 
 
-def test_a_limit_of_no_gpus_is_a_cluster_without_them() -> None:
+def test_parse_config_accepts_a_limit_of_no_gpus() -> None:
     text = "repositories: {a: {url: https://x.org/a}}\nlimits: {gpus_per_trial: 0}"
     assert parse_config(text, "c.yaml").limits == Limits(gpus_per_trial=0)
 
 
-def test_who_comes_in_beside_the_members_of_the_workspace() -> None:
+def test_parse_config_reads_guests_and_workspaces() -> None:
     text = "repositories: {a: {url: https://x.org/a}}\nguests: true\nworkspaces: [T0PARTNER, E0GRID]\n"
     config = parse_config(f"{text}launch: {{gpus_per_person: 32}}", "c.yaml")
     assert (config.guests, config.workspaces) == (True, ("T0PARTNER", "E0GRID"))
@@ -111,7 +111,7 @@ def test_who_comes_in_beside_the_members_of_the_workspace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("requested", "found"),
     [
         (None, DIGITS),
         ("vision", VISION),
@@ -122,13 +122,13 @@ def test_who_comes_in_beside_the_members_of_the_workspace() -> None:
         ("https://github.com/acme/a/b/", Repository(name="a-b", url="https://github.com/acme/a/b/")),
     ],
 )
-def test_a_repository_is_a_name_or_an_allowed_address(asked: str | None, found: Repository) -> None:
+def test_repository_is_a_name_or_an_allowed_url(requested: str | None, found: Repository) -> None:
     expected = found if found in (DIGITS, VISION) else Repository(name=f"acme-{found.name}", url=found.url)
-    assert repository(asked, CONFIG) == expected
+    assert repository(requested, CONFIG) == expected
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("requested", "expected"),
     [
         ("digitz", "repo=digitz isn't a configured repository. Available: `digits` and `vision`."),
         (
@@ -151,31 +151,31 @@ def test_a_repository_is_a_name_or_an_allowed_address(asked: str | None, found: 
         ("git@github.com:acme/x.git", URL),
     ],
 )
-def test_any_other_address_is_refused(asked: str, told: str) -> None:
+def test_repository_rejects_other_urls(requested: str, expected: str) -> None:
     with pytest.raises(UserError) as error:
-        repository(asked, CONFIG)
-    assert told in str(error.value)
+        repository(requested, CONFIG)
+    assert expected in str(error.value)
     assert "secret" not in str(error.value)
 
 
-def test_images_that_need_no_build_are_repositories_or_prefixes() -> None:
+def test_prebuilt_image_matches_repositories_and_prefixes() -> None:
     config = parse_config(
         "repositories:\n  a: {url: https://x.org/a}\nimages: [pytorch/, reg:5000/lab/one]\n", "c"
     )
     assert config.images == ("docker.io/pytorch/", "reg:5000/lab/one")
     for good in ("pytorch/pytorch:2.7", "docker.io/pytorch/x", "reg:5000/lab/one:v2"):
-        assert ready_image(good, config).repository
+        assert prebuilt_image(good, config).repository
     for bad in ("pytorch-evil/x", "reg:5000/lab/one-evil", "reg:5000/lab", "python:3.11"):
         with pytest.raises(
             UserError, match=r"isn\'t allowed \(resolved to .*\)\. Allowed: docker\.io/pytorch/ or"
         ):
-            ready_image(bad, config)
+            prebuilt_image(bad, config)
     with pytest.raises(UserError, match="is not an image name"):
-        ready_image("https://x", config)
+        prebuilt_image("https://x", config)
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         (
             "images: [pytorch/pytorch:2.7]",
@@ -184,14 +184,14 @@ def test_images_that_need_no_build_are_repositories_or_prefixes() -> None:
         ("images: [https://x/]", "must be an image repository, or a prefix ending in a slash"),
     ],
 )
-def test_images_that_are_written_wrong(line: str, told: str) -> None:
+def test_parse_config_invalid_image_names_its_line(line: str, expected: str) -> None:
     with pytest.raises(UserError) as error:
         parse_config(f"repositories:\n  a: {{url: https://x.org/a}}\n{line}\n", "c")
-    assert told in str(error.value)
+    assert expected in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "expected"),
     [
         ("push_secret: hunter2!", "must be the name of a Kubernetes Secret, not its contents"),
         ("secret: hunter2!", "must be the name of a Kubernetes Secret, not its contents"),
@@ -199,7 +199,7 @@ def test_images_that_are_written_wrong(line: str, told: str) -> None:
         ("requirements: ../r.txt", "must be a path inside the repository, such as requirements/train.txt"),
     ],
 )
-def test_how_a_repository_is_built_that_is_written_wrong(keys: str, told: str) -> None:
+def test_parse_config_invalid_repository_key_names_its_line(keys: str, expected: str) -> None:
     with pytest.raises(UserError) as error:
         parse_config(f"repositories:\n  a: {{url: https://x.org/a, {keys}}}\n", "c")
-    assert told in str(error.value)
+    assert expected in str(error.value)

@@ -1,4 +1,4 @@
-"""Settings: one sentence for each mistake, no secret in it, and .env.example in step."""
+"""Settings: one sentence for each error, without secrets; .env.example is complete."""
 
 import json
 from base64 import b64encode
@@ -34,19 +34,19 @@ def read(monkeypatch, **changes):
     return Settings.read()
 
 
-def test_five_settings_are_enough_to_work_and_a_token_more_to_serve(monkeypatch):
+def test_settings_need_five_values_and_a_token_to_serve(monkeypatch):
     settings = read(monkeypatch)
     assert settings.slack_secret() == "xapp-1"
     assert settings.registry_push == settings.registry_api == "registry.example:5000"
     assert settings.mlflow_ui == settings.mlflow_tracking_uri == "http://mlflow:5000"
 
 
-def test_ended_sweeps_leave_after_a_month_unless_it_is_set_otherwise(monkeypatch):
+def test_sweep_days_default_to_30(monkeypatch):
     assert [read(monkeypatch, SWEEP_DAYS=days).sweep_days for days in ("", "0", "90")] == [30, 0, 90]
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_missing_one_is_named(monkeypatch, name):
+def test_read_missing_setting_is_named(monkeypatch, name):
     with pytest.raises(UserError, match=rf"^{name} isn't set \("):
         read(monkeypatch, **{name: None})
 
@@ -55,7 +55,7 @@ def test_a_missing_one_is_named(monkeypatch, name):
     ("mode", "name", "what"),
     [("socket", "SLACK_APP_TOKEN", "Socket Mode"), ("http", "SLACK_SIGNING_SECRET", "signed HTTP")],
 )
-def test_a_door_to_slack_needs_its_own_secret(monkeypatch, mode, name, what):
+def test_slack_secret_of_the_mode_must_be_set(monkeypatch, mode, name, what):
     settings = read(monkeypatch, SLACK_MODE=mode, SLACK_APP_TOKEN="")
     with pytest.raises(UserError, match=rf"^{name} isn't set \(.* for {what}\)\.$"):
         settings.slack_secret()
@@ -79,7 +79,7 @@ def test_a_door_to_slack_needs_its_own_secret(monkeypatch, mode, name, what):
         ("WORKER_CONCURRENCY", "0", "greater than or equal to 1"),
     ],
 )
-def test_a_malformed_one_is_named_with_what_is_wrong(monkeypatch, name, value, sentence):
+def test_read_invalid_setting_is_named_with_its_error(monkeypatch, name, value, sentence):
     with pytest.raises(UserError) as caught:
         read(monkeypatch, **{name: value})
     assert str(caught.value).startswith(f"{name} is invalid: ")
@@ -87,7 +87,7 @@ def test_a_malformed_one_is_named_with_what_is_wrong(monkeypatch, name, value, s
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_example_lists_every_setting_with_its_help_line():
+def test_example_lists_every_setting_with_its_description():
     lines = EXAMPLE.read_text().splitlines()
     listed = {
         line.lstrip("# ").partition("=")[0]: above.removeprefix("# ")
@@ -97,7 +97,7 @@ def test_the_example_lists_every_setting_with_its_help_line():
     assert listed == {n.upper(): f.description for n, f in Settings.model_fields.items()}
 
 
-def test_every_secret_is_known_wherever_it_hides(monkeypatch, tmp_path):
+def test_secrets_include_files_urls_and_proxies(monkeypatch, tmp_path):
     logins = tmp_path / "config.json"
     login = {"username": "ada", "auth": b64encode(b"ada:registry:pw").decode()}
     logins.write_text(json.dumps({"auths": {"registry": login, "other": {"password": "other-pw"}}}))
@@ -117,5 +117,5 @@ def test_every_secret_is_known_wherever_it_hides(monkeypatch, tmp_path):
     assert settings.secrets() >= ours | registries | {"proxy-pw", "mlflow-token", "git-pw"}
 
 
-def test_secrets_do_not_print(monkeypatch):
+def test_settings_do_not_print_secrets(monkeypatch):
     assert "xoxb-1" not in repr(read(monkeypatch))

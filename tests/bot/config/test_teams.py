@@ -1,4 +1,4 @@
-"""Teams and prices in the configuration: what they mean, and where a mistake stands."""
+"""Teams and prices of the configuration, and their errors."""
 
 import pytest
 
@@ -12,7 +12,7 @@ SPEECH = Team(name="speech", members=("U3A3",))
 PRICES = (Price(model="NVIDIA H100.*", hourly=2.5), Price(model="NVIDIA", hourly=1.0))
 
 
-def test_both_are_read_in_their_order() -> None:
+def test_parse_config_reads_teams_and_prices_in_order() -> None:
     config = parse_config(
         HEAD
         + """\
@@ -29,7 +29,7 @@ prices:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (
             "teams:\n  Vision: {}",
@@ -54,10 +54,10 @@ prices:
         ("prices:\n  A: much", 'c.yaml:3: prices.A: must be a number; got "much"'),
     ],
 )
-def test_a_mistake_is_told_with_its_line(text: str, told: str) -> None:
+def test_parse_config_invalid_team_or_price_names_its_line(text: str, expected: str) -> None:
     with pytest.raises(UserError) as error:
         parse_config(HEAD + text, "c.yaml")
-    assert told in str(error.value)
+    assert expected in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_mistake_is_told_with_its_line(text: str, told: str) -> None:
         ("sweeps", "", ""),
     ],
 )
-def test_a_namespace_speaks_before_its_people(namespace: str, owner: str, team: str) -> None:
+def test_team_of_prefers_the_namespace(namespace: str, owner: str, team: str) -> None:
     assert team_of((VISION, SPEECH), namespace, owner) == team
 
 
@@ -78,7 +78,7 @@ def test_a_namespace_speaks_before_its_people(namespace: str, owner: str, team: 
     ("model", "hourly"),
     [("NVIDIA H100 80GB HBM3", 2.5), ("NVIDIA A10", 1.0), ("AMD MI300X", None), ("", None)],
 )
-def test_a_pattern_that_fits_is_the_price(model: str, hourly: float | None) -> None:
+def test_price_of_matches_whole_words_at_the_start(model: str, hourly: float | None) -> None:
     assert price_of(PRICES, model) == hourly
 
 
@@ -116,7 +116,7 @@ CARDS = {
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 3.0 / 7),
     ],
 )
-def test_the_price_that_says_most_of_the_name_counts_in_any_order(model: str, hourly: float | None) -> None:
+def test_price_of_prefers_the_longest_match(model: str, hourly: float | None) -> None:
     prices = tuple(Price(model=name, hourly=each) for name, each in CARDS.items())
     expected = hourly if hourly is None else pytest.approx(hourly)
     assert price_of(prices, model) == expected

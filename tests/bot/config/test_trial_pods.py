@@ -1,4 +1,4 @@
-"""What trials need on a cluster is read from the configuration, and is in the experiment that is sent."""
+"""`trials:` of the configuration, and the pods of an experiment."""
 
 from dataclasses import replace
 
@@ -42,12 +42,12 @@ def pod(shape):
     return experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
 
 
-def test_all_of_it_is_read():
+def test_read_trials_reads_all_keys():
     assert parse_config(REPOSITORIES + TEXT, "c.yaml").trials == SHAPE
     assert parse_config(REPOSITORIES, "c.yaml").trials == PodShape()
 
 
-def test_all_of_it_is_in_the_pod():
+def test_pod_has_all_that_is_configured():
     found = pod(SHAPE)
     [container] = found["containers"]
     assert found["runtimeClassName"] == "nvidia"
@@ -68,7 +68,7 @@ def test_all_of_it_is_in_the_pod():
     }
 
 
-def test_without_it_the_pod_has_nothing_of_it():
+def test_pod_without_configuration_has_no_extra_fields():
     assert not pod(PodShape()).keys() & {
         "runtimeClassName",
         "nodeSelector",
@@ -78,7 +78,7 @@ def test_without_it_the_pod_has_nothing_of_it():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("{gpu: 1}", "trials.gpu: unknown key"),
         ("{runtime_class: a b}", "trials.runtime_class: must be the name of a RuntimeClass"),
@@ -98,7 +98,7 @@ def test_without_it_the_pod_has_nothing_of_it():
         ("{volumes: [{claim: A_b, at: /data}]}", "must be the name of a PersistentVolumeClaim"),
     ],
 )
-def test_each_mistake_is_told_with_its_place(text, told):
+def test_read_trials_invalid_value_names_its_line(text, expected):
     with pytest.raises(UserError) as error:
         parse_config(f"{REPOSITORIES}trials: {text}\n", "c.yaml")
-    assert told in str(error.value)
+    assert expected in str(error.value)

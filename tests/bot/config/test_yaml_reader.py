@@ -1,4 +1,4 @@
-"""YAML with line numbers: what is read, and what each mistake is told as."""
+"""YAML with line numbers: values, limits, and error messages."""
 
 import pytest
 
@@ -46,12 +46,12 @@ def complaints(text: str) -> str:
         ('"1e-4"', "1e-4"),
     ],
 )
-def test_a_scalar_is_what_a_person_would_expect(written: str, value: object) -> None:
+def test_read_scalar_is_the_expected_value(written: str, value: object) -> None:
     found = read(f"key: {written}", "x.yaml").value["key"].value
     assert (type(found), found) == (type(value), value)
 
 
-def test_every_value_knows_where_it_stands() -> None:
+def test_read_nodes_have_lines_and_paths() -> None:
     root = read("# a space\nparameters:\n  lr: {min: 1,\n       max: 2}\n  opt: [adam,\n    sgd]\n", "x.yaml")
     parameters = root.value["parameters"].value
     high, sgd = parameters["lr"].value["max"], parameters["opt"].value[1]
@@ -59,7 +59,7 @@ def test_every_value_knows_where_it_stands() -> None:
     assert (sgd.path, sgd.line) == ("parameters.opt[2]", 6)
 
 
-def test_anchors_work_as_long_as_they_stay_small() -> None:
+def test_read_accepts_small_anchors() -> None:
     assert plain(read("a: &a [1, 2]\nb: *a\n", "x.yaml")) == {"a": [1, 2], "b": [1, 2]}
 
 
@@ -67,7 +67,7 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] *
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("a: 1\n\tb: 2", "x.yaml:2: tabs aren't allowed; indent with spaces"),
         ("a: [1", "x.yaml:1: invalid YAML: expected ',' or ']', but got '<stream end>'"),
@@ -91,12 +91,12 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] *
         ("a: " + "x" * 70_000, "x.yaml: too long (70,003 characters; the limit is 64,000)"),
     ],
 )
-def test_what_is_no_modest_yaml_is_told_with_its_line(text: str, told: str) -> None:
-    assert complaints(text) == told
+def test_read_rejects_invalid_or_huge_yaml_with_its_line(text: str, expected: str) -> None:
+    assert complaints(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "reading", "told"),
+    ("value", "reading", "expected"),
     [
         ("'0.1'", "number", 'must be a number; got the text "0.1". Remove the quotes.'),
         ("fast", "number", 'must be a number; got "fast"'),
@@ -112,15 +112,15 @@ def test_what_is_no_modest_yaml_is_told_with_its_line(text: str, told: str) -> N
         ("[x]", "mapping", "must be a mapping; got a list"),
     ],
 )
-def test_a_value_of_another_kind_is_named(value: str, reading: str, told: str) -> None:
+def test_node_of_another_type_is_described(value: str, reading: str, expected: str) -> None:
     root = read(f"key: {value}", "x.yaml")
     getattr(root.value["key"], reading)()
     with pytest.raises(UserError) as error:
         root.check()
-    assert str(error.value) == f"x.yaml:1: key: {told}"
+    assert str(error.value) == f"x.yaml:1: key: {expected}"
 
 
-def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+def test_check_raises_all_errors_in_file_order() -> None:
     root = read("goal: up\nmetrik: loss\ntarget: high\n", "x.yaml")
     keys = root.mapping(
         {name: Key(meaning="", type={}, required=name == "metric") for name in ("goal", "metric", "target")}
@@ -135,7 +135,7 @@ def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_a_file_full_of_mistakes_is_told_its_first_ones() -> None:
+def test_check_limits_the_number_of_errors() -> None:
     root = read("\n".join(f"{'k' * 120}{n}: 1" for n in range(400)), "x.yaml")
     root.mapping({"known": Key(meaning="", type={})})
     with pytest.raises(UserError) as error:
@@ -146,5 +146,5 @@ def test_a_file_full_of_mistakes_is_told_its_first_ones() -> None:
 
 
 @pytest.mark.parametrize("text", ["%YAML 1." + "1" * 5_000 + "\n---\na: 1", "a: !!int " + "1:" * 5_000 + "1"])
-def test_a_number_of_thousands_of_digits_is_told(text: str) -> None:
+def test_read_rejects_numbers_with_thousands_of_digits(text: str) -> None:
     assert complaints(text)

@@ -29,16 +29,16 @@ NODES = (
 )
 
 
-def of(about: DigestSchedule = BERLIN, day: date = DAY, *, prices: tuple[Price, ...] = PRICES) -> Figures:
-    begin, end = about.window(day)
-    return figures(about, day, lazy(begin, end), lazy(begin - WEEK, begin), prices)
+def of(schedule: DigestSchedule = BERLIN, day: date = DAY, *, prices: tuple[Price, ...] = PRICES) -> Figures:
+    begin, end = schedule.window(day)
+    return figures(schedule, day, lazy(begin, end), lazy(begin - WEEK, begin), prices)
 
 
 def blocks(figures: Figures, now: DigestContext) -> str:
     return str(message(figures, now, "F1").blocks)
 
 
-def test_a_day_adds_up() -> None:
+def test_figures_of_a_day_add_up() -> None:
     found = of()
     total = found.total
     assert (total.allocated, total.used, total.idle, total.unknown) == pytest.approx((168, 67.2, 72, 12))
@@ -64,14 +64,14 @@ def test_a_day_adds_up() -> None:
         (DAY, 24, 168),
     ],
 )
-async def test_a_day_has_the_hours_that_it_has(day: date, hours: int, sums: float) -> None:
+async def test_figures_cover_days_of_23_and_25_hours(day: date, hours: int, sums: float) -> None:
     found = of(day=day)
     assert (len(found.steps), found.coverage, found.total.allocated) == (hours, 1, sums)
     assert (found.steps[0].hour.hour, found.steps[-1].hour.hour) == (0, 23)
     assert (await png(found)).startswith(b"\x89PNG")
 
 
-def test_the_chart_has_a_line_of_what_there_is() -> None:
+def test_picture_draws_the_capacity() -> None:
     found = of()
     handles, labels = picture(found).axes[0].get_legend_handles_labels()
     line = dict(zip(labels, handles, strict=True))["capacity"]
@@ -86,7 +86,7 @@ def test_the_chart_has_a_line_of_what_there_is() -> None:
     )
 
 
-def test_what_nobody_looked_at_is_not_covered() -> None:
+def test_coverage_counts_only_measured_hours() -> None:
     begin, end = BERLIN.window(DAY)
     half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
     assert half.coverage == 0.5
@@ -97,20 +97,20 @@ def test_what_nobody_looked_at_is_not_covered() -> None:
     assert headline(none, DigestContext()) == "GPU digest, Fri 20 Nov: no data; GPU metrics were unavailable."
 
 
-def test_a_teams_digest_is_about_its_people() -> None:
+def test_figures_of_a_team_list_its_people() -> None:
     found = of(replace(BERLIN, team="vision"))
     assert (found.total.allocated, found.free) == (96, 192)
     assert [row.name for row in found.rows] == ["U1ADA"]
-    said = message(found, DigestContext(names={"U1ADA": "Ada"}), "")
-    assert said.text.startswith("GPU digest, Fri 20 Nov, vision: 72 of 96")
-    assert "Ada" in str(said.blocks)
+    shown = message(found, DigestContext(names={"U1ADA": "Ada"}), "")
+    assert shown.text.startswith("GPU digest, Fri 20 Nov, vision: 72 of 96")
+    assert "Ada" in str(shown.blocks)
 
 
-def test_a_teams_quiet_day_is_one_line_whatever_others_wait_for() -> None:
+def test_message_of_a_quiet_team_ignores_waiting_pods() -> None:
     speech = of(replace(BERLIN, team="speech"))
     assert (speech.waited, speech.unhealthy) == (48, 24)
-    said = message(speech, DigestContext(), "F1")
-    assert (said.text, said.blocks) == (
+    shown = message(speech, DigestContext(), "F1")
+    assert (shown.text, shown.blocks) == (
         "GPU digest, Fri 20 Nov, speech: 48 GPU-hours allocated, 90% used. Nothing to report.",
         (),
     )
@@ -121,7 +121,7 @@ def test_a_teams_quiet_day_is_one_line_whatever_others_wait_for() -> None:
     )
 
 
-def test_the_headline_has_the_cost_and_what_is_free() -> None:
+def test_headline_has_cost_and_free_gpus() -> None:
     now = DigestContext(nodes=NODES)
     assert headline(of(), now) == (
         "GPU digest, Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43%), "
@@ -131,7 +131,7 @@ def test_the_headline_has_the_cost_and_what_is_free() -> None:
     assert "$" not in headline(of(prices=()), now)
 
 
-def test_the_prices_stand_there_with_their_day() -> None:
+def test_message_shows_prices_with_their_date() -> None:
     begin, _ = BERLIN.window(DAY)
     models = (("H100", 8), ("A100", 8), ("L4", 0))
     uses = [use(begin, model, 8, 0, idle, model=model) for model, idle in models]
@@ -140,17 +140,17 @@ def test_the_prices_stand_there_with_their_day() -> None:
     )
     found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
     assert "$32.00 at $1.50–$2.50/GPU-h." in headline(found, DigestContext())
-    said = blocks(found, DigestContext(today=date(2026, 11, 21)))
-    assert f"Prices per GPU-hour (21 Nov): {listed(['A100 $1.50', 'H100 $2.50', 'L4 $0.50'])}." in said
+    shown = blocks(found, DigestContext(today=date(2026, 11, 21)))
+    assert f"Prices per GPU-hour (21 Nov): {listed(['A100 $1.50', 'H100 $2.50', 'L4 $0.50'])}." in shown
     assert "Prices" not in blocks(of(prices=()), DigestContext())
 
 
-def test_a_quiet_day_is_one_line() -> None:
+def test_message_of_a_quiet_day_is_one_line() -> None:
     begin, _ = BERLIN.window(DAY)
     busy = [hour(begin + n * HOUR, use(begin + n * HOUR, "a", 2, 1.9)) for n in range(24)]
-    said = message(figures(BERLIN, DAY, busy, (), ()), DigestContext(missed=(date(2026, 11, 18),)))
-    assert said.blocks == ()
-    assert said.text == (
+    shown = message(figures(BERLIN, DAY, busy, (), ()), DigestContext(missed=(date(2026, 11, 18),)))
+    assert shown.blocks == ()
+    assert shown.text == (
         "GPU digest, Fri 20 Nov: 48 GPU-hours allocated, 95% used. Nothing to report. Missed digest: 18 Nov."
     )
     empty = [hour(begin + n * HOUR) for n in range(24)]
@@ -159,14 +159,14 @@ def test_a_quiet_day_is_one_line() -> None:
     )
 
 
-def test_it_tells_what_waited_and_where_there_is_room_and_mentions_nobody() -> None:
+def test_message_shows_queue_and_free_nodes_without_mentions() -> None:
     now = DigestContext(
         names={"U1ADA": "ada"},
         links={"lr-brave-otter": "https://lab.slack.com/archives/C1/p1"},
         nodes=(*NODES, NodeUse(node="n3", physical=4, allocatable=4, allocated=0, cordoned=True)),
         waiting=(Waiting(sweep="wd-calm-fox", trials=3, hours=2.5),),
     )
-    said = blocks(of(), now)
+    shown = blocks(of(), now)
     for part in (
         "<https://lab.slack.com/archives/C1/p1|lr-brave-otter> (ada): 4 GPUs, 72 of 96 GPU-h idle",
         ":hourglass_flowing_sand: Queued: 48 GPU-hours. Peak 3 pods (2 GPUs), longest wait 5.5 h.",
@@ -175,8 +175,8 @@ def test_it_tells_what_waited_and_where_there_is_room_and_mentions_nobody() -> N
         ":warning: GPUs unavailable: 1 on n1.",
         ":warning: Cordoned or not ready: n3.",
     ):
-        assert part in said
-    assert "<@" not in said + details(of(), now)
+        assert part in shown
+    assert "<@" not in shown + details(of(), now)
 
 
 ASKED = {"gpus": 2, "cpu_requested": 32.0, "ram_requested": 256.0 * GIB, "owner": "U1ADA"}
@@ -195,7 +195,7 @@ def asking(*hours: float, before: float = 0.0, **more: object) -> str:
     return details(figures(BERLIN, DAY, known, earlier, ()), DigestContext(names={"U1ADA": "ada"}))
 
 
-def test_who_asks_for_far_more_than_they_use_is_told_in_the_thread() -> None:
+def test_details_list_overrequested_cpu_and_memory() -> None:
     assert asking(20, 7, 7).endswith(
         "• ada, `lr-1`: 32 cores requested, 1.2 used; 256 GiB requested, 20.0 peak"
     )
@@ -207,13 +207,13 @@ def test_who_asks_for_far_more_than_they_use_is_told_in_the_thread() -> None:
     assert "ada: 96 GPU-h, 25% used, 72 idle, $240" in details(of(), DigestContext(names={"U1ADA": "ada"}))
 
 
-def test_memory_that_was_needed_once_is_not_asked_for_in_vain() -> None:
+def test_overrequest_counts_the_peak_memory() -> None:
     """While its data is loaded a pod needs the most, perhaps the day before."""
     assert asking(200, 7, 7).endswith("32 cores requested, 1.2 used")
     assert asking(7, 7, before=200).endswith("32 cores requested, 1.2 used")
 
 
-def test_gpus_of_a_pod_that_are_never_at_work_are_told() -> None:
+def test_most_idle_shows_gpus_that_are_never_used() -> None:
     begin, _ = BERLIN.window(DAY)
     known = {"sweep": "lr-brave-otter", "gpus": 4, "owner": "U1ADA"}
 
@@ -230,7 +230,7 @@ def test_gpus_of_a_pod_that_are_never_at_work_are_told() -> None:
         assert "unused" not in none
 
 
-def test_the_file_has_every_hour_of_every_pod_and_no_formulas() -> None:
+def test_table_has_each_hour_of_each_pod_and_no_formulas() -> None:
     lines = table(of(), DigestContext(names={"U1ADA": "=HYPERLINK(1)"})).splitlines()
     assert len(lines) == 1 + 3 * 24
     assert lines[1] == (
@@ -239,7 +239,7 @@ def test_the_file_has_every_hour_of_every_pod_and_no_formulas() -> None:
     )
 
 
-def test_the_worst_contents_pass_slacks_limits() -> None:
+def test_message_of_maximum_size_passes_slacks_limits() -> None:
     begin, _ = BERLIN.window(DAY)
     long, wild = "x" * 253, "<!channel> *&`_~" + "😀" * 200 + "שלום"
     asked = {"gpus": 8, "unused": 4, "cpu_requested": 64.0, "cpu_mean": 0.0}
@@ -256,31 +256,31 @@ def test_the_worst_contents_pass_slacks_limits() -> None:
         missed=tuple(DAY - timedelta(days=n) for n in range(500)),
         currency="EUR",
     )
-    said = message(found, now, "F" * 20)
-    assert complaints(list(said.blocks)) == []
-    assert not too_long(list(said.blocks))
-    assert len(said.text) < 4000
+    shown = message(found, now, "F" * 20)
+    assert complaints(list(shown.blocks)) == []
+    assert not too_long(list(shown.blocks))
+    assert len(shown.text) < 4000
     assert len(details(found, now)) < 3000
     assert len(alt_text(found)) < 2000
-    assert "<!channel>" not in str(said.blocks) + said.text + details(found, now)
+    assert "<!channel>" not in str(shown.blocks) + shown.text + details(found, now)
 
 
-def test_a_clock_that_is_half_an_hour_off_still_has_a_day() -> None:
+def test_figures_in_a_half_hour_time_zone_cover_a_day() -> None:
     begin, end = DigestSchedule(channel="C1", timezone="Asia/Kolkata").window(DAY)
     assert (begin, end - begin) == (datetime(2026, 11, 19, 18, 30, tzinfo=UTC), 24 * HOUR)
 
 
 @given(NASTY, NASTY, NASTY)
-def test_nothing_that_people_wrote_breaks_out(name: str, model: str, sweep: str) -> None:
+def test_message_escapes_names_that_people_chose(name: str, model: str, sweep: str) -> None:
     begin, _ = BERLIN.window(DAY)
     asked = {"gpus": 8, "cpu_requested": 64.0, "cpu_mean": 0.0}
     lazy_pod = use(begin, "nb", 8, 0, 8, owner="U1", model=model, sweep=sweep, **asked)
     node = replace(NODES[0], model=model)
     now = DigestContext(names={"U1": name}, nodes=(node,))
     found = figures(BERLIN, DAY, [hour(begin, lazy_pod)], (), PRICES)
-    said = message(found, now)
-    assert complaints(list(said.blocks)) == []
-    for block in said.blocks:
+    shown = message(found, now)
+    assert complaints(list(shown.blocks)) == []
+    for block in shown.blocks:
         for part in (block.get("text"), *block.get("elements", ())):
             assert part is None or safe(part["text"])
     safe(details(found, now))

@@ -1,4 +1,4 @@
-"""A digest comes once a day, whoever dies, and with the picture as soon as Slack shows it."""
+"""Digests are posted once a day in spite of crashes, with the chart as soon as Slack shows it."""
 
 import asyncio
 from dataclasses import replace
@@ -35,14 +35,14 @@ class FakeSlack:
         self.posts: list[tuple[str, Any]] = []
         self.shared: list[str] = []
         self.drawn: list[Any] = []
-        self.refuses: list[Exception] = []  # the next posts
+        self.errors: list[Exception] = []  # the next posts
         self.asked: list[str] = []  # for names
-        self.lost: set[str] = set()  # channels whose messages have no address
-        self.slow = 0  # looks at a picture until Slack has it
+        self.lost: set[str] = set()  # channels whose messages have no permalink
+        self.slow = 0  # edits until Slack has processed the file
 
     async def open_thread(self, channel: str, message: Any) -> str:
-        if self.refuses:
-            raise self.refuses.pop(0)
+        if self.errors:
+            raise self.errors.pop(0)
         self.posts.append((channel, message))
         return f"{len(self.posts)}.0"
 
@@ -66,11 +66,11 @@ class FakeSlack:
 
 class NoSource:
     async def nodes(self) -> None:
-        raise NoGpuDataError("nobody looks")
+        raise NoGpuDataError("no metrics")
 
 
 class Place:
-    """What the workers of one installation share; each turn is another worker's."""
+    """State that all workers share; each run is another worker's."""
 
     def __init__(self, redis: Redis, clock: Clock | None = None, digest_schedules: Any = (BERLIN,)) -> None:
         self.redis, self.clock, self.now = redis, clock or Clock(None), NOW
@@ -84,7 +84,7 @@ class Place:
     def digests(self) -> Digests:
         parts: dict[str, Any] = {"slack": self.slack, "cluster": self.cluster, "store": Store(self.redis)}
         clients: Any = type(
-            "Outside", (), {name: CrashingProxy(part, self.clock) for name, part in parts.items()}
+            "Clients", (), {name: CrashingProxy(part, self.clock) for name, part in parts.items()}
         )()
         clients.settings, clients.config, clients.now = SETTINGS, CONFIG, lambda: self.now
         return Digests(clients, self.redis, NoSource(), self.known)  # type: ignore[arg-type]
@@ -95,20 +95,20 @@ class Place:
                 await Hours(self.redis).keep(hour.uses, hour.capacity)
 
     def schedule(self) -> Schedule:
-        """With a clock that stands still."""
+        """With a constant time."""
         made = Schedule(self.queue, self.known, lambda: self.now)
         made._clock.start(paused=True)
         return made
 
-    async def taken(self) -> str:
-        """The item that somebody queued, or none."""
+    async def queued(self) -> str:
+        """Return the queued item; empty if there is none."""
         lease = await self.queue.get(wait=0)
         if lease:
             await self.queue.done(lease)
         return str(lease.item) if lease else ""
 
-    async def turns(self, item: WorkItem) -> None:
-        """Until nobody wants another one; a worker that dies or fails is followed by the next."""
+    async def run_until_done(self, item: WorkItem) -> None:
+        """Run workers until one finishes; each that crashes or fails is followed by another."""
         for _ in range(20):
             try:
                 again = await self.digests().run(item.key)
@@ -116,15 +116,15 @@ class Place:
                     return
             except (WorkerCrash, SlackBusyError, SlackApiError, ClientConnectorError):
                 continue
-        pytest.fail("this never ends")
+        pytest.fail("never finished")
 
 
-async def test_it_comes_with_its_picture_and_its_table(redis: Redis) -> None:
+async def test_run_posts_message_chart_and_details(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
     here.slack.slow = 2
-    await here.turns(item("C1", DAY))
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     assert [channel for channel, _ in here.slack.posts] == ["C1"]
     assert here.slack.shared == ["gpus-2026-11-20.png", "gpus-2026-11-20.csv"]
     (drawn,) = here.slack.drawn
@@ -135,7 +135,7 @@ async def test_it_comes_with_its_picture_and_its_table(redis: Redis) -> None:
     assert await last(redis, "C2") is None
 
 
-async def test_a_name_is_asked_for_once_and_stays(redis: Redis) -> None:
+async def test_names_are_requested_once(redis: Redis) -> None:
     here, key = Place(redis), item("C1", DAY).key
     await here.measured(DAY)
     here.slack.slow = 2
@@ -146,46 +146,46 @@ async def test_a_name_is_asked_for_once_and_stays(redis: Redis) -> None:
     assert "(Ada)" in str(here.slack.drawn[0].blocks)
 
 
-async def test_a_sweep_is_a_link_to_its_thread(redis: Redis) -> None:
+async def test_sweep_links_to_its_thread(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
     sweep = a_sweep(Phase.RUNNING)
     await Store(redis).restore(sweep)
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     link = f"<https://slack/{sweep.requester.channel}/{sweep.thread}|lr-brave-otter> ("
     assert link in str(here.slack.posts[0][1].blocks)
 
 
-async def test_a_sweep_whose_thread_is_gone_has_no_link(redis: Redis) -> None:
+async def test_sweep_with_a_deleted_thread_has_no_link(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
     await Store(redis).restore(a_sweep(Phase.RUNNING))
     here.slack.lost = {a_sweep().requester.channel}
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     shown = str(here.slack.posts[0][1].blocks)
     assert ("`lr-brave-otter` (" in shown, "<|" in shown) == (True, False)
 
 
-async def test_a_picture_that_slack_never_shows_stays_in_the_thread(redis: Redis) -> None:
+async def test_chart_that_slack_rejects_stays_in_the_thread(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
     here.slack.slow = 100
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     assert (len(here.slack.posts), here.slack.shared[0], here.slack.drawn) == (1, "gpus-2026-11-20.png", [])
 
 
 @pytest.mark.parametrize("dies_at", range(1, 30))
-async def test_a_worker_may_die_at_any_call(redis: Redis, dies_at: int) -> None:
+async def test_run_after_a_crash_at_any_call_posts_at_most_twice(redis: Redis, dies_at: int) -> None:
     here = Place(redis, Clock(dies_at))
     await here.measured(DAY)
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     assert len(here.slack.drawn) in {1, 2}
     files = [here.slack.shared.count(f"gpus-2026-11-20.{kind}") for kind in ("png", "csv")]
-    said = sorted([len(here.slack.posts), *files])
-    assert said in ([1, 1, 1], [1, 1, 2])  # at most one is repeated
+    posts = sorted([len(here.slack.posts), *files])
+    assert posts in ([1, 1, 1], [1, 1, 2])  # at most one is repeated
 
 
-async def test_it_is_not_posted_for_a_third_time(redis: Redis) -> None:
+async def test_run_never_posts_a_third_time(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
 
@@ -195,7 +195,7 @@ async def test_it_is_not_posted_for_a_third_time(redis: Redis) -> None:
             raise WorkerCrash
 
     here.slack = Dying()
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     assert len(here.slack.posts) == 2
 
 
@@ -205,67 +205,67 @@ NOBODY_HEARD: Any = ClientConnectorError(None, OSError("no route to host"))  # t
 @pytest.mark.parametrize(
     "why", [SlackBusyError(1), SlackApiError("", {"error": "internal_error"}), NOBODY_HEARD]
 )
-async def test_what_slack_refuses_for_now_is_tried_until_it_is_taken(redis: Redis, why: Exception) -> None:
+async def test_run_retries_what_slack_rejects_for_now(redis: Redis, why: Exception) -> None:
     here = Place(redis)
     await here.measured(DAY)
-    here.slack.refuses = [why] * 4
-    await here.turns(item("C1", DAY))
+    here.slack.errors = [why] * 4
+    await here.run_until_done(item("C1", DAY))
     assert len(here.slack.posts) == 1
 
 
-async def test_days_without_a_digest_are_told_in_the_next(redis: Redis) -> None:
+async def test_missed_days_are_in_the_next_digest(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY, DAY + timedelta(days=3))
-    await here.turns(item("C1", DAY))
-    here.slack.refuses = [NotInChannelError("C1")]
+    await here.run_until_done(item("C1", DAY))
+    here.slack.errors = [NotInChannelError("C1")]
     here.now += timedelta(days=3)
-    await here.turns(item("C1", DAY + timedelta(days=2)))
-    await here.turns(item("C1", DAY + timedelta(days=3)))
+    await here.run_until_done(item("C1", DAY + timedelta(days=2)))
+    await here.run_until_done(item("C1", DAY + timedelta(days=3)))
     assert "Missed digest: 22 Nov." in str(here.slack.posts[-1][1])
     assert len(here.slack.posts) == 2
-    await here.turns(item("C1", DAY))  # an old one that still lay somewhere
+    await here.run_until_done(item("C1", DAY))  # an old one that still lay somewhere
     assert len(here.slack.posts) == 2
 
 
-async def test_a_channel_that_only_asks_now_and_then_has_missed_nothing(redis: Redis) -> None:
+async def test_unscheduled_channel_has_no_missed_days(redis: Redis) -> None:
     here = Place(redis, digest_schedules=())
     later = DAY + timedelta(days=5)
     await here.measured(DAY, later)
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     here.now += timedelta(days=5)
-    await here.turns(item("C1", later))
+    await here.run_until_done(item("C1", later))
     assert len(here.slack.posts) == 2
     assert "Missed digest" not in str(here.slack.posts)
 
 
-async def test_at_midnight_the_days_last_hour_is_waited_for(redis: Redis) -> None:
+async def test_run_at_midnight_waits_for_the_last_hour(redis: Redis) -> None:
     here = Place(redis)
     here.now = BERLIN.window(DAY)[1]
     assert await here.digests().run(item("C1", DAY).key) == timedelta(minutes=10)
     assert here.slack.posts == []
     await here.measured(DAY)
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     assert len(here.slack.posts) == 1
 
 
-async def test_a_lost_redis_repeats_nothing(redis: Redis) -> None:
+async def test_run_after_redis_was_lost_posts_nothing_again(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     await redis.flushall()
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     assert len(here.slack.posts) == 1
 
 
-async def test_two_workers_at_once_post_one(redis: Redis) -> None:
+async def test_two_concurrent_workers_post_one_digest(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY)
     await asyncio.gather(*(here.digests().run(item("C1", DAY).key) for _ in range(3)), return_exceptions=True)
-    await here.turns(item("C1", DAY))
+    await here.run_until_done(item("C1", DAY))
     assert len(here.slack.posts) == 1
 
 
-async def test_three_replicas_in_a_hundred_days_never_post_two(redis: Redis) -> None:
+async def test_three_replicas_post_one_digest_a_day(redis: Redis) -> None:
     """From before the end of summer time, all of them looking every hour."""
     other = replace(BERLIN, channel="C2", hour=0, timezone="America/New_York")
     here = Place(redis, digest_schedules=(BERLIN, other))
@@ -276,7 +276,7 @@ async def test_three_replicas_in_a_hundred_days_never_post_two(redis: Redis) -> 
         for one in replicas:
             await one.refresh()
         while lease := await here.queue.get(wait=0):
-            await here.turns(lease.item)
+            await here.run_until_done(lease.item)
             await here.queue.done(lease)
     for channel in ("C1", "C2"):
         days = [message.text.partition(":")[0] for where, message in here.slack.posts if where == channel]
@@ -284,28 +284,28 @@ async def test_three_replicas_in_a_hundred_days_never_post_two(redis: Redis) -> 
     assert "Missed digest" not in str(here.slack.posts)
 
 
-async def test_the_clock_rings_at_its_hour_and_forgives_a_late_start(redis: Redis) -> None:
+async def test_schedule_queues_at_the_hour_and_after_a_late_start(redis: Redis) -> None:
     here = Place(redis)
     schedule = here.schedule()
     here.now = datetime(2026, 11, 21, 7, 59, tzinfo=UTC)  # a minute to nine in Berlin
     await schedule.refresh()
     (job,) = schedule._clock.get_jobs()
     assert str(job.trigger) == "cron[hour='9', minute='0']"
-    assert await here.taken() == ""
+    assert await here.queued() == ""
     await job.func(*job.args)
-    assert await here.taken() == "digest: C1 2026-11-20"
+    assert await here.queued() == "digest: C1 2026-11-20"
     here.now += GRACE
     await schedule.refresh()
-    assert await here.taken() == "digest: C1 2026-11-20"
+    assert await here.queued() == "digest: C1 2026-11-20"
     here.now += HOUR
     await schedule.refresh()
-    assert await here.taken() == ""
+    assert await here.queued() == ""
     here.digest_schedules = ()
     await schedule.refresh()
     assert schedule._clock.get_jobs() == []
 
 
-async def test_a_running_clock_ends_with_its_worker(redis: Redis, wait_until: Any) -> None:
+async def test_schedule_stops_with_its_worker(redis: Redis, wait_until: Any) -> None:
     here = Place(redis)
     running = asyncio.create_task(Schedule(here.queue, here.known, lambda: here.now).run())
     await wait_until(here.taken, "what is due is queued")

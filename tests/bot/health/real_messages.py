@@ -1,6 +1,6 @@
-"""What the real systems say, word for word; each with its source: a report of it, or the code that has the format.
+"""Messages of the real systems, verbatim, each with its source: a report, or the code with the format.
 
-Where only a format is known (`%s`), its blanks are filled in here.
+Where only a format is known (`%s`), its values are filled in here.
 """
 # ruff: noqa: E501  their lines are as long as they are
 

@@ -1,4 +1,4 @@
-"""Trials in trouble, as the diagnosis is given them."""
+"""Trials with problems, as the rules get them."""
 
 from datetime import timedelta
 

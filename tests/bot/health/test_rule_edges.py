@@ -1,4 +1,4 @@
-"""Rules at their edges: a node that is just large enough, and errors that look alike."""
+"""Boundaries of the rules: a node that is just large enough, similar errors, times and counts."""
 
 from datetime import timedelta
 
@@ -13,14 +13,14 @@ from tests.bot.health.test_rules_admission import RESERVED, a_node
 
 
 @pytest.mark.parametrize("message", [real_messages.UNSCHEDULABLE, real_messages.TAINTED_GPUS])
-def test_a_node_with_just_the_requested_gpus_counts_as_one_with_more(message):
+def test_unschedulable_node_with_exactly_the_requested_gpus_counts(message):
     nodes = (a_node(0), a_node(8, RESERVED))
     exact = found(unscheduled(message, 60), gpus=8, nodes=nodes)
     smaller = found(unscheduled(message, 60), gpus=7, nodes=nodes)
     assert (exact.key, exact.text, exact.fix) == (smaller.key, smaller.text, smaller.fix)
 
 
-def test_a_volume_without_storage_class_is_told_from_one_that_waits():
+def test_no_volume_without_storage_class_names_the_missing_default():
     pod = unscheduled(real_messages.UNBOUND, 60)
     plain = found(pod)
     missing = found(pod, events=(an_event("FailedBinding", real_messages.NO_CLASS),))
@@ -29,7 +29,7 @@ def test_a_volume_without_storage_class_is_told_from_one_that_waits():
     assert missing.key == "volume"
 
 
-def test_a_pod_that_is_being_prepared_is_reported_a_minute_after_it_was_scheduled():
+def test_slow_start_is_reported_a_minute_after_scheduling():
     pod = waiting("ContainerCreating", "")
     before = {"PodReadyToStartContainers": NOW - timedelta(hours=1), "PodScheduled": NOW}
     pod["status"]["conditions"] = [
@@ -47,5 +47,5 @@ def test_a_pod_that_is_being_prepared_is_reported_a_minute_after_it_was_schedule
         ("CreateContainerError", "unexpected EOF", False),
     ],
 )
-def test_only_a_failed_pull_without_a_lasting_cause_may_pass(reason, message, passes):
+def test_may_pass_only_for_a_pull_without_a_lasting_cause(reason, message, passes):
     assert may_pass(reason, message) is passes

@@ -1,4 +1,4 @@
-"""What the rules find in the real systems' messages, and when it is reported."""
+"""The rules with messages of the real systems, and when a diagnosis is due."""
 
 from datetime import timedelta
 
@@ -33,7 +33,7 @@ def test_rules_have_unique_ids_and_start_their_docstrings_with_them():
 
 
 @pytest.mark.parametrize("cause", real_messages.PULLS)
-def test_why_an_image_is_not_pulled(cause):
+def test_image_real_message_names_the_cause(cause):
     assert key(waiting("ErrImagePull", real_messages.PULLS[cause])) == cause.strip()
     assert (
         key(
@@ -46,14 +46,14 @@ def test_why_an_image_is_not_pulled(cause):
 
 
 @pytest.mark.parametrize("cause", real_messages.PULLS)
-def test_an_older_kubelet_has_the_cause_in_its_event(cause):
+def test_image_of_an_older_kubelet_reads_the_event(cause):
     events = (
         an_event("Failed", f'Failed to pull image "reg.example/lab/x:1": {real_messages.PULLS[cause]}'),
     )
     assert key(waiting("ImagePullBackOff", real_messages.BACK_OFF), events=events) == cause.strip()
 
 
-def test_a_first_failure_to_pull_may_pass_and_a_second_is_told():
+def test_image_unknown_cause_is_reported_when_repeated():
     failed = f"Failed to pull image: {real_messages.PULLS['image-pull']}"
     pod = waiting("ErrImagePull", real_messages.PULLS["image-pull"])
     once, twice = (found(pod, events=(an_event("Failed", failed, count),)) for count in (1, 2))
@@ -84,7 +84,7 @@ def test_a_first_failure_to_pull_may_pass_and_a_second_is_told():
         ("step 3 loss 0.4 nanoseconds 12", "crash"),
     ],
 )
-def test_what_the_log_of_a_failed_training_says(log, expected):
+def test_diagnose_failed_training_reads_its_log(log, expected):
     diagnosis = found(ended(1), log=f"starting\n{log}")
     assert (diagnosis.key, diagnosis.failed, diagnosis.lasting) == (expected, True, True)
     assert diagnosis.parameters == {"lr": "0.1"}
@@ -102,7 +102,7 @@ def test_what_the_log_of_a_failed_training_says(log, expected):
         (real_messages.NO_MPS, None),
     ],
 )
-def test_a_running_training_may_have_caught_an_error(log, expected):
+def test_diagnose_running_training_ignores_errors_it_can_catch(log, expected):
     """Some look for the largest batch by trying."""
     assert key(running(), log=log) == expected
 
@@ -115,7 +115,7 @@ def test_a_running_training_may_have_caught_an_error(log, expected):
         (ended(1), real_messages.NOT_AVAILABLE, "cuda"),
     ],
 )
-def test_who_asks_for_no_gpu_may_say_that_there_is_none(pod, log, expected):
+def test_no_cuda_without_requested_gpus_is_fine(pod, log, expected):
     assert key(pod, log=log, gpus=0) == expected
 
 
@@ -127,7 +127,7 @@ def test_who_asks_for_no_gpu_may_say_that_there_is_none(pod, log, expected):
         (real_messages.OUT_OF_GPU, "out-of"),
     ],
 )
-def test_a_node_refuses_the_pod(message, expected):
+def test_device_rejected_pod_names_the_node(message, expected):
     reason = "UnexpectedAdmissionError" if expected == "device" else "OutOfnvidia.com/gpu"
     assert key(a_pod(phase="Failed", reason=reason, message=message)) == expected
 
@@ -141,7 +141,7 @@ def test_a_node_refuses_the_pod(message, expected):
         ("CrashLoopBackOff", real_messages.CRASH_LOOP, "crash"),
     ],
 )
-def test_what_a_container_waits_for(reason, message, expected):
+def test_config_waiting_container_names_the_cause(reason, message, expected):
     assert key(waiting(reason, message)) == expected
 
 
@@ -149,14 +149,14 @@ def test_what_a_container_waits_for(reason, message, expected):
     ("reason", "message"),
     [("PreemptionByScheduler", real_messages.PREEMPTED), ("DeletionByTaintManager", real_messages.TAINT)],
 )
-def test_a_disrupted_pod_is_nobodys_failure(reason, message):
+def test_evicted_disrupted_pod_is_a_soft_diagnosis(reason, message):
     """The Job's podFailurePolicy makes another one."""
     condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     diagnosis = found(ended(137, conditions=[condition]))
     assert (diagnosis.key, diagnosis.soft, diagnosis.failed) == ("evicted", True, False)
 
 
-def test_a_trial_that_took_too_long_is_told_what_ended_it():
+def test_evicted_over_its_time_limit_says_so():
     pod = ended(137, message=real_messages.OVER_TIME)
     pod["status"]["reason"] = "DeadlineExceeded"
     pod["spec"] = {**pod["spec"], "activeDeadlineSeconds": 5400}
@@ -166,7 +166,7 @@ def test_a_trial_that_took_too_long_is_told_what_ended_it():
     assert "`trial_hours:`" in diagnosis.fix
 
 
-def test_a_full_disk_is_no_wait_though_the_job_makes_another_pod():
+def test_evicted_full_disk_is_not_soft():
     """At node pressure the kubelet says so itself: kubernetes' pkg/kubelet/eviction/eviction_manager.go."""
     why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
     status = {
@@ -188,7 +188,7 @@ def test_a_full_disk_is_no_wait_though_the_job_makes_another_pod():
         (real_messages.OVER_VOLUME, "3Gi"),
     ],
 )
-def test_a_limit_of_its_own_is_not_the_nodes_full_disk(message, limit):
+def test_evicted_over_its_own_disk_limit_names_it(message, limit):
     pod = ended(137, message=message)
     pod["status"]["reason"] = "Evicted"
     diagnosis = found(pod)
@@ -196,7 +196,7 @@ def test_a_limit_of_its_own_is_not_the_nodes_full_disk(message, limit):
     assert diagnosis.text == f"The trial exceeded its limit of {limit} for the container's disk."
 
 
-def test_katibs_database_is_blamed_only_when_the_collector_says_so():
+def test_collector_names_the_database_only_if_its_log_does():
     pod = a_pod(
         phase="Failed",
         containerStatuses=[
@@ -204,11 +204,11 @@ def test_katibs_database_is_blamed_only_when_the_collector_says_so():
             {"name": "metrics-collector", "state": {"terminated": {"exitCode": 1}}},
         ],
     )
-    said = [found(pod, collector_log=log).text for log in (real_messages.NO_DB, real_messages.TRACEBACK)]
-    assert ["can't reach Katib's database" in text for text in said] == [True, False]
+    texts = [found(pod, collector_log=log).text for log in (real_messages.NO_DB, real_messages.TRACEBACK)]
+    assert ["can't reach Katib's database" in text for text in texts] == [True, False]
 
 
-def test_the_training_is_blamed_when_its_collector_fails_with_it():
+def test_collector_that_fails_with_the_training_is_a_crash():
     over = [
         {"name": n, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
         for n in ("main", "metrics-collector")
@@ -216,14 +216,14 @@ def test_the_training_is_blamed_when_its_collector_fails_with_it():
     assert key(a_pod(phase="Failed", containerStatuses=over), log=real_messages.TRACEBACK) == "crash"
 
 
-def test_katibs_two_writers_in_each_others_way_are_no_trouble():
+def test_no_job_ignores_update_conflicts():
     assert key(job=None, events=(an_event("ReconcileError", real_messages.CONFLICT, 9),)) is None
 
 
 @pytest.mark.parametrize(
     ("latest", "text"), [("NaN", "`loss` is NaN."), ("-inf", "`loss` is infinite."), ("0.5", None)]
 )
-def test_what_is_no_number_and_katib_counts_as_a_success_is_told(latest, text):
+def test_not_a_number_in_a_succeeded_trial_is_reported(latest, text):
     metrics = [{"name": "loss", "min": latest, "max": latest, "latest": latest}]
     done = [{"type": "Succeeded", "status": "True"}]
     trial = {**TRIAL, "status": {"conditions": done, "observation": {"metrics": metrics}}}
@@ -234,7 +234,7 @@ def test_what_is_no_number_and_katib_counts_as_a_success_is_told(latest, text):
 @pytest.mark.parametrize(
     "pod", [None, a_pod(phase="Pending"), running(), in_state({"terminated": {"exitCode": 0}})]
 )
-def test_nothing_is_wrong_with_a_trial_on_its_way(pod):
+def test_diagnose_healthy_trial_finds_nothing(pod):
     diagnosis = found(pod, log="epoch 1 loss: 0.71")
     assert diagnosis is None or due([diagnosis], NOW) == ()
 
@@ -243,7 +243,7 @@ def seen(*diagnoses):
     return Observation(trouble=diagnoses)
 
 
-def test_the_message_follows_what_is_found_and_a_failure_stays():
+def test_progress_updates_the_message_and_keeps_a_failure():
     waits = found(unscheduled(real_messages.UNSCHEDULABLE, 61))
     sweep = follow(a_sweep(Phase.PENDING), seen(waits))
     assert sweep.health.status is HealthStatus.WAITING
@@ -259,7 +259,7 @@ def test_the_message_follows_what_is_found_and_a_failure_stays():
     assert [e.kind for e in other.outbox] == [EventKind.HEALTH, EventKind.TRIAL_FAILED]
 
 
-def test_what_is_due_is_looked_at_in_time():
+def test_next_due_is_the_earliest_time_in_the_future():
     proving = a_sweep(Phase.PENDING)
     assert requeue_after(proving, proving, timedelta(seconds=7)) == timedelta(seconds=7)
     assert requeue_after(proving, proving, timedelta(minutes=7)) == timedelta(seconds=20)
@@ -268,7 +268,7 @@ def test_what_is_due_is_looked_at_in_time():
 DENIED = "Traceback (most recent call last):\nPermissionError: [Errno 13] Permission denied: 'checkpoints'"
 
 
-def test_a_training_that_may_not_write_is_told_as_whom_it_runs():
+def test_crash_without_write_permission_names_the_user():
     pod = ended(1)
     main = {"name": "main", "securityContext": {"runAsUser": 1000}}
     mine = {**pod, "spec": {**pod["spec"], "containers": [main, *pod["spec"]["containers"][1:]]}}

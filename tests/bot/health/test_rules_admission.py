@@ -1,4 +1,4 @@
-"""Why a first trial does not come to train: its queue, its quota, the nodes and what a node does first."""
+"""Rules for trials without a running pod: queue, quota, scheduling, and the node's first steps."""
 
 from datetime import timedelta
 
@@ -10,14 +10,14 @@ from tests.bot.health import real_messages
 from tests.bot.health.snapshots import JOB, META, an_event, found, key, unscheduled, waiting
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(2, 0), (54, 0), (55, 1)])
-def test_a_pod_waits_for_a_node_most_of_a_minute_before_it_is_told(seconds, told):
+@pytest.mark.parametrize(("seconds", "due_now"), [(2, 0), (54, 0), (55, 1)])
+def test_unschedulable_is_due_after_most_of_a_minute(seconds, due_now):
     diagnosis = found(unscheduled(real_messages.UNSCHEDULABLE, seconds))
-    assert len(due([diagnosis], NOW)) == told
-    assert next_due([diagnosis], NOW) == (None if told else NOW + timedelta(seconds=55 - seconds))
+    assert len(due([diagnosis], NOW)) == due_now
+    assert next_due([diagnosis], NOW) == (None if due_now else NOW + timedelta(seconds=55 - seconds))
 
 
-def test_a_cluster_that_grows_is_no_reason_to_say_never():
+def test_unschedulable_during_a_scale_up_is_a_wait():
     pod, nodes = unscheduled(real_messages.UNSCHEDULABLE, 5), (a_node(4),)
     assert found(pod, gpus=8, nodes=nodes).key == "never-fits"
     grows = found(pod, gpus=8, nodes=nodes, events=(an_event("TriggeredScaleUp", real_messages.SCALE_UP),))
@@ -88,7 +88,7 @@ FULL = "The pod is pending: not enough free GPUs on 4 nodes. It starts when GPUs
         (real_messages.CORDONED, [a_node(8, CORDON)], "The pod can't be scheduled for now.", ""),
     ],
 )
-def test_why_no_node_takes_it(message, nodes, text, fix):
+def test_unschedulable_real_message_names_the_cause(message, nodes, text, fix):
     pod = unscheduled(message, 61)
     pod["spec"]["nodeSelector"] = {"pool": "gpu"} if nodes and nodes[0]["metadata"]["labels"] else {}
     diagnosis = found(pod, nodes=tuple(nodes))
@@ -108,7 +108,7 @@ def test_why_no_node_takes_it(message, nodes, text, fix):
         ({"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}, False),
     ],
 )
-def test_a_node_whose_taint_is_tolerated_is_only_full(toleration, tolerated):
+def test_unschedulable_tolerated_taint_counts_as_a_full_node(toleration, tolerated):
     pod = unscheduled(real_messages.TAINTED_GPUS, 61)
     pod["spec"] = {**pod["spec"], "tolerations": [toleration]}
     text = found(pod, nodes=(a_node(8, RESERVED),)).text
@@ -139,17 +139,17 @@ def kueue(message):
         ("", "suspended", True, "Kueue gives no reason"),
     ],
 )
-def test_what_kueue_waits_for_and_what_it_waits_for_in_vain(message, expected, soft, text):
+def test_queued_real_message_names_the_cause(message, expected, soft, text):
     diagnosis = kueue(message)
     assert (diagnosis.key, diagnosis.soft) == (expected, soft)
     assert text in diagnosis.text
     assert ("None needed" in diagnosis.fix) == (expected == "queued")
 
 
-def test_a_quota_smaller_than_the_trial_is_waited_for_in_vain():
+def test_refused_pod_above_the_quota_can_never_start():
     fits, never = (
-        found(events=(an_event("FailedCreate", said),))
-        for said in (real_messages.QUOTA, real_messages.SMALL_QUOTA)
+        found(events=(an_event("FailedCreate", words),))
+        for words in (real_messages.QUOTA, real_messages.SMALL_QUOTA)
     )
     assert "requests 8 GPUs; 56 of the namespace's 60 are in use" in fits.text
     assert "Wait for running jobs to finish" in fits.fix
@@ -193,11 +193,11 @@ CREATING = ("ContainerCreating", "")
         ),
     ],
 )
-def test_an_event_that_is_over_tells_nothing(events, expected):
+def test_diagnose_ignores_events_that_are_resolved(events, expected):
     assert key(waiting(*CREATING), events=tuple(an_event(*each) for each in events)) == expected
 
 
-def test_a_node_that_dies_while_it_makes_the_pod_is_not_slow():
+def test_dead_node_of_a_starting_pod_precedes_slow_start():
     ready = {"type": "Ready", "status": "Unknown", "message": real_messages.NO_KUBELET}
     node = {"metadata": {"name": "n1"}, "status": {"conditions": [ready]}}
     diagnosis = found(waiting(*CREATING), nodes=(node,))

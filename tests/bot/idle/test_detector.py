@@ -1,4 +1,4 @@
-"""Which GPUs are held and not used: told of what was measured, never of what was not."""
+"""Idle, unused, underused, and unknown GPUs: only what was measured counts."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -57,7 +57,7 @@ def judged(*pods: PodUse, **watch: float) -> Kind:
         (a_pod(QUIET, age=41), Kind.IDLE),
     ],
 )
-def test_what_was_measured(pod: PodUse, kind: Kind) -> None:
+def test_classify_measured_allocation(pod: PodUse, kind: Kind) -> None:
     assert judged(pod) is kind
 
 
@@ -71,7 +71,7 @@ def test_what_was_measured(pod: PodUse, kind: Kind) -> None:
         a_pod(QUIET, started=None),  # it waits for its image
     ],
 )
-def test_unknown_is_never_idle(pod: PodUse) -> None:
+def test_classify_without_data_is_unknown(pod: PodUse) -> None:
     assert judged(pod) is Kind.UNKNOWN
 
 
@@ -85,11 +85,11 @@ def test_unknown_is_never_idle(pod: PodUse) -> None:
         ((0.6, None, None), 300, Kind.MAYBE_LOW),
     ],
 )
-def test_little_use_is_told_of_large_jobs_only(gpu: Any, age: float, kind: Kind) -> None:
+def test_classify_low_only_from_four_gpu_hours(gpu: Any, age: float, kind: Kind) -> None:
     assert judged(a_pod(gpu, age=age)) is kind
 
 
-def test_the_pods_of_one_trial_are_one() -> None:
+def test_allocations_group_pods_by_trial() -> None:
     one, two = a_pod(QUIET), a_pod(BUSY, pod="lr-brave-otter-x-2", node="n2")
     [held] = allocations([one, two]).values()
     assert (held.key, held.allocated, held.nodes) == ("sweeps/lr-brave-otter-x", 2, ("n1", "n2"))
@@ -97,7 +97,7 @@ def test_the_pods_of_one_trial_are_one() -> None:
     assert judged(one, replace(two, started=None)) is Kind.UNKNOWN
 
 
-def test_zero_is_never() -> None:
+def test_classify_threshold_zero_turns_a_warning_off() -> None:
     assert judged(a_pod(QUIET), idle_minutes=0) is Kind.FINE
     assert judged(a_pod(QUIET, busy_ever=False), first_use_minutes=0) is Kind.IDLE
     assert judged(a_pod((0.6, 0.1, 0.4), age=300), low_percent=0) is Kind.FINE
@@ -112,12 +112,12 @@ def test_zero_is_never() -> None:
         (a_pod((1.0, 0.99, 1.0), allocated=2), False),
     ],
 )
-def test_work_without_a_pause_is_looked_into(pod: PodUse, always: bool) -> None:
+def test_always_busy_needs_age_and_utilization(pod: PodUse, always: bool) -> None:
     [held] = allocations([pod]).values()
     assert always_busy(held, IdleThresholds(), NOW) is always
     assert not always_busy(held, IdleThresholds(stuck_minutes=0), NOW)
 
 
-def test_it_is_told_again_after_twice_and_four_times_as_long() -> None:
+def test_repeat_level_rises_at_twice_and_four_times() -> None:
     first = timedelta(minutes=30)
     assert [repeat_level(first * n, first) for n in (1, 1.9, 2, 3.9, 4, 40)] == [1, 1, 2, 2, 4, 4]

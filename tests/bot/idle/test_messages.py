@@ -35,7 +35,7 @@ def buttons(message: Message) -> dict[str, Any]:
     return {e["action_id"]: e for b in message.blocks if b["type"] == "actions" for e in b["elements"]}
 
 
-def told(*kinds: Kind, **changes: str) -> Alert:
+def sent(*kinds: Kind, **changes: str) -> Alert:
     [alert] = update_alerts((), found(*kinds, **changes), {}, NOW)
     return alert
 
@@ -47,7 +47,7 @@ def text(alert: Alert, minutes: float = 0, *kinds: Kind) -> str:
 
 
 def test_idle_trial() -> None:
-    message = warning(told(Kind.IDLE), {}, NOW)
+    message = warning(sent(Kind.IDLE), {}, NOW)
     assert shown(message) == (
         f":zzz: Trial `lr-brave-otter-a`: 2 GPUs idle for 30 min, since {SINCE}.\n"
         "*Check:* Is it hung, waiting for data, or computing on the CPU?"
@@ -81,15 +81,15 @@ def test_idle_trial() -> None:
     ],
 )
 def test_each_kind_has_its_own_text(kind: Kind, words: str) -> None:
-    assert words in shown(warning(told(kind), {}, NOW))
+    assert words in shown(warning(sent(kind), {}, NOW))
 
 
 def test_last_repeat_asks_to_cancel_or_snooze() -> None:
-    assert "for 1 h, since" in text(told(Kind.IDLE), 30, Kind.IDLE)
-    assert "*Still idle.*" not in text(told(Kind.IDLE), 30, Kind.IDLE)
-    assert "for 2 h, since" in text(told(Kind.IDLE), 90, Kind.IDLE)
+    assert "for 1 h, since" in text(sent(Kind.IDLE), 30, Kind.IDLE)
+    assert "*Still idle.*" not in text(sent(Kind.IDLE), 30, Kind.IDLE)
+    assert "for 2 h, since" in text(sent(Kind.IDLE), 90, Kind.IDLE)
     assert "*Still idle.* Cancel it, or snooze if you need it; others may be waiting for GPUs." in text(
-        told(Kind.IDLE), 90, Kind.IDLE
+        sent(Kind.IDLE), 90, Kind.IDLE
     )
 
 
@@ -105,12 +105,12 @@ def test_last_repeat_asks_to_cancel_or_snooze() -> None:
         ),
     ],
 )
-def test_how_it_ended(kinds: list[Kind], sign: str, words: str) -> None:
-    assert text(told(Kind.IDLE), 12, *kinds) == f"{sign}Trial `lr-brave-otter-a` {words}"
+def test_ended_warning_says_how_it_ended(kinds: list[Kind], sign: str, words: str) -> None:
+    assert text(sent(Kind.IDLE), 12, *kinds) == f"{sign}Trial `lr-brave-otter-a` {words}"
 
 
 def test_trial_that_ended_after_a_recovery_is_a_success() -> None:
-    [alert] = update_alerts([told(Kind.IDLE)], found(Kind.FINE), {}, NOW + timedelta(minutes=12))
+    [alert] = update_alerts([sent(Kind.IDLE)], found(Kind.FINE), {}, NOW + timedelta(minutes=12))
     for minutes in (20, 30):
         [alert] = update_alerts([alert], {}, {}, NOW + timedelta(minutes=minutes))
     assert shown(warning(alert, {}, NOW)) == (
@@ -119,12 +119,12 @@ def test_trial_that_ended_after_a_recovery_is_a_success() -> None:
 
 
 def test_ended_warning_has_no_buttons() -> None:
-    [alert] = update_alerts([told(Kind.IDLE)], {}, {}, NOW)
+    [alert] = update_alerts([sent(Kind.IDLE)], {}, {}, NOW)
     assert buttons(warning(alert, {}, NOW)) == {}
 
 
 def test_group_is_one_message_with_one_line_per_trial() -> None:
-    alert = told(*[Kind.IDLE] * 5)
+    alert = sent(*[Kind.IDLE] * 5)
     message = warning(alert, {}, NOW)
     assert shown(message).splitlines()[:2] == [
         ":zzz: 5 of 5 trials: GPUs idle for 30 min",
@@ -147,7 +147,7 @@ def test_group_is_one_message_with_one_line_per_trial() -> None:
 
 
 def test_snooze_shows_who_and_until_when() -> None:
-    alert, until = told(Kind.IDLE), NOW + timedelta(hours=4)
+    alert, until = sent(Kind.IDLE), NOW + timedelta(hours=4)
     snoozed = {alert.items[0].key: Snooze(until=until, by="U1")}
     assert "Snoozed by <@U1> until <!date^1795276800^" in shown(warning(alert, snoozed, NOW))
     named = {alert.items[0].key: Snooze(until=until, by="U1", name="ada <3")}
@@ -156,7 +156,7 @@ def test_snooze_shows_who_and_until_when() -> None:
 
 
 def test_snoozed_warning_gives_no_advice() -> None:
-    alert, until = told(Kind.IDLE), NOW + timedelta(hours=4)
+    alert, until = sent(Kind.IDLE), NOW + timedelta(hours=4)
     [alert] = update_alerts([alert], found(Kind.IDLE), {}, NOW + timedelta(hours=2))
     snoozed = {alert.items[0].key: Snooze(until=until, by="U1", name="ada")}
     message = warning(alert, snoozed, NOW)
@@ -171,7 +171,7 @@ def test_snoozed_warning_gives_no_advice() -> None:
 
 def test_recovery_of_each_kind() -> None:
     recovered = {
-        kind: text(told(kind), 0, Kind.FINE).partition("-a` ")[2] for kind in Kind if kind.needs_alert
+        kind: text(sent(kind), 0, Kind.FINE).partition("-a` ")[2] for kind in Kind if kind.needs_alert
     }
     assert recovered == {
         Kind.UNUSED: "is busy now after 1 h with 2 GPUs unused.",
@@ -183,7 +183,7 @@ def test_recovery_of_each_kind() -> None:
 
 
 def test_group_shows_how_many_are_snoozed() -> None:
-    alert = told(*[Kind.IDLE] * 4)
+    alert = sent(*[Kind.IDLE] * 4)
     snoozed = {
         item.key: Snooze(until=NOW + timedelta(hours=4), by="U1", name="ada") for item in alert.items[:3]
     }

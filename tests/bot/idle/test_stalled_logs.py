@@ -1,4 +1,4 @@
-"""Whether a trial has fallen silent, by the rhythm of its own log."""
+"""Trials without new log lines, measured by the pauses of their own log."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -51,15 +51,15 @@ async def judged(**pods: list[int]) -> Kind:
         ([250, 190, 130], Kind.STUCK),
     ],
 )
-async def test_a_trial_is_silent_after_twice_its_own_longest_pause(ages: list[int], kind: Kind) -> None:
+async def test_classify_log_is_stuck_after_twice_the_longest_pause(ages: list[int], kind: Kind) -> None:
     assert await judged(trial_1=ages) is kind
 
 
-async def test_the_pods_of_a_trial_have_one_rhythm() -> None:
+async def test_longest_pause_is_over_all_pods_of_a_trial() -> None:
     assert await judged(trial_1=[400], trial_2=[90, 60, 31]) is Kind.FINE
     assert await judged(trial_1=[60, 58], trial_2=[59, 57]) is Kind.STUCK
 
 
-async def test_a_log_that_nobody_gives_out_is_unknown() -> None:
+async def test_classify_log_that_fails_is_unknown() -> None:
     [held] = allocations([a_pod((1.0, 0.99, 1.0), pod="trial-1")]).values()
     assert await classify_log(Kubelet(), held, MINUTES[30]) is Kind.UNKNOWN  # type: ignore[arg-type]
