@@ -138,31 +138,31 @@ async def serve(process: Process) -> None:
     await _accepted("SLACK_BOT_TOKEN", web.auth_test())
     process.probes.check("slack", partial(_slack, web), every=60)
     queue = Queue(process.redis)
-    desk = SetupReader(process.redis, queue, process.config)
+    channel_setup = SetupReader(process.redis, queue, process.config)
     store = Store(process.redis)
     receipts = Receipts(store, queue, now)
-    door = HandlerContext(
+    context = HandlerContext(
         store=store,
         receipts=receipts,
         queue=queue,
         drafts=drafts.Drafts(process.redis),
         catalog=Catalog(process.redis, queue, now),
         last_digest=partial(post.last, process.redis),
-        known=SnapshotStore(process.redis),
-        desk=desk,
+        snapshots=SnapshotStore(process.redis),
+        channel_setup=channel_setup,
         namespace=settings.k8s_namespace,
         now=now,
     )
-    beside = [asyncio.create_task(each) for each in (desk.follow(), receipts.run())]
+    beside = [asyncio.create_task(each) for each in (channel_setup.follow(), receipts.run())]
     try:
         if settings.slack_mode == "http":
-            await _over_http(process, build(web, door, signing_secret=settings.slack_secret()))
+            await _over_http(process, build(web, context, signing_secret=settings.slack_secret()))
         else:
-            await _over_a_socket(process, build(web, door))
+            await _over_a_socket(process, build(web, context))
     finally:
         for task in beside:
             task.cancel()
-        await door.background.finish(FINISH)
+        await context.background.finish(FINISH)
 
 
 async def _over_http(process: Process, app: AsyncApp) -> None:

@@ -1,4 +1,4 @@
-"""The clients of outside systems that a reconcile uses, handed around as one value."""
+"""The clients of other systems that workers use, passed as one value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from k8s.logs import LOG_LINES, tail
 
 @dataclass(kw_only=True)
 class Clients:
-    """`config` follows what is set up in Slack (bot.channels.store)."""
+    """`config` includes what admins set up in Slack (bot.channels.store)."""
 
     store: Store
     cluster: KubernetesClient
@@ -37,11 +37,11 @@ class Clients:
 
     @cached_property
     def mask(self) -> Mask:
-        """Hides this installation's secrets, and whatever looks like one, in what the outside says."""
+        """Masks this installation's secrets, and known forms of secrets, in text from other systems."""
         return Mask(self.settings.secrets())
 
     async def wake(self, sweep_id: str, *, after: timedelta = timedelta(0)) -> None:
-        """Queue a reconcile of the sweep; once, however often it is queued."""
+        """Queue a reconcile of the sweep; several calls result in one."""
         await self.queue.add_after(WorkItem.sweep(sweep_id), after.total_seconds())
 
     async def tail(

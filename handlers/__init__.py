@@ -1,1 +1,1 @@
-"""The doors: everything that can call us."""
+"""Handle requests from Slack, and the probes over HTTP."""

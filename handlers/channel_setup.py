@@ -49,9 +49,9 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
         return refusal
     if direct(channel):
         return "Run `/sweep setup` in the channel you want to set up."
-    if not context.desk.heard:
+    if not context.channel_setup.heard:
         return "Settings aren't loaded yet. Try again in a few seconds."
-    place = context.desk.setup.places.get(channel, ChannelSetup())
+    place = context.channel_setup.setup.places.get(channel, ChannelSetup())
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             view = setup_form(channel, place, context.config)
@@ -66,7 +66,7 @@ async def _said(context: HandlerContext, said: Said) -> str:
     """Queue the request for a worker. Return an error, or ""."""
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
-            await context.desk.say(said)
+            await context.channel_setup.say(said)
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a setup request")
         return unconfirmed(error)

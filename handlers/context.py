@@ -69,9 +69,9 @@ class HandlerContext:
     queue: Queue
     drafts: Drafts
     catalog: Catalog
-    known: SnapshotStore
+    snapshots: SnapshotStore
     last_digest: Callable[[str], Awaitable[Last | None]]  # of a channel
-    desk: SetupReader
+    channel_setup: SetupReader
     receipts: Receipts
     namespace: str
     now: Callable[[], datetime]
@@ -80,7 +80,7 @@ class HandlerContext:
     @property
     def config(self) -> Config:
         """The configuration, including what admins set up in Slack."""
-        return self.desk.config
+        return self.channel_setup.config
 
     async def send(self, sweep_id: str, command: Command, *, once: str = "") -> None:
         """Store a command and queue its work item. `once`: the id of a request that Slack may repeat."""
@@ -91,7 +91,7 @@ class HandlerContext:
                 else:
                     await self.store.add_command(sweep_id, command)
                 await self.queue.add(WorkItem.parse(sweep_id))
-                await self.receipts.asked(sweep_id, command)
+                await self.receipts.add_command(sweep_id, command)
                 if command.action is Action.CANCEL:
                     await self._retry(sweep_id, command.user)
             log.info("command queued: user=%s action=%s", command.user, command.action.name.lower())
@@ -115,7 +115,7 @@ class HandlerContext:
                 request_id=request_id,
                 now=self.now(),
             )
-            self.receipts.taken(record)
+            self.receipts.add_sweep(record)
             await self.drafts.remember(requester.user, request, requester.channel)
         with about(record.id):
             log.info("sweep queued: user=%s channel=%s", requester.user, requester.channel)

@@ -37,7 +37,7 @@ def add_home(app: AsyncApp, context: HandlerContext, show: Show) -> None:
 def _on_opened(context: HandlerContext, show: Show) -> Callable[..., Awaitable[None]]:
     async def opened(event: Body, client: AsyncWebClient) -> None:
         with contextlib.suppress(RedisError):
-            await context.desk.meet(event["user"])
+            await context.channel_setup.meet(event["user"])
         if event.get("tab") == "home":
             await show(client, event["user"])
 
@@ -69,7 +69,7 @@ def showing(context: HandlerContext) -> Show:
     async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:
         try:
             async with asyncio.timeout(ACK_TIMEOUT):
-                latest = await context.known.latest()
+                latest = await context.snapshots.latest()
                 fresh = latest is not None and context.now() - latest.at < FRESH
                 await publish(
                     client, user, latest, "" if fresh else REFRESHING if latest else LOADING, cancelled
@@ -83,7 +83,7 @@ def showing(context: HandlerContext) -> Show:
 
 
 async def _measure(context: HandlerContext, user: str) -> None:
-    await context.known.ask(Question(user=user, channel="", text=HOME, at=context.now()))
+    await context.snapshots.ask(Question(user=user, channel="", text=HOME, at=context.now()))
     await context.queue.add(ITEM)
 
 

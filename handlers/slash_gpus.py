@@ -54,7 +54,7 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
 
 
 async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
-    latest = None if parsed.view in ACKS else await context.known.latest()
+    latest = None if parsed.view in ACKS else await context.snapshots.latest()
     known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
     if latest and context.now() - latest.at < FRESH:
         return known
@@ -65,6 +65,6 @@ async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parse
         response_url=command.get("response_url", ""),
         at=context.now(),
     )
-    await context.known.ask(question)
+    await context.snapshots.ask(question)
     await context.queue.add(ITEM)
     return ACKS.get(parsed.view) or (f"{known}\nRefreshing…" if known else LOADING)

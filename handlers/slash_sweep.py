@@ -54,7 +54,7 @@ def _on_sweep(context: HandlerContext) -> Handler:
 async def _meet(context: HandlerContext, user: str) -> None:
     with contextlib.suppress(RedisError, TimeoutError):
         async with asyncio.timeout(GREETING_TIMEOUT):
-            await context.desk.meet(user)
+            await context.channel_setup.meet(user)
 
 
 async def _form(context: HandlerContext, command: dict[str, Any], client: AsyncWebClient) -> str | None:

@@ -1,4 +1,4 @@
-"""What people want of a running sweep, and the audit log of it."""
+"""Commands on existing sweeps, and the entries of their audit log."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,19 +11,19 @@ class Action(StrEnum):
     """What users can do to a sweep. Values are stored in records; `label` is for users."""
 
     CANCEL = "cancel"
-    DRAIN = "drain"  # start no more trials, let the running ones end
+    DRAIN = "drain"  # start no more trials; running trials finish
     KILL = "end a trial of"
     EXTEND = "extend"
     LAUNCH = "launch"
-    RERUN = "rerun"  # the same request as another sweep
+    RERUN = "rerun"  # start the same request as a new sweep
     STATUS = "look at"
     LOGS = "read the logs of"
     RESULTS = "see the results of"
     TRIALS = "see the trials of"
-    KEEP = "keep the idle GPUs of"  # heard where GPUs are watched
+    KEEP = "keep the idle GPUs of"  # handled by the GPU monitor
     MEASURES = "see the GPU use of"  # as above
-    RELEASE = "release"  # from quarantine; heard by the queue
-    EXAMINE = "examine"  # not a sweep but the whole installation
+    RELEASE = "release"  # from quarantine; handled by the queue
+    EXAMINE = "examine"  # the installation, not a sweep
 
     @property
     def label(self) -> str:
@@ -32,7 +32,10 @@ class Action(StrEnum):
 
     @property
     def is_read_only(self) -> bool:
-        """It stays as it is, so everybody may; a rerun is another sweep, whose turn asks who may launch."""
+        """Whether it leaves this sweep unchanged, so that everyone can use it.
+
+        A rerun is a new sweep: its own reconcile checks who can launch.
+        """
         return self in {Action.RERUN, Action.STATUS, Action.LOGS, Action.RESULTS, Action.TRIALS}
 
 
@@ -46,41 +49,41 @@ _LABELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A click or a word on a living sweep, waiting for its next turn."""
+    """A typed command or a click, waiting for the next reconcile."""
 
     action: Action
     user: str
     user_name: str
     response_url: str = ""
-    trial: str = ""  # kill: the trial's name, or its end; several with blanks where GPUs are watched
-    trials: int = 0  # extend: how many there shall be in all
-    changes: str = ""  # rerun: what shall differ, as typed
-    request_id: str = ""  # rerun, and kill where GPUs are watched: Slack's id of the wish
-    channel: str = ""  # rerun: where its thread shall be; empty: where the sweep's is
-    in_thread: bool = False  # asked in the sweep's thread, where it is answered
-    clicked: str = ""  # channel and ts of the message whose button it was, outside of threads
-    view: str = ""  # trials: the modal that shows them
-    alert: str = ""  # keep, measures, kill: which warning it is about
+    trial: str = ""  # kill: the trial's name or its end; below a GPU warning, several with spaces between
+    trials: int = 0  # extend: the new total
+    changes: str = ""  # rerun: options to change, as typed
+    request_id: str = ""  # rerun, and kill below a GPU warning: Slack's id of the request
+    channel: str = ""  # rerun: of the new thread; "" is the sweep's own channel
+    in_thread: bool = False  # sent in the sweep's thread, where it is answered
+    clicked: str = ""  # channel and ts of the clicked message, unless it is in a thread
+    view: str = ""  # trials: id of the modal
+    alert: str = ""  # keep, measures, kill: id of the warning
     hours: int = 0  # keep
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry:
-    """What somebody did to a sweep, or was refused."""
+    """A command that a user gave, applied or denied."""
 
     at: datetime
     user: str
     action: Action
     name: str = ""  # of the user
     about: str = ""  # a trial, a number of trials
-    refused: str = ""  # why; empty: it was done
+    refused: str = ""  # why it was denied; "" if applied
 
 
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
 
 
 def dump_command(command: Command) -> str:
-    """The same text for the same ask, also when Ask has got more fields since: so it is found again."""
+    """Serialize without defaults: the same command has the same text even after fields were added."""
     return _COMMAND.dump_json(command, exclude_defaults=True).decode()
 
 

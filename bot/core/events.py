@@ -5,10 +5,10 @@ from enum import StrEnum
 
 
 class EventKind(StrEnum):
-    """A thing worth telling people, once."""
+    """What happened; each event is posted once."""
 
-    REFUSED = "refused"  # privately
-    NOT_ALLOWED = "not_allowed"  # privately
+    REFUSED = "refused"  # ephemeral
+    NOT_ALLOWED = "not_allowed"  # ephemeral
     BUILD_STARTED = "build_started"
     BUILD_JOINED = "build_joined"
     BUILD_REUSED = "build_reused"
@@ -20,8 +20,8 @@ class EventKind(StrEnum):
     SUBMITTED = "submitted"
     FIRST_TRIAL_RUNNING = "first_trial_running"
     HEALTH = "health"  # of the first trials: posted once, then edited
-    FIRST_FAILED = "first_failed"  # when that message, being edited, would call nobody
-    ALIKE = "alike"  # how many more trials failed as one did that was told
+    FIRST_FAILED = "first_failed"  # a post, where editing that message would notify nobody
+    ALIKE = "alike"  # the number of trials that failed like a reported one
     TRIAL_FAILED = "trial_failed"
     BETTER = "better"
     TRIAL_KILLED = "trial_killed"
@@ -30,7 +30,7 @@ class EventKind(StrEnum):
     EXTENDED = "extended"
     TROUBLE = "trouble"
     TROUBLE_OVER = "trouble_over"
-    QUARANTINED = "quarantined"  # its turns came to no end
+    QUARANTINED = "quarantined"
     RELEASED = "released"
     RESTORED = "restored"  # Redis lost its data
     STUCK = "stuck"
@@ -52,23 +52,23 @@ class Result:
 @dataclass(frozen=True, kw_only=True)
 class Event:
     kind: EventKind
-    text: str = ""  # the part only the moment knows: a reason, a log tail
-    detail: str = ""
+    text: str = ""  # what only the event knows, such as a reason
+    detail: str = ""  # evidence, such as the last lines of a log
     trial: str = ""
-    pod: str = ""  # whose whole log goes with it, as a file
-    container: str = ""  # of that pod; empty: the one that builds
+    pod: str = ""  # attach this pod's log as a file
+    container: str = ""  # of that pod; "" is the build's
     result: Result | None = None
-    seconds: float | None = None  # how long it took
-    by: str = ""  # Slack user id of who wanted it
-    to_user: str = ""  # privately, to this Slack user id
+    seconds: float | None = None  # duration
+    by: str = ""  # Slack user id of who requested it
+    to_user: str = ""  # Slack user id for an ephemeral message
     response_url: str = ""
-    in_thread: bool = False  # privately, but where the sweep's thread is
-    more: int = 0  # earlier ones of its kind that it stands for
+    in_thread: bool = False  # an ephemeral message in the sweep's thread
+    more: int = 0  # number of earlier events of this kind that it replaces
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What the parent message shows of the experiment."""
+    """The counts and the best result in the parent message."""
 
     running: int = 0
     waiting: int = 0
@@ -83,17 +83,17 @@ class Progress:
 
 
 class HealthStatus(StrEnum):
-    """Of a first trial."""
+    """The state of a first trial. Values are stored in records."""
 
     WAITING = "waiting"
-    UNHEALTHY = "troubled"  # it can't run as it is, or runs in vain
+    UNHEALTHY = "troubled"  # it can't start, or runs without effect
     FAILED = "failed"
     RECOVERED = "recovered"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What the one message about the health of a sweep's first trials says now."""
+    """The content of the message about a sweep's first trials."""
 
     status: HealthStatus
     key: str
@@ -102,5 +102,5 @@ class Health:
     detail: str = ""
     trial: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
-    lasting: bool = False  # a fact, which no later state takes back
+    lasting: bool = False  # final: no later state replaces it
     more: int = 0  # other trials that failed the same way

@@ -1,4 +1,4 @@
-"""Sweep ids people can say: lr-brave-otter. At most 27 characters, so that Katib's names fit theirs."""
+"""Readable sweep ids, such as lr-brave-otter; short enough (27 characters) for Katib's derived names."""
 
 import hashlib
 import re
@@ -33,7 +33,7 @@ ANIMALS = """
 
 
 def candidates(head: str, seed: str, count: int = 8) -> tuple[str, ...]:
-    """Ids to try in order, the same ones for the same seed: a repeated delivery asks for the same sweep."""
+    """Return ids to try in order, the same for the same seed: a repeated delivery is the same sweep."""
     return tuple(_id(head, f"{seed}/{n}") for n in range(count))
 
 

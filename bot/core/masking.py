@@ -1,6 +1,6 @@
-"""Hide secrets in text from outside: the installation's own, and whatever looks like one. Pure.
+"""Mask secrets in text from other systems: the installation's own, and known forms of secrets. Pure.
 
-docs/security.md lists the forms; a test keeps it in step.
+docs/security.md lists the forms; a test compares the two.
 """
 
 import html
@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote
 from bot.core.terminal import uncolored
 
 HIDDEN = "***"
-SHORTEST = 6  # characters of what only a variable's name calls secret: USE_TOKEN=true has none
-# Variables of others with secrets: MLflow's, package indexes', clouds', and the credentials for git.
-# Two settings hold the names of Secrets of Kubernetes, which messages about them have to show.
+SHORTEST = 6  # characters of a secret known only by its variable's name: USE_TOKEN=true isn't one
+# Names of variables with secrets: of MLflow, package indexes, clouds, and git.
+# Two settings hold the names of Kubernetes Secrets, which messages must show.
 SECRET_NAME = re.compile(
     r"(?!IMAGE_(?:REGISTRY|PUSH)_SECRET$)(?:GIT_PASSWORD_.*|.*(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|SECRET"
     r"|(?:API|ACCESS|ACCOUNT|PRIVATE|SECRET)_?KEY))",
@@ -28,9 +28,9 @@ PASSWORD = re.compile(r"[?&]password=([^&\s\"']+)")
 # Between a name and its value, in JSON, YAML, shells and URLs.
 IS = r"\\?[\"']?[ \t]{0,2}[:=][ \t]{0,2}\\?[\"']?"
 VALUE = r"[^\s\"'`,;&\\]{6,}"
-# `password: must be set` is prose: after a colon and a blank a word of small letters is no secret.
+# `password: must be set` is prose: after a colon and a space, a lowercase word isn't a secret.
 SAID = rf"(?:(?<!: )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){VALUE}"
-# Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` are no secrets.
+# Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` aren't secrets.
 RANDOM = r"(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
 KEYS = "|".join(
     f"(?<=(?i:{name}{dash}key))"
@@ -41,9 +41,9 @@ KEYS = "|".join(
 
 @dataclass(frozen=True)
 class Form:
-    """What is secret by its looks, whoever it belongs to. Group 1 of the expression stays."""
+    """A form that identifies a secret. Group 1 of the expression isn't masked."""
 
-    name: str  # as docs/security.md has it
+    name: str  # as in docs/security.md
     pattern: re.Pattern[str]
 
 
@@ -51,8 +51,8 @@ def _forms(name: str, *patterns: str) -> list[Form]:
     return [Form(name, re.compile(pattern)) for pattern in patterns]
 
 
-# A log of 1 MiB passes through all of these. Each begins with letters or sets of letters, which `re` finds
-# quickly, and every repetition has a limit or an end that is found at once: time grows with the text only.
+# A log of 1 MiB passes through all of these in linear time: each starts with letters or sets of letters,
+# which `re` finds quickly, and every repetition is bounded or ends at a character that it can't contain.
 FORMS = (
     *_forms(
         "private keys",
@@ -104,9 +104,9 @@ FORMS = (
 
 
 class Mask:
-    """Hides secrets in a text, also as URLs, Python, JSON, and Slack's mrkdwn escape them.
+    """Replaces secrets in a text, including their escaped forms in URLs, Python, JSON, and Slack's mrkdwn.
 
-    Colors of terminals are left out, for they may stand within a secret. Masking twice is masking once.
+    Terminal colors are removed, because they can split a secret. Idempotent.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -123,7 +123,7 @@ class Mask:
 
 
 def _parts(secret: str) -> set[str]:
-    """It, and its longer lines: of a private key, a log's end may have just some."""
+    """Return the secret and its longer lines: the end of a log can have part of a private key."""
     return {secret, *(line for line in secret.splitlines() if len(line) >= SHORTEST)} - {""}
 
 
@@ -133,14 +133,14 @@ def _looks(secret: str) -> set[str]:
 
 
 def of_environment(environ: Mapping[str, str]) -> set[str]:
-    """Values whose variable's name says that they are secret, and passwords in the URLs of all others."""
+    """Return the values of variables named like secrets, and the passwords in URLs of all others."""
     named = {value for name, value in environ.items() if SECRET_NAME.fullmatch(name)}
     found = {value for value in named if len(value) >= SHORTEST}
     return found.union(*map(of_urls, environ.values()))
 
 
 def of_urls(text: str) -> set[str]:
-    """Passwords in the URLs of a text, as written and as meant; of https://TOKEN@host the user, too."""
+    """Return passwords in the URLs of a text, escaped and unescaped; the user, too, in https://TOKEN@host."""
     found = set(PASSWORD.findall(text))
     for scheme, login in LOGIN.findall(text):
         user, _, password = login.partition(":")

@@ -1,7 +1,6 @@
-"""The words of this bot: what a sweep is, from request to record.
+"""A sweep's record, as stored in Redis and in its ConfigMap.
 
-Everything is frozen; a change makes the next value (`record.to(...)`). `dump` and `load` are the one way into
-Redis and into the durable ConfigMap.
+Frozen: a change returns the next record (`record.to(...)`). `dump` and `load` are the only way to storage.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,16 +19,16 @@ SCHEMA = 1  # of a stored SweepRecord; a reader refuses what is newer than itsel
 
 
 class Phase(StrEnum):
-    RECEIVED = "received"  # acknowledged; the repository is not yet looked at
-    OPENING = "opening"  # planned; the thread is being opened, nothing else exists
+    RECEIVED = "received"  # acknowledged; the repository isn't checked yet
+    OPENING = "opening"  # planned; the thread is being opened
     BUILDING = "building"
-    PENDING = "proving"  # the experiment is submitted; no trial has been seen running yet
+    PENDING = "proving"  # the experiment is submitted; no trial has run yet
     RUNNING = "running"
-    STOPPING = "stopping"  # what still holds GPUs is being ended; `ending` says which end it is
+    STOPPING = "stopping"  # GPUs are being released; `ending` is the phase that follows
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    REFUSED = "refused"  # could not start; the person was told privately
+    REFUSED = "refused"  # couldn't start
 
     @property
     def final(self) -> bool:
@@ -38,7 +37,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Quarantine:
-    """What the queue gives no more turns."""
+    """An item that the queue no longer runs."""
 
     since: datetime
     why: str
@@ -46,48 +45,47 @@ class Quarantine:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """What we remember about one sweep."""
+    """The state of one sweep."""
 
     id: str
     cluster: str = "main"
-    namespace: str  # of this record; builds have that of their Jobs, trials that of their experiment
+    namespace: str  # of the ConfigMap; builds and trials can run in other namespaces
     request: SweepRequest
     requester: Requester
     request_id: str  # Slack's id of the command: a repeated delivery is the same sweep
     phase: Phase = Phase.RECEIVED
     created: datetime
-    since: datetime  # when the present phase began
+    since: datetime  # start of the phase
     plan: SweepPlan | None = None
     thread: str | None = None  # ts of the parent message
     image: str | None = None  # as nodes pull it, by digest
-    build_began: datetime | None = None  # None: nothing had to be built so far
-    build_uids: dict[str, str] = field(default_factory=dict)  # by Job; an older one's failure is not its own
-    build_trouble: str = ""  # why a build has not started
-    digests: dict[str, str] = field(default_factory=dict)  # by tag: parts that are done; "" where not needed
-    submitted: bool = False  # the experiment has been seen in the cluster
+    build_started_at: datetime | None = None  # None: no build so far
+    build_uids: dict[str, str] = field(default_factory=dict)  # by Job; ignores failures of older Jobs
+    build_trouble: str = ""  # why a build hasn't started
+    digests: dict[str, str] = field(default_factory=dict)  # of finished parts by tag; "" where not needed
+    submitted: bool = False  # whether the experiment was created
     results_url: str | None = None  # MLflow
     progress: Progress = field(default_factory=Progress)
-    sent_keys: tuple[str, ...] = ()  # keys of things said once: waiting reasons, failures of trials
-    health: Health | None = None  # of the first trials; None: nothing was ever wrong
-    health_ts: str | None = None  # of the one message about it
-    health_shown: str = ""  # fingerprint of that message as Slack has it
-    examined: tuple[str, ...] = ()  # trials whose failure was looked into
+    sent_keys: tuple[str, ...] = ()  # of events reported once: waiting reasons, failures of trials
+    health: Health | None = None  # of the first trials; None: no problem so far
+    health_ts: str | None = None  # of the message about it
+    health_shown: str = ""  # fingerprint of that message in Slack
+    examined: tuple[str, ...] = ()  # trials whose failure was diagnosed
     ending: Phase | None = None
-    reason: str = ""  # why it ended, for the parent
-    quarantined: bool = False  # by the queue, which gives it no more turns
+    reason: str = ""  # why the sweep ended, for the parent message
+    quarantined: bool = False
     cancelled_by: str | None = None  # Slack user id
     drained_by: str | None = None
-    extending: bool = False  # until Katib has opened the experiment again
-    to_kill: dict[str, str] = field(default_factory=dict)  # names of trials, and the users who want their end
+    extending: bool = False  # until Katib has restarted the experiment
+    to_kill: dict[str, str] = field(default_factory=dict)  # by trial: the user who cancelled it
     restarted: dict[str, str] = field(default_factory=dict)  # by uid of a deleted Job: its trial
-    audit_log: tuple[AuditEntry, ...] = ()  # the newest
-    # By cause: the first trial that failed of it, and how many more did.
-    alike: dict[str, tuple[str, int]] = field(default_factory=dict)
+    audit_log: tuple[AuditEntry, ...] = ()  # the latest entries
+    alike: dict[str, tuple[str, int]] = field(default_factory=dict)  # by cause: first trial, number of others
     outbox: tuple[Event, ...] = ()
-    shown: str = ""  # fingerprint of the parent message as Slack has it
+    shown: str = ""  # fingerprint of the parent message in Slack
     shown_at: datetime | None = None
     shown_phase: Phase | None = None
-    kept: Phase | None = None  # the phase that the durable ConfigMap holds; None: it is not ours yet
+    durable_phase: Phase | None = None  # the phase in the ConfigMap; None: no ConfigMap yet
     version: int = 0
     schema: int = SCHEMA
 
@@ -98,8 +96,8 @@ class SweepRecord:
         return replace(self, outbox=self.outbox + events, **changes)
 
 
-class Newer(ValueError):  # noqa: N818 - reads as a sentence where it is caught
-    """A record of a newer Sweepbot, as an older one meets it beside it during an update."""
+class NewerRecordError(ValueError):
+    """The record was stored by a newer Sweepbot, which runs beside this one during an update."""
 
 
 _RECORD: TypeAdapter[SweepRecord] = TypeAdapter(SweepRecord)
@@ -110,8 +108,8 @@ def dump(record: SweepRecord) -> str:
 
 
 def load(text: str | bytes) -> SweepRecord:
-    """Raises ValueError for what is not a record, and Newer for a newer one."""
+    """Parse a record. Raises ValueError for an invalid one, NewerRecordError for a newer one."""
     record = _RECORD.validate_json(text)
     if record.schema > SCHEMA:
-        raise Newer(f"sweep {record.id} was stored by a newer Sweepbot (schema {record.schema})")
+        raise NewerRecordError(f"sweep {record.id} was stored by a newer Sweepbot (schema {record.schema})")
     return record

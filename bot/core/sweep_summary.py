@@ -1,4 +1,4 @@
-"""A sweep as lists and names need it: hundreds are read in the time that one whole record takes. Pure."""
+"""A short form of a sweep's record for lists and name look-ups, which read hundreds at once. Pure."""
 
 import contextlib
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ class Entry:
     user: str  # the owner's Slack id
     user_name: str = ""
     channel: str
-    thread: str = ""  # ts of the parent message; empty: there is none yet
+    thread: str = ""  # ts of the parent message; "" before it is posted
     phase: Phase
-    trials: int = 0  # that it may have in all; 0: not submitted
+    trials: int = 0  # maximum; 0 before it is submitted
     finished: int = 0
     running: int = 0
     best: float | None = None
@@ -51,7 +51,7 @@ def dump(entry: Entry) -> str:
 
 
 def load(texts: Iterable[bytes | str]) -> list[Entry]:
-    """Those that can be read: a newer Sweepbot's entry hides no other from an older one beside it."""
+    """Parse the entries, skipping unreadable ones: during an update, a newer Sweepbot's are among them."""
     found = []
     for text in texts:
         with contextlib.suppress(ValueError):

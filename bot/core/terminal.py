@@ -1,4 +1,4 @@
-"""Logs as a terminal shows them. Pure."""
+"""Convert logs to the text that a terminal shows. Pure."""
 
 import re
 
@@ -10,6 +10,6 @@ def uncolored(text: str) -> str:
 
 
 def as_shown(log: str) -> str:
-    """Without colors and NULs; of each line what follows its last carriage return, as of progress bars."""
+    """Remove colors and NULs, and keep what follows a line's last carriage return, as for progress bars."""
     lines = uncolored(log.replace("\0", "")).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

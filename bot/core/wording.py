@@ -1,25 +1,25 @@
-"""What a person may have meant: every refusal of an unknown word offers the nearest known one."""
+"""Suggestions for misspelled words, counts, and lists in sentences. Pure."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-SHOWN = 12  # names a sentence may list before it becomes a wall
-WORD = 100  # characters of a word that are shown or compared: comparing takes their number squared
+SHOWN = 12  # names in a sentence
+WORD = 100  # characters of a word shown or compared: comparing takes quadratic time
 COMPARED = 2_000  # names
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """The end of a sentence about an unknown word, with a leading blank; empty when nothing is known.
+    """Return " Did you mean …?", or the known names; "" if there are none.
 
-    What begins with the word comes before what only looks like it, from `cutoff` (of 1) on.
+    Names that start with the word come first, then similar ones (`cutoff`: similarity from 0 to 1).
     """
     names = list(known)
     compared = [name for name in names[:COMPARED] if len(name) <= WORD] if len(word) <= WORD else []
-    begun = [name for name in compared if len(word) > 1 and name.startswith(word)]
-    near = begun[:3] or get_close_matches(word, compared, n=3, cutoff=cutoff)
+    starting = [name for name in compared if len(word) > 1 and name.startswith(word)]
+    near = starting[:3] or get_close_matches(word, compared, n=3, cutoff=cutoff)
     if near:
         return f" Did you mean {listed(near, 'or')}?"
-    return f" There {'is' if len(names) == 1 else 'are'} {listed(map(shortened, names))}." if names else ""
+    return f" Available: {listed(map(shortened, names))}." if names else ""
 
 
 def shortened(word: str) -> str:
@@ -32,7 +32,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def fitting(lines: Iterable[str], room: int) -> list[str]:
-    """As many of the first lines as have room, with their ends, and how many there are more."""
+    """Return as many of the first lines as fit into `room` characters, and the number of the others."""
     rest, shown = list(lines), list[str]()
     while rest and len(rest[0]) < room:
         room -= len(rest[0]) + 1
@@ -41,7 +41,7 @@ def fitting(lines: Iterable[str], room: int) -> list[str]:
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
-    """`a, b and c`; a long list ends in its number."""
+    """Join names as `a, b and c`; a long list ends with the number of the others."""
     names = list(names)
     if len(names) > SHOWN:
         return f"{', '.join(names[:SHOWN])} {last} {len(names) - SHOWN} more"

@@ -6,7 +6,7 @@ from typing import Self
 
 
 class ItemKind(StrEnum):
-    """What handles an item (bot.app maps each kind to its handler), and what its key means."""
+    """The kind of an item, which bot.app maps to its handler; comments say what the key is."""
 
     SWEEP = "sweep"  # the sweep's ID
     DOCTOR = "doctor"  # "now"
@@ -14,7 +14,7 @@ class ItemKind(StrEnum):
     GPU_QUESTIONS = "gpus"  # "now"
     GIT_NAMES = "look"  # URL, or URL and branch
     PREVIEW = "preview"  # ID of the Slack view
-    SETUP = "setup"  # "now", or the Slack user ID of somebody to greet
+    SETUP = "setup"  # "now", or the Slack user ID of a new user
     DIGEST = "digest"  # channel and day
     IMAGE_GC = "registry"  # "tidy"
     SWEEP_GC = "sweeps"  # "retire"
@@ -22,7 +22,7 @@ class ItemKind(StrEnum):
 
 @dataclass(frozen=True)
 class WorkItem:
-    """`kind` is an ItemKind, or what another version of Sweepbot queued and this one doesn't know."""
+    """`kind` is an ItemKind, or one that only another version of Sweepbot knows."""
 
     kind: str
     key: str
@@ -33,7 +33,7 @@ class WorkItem:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` of an item wrote: a bare sweep ID, or `kind: key`."""
+        """Parse the result of `str`: a bare sweep ID, or `kind: key`."""
         kind, separator, key = text.partition(": ")
         return cls(kind, key) if separator else cls.sweep(text)
 

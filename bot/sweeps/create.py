@@ -1,4 +1,4 @@
-"""A new sweep, put down durably before anybody hears of it."""
+"""Store and queue a new sweep, before its request is acknowledged."""
 
 from datetime import datetime
 
@@ -20,9 +20,9 @@ async def start(
     request_id: str,
     now: datetime,
 ) -> SweepRecord:
-    """A repeated delivery is the same sweep. Raises redis.exceptions.RedisError."""
+    """Return the new record; for a repeated request, the existing one. Raises redis.exceptions.RedisError."""
 
-    def named(sweep_id: str) -> SweepRecord:
+    def new(sweep_id: str) -> SweepRecord:
         return SweepRecord(
             id=sweep_id,
             namespace=namespace,
@@ -33,6 +33,6 @@ async def start(
             since=now,
         )
 
-    record, _ = await store.create(named, candidates(request.name or request.space, request_id), request_id)
+    record, _ = await store.create(new, candidates(request.name or request.space, request_id), request_id)
     await queue.add(WorkItem.sweep(record.id))
     return record

@@ -20,7 +20,7 @@ ENDINGS = {
 
 
 def build_started(seen: Observation) -> Event:
-    """Which images are built, and which were there."""
+    """Return the event with the images to build and the reused ones."""
     missing = [b for b in seen.builds if not b.there]
     joined = all(b.running for b in missing)
     reused = _reused(b for b in seen.builds if b.there)
@@ -29,7 +29,7 @@ def build_started(seen: Observation) -> Event:
 
 
 def build_failed(failed: BuildSeen) -> Event:
-    """Why, with the pod and container whose log is attached."""
+    """Return the event with the cause, and the pod and container whose log is attached."""
     if failed.job and failed.job.state is JobState.COMPLETE:
         text = (
             "The build succeeded, but its pod didn't report the image's digest, or the registry doesn't "
@@ -43,7 +43,7 @@ def build_failed(failed: BuildSeen) -> Event:
 
 
 def build_finished(sweep: SweepRecord, seen: Observation) -> Event:
-    """What was built for this sweep, and what had been there."""
+    """Return the event with the images built for this sweep and the reused ones."""
     built = [b for b in seen.builds if b.is_own(sweep.build_uids)]
     if not built:
         return Event(kind=EventKind.BUILD_REUSED)
@@ -74,23 +74,23 @@ def finished_trials(progress: Progress) -> str:
 
 
 def failure_reason(experiment: Experiment, progress: Progress) -> str:
-    """Katib also fails an experiment by its suggestion service, without a failed trial."""
+    """Return why Katib failed the experiment: failed trials, or its suggestion service."""
     if progress.failed and experiment.reason in {"ExperimentFailed", ""}:
         return f"{counted(progress.failed, 'trial')} failed"
     return f"Katib ended the experiment: {experiment.message or 'no reason given'}"
 
 
 def to_owner(sweep: SweepRecord, event: Event) -> Event:
-    """Privately, as long as there is no thread to say it in."""
+    """Address the event to the owner as an ephemeral message while there is no thread."""
     if sweep.thread:
         return event
     return replace(event, to_user=sweep.requester.user, response_url=sweep.requester.response_url)
 
 
 def end_events(sweep: SweepRecord, ending: Phase) -> tuple[Event, ...]:
-    """Return the end for the thread, and for whoever gets it as a direct message."""
+    """Return the end for the thread, and for everyone who gets it as a direct message."""
     kind = ENDINGS[ending]
-    # With all its words: by the time it is posted, the sweep may have been extended.
+    # Complete: when it is posted, the sweep may already have been extended.
     event = to_owner(sweep, Event(kind=kind, text=sweep.reason, result=sweep.progress.best))
     also = {sweep.requester.user} if sweep.request.notify is Notify.DM else set()
     if not sweep.thread and sweep.cancelled_by:

@@ -1,20 +1,19 @@
-"""The life of a sweep, on one page.
+"""Decide how a sweep's record changes with what was observed. Pure.
 
-    received -> opening -> building -> proving -> running -> stopping -> succeeded | failed | cancelled
+    received -> opening -> building -> pending -> running -> stopping -> succeeded | failed | cancelled
         \\           \\                                        /
-         `-> refused `-> refused       (cancelled from anywhere: straight to stopping)
+         `-> refused `-> refused       (a cancel goes from any phase to stopping)
 
-1. received: the durable record claims the name. Git is asked for the commit and the space; a mistake is told
-   to the person privately: refused.
-2. opening: the thread is opened in the channel. Nothing exists in the cluster but the durable record.
-3. building: the registry has the image, or Jobs make it (or its dependencies and its code, to be put together
-   there), shared by every sweep that needs the same.
-4. proving: the experiment is submitted, no trial was seen running. Katib says "Running" for waiting Jobs too.
-5. running: counts and better results are told.
-6. stopping: Katib starts nothing more; what is live is ended; nobody says the end before the GPUs are free.
+1. received: the ConfigMap reserves the name. Git provides the commit and the space; an invalid request is
+   refused with an ephemeral message.
+2. opening: the thread is opened in the channel. The cluster has only the ConfigMap.
+3. building: the registry has the image, or Jobs build it, shared by every sweep that needs the same one.
+4. pending: the experiment is submitted; no trial has run yet. Katib's "Running" includes waiting Jobs.
+5. running: counts and better results are reported.
+6. stopping: no trials start, active ones are stopped. The end is reported once all GPUs are free.
 
-`advance` says what the record becomes; `bot.sweeps.required_changes` which objects the phase wants changed.
-Both only look and answer, so asking twice does no harm.
+`advance` returns the next record; `bot.sweeps.required_changes` which objects the phase needs changed.
+Neither has side effects, so a repeated reconcile is safe.
 """
 
 from collections.abc import Iterable
@@ -49,14 +48,15 @@ from k8s.katib.spec import grace_of
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
 
-RESTARTS = 2  # of one trial
-PULLING = timedelta(minutes=1)  # of failed pulls; then a new pod's first pull comes before the next try
-GIVEN_UP = timedelta(minutes=10)  # the collector reports within seconds of the training's end
-PRIVATELY = "/privately"  # ends the key of trouble that was told before there was a thread
-STUCK_AFTER = timedelta(minutes=5)  # beyond a pod's grace; a node that is dead never reports
+RESTARTS_MAX = 2  # of one trial
+PULL_TIMEOUT = timedelta(minutes=1)  # of failed pulls; a new pod then pulls sooner than the kubelet's retry
+METRICS_TIMEOUT = timedelta(minutes=10)  # the collector reports within seconds of the training's end
+EPHEMERAL = "/privately"  # suffix of the key of an error that was reported before the thread existed
+STUCK_AFTER = timedelta(minutes=5)  # after the grace period; a dead node never reports a pod's end
 
 
 def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
+    """Apply commands and the observation. Return the next record, with new events in its outbox."""
     for command in seen.commands:
         sweep = apply_command(sweep, command, seen, config, now)
     if _cancelled(sweep):
@@ -70,7 +70,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
             return _building(sweep, seen, now)
         case Phase.PENDING:
             sweep = follow(_submitted(sweep, seen, now), seen)
-            return _running(_proving(sweep, seen, now), seen, now)
+            return _running(_pending(sweep, seen, now), seen, now)
         case Phase.RUNNING:
             return _running(follow(sweep, seen), seen, now)
         case Phase.STOPPING:
@@ -82,7 +82,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
 def apply_cancels(
     sweep: SweepRecord, commands: Iterable[Command], config: Config, now: datetime
 ) -> SweepRecord:
-    """What can be decided without seeing anything: whoever cancels is heard while all else is away."""
+    """Apply cancels without an observation: they work while the cluster or git doesn't respond."""
     for command in commands:
         sweep = apply_command(sweep, command, Observation(), config, now)
     return _cancel(sweep, now) if _cancelled(sweep) else sweep
@@ -97,46 +97,48 @@ def _cancel(sweep: SweepRecord, now: datetime) -> SweepRecord:
     return sweep.to(Phase.STOPPING, now, stopping, ending=Phase.CANCELLED, reason="cancelled")
 
 
-def tell_restored(sweep: SweepRecord) -> SweepRecord:
-    """Redis lost its data and the cluster's record takes over; questions of the last minutes are gone."""
+def report_restored(sweep: SweepRecord) -> SweepRecord:
+    """Report that Redis lost its data and that the sweep continues from its ConfigMap."""
     return sweep if sweep.phase.final else sweep.enqueue(to_owner(sweep, Event(kind=EventKind.RESTORED)))
 
 
 def quarantine(sweep: SweepRecord, why: str) -> SweepRecord:
+    """Report the quarantine. The parent message is updated at once: no reconcile follows."""
     event = to_owner(sweep, Event(kind=EventKind.QUARANTINED, detail=why))
-    return sweep.enqueue(
-        event, quarantined=True, shown=""
-    )  # the parent is drawn at once: no other turn follows
+    return sweep.enqueue(event, quarantined=True, shown="")
 
 
-def released(sweep: SweepRecord) -> SweepRecord:
+def release(sweep: SweepRecord) -> SweepRecord:
     return sweep.enqueue(to_owner(sweep, Event(kind=EventKind.RELEASED)), quarantined=False)
 
 
 def report_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
-    """Turns of this sweep fail, and go on failing: said once in each phase, privately without a thread."""
-    key = f"{EventKind.TROUBLE}/{sweep.phase}{'' if sweep.thread else PRIVATELY}"
+    """Report that reconciles keep failing: once per phase, to the owner while there is no thread."""
+    key = f"{EventKind.TROUBLE}/{sweep.phase}{'' if sweep.thread else EPHEMERAL}"
     if key in sweep.sent_keys or sweep.phase.final:
         return sweep
     event = to_owner(sweep, Event(kind=EventKind.TROUBLE, detail=why))
     return sweep.enqueue(event, sent_keys=(*sweep.sent_keys, key))
 
 
-def trouble_over(sweep: SweepRecord) -> SweepRecord:
-    """A turn went well again; what comes next of the kind is told anew.
+def resolve_trouble(sweep: SweepRecord) -> SweepRecord:
+    """Report that a reconcile succeeded after errors, so that later errors are reported again.
 
-    Said in the thread if the trouble was; whoever was told privately sees the thread open.
+    Only errors reported in the thread are resolved there; an owner told privately sees the thread open.
     """
     over = [key for key in sweep.sent_keys if key.startswith(f"{EventKind.TROUBLE}/")]
     if not over:
         return sweep
-    in_thread = any(not key.endswith(PRIVATELY) for key in over) and not sweep.phase.final
+    in_thread = any(not key.endswith(EPHEMERAL) for key in over) and not sweep.phase.final
     event = (Event(kind=EventKind.TROUBLE_OVER),) if in_thread else ()
     return sweep.enqueue(*event, sent_keys=tuple(key for key in sweep.sent_keys if key not in over))
 
 
 def requeue_after(before: SweepRecord, after: SweepRecord, due: timedelta | None = None) -> timedelta | None:
-    """When to look without being woken: at once after a step, when something is due, or as a net."""
+    """Return when to reconcile if nothing wakes the sweep; None: never.
+
+    At once after a change of phase, when the observation is due, or as a safety net for missed events.
+    """
     if after.phase.final:
         return None
     if after.phase is not before.phase or after.thread != before.thread:
@@ -149,10 +151,10 @@ def requeue_after(before: SweepRecord, after: SweepRecord, due: timedelta | None
 def _received(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
     user, channel = sweep.requester.user, sweep.requester.channel
     forbidden = launch_denial(user, channel, config)
-    if seen.plan and not forbidden:  # what is not there has no size
+    if seen.plan and not forbidden:
         forbidden = size_denial(user, seen.plan, config, seen.others)
     refusal = forbidden or seen.refusal
-    if not seen.plan and not refusal:  # an older sweep comes first
+    if not seen.plan and not refusal:  # the same user's older sweep is planned first
         return sweep
     sweep = with_entry(
         sweep,
@@ -164,14 +166,14 @@ def _received(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
 
 
 def refuse(sweep: SweepRecord, why: str, now: datetime, *, allowed: bool = True) -> SweepRecord:
-    """It could not start; the person is told privately."""
+    """End a sweep that can't start, with an ephemeral message to its requester."""
     requester, kind = sweep.requester, EventKind.REFUSED if allowed else EventKind.NOT_ALLOWED
     event = Event(kind=kind, text=why, to_user=requester.user, response_url=requester.response_url)
     return sweep.to(Phase.REFUSED, now, event, reason=why)
 
 
-def not_extended(sweep: SweepRecord, why: str, now: datetime) -> SweepRecord:
-    """Katib refused more trials; the sweep stays as it had ended."""
+def extension_refused(sweep: SweepRecord, why: str, now: datetime) -> SweepRecord:
+    """Report that Katib rejected more trials; the sweep ends again as before."""
     event = Event(kind=EventKind.SUBMIT_REFUSED, text="extension", detail=why)
     done = finished_trials(sweep.progress)
     return sweep.to(Phase.SUCCEEDED, now, event, reason=done, ending=Phase.SUCCEEDED, extending=False)
@@ -192,27 +194,27 @@ def _building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
         return sweep.to(Phase.PENDING, now, build_finished(sweep, seen), image=image_with(plan, seen.digest))
     running = {b.job.name: b.job.uid for b in seen.builds if b.job and b.running}
     digests = {b.build.tag: b.digest for b in seen.builds if b.there}
-    failed = next((b for b in seen.builds if b.ended_in_vain and b.is_own(sweep.build_uids)), None)
+    failed = next((b for b in seen.builds if b.ended_without_image and b.is_own(sweep.build_uids)), None)
     sweep = replace(sweep, build_uids=sweep.build_uids | running, digests=digests)
     if failed:
         return fail(sweep, "image build failed", now, build_failed(failed))
-    if not sweep.build_began:
-        return sweep.enqueue(build_started(seen), build_began=now)
+    if not sweep.build_started_at:
+        return sweep.enqueue(build_started(seen), build_started_at=now)
     trouble = next((b.trouble for b in seen.builds if b.running and b.trouble), None)
-    return _waits(sweep, trouble)
+    return _build_waits(sweep, trouble)
 
 
-def _waits(sweep: SweepRecord, trouble: Diagnosis | None) -> SweepRecord:
-    """Of a build that has not started: once in the thread, and in the parent as long as it lasts."""
+def _build_waits(sweep: SweepRecord, trouble: Diagnosis | None) -> SweepRecord:
+    """Report why a build hasn't started: once in the thread, and in the parent while it lasts."""
     if trouble is None:
         return replace(sweep, build_trouble="")
     fix = f" *Fix:* {trouble.fix}" if trouble.fix else ""
     sweep = replace(sweep, build_trouble=f"{trouble.text}{fix}")
-    return _tell_once(sweep, EventKind.BUILD_WAITING, replace(trouble, text=sweep.build_trouble))
+    return _report_once(sweep, EventKind.BUILD_WAITING, replace(trouble, text=sweep.build_trouble))
 
 
 def submitted(sweep: SweepRecord) -> SweepRecord:
-    """Katib has the experiment."""
+    """Report that the experiment was created; once."""
     return sweep if sweep.submitted else sweep.enqueue(Event(kind=EventKind.SUBMITTED), submitted=True)
 
 
@@ -222,7 +224,7 @@ def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
     return submitted(sweep) if seen.experiment else sweep
 
 
-def _proving(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+def _pending(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if sweep.phase is not Phase.PENDING:
         return sweep
     started = next((p for p in seen.pods if p.running_since and not p.abandoned), None)
@@ -236,7 +238,7 @@ def _proving(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
 
 
 def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    """Also while proving: a first trial may crash, and a sweep may end, before a pod is seen running."""
+    """Follow the trials, also while pending: the sweep can fail before a pod is seen running."""
     if sweep.phase not in {Phase.PENDING, Phase.RUNNING} or not sweep.submitted or sweep.plan is None:
         return sweep
     if seen.experiment is None:
@@ -247,7 +249,7 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.open:
         return replace(sweep, extending=False)
     if sweep.extending and sweep.progress.finished < space.max_trials:
-        return sweep  # the old end is still shown
+        return sweep  # Katib hasn't removed the previous end yet
     if seen.live and _may_finish(space, experiment):
         return sweep
     if experiment.state is ExperimentState.SUCCEEDED:
@@ -265,14 +267,14 @@ def _results(sweep: SweepRecord, seen: Observation) -> SweepRecord:
 
 
 def _unreported(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    """Trials that trained to the end and whose metrics never came: Katib asks for ever, then trains anew."""
+    """Stop trials that completed without reporting metrics: Katib would wait for days, then rerun them."""
     late = {j.name: now - j.ended for j in seen.jobs if j.state is JobState.COMPLETE and j.ended}
-    given_up = {t.name: "" for t in seen.live if late.get(t.name, GIVEN_UP) > GIVEN_UP}
+    given_up = {t.name: "" for t in seen.live if late.get(t.name, METRICS_TIMEOUT) > METRICS_TIMEOUT}
     return replace(sweep, to_kill=given_up | sweep.to_kill)
 
 
 def _killed(sweep: SweepRecord, seen: Observation) -> SweepRecord:
-    """Said when the trial's pods are gone, and not before."""
+    """Report stopped trials once their pods are gone."""
     for trial, user in sweep.to_kill.items():
         if trial not in seen.held:
             rest = {t: u for t, u in sweep.to_kill.items() if t != trial}
@@ -281,9 +283,9 @@ def _killed(sweep: SweepRecord, seen: Observation) -> SweepRecord:
 
 
 def _restarted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    """Trials whose metrics nothing would read get a new pod: Katib makes a deleted Job again.
+    """Restart trials whose metrics collector has given up: Katib creates a deleted Job again.
 
-    One that waits for its image does so once, to leave the second time for when the image has come.
+    A pod still pulling its image is restarted once, which leaves a restart for when the image is there.
     """
     live = {t.name for t in seen.live} - sweep.to_kill.keys()
     active = {j.uid for j in seen.active_jobs} - sweep.restarted.keys()
@@ -291,8 +293,8 @@ def _restarted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
         if pod.job not in live or pod.job_uid not in active or pod.deleted or not pod.abandoned:
             continue
         times = list(sweep.restarted.values()).count(pod.job)
-        once = 1 if may_pass(*pod.waiting) and now - pod.abandoned > PULLING else 0
-        if times < (RESTARTS if pod.running_since else once):
+        once = 1 if may_pass(*pod.waiting) and now - pod.abandoned > PULL_TIMEOUT else 0
+        if times < (RESTARTS_MAX if pod.running_since else once):
             event = Event(kind=EventKind.TRIAL_RESTARTED, trial=pod.job, detail=_pull_error(sweep, pod))
             sweep = sweep.enqueue(event, restarted=sweep.restarted | {pod.job_uid: pod.job})
     return sweep
@@ -304,7 +306,7 @@ def _pull_error(sweep: SweepRecord, pod: Pod) -> str:
 
 
 def _may_finish(space: SearchSpace, experiment: Experiment) -> bool:
-    """Whether trials that still run when the experiment is over are waited for, and not ended."""
+    """Return whether active trials finish by themselves after the experiment's end."""
     return experiment.reason == DRAINED or (space.finish_running and experiment.reason == GOAL_REACHED)
 
 
@@ -312,15 +314,15 @@ def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
     if sweep.ending is None:
         return sweep
     if not _gpus_free(sweep, seen):
-        return _tell_stuck(sweep, seen) if now - sweep.since > _patience(sweep) else sweep
+        return _report_stuck(sweep, seen) if now - sweep.since > _stuck_timeout(sweep) else sweep
     return sweep.to(sweep.ending, now, *failed_alike(sweep), *end_events(sweep, sweep.ending))
 
 
-def _patience(sweep: SweepRecord) -> timedelta:
+def _stuck_timeout(sweep: SweepRecord) -> timedelta:
     return STUCK_AFTER + timedelta(seconds=grace_of(sweep.plan.experiment) if sweep.plan else 0)
 
 
-def _tell_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:
+def _report_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:
     building = [pod for build in seen.unwanted_builds(sweep.image) for pod in build.alive]
     alive = [pod for pod in (*seen.pods, *building) if not pod.finished]
     pods = [f"{pod.name} on {pod.node or 'no node'}" for pod in alive]
@@ -331,11 +333,11 @@ def _tell_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:
 
 
 def _gpus_free(sweep: SweepRecord, seen: Observation) -> bool:
-    """Nothing runs for this sweep, and nothing can start any more."""
+    """Return whether nothing runs for this sweep and nothing can start."""
     return not (seen.open or seen.held or seen.unwanted_builds(sweep.image))
 
 
-def _tell_once(sweep: SweepRecord, kind: EventKind, diagnosis: Diagnosis | None) -> SweepRecord:
+def _report_once(sweep: SweepRecord, kind: EventKind, diagnosis: Diagnosis | None) -> SweepRecord:
     if diagnosis is None:
         return sweep
     key = f"{kind}/{diagnosis.key}"
@@ -360,14 +362,14 @@ def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
 
 
 def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) -> Result | None:
-    """Our own, not Katib's currentOptimalTrial: that one stays at NaN for ever once it has seen it.
+    """Return the best finite result; of equal ones, the one already reported.
 
-    Of equal ones that which was told before stays.
+    Katib's currentOptimalTrial isn't used: it never changes again after a NaN.
     """
     sign = -1 if space.goal is Goal.MAXIMIZE else 1
     finite = [(sign * t.value, t) for t in trials if t.value is not None]
     if not finite:
         return None
-    told = before.trial if before else ""
-    best = min(finite, key=lambda pair: (pair[0], pair[1].name != told))[1]
+    reported = before.trial if before else ""
+    best = min(finite, key=lambda pair: (pair[0], pair[1].name != reported))[1]
     return Result(trial=best.name, value=best.value or 0.0, parameters=best.parameters)

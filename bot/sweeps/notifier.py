@@ -1,7 +1,7 @@
-"""What a turn says: the events not yet said, the message about the first trials, the parent.
+"""Post a sweep's outbox into its thread, and update the messages about the first trials and the sweep.
 
-Each is struck off, or noted as shown, only after Slack has it. When Slack takes no more for now the rest
-waits for a turn of its own, `pause` later, and what can be shown is shown all the same.
+Each is removed from the outbox, or recorded as shown, only after Slack has accepted it. If Slack's rate limit
+is reached, the rest waits for a reconcile `pause` later.
 """
 
 import logging
@@ -26,89 +26,92 @@ from k8s.logs import WHOLE_LOG
 
 log = logging.getLogger(__name__)
 
-REDRAW_EVERY = timedelta(seconds=2)  # at most; a change of phase is shown at once
-# Slack takes some 50 edits a minute from an app, all sweeps together.
-REDRAW_SHARE = timedelta(seconds=1.2)
+UPDATE_INTERVAL = timedelta(seconds=2)  # at least; a change of phase is shown at once
+# Slack accepts about 50 edits a minute from an app, for all sweeps together.
+UPDATE_SHARE = timedelta(seconds=1.2)
 
 Save = Callable[[SweepRecord], Awaitable[SweepRecord]]
 
 
 class Notifier:
     def __init__(self, clients: Clients, save: Save) -> None:
-        self._outside, self._save = clients, save
-        self.pause: timedelta | None = None  # until Slack takes the rest; None: all is said
+        self._clients, self._save = clients, save
+        self.pause: timedelta | None = None  # until Slack accepts the rest; None: all is posted
 
-    async def all(self, sweep: SweepRecord) -> SweepRecord:
-        return await self.redraw(await self._show_health(await self.speak(sweep)))
+    async def publish(self, sweep: SweepRecord) -> SweepRecord:
+        """Post the outbox and update both messages. Return the saved record."""
+        return await self.update_parent(await self._update_health(await self.post_outbox(sweep)))
 
-    async def speak(self, sweep: SweepRecord) -> SweepRecord:
+    async def post_outbox(self, sweep: SweepRecord) -> SweepRecord:
+        """Post the events in order. One that Slack rejects is only logged: the sweep must continue."""
         sweep = replace(sweep, outbox=merged(sweep.outbox))
         while sweep.outbox:
-            said, posted = sweep.outbox[0], ""
+            event, ts = sweep.outbox[0], ""
             try:
-                posted = await self._say(sweep, said)
+                ts = await self._post(sweep, event)
             except (NotInChannelError, MessageRejectedError) as error:
-                log.warning("a message of %s can't be delivered (%s): %s", sweep.id, error, said.kind)
+                log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
             except SlackBusyError as busy:
                 self._wait(busy)
                 return sweep
             sweep = replace(sweep, outbox=sweep.outbox[1:])
-            if said.kind is EventKind.HEALTH and sweep.health:
-                sweep = replace(sweep, health_ts=posted, health_shown=health(sweep, sweep.health).fingerprint)
+            if event.kind is EventKind.HEALTH and sweep.health:
+                sweep = replace(sweep, health_ts=ts, health_shown=health(sweep, sweep.health).fingerprint)
             sweep = await self._save(sweep)
         return sweep
 
-    async def _say(self, sweep: SweepRecord, happened: Event) -> str:
-        """The ts of what was posted in the thread."""
-        slack, channel, text = self._outside.slack, sweep.requester.channel, event_text(sweep, happened)
-        if happened.to_user:
-            here = (channel, sweep.thread or "") if happened.in_thread else ("", "")
-            await slack.post_ephemeral(happened.to_user, text, happened.response_url, *here)
-        elif sweep.thread and happened.pod and (log := await self._whole_log(sweep, happened)):
-            await slack.share(channel, sweep.thread, text, f"{happened.pod}.log", log)
+    async def _post(self, sweep: SweepRecord, event: Event) -> str:
+        """Post one event. Return the ts of the health message in the thread, else ""."""
+        slack, channel, text = self._clients.slack, sweep.requester.channel, event_text(sweep, event)
+        if event.to_user:
+            here = (channel, sweep.thread or "") if event.in_thread else ("", "")
+            await slack.post_ephemeral(event.to_user, text, event.response_url, *here)
+        elif sweep.thread and event.pod and (log := await self._whole_log(sweep, event)):
+            await slack.share(channel, sweep.thread, text, f"{event.pod}.log", log)
         elif sweep.thread:
             message: Message | str = text
-            if happened.kind is EventKind.HEALTH and sweep.health:
+            if event.kind is EventKind.HEALTH and sweep.health:
                 message = health(sweep, sweep.health)
-            return await slack.say(channel, sweep.thread, message, broadcast=is_loud(sweep, happened))
+            return await slack.say(channel, sweep.thread, message, broadcast=is_loud(sweep, event))
         return ""
 
-    async def _whole_log(self, sweep: SweepRecord, happened: Event) -> str:
+    async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()
         namespace = builds[0].ref.namespace if builds else sweep.namespace
-        container = happened.container or kaniko.CONTAINER
-        return await self._outside.tail(namespace, happened.pod, container, WHOLE_LOG)
+        container = event.container or kaniko.CONTAINER
+        return await self._clients.tail(namespace, event.pod, container, WHOLE_LOG)
 
-    async def _show_health(self, sweep: SweepRecord) -> SweepRecord:
-        """Posted as an event, then edited; a death in between posts it again, and then that one is edited."""
+    async def _update_health(self, sweep: SweepRecord) -> SweepRecord:
+        """Edit the message about the first trials. Its event posts it; after a crash in between, again."""
         message = health(sweep, sweep.health) if sweep.health and sweep.health_ts else None
         if not message or not sweep.health_ts or message.fingerprint == sweep.health_shown:
             return sweep
         try:
-            await self._outside.slack.redraw(sweep.requester.channel, sweep.health_ts, message)
+            await self._clients.slack.redraw(sweep.requester.channel, sweep.health_ts, message)
         except (NotInChannelError, MessageRejectedError) as error:
-            log.warning("the health of %s can't be shown: %s", sweep.id, error)
+            log.warning("can't update the health of %s: %s", sweep.id, error)
         except SlackBusyError as busy:
             self._wait(busy)
             return sweep
         return await self._save(replace(sweep, health_shown=message.fingerprint))
 
-    async def redraw(self, sweep: SweepRecord) -> SweepRecord:
+    async def update_parent(self, sweep: SweepRecord) -> SweepRecord:
+        """Edit the parent message if it has changed, within Slack's rate limit."""
         if sweep.thread is None or sweep.phase is Phase.REFUSED:
             return sweep
         message = parent(sweep, self._links(sweep))
         if message.fingerprint == sweep.shown:
             return sweep
-        now = self._outside.now()
+        now = self._clients.now()
         if sweep.shown and sweep.shown_at and sweep.shown_phase is sweep.phase:
-            pause = max(REDRAW_EVERY, REDRAW_SHARE * len(await self._outside.store.active()))
+            pause = max(UPDATE_INTERVAL, UPDATE_SHARE * len(await self._clients.store.active()))
             if now - sweep.shown_at < pause:
-                await self._outside.wake(sweep.id, after=pause)
+                await self._clients.wake(sweep.id, after=pause)
                 return sweep
         try:
-            await self._outside.slack.redraw(sweep.requester.channel, sweep.thread, message)
-        except (NotInChannelError, MessageRejectedError) as error:  # the sweep itself goes on
-            log.warning("the message of %s can't be drawn: %s", sweep.id, error)
+            await self._clients.slack.redraw(sweep.requester.channel, sweep.thread, message)
+        except (NotInChannelError, MessageRejectedError) as error:  # the sweep must continue
+            log.warning("can't update the message of %s: %s", sweep.id, error)
         except SlackBusyError as busy:
             self._wait(busy)
             return sweep
@@ -116,10 +119,10 @@ class Notifier:
             replace(sweep, shown=message.fingerprint, shown_at=now, shown_phase=sweep.phase)
         )
 
-    async def disarm(self, sweep: SweepRecord, commands: Iterable[Command]) -> None:
-        """Take the buttons off a parent that was clicked and isn't this sweep's.
+    async def remove_stray_buttons(self, sweep: SweepRecord, commands: Iterable[Command]) -> None:
+        """Remove the buttons of a clicked parent message that isn't this sweep's.
 
-        Slack may post a message and still answer with an error; then its ts is unknown until someone clicks.
+        Slack can post a message and still return an error; its ts is then unknown until someone clicks.
         """
         channel, thread = sweep.requester.channel, sweep.thread
         for clicked in {command.clicked for command in commands}:
@@ -127,13 +130,13 @@ class Notifier:
             if not thread or place != channel or ts == thread:
                 continue
             try:
-                url = await self._outside.slack.permalink(channel, thread)
-                await self._outside.slack.redraw(channel, ts, duplicate(sweep, url))
+                url = await self._clients.slack.permalink(channel, thread)
+                await self._clients.slack.redraw(channel, ts, duplicate(sweep, url))
             except (NotInChannelError, MessageRejectedError, SlackBusyError) as error:
-                log.warning("a duplicate of %s keeps its buttons: %s", sweep.id, error)
+                log.warning("can't remove the buttons of a duplicate of %s: %s", sweep.id, error)
 
     def _links(self, sweep: SweepRecord) -> Links:
-        base = self._outside.settings.katib_ui_url
+        base = self._clients.settings.katib_ui_url
         katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
         return Links(katib=katib, mlflow=sweep.results_url or "")
 

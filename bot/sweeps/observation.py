@@ -1,4 +1,4 @@
-"""What the outside says about one sweep, as far as its phase asks."""
+"""What one reconcile observed in git, the registry, and the cluster; each phase needs other fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,56 +14,56 @@ from k8s.pods import Pod
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSeen:
-    """One of the images that make the sweep's, and the Job that makes it."""
+    """One image of the sweep's build, and the Job that builds it."""
 
     build: Build
-    there: bool | None = None  # the registry has it, or what was to be made of it; None: not asked
-    digest: str = ""  # of the image that Sweepbot made, and no other; empty: it is not needed, or not there
+    there: bool | None = None  # the registry has it, or the image built on it; None: not checked
+    digest: str = ""  # of an image that Sweepbot built; "" if missing or not needed
     job: Job | None = None
-    shared: bool = False  # other sweeps wait for it, too
+    shared: bool = False  # other sweeps need this build
     trouble: Diagnosis | None = None
-    pod: str = ""  # of a failed Job: it has the log
+    pod: str = ""  # of a failed Job, for its log
     container: str = ""  # of that pod
-    alive: tuple[Pod, ...] = ()  # when the sweep stops: pods that have not ended
-    started: bool = False  # its container has; until then its Job has to be looked into
+    alive: tuple[Pod, ...] = ()  # while stopping: pods that haven't ended
+    started: bool = False  # whether its container has; until then its Job is diagnosed
 
     @property
     def running(self) -> bool:
         return self.job is not None and self.job.state is JobState.ACTIVE
 
     @property
-    def ended_in_vain(self) -> bool:
+    def ended_without_image(self) -> bool:
         return self.job is not None and not self.running and self.there is False
 
     def is_own(self, uids: Mapping[str, str]) -> bool:
-        """This sweep waited for just this Job. An older one that ended in vain is done anew."""
+        """Return whether this sweep waited for this Job. An older Job without an image is replaced."""
         return self.job is not None and uids.get(self.job.name) == self.job.uid
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
     commands: tuple[Command, ...] = ()
-    plan: SweepPlan | None = None  # received: what git and the space file lead to
-    others: int = 0  # received: peak GPUs of the person's other live sweeps, where these are limited
-    refusal: str = ""  # received: or why they lead nowhere
+    plan: SweepPlan | None = None  # received: made from the commit and the space file
+    others: int = 0  # received: peak GPUs of the user's other active sweeps, if limited
+    refusal: str = ""  # received: why there is no plan
     digest: str | None = None  # building: of the image in the registry
     builds: tuple[BuildSeen, ...] = ()
     experiment: Experiment | None = None
-    foreign: bool = False  # the experiment of this name is an older sweep's
+    foreign: bool = False  # the experiment of this name belongs to an older sweep
     trials: tuple[Trial, ...] = ()
     jobs: tuple[Job, ...] = ()  # of trials
     pods: tuple[Pod, ...] = ()  # of trials
-    trouble: tuple[Diagnosis, ...] = ()  # of trials, the gravest first
-    look_in: timedelta | None = None  # what was seen asks for another look by then
+    trouble: tuple[Diagnosis, ...] = ()  # of trials, the most severe first
+    look_in: timedelta | None = None  # observe again by then
 
     @property
     def live(self) -> tuple[Trial, ...]:
-        """Trials that Katib has not ended; whether they run, only their pods know."""
+        """Active trials by Katib's status; only their pods show whether they run."""
         return tuple(t for t in self.trials if t.state is TrialState.LIVE)
 
     @property
     def open(self) -> bool:
-        """The experiment may still start trials."""
+        """Whether the experiment can start trials."""
         return self.experiment is not None and self.experiment.state is ExperimentState.RUNNING
 
     @property
@@ -77,10 +77,10 @@ class Observation:
 
     @property
     def held(self) -> set[str]:
-        """Names of trials that hold GPUs, or still may."""
+        """Names of trials with allocated GPUs, or that can still get them."""
         pods = {p.job for p in self.pods if not p.finished}
         return pods | {j.name for j in self.active_jobs} | {t.name for t in self.live}
 
     def unwanted_builds(self, image: str | None) -> tuple[BuildSeen, ...]:
-        """Those that run although this sweep needs nothing of them any more, nor does another one."""
+        """Return the builds that run and that neither this sweep nor another one needs."""
         return () if image else tuple(b for b in self.builds if (b.running or b.alive) and not b.shared)

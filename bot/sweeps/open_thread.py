@@ -1,4 +1,4 @@
-"""Open a sweep's thread in Slack, or give the sweep another name when an older one has its own."""
+"""Open a sweep's thread in Slack, or rename the sweep if an older one has its name."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ NOT_THERE = "I'm not in that channel. Type `/invite @sweepbot` there (or the nam
 
 
 async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecord, save: Save) -> SweepRecord:
-    """Keep the plan, then open the thread; only after both is anything created in the cluster."""
+    """Write the plan to the ConfigMap, then open the thread; the cluster is changed only after both."""
     sweep = await record.keep(sweep)
     if sweep.phase is not Phase.OPENING:
         return sweep
@@ -22,20 +22,20 @@ async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecor
         ts = await clients.slack.open_thread(sweep.requester.channel, parent(sweep, Links()))
     except NotInChannelError:
         return await save(refuse(sweep, NOT_THERE, clients.now()))
-    # `kept` lags, so that the end of this turn writes the ConfigMap again: without its thread, a restored
-    # record would open a second one.
-    return await save(replace(sweep, thread=ts, kept=Phase.RECEIVED))
+    # The older phase makes this reconcile write the ConfigMap again at its end: a restored record without its
+    # thread would open a second one.
+    return await save(replace(sweep, thread=ts, durable_phase=Phase.RECEIVED))
 
 
 async def rename(sweep: SweepRecord, clients: Clients, save: Save) -> SweepRecord:
-    """Start the same request under another name: an older sweep that Redis had forgotten has this one."""
+    """Start the same request under another name: an older sweep, lost by Redis, has this one."""
     head = sweep.request.name or sweep.request.space
     now = clients.now()
 
-    def again(sweep_id: str) -> SweepRecord:
+    def renamed(sweep_id: str) -> SweepRecord:
         return replace(sweep, id=sweep_id, phase=Phase.RECEIVED, plan=None, outbox=(), version=0)
 
     ids = candidates(head, f"{sweep.request_id}/{sweep.id}")
-    other, _ = await clients.store.create(again, ids, f"{sweep.request_id}/{sweep.id}")
+    other, _ = await clients.store.create(renamed, ids, f"{sweep.request_id}/{sweep.id}")
     await clients.wake(other.id)
-    return await save(sweep.to(Phase.REFUSED, now, reason=f"goes on as {other.id}"))
+    return await save(sweep.to(Phase.REFUSED, now, reason=f"renamed to {other.id}"))

@@ -1,9 +1,9 @@
-"""What this process acknowledged to Slack and the cluster's records don't have yet.
+"""Restore what this process acknowledged to Slack when Redis loses it.
 
-A Redis that loses its data takes along sweeps that no turn has claimed, and commands that no turn has
-applied. The process that acknowledged them outlives it, so it stores them again: the same delivery is the
-same sweep, and a command that was applied stands in the sweep's history. Lost is only what was acknowledged
-in the seconds before Redis and this process die together.
+A Redis that loses its data loses sweeps without a ConfigMap and commands that no reconcile has applied. The
+process that acknowledged them still has them and stores them again: a repeated request is the same sweep, and
+an applied command is in the sweep's audit log. Only what was acknowledged in the seconds before Redis and
+this process die together is lost.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from bot.sweeps.commands import about
 
 log = logging.getLogger(__name__)
 
-EACH = 2.0  # seconds between two looks
-MOST = 1000  # receipts; of more the oldest are given up
-OLD = timedelta(hours=1)  # then whoever asked has long seen that nothing came
+INTERVAL = 2.0  # seconds
+RECEIPTS_MAX = 1000  # the oldest are dropped
+RECEIPT_TTL = timedelta(hours=1)  # by then the user has noticed that nothing happened
 
 
 @dataclass(frozen=True)
@@ -46,64 +46,68 @@ class Receipts:
         self._store, self._queue, self._now = store, queue, now
         self._open: dict[tuple[str, str], _Sweep | _Command] = {}
 
-    def taken(self, record: SweepRecord) -> None:
-        """A new sweep. One that the cluster has a record of needs no receipt."""
-        if not record.kept:
-            self._note((record.id, ""), _Sweep(record, self._now()))
+    def add_sweep(self, record: SweepRecord) -> None:
+        """Add a new sweep, unless it already has a ConfigMap."""
+        if not record.durable_phase:
+            self._add((record.id, ""), _Sweep(record, self._now()))
 
-    async def asked(self, sweep_id: str, command: Command) -> None:
-        """A command to a sweep that has not ended; questions are asked again by whoever gets no answer."""
+    async def add_command(self, sweep_id: str, command: Command) -> None:
+        """Add a command to an active sweep, unless it is read-only: users repeat unanswered questions."""
         if not command.action.is_read_only and await self._store.is_active(sweep_id):
-            self._note((sweep_id, dump_command(command)), _Command(sweep_id, command, self._now()))
+            self._add((sweep_id, dump_command(command)), _Command(sweep_id, command, self._now()))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Restore lost requests until cancelled."""
         while True:
-            await asyncio.sleep(EACH)
+            await asyncio.sleep(INTERVAL)
             try:
-                await self.look()
+                await self.restore_lost()
             except (RedisError, TimeoutError) as error:
-                log.warning("receipts can't be compared with Redis: %s", error)
+                log.warning("can't compare receipts with Redis: %s", error)
 
-    async def look(self) -> None:
-        """Store again what Redis has lost, and forget what is settled. Raises RedisError."""
+    async def restore_lost(self) -> None:
+        """Store again what Redis has lost, and drop settled receipts. Raises RedisError."""
         for key, receipt in list(self._open.items()):
             if isinstance(receipt, _Sweep):
-                settled = await self._look_at_sweep(receipt.record)
+                settled = await self._restore_sweep(receipt.record)
             else:
-                settled = await self._look_at_command(receipt)
-            if settled or self._now() - receipt.at > OLD:
+                settled = await self._restore_command(receipt)
+            if settled or self._now() - receipt.at > RECEIPT_TTL:
                 self._open.pop(key, None)
 
-    async def _look_at_sweep(self, record: SweepRecord) -> bool:
+    async def _restore_sweep(self, record: SweepRecord) -> bool:
+        """Store the sweep again if it is lost. Return whether its receipt is settled."""
         found = await self._store.get(record.id)
         if found is None:
-            log.warning("Redis lost %s before it was claimed; stored again", record.id)
+            log.warning("stored %s again: Redis lost it before it had a ConfigMap", record.id)
             await self._store.create(lambda _: record, [record.id], record.request_id)
             await self._queue.add(WorkItem.sweep(record.id))
             return False
-        return bool(found.kept) or found.phase.final
+        return bool(found.durable_phase) or found.phase.final
 
-    async def _look_at_command(self, command: _Command) -> bool:
-        waiting = await self._store.commands(command.sweep)
-        found = await self._store.get(command.sweep)  # after the mailbox, which is emptied last
-        if command.command in waiting:
+    async def _restore_command(self, receipt: _Command) -> bool:
+        """Store the command again if it is lost. Return whether its receipt is settled."""
+        command, is_cancel = receipt.command, receipt.command.action is Action.CANCEL
+        waiting = await self._store.commands(receipt.sweep)
+        found = await self._store.get(receipt.sweep)  # read last: a command is removed after the save
+        if command in waiting:
             return False
-        if found is None or not _applied(command.command, found):
-            log.warning("Redis lost a command to %s %s; stored again", command.command.action, command.sweep)
-            await self._store.add_command(command.sweep, command.command)
-            await self._queue.add(WorkItem.sweep(command.sweep))
-            return found is not None and command.command.action is not Action.CANCEL  # once more is enough
-        return command.command.action is not Action.CANCEL or found.kept is found.phase
+        if found is None or not _is_applied(command, found):
+            log.warning("stored a command to %s %s again: Redis lost it", command.action, receipt.sweep)
+            await self._store.add_command(receipt.sweep, command)
+            await self._queue.add(WorkItem.sweep(receipt.sweep))
+            return found is not None and not is_cancel  # only a cancel is restored more than once
+        return not is_cancel or found.durable_phase is found.phase
 
-    def _note(self, key: tuple[str, str], receipt: _Sweep | _Command) -> None:
+    def _add(self, key: tuple[str, str], receipt: _Sweep | _Command) -> None:
         self._open[key] = receipt
-        if len(self._open) > MOST:
+        if len(self._open) > RECEIPTS_MAX:
             del self._open[next(iter(self._open))]
 
 
-def _applied(command: Command, sweep: SweepRecord) -> bool:
-    """Done or refused, it stands in the history, which is saved before the mailbox is emptied."""
+def _is_applied(command: Command, sweep: SweepRecord) -> bool:
+    """Applied or denied, a command is in the audit log, which is saved before the command is removed."""
     return any(
-        (d.user, d.action, d.about) == (command.user, command.action, about(command)) for d in sweep.audit_log
+        (entry.user, entry.action, entry.about) == (command.user, command.action, about(command))
+        for entry in sweep.audit_log
     )

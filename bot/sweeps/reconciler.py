@@ -1,7 +1,7 @@
-"""One turn of one sweep: look, decide, remember, act, speak.
+"""Reconcile one sweep: observe, decide, save, change the cluster, post messages.
 
-Whatever a turn does may be done twice, and a worker may die at any call: objects have deterministic names, a
-stale save is refused, and a message is struck off the record only after Slack has it.
+Every step is idempotent, because a worker can die at any call: objects have deterministic names, a stale save
+is rejected, and an event leaves the outbox only after Slack has accepted it.
 """
 
 import logging
@@ -18,7 +18,7 @@ from bot.core.commands import Action, Command
 from bot.core.errors import PermanentError
 from bot.core.events import Event, EventKind
 from bot.core.ids import SWEEP_ID
-from bot.core.record import Newer, Phase, SweepRecord
+from bot.core.record import NewerRecordError, Phase, SweepRecord
 from bot.registry.client import ImageMissingError, RegistryError
 from bot.registry.images import Place
 from bot.repos.git import GitUnavailableError
@@ -32,15 +32,15 @@ from bot.sweeps.durable_record import DurableRecord
 from bot.sweeps.lifecycle import (
     advance,
     apply_cancels,
+    extension_refused,
     fail,
-    not_extended,
     quarantine,
-    released,
+    release,
+    report_restored,
     report_trouble,
     requeue_after,
+    resolve_trouble,
     submitted,
-    tell_restored,
-    trouble_over,
 )
 from bot.sweeps.notifier import Notifier
 from bot.sweeps.observation import Observation
@@ -53,8 +53,8 @@ from k8s.objects import BUILD_LABEL, Manifest
 
 log = logging.getLogger(__name__)
 
-# Errors of the outside, which pass. Any other is a bug or an input that nobody thought of, and comes again.
-PASSING = (
+# Errors of other systems, which a retry can fix. Any other is a bug and would repeat.
+TRANSIENT_ERRORS = (
     ApiError,
     UnreachableError,
     RegistryError,
@@ -64,11 +64,11 @@ PASSING = (
     ClientError,
     OSError,
     RedisError,
-    Newer,
+    NewerRecordError,
     StaleRecordError,
     LeaseLostError,
 )
-ADMITTED = 4  # failures in a row after which people are told; some seven seconds after the first
+REPORTED_AFTER = 4  # failures in a row, about 7 s, before an error is reported
 
 
 async def handle(lease: Lease, clients: Clients) -> timedelta | None:
@@ -81,22 +81,22 @@ async def handle(lease: Lease, clients: Clients) -> timedelta | None:
             await report_quarantine(lease, clients)
             return None
         return await reconcile(lease, clients)
-    except PASSING:
+    except TRANSIENT_ERRORS:
         raise
     except Exception as error:
         raise PermanentError(clients.mask(f"{type(error).__name__}: {error}")) from error
 
 
 async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
-    """Take the leased sweep one step on. Return when to requeue it; None: only when it is woken.
+    """Take the leased sweep one step further. Return when to requeue it; None: only when it is woken.
 
-    Raises whatever a retry may fix; even then cancels are applied and lasting trouble is reported.
+    Raises what a retry can fix; cancels are applied first, and an error that lasts is reported.
     """
     sweep = await _find(lease.item.key, clients)
     if sweep is None:
-        await _unknown(lease.item.key, clients)
+        await _reject_commands(lease.item.key, clients)
         return None
-    this = _Turn(lease, clients)
+    this = _Reconcile(lease, clients)
     try:
         return await this.run(sweep)
     except SlackBusyError as busy:
@@ -109,46 +109,50 @@ async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
 
 
 async def report_quarantine(lease: Lease, clients: Clients) -> None:
-    """Say that its runs killed their workers, or hit a bug, and that no more follow. No cluster call."""
+    """Report that the sweep is no longer processed: its reconciles killed workers or hit a bug.
+
+    Calls Slack and Redis only.
+    """
     sweep = await clients.store.get(lease.item.key)
     if sweep is None:
         return
-    this = _Turn(lease, clients)
+    this = _Reconcile(lease, clients)
     if not sweep.quarantined:
         sweep = await this.save(quarantine(sweep, lease.quarantined))
-    await this.notifier.redraw(await this.notifier.speak(sweep))
+    await this.notifier.update_parent(await this.notifier.post_outbox(sweep))
     if this.notifier.pause:
         raise SlackBusyError(this.notifier.pause.total_seconds())
 
 
 async def _find(sweep_id: str, clients: Clients) -> SweepRecord | None:
-    if found := await clients.store.get(sweep_id):
-        return found
-    if not SWEEP_ID.fullmatch(sweep_id):  # it goes into a path of the API
+    """Return the record from Redis; if Redis lost it, restore it from its ConfigMap."""
+    if record := await clients.store.get(sweep_id):
+        return record
+    if not SWEEP_ID.fullmatch(sweep_id):  # it becomes part of a URL
         return None
-    address = sweep_configmap.ref(clients.settings.k8s_namespace, sweep_id)
-    kept = await clients.cluster.get(address)
+    ref = sweep_configmap.ref(clients.settings.k8s_namespace, sweep_id)
+    found = await clients.cluster.get(ref)
     try:
-        restored = sweep_configmap.read(kept) if kept and not sweep_configmap.is_retired(kept) else None
+        restored = sweep_configmap.read(found) if found and not sweep_configmap.is_retired(found) else None
     except (KeyError, ValueError):
-        log.exception("the ConfigMap %s holds no sweep that can be read", address.name)
+        log.exception("unreadable record in ConfigMap %s", ref.name)
         return None
     if restored:
-        await clients.store.restore(tell_restored(restored))
+        await clients.store.restore(report_restored(restored))
     return await clients.store.get(sweep_id)
 
 
-async def _unknown(sweep_id: str, clients: Clients) -> None:
-    """Somebody asked for a sweep that never was, or whose record is gone."""
+async def _reject_commands(sweep_id: str, clients: Clients) -> None:
+    """Answer commands on a sweep that never existed or whose record was deleted."""
     commands = await clients.store.commands(sweep_id)
     for command in commands:
-        text = f"There is no sweep {code(sweep_id)}; its name stands in the first line of its message."
+        text = f"No sweep named {code(sweep_id)}. Find its name with `/sweep list`."
         await clients.slack.post_ephemeral(command.user, text, command.response_url)
     await clients.store.remove_commands(sweep_id, commands)
-    log.info("nobody knows sweep %s", sweep_id)
+    log.info("unknown sweep: %s", sweep_id)
 
 
-class _Turn:
+class _Reconcile:
     def __init__(self, lease: Lease, clients: Clients) -> None:
         self.lease, self.clients = lease, clients
         self.notifier = Notifier(clients, self.save)
@@ -157,8 +161,8 @@ class _Turn:
     async def run(self, sweep: SweepRecord) -> timedelta | None:
         waiting = await self.clients.store.commands(sweep.id)
         if sweep.quarantined:
-            sweep = await self.save(released(sweep))
-        before = await self._claimed(await self._cancelled(sweep, waiting))
+            sweep = await self.save(release(sweep))
+        before = await self._claim(await self._apply_cancels(sweep, waiting))
         now = self.clients.now()
         questions = [command for command in waiting if command.action.is_read_only]
         commands = tuple(
@@ -172,34 +176,34 @@ class _Turn:
         if sweep != before:
             sweep = await self.save(sweep)
         await self.clients.store.remove_commands(sweep.id, commands)
-        if sweep.phase is before.phase:  # else what was seen answers the questions of another phase
+        if sweep.phase is before.phase:  # else the observation is of another phase
             sweep = await self._act(sweep, seen)
         for question in questions:
             await answer(question, sweep, seen, self.clients)
             await self.clients.store.remove_commands(sweep.id, [question])
-        await self.notifier.disarm(sweep, waiting)
-        sweep = await self.record.keep(await self.notifier.all(sweep))
-        if (better := trouble_over(sweep)) != sweep:
-            sweep = await self.notifier.speak(await self.save(better))
-        await self._results(sweep)
+        await self.notifier.remove_stray_buttons(sweep, waiting)
+        sweep = await self.record.keep(await self.notifier.publish(sweep))
+        if (resolved := resolve_trouble(sweep)) != sweep:
+            sweep = await self.notifier.post_outbox(await self.save(resolved))
+        await self._open_results(sweep)
         soon, again = self.notifier.pause, requeue_after(before, sweep, seen.look_in)
         return min(soon, again) if soon and again is not None else soon or again
 
     async def report_failure(self, error: Exception) -> None:
-        """Report an error that keeps coming back, and post what this turn saved before it failed."""
+        """Report an error that lasts, and post what this reconcile saved before it failed."""
         sweep = await self.clients.store.get(self.lease.item.key)
         if sweep is None:
             return
         after = sweep
-        if self.lease.failures >= ADMITTED and isinstance(error, PASSING):
+        if self.lease.failures >= REPORTED_AFTER and isinstance(error, TRANSIENT_ERRORS):
             after = report_trouble(sweep, str(error) or type(error).__name__)
         if after != sweep:
             after = await self.save(after)
         if after.outbox:
-            await self.notifier.redraw(await self.notifier.speak(after))
+            await self.notifier.update_parent(await self.notifier.post_outbox(after))
 
-    async def _cancelled(self, sweep: SweepRecord, waiting: list[Command]) -> SweepRecord:
-        """Apply cancels first: a cluster or a git host that does not answer must not delay them."""
+    async def _apply_cancels(self, sweep: SweepRecord, waiting: list[Command]) -> SweepRecord:
+        """Apply cancels first: a cluster or git host that doesn't respond must not delay them."""
         cancels = [command for command in waiting if command.action is Action.CANCEL]
         after = apply_cancels(sweep, cancels, self.clients.config, self.clients.now())
         write_new_entries(sweep, after)
@@ -210,7 +214,7 @@ class _Turn:
         return await self.record.keep(after) if after.phase is Phase.STOPPING else after
 
     async def save(self, sweep: SweepRecord) -> SweepRecord:
-        """Masked: what is said of an error may be the cluster's words, or a library's."""
+        """Save the record with masked texts: an error can quote the cluster or a library."""
         mask = self.clients.mask
         outbox = tuple(replace(each, text=mask(each.text), detail=mask(each.detail)) for each in sweep.outbox)
         sweep = replace(sweep, outbox=outbox, reason=mask(sweep.reason))
@@ -226,16 +230,16 @@ class _Turn:
             except ApiError as error:
                 if not (sweep.extending and error.permanent):
                     raise
-                return await self.save(not_extended(sweep, error.message, self.clients.now()))
+                return await self.save(extension_refused(sweep, error.message, self.clients.now()))
         for delete in todo.delete:
             await self.clients.cluster.delete(delete.ref, uid=delete.uid)
         phase = sweep.phase
         for manifest in todo.create:
-            if sweep.phase is phase:  # else one was refused, and no other is wanted any more
+            if sweep.phase is phase:  # else the cluster rejected one, and the sweep stops
                 sweep = await self._create(sweep, manifest)
         return await self._compose(sweep, *todo.compose) if todo.compose else sweep
 
-    async def _claimed(self, sweep: SweepRecord) -> SweepRecord:
+    async def _claim(self, sweep: SweepRecord) -> SweepRecord:
         return await self.record.claim(sweep) or await rename(sweep, self.clients, self.save)
 
     async def _create(self, sweep: SweepRecord, manifest: Manifest) -> SweepRecord:
@@ -245,12 +249,12 @@ class _Turn:
             made = await self.clients.cluster.create(manifest)
         except ApiError as error:
             if error.exists:
-                return sweep  # an earlier turn's, or the build of another sweep: the next look tells
+                return sweep  # created by an earlier reconcile or another sweep; observed next
             if not error.permanent:
                 raise
-            said = Event(kind=EventKind.SUBMIT_REFUSED, text=manifest["kind"], detail=error.message)
+            event = Event(kind=EventKind.SUBMIT_REFUSED, text=manifest["kind"], detail=error.message)
             return await self.save(
-                fail(sweep, f"the cluster refused the {manifest['kind']}", self.clients.now(), said)
+                fail(sweep, f"the cluster rejected the {manifest['kind']}", self.clients.now(), event)
             )
         if BUILD_LABEL in manifest["metadata"].get("labels", {}):
             uids = {manifest["metadata"]["name"]: made["metadata"]["uid"]}
@@ -261,14 +265,14 @@ class _Turn:
         try:
             digest = await self.clients.registry.compose(to, below, above)
             await record(to, digest, self.clients)
-        except ImageMissingError:  # somebody has deleted what an earlier look had found
+        except ImageMissingError:  # deleted since it was observed
             sweep = await self.save(replace(sweep, digests={}))
         await self.clients.wake(sweep.id)
         return sweep
 
-    async def _results(self, sweep: SweepRecord) -> None:
-        """The MLflow experiment exists before the first run needs it; without MLflow the sweep goes on."""
+    async def _open_results(self, sweep: SweepRecord) -> None:
+        """Create the MLflow experiment before the first run needs it; the sweep continues without MLflow."""
         if sweep.results_url or sweep.phase not in {Phase.BUILDING, Phase.PENDING, Phase.RUNNING}:
             return
         if url := await self.clients.results.open(sweep):
-            await self.notifier.redraw(await self.save(replace(sweep, results_url=url)))
+            await self.notifier.update_parent(await self.save(replace(sweep, results_url=url)))

@@ -1,7 +1,7 @@
-"""What a sweep's present phase wants changed in the cluster. Pure.
+"""List the changes to the cluster that a sweep's current phase requires. Pure.
 
-Chores come from the phase, never from the change of phase: a worker that dies between the two is picked up by
-the next turn, which asks again.
+They depend on the phase, never on a transition: if a worker dies after saving a phase, the next reconcile
+returns the same changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,17 +30,17 @@ class Patch:
 @dataclass(frozen=True, kw_only=True)
 class Delete:
     ref: Ref
-    uid: str  # only this one, not a later namesake
+    uid: str  # a precondition: a later object of the same name is kept
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequiredChanges:
-    """Patches come before deletions: a Job deleted while its trial is live would be made again."""
+    """Patches come before deletions: Katib recreates the Job of a trial that is still active."""
 
     patch: tuple[Patch, ...] = ()
     delete: tuple[Delete, ...] = ()
     create: tuple[Manifest, ...] = ()
-    compose: tuple[Place, Place, Place] | None = None  # what to make of dependencies, and code on top
+    compose: tuple[Place, Place, Place] | None = None  # (image, dependencies, code): add the code's layers
 
 
 def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> RequiredChanges:
@@ -61,9 +61,9 @@ def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> Re
 
 
 def _building(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> RequiredChanges:
-    """Each Job as soon as what it needs is there, at the same time as others; all there: put together."""
+    """Create each Job once the image below it exists; compose the sweep's image once all parts exist."""
     there = {one.build.tag: one.digest for one in seen.builds if one.there}
-    old = [b for b in seen.builds if b.ended_in_vain and not b.is_own(sweep.build_uids)]
+    old = [b for b in seen.builds if b.ended_without_image and not b.is_own(sweep.build_uids)]
     new = [b.build for b in seen.builds if b.there is False and b.job is None]
     return RequiredChanges(
         delete=tuple(Delete(ref=b.build.ref, uid=b.job.uid) for b in old if b.job),
@@ -77,7 +77,7 @@ def _job(build: Build, there: Mapping[str, str]) -> Manifest:
 
 
 def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[Place, Place, Place] | None:
-    """Both by digest: what was recorded is what is put together."""
+    """Name both parts by digest, because a tag can move."""
     below, above = plan.build(Role.DEPENDENCIES), plan.build(Role.CODE)
     if below is None or above is None:
         return None
@@ -92,16 +92,16 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
     if sweep.extending and seen.experiment and seen.experiment.max_trials < plan.space.max_trials:
         patches.append(Patch(ref=plan.experiment_ref, body=more_trials(plan.space.max_trials)))
     doomed = [t for t in seen.live if t.name in sweep.to_kill]
-    # Katib makes a deleted Job anew as long as it has not read that the trial was killed.
-    over = {t.name for t in seen.trials if t.state is TrialState.KILLED}
-    unwanted = over | set(sweep.to_kill)
+    # Katib recreates a deleted Job until it has read the Killed condition.
+    stopped = {t.name for t in seen.trials if t.state is TrialState.KILLED}
+    unwanted = stopped | set(sweep.to_kill)
     jobs = [j for j in seen.active_jobs if j.name in unwanted or j.uid in sweep.restarted]
-    kills = _kills(doomed, plan, "ended by request", now)
+    kills = _kills(doomed, plan, "stopped by request", now)
     return RequiredChanges(patch=(*patches, *kills), delete=_deletions(jobs, plan))
 
 
 def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
-    """First no new trials, then the running ones: in one turn, a trial could start between the two."""
+    """End the experiment, then stop its trials in a later reconcile: a trial could start between the two."""
     if seen.experiment and seen.open:
         body = ended(seen.experiment.raw, f"Sweepbot: {sweep.reason}", now)
         return RequiredChanges(patch=(_status(plan.experiment_ref, body),))

@@ -1,6 +1,6 @@
-"""Ended sweeps leave the cluster after the days that an installation sets; their results stay in MLflow.
+"""Delete ended sweeps from the cluster after a number of days; their runs stay in MLflow.
 
-Without that, pods of trials and records pile up: Katib keeps what it ran, for people to look at logs.
+Katib keeps the pods of finished trials for their logs, so without this they would pile up.
 """
 
 import logging
@@ -20,7 +20,7 @@ from k8s.objects import Manifest, ref_of
 log = logging.getLogger(__name__)
 
 ITEM = WorkItem(ItemKind.SWEEP_GC, "retire")
-EACH = timedelta(days=1)
+INTERVAL = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,35 +32,36 @@ class SweepGc:
     now: Callable[[], datetime]
 
     async def run(self, _: str = ITEM.key) -> timedelta:
-        old = await self.cluster.list(
-            "ConfigMap", self.namespace, labels=sweep_configmap.ENDED, only=self._is_old
+        """Delete all expired sweeps. Return when to run again. Raises ApiError and UnreachableError."""
+        expired = await self.cluster.list(
+            "ConfigMap", self.namespace, labels=sweep_configmap.ENDED, only=self._is_expired
         )
-        for kept in old:
-            sweep = sweep_configmap.read(kept)
-            if not await self.store.is_active(sweep.id):  # it may have been extended just now
-                await self._try(sweep, kept)
-        return EACH
+        for config_map in expired:
+            sweep = sweep_configmap.read(config_map)
+            if not await self.store.is_active(sweep.id):  # it may have been extended since
+                await self._try_delete(sweep, config_map)
+        return INTERVAL
 
-    def _is_old(self, kept: Manifest) -> bool:
+    def _is_expired(self, config_map: Manifest) -> bool:
         try:
-            return sweep_configmap.read(kept).since <= self.now() - timedelta(days=self.days)
+            return sweep_configmap.read(config_map).since <= self.now() - timedelta(days=self.days)
         except (KeyError, ValueError) as error:
-            log.warning("%s stays, for it can't be read: %s", kept["metadata"]["name"], error)
+            log.warning("kept %s: unreadable record: %s", config_map["metadata"]["name"], error)
             return False
 
-    async def _try(self, sweep: SweepRecord, kept: Manifest) -> None:
-        """A namespace that is no longer ours keeps what is in it, and no other sweep from going."""
+    async def _try_delete(self, sweep: SweepRecord, config_map: Manifest) -> None:
+        """Continue with other sweeps if the cluster rejects one, for example in a removed namespace."""
         try:
-            await self._retire(sweep, kept)
+            await self._delete(sweep, config_map)
         except ApiError as error:
             if not error.permanent:
                 raise
-            log.warning("%s stays, for the cluster refuses: %s", sweep.id, error)
+            log.warning("kept %s: the cluster rejected its deletion: %s", sweep.id, error)
 
-    async def _retire(self, sweep: SweepRecord, kept: Manifest) -> None:
-        """The record goes last, so that a worker which dies leaves nothing behind. The name stays."""
+    async def _delete(self, sweep: SweepRecord, config_map: Manifest) -> None:
+        """Delete the experiment, then empty the ConfigMap, whose name stays taken. A crash repeats both."""
         experiment = await self.cluster.get(sweep.plan.experiment_ref) if sweep.plan else None
         if experiment and experiment["metadata"].get("annotations", {}).get(DELIVERY) == sweep.request_id:
             await self.cluster.delete(ref_of(experiment), uid=experiment["metadata"]["uid"])
-        await self.cluster.merge(ref_of(kept), sweep_configmap.RETIRED)
-        log.info("%s, which ended %s, has left the cluster", sweep.id, sweep.since.date())
+        await self.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
+        log.info("deleted %s, ended %s", sweep.id, sweep.since.date())

@@ -11,7 +11,7 @@ import pytest
 from bot import app, worker
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
-from bot.core.record import Newer
+from bot.core.record import NewerRecordError
 from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.log_format import JsonLines
 from bot.runtime.probes import ProbeFailedError
@@ -190,7 +190,7 @@ async def test_what_a_turn_logs_names_its_sweep(queue, wait_until):
         (ApiError(500, "", "etcdserver: leader changed"), WorkItem.sweep(SWEEP), ""),
         (ConnectionResetError(), WorkItem.sweep(SWEEP), ""),
         (TimeoutError(), WorkItem.sweep(SWEEP), ""),
-        (Newer("sweep lr-brave-otter was stored by a newer Sweepbot"), WorkItem.sweep(SWEEP), ""),
+        (NewerRecordError("sweep lr-brave-otter was stored by a newer Sweepbot"), WorkItem.sweep(SWEEP), ""),
         (ValueError("a bug"), WATCH, ""),
     ],
 )

@@ -169,7 +169,7 @@ class Chaos:
 
 
 def _over(record: SweepRecord | None) -> bool:
-    return bool(record and record.phase.final and record.kept is record.phase and not record.outbox)
+    return bool(record and record.phase.final and record.durable_phase is record.phase and not record.outbox)
 
 
 async def run(seed: int, sweeps: int) -> Figures:

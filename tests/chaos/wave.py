@@ -22,7 +22,7 @@ from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
 from bot.storage import sweep_configmap
 from bot.sweeps.informer import WATCHED, SweepInformer
-from bot.sweeps.receipts import EACH, Receipts
+from bot.sweeps.receipts import INTERVAL, Receipts
 from bot.sweeps.reconciler import handle
 from bot.worker import Worker
 from k8s.errors import ApiError, UnreachableError
@@ -204,8 +204,8 @@ class Wave:
 
     async def _people(self) -> None:
         if self.gate.seconds >= self.next_receipts:
-            self.next_receipts = self.gate.seconds + EACH
-            await self._serve("", self.context.receipts.look())
+            self.next_receipts = self.gate.seconds + INTERVAL
+            await self._serve("", self.context.receipts.restore_lost())
             for item in sorted(await self.lab.queue.quarantined()):
                 await self._release(item)
         due = [each for each in self.agenda if each[0] <= self.gate.seconds]
@@ -294,7 +294,7 @@ class Wave:
         phases = {}
         for sweep_id in sorted(self.ids):
             record = await self.lab.store.get(sweep_id)
-            phases[sweep_id] = record.phase if record and record.kept else None
+            phases[sweep_id] = record.phase if record and record.durable_phase else None
         self.flushes.append((self.gate.seconds, phases))
         for sweep_id in self.ids:
             self.gate.note(sweep_id, "FLUSHALL")
@@ -321,7 +321,9 @@ class Wave:
 
     def _judge_loss(self) -> None:
         for sweep_id, record in self.records.items():
-            over = record and record.phase.final and record.kept is record.phase and not record.outbox
+            over = (
+                record and record.phase.final and record.durable_phase is record.phase and not record.outbox
+            )
             if over or (record is None and sweep_id not in self.taken):
                 continue
             self.figures.lost += 1
@@ -391,7 +393,9 @@ class Wave:
 
 
 def _shape(record: SweepRecord | None) -> str:
-    return f"{record.phase}, kept {record.kept}, {len(record.outbox)} unsent" if record else "no record"
+    return (
+        f"{record.phase}, kept {record.durable_phase}, {len(record.outbox)} unsent" if record else "no record"
+    )
 
 
 @contextmanager

@@ -25,10 +25,10 @@ def a_door(redis: Redis, **changes: Any) -> HandlerContext:
         "queue": queue,
         "drafts": Drafts(redis),
         "catalog": Catalog(redis, queue, lambda: NOW),
-        "known": SnapshotStore(redis),
+        "snapshots": SnapshotStore(redis),
         "last_digest": partial(last, redis),
         "namespace": "sweeps",
         "now": lambda: NOW,
     }
     config = changes.pop("config", CONFIG)
-    return HandlerContext(**parts | {"desk": SetupReader(redis, queue, config)} | changes)
+    return HandlerContext(**parts | {"channel_setup": SetupReader(redis, queue, config)} | changes)

@@ -160,7 +160,7 @@ async def test_a_digest_asked_for_together_with_another_question_hides_no_answer
     await here.telling.run(ITEM.key)
     assert [user for user, _, _ in here.slack.said] == [OWNER]
     assert item("C1", NOW.date() - timedelta(days=1)) in await here.queued()
-    assert await here.context.known.asked() == []
+    assert await here.context.snapshots.asked() == []
 
 
 async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_half_an_hour(
@@ -175,10 +175,10 @@ async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_ha
     with pytest.raises(KeyError):
         await here.telling.run(ITEM.key)
     assert [user for user, _, _ in here.slack.said] == [OWNER]
-    assert [question.text for question in await here.context.known.asked()] == ["digest"]
+    assert [question.text for question in await here.context.snapshots.asked()] == ["digest"]
     here.now += timedelta(minutes=31)
     await here.telling.run(ITEM.key)
-    assert await here.context.known.asked() == []
+    assert await here.context.snapshots.asked() == []
 
 
 async def test_what_nobody_understands_is_answered_with_what_was_meant(here: Place) -> None:

@@ -108,7 +108,7 @@ class Desk:
         self.job_handlers = {
             ItemKind.SETUP: self.setups.run,
             ItemKind.PREVIEW: partial(
-                preview_job.show, clients=self.clients, drafts=self.door.drafts, known=self.door.known
+                preview_job.show, clients=self.clients, drafts=self.door.drafts, known=self.door.snapshots
             ),
             ItemKind.GPU_QUESTIONS: GpuQueryJob(self.clients, redis, self.meter, no_digests).run,
             ItemKind.GIT_NAMES: partial(self.door.catalog.look, git=self.git),

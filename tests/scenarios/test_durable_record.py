@@ -181,4 +181,4 @@ async def test_a_name_that_is_none_reaches_no_path_of_the_api(life):
     await life.store.add_command(forged, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
     await life.round(item=forged)
     assert asked == []
-    assert "There is no sweep" in life.slack.whispers[0][1]
+    assert "No sweep named" in life.slack.whispers[0][1]

@@ -160,7 +160,7 @@ async def test_a_redis_that_forgot_loses_no_sweep_and_repeats_no_end(life):
 async def test_an_ask_for_what_never_was_is_answered(life):
     await life.store.add_command("lr-no-such", Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
     await life.round(item="lr-no-such")
-    assert "There is no sweep `lr-no-such`" in life.slack.whispers[0][1]
+    assert "No sweep named `lr-no-such`" in life.slack.whispers[0][1]
 
 
 async def test_an_api_server_away_for_a_while_is_told_once_and_so_is_its_return(life):

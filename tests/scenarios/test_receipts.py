@@ -7,7 +7,7 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.sweeps.informer import SweepInformer
-from bot.sweeps.receipts import MOST
+from bot.sweeps.receipts import RECEIPTS_MAX
 from k8s.errors import UnreachableError
 from tests.bot.factories import OWNER, a_sweep
 from tests.handlers.factories import a_door
@@ -38,9 +38,9 @@ async def resync(life):
 
 async def test_a_sweep_lost_before_its_claim_is_stored_again_under_its_name(life, door):
     first = await life.record()
-    door.receipts.taken(first)
+    door.receipts.add_sweep(first)
     await life.redis.flushall()
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     assert await life.store.get(SWEEP) == first
     assert (await door.queue.get(wait=0)).item.key == SWEEP
     await rounds(life, 8)
@@ -48,11 +48,11 @@ async def test_a_sweep_lost_before_its_claim_is_stored_again_under_its_name(life
 
 
 async def test_a_claimed_sweep_is_left_to_the_record_in_the_cluster(life, door):
-    door.receipts.taken(await life.record())
+    door.receipts.add_sweep(await life.record())
     await rounds(life, 8)
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     await life.redis.flushall()
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     assert await life.store.active() == set()
     await resync(life)
     await rounds(life, 1)
@@ -60,11 +60,11 @@ async def test_a_claimed_sweep_is_left_to_the_record_in_the_cluster(life, door):
 
 
 async def test_a_sweep_claimed_just_before_the_loss_is_not_started_twice(life, door):
-    door.receipts.taken(await life.record())
+    door.receipts.add_sweep(await life.record())
     await rounds(life, 8)
     thread = (await life.record()).thread
     await life.redis.flushall()
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     await rounds(life, 3)
     assert (await life.record()).thread == thread
     assert life.slack.opened == 1
@@ -77,9 +77,9 @@ async def test_a_cancel_that_redis_lost_is_heard_all_the_same(life, door):
     assert life.gpus_held()
     await door.send(SWEEP, CANCEL)
     await life.redis.flushall()
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     await rounds(life, 8)
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     assert ((await life.record()).phase, life.gpus_held()) == (Phase.CANCELLED, [])
 
 
@@ -92,10 +92,10 @@ async def test_a_cancel_that_was_heard_while_the_cluster_was_away_survives_a_los
     await door.send(SWEEP, CANCEL)
     await rounds(life, 1)
     assert (await life.record()).phase is Phase.STOPPING
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     await life.redis.flushall()
     life.cluster.merge = merge
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     await rounds(life, 8)
     assert (await life.record()).phase is Phase.CANCELLED
 
@@ -121,9 +121,9 @@ async def test_a_command_that_was_refused_is_not_repeated(life, door):
     await rounds(life, 8)
     kill = Command(action=Action.KILL, user=OWNER, user_name="ada", trial="no-such")
     await door.send(SWEEP, kill)
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     await rounds(life, 1)
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     await rounds(life, 1)
     assert len(life.slack.whispers) == 1
 
@@ -131,16 +131,16 @@ async def test_a_command_that_was_refused_is_not_repeated(life, door):
 async def test_a_command_to_what_never_was_is_answered_once(life, door):
     await door.send("lr-no-such", CANCEL)
     await life.round(item="lr-no-such")
-    await door.receipts.look()
+    await door.receipts.restore_lost()
     assert await life.store.commands("lr-no-such") == []
 
 
 async def test_receipts_are_limited(life, door):
-    for number in range(MOST + 1):
-        door.receipts.taken(a_sweep(id=f"lr-{number}", request_id=f"trigger-{number}"))
+    for number in range(RECEIPTS_MAX + 1):
+        door.receipts.add_sweep(a_sweep(id=f"lr-{number}", request_id=f"trigger-{number}"))
     await life.redis.flushall()
-    await door.receipts.look()
-    assert len(await life.store.active()) == MOST
+    await door.receipts.restore_lost()
+    assert len(await life.store.active()) == RECEIPTS_MAX
 
 
 @pytest.mark.parametrize("cancelled_in", [None, 0, 1, 2, 6])
@@ -151,7 +151,7 @@ async def test_a_redis_that_forgets_after_any_turn_loses_and_doubles_nothing(red
             redis, Clock(None), endless=cancelled_in is not None, image=True
         ).started() as life:
             door = a_door(redis, store=life.store, queue=life.clients.queue)
-            door.receipts.taken(await life.record())
+            door.receipts.add_sweep(await life.record())
             for number in range(40):
                 if number == cancelled_in:
                     await door.send(SWEEP, CANCEL)
@@ -159,10 +159,10 @@ async def test_a_redis_that_forgets_after_any_turn_loses_and_doubles_nothing(red
                     await redis.flushall()
                     await resync(life)
                 await life.round()
-                await door.receipts.look()
+                await door.receipts.restore_lost()
             where = f"lost after turn {lost_after}"
             end = Phase.SUCCEEDED if cancelled_in is None else Phase.CANCELLED
             assert ((await life.record()).phase, life.gpus_held()) == (end, []), where
             assert len(life.kubernetes.list("Experiment")) <= 1, where
             assert life.slack.opened <= 1, where
-            assert [w for w in life.slack.whispers if "There is no sweep" in w[1]] == [], where
+            assert [w for w in life.slack.whispers if "No sweep named" in w[1]] == [], where

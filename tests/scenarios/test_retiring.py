@@ -7,7 +7,7 @@ import pytest
 
 from bot.core.record import Phase
 from bot.storage import sweep_configmap
-from bot.sweeps.retention import EACH, SweepGc
+from bot.sweeps.retention import INTERVAL, SweepGc
 from k8s.errors import ApiError
 from k8s.katib.spec import DELIVERY
 from tests.bot.factories import NOW, PLAN, a_sweep
@@ -17,7 +17,7 @@ from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 async def visit(life, days):
     """So many days from now, where sweeps stay for thirty."""
     here = {"cluster": life.cluster, "store": life.store, "namespace": "sweeps"}
-    assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == EACH
+    assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == INTERVAL
     await life.settle()
     return {kind for kind, _, _ in life.objects()}
 
@@ -43,7 +43,7 @@ async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life
     [name] = life.kubernetes.list("ConfigMap", "sweeps", {"sweepbot/state": "retired"})
     assert not name.get("data")
     assert sweep_configmap.is_retired(name)
-    assert "lr-brave-otter, which ended 2026-11-21, has left the cluster" in caplog.text
+    assert "deleted lr-brave-otter, ended 2026-11-21" in caplog.text
 
 
 async def test_an_experiment_of_another_sweep_of_that_name_stays(life):
@@ -73,7 +73,7 @@ async def test_a_namespace_that_is_no_longer_the_bots_keeps_no_other_sweep(life,
     monkeypatch.setattr(life.cluster, "get", refused)
     await visit(life, 31)
     assert records(life) == {"sweep-lr-able-ant"}
-    assert "lr-able-ant stays, for the cluster refuses: " in caplog.text
+    assert "kept lr-able-ant: the cluster rejected its deletion: " in caplog.text
 
 
 async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
@@ -83,4 +83,4 @@ async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
         life.kubernetes.create(sweep_configmap.config_map(sweep))
     await visit(life, 31)
     assert records(life) == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
-    assert "sweep-lr-old-fox stays, for it can't be read" in caplog.text
+    assert "kept sweep-lr-old-fox: unreadable record" in caplog.text

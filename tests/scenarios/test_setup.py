@@ -27,7 +27,7 @@ HOUSE = replace(
 async def desk(redis):
     async with a_desk(redis, HOUSE) as made:
         await made.setups.look()
-        await made.door.desk.look()
+        await made.door.channel_setup.look()
         yield made
 
 
@@ -52,9 +52,9 @@ async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
         f"Saved. <#{VISION}>: repository `vision`, trials in `speech`, digest at 07:00 "
         "Europe/Berlin." in desk.shows()
     )
-    await desk.door.desk.look()
+    await desk.door.channel_setup.look()
     place = ChannelSetup(repo="vision", namespace="speech", hour=7, timezone="Europe/Berlin")
-    assert desk.door.desk.setup.places == {VISION: place}
+    assert desk.door.channel_setup.setup.places == {VISION: place}
     assert desk.clients.config.channel_namespaces == {VISION: "speech"}
     assert desk.clients.config.channel_repos == {VISION: "vision"}
     assert [each.channel for each in desk.clients.config.digests] == [VISION]
@@ -92,11 +92,11 @@ async def test_a_new_person_is_greeted_once_and_known_by_the_address(desk):
     for _ in range(2):
         await desk.slack.command("grace", "sweeps", "/sweep", "help")
         await desk.turns()
-        await desk.door.desk.look()
+        await desk.door.channel_setup.look()
     [hello] = desk.slack.messages("D01GRACEHOP")
     assert hello["text"].startswith("Hi Grace Hopper!")
     assert "You're in team `see`." in hello["text"]
-    assert desk.door.desk.setup.people == {"U01GRACEHOP": Person(team="see")}
+    assert desk.door.channel_setup.setup.people == {"U01GRACEHOP": Person(team="see")}
 
 
 async def test_whom_no_team_names_chooses_one(desk):
@@ -130,7 +130,7 @@ async def test_a_worker_that_dies_at_any_call_greets_twice_at_most_and_writes_on
             slack=CrashingProxy(desk.clients.slack, clock),
         )
         place = ChannelSetup(repo="vision", hour=7)
-        await desk.door.desk.say(Said(user=ADA, channel=VISION, place=place))
+        await desk.door.channel_setup.say(Said(user=ADA, channel=VISION, place=place))
         for _ in range(3):
             with contextlib.suppress(WorkerCrash):
                 await SetupWriter(mortal, redis).run("U01GRACEHOP")

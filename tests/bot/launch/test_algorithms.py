@@ -62,7 +62,7 @@ SEED = "algorithm.random_state"
         ("bayesian", 'algorithm: unknown value "bayesian". Did you mean bayesianoptimization?'),
         (
             "pbt",
-            f'algorithm: unknown value "pbt". There are {ALL}.',
+            f'algorithm: unknown value "pbt". Available: {ALL}.',
         ),
         ("{nam: tpe}", "algorithm: missing key: name"),
         ("{name: tpee}", 'algorithm.name: unknown value "tpee". Did you mean tpe?'),
@@ -74,7 +74,7 @@ SEED = "algorithm.random_state"
         ),
         (
             "{name: random, gamma: 0.2}",
-            "algorithm.gamma: random has no such setting. There is random_state.",
+            "algorithm.gamma: random has no such setting. Available: random_state.",
         ),
         (
             "{name: sobol, random_state: 1}",
@@ -98,7 +98,7 @@ SEED = "algorithm.random_state"
         ),
         (
             "{name: bayesianoptimization, base_estimator: SVM}",
-            'algorithm.base_estimator: unknown value "SVM". There are GP, RF, ET and GBRT.',
+            'algorithm.base_estimator: unknown value "SVM". Available: GP, RF, ET and GBRT.',
         ),
         (
             "{name: bayesianoptimization, acq_func: EIps}",

@@ -109,15 +109,15 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
         ),
         (
             "branch=main space=lr colour=red",
-            "Unknown option: `colour=`. There are branch, gpus, space, repo, parallel, ",
+            "Unknown option: `colour=`. Available: branch, gpus, space, repo, parallel, ",
         ),
         (
             "branch=main space=lr user=ada",
-            "`user=`. There are branch, gpus, space, repo, parallel, trials, image, name, cmd, notify and",
+            "`user=`. Available: branch, gpus, space, repo, parallel, trials, image, name, cmd, notify and",
         ),
         (
             "branch=main space=lr algorithm=foo",
-            'algorithm= must be a search algorithm; got "foo". There are random, grid, tpe, ',
+            'algorithm= must be a search algorithm; got "foo". Available: random, grid, tpe, ',
         ),
         (
             "branch=main space=lr algorithm=mu",

@@ -87,7 +87,7 @@ def test_one_that_was_refused_is_offered_to_nobody_and_found_by_its_whole_name()
     sweeps = [*SWEEPS, sweep("lr-vain-otter", phase=Phase.REFUSED)]
     with pytest.raises(UserError) as error:
         choose(ParsedCommand(action=Action.LOGS, sweep="zzz"), "UADA", sweeps, CONFIG)
-    assert str(error.value) == ("No sweep named `zzz`. There are lr-brave-otter and lr-calm-finch.")
+    assert str(error.value) == ("No sweep named `zzz`. Available: lr-brave-otter and lr-calm-finch.")
     with pytest.raises(UserError, match="No sweep named `vain`"):
         choose(ParsedCommand(action=Action.LOGS, sweep="vain"), "UADA", sweeps, CONFIG)
     assert (

@@ -9,7 +9,7 @@ from bot.core.commands import Action, Command
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.health.diagnosis import Diagnosis
-from bot.sweeps.lifecycle import advance, apply_cancels, report_trouble, requeue_after, trouble_over
+from bot.sweeps.lifecycle import advance, apply_cancels, report_trouble, requeue_after, resolve_trouble
 from bot.sweeps.observation import BuildSeen, Observation
 from bot.sweeps.reply_messages import results
 from bot.sweeps.required_changes import RequiredChanges, required_changes
@@ -99,7 +99,7 @@ def test_the_build_of_another_sweep_is_joined():
 
 
 def test_a_failed_build_ends_the_sweep_with_its_log():
-    began = a_sweep(Phase.BUILDING, build_began=NOW, build_uids=OWN)
+    began = a_sweep(Phase.BUILDING, build_started_at=NOW, build_uids=OWN)
     log = Diagnosis(key="build", text="RUN failed", detail="no such file")
     sweep = after(began, **building(BROKEN, there=False, trouble=log, pod="build-x"))
     assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.FAILED)
@@ -118,7 +118,7 @@ def test_a_build_that_ended_in_vain_for_an_earlier_sweep_is_cleared_and_tried_ag
 
 def test_a_build_without_its_image_is_a_failure():
     done = replace(BUILD, state=JobState.COMPLETE)
-    waited = a_sweep(Phase.BUILDING, build_began=NOW, build_uids=OWN)
+    waited = a_sweep(Phase.BUILDING, build_started_at=NOW, build_uids=OWN)
     sweep = after(waited, **building(done, there=False))
     assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.FAILED)
 
@@ -233,10 +233,10 @@ def test_lasting_trouble_is_told_once_in_the_thread_or_privately_before_there_is
 def test_the_end_of_trouble_is_said_where_the_trouble_was():
     private = report_trouble(a_sweep(Phase.RECEIVED), "git does not answer")
     opened = replace(private, outbox=(), thread="1.0", phase=Phase.BUILDING)
-    assert trouble_over(opened).outbox == ()
-    both = trouble_over(replace(report_trouble(opened, "the registry does not answer"), outbox=()))
+    assert resolve_trouble(opened).outbox == ()
+    both = resolve_trouble(replace(report_trouble(opened, "the registry does not answer"), outbox=()))
     assert kinds(both) == [EventKind.TROUBLE_OVER]
-    assert (both.sent_keys, trouble_over(both)) == ((), both)
+    assert (both.sent_keys, resolve_trouble(both)) == ((), both)
 
 
 @pytest.mark.parametrize(("experiment", "ending"), [(DONE, Phase.SUCCEEDED), (GAVE_UP, Phase.FAILED)])
