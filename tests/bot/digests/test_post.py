@@ -308,7 +308,7 @@ async def test_schedule_queues_at_the_hour_and_after_a_late_start(redis: Redis) 
 async def test_schedule_stops_with_its_worker(redis: Redis, wait_until: Any) -> None:
     here = Place(redis)
     running = asyncio.create_task(Schedule(here.queue, here.known, lambda: here.now).run())
-    await wait_until(here.taken, "what is due is queued")
+    await wait_until(here.queued, "what is due is queued")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
