@@ -12,7 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.gpus.command import FRESH
 from bot.gpus.models import Snapshot
-from bot.gpus.snapshot_store import HOME, ITEM, Question
+from bot.gpus.snapshot_store import HOME, ITEM, GpuQuery
 from bot.home.load import HomeLoader
 from bot.home.view import NEW, OPEN, REFRESH
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
@@ -83,7 +83,7 @@ def showing(context: HandlerContext) -> Show:
 
 
 async def _measure(context: HandlerContext, user: str) -> None:
-    await context.snapshots.ask(Question(user=user, channel="", text=HOME, at=context.now()))
+    await context.snapshots.add_query(GpuQuery(user=user, channel="", text=HOME, at=context.now()))
     await context.queue.add(ITEM)
 
 

@@ -11,7 +11,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from bot.config.permissions import doctor_denial
 from bot.core.errors import UserError
 from bot.gpus.command import FRESH, HELP, ParsedCommand, answer, parse_command
-from bot.gpus.snapshot_store import ITEM, Question
+from bot.gpus.snapshot_store import ITEM, GpuQuery
 from bot.slack.mrkdwn import cut
 from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
 
@@ -49,7 +49,7 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     except UserError as error:
         return str(error)
     except (RedisError, TimeoutError) as error:
-        log.exception("failed to queue a /gpus question")
+        log.exception("failed to queue a /gpus query")
         return unconfirmed(error)
 
 
@@ -58,13 +58,13 @@ async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parse
     known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
     if latest and context.now() - latest.at < FRESH:
         return known
-    question = Question(
+    query = GpuQuery(
         user=command["user_id"],
         channel=command["channel_id"],
         text=command.get("text", ""),
         response_url=command.get("response_url", ""),
         at=context.now(),
     )
-    await context.snapshots.ask(question)
+    await context.snapshots.add_query(query)
     await context.queue.add(ITEM)
     return ACKS.get(parsed.view) or (f"{known}\nRefreshing…" if known else LOADING)

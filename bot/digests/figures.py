@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price, price_of
-from bot.gpus.models import ENOUGH, HOUR, Hour, HourUse
+from bot.gpus.models import HOUR, MIN_COVERAGE, Hour, HourUse
 from bot.gpus.overrequest import Overrequest, find_overrequests
 from bot.gpus.sums import Sums, grouped
 
@@ -182,7 +182,7 @@ def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
     """
     pods: dict[tuple[str, str], list[HourUse]] = defaultdict(list)
     for use in uses:
-        if use.gpus and use.observed >= ENOUGH * use.gpus:
+        if use.gpus and use.observed >= MIN_COVERAGE * use.gpus:
             pods[use.namespace, use.pod].append(use)
     found = [(min(use.unused for use in mine), max(use.gpus for use in mine)) for mine in pods.values()]
     partly = Counter((unused, of) for unused, of in found if 0 < unused < of)

@@ -228,7 +228,7 @@ def _free_blocks(now: DigestContext) -> list[str]:
         )
     else:
         found.append("No GPUs free now.")
-    lost = [f"{node.lost} on {node.node}" for node in now.nodes if node.lost]
+    lost = [f"{node.unavailable} on {node.node}" for node in now.nodes if node.unavailable]
     shut = [node.node for node in now.nodes if node.cordoned or not node.ready]
     found += [f":warning: GPUs unavailable: {plain(listed(lost))}."] if lost else []
     return found + ([f":warning: Cordoned or not ready: {plain(listed(shut))}."] if shut else [])

@@ -26,7 +26,7 @@ from bot.digests import chart
 from bot.digests.details import MAX_PEOPLE, details, table
 from bot.digests.figures import WEEK, Figures, figures
 from bot.digests.message import DigestContext, Waiting, headline, message
-from bot.gpus.hourly_store import KEPT, Hours
+from bot.gpus.hourly_store import RETENTION, HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError, Source
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from k8s.objects import MANAGED_BY, Ref
@@ -102,7 +102,7 @@ class Digests:
         self, clients: Clients, redis: Redis, source: Source, digest_schedules: ReadSchedules
     ) -> None:
         self._clients, self._redis, self._source = clients, redis, source
-        self._hours, self._read_schedules = Hours(redis), digest_schedules
+        self._hours, self._read_schedules = HourlyStore(redis), digest_schedules
         self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, NAME)
         self._names: dict[str, str] = {}  # Slack user id -> display name
 
@@ -158,7 +158,7 @@ class Digests:
         saved = await self._save(saved, ts=ts)
         link = await slack.permalink(channel, ts)
         latest = Last(day=found.day, headline=headline(found, now), link=link)
-        await self._redis.set(_last_key(channel), _LAST.dump_json(latest), ex=KEPT)
+        await self._redis.set(_last_key(channel), _LAST.dump_json(latest), ex=RETENTION)
         return saved
 
     async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:

@@ -1,4 +1,4 @@
-"""GPU use: where it is measured, hourly figures, snapshots, the bill.
+"""GPU use: measurement, hourly figures, snapshots, the bill.
 
-Knows what pods used, and not what anybody is told about it.
+Other rooms decide who is notified of it.
 """

@@ -12,10 +12,10 @@ from redis.exceptions import RedisError
 
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
-from bot.gpus.dcgm_source import Looking, Samples, ScrapeSource
-from bot.gpus.hourly_store import Hours, full_hour
+from bot.gpus.dcgm_source import Sampler, SampleStore, ScrapeSource
+from bot.gpus.hourly_store import HourlyStore, full_hour
 from bot.gpus.models import HOUR, ITEM, NoGpuDataError, Source
-from bot.gpus.pod_owners import Owners, by_labels
+from bot.gpus.pod_owners import OwnerStore, by_labels
 from bot.gpus.prometheus import Prometheus
 from bot.gpus.prometheus_source import PrometheusSource
 from bot.storage.leader import lead
@@ -26,13 +26,11 @@ from k8s.errors import ApiError, UnreachableError
 log = logging.getLogger(__name__)
 
 LEASE = 30.0  # seconds
-SETTLED = timedelta(minutes=5)  # after its end an hour's samples are all where they belong
-HOURS_EACH = 60.0  # seconds between two looks for hours to write
-LATE = timedelta(
-    hours=1
-)  # then it is asked for again what was not measured, and each time as long after as before
-REFILL = timedelta(days=8)  # a digest compares with a week; Prometheus usually keeps two
-FRESH_ONLY = timedelta(hours=2)  # what the samples of scraping reach back to
+SETTLED = timedelta(minutes=5)  # after its end; until then samples can be missing
+WRITE_INTERVAL = 60.0  # seconds
+FIRST_RETRY = timedelta(hours=1)  # of an hour with missing samples; then after twice its age each time
+BACKFILL = timedelta(days=8)  # a digest compares with a week; Prometheus keeps two by default
+SAMPLES_BACKFILL = timedelta(hours=2)  # without Prometheus; stored samples reach 3 h back
 
 Now = Callable[[], datetime]
 
@@ -41,11 +39,11 @@ Now = Callable[[], datetime]
 async def measuring(settings: Settings, config: Config, redis: Redis, now: Now) -> AsyncIterator[Source]:
     """Open the source of GPU data, for any process: Prometheus if it is configured, else samples in Redis."""
     if not settings.prometheus_url:
-        yield ScrapeSource(Samples(redis), now)
+        yield ScrapeSource(SampleStore(redis), now)
         return
     token = settings.prometheus_token.get_secret_value() if settings.prometheus_token else ""
     prometheus = Prometheus(settings.prometheus_url, token)
-    owners = Owners(redis, config.teams)
+    owners = OwnerStore(redis, config.teams)
     try:
         yield PrometheusSource(prometheus, owners, now, settings.dcgm_scrape_seconds or 0)
     finally:
@@ -53,7 +51,7 @@ async def measuring(settings: Settings, config: Config, redis: Redis, now: Now) 
 
 
 class UsageCollector:
-    """Collects under a lease; two collectors at once would only duplicate work."""
+    """Collects GPU use under a lease; a second collector would only duplicate work."""
 
     def __init__(
         self,
@@ -65,12 +63,13 @@ class UsageCollector:
         now: Now,
     ) -> None:
         self._redis, self._source, self._now = redis, source, now
-        self._owners, self._samples, self._hours = Owners(redis, config.teams), Samples(redis), Hours(redis)
-        self._looking = Looking(cluster, all_namespaces(settings.k8s_namespace, config), self._owners)
-        self._queue, self._watch_each = Queue(redis), settings.watch_seconds
-        self._step, self._scrapes = settings.usage_seconds, not settings.prometheus_url
-        self._again: dict[datetime, datetime] = {}  # when to ask for an hour once more
-        self._trouble = ""
+        self._owners, self._hours = OwnerStore(redis, config.teams), HourlyStore(redis)
+        self._samples = SampleStore(redis)
+        self._sampler = Sampler(cluster, all_namespaces(settings.k8s_namespace, config), self._owners)
+        self._queue, self._monitor_interval = Queue(redis), settings.watch_seconds
+        self._interval, self._stores_samples = settings.usage_seconds, not settings.prometheus_url
+        self._retry_at: dict[datetime, datetime] = {}  # by hour
+        self._last_error = ""
 
     async def run(self) -> None:
         """Run until cancelled; then another worker takes over."""
@@ -79,63 +78,63 @@ class UsageCollector:
 
     async def _collect(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_on())
-            group.create_task(self._write_on())
-            group.create_task(self._watch_on())
+            group.create_task(self._sample_repeatedly())
+            group.create_task(self._write_repeatedly())
+            group.create_task(self._queue_monitor())
 
-    async def _look_on(self) -> None:
-        """Sample at whole multiples of the step, so that samples of two workers have equal times."""
+    async def _sample_repeatedly(self) -> None:
+        """Sample at multiples of the interval, so that samples of two workers have equal times."""
         while True:
             now = self._now().timestamp()
-            at = (now // self._step + 1) * self._step
+            at = (now // self._interval + 1) * self._interval
             await asyncio.sleep(at - now)
-            await self._tried(partial(self.look, datetime.fromtimestamp(at, UTC)))
+            await self._attempt(partial(self.collect_once, datetime.fromtimestamp(at, UTC)))
 
-    async def _write_on(self) -> None:
+    async def _write_repeatedly(self) -> None:
         while True:
-            await self._tried(self.write_hours)
-            await asyncio.sleep(HOURS_EACH)
+            await self._attempt(self.write_hours)
+            await asyncio.sleep(WRITE_INTERVAL)
 
-    async def _watch_on(self) -> None:
+    async def _queue_monitor(self) -> None:
         """Queue the GPU monitor's item, which any worker handles.
 
         With Prometheus, owners are stored first: if Redis lost them, a trial's pod would look like one
         outside sweeps, and the wrong people would be warned.
         """
-        if not self._scrapes:
-            await self._tried(partial(self.look, self._now()))
+        if not self._stores_samples:
+            await self._attempt(partial(self.collect_once, self._now()))
         while True:
-            await self._tried(partial(self._queue.add, ITEM))
-            await asyncio.sleep(self._watch_each)
+            await self._attempt(partial(self._queue.add, ITEM))
+            await asyncio.sleep(self._monitor_interval)
 
-    async def look(self, at: datetime) -> None:
-        """Store a whole sample; with Prometheus, only the owners of pods."""
-        if self._scrapes:
-            await self._samples.keep(await self._looking.once(at, self._step))
+    async def collect_once(self, at: datetime) -> None:
+        """Store a sample of the cluster; with Prometheus, only the owners of pods."""
+        if self._stores_samples:
+            await self._samples.save(await self._sampler.sample(at, self._interval))
         else:
-            holders = await self._looking.holders()
-            whose = {place: by_labels(holder.labels) for place, holder in holders.items()}
-            await self._owners.remember(at, whose)
+            holders = await self._sampler.holders()
+            owners = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
+            await self._owners.save(at, owners)
 
     async def write_hours(self) -> None:
-        """Write past hours that are missing or not fully measured, the latest first."""
+        """Measure and store past hours that are missing or incomplete, the latest first."""
         end = full_hour(self._now() - SETTLED)
-        begin = end - (FRESH_ONLY if self._scrapes else REFILL)
-        self._again = {hour: when for hour, when in self._again.items() if hour >= begin}
+        begin = end - (SAMPLES_BACKFILL if self._stores_samples else BACKFILL)
+        self._retry_at = {hour: when for hour, when in self._retry_at.items() if hour >= begin}
         for hour in await self._hours.incomplete(begin, end):
-            if self._again.get(hour, hour) <= self._now():
+            if self._retry_at.get(hour, hour) <= self._now():
                 uses, capacity = await self._source.hour(hour)
                 if capacity.coverage:
-                    await self._hours.keep(uses, capacity)
+                    await self._hours.save(uses, capacity)
                 age = self._now() - (hour + HOUR)
-                self._again[hour] = self._now() + max(age, LATE)
+                self._retry_at[hour] = self._now() + max(age, FIRST_RETRY)
 
-    async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-            self._trouble = ""
-        except Exception as error:  # sweeps must run on without figures
+            self._last_error = ""
+        except Exception as error:  # sweeps must not stop because figures fail
             expected = isinstance(error, ApiError | UnreachableError | NoGpuDataError | RedisError)
-            if str(error) != self._trouble:
+            if str(error) != self._last_error:
                 log.warning("can't collect GPU use: %s", error, exc_info=not expected)
-            self._trouble = str(error)
+            self._last_error = str(error)

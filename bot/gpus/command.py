@@ -109,7 +109,7 @@ def _free(known: Snapshot, _: str) -> Iterator[str]:
 
 
 def _unhealthy(nodes: Iterable[NodeUse]) -> Iterator[str]:
-    lost = [f"{node.lost} on {code(node.node)}" for node in nodes if node.lost]
+    lost = [f"{node.unavailable} on {code(node.node)}" for node in nodes if node.unavailable]
     shut = [code(node.node) for node in nodes if node.cordoned or not node.ready]
     if lost:
         yield f":warning: GPUs unavailable: {listed(lost)}."
@@ -140,7 +140,7 @@ def _nodes(known: Snapshot, _: str) -> Iterator[str]:
     if not known.nodes:
         yield "No GPU nodes found."
     for node in sorted(known.nodes, key=lambda each: (-each.free, each.node)):
-        state = [f"{node.lost} unavailable"] if node.lost else []
+        state = [f"{node.unavailable} unavailable"] if node.unavailable else []
         state += ["cordoned"] if node.cordoned else []
         state += [] if node.ready else ["not ready"]
         more = f", :warning: {', '.join(state)}" if state else ""

@@ -1,8 +1,8 @@
 """Measure GPU use without Prometheus: scrape dcgm-exporter through the API server, and metrics-server.
 
-    usage:<cluster>:samples   list: a compressed Sample each, the latest first; expires after a day
+    usage:<cluster>:cluster-samples   list: a compressed Sample each, the latest first; expires after a day
 
-One worker takes samples (`bot.gpus.collector`), every process reads them. There is no other history.
+One worker takes samples (`bot.gpus.collector`); every process reads them. There is no other history.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from redis.asyncio import Redis
 
 from bot.gpus import sampling
 from bot.gpus.models import HOUR, Gpu, HourCapacity, HourUse, NodeUse, NoGpuDataError, PodUse, Xid
-from bot.gpus.pod_owners import Owners, Ownership, Place, by_labels
-from bot.gpus.sampling import Look, Sample
+from bot.gpus.pod_owners import Ownership, OwnerStore, PodKey, by_labels
+from bot.gpus.sampling import PodSample, Sample
 from k8s import dcgm, gpus
 from k8s.client import KubernetesClient
 from k8s.dcgm import LastError, Reading
@@ -28,40 +28,38 @@ from k8s.objects import Manifest, parse_time
 
 log = logging.getLogger(__name__)
 
-KEPT = timedelta(hours=3)  # the longest window in use, and time to write an hour
+RETENTION = timedelta(hours=3)  # the longest window in use, and time to write an hour
 STALE = timedelta(minutes=5)  # without a sample, there is no GPU data
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 SCRAPE_CONCURRENCY = 16  # exporters
 SCRAPE_TIMEOUT = 5.0  # seconds per exporter
 
 
-class Samples:
+class SampleStore:
     def __init__(self, redis: Redis, cluster: str = "main") -> None:
-        self._redis, self._key = redis, f"usage:{cluster}:samples"
+        self._redis, self._key = redis, f"usage:{cluster}:cluster-samples"
 
-    async def keep(self, sample: Sample) -> None:
-        whole = sampling.following(await self._latest(), sample)
+    async def save(self, sample: Sample) -> None:
+        merged = sampling.with_history(sample, await self._latest())
         async with self._redis.pipeline(transaction=True) as steps:
-            steps.lpush(self._key, zlib.compress(sampling.dump(whole)))
+            steps.lpush(self._key, zlib.compress(sampling.dump(merged)))
             steps.expire(self._key, timedelta(days=1))
             await steps.execute()
-        while (oldest := await self._texts(-1, -1)) and _taken(oldest[0]) < sample.at - KEPT:
+        while (oldest := await self._texts(-1, -1)) and _taken(oldest[0]) < sample.at - RETENTION:
             await self._redis.rpop(self._key)
 
-    async def since(self, parse_time: datetime) -> list[Sample]:
-        """Return samples after that time, the oldest first; each time once, even if two workers sampled."""
+    async def since(self, start: datetime) -> list[Sample]:
+        """Return samples after `start`, the oldest first; one per time, even if two workers sampled."""
         latest = await self._latest()
         if latest is None:
             return []
-        number = max(1, round((latest.at - parse_time).total_seconds() / latest.step) + 2)
+        number = max(1, round((latest.at - start).total_seconds() / latest.step) + 2)
         texts = await self._texts(0, number - 1)
-        # The interval is a setting and may have been shorter before.
-        while _taken(texts[-1]) > parse_time and (
-            more := await self._texts(len(texts), len(texts) + number - 1)
-        ):
+        # The interval is a setting, and could have been shorter before.
+        while _taken(texts[-1]) > start and (more := await self._texts(len(texts), len(texts) + number - 1)):
             texts += more
-        found = {sample.at: sample for sample in await asyncio.to_thread(_loaded, texts)}  # may take seconds
-        return [found[at] for at in sorted(found) if at > parse_time]
+        found = {sample.at: sample for sample in await asyncio.to_thread(_loaded, texts)}  # can take seconds
+        return [found[at] for at in sorted(found) if at > start]
 
     async def _latest(self) -> Sample | None:
         return next(iter(await asyncio.to_thread(_loaded, await self._texts(0, 0))), None)
@@ -81,8 +79,8 @@ def _loaded(texts: Iterable[bytes]) -> list[Sample]:
 
 
 class ScrapeSource:
-    def __init__(self, kept: Samples, now: Callable[[], datetime]) -> None:
-        self._kept, self._now = kept, now
+    def __init__(self, samples: SampleStore, now: Callable[[], datetime]) -> None:
+        self._samples, self._now = samples, now
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
         return sampling.pods(await self._fresh(window), window)
@@ -94,10 +92,10 @@ class ScrapeSource:
         return (await self._fresh(timedelta(0)))[-1].xids
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
-        return sampling.hour(await self._kept.since(start), start)
+        return sampling.hour(await self._samples.since(start), start)
 
     async def _fresh(self, window: timedelta) -> Sequence[Sample]:
-        found = await self._kept.since(self._now() - STALE - window)
+        found = await self._samples.since(self._now() - STALE - window)
         if not found or found[-1].at <= self._now() - STALE:
             raise NoGpuDataError(
                 "no GPU sample for 5 min; check that a worker is running and has the deploy/usage permissions"
@@ -105,40 +103,41 @@ class ScrapeSource:
         return found
 
 
-class Looking:
-    """Take samples of the cluster. What is forbidden is logged once and left out: unknown, not idle."""
+class Sampler:
+    """Takes samples of the cluster. Missing permissions are logged once; that data is unknown, not idle."""
 
-    def __init__(self, cluster: KubernetesClient, namespaces: Sequence[str], owners: Owners) -> None:
-        """`namespaces` are those of the sweeps, the default one first."""
+    def __init__(self, cluster: KubernetesClient, namespaces: Sequence[str], owners: OwnerStore) -> None:
+        """`namespaces`: those of the sweeps, the default one first."""
         self._cluster, self._namespaces, self._owners = cluster, namespaces, owners
         self._warned: set[str] = set()
 
-    async def holders(self, pods: Iterable[Manifest] | None = None) -> dict[Place, Holder]:
+    async def holders(self, pods: Iterable[Manifest] | None = None) -> dict[PodKey, Holder]:
         """Return pods with GPUs; without cluster-wide permission, only those in the sweeps' namespaces."""
         known = await self._pods() if pods is None else pods
         found = [holder for holder in map(gpus.read_holder, known) if holder]
         return {(holder.namespace, holder.pod): holder for holder in found}
 
-    async def once(self, at: datetime, step: int) -> Sample:
+    async def sample(self, at: datetime, step: int) -> Sample:
         pods, nodes, metrics = await asyncio.gather(
             self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
         )
         holders = await self.holders(pods)
         readings, errors = await self._scrape([pod for pod in pods if dcgm.is_exporter(pod)])
-        whose = await self._owners.of(at, holders, {p: by_labels(h.labels) for p, h in holders.items()})
+        labeled = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
+        owners = await self._owners.owners(at, holders, labeled)
         used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
-        waits = [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods if gpus.wanted(pod)]
+        created = [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods if gpus.wanted(pod)]
         return Sample(
             at=at,
             step=step,
-            looks=tuple(
-                _look(_use(holder, whose[place], readings), holder, used.get(place))
-                for place, holder in sorted(holders.items())
+            pods=tuple(
+                _pod_sample(_use(holder, owners[pod], readings), holder, used.get(pod))
+                for pod, holder in sorted(holders.items())
             ),
             nodes=tuple(_node(n, holders.values(), readings) for n in map(gpus.read_node, nodes) if n),
             wanted=sum(map(gpus.wanted, pods)),
-            waiting=len(waits),
-            longest=max([(at - since) / HOUR for since in waits if since], default=0.0),
+            waiting=len(created),
+            longest=max([(at - since) / HOUR for since in created if since], default=0.0),
             xids=tuple(Xid(node=node, **vars(error)) for node in errors for error in errors[node]),
         )
 
@@ -164,13 +163,13 @@ class Looking:
         self, exporters: list[Manifest]
     ) -> tuple[dict[str, list[Reading]], dict[str, list[LastError]]]:
         """Return readings and errors by node. Parse one by one in a thread: they can be gigabytes."""
-        turns = asyncio.Semaphore(SCRAPE_CONCURRENCY)
+        slots = asyncio.Semaphore(SCRAPE_CONCURRENCY)
 
-        async def ask(pod: Manifest) -> tuple[list[Reading], list[LastError]]:
+        async def scrape(pod: Manifest) -> tuple[list[Reading], list[LastError]]:
             meta = pod["metadata"]
             where = (meta["namespace"], meta["name"], dcgm.EXPORTER_PORT, dcgm.EXPORTER_PATH)
             try:
-                async with turns:
+                async with slots:
                     async with asyncio.timeout(SCRAPE_TIMEOUT):
                         text = await self._cluster.proxy(*where)
                     return await asyncio.to_thread(lambda: (dcgm.read_exporter(text), dcgm.read_errors(text)))
@@ -180,9 +179,9 @@ class Looking:
 
         readings: dict[str, list[Reading]] = defaultdict(list)
         errors: dict[str, list[LastError]] = defaultdict(list)
-        for pod, said in zip(exporters, await asyncio.gather(*map(ask, exporters)), strict=True):
-            readings[pod["spec"]["nodeName"]] += said[0]
-            errors[pod["spec"]["nodeName"]] += said[1]
+        for pod, (shares, last) in zip(exporters, await asyncio.gather(*map(scrape, exporters)), strict=True):
+            readings[pod["spec"]["nodeName"]] += shares
+            errors[pod["spec"]["nodeName"]] += last
         return readings, errors
 
     def _warn_once(self, what: str, error: Exception) -> None:
@@ -191,8 +190,8 @@ class Looking:
             log.warning("GPU data is incomplete: can't read %s: %s", what, error or "no answer")
 
 
-def _use(holder: Holder, whose: Ownership, readings: Mapping[str, list[Reading]]) -> PodUse:
-    mine = {  # two exporters may answer for one GPU
+def _use(holder: Holder, owner: Ownership, readings: Mapping[str, list[Reading]]) -> PodUse:
+    mine = {  # two exporters can report one GPU
         reading.device: Gpu(device=reading.device, model=reading.model, peak=reading.share)
         for reading in readings.get(holder.node, ())
         if (reading.namespace, reading.pod) == (holder.namespace, holder.pod)
@@ -201,15 +200,15 @@ def _use(holder: Holder, whose: Ownership, readings: Mapping[str, list[Reading]]
         namespace=holder.namespace,
         pod=holder.pod,
         node=holder.node,
-        **vars(whose),
+        **vars(owner),
         started=holder.started,
         allocated=holder.gpus,
         gpus=tuple(mine.values()),
     )
 
 
-def _look(use: PodUse, holder: Holder, used: tuple[float, float] | None) -> Look:
-    return Look(
+def _pod_sample(use: PodUse, holder: Holder, used: tuple[float, float] | None) -> PodSample:
+    return PodSample(
         use=use,
         cpu_requested=holder.cpu_requested,
         cpu=used[0] if used else None,

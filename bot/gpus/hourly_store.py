@@ -1,9 +1,9 @@
-"""What each hour's GPUs came to, in Redis: digests and bills are sums of these, not day-long queries.
+"""Store each hour's GPU use in Redis: digests and bills sum these hours in place of day-long queries.
 
     usage:<cluster>:hour:<2026-11-20T08>   hash: capacity, and uses, compressed; expires after 40 days
 
-Written plainly, 3,000 short trials an hour would fill Redis in two weeks, and a full one stops sweeps.
-An hour is written whole, and again when it is known better: samples may come late (Thanos, Mimir).
+Uncompressed, 3,000 short trials an hour would fill Redis in two weeks, and a full Redis stops sweeps. An hour
+is replaced as a whole when it is measured better: samples can arrive late (Thanos, Mimir).
 """
 
 import asyncio
@@ -18,33 +18,33 @@ from redis.asyncio import Redis
 
 from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse
 
-KEPT = timedelta(days=40)  # a month's bill, and some days to ask for it
+RETENTION = timedelta(days=40)  # a month's bill, and some days to request it
 
 _USES: TypeAdapter[tuple[HourUse, ...]] = TypeAdapter(tuple[HourUse, ...])
 _CAPACITY: TypeAdapter[HourCapacity] = TypeAdapter(HourCapacity)
 
 
-class Hours:
+class HourlyStore:
     def __init__(self, redis: Redis, cluster: str = "main") -> None:
         self._redis, self._prefix = redis, f"usage:{cluster}:hour:"
 
-    async def keep(self, uses: Iterable[HourUse], capacity: HourCapacity) -> None:
-        """Unless it is known better by now."""
+    async def save(self, uses: Iterable[HourUse], capacity: HourCapacity) -> None:
+        """Store an hour, unless a better measurement of it is stored."""
         key = self._key(capacity.hour)
         before: Any = await self._redis.hget(key, "capacity")
-        if before and capacity.worse(_CAPACITY.validate_json(before)):
+        if before and capacity.worse_than(_CAPACITY.validate_json(before)):
             return
         fields: dict[Any, Any] = {"uses": zlib.compress(_USES.dump_json(tuple(uses)))}
         async with self._redis.pipeline(transaction=True) as steps:
             steps.delete(key)
             steps.hset(key, mapping=fields | {"capacity": _CAPACITY.dump_json(capacity)})
-            steps.expireat(key, capacity.hour + KEPT)
+            steps.expireat(key, capacity.hour + RETENTION)
             await steps.execute()
 
     async def between(self, start: datetime, end: datetime, *, by_sweep: bool = False) -> tuple[Hour, ...]:
-        """The hours that begin from `start` until before `end` and are known, in their order.
+        """Return the stored hours that begin from `start` until before `end`, in order.
 
-        `by_sweep` has all pods of a sweep in one: a month of many short trials would take gigabytes.
+        `by_sweep` sums the pods of each sweep: a month of many short trials would take gigabytes.
         """
         async with self._redis.pipeline(transaction=False) as steps:
             for hour in _hours(start, end):
@@ -53,11 +53,11 @@ class Hours:
         found = []
         for fields in filter(None, kept):
             found.append(_by_sweep(_read(fields)) if by_sweep else _read(fields))
-            await asyncio.sleep(0)  # a month takes seconds, in which others have turns
+            await asyncio.sleep(0)  # a month takes seconds
         return tuple(found)
 
     async def missing(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
-        """Those nobody has written, the latest first."""
+        """Return hours that aren't stored, the latest first."""
         hours = _hours(start, end)
         async with self._redis.pipeline(transaction=False) as steps:
             for hour in hours:
@@ -66,26 +66,26 @@ class Hours:
         return tuple(hour for hour, known in zip(hours, there, strict=True) if not known)[::-1]
 
     async def incomplete(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
-        """Those nobody has written, or of which something was not measured, the latest first."""
+        """Return hours that aren't stored or not fully measured, the latest first."""
         hours = _hours(start, end)
         async with self._redis.pipeline(transaction=False) as steps:
             for hour in hours:
                 steps.hget(self._key(hour), "capacity")
             there = await steps.execute()
-        known = [bool(each) and _CAPACITY.validate_json(each).whole for each in there]
+        known = [bool(each) and _CAPACITY.validate_json(each).complete for each in there]
         return tuple(hour for hour, whole in zip(hours, known, strict=True) if not whole)[::-1]
 
     def _key(self, hour: datetime) -> str:
         return f"{self._prefix}{hour.astimezone(UTC):%Y-%m-%dT%H}"
 
 
-def full_hour(parse_time: datetime) -> datetime:
-    """The start of the hour, UTC, that `parse_time` lies in."""
-    return parse_time.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+def full_hour(time: datetime) -> datetime:
+    """Return the start of the hour, UTC, that contains `time`."""
+    return time.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _hours(start: datetime, end: datetime) -> list[datetime]:
-    # The next full hour: where a day begins at half past, no hour is of two days.
+    # The next full hour: where a day begins at half past, no hour belongs to two days.
     first = full_hour(start + HOUR - timedelta.resolution)
     return [first + number * HOUR for number in range(max(0, -((first - end) // HOUR)))]
 

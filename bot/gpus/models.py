@@ -14,10 +14,10 @@ from bot.core.work_item import ItemKind, WorkItem
 ITEM = WorkItem(ItemKind.IDLE_GPUS, "gpus")
 
 
-BUSY = 0.01  # the utilization from which a GPU is busy: the counter has a noise floor
-SLACK = 0.01  # share of an hour that may stay unmeasured
-ENOUGH = 0.8  # share of the expected samples; with fewer, use is unknown
-HALF_HOUR = timedelta(minutes=30)  # what idle is judged by
+BUSY = 0.01  # utilization from which a GPU is busy: the counter has a noise floor
+TOLERANCE = 0.01  # share of an hour that can stay unmeasured
+MIN_COVERAGE = 0.8  # share of the expected samples; with fewer, use is unknown
+HALF_HOUR = timedelta(minutes=30)  # idle means no activity for that long
 HOUR = timedelta(hours=1)
 
 
@@ -38,26 +38,24 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PodUse:
-    """A pod that holds GPUs now: it runs, or it has got a node and waits there, say for its image."""
+    """A pod with allocated GPUs: running, or scheduled and, for example, pulling its image."""
 
     namespace: str
     pod: str
     node: str
-    owner: str = ""  # Slack user id; "" is unknown, here and below
+    owner: str = ""  # Slack user id; "" is unknown, also below
     team: str = ""
     sweep: str = ""
     trial: str = ""
-    started: datetime | None = None  # since when its containers have run without a break; None: they do not
+    started: datetime | None = None  # when its containers last started; None: they don't run
     allocated: int
-    gpus: tuple[
-        Gpu, ...
-    ] = ()  # those that were seen at work or idle; fewer than `allocated` when not all were
-    busy_ever: bool | None = None  # in its life; None when gaps, or all before the last day, might hide it
+    gpus: tuple[Gpu, ...] = ()  # those with metrics; can be fewer than `allocated`
+    busy_ever: bool | None = None  # since it started; None: unknown, for example older than a day
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUse:
-    """A node with GPUs. Here and everywhere a MIG slice counts as one, as Kubernetes gives it out."""
+    """A node with GPUs. A MIG slice counts as one GPU, as Kubernetes allocates it."""
 
     node: str
     model: str = ""
@@ -72,19 +70,19 @@ class NodeUse:
         return max(self.allocatable - self.allocated, 0) if self.ready and not self.cordoned else 0
 
     @property
-    def lost(self) -> int:
-        """GPUs that the device plugin has given up: somebody has to look at the machine."""
+    def unavailable(self) -> int:
+        """Return GPUs that the device plugin withdrew: an admin must check the node."""
         return max(self.physical - self.allocatable, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Xid:
-    """A GPU's last error since its exporter began; the same one twice looks like one."""
+    """A GPU's last error since its exporter started; a repeated error isn't visible."""
 
     device: str
     model: str = ""
     node: str
-    namespace: str = ""  # whose pod held it
+    namespace: str = ""  # of the pod that the GPU is allocated to
     pod: str = ""
     code: int  # 0: none
 
@@ -93,15 +91,15 @@ class Xid:
 class Snapshot:
     at: datetime
     nodes: tuple[NodeUse, ...]
-    pods: tuple[PodUse, ...]  # with the half hour before
+    pods: tuple[PodUse, ...]  # with utilization of the last 30 min
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HourUse:
     """One pod's GPU-hours in one hour.
 
-    Used counts each moment by the share the GPU is busy. Idle is whole half hours of the clock without any
-    work: what lies between the two are pauses between batches, checkpoints, starts and ends.
+    Used is time weighted by utilization. Idle is half-hours of the clock without activity. The rest is
+    pauses: between batches, checkpoints, starts, and stops.
     """
 
     hour: datetime  # its start, UTC
@@ -116,10 +114,9 @@ class HourUse:
     observed: float
     used: float
     idle: float
-    # What follows is not in hours that an older version has written.
-    gpus: int = 0  # so many were measured
-    unused: int = 0  # so many of them did nothing all hour
-    cpu_requested: float | None = None  # cores; None is unknown, here and below
+    gpus: int = 0  # with metrics
+    unused: int = 0  # of these, idle for the whole hour
+    cpu_requested: float | None = None  # cores; None is unknown, also below
     cpu_mean: float | None = None  # cores, while its containers ran
     ram_requested: float | None = None  # bytes
     ram_peak: float | None = None  # bytes
@@ -131,31 +128,31 @@ class HourUse:
 
 @dataclass(frozen=True, kw_only=True)
 class HourCapacity:
-    """What there was to give, in GPU-hours, and what was wanted besides."""
+    """The cluster's GPU-hours in one hour: capacity, allocation, and unmet requests."""
 
     hour: datetime
     capacity: float  # allocatable, on every node
     allocated: float
-    unhealthy: float  # lost GPUs, and those of nodes that are not ready or cordoned and held by nobody
-    coverage: float = 1.0  # the share of the hour that anybody looked at; below 1 every sum is too small
-    closed: float = 0.0  # the part of unhealthy that counts as capacity, on nodes that take nobody
-    waited: float = 0.0  # asked for by pods that no node had room for
-    waiting: int = 0  # so many such pods at a time, at most
-    wanted: int = 0  # so many GPUs for them
-    longest: float = 0.0  # hours since the oldest of them was made; 0 is unknown
-    observed: float | None = None  # of what was allocated; None: an older version has written it
+    unhealthy: float  # not allocatable, or free on nodes that are cordoned or not ready
+    coverage: float = 1.0  # share of the hour with metrics; below 1, every sum is too small
+    closed: float = 0.0  # part of unhealthy: free on nodes that are cordoned or not ready
+    waited: float = 0.0  # requested by pods that could not be scheduled
+    waiting: int = 0  # peak of these pods
+    wanted: int = 0  # peak of GPUs that they request
+    longest: float = 0.0  # hours that the oldest of them has waited; 0 is unknown
+    observed: float | None = None  # part of allocated with metrics; None: unknown
 
     @property
-    def whole(self) -> bool:
-        """Nothing of it can become known better."""
-        nearly = 1 - SLACK
+    def complete(self) -> bool:
+        """Return whether another measurement can't add anything."""
+        enough = 1 - TOLERANCE
         return (
-            self.observed is not None and self.coverage >= nearly and self.observed >= nearly * self.allocated
+            self.observed is not None and self.coverage >= enough and self.observed >= enough * self.allocated
         )
 
-    def worse(self, other: "HourCapacity") -> bool:
-        """Than another account of the hour: less of it was covered, or as much, and less was measured."""
-        if abs(self.coverage - other.coverage) > SLACK:
+    def worse_than(self, other: "HourCapacity") -> bool:
+        """Return whether this measurement of the hour covers less, or covers as much but observed less."""
+        if abs(self.coverage - other.coverage) > TOLERANCE:
             return self.coverage < other.coverage
         return (self.observed or 0.0) < (other.observed or 0.0)
 
@@ -174,19 +171,19 @@ class Source(Protocol):
     """A source of GPU data: Prometheus or scraping. Methods raise NoGpuDataError."""
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
-        """Every pod that holds GPUs now, with what its GPUs did in the `window` before."""
+        """Return every pod with allocated GPUs, with their utilization in the last `window`."""
         ...
 
     async def nodes(self) -> tuple[NodeUse, ...]: ...
 
     async def xids(self) -> tuple[Xid, ...]:
-        """Of every GPU whose exporter knows of errors."""
+        """Return the last error of every GPU whose exporter reports errors."""
         ...
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
-        """Prometheus knows any past hour; scraping what was collected while it looked."""
+        """Measure the hour from `start` on. Without Prometheus, only the last two hours are available."""
         ...
 
 
 class NoGpuDataError(Exception):
-    """There is no GPU data at the moment; the message says why."""
+    """GPU metrics are unavailable; the message says why."""

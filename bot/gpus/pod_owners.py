@@ -1,4 +1,4 @@
-"""Whose a pod is: by its labels while it lives, and remembered: hours are told when their pods are gone.
+"""Store who owns each pod: hours are measured when their pods, and the pods' labels, are gone.
 
 usage:<cluster>:owners:<2026-11-20>   hash: namespace/pod -> owner, team, sweep, trial; expires after 9 days
 """
@@ -15,9 +15,9 @@ from bot.config.teams import Team, team_of
 from k8s.katib.spec import TRIAL_LABEL
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL
 
-KEPT = timedelta(days=9)  # hours that were missed are filled in eight days later at most
+RETENTION = timedelta(days=9)  # missing hours are measured at most eight days later
 
-Place = tuple[str, str]  # namespace and pod
+PodKey = tuple[str, str]  # namespace and pod
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Ownership:
     trial: str = ""
 
 
-NOBODYS = Ownership()
+UNOWNED = Ownership()
 
 
 def by_labels(labels: Mapping[str, str]) -> Ownership:
@@ -41,40 +41,44 @@ def by_labels(labels: Mapping[str, str]) -> Ownership:
 
 
 def merged(first: Ownership, second: Ownership) -> Ownership:
-    """Return each field as the first says, else as the second."""
+    """Return each field from the first, or from the second if it is empty there."""
     return Ownership(**{name: value or getattr(second, name) for name, value in vars(first).items()})
 
 
-class Owners:
+class OwnerStore:
+    """Methods raise redis.exceptions.RedisError."""
+
     def __init__(self, redis: Redis, teams: tuple[Team, ...], cluster: str = "main") -> None:
         self._redis, self._teams, self._prefix = redis, teams, f"usage:{cluster}:owners:"
 
-    async def remember(self, at: datetime, pods: Mapping[Place, Ownership]) -> None:
-        known: dict[Any, Any] = {"/".join(p): json.dumps(vars(w)) for p, w in pods.items() if w != NOBODYS}
+    async def save(self, at: datetime, pods: Mapping[PodKey, Ownership]) -> None:
+        """Add to the owners of that day."""
+        known: dict[Any, Any] = {"/".join(p): json.dumps(vars(o)) for p, o in pods.items() if o != UNOWNED}
         if not known:
             return
         async with self._redis.pipeline(transaction=True) as steps:
             steps.hset(self._key(at), mapping=known)
-            steps.expire(self._key(at), KEPT)
+            steps.expire(self._key(at), RETENTION)
             await steps.execute()
 
-    async def of(
-        self, at: datetime, places: Iterable[Place], said: Mapping[Place, Ownership]
-    ) -> dict[Place, Ownership]:
-        """Of that day's pods, by field: as `said`, else as remembered; the team by namespace or person.
+    async def owners(
+        self, at: datetime, pods: Iterable[PodKey], labeled: Mapping[PodKey, Ownership]
+    ) -> dict[PodKey, Ownership]:
+        """Return the owners of that day's pods; each field from `labeled`, or else as stored.
 
-        kube-state-metrics exports only the labels that it is told to, so one that is there proves nothing of
-        the others. Just after midnight that is as they were the day before, until somebody has looked again.
+        kube-state-metrics exports only the labels that it is configured to, so one label doesn't prove that
+        the others are absent. The day before counts too: just after midnight, nothing is stored yet. A pod
+        without a team has the team of its namespace, or else of its owner.
         """
-        names = {"/".join(place): place for place in places}
+        names = {"/".join(pod): pod for pod in pods}
         days = (at, at - timedelta(days=1))
-        kept = [await self._redis.hmget(self._key(day), list(names)) for day in days] if names else ((), ())
+        stored = [await self._redis.hmget(self._key(day), list(names)) for day in days] if names else ((), ())
         found = {}
-        for place, today, before in zip(names.values(), *kept, strict=True):
+        for pod, today, before in zip(names.values(), *stored, strict=True):
             text = today or before
-            remembered = Ownership(**json.loads(text)) if text else NOBODYS
-            whose = merged(said.get(place, NOBODYS), remembered)
-            found[place] = replace(whose, team=whose.team or team_of(self._teams, place[0], whose.owner))
+            saved = Ownership(**json.loads(text)) if text else UNOWNED
+            owner = merged(labeled.get(pod, UNOWNED), saved)
+            found[pod] = replace(owner, team=owner.team or team_of(self._teams, pod[0], owner.owner))
         return found
 
     def _key(self, at: datetime) -> str:

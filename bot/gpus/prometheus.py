@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from bot.gpus.models import NoGpuDataError
-from bot.gpus.pod_owners import Place
+from bot.gpus.pod_owners import PodKey
 
 QUERY_TIMEOUT = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus' own default is two minutes
 
@@ -23,10 +23,10 @@ class Row:
     value: float
 
     @property
-    def place(self) -> Place:
+    def pod(self) -> PodKey:
         """Return namespace and pod; scraped without honorLabels, they are `exported_…`."""
-        own = "exported_" if self.labels.get("exported_pod") else ""
-        return self.labels.get(f"{own}namespace", ""), self.labels.get(f"{own}pod", "")
+        prefix = "exported_" if self.labels.get("exported_pod") else ""
+        return self.labels.get(f"{prefix}namespace", ""), self.labels.get(f"{prefix}pod", "")
 
     @property
     def gpu(self) -> str:
@@ -38,7 +38,7 @@ class Row:
     @property
     def device(self) -> Device:
         slices = (self.gpu, self.labels.get("GPU_I_ID", ""))
-        return *self.place, "/".join(filter(None, slices)), self.model
+        return *self.pod, "/".join(filter(None, slices)), self.model
 
     @property
     def model(self) -> str:
@@ -63,37 +63,37 @@ class Prometheus:
     async def close(self) -> None:
         await self._web.close()
 
-    async def ask(self, query: str, at: datetime) -> list[Row]:
+    async def query(self, query: str, at: datetime) -> list[Row]:
         """Return the instant vector at that time, without NaN and infinite values."""
         rows = [Row(each["metric"], float(each["value"][1])) for each in await self._result(query, at)]
         return [row for row in rows if math.isfinite(row.value)]
 
-    async def moments(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
+    async def sample_times(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
         """Return the sample times of each series of a range query, in Unix seconds; rows have no values."""
         return [
-            (Row(each["metric"], 0.0), [float(parse_time) for parse_time, _ in each["values"]])
+            (Row(each["metric"], 0.0), [float(time) for time, _ in each["values"]])
             for each in await self._result(query, at)
         ]
 
     async def _result(self, query: str, at: datetime) -> list[Any]:
-        asked = {"query": query, "time": f"{at.timestamp():.3f}"}
+        form = {"query": query, "time": f"{at.timestamp():.3f}"}
         try:
-            async with self._web.post(self._url, data=asked) as answer:
+            async with self._web.post(self._url, data=form) as answer:
                 text = await answer.text(errors="replace")
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
             raise NoGpuDataError(
-                f"Prometheus does not answer: {str(error) or type(error).__name__}"
+                f"Prometheus doesn't answer: {str(error) or type(error).__name__}"
             ) from error
         return await asyncio.to_thread(_read, answer.status, text)  # an hour of a thousand hosts is megabytes
 
 
 def _read(status: int, text: str) -> list[Any]:
     try:
-        said = json.loads(text)
-        if said["status"] == "success":
-            result: list[Any] = said["data"]["result"]
+        body = json.loads(text)
+        if body["status"] == "success":
+            result: list[Any] = body["data"]["result"]
             return result
-        why = str(said["error"])
+        error = str(body["error"])
     except (ValueError, KeyError, TypeError):  # a proxy's page, a login form
-        why = text.strip()
-    raise NoGpuDataError(f"Prometheus answered {status}: {why[:300]}")
+        error = text.strip()
+    raise NoGpuDataError(f"Prometheus answered {status}: {error[:300]}")

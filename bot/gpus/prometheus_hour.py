@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bot.gpus.models import HourCapacity, HourUse
-from bot.gpus.pod_owners import Ownership, Place
+from bot.gpus.pod_owners import Ownership, PodKey
 from bot.gpus.prometheus import Row
 
 
@@ -19,13 +19,13 @@ class HourResults:
     used: list[Row]
     idle_early: list[Row]  # idle for all of the first half hour
     idle_late: list[Row]  # idle for all of the second half hour
-    cpu_requested: Mapping[Place, float]  # cores
-    cpu_mean: Mapping[Place, float]  # cores
-    ram_requested: Mapping[Place, float]  # bytes
-    ram_peak: Mapping[Place, float]  # bytes
+    cpu_requested: Mapping[PodKey, float]  # cores
+    cpu_mean: Mapping[PodKey, float]  # cores
+    ram_requested: Mapping[PodKey, float]  # bytes
+    ram_peak: Mapping[PodKey, float]  # bytes
     cluster: Mapping[str, float]  # totals by the names of CLUSTER_QUERIES
     models: Mapping[str, str]  # node -> GPU model
-    owners: Mapping[Place, Ownership]
+    owners: Mapping[PodKey, Ownership]
 
 
 def assemble_hour(start: datetime, results: HourResults) -> tuple[tuple[HourUse, ...], HourCapacity]:
@@ -50,40 +50,40 @@ def assemble_hour(start: datetime, results: HourResults) -> tuple[tuple[HourUse,
 
 def _hour_uses(start: datetime, results: HourResults) -> tuple[HourUse, ...]:
     allocated, observed, used = sums(results.allocated), sums(results.observed), sums(results.used)
-    idle, gpus = sums(results.idle_late + results.idle_early), Counter(row.place for row in results.observed)
-    node = {row.place: row.labels.get("node", "") for row in results.allocated}
-    model = {row.place: row.model for row in results.observed}
+    idle, gpus = sums(results.idle_late + results.idle_early), Counter(row.pod for row in results.observed)
+    node = {row.pod: row.labels.get("node", "") for row in results.allocated}
+    model = {row.pod: row.model for row in results.observed}
     idle_all_hour = {row.device for row in results.idle_late} & {row.device for row in results.idle_early}
     unused = Counter(device[:2] for device in idle_all_hour)
     return tuple(
         HourUse(
             hour=start,
-            namespace=place[0],
-            pod=place[1],
-            node=node[place],
+            namespace=pod[0],
+            pod=pod[1],
+            node=node[pod],
             owner=owner.owner,
             team=owner.team,
             sweep=owner.sweep,
-            model=model.get(place) or results.models.get(node[place], ""),
-            allocated=allocated[place],
+            model=model.get(pod) or results.models.get(node[pod], ""),
+            allocated=allocated[pod],
             # A GPU can keep the label of a terminated pod until its kubelet removes it.
-            observed=min(observed[place], allocated[place]),
-            used=min(used[place], allocated[place]),
-            idle=min(idle[place], allocated[place]),
-            gpus=gpus[place],
-            unused=unused[place],
-            cpu_requested=results.cpu_requested.get(place),
-            cpu_mean=results.cpu_mean.get(place),
-            ram_requested=results.ram_requested.get(place),
-            ram_peak=results.ram_peak.get(place),
+            observed=min(observed[pod], allocated[pod]),
+            used=min(used[pod], allocated[pod]),
+            idle=min(idle[pod], allocated[pod]),
+            gpus=gpus[pod],
+            unused=unused[pod],
+            cpu_requested=results.cpu_requested.get(pod),
+            cpu_mean=results.cpu_mean.get(pod),
+            ram_requested=results.ram_requested.get(pod),
+            ram_peak=results.ram_peak.get(pod),
         )
-        for place, owner in sorted(results.owners.items())
+        for pod, owner in sorted(results.owners.items())
     )
 
 
-def sums(rows: Iterable[Row]) -> dict[Place, float]:
+def sums(rows: Iterable[Row]) -> dict[PodKey, float]:
     """Add up the rows of each pod."""
-    found: dict[Place, float] = defaultdict(float)
+    found: dict[PodKey, float] = defaultdict(float)
     for row in rows:
-        found[row.place] += row.value
+        found[row.pod] += row.value
     return found

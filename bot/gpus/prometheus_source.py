@@ -8,12 +8,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bot.gpus import promql
-from bot.gpus.models import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
-from bot.gpus.pod_owners import NOBODYS, Owners, Ownership, Place, merged
+from bot.gpus.interval_probe import IntervalProbe
+from bot.gpus.models import (
+    BUSY,
+    HALF_HOUR,
+    HOUR,
+    MIN_COVERAGE,
+    Gpu,
+    HourCapacity,
+    HourUse,
+    NodeUse,
+    PodUse,
+    Xid,
+)
+from bot.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, PodKey, merged
 from bot.gpus.prometheus import Device, Prometheus, Row
 from bot.gpus.prometheus_hour import HourResults, assemble_hour, sums
-from bot.gpus.scrape_interval import Rhythm
-from bot.gpus.scrapes import Scrapes
+from bot.gpus.scrape_interval import ScrapeIntervals
 
 A_DAY, AN_HOUR, LATELY = 86400, 3600, 600  # seconds
 CLUSTER_QUERIES = {
@@ -21,9 +32,9 @@ CLUSTER_QUERIES = {
     "lost": promql.LOST_HOURS,
     "closed": promql.CLOSED_HOURS,
     "coverage": promql.COVERAGE,
-    "waited": promql.WAITED_HOURS,
-    "waiting": promql.WAITING,
-    "wanted": promql.MOST_WANTED,
+    "waited": promql.PENDING_HOURS,
+    "waiting": promql.PENDING_PODS,
+    "wanted": promql.PENDING_PEAK,
     "longest": promql.LONGEST_WAIT,
 }
 
@@ -40,7 +51,7 @@ class Seen:
 
     def judged(self, expected: float) -> Gpu:
         _, _, name, model = self.device
-        if self.samples < ENOUGH * expected:
+        if self.samples < MIN_COVERAGE * expected:
             return Gpu(device=name, model=model)
         return Gpu(device=name, model=model, peak=self.peak, mean=self.total / self.samples, p95=self.p95)
 
@@ -49,44 +60,46 @@ class PrometheusSource:
     """`step`: scrape interval of dcgm-exporter in seconds; 0 measures it. Methods raise NoGpuDataError."""
 
     def __init__(
-        self, prometheus: Prometheus, owners: Owners, now: Callable[[], datetime], step: int = 0
+        self, prometheus: Prometheus, owners: OwnerStore, now: Callable[[], datetime], step: int = 0
     ) -> None:
-        self._ask, self._owners, self._now = prometheus.ask, owners, now
-        self._scrapes = Scrapes(prometheus, step)
+        self._query, self._owners, self._now = prometheus.query, owners, now
+        self._probe = IntervalProbe(prometheus, step)
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
         at, seconds = self._now(), round(window.total_seconds())
-        rhythm = await self._scrapes.rhythm(at, LATELY)
-        held, seen, started = await asyncio.gather(
-            self._ask(promql.HELD, at), self._seen(at, seconds, rhythm), self._by_place(promql.STARTED, at)
+        intervals = await self._probe.intervals(at, LATELY)
+        allocated, seen, started = await asyncio.gather(
+            self._query(promql.ALLOCATED, at),
+            self._seen(at, seconds, intervals),
+            self._by_pod(promql.STARTED, at),
         )
-        holders = {row.place: row for row in held if row.value}
-        ages = {place: at.timestamp() - since for place, since in started.items()}
-        whose = await self._whose(at, list(holders), day=at)
-        used = await self._used(at, {place: seen[place] for place in holders}, ages, rhythm)
+        holders = {row.pod: row for row in allocated if row.value}
+        ages = {pod: at.timestamp() - since for pod, since in started.items()}
+        owners = await self._owners_of(at, list(holders), day=at)
+        used = await self._used(at, {pod: seen[pod] for pod in holders}, ages, intervals)
         return tuple(
             PodUse(
-                namespace=place[0],
-                pod=place[1],
+                namespace=pod[0],
+                pod=pod[1],
                 node=row.labels.get("node", ""),
-                **vars(whose[place]),
-                started=datetime.fromtimestamp(started[place], UTC) if place in started else None,
+                **vars(owners[pod]),
+                started=datetime.fromtimestamp(started[pod], UTC) if pod in started else None,
                 allocated=round(row.value),
                 gpus=tuple(
-                    gpu.judged(min(seconds, ages.get(place, seconds)) / rhythm.of(gpu.device[2]))
-                    for gpu in seen[place]
+                    gpu.judged(min(seconds, ages.get(pod, seconds)) / intervals.of(gpu.device[2]))
+                    for gpu in seen[pod]
                 ),
-                busy_ever=used[place],
+                busy_ever=used[pod],
             )
-            for place, row in sorted(holders.items())
+            for pod, row in sorted(holders.items())
         )
 
     async def nodes(self) -> tuple[NodeUse, ...]:
         at = self._now()
-        physical, allocatable, held, cordoned, not_ready = await asyncio.gather(
+        physical, allocatable, allocated, cordoned, not_ready = await asyncio.gather(
             self._by_node(promql.PHYSICAL, at),
             self._by_node(promql.ALLOCATABLE, at),
-            self._by_node(promql.HELD, at),
+            self._by_node(promql.ALLOCATED, at),
             self._by_node(promql.CORDONED, at),
             self._by_node(promql.NOT_READY, at),
         )
@@ -97,7 +110,7 @@ class PrometheusSource:
                 model=models.get(node, ""),
                 physical=round(physical[node]),
                 allocatable=round(allocatable.get(node, 0)),
-                allocated=round(held.get(node, 0)),
+                allocated=round(allocated.get(node, 0)),
                 ready=node not in not_ready,
                 cordoned=node in cordoned,
             )
@@ -111,11 +124,11 @@ class PrometheusSource:
                 device=row.gpu,
                 model=row.labels.get("modelName", ""),
                 node=row.host,
-                namespace=row.place[0],
-                pod=row.place[1],
+                namespace=row.pod[0],
+                pod=row.pod[1],
                 code=round(row.value),
             )
-            for row in await self._ask(promql.ERRORS, self._now())
+            for row in await self._query(promql.ERRORS, self._now())
         )
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
@@ -124,17 +137,17 @@ class PrometheusSource:
 
     async def _query_hour(self, start: datetime) -> HourResults:
         end = start + HOUR
-        held = await self._ask(promql.HELD_HOURS, end)
-        observed, used, late, early = await self._measured(start, await self._scrapes.rhythm(end, AN_HOUR))
+        allocated = await self._query(promql.ALLOCATED_HOURS, end)
+        observed, used, late, early = await self._measured(start, await self._probe.intervals(end, AN_HOUR))
         cpu_requested, cpu_mean, ram_requested, ram_peak = await asyncio.gather(
-            self._by_place(promql.requested("cpu"), end),
-            self._by_place(promql.CPU_MEAN, end),
-            self._by_place(promql.requested("memory"), end),
-            self._by_place(promql.RAM_PEAK, end),
+            self._by_pod(promql.requested("cpu"), end),
+            self._by_pod(promql.CPU_MEAN, end),
+            self._by_pod(promql.requested("memory"), end),
+            self._by_pod(promql.RAM_PEAK, end),
         )
-        places = [place for place, hours in sums(held).items() if hours]
+        pods = [pod for pod, hours in sums(allocated).items() if hours]
         return HourResults(
-            allocated=held,
+            allocated=allocated,
             observed=observed,
             used=used,
             idle_early=early,
@@ -144,31 +157,31 @@ class PrometheusSource:
             ram_requested=ram_requested,
             ram_peak=ram_peak,
             cluster={name: await self._total(query, end) for name, query in CLUSTER_QUERIES.items()},
-            models=await self._models(end, {row.labels.get("node", "") for row in held}),
-            owners=await self._whose(end, places, day=start),
+            models=await self._models(end, {row.labels.get("node", "") for row in allocated}),
+            owners=await self._owners_of(end, pods, day=start),
         )
 
     async def _total(self, query: str, at: datetime) -> float:
-        return sum(row.value for row in await self._ask(query, at))
+        return sum(row.value for row in await self._query(query, at))
 
-    async def _measured(self, start: datetime, rhythm: Rhythm) -> list[list[Row]]:
+    async def _measured(self, start: datetime, intervals: ScrapeIntervals) -> list[list[Row]]:
         """Return GPU-hours observed, used, idle in the second half hour, and idle in the first, by GPU.
 
         Each GPU is queried at its own scrape interval.
         """
         end, found = start + HOUR, list[list[Row]]([[], [], [], []])
-        for step in rhythm.steps:
+        for step in intervals.steps:
             answers = await asyncio.gather(
-                self._ask(promql.observed_hours(step), end),
-                self._ask(promql.used_hours(step), end),
-                self._ask(promql.idle_half(step), end),
-                self._ask(promql.idle_half(step), start + HALF_HOUR),
+                self._query(promql.observed_hours(step), end),
+                self._query(promql.used_hours(step), end),
+                self._query(promql.idle_half(step), end),
+                self._query(promql.idle_half(step), start + HALF_HOUR),
             )
             for rows, answer in zip(found, answers, strict=True):
-                rows += [row for row in answer if rhythm.of(row.device[2]) == step]
+                rows += [row for row in answer if intervals.of(row.device[2]) == step]
         return found
 
-    async def _seen(self, at: datetime, seconds: int, rhythm: Rhythm) -> dict[Place, list[Seen]]:
+    async def _seen(self, at: datetime, seconds: int, intervals: ScrapeIntervals) -> dict[PodKey, list[Seen]]:
         samples, peak, total, p95 = await asyncio.gather(
             *(
                 self._by_device(query(seconds), at)
@@ -176,9 +189,9 @@ class PrometheusSource:
             )
         )
         if broken := samples.keys() - total.keys():
-            samples |= await self._numbers("count", at, seconds, rhythm, broken)
-            total |= await self._numbers("sum", at, seconds, rhythm, broken)
-        found: dict[Place, list[Seen]] = defaultdict(list)
+            samples |= await self._numbers("count", at, seconds, intervals, broken)
+            total |= await self._numbers("sum", at, seconds, intervals, broken)
+        found: dict[PodKey, list[Seen]] = defaultdict(list)
         for device in sorted(samples):
             if (
                 device in peak and device in total and device in p95
@@ -188,74 +201,78 @@ class PrometheusSource:
         return found
 
     async def _numbers(
-        self, function: str, at: datetime, seconds: int, rhythm: Rhythm, broken: set[Device]
+        self, function: str, at: datetime, seconds: int, intervals: ScrapeIntervals, broken: set[Device]
     ) -> dict[Device, float]:
         """Query GPUs with a NaN sample, which turns every sum into NaN, without those samples."""
         found: dict[Device, float] = {}
-        for step in {rhythm.of(device[2]) for device in broken}:
-            which = {_uuid(device[2]) for device in broken if rhythm.of(device[2]) == step}
-            answer = await self._by_device(promql.numbers(function, seconds, step, which), at)
+        for step in {intervals.of(device[2]) for device in broken}:
+            which = {_uuid(device[2]) for device in broken if intervals.of(device[2]) == step}
+            answer = await self._by_device(promql.finite_samples(function, seconds, step, which), at)
             found |= {device: value for device, value in answer.items() if device in broken}
         return found
 
     async def _used(
-        self, at: datetime, seen: dict[Place, list[Seen]], ages: dict[Place, float], rhythm: Rhythm
-    ) -> dict[Place, bool | None]:
+        self,
+        at: datetime,
+        seen: dict[PodKey, list[Seen]],
+        ages: dict[PodKey, float],
+        intervals: ScrapeIntervals,
+    ) -> dict[PodKey, bool | None]:
         """Return whether each pod was ever busy; query pods idle in the window over their whole life."""
-        quiet = {place for place, gpus in seen.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
+        quiet = {pod for pod, gpus in seen.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
         life = min(
-            A_DAY, max((round(ages[place]) for place in quiet & ages.keys()), default=0) + rhythm.steps[-1]
+            A_DAY, max((round(ages[pod]) for pod in quiet & ages.keys()), default=0) + intervals.steps[-1]
         )
-        which = {_uuid(gpu.device[2]) for place in quiet for gpu in seen[place]}
+        which = {_uuid(gpu.device[2]) for pod in quiet for gpu in seen[pod]}
         peak, samples = {}, {}
         if quiet:
             peak = await self._by_device(promql.peak(life, which), at)
             samples = await self._by_device(promql.samples(life, which), at)
 
-        def ever(place: Place) -> bool | None:
-            devices = [gpu.device for gpu in seen[place]]
-            if place not in quiet:
+        def ever(pod: PodKey) -> bool | None:
+            devices = [gpu.device for gpu in seen[pod]]
+            if pod not in quiet:
                 return True if devices else None
             if any(peak.get(device, 0) >= BUSY for device in devices):
                 return True
-            if (age := ages.get(place, math.inf)) > life:
+            if (age := ages.get(pod, math.inf)) > life:
                 return None  # older than the query reaches back
-            enough = (samples.get(each, 0) >= ENOUGH * age / rhythm.of(each[2]) for each in devices)
+            enough = (samples.get(each, 0) >= MIN_COVERAGE * age / intervals.of(each[2]) for each in devices)
             return False if all(enough) else None
 
-        return {place: ever(place) for place in seen}
+        return {pod: ever(pod) for pod in seen}
 
-    async def _whose(self, at: datetime, places: list[Place], *, day: datetime) -> dict[Place, Ownership]:
+    async def _owners_of(self, at: datetime, pods: list[PodKey], *, day: datetime) -> dict[PodKey, Ownership]:
         """Return owners by the pod labels that kube-state-metrics is set up to export, else as stored."""
-        labeled: dict[Place, Ownership] = {}
-        for row in await self._ask(promql.WHOSE, at):
-            whose = Ownership(
+        labeled: dict[PodKey, Ownership] = {}
+        for row in await self._query(promql.OWNER_LABELS, at):
+            owner = Ownership(
                 owner=row.labels.get("label_sweepbot_owner", ""),
                 team=row.labels.get("label_sweepbot_team", ""),
                 sweep=row.labels.get("label_sweepbot_sweep", ""),
                 trial=row.labels.get("label_katib_kubeflow_org_trial", ""),
             )
-            labeled[row.place] = merged(labeled.get(row.place, NOBODYS), whose)
-        return await self._owners.of(day, places, labeled)
+            labeled[row.pod] = merged(labeled.get(row.pod, UNOWNED), owner)
+        return await self._owners.owners(day, pods, labeled)
 
     async def _models(self, at: datetime, nodes: Iterable[str]) -> dict[str, str]:
         """Return GPU models by node, which dcgm-exporter calls the host name."""
-        known = _models(await self._ask(promql.MODELS, at))
-        if silent := {*nodes} - known.keys() - {""}:
-            known |= _models(await self._ask(promql.last_models(silent), at))
+        known = _models(await self._query(promql.MODELS, at))
+        if missing := {*nodes} - known.keys() - {""}:
+            known |= _models(await self._query(promql.last_models(missing), at))
         return known
 
-    async def _by_place(self, query: str, at: datetime) -> dict[Place, float]:
-        return {row.place: row.value for row in await self._ask(query, at)}
+    async def _by_pod(self, query: str, at: datetime) -> dict[PodKey, float]:
+        return {row.pod: row.value for row in await self._query(query, at)}
 
     async def _by_node(self, query: str, at: datetime) -> dict[str, float]:
         sums: dict[str, float] = defaultdict(float)
-        for row in await self._ask(query, at):
+        for row in await self._query(query, at):
             sums[row.labels.get("node", "")] += row.value
         return sums
 
     async def _by_device(self, query: str, at: datetime) -> dict[Device, float]:
-        return {row.device: row.value for row in await self._ask(query, at)}
+        return {row.device: row.value for row in await self._query(query, at)}
 
 
 def _models(rows: Iterable[Row]) -> dict[str, str]:

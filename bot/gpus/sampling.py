@@ -1,4 +1,4 @@
-"""Looks at all GPUs of a cluster without Prometheus, and what a row of such looks comes to."""
+"""Samples of all GPUs of a cluster without Prometheus, and the figures computed from them. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,34 +7,45 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
-from bot.gpus.models import BUSY, ENOUGH, HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, NodeUse, PodUse, Xid
+from bot.gpus.models import (
+    BUSY,
+    HALF_HOUR,
+    HOUR,
+    MIN_COVERAGE,
+    Gpu,
+    HourCapacity,
+    HourUse,
+    NodeUse,
+    PodUse,
+    Xid,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """One pod at one moment."""
+class PodSample:
+    """One pod at one time."""
 
-    use: PodUse  # with what its GPUs do just then as their peaks
-    busy: bool = False  # at this look or an earlier one
-    looks: int = 0  # so many in its life, with every GPU seen
+    use: PodUse  # `peak` of its GPUs is their utilization at that time
+    busy: bool = False  # in this sample or an earlier one
+    complete: int = 0  # samples since it started with metrics of every GPU
     cpu_requested: float | None = None  # cores
-    cpu: float | None = None  # cores, used just then
+    cpu: float | None = None  # cores used
     ram_requested: float | None = None  # bytes
-    ram: float | None = None  # bytes, used just then
+    ram: float | None = None  # bytes used
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The cluster at one moment, which stands for the `step` seconds before it."""
+    """The cluster at one time, which represents the `step` seconds before."""
 
     at: datetime
     step: int
-    looks: tuple[Look, ...]
+    pods: tuple[PodSample, ...]
     nodes: tuple[NodeUse, ...]
     xids: tuple[Xid, ...] = ()
-    wanted: int = 0  # GPUs of pods that no node has room for
-    waiting: int = 0  # so many such pods
-    longest: float = 0.0  # hours since the oldest of them was made
+    wanted: int = 0  # GPUs requested by pods that can't be scheduled
+    waiting: int = 0  # number of these pods
+    longest: float = 0.0  # hours since the oldest of them was created
 
 
 _SAMPLE: TypeAdapter[Sample] = TypeAdapter(Sample)
@@ -48,13 +59,13 @@ def load(text: bytes) -> Sample:
     return _SAMPLE.validate_json(text)
 
 
-def following(before: Sample | None, now: Sample) -> Sample:
-    """The look with what it goes on from: a pod's work and looks so far, the models of silent nodes."""
-    known = {_key(look.use): look for look in before.looks} if before else {}
+def with_history(now: Sample, before: Sample | None) -> Sample:
+    """Carry over each pod's activity so far, and the models of nodes without metrics."""
+    known = {_key(pod.use): pod for pod in before.pods} if before else {}
     models = {node.node: node.model for node in before.nodes} if before else {}
     return replace(
         now,
-        looks=tuple(_after(known.get(_key(look.use)), look) for look in now.looks),
+        pods=tuple(_after(known.get(_key(pod.use)), pod) for pod in now.pods),
         nodes=tuple(replace(node, model=node.model or models.get(node.node, "")) for node in now.nodes),
     )
 
@@ -63,42 +74,42 @@ def _key(use: PodUse) -> tuple[str, str, str]:
     return use.namespace, use.pod, use.node
 
 
-def _after(before: Look | None, now: Look) -> Look:
+def _after(before: PodSample | None, now: PodSample) -> PodSample:
     busy = any((gpu.peak or 0) >= BUSY for gpu in now.use.gpus)
-    whole = len(now.use.gpus) >= now.use.allocated
+    complete = len(now.use.gpus) >= now.use.allocated
     return replace(
         now,
         busy=busy or (before is not None and before.busy),
-        looks=whole + (before.looks if before else 0),
+        complete=complete + (before.complete if before else 0),
     )
 
 
 def pods(samples: Sequence[Sample], window: timedelta) -> tuple[PodUse, ...]:
-    """Those of the last look, with what the looks of the window before it come to."""
+    """Return the pods of the last sample, with statistics over the window before it."""
     last = samples[-1]
     recent: dict[tuple[str, str, str], list[PodUse]] = defaultdict(list)
     for sample in samples:
         if sample.at > last.at - window:
-            for look in sample.looks:
-                recent[_key(look.use)].append(look.use)
-    return tuple(_pod(look, recent[_key(look.use)], last, window) for look in last.looks)
+            for pod in sample.pods:
+                recent[_key(pod.use)].append(pod.use)
+    return tuple(_pod(pod, recent[_key(pod.use)], last, window) for pod in last.pods)
 
 
-def _pod(look: Look, recent: Sequence[PodUse], last: Sample, window: timedelta) -> PodUse:
-    started = look.use.started
+def _pod(pod: PodSample, recent: Sequence[PodUse], last: Sample, window: timedelta) -> PodUse:
+    started = pod.use.started
     age = max(last.at - started, timedelta(seconds=last.step)) if started else window
-    expected = ENOUGH * min(age, window).total_seconds() / last.step
+    expected = MIN_COVERAGE * min(age, window).total_seconds() / last.step
     return replace(
-        look.use,
+        pod.use,
         gpus=tuple(_gpu(device, shares, expected) for device, shares in sorted(_shares(recent).items())),
-        busy_ever=True if look.busy else False if _known(look, last) else None,
+        busy_ever=True if pod.busy else False if _known(pod, last) else None,
     )
 
 
-def _known(look: Look, last: Sample) -> bool:
-    if not look.use.started or not look.looks:
+def _known(pod: PodSample, last: Sample) -> bool:
+    if not pod.use.started or not pod.complete:
         return False
-    return look.looks >= ENOUGH * ((last.at - look.use.started).total_seconds() // last.step)
+    return pod.complete >= MIN_COVERAGE * ((last.at - pod.use.started).total_seconds() // last.step)
 
 
 def _shares(uses: Iterable[PodUse]) -> dict[tuple[str, str], list[float]]:
@@ -118,23 +129,23 @@ def _gpu(device: tuple[str, str], shares: list[float], expected: float) -> Gpu:
 
 
 def hour(samples: Iterable[Sample], start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
-    """The sums of an hour, each look for the time it stands for."""
+    """Return the figures of an hour; each sample counts for the `step` seconds before it."""
     within = [sample for sample in samples if start < sample.at <= start + HOUR]
-    seen: dict[tuple[str, str], list[tuple[Sample, Look]]] = defaultdict(list)
+    seen: dict[tuple[str, str], list[tuple[Sample, PodSample]]] = defaultdict(list)
     for sample in within:
-        for look in sample.looks:
-            seen[look.use.namespace, look.use.pod].append((sample, look))
+        for pod in sample.pods:
+            seen[pod.use.namespace, pod.use.pod].append((sample, pod))
     models = {node.node: node.model for sample in within for node in sample.nodes if node.model}
-    uses = tuple(_use(start, seen[place], models) for place in sorted(seen))
+    uses = tuple(_use(start, seen[pod], models) for pod in sorted(seen))
     return uses, replace(_capacity(within, start), observed=sum(use.observed for use in uses))
 
 
-def _use(start: datetime, seen: Sequence[tuple[Sample, Look]], models: Mapping[str, str]) -> HourUse:
-    """Of one pod; `models` by node."""
-    first, looks = seen[0][1].use, [look for _, look in seen]
-    hours = [(sample.step / 3600, look.use) for sample, look in seen]
-    gpus = [gpu for look in looks for gpu in look.use.gpus]
-    cpu = [look.cpu for look in looks if look.cpu is not None]
+def _use(start: datetime, seen: Sequence[tuple[Sample, PodSample]], models: Mapping[str, str]) -> HourUse:
+    """Return one pod's hour; `models` by node."""
+    first, samples = seen[0][1].use, [each for _, each in seen]
+    hours = [(sample.step / 3600, each.use) for sample, each in seen]
+    gpus = [gpu for each in samples for gpu in each.use.gpus]
+    cpu = [each.cpu for each in samples if each.cpu is not None]
     early = _idle(each for each in seen if each[0].at <= start + HALF_HOUR)
     late = _idle(each for each in seen if each[0].at > start + HALF_HOUR)
     return HourUse(
@@ -152,23 +163,23 @@ def _use(start: datetime, seen: Sequence[tuple[Sample, Look]], models: Mapping[s
         idle=sum(early.values()) + sum(late.values()),
         gpus=len({gpu.device for gpu in gpus}),
         unused=len(early.keys() & late.keys()),
-        cpu_requested=looks[-1].cpu_requested,
+        cpu_requested=samples[-1].cpu_requested,
         cpu_mean=sum(cpu) / len(cpu) if cpu else None,
-        ram_requested=looks[-1].ram_requested,
-        ram_peak=max((look.ram for look in looks if look.ram is not None), default=None),
+        ram_requested=samples[-1].ram_requested,
+        ram_peak=max((each.ram for each in samples if each.ram is not None), default=None),
     )
 
 
-def _idle(half: Iterable[tuple[Sample, Look]]) -> dict[str, float]:
-    """Hours of each GPU that did nothing in a half hour, and was looked at often enough to say so."""
+def _idle(half: Iterable[tuple[Sample, PodSample]]) -> dict[str, float]:
+    """Return the hours of each GPU that was idle for a half-hour with enough samples."""
     seen: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for sample, look in half:
-        for gpu in look.use.gpus:
+    for sample, pod in half:
+        for gpu in pod.use.gpus:
             seen[gpu.device].append((gpu.peak or 0.0, sample.step))
     return {
         device: sum(step for _, step in shares) / 3600
         for device, shares in seen.items()
-        if sum(step for _, step in shares) >= ENOUGH * HALF_HOUR.total_seconds()
+        if sum(step for _, step in shares) >= MIN_COVERAGE * HALF_HOUR.total_seconds()
         and max(share for share, _ in shares) < BUSY
     }
 
@@ -180,8 +191,8 @@ def _capacity(within: Sequence[Sample], start: datetime) -> HourCapacity:
     return HourCapacity(
         hour=start,
         capacity=sum(hours * node.allocatable for hours, node in nodes),
-        allocated=sum(s.step / 3600 * look.use.allocated for s in within for look in s.looks),
-        unhealthy=sum(hours * node.lost for hours, node in nodes) + closed,
+        allocated=sum(s.step / 3600 * pod.use.allocated for s in within for pod in s.pods),
+        unhealthy=sum(hours * node.unavailable for hours, node in nodes) + closed,
         coverage=min(1.0, sum(sample.step for sample in within) / 3600),
         closed=closed,
         waited=sum(sample.step / 3600 * sample.wanted for sample in within),

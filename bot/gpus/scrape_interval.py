@@ -1,48 +1,50 @@
-"""How often each exporter is scraped, by its own samples: pools differ, and settings change. Pure."""
+"""Estimate each exporter's scrape interval from its samples: node pools differ, settings change. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-RUNGS = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)  # seconds; each is a whole part of half an hour
-LATE = 1.02  # a scrape may be that much later than its time
-A_ROW = 10  # gaps that are compared with one another
-USUAL = 1.5  # times their median; a longer one is an outage
+STANDARD_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)  # seconds; each divides 30 min
+TOLERANCE = 1.02  # a scrape may be that much later than its interval
+RUN_LENGTH = 10  # gaps that are compared with one another
+OUTAGE = 1.5  # times the median gap of a run; a longer gap is an outage
 
 
 @dataclass(frozen=True)
-class Rhythm:
+class ScrapeIntervals:
     """Seconds between two samples of each GPU."""
 
     by_gpu: Mapping[str, int]  # by UUID
-    usual: int  # of a GPU that nothing is known of
+    default: int  # of a GPU without measurements
 
     def of(self, device: str) -> int:
-        """Of a GPU or one of its slices, as `Row.device` names them."""
-        return self.by_gpu.get(device.partition("/")[0], self.usual)
+        """Return the interval of a GPU or of one of its MIG slices, named as by `Row.device`."""
+        return self.by_gpu.get(device.partition("/")[0], self.default)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        return tuple(sorted({*self.by_gpu.values()} or {self.usual}))
+        """Return the distinct intervals in use, the shortest first."""
+        return tuple(sorted({*self.by_gpu.values()} or {self.default}))
 
 
-def step_of(moments: Iterable[float]) -> int | None:
-    """Return the slowest rhythm of a row of scrapes, in seconds; None for fewer than two.
+def scrape_interval(times: Iterable[float]) -> int | None:
+    """Return the longest interval that a series of scrapes had, in seconds; None for fewer than two.
 
-    Slowest, because a step that is too long loses nothing, while one that is too short takes most of the time
-    for unmeasured. Rounded up to one of a few, because each takes queries of its own.
+    An interval that is too long loses nothing; one that is too short leaves most of the time unmeasured.
+    Rounded up to one of a few, because each distinct interval takes its own queries.
     """
-    gaps = [later - earlier for earlier, later in pairwise(sorted(moments))]
-    rows = [gaps[at : at + A_ROW] for at in range(0, len(gaps), A_ROW)]
-    whole = [row for row in rows if len(row) == A_ROW] or rows
-    return _rung(max(map(_usual, whole))) if whole else None
+    gaps = [later - earlier for earlier, later in pairwise(sorted(times))]
+    runs = [gaps[at : at + RUN_LENGTH] for at in range(0, len(gaps), RUN_LENGTH)]
+    full = [run for run in runs if len(run) == RUN_LENGTH] or runs
+    return _rounded_up(max(map(_typical, full))) if full else None
 
 
-def _usual(gaps: list[float]) -> float:
-    usual = sorted(gap for gap in gaps if gap <= USUAL * median(gaps))
-    return usual[round(0.9 * (len(usual) - 1))]
+def _typical(gaps: list[float]) -> float:
+    typical = sorted(gap for gap in gaps if gap <= OUTAGE * median(gaps))
+    return typical[round(0.9 * (len(typical) - 1))]
 
 
-def _rung(seconds: float) -> int:
-    return next((rung for rung in RUNGS if seconds <= rung * LATE), RUNGS[-1])
+def _rounded_up(seconds: float) -> int:
+    standard = (each for each in STANDARD_INTERVALS if seconds <= each * TOLERANCE)
+    return next(standard, STANDARD_INTERVALS[-1])

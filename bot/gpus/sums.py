@@ -10,14 +10,14 @@ from bot.gpus.models import HourUse
 
 @dataclass(kw_only=True)
 class Sums:
-    """GPU-hours, and the money that the idle ones and all of them cost as far as prices are known."""
+    """GPU-hours, and their cost as far as prices are configured."""
 
     allocated: float = 0.0
     used: float = 0.0
     idle: float = 0.0
     unknown: float = 0.0
     cost: float = 0.0
-    wasted: float = 0.0
+    wasted: float = 0.0  # cost of the idle ones
     unpriced: set[str] = field(default_factory=set)  # models without a price
 
     def add(self, use: HourUse, price: float | None) -> None:
@@ -34,7 +34,7 @@ class Sums:
 def grouped(
     uses: Iterable[HourUse], prices: tuple[Price, ...], key: Callable[[HourUse], str]
 ) -> dict[str, Sums]:
-    """The sums by whatever `key` says, "" included; the most allocated first."""
+    """Return the sums by `key`, the most allocated first."""
     groups: dict[str, Sums] = defaultdict(Sums)
     for use in uses:
         groups[key(use)].add(use, price_of(prices, use.model))

@@ -1,4 +1,4 @@
-"""MLflow: the experiment that a sweep's runs go to, made before the first of them."""
+"""Create the MLflow experiment of a sweep before its first run."""
 
 import asyncio
 import logging
@@ -17,72 +17,75 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# MLflow's client is patient: by default an unreachable server holds a thread for minutes.
-PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "3", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # seconds, times
-HEAD_START = 1.0  # seconds that a submission waits for an experiment that is being created
-PAUSE = 60.0  # seconds before a server that did not answer is asked again
-KEPT = 100  # URLs that no turn has fetched: another worker was faster
+# By default MLflow's client waits minutes for an unreachable server.
+CLIENT_SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "3",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+}  # seconds, retries
+CREATE_TIMEOUT = 1.0  # seconds that a submission waits for an experiment that is being created
+RETRY_DELAY = 60.0  # seconds until a server that failed is called again
+MAX_FOUND = 100  # URLs that no reconcile has fetched: another worker was faster
 
 
 class MlflowExperiments:
-    """`wake` asks for a turn of a sweep, by its ID, once the URL of its runs is known."""
+    """`wake` queues a sweep, by its ID, once the URL of its runs is known."""
 
     def __init__(self, tracking_uri: str, ui: str, wake: Callable[[str], Awaitable[None]]) -> None:
         self._tracking_uri, self._ui, self._wake = tracking_uri, ui, wake
-        # Its own thread: a silent server takes none from name resolution, which everything else needs.
+        # Its own thread: a server that doesn't answer must not block the threads of name resolution.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
-        self._in_line = asyncio.Lock()
-        self._asking: dict[str, asyncio.Task[None]] = {}  # by sweep
+        self._lock = asyncio.Lock()
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by sweep
         self._found: dict[str, str] = {}
         self._not_before = 0.0
 
     async def open(self, sweep: SweepRecord) -> str | None:
-        """Return the URL of the sweep's runs, as a browser reaches it; None until MLflow has answered.
+        """Return the URL of the sweep's runs for a browser; None until MLflow has answered.
 
-        Never waits for MLflow: a turn that waits holds up whatever comes next, a cancel too.
+        Never waits for MLflow: a reconcile that waits delays what comes next, for example a cancel.
         """
         if found := self._found.pop(sweep.id, None):
             return found
-        if sweep.plan and sweep.id not in self._asking and monotonic() >= self._not_before:
+        if sweep.plan and sweep.id not in self._tasks and monotonic() >= self._not_before:
             tags = {"sweepbot.sweep": sweep.id, "sweepbot.owner": sweep.requester.user_name}
-            asking = asyncio.create_task(self._ask(sweep.id, sweep.plan.results_name, tags))
-            self._asking[sweep.id] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(sweep.id))
+            task = asyncio.create_task(self._open(sweep.id, sweep.plan.results_name, tags))
+            self._tasks[sweep.id] = task
+            task.add_done_callback(lambda _: self._tasks.pop(sweep.id))
         return None
 
     async def ready(self, sweep: SweepRecord) -> None:
-        """Wait until the experiment that `open` asked for exists, for HEAD_START seconds at most.
+        """Wait until the experiment that `open` requested exists, for CREATE_TIMEOUT seconds at most.
 
         MLflow's client fails when two trials create an experiment of one name at the same moment
         (RESOURCE_ALREADY_EXISTS), so it should be there before the first trial.
         """
-        if asking := self._asking.get(sweep.id):
-            await asyncio.wait([asking], timeout=HEAD_START)
+        if task := self._tasks.get(sweep.id):
+            await asyncio.wait([task], timeout=CREATE_TIMEOUT)
 
     def warm_up(self) -> None:
         """Import MLflow's client beside the event loop; the import takes about three seconds."""
         self._thread.submit(_client, self._tracking_uri)
 
-    async def _ask(self, sweep_id: str, name: str, tags: dict[str, str]) -> None:
-        async with self._in_line:
-            if monotonic() < self._not_before:  # whoever was before had no answer
+    async def _open(self, sweep_id: str, name: str, tags: dict[str, str]) -> None:
+        async with self._lock:
+            if monotonic() < self._not_before:  # the call before failed
                 return
             try:
                 number = await asyncio.get_running_loop().run_in_executor(
                     self._thread, self._experiment, name, tags
                 )
             except Exception as error:  # noqa: BLE001  MLflow's client raises whatever its transports raise
-                log.warning("MLflow does not answer; sweeps go on without a link: %s", error)
-                self._not_before = monotonic() + PAUSE
+                log.warning("MLflow unavailable; sweeps run without a link: %s", error)
+                self._not_before = monotonic() + RETRY_DELAY
                 return
-        # Its runs by name: without these words MLflow 3 opens on a page about language models' traces.
+        # Without this query MLflow 3 opens its page for traces of language models.
         self._found[sweep_id] = f"{self._ui}/#/experiments/{number}/runs?workflowType=machine_learning"
-        for oldest in list(self._found)[:-KEPT]:
+        for oldest in list(self._found)[:-MAX_FOUND]:
             del self._found[oldest]
         try:
             await self._wake(sweep_id)
         except RedisError as error:
-            log.warning("the link to MLflow waits for the next turn of %s: %s", sweep_id, error)
+            log.warning("MLflow link of %s is shown at its next reconcile: %s", sweep_id, error)
 
     def _experiment(self, name: str, tags: dict[str, str]) -> str:
         client = _client(self._tracking_uri)
@@ -100,7 +103,7 @@ class MlflowExperiments:
 
 
 def _client(tracking_uri: str) -> "MlflowClient":
-    os.environ.update(PATIENCE)
+    os.environ.update(CLIENT_SETTINGS)
     # Three seconds of imports, so not at the top: `serve` and `plan` never need it.
     from mlflow import MlflowClient  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
-from bot.gpus.dcgm_source import Samples
+from bot.gpus.dcgm_source import SampleStore
 from bot.gpus.sampling import Sample
 from local import busyday
 from tests.browser.conftest import Opened
@@ -29,7 +29,7 @@ async def seen(lab: Lab, wait_until: Any, fact: Callable[[Sample], bool]) -> Non
     async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
 
         async def looked() -> bool:
-            lately = await Samples(redis).since(datetime.now(UTC) - timedelta(seconds=10))
+            lately = await SampleStore(redis).since(datetime.now(UTC) - timedelta(seconds=10))
             return bool(lately) and fact(lately[-1])
 
         await wait_until(looked, "a worker has seen it", seconds=PATIENCE)
@@ -65,7 +65,7 @@ async def test_a_digest_is_asked_for_and_read_on_a_phone_too(
 
 async def test_gpus_answers_in_private(opened: Opened, lab: Lab, wait_until: Any) -> None:
     await lab.sweep("branch=main gpus=1 space=held")
-    await seen(lab, wait_until, lambda sample: bool(sample.looks))
+    await seen(lab, wait_until, lambda sample: bool(sample.pods))
     page = await opened("ada", height=900)
     await page.get_by_role("button", name="vision").click()
     for words in ("free", "now", "bill"):

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
-from bot.gpus.dcgm_source import Looking
+from bot.gpus.dcgm_source import Sampler
 from bot.gpus.models import BUSY, NodeUse
-from bot.gpus.pod_owners import Owners
+from bot.gpus.pod_owners import OwnerStore
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.rbac import WATCHING
@@ -91,26 +91,26 @@ async def test_a_gpu_is_as_busy_as_its_process_and_all_rights_are_used(
 ) -> None:
     for obj in deployed():
         server.store.create(obj)
-    looking = Looking(cluster, ["sweeps"], Owners(redis, ()))
+    sampler = Sampler(cluster, ["sweeps"], OwnerStore(redis, ()))
     shares: dict[str, list[float | None]] = {}
 
     async def seen() -> bool:
-        sample = await looking.once(NOW, STEP)
-        shares.update({look.use.pod: [gpu.peak for gpu in look.use.gpus] for look in sample.looks})
+        sample = await sampler.sample(NOW, STEP)
+        shares.update({pod.use.pod: [gpu.peak for gpu in pod.use.gpus] for pod in sample.pods})
         return shares.get("busy", [0])[:1] > [0.2] and len(shares["idle"]) == 2
 
     await wait_until(seen, "the busy GPU is seen at work")
-    await wait_until(lambda: looked_idle(looking), "the idle ones are seen idle")
-    sample = await looking.once(NOW, STEP)
+    await wait_until(lambda: looked_idle(sampler), "the idle ones are seen idle")
+    sample = await sampler.sample(NOW, STEP)
     assert sample.nodes == (NodeUse(node="gpu-1", model="Local GPU", physical=4, allocatable=4, allocated=3),)
-    assert {look.use.owner for look in sample.looks} == {"U1A1"}
+    assert {pod.use.owner for pod in sample.pods} == {"U1A1"}
     used = {(ask.group, ask.resource) for ask in server.granted}
     assert used == set(rules())
 
 
-async def looked_idle(looking: Looking) -> bool:
-    sample = await looking.once(NOW, STEP)
-    [idle] = [look.use for look in sample.looks if look.use.pod == "idle"]
+async def looked_idle(sampler: Sampler) -> bool:
+    sample = await sampler.sample(NOW, STEP)
+    [idle] = [pod.use for pod in sample.pods if pod.use.pod == "idle"]
     return all((gpu.peak or 0) < BUSY for gpu in idle.gpus)
 
 
@@ -120,14 +120,14 @@ async def test_without_the_proxy_what_gpus_do_is_unknown(
     for obj in deployed():
         if not obj["kind"].startswith("Role"):
             server.store.create(obj)
-    looking = Looking(cluster, ["sweeps"], Owners(redis, ()))
+    sampler = Sampler(cluster, ["sweeps"], OwnerStore(redis, ()))
 
     async def holders() -> bool:
-        return len(await looking.holders()) == 2
+        return len(await sampler.holders()) == 2
 
     await wait_until(holders, "both pods have their node")
-    sample = await looking.once(NOW, STEP)
-    assert [(look.use.pod, look.use.allocated, look.use.gpus) for look in sample.looks] == [
+    sample = await sampler.sample(NOW, STEP)
+    assert [(pod.use.pod, pod.use.allocated, pod.use.gpus) for pod in sample.pods] == [
         ("idle", 2, ()),
         ("busy", 1, ()),
     ]

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from bot.config.digest_times import DigestSchedule
 from bot.core.masking import Mask
 from bot.digests.post import item
-from bot.gpus.hourly_store import Hours
+from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import NodeUse, NoGpuDataError, PodUse, Snapshot
 from bot.gpus.snapshot_store import ITEM, SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
@@ -99,7 +99,7 @@ async def test_the_first_answer_is_measured_and_the_next_is_known(here: Place) -
 
 
 async def test_what_is_old_is_said_at_once_and_measured_anew(here: Place) -> None:
-    await SnapshotStore(here.redis).keep(Snapshot(at=NOW - timedelta(minutes=30), nodes=(NODE,), pods=(POD,)))
+    await SnapshotStore(here.redis).save(Snapshot(at=NOW - timedelta(minutes=30), nodes=(NODE,), pods=(POD,)))
     said = await here.types("mine")
     assert said.startswith("*You have 2 GPUs.*")
     assert said.endswith("_Measured 30 min ago._\nRefreshing…")
@@ -122,7 +122,7 @@ async def test_what_can_not_be_measured_is_waited_for_and_then_told(here: Place)
 async def test_a_bill_comes_with_a_file(here: Place) -> None:
     day = NOW.replace(hour=0)
     for hour in lazy(day, NOW):
-        await Hours(here.redis).keep(hour.uses, hour.capacity)
+        await HourlyStore(here.redis).save(hour.uses, hour.capacity)
     assert (await here.types("bill")).startswith("Calculating the bill…")
     await here.telling.run(ITEM.key)
     assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h allocated, 33.6 used (43%), 6 unknown")
@@ -132,7 +132,7 @@ async def test_a_bill_comes_with_a_file(here: Place) -> None:
 
 async def test_a_file_that_has_to_wait_repeats_no_bill(here: Place) -> None:
     for hour in lazy(NOW - timedelta(hours=2), NOW):
-        await Hours(here.redis).keep(hour.uses, hour.capacity)
+        await HourlyStore(here.redis).save(hour.uses, hour.capacity)
     await here.types("bill")
     here.slack.busy = 2
     for _ in range(2):
@@ -160,7 +160,7 @@ async def test_a_digest_asked_for_together_with_another_question_hides_no_answer
     await here.telling.run(ITEM.key)
     assert [user for user, _, _ in here.slack.said] == [OWNER]
     assert item("C1", NOW.date() - timedelta(days=1)) in await here.queued()
-    assert await here.context.snapshots.asked() == []
+    assert await here.context.snapshots.queries() == []
 
 
 async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_half_an_hour(
@@ -175,10 +175,10 @@ async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_ha
     with pytest.raises(KeyError):
         await here.telling.run(ITEM.key)
     assert [user for user, _, _ in here.slack.said] == [OWNER]
-    assert [question.text for question in await here.context.snapshots.asked()] == ["digest"]
+    assert [question.text for question in await here.context.snapshots.queries()] == ["digest"]
     here.now += timedelta(minutes=31)
     await here.telling.run(ITEM.key)
-    assert await here.context.snapshots.asked() == []
+    assert await here.context.snapshots.queries() == []
 
 
 async def test_what_nobody_understands_is_answered_with_what_was_meant(here: Place) -> None:

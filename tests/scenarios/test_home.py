@@ -79,7 +79,7 @@ async def test_what_can_not_be_measured_is_said_there(desk, wait_until):
     await desk.door.queue.add(ITEM)
     await desk.turns()
     assert "GPU metrics are unavailable: nobody looks" in text(desk.slack.home("ada"))
-    assert await desk.door.snapshots.asked() == []
+    assert await desk.door.snapshots.queries() == []
 
 
 async def test_another_person_sees_no_buttons_of_it(desk, wait_until):

@@ -15,7 +15,7 @@ from bot.core.record import Phase
 from bot.core.work_item import WorkItem
 from bot.digests.post import Digests, Last, item, last
 from bot.digests.schedule import GRACE, Schedule
-from bot.gpus.hourly_store import Hours
+from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.storage.sweeps import Store
@@ -92,7 +92,7 @@ class Place:
     async def measured(self, *days: date) -> None:
         for day in days:
             for hour in lazy(*BERLIN.window(day)):
-                await Hours(self.redis).keep(hour.uses, hour.capacity)
+                await HourlyStore(self.redis).save(hour.uses, hour.capacity)
 
     def schedule(self) -> Schedule:
         """With a constant time."""

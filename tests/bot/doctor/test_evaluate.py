@@ -308,7 +308,7 @@ def test_a_pods_series_without_which_nobody_is_warned_are_looked_for() -> None:
         "kube_pod_container_state_started",
         "kube_pod_status_phase",
     }
-    used = {metric for metric in needed if metric in promql.HELD + promql.STARTED}
+    used = {metric for metric in needed if metric in promql.ALLOCATED + promql.STARTED}
     assert used == needed <= evaluate_services.SERIES.keys()
 
 

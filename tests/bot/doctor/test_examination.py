@@ -335,7 +335,7 @@ FAULTS = [
     (a_node_is_gone, "GPU nodes", "warning", "gpu-2: not ready", "kubectl describe node gpu-2"),
     (an_exporter_is_missing, "GPU use", "warning", "no dcgm-exporter on gpu-2", "dcgm-exporter"),
     (exporters_may_not_be_asked, "GPU use", "warning", "in gpu-operator; GPU use is unknown", "deploy/usage"),
-    (prometheus_down, "Prometheus", "broken", "does not answer", "PROMETHEUS_URL"),
+    (prometheus_down, "Prometheus", "broken", "doesn't answer", "PROMETHEUS_URL"),
     (two_default_classes, "default StorageClass", "warning", "local-path and nfs", "kubectl patch"),
     (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, used by the bot)", "curl"),
     (registry_over_https, "registry", "broken", "speaks http, not https", "IMAGE_REGISTRY_PLAIN_HTTP=true"),

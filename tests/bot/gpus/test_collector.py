@@ -11,9 +11,9 @@ from bot.config.policy import Config
 from bot.config.settings import Settings
 from bot.gpus.collector import UsageCollector, measuring
 from bot.gpus.dcgm_source import ScrapeSource
-from bot.gpus.hourly_store import Hours, full_hour
+from bot.gpus.hourly_store import HourlyStore, full_hour
 from bot.gpus.models import HOUR, ITEM, HourCapacity, NoGpuDataError
-from bot.gpus.pod_owners import Owners, Ownership
+from bot.gpus.pod_owners import Ownership, OwnerStore
 from bot.gpus.prometheus_source import PrometheusSource
 from bot.storage.work_queue import Queue
 from k8s.errors import ApiError
@@ -34,7 +34,7 @@ def settings(**changes: Any) -> Settings:
     return Settings(**{**NEEDED, "k8s_namespace": "a", **changes})
 
 
-class AlertStore:
+class RecordedSource:
     """A source that knows every hour but those `without`; `late` came in part at first."""
 
     late: tuple[float, float] = (1.0, 8.0)  # coverage, and GPU-hours measured
@@ -57,27 +57,27 @@ def collecting(redis: Redis, source: Any, at: Any, **changes: Any) -> UsageColle
 
 
 async def test_hours_are_written_when_they_are_over_and_settled(redis: Redis, no_litter: None) -> None:
-    source = AlertStore()
+    source = RecordedSource()
     for minutes, written in ((4, 2), (6, 3)):
         await collecting(redis, source, NOON + timedelta(minutes=minutes)).write_hours()
-        found = await Hours(redis).between(NOON - 9 * HOUR, NOON + HOUR)
+        found = await HourlyStore(redis).between(NOON - 9 * HOUR, NOON + HOUR)
         assert [hour.capacity.hour for hour in found] == [NOON + n * HOUR for n in range(-3, written - 3)]
     assert len(source.asked) == 3
 
 
 async def test_prometheus_fills_a_week_once_and_asks_no_more_for_what_nobody_saw(redis: Redis) -> None:
     unseen = NOON - 30 * HOUR
-    source = AlertStore(unseen)
+    source = RecordedSource(unseen)
     one = collecting(redis, source, NOON + timedelta(minutes=10), prometheus_url="http://p")
     await one.write_hours()
     await one.write_hours()
     assert len(source.asked) == 8 * 24
-    assert await Hours(redis).missing(NOON - 8 * 24 * HOUR, NOON) == (unseen,)
+    assert await HourlyStore(redis).missing(NOON - 8 * 24 * HOUR, NOON) == (unseen,)
 
 
 @pytest.mark.parametrize("first", [(0.2, 1.0), (1.0, 2.0)])
 async def test_an_hour_is_written_again_when_more_of_it_is_known(redis: Redis, first: Any) -> None:
-    source, hours = AlertStore(), Hours(redis)
+    source, hours = RecordedSource(), HourlyStore(redis)
     source.late = first
     now = [NOON + timedelta(minutes=5)]
     one = collecting(redis, source, None, prometheus_url="http://p")
@@ -101,7 +101,7 @@ async def test_an_hour_is_written_again_when_more_of_it_is_known(redis: Redis, f
 
 
 async def test_what_is_asked_for_again_is_so_less_and_less_often(redis: Redis) -> None:
-    source, asked = AlertStore(), []
+    source, asked = RecordedSource(), []
     source.late = (1.0, 7.0)
     now = [NOON + timedelta(minutes=5)]
     one = collecting(redis, source, None, prometheus_url="http://p")
@@ -115,14 +115,14 @@ async def test_what_is_asked_for_again_is_so_less_and_less_often(redis: Redis) -
 
 
 async def test_with_prometheus_it_remembers_whose_the_pods_are(redis: Redis) -> None:
-    await collecting(redis, AlertStore(), NOON, prometheus_url="http://p").look(NOON)
-    place = ("a", "half")
-    found = await Owners(redis, ()).of(NOON, [place], {})
-    assert found == {place: Ownership(owner="U1A1", sweep="lr-brave-otter")}
+    await collecting(redis, RecordedSource(), NOON, prometheus_url="http://p").collect_once(NOON)
+    pod = ("a", "half")
+    found = await OwnerStore(redis, ()).owners(NOON, [pod], {})
+    assert found == {pod: Ownership(owner="U1A1", sweep="lr-brave-otter")}
 
 
 async def test_without_it_looks_itself_and_everybody_can_ask(redis: Redis) -> None:
-    await collecting(redis, AlertStore(), NOON).look(NOON)
+    await collecting(redis, RecordedSource(), NOON).collect_once(NOON)
     async with measuring(settings(), CONFIG, redis, lambda: NOON) as source:
         assert isinstance(source, ScrapeSource)
         assert "half" in {pod.pod for pod in await source.pods(HOUR)}
@@ -131,7 +131,7 @@ async def test_without_it_looks_itself_and_everybody_can_ask(redis: Redis) -> No
 
 
 async def test_the_lease_goes_to_one_and_then_to_the_next(redis: Redis, wait_until: Any) -> None:
-    tasks = [asyncio.create_task(collecting(redis, AlertStore(), NOON).run()) for _ in range(2)]
+    tasks = [asyncio.create_task(collecting(redis, RecordedSource(), NOON).run()) for _ in range(2)]
     await wait_until(lambda: redis.exists("sweepbot:usage"), "one has the lease")
     for task in tasks:
         task.cancel()
@@ -140,23 +140,25 @@ async def test_the_lease_goes_to_one_and_then_to_the_next(redis: Redis, wait_unt
 
 
 async def test_nobody_is_warned_before_it_is_known_whose_the_pods_are(redis: Redis, wait_until: Any) -> None:
-    one = asyncio.create_task(collecting(redis, AlertStore(), NOON, prometheus_url="http://p").run())
+    one = asyncio.create_task(collecting(redis, RecordedSource(), NOON, prometheus_url="http://p").run())
     lease = await wait_until(lambda: Queue(redis).get(wait=0), "a look at idle GPUs is asked for")
-    place = ("a", "half")
-    assert (lease.item, (await Owners(redis, ()).of(NOON, [place], {}))[place].owner) == (ITEM, "U1A1")
+    pod = ("a", "half")
+    assert (lease.item, (await OwnerStore(redis, ()).owners(NOON, [pod], {}))[pod].owner) == (ITEM, "U1A1")
     one.cancel()
     await asyncio.gather(one, return_exceptions=True)
 
 
 @pytest.mark.parametrize(
-    "trouble", [NoGpuDataError("Prometheus is away"), ApiError(500, "", "etcd"), ValueError("a bug")]
+    "error", [NoGpuDataError("Prometheus is away"), ApiError(500, "", "etcd"), ValueError("a bug")]
 )
-async def test_trouble_is_said_once_and_work_goes_on(redis: Redis, caplog: Any, trouble: Exception) -> None:
-    one = collecting(redis, AlertStore(), NOON)
+async def test_collector_after_an_error_logs_it_once_and_continues(
+    redis: Redis, caplog: Any, error: Exception
+) -> None:
+    one = collecting(redis, RecordedSource(), NOON)
 
     async def fails() -> None:
-        raise trouble
+        raise error
 
-    await one._tried(fails)
-    await one._tried(fails)
-    assert [record.message for record in caplog.records] == [f"can't collect GPU use: {trouble}"]
+    await one._attempt(fails)
+    await one._attempt(fails)
+    assert [record.message for record in caplog.records] == [f"can't collect GPU use: {error}"]

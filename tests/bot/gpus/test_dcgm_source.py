@@ -12,10 +12,10 @@ from redis.asyncio import Redis
 from bot.config.teams import Team
 from bot.core.thresholds import IdleThresholds
 from bot.gpus import sampling
-from bot.gpus.dcgm_source import Looking, Samples, ScrapeSource
+from bot.gpus.dcgm_source import Sampler, SampleStore, ScrapeSource
 from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
-from bot.gpus.pod_owners import Owners
-from bot.gpus.sampling import Look
+from bot.gpus.pod_owners import OwnerStore
+from bot.gpus.sampling import PodSample
 from bot.idle.detector import LOW_WINDOW, Kind, allocations, classify
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import timestamp
@@ -77,7 +77,7 @@ class DayCluster:
         return {"metadata": {"name": name}, "spec": spec, "status": status}
 
     def _pod(self, pod: day.Pod) -> dict[str, Any]:
-        namespace, name = pod.place.split("/")
+        namespace, name = pod.pod.split("/")
         sizes = {"cpu": "4", "memory": "32Gi", "nvidia.com/gpu": str(len(pod.gpus))}
         sidecar = {"name": "metrics-logger-and-collector", "resources": {"requests": {"cpu": "50m"}}}
         main = {"name": "main", "resources": {"requests": sizes, "limits": sizes}}
@@ -112,7 +112,7 @@ class DayCluster:
         ]
 
     def _metrics(self, pod: day.Pod) -> dict[str, Any]:
-        namespace, name = pod.place.split("/")
+        namespace, name = pod.pod.split("/")
         memory = "12Gi" if 23 <= self.hour < 23.1 else "4194304Ki"
         main = {"name": "main", "usage": {"cpu": "999876543n", "memory": memory}}
         sidecar = {"name": "metrics-logger-and-collector", "usage": {"cpu": "3", "memory": "1Gi"}}
@@ -124,8 +124,8 @@ class Watched:
 
     def __init__(self, redis: Redis, step: int) -> None:
         self.cluster, self.step, self.tick = DayCluster(), step, 0
-        self.kept = Samples(redis)
-        self.looking = Looking(self.cluster, ["a"], Owners(redis, TEAMS))  # type: ignore[arg-type]
+        self.kept = SampleStore(redis)
+        self.sampler = Sampler(self.cluster, ["a"], OwnerStore(redis, TEAMS))  # type: ignore[arg-type]
         self.source = ScrapeSource(self.kept, lambda: START + self.cluster.hour * HOUR)
 
     async def until(self, hour: float) -> ScrapeSource:
@@ -133,7 +133,7 @@ class Watched:
             self.tick += self.step
             self.cluster.hour = (self.tick - self.step / 2) / 3600
             at = START + timedelta(seconds=self.tick)
-            await self.kept.keep(await self.looking.once(at, self.step))
+            await self.kept.save(await self.sampler.sample(at, self.step))
         self.cluster.hour = self.tick / 3600
         return self.source
 
@@ -252,7 +252,7 @@ async def test_nodes_have_what_is_free_lost_and_closed(watched: Watched) -> None
     [slices] = [node for node in nodes if node.node == "n3"]
     model = f"{day.MODELS['n3']} MIG {day.SLICE}"
     assert slices == NodeUse(node="n3", model=model, physical=4, allocatable=3, allocated=1)
-    assert [(node.free, node.lost) for node in nodes] == [(6, 0), (2, 0), (2, 1), (0, 0)]
+    assert [(node.free, node.unavailable) for node in nodes] == [(6, 0), (2, 0), (2, 1), (0, 0)]
 
 
 async def test_a_gpu_with_an_error_says_which_and_who_held_it(watched: Watched) -> None:
@@ -278,13 +278,13 @@ async def test_without_the_right_to_see_all_it_sees_the_sweeps(watched: Watched)
 
 
 async def test_a_namespace_without_the_bots_rights_hides_no_other(redis: Redis, caplog: Any) -> None:
-    cluster, owners = DayCluster(), Owners(redis, TEAMS)
+    cluster, owners = DayCluster(), OwnerStore(redis, TEAMS)
     cluster.hour, cluster.refuses = 22.6, ("Pod", "Node", "PodMetrics", "b")
-    found = await Looking(cluster, ["a", "b"], owners).holders()  # type: ignore[arg-type]
+    found = await Sampler(cluster, ["a", "b"], owners).holders()  # type: ignore[arg-type]
     assert {pod for _, pod in found} == {"half"}
     assert "can't read Pod in b" in caplog.text
     with pytest.raises(ApiError):  # its own it has to see
-        await Looking(cluster, ["b", "a"], owners).holders()  # type: ignore[arg-type]
+        await Sampler(cluster, ["b", "a"], owners).holders()  # type: ignore[arg-type]
 
 
 async def test_when_nobody_looks_nothing_is_known(watched: Watched) -> None:
@@ -314,6 +314,6 @@ async def test_three_hours_are_kept(watched: Watched, redis: Redis, no_litter: N
     assert await redis.llen(key) == 181
 
 
-@pytest.mark.parametrize("many", [Gpu, PodUse, HourUse, Look])
+@pytest.mark.parametrize("many", [Gpu, PodUse, HourUse, PodSample])
 def test_what_there_are_a_hundred_thousand_of_takes_no_more_than_it_has_to(many: type) -> None:
     assert not hasattr(many.__new__(many), "__dict__")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.gpus.hourly_store import KEPT, Hours
+from bot.gpus.hourly_store import RETENTION, HourlyStore
 from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse
 
 NOON = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
@@ -23,9 +23,9 @@ def capacity(hour=NOON):
 
 
 async def test_an_hour_is_found_as_it_was_written(redis, no_litter):
-    hours = Hours(redis)
-    await hours.keep([use(), use(pod="a-2")], capacity())
-    await hours.keep([], capacity(NOON + 2 * HOUR))
+    hours = HourlyStore(redis)
+    await hours.save([use(), use(pod="a-2")], capacity())
+    await hours.save([], capacity(NOON + 2 * HOUR))
     assert await hours.between(NOON, NOON + 3 * HOUR) == (
         Hour(uses=(use(), use(pod="a-2")), capacity=capacity()),
         Hour(uses=(), capacity=capacity(NOON + 2 * HOUR)),
@@ -35,8 +35,8 @@ async def test_an_hour_is_found_as_it_was_written(redis, no_litter):
 async def test_the_pods_of_a_sweep_are_one_where_only_their_sum_matters(redis):
     mine, other = {"sweep": "lr-brave-otter", "owner": "U1"}, {"sweep": "aug-calm-heron", "owner": "U1"}
     uses = [use(pod="t-1", **mine), use(pod="t-2", **mine, used=0.25), use(pod="t-3", **other), use()]
-    await Hours(redis).keep([*uses, use(pod="a-2")], capacity())
-    [hour] = await Hours(redis).between(NOON, NOON + HOUR, by_sweep=True)
+    await HourlyStore(redis).save([*uses, use(pod="a-2")], capacity())
+    [hour] = await HourlyStore(redis).between(NOON, NOON + HOUR, by_sweep=True)
     found = [
         (each.sweep, each.pod, each.allocated, each.observed, each.used, each.idle) for each in hour.uses
     ]
@@ -55,22 +55,22 @@ async def test_hours_that_an_older_version_wrote_are_read(redis):
     fields = {"uses": zlib.compress(json.dumps([was | {"used": 1, "idle": 1}]).encode())}
     await redis.hset("usage:main:hour:2026-11-20T08", mapping=fields | {"capacity": json.dumps(given)})
     at = datetime(2026, 11, 20, 8, tzinfo=UTC)
-    [hour] = await Hours(redis).between(at, at + HOUR)
+    [hour] = await HourlyStore(redis).between(at, at + HOUR)
     [use] = hour.uses
     assert (use.gpus, use.unused, use.cpu_mean, use.ram_peak, hour.capacity.waiting) == (0, 0, None, None, 0)
 
 
 async def test_the_peak_of_a_sweep_is_its_highest(redis):
     uses = [use(pod=f"t-{peak}", sweep="lr-brave-otter", ram_peak=peak) for peak in (3.0, None, 5.0)]
-    await Hours(redis).keep(uses, capacity())
-    [hour] = await Hours(redis).between(NOON, NOON + HOUR, by_sweep=True)
+    await HourlyStore(redis).save(uses, capacity())
+    [hour] = await HourlyStore(redis).between(NOON, NOON + HOUR, by_sweep=True)
     assert [each.ram_peak for each in hour.uses] == [5.0]
 
 
 async def test_writing_it_again_leaves_nothing_of_before(redis):
-    hours = Hours(redis)
-    await hours.keep([use(), use(pod="a-2")], capacity())
-    await hours.keep([use(used=0.75)], capacity())
+    hours = HourlyStore(redis)
+    await hours.save([use(), use(pod="a-2")], capacity())
+    await hours.save([use(used=0.75)], capacity())
     [hour] = await hours.between(NOON, NOON + HOUR)
     assert hour.uses == (use(used=0.75),)
 
@@ -87,36 +87,36 @@ async def test_writing_it_again_leaves_nothing_of_before(redis):
     ],
 )
 async def test_an_hour_that_is_known_worse_replaces_nothing(redis, before, after, kept):
-    hours = Hours(redis)
+    hours = HourlyStore(redis)
     for number, (coverage, observed) in enumerate((before, after)):
         known = replace(capacity(), coverage=coverage, observed=observed)
-        await hours.keep([use(pod=f"a-{number}")], known)
+        await hours.save([use(pod=f"a-{number}")], known)
     [hour] = await hours.between(NOON, NOON + HOUR)
     assert hour.uses == (use(pod=f"a-{int(kept)}"),)
 
 
 async def test_hours_with_something_unmeasured_are_incomplete(redis):
-    hours = Hours(redis)
+    hours = HourlyStore(redis)
     for number, (coverage, observed) in enumerate(((1, 2), (0.9, 2), (1, 1.9), (1, None), (0.995, 1.99))):
-        await hours.keep([], replace(capacity(NOON + number * HOUR), coverage=coverage, observed=observed))
+        await hours.save([], replace(capacity(NOON + number * HOUR), coverage=coverage, observed=observed))
     found = await hours.incomplete(NOON - HOUR, NOON + 5 * HOUR)
     assert [(hour - NOON) / HOUR for hour in found] == [3, 2, 1, -1]
 
 
 async def test_missing_hours_are_named_the_latest_first(redis):
-    hours = Hours(redis)
-    await hours.keep([], capacity(NOON + HOUR))
+    hours = HourlyStore(redis)
+    await hours.save([], capacity(NOON + HOUR))
     assert await hours.missing(NOON, NOON + 3 * HOUR) == (NOON + 2 * HOUR, NOON)
     assert await hours.missing(NOON, NOON) == ()
 
 
 async def test_the_last_hour_counts_from_its_first_minute(redis):
-    assert await Hours(redis).missing(NOON, NOON + timedelta(minutes=61)) == (NOON + HOUR, NOON)
+    assert await HourlyStore(redis).missing(NOON, NOON + timedelta(minutes=61)) == (NOON + HOUR, NOON)
 
 
 async def test_days_that_begin_at_half_past_share_no_hour(redis):
     begin, day = NOON + timedelta(minutes=30), timedelta(days=1)
-    hours = Hours(redis)
+    hours = HourlyStore(redis)
     today, tomorrow = [await hours.missing(at, at + day) for at in (begin, begin + day)]
     assert [len(today), len(tomorrow)] == [24, 24]
     assert not {*today} & {*tomorrow}
@@ -135,13 +135,13 @@ async def test_forty_days_of_many_short_trials_leave_redis_room(redis):
         )
         for n in range(3000)
     ]
-    await Hours(redis).keep(trials, capacity())
+    await HourlyStore(redis).save(trials, capacity())
     [key] = await redis.keys()
     assert 40 * 24 * await redis.memory_usage(key, samples=0) < 150e6  # of 384 MB
 
 
 async def test_clusters_and_forty_days_keep_hours_apart(redis):
-    await Hours(redis).keep([use()], capacity())
-    assert await Hours(redis, "other").between(NOON, NOON + HOUR) == ()
+    await HourlyStore(redis).save([use()], capacity())
+    assert await HourlyStore(redis, "other").between(NOON, NOON + HOUR) == ()
     [key] = await redis.keys()
-    assert 0 < await redis.ttl(key) <= KEPT.total_seconds() - 2 * 86400
+    assert 0 < await redis.ttl(key) <= RETENTION.total_seconds() - 2 * 86400

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from redis.asyncio import Redis
 
 from bot.config.teams import Team
-from bot.gpus.pod_owners import Owners, Ownership
+from bot.gpus.pod_owners import Ownership, OwnerStore
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 WHOLE = Ownership(owner="U1", team="vision", sweep="lr-brave-otter", trial="lr-brave-otter-x")
@@ -13,26 +13,26 @@ PLACE = ("sweeps", "lr-brave-otter-x-1")
 
 
 async def test_one_exported_label_erases_nothing_that_is_remembered(redis: Redis) -> None:
-    owners = Owners(redis, ())
-    await owners.remember(NOON, {PLACE: WHOLE})
+    owners = OwnerStore(redis, ())
+    await owners.save(NOON, {PLACE: WHOLE})
     for said in (
         Ownership(trial="lr-brave-otter-x"),
         Ownership(owner="U1"),
         Ownership(team="vision"),
         Ownership(),
     ):
-        assert await owners.of(NOON, [PLACE], {PLACE: said}) == {PLACE: WHOLE}
+        assert await owners.owners(NOON, [PLACE], {PLACE: said}) == {PLACE: WHOLE}
 
 
 async def test_an_exported_label_is_newer_than_what_is_remembered(redis: Redis) -> None:
-    owners = Owners(redis, (Team(name="speech", members=("U2",)),))
-    await owners.remember(NOON, {PLACE: Ownership(owner="U1", sweep="old")})
-    found = await owners.of(NOON, [PLACE], {PLACE: Ownership(owner="U2")})
+    owners = OwnerStore(redis, (Team(name="speech", members=("U2",)),))
+    await owners.save(NOON, {PLACE: Ownership(owner="U1", sweep="old")})
+    found = await owners.owners(NOON, [PLACE], {PLACE: Ownership(owner="U2")})
     assert found == {PLACE: Ownership(owner="U2", team="speech", sweep="old")}
 
 
 async def test_a_pod_of_today_has_nothing_of_yesterdays_of_that_name(redis: Redis) -> None:
-    owners = Owners(redis, ())
-    await owners.remember(NOON - timedelta(days=1), {PLACE: WHOLE})
-    await owners.remember(NOON, {PLACE: Ownership(owner="U2")})
-    assert await owners.of(NOON, [PLACE], {}) == {PLACE: Ownership(owner="U2")}
+    owners = OwnerStore(redis, ())
+    await owners.save(NOON - timedelta(days=1), {PLACE: WHOLE})
+    await owners.save(NOON, {PLACE: Ownership(owner="U2")})
+    assert await owners.owners(NOON, [PLACE], {}) == {PLACE: Ownership(owner="U2")}

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from bot.config.teams import Team
 from bot.gpus import promql
-from bot.gpus.collector import REFILL
+from bot.gpus.collector import BACKFILL
 from bot.gpus.models import HALF_HOUR, NoGpuDataError
-from bot.gpus.pod_owners import NOBODYS, Owners, Ownership, by_labels
+from bot.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
 from bot.gpus.prometheus import Prometheus, Row
 from bot.gpus.prometheus_source import PrometheusSource
 
@@ -52,7 +52,7 @@ def vector(*values: str) -> web.Response:
 
 async def test_rows_are_values_with_labels_and_not_a_number_is_none(toy: Any) -> None:
     start, asked = toy
-    rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).ask("up", AT)
+    rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).query("up", AT)
     assert rows == [Row({"pod": "0"}, 0.5), Row({"pod": "3"}, 1000.0)]
     assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}"})]
 
@@ -73,13 +73,13 @@ async def test_rows_are_values_with_labels_and_not_a_number_is_none(toy: Any) ->
 async def test_what_is_no_answer_is_told(toy: Any, status: int, text: str, told: str) -> None:
     client = await toy[0](web.Response(status=status, text=text))
     with pytest.raises(NoGpuDataError, match=f"Prometheus answered {told}$".replace("[", r"\[")):
-        await client.ask("up", AT)
+        await client.query("up", AT)
 
 
 async def test_nobody_there_is_told() -> None:
     client = Prometheus("http://127.0.0.1:1")
-    with pytest.raises(NoGpuDataError, match="Prometheus does not answer: "):
-        await client.ask("up", AT)
+    with pytest.raises(NoGpuDataError, match="Prometheus doesn't answer: "):
+        await client.query("up", AT)
     await client.close()
 
 
@@ -119,14 +119,14 @@ async def test_who_may_have_worked_before_the_day_that_is_looked_at_is_not_calle
     class Quiet(Prometheus):
         """All is 0, with every sample there."""
 
-        async def ask(self, query: str, at: datetime) -> list[Row]:
-            known = {promql.HELD: 1.0, promql.STARTED: at.timestamp() - age * 3600}
-            if query.startswith("sum by (namespace, pod) (") or query == promql.WHOSE:
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            known = {promql.ALLOCATED: 1.0, promql.STARTED: at.timestamp() - age * 3600}
+            if query.startswith("sum by (namespace, pod) (") or query == promql.OWNER_LABELS:
                 return []
             return [Row(labels, known.get(query, 1e9 if "count_over_time" in query else 0.0))]
 
     quiet = Quiet("http://127.0.0.1:1")
-    [pod] = await PrometheusSource(quiet, Owners(redis, ()), lambda: AT, 30).pods(HALF_HOUR)
+    [pod] = await PrometheusSource(quiet, OwnerStore(redis, ()), lambda: AT, 30).pods(HALF_HOUR)
     await quiet.close()
     assert pod.busy_ever is ever
 
@@ -138,31 +138,31 @@ async def test_whose_a_pod_was_is_remembered_when_it_is_gone(redis: Any, no_litt
     labels = {"sweepbot/owner": "U1", "sweepbot/sweep": "lr-brave-otter", "katib.kubeflow.org/trial": "t-1"}
     mine = by_labels(labels)
     assert mine == Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
-    await Owners(redis, TEAMS).remember(AT, {("sweeps", "t-1-x"): mine, ("sweeps", "none"): NOBODYS})
-    places = [("sweeps", "t-1-x"), ("vision", "notebook"), ("sweeps", "none")]
-    assert await Owners(redis, TEAMS).of(AT, places, {}) == {
-        places[0]: Ownership(owner="U1", team="speech", sweep="lr-brave-otter", trial="t-1"),
-        places[1]: Ownership(team="vision"),
-        places[2]: NOBODYS,
+    await OwnerStore(redis, TEAMS).save(AT, {("sweeps", "t-1-x"): mine, ("sweeps", "none"): UNOWNED})
+    pods = [("sweeps", "t-1-x"), ("vision", "notebook"), ("sweeps", "none")]
+    assert await OwnerStore(redis, TEAMS).owners(AT, pods, {}) == {
+        pods[0]: Ownership(owner="U1", team="speech", sweep="lr-brave-otter", trial="t-1"),
+        pods[1]: Ownership(team="vision"),
+        pods[2]: UNOWNED,
     }
 
 
 async def test_whose_pods_were_is_forgotten_when_no_hour_asks_for_it_any_more(redis: Any) -> None:
-    await Owners(redis, ()).remember(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
+    await OwnerStore(redis, ()).save(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
     [key] = await redis.keys()
-    assert REFILL.days * 86400 < await redis.ttl(key) <= (REFILL.days + 1) * 86400
+    assert BACKFILL.days * 86400 < await redis.ttl(key) <= (BACKFILL.days + 1) * 86400
 
 
 async def test_at_midnight_pods_are_still_whose_they_were(redis: Any) -> None:
-    place, mine = ("sweeps", "t-1-x"), Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
+    pod, mine = ("sweeps", "t-1-x"), Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
     late = AT.replace(hour=23, minute=59, second=30)
-    await Owners(redis, ()).remember(late, {place: mine})
-    assert await Owners(redis, ()).of(late + timedelta(seconds=31), [place], {}) == {place: mine}
-    assert await Owners(redis, ()).of(late + timedelta(days=2), [place], {}) == {place: NOBODYS}
+    await OwnerStore(redis, ()).save(late, {pod: mine})
+    assert await OwnerStore(redis, ()).owners(late + timedelta(seconds=31), [pod], {}) == {pod: mine}
+    assert await OwnerStore(redis, ()).owners(late + timedelta(days=2), [pod], {}) == {pod: UNOWNED}
 
 
 async def test_what_is_said_now_counts_more_and_a_label_more_than_the_namespace(redis: Any) -> None:
-    place = ("vision", "a")
-    await Owners(redis, TEAMS).remember(AT, {place: Ownership(owner="U1")})
-    said = {place: Ownership(owner="U2", team="robots")}
-    assert await Owners(redis, TEAMS).of(AT, [place], said) == said
+    pod = ("vision", "a")
+    await OwnerStore(redis, TEAMS).save(AT, {pod: Ownership(owner="U1")})
+    said = {pod: Ownership(owner="U2", team="robots")}
+    assert await OwnerStore(redis, TEAMS).owners(AT, [pod], said) == said

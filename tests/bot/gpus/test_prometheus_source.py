@@ -1,6 +1,6 @@
-"""A real Prometheus with a day whose truth is known: every figure within one percent, or said to be unknown.
+"""A real Prometheus with a day whose results are known: each figure within 1%, or unknown.
 
-Debian's package `prometheus`, which brings promtool. Once with honorLabels at the scrape, once without.
+Needs Debian's package `prometheus`, which includes promtool. Runs with and without honorLabels.
 """
 
 import shutil
@@ -22,7 +22,7 @@ from bot.core.thresholds import IdleThresholds
 from bot.doctor.evaluate_services import SERIES
 from bot.gpus import promql
 from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
-from bot.gpus.pod_owners import Owners, Ownership
+from bot.gpus.pod_owners import Ownership, OwnerStore
 from bot.gpus.prometheus import Prometheus
 from bot.gpus.prometheus_source import PrometheusSource
 from bot.idle.detector import LOW_WINDOW, Kind, allocations, classify
@@ -98,7 +98,7 @@ async def asking(served: str, wait_until: Any) -> AsyncIterator[Prometheus]:
 @pytest.fixture
 def source_at(prometheus: Prometheus, redis: Redis) -> Callable[[float], PrometheusSource]:
     """As if it were that hour of the day."""
-    owners = Owners(redis, TEAMS)
+    owners = OwnerStore(redis, TEAMS)
     return lambda hour: PrometheusSource(prometheus, owners, lambda: START + hour * HOUR)
 
 
@@ -131,7 +131,7 @@ async def test_an_hour_names_model_owner_and_team(source_at, redis: Redis) -> No
         ("c", "slices"): Ownership(owner="U1A1", sweep="remembered"),
         ("b", "gap"): Ownership(owner="U1A1"),
     }
-    await Owners(redis, ()).remember(START, remembered)
+    await OwnerStore(redis, ()).save(START, remembered)
     uses = {f"{use.namespace}/{use.pod}": use for use in (await source_at(24).hour(START + 23 * HOUR))[0]}
     assert (uses["a/half"].owner, uses["a/half"].sweep) == ("U1A1", "lr-brave-otter")
     assert uses["b/gap"].owner == "U1A1"  # the day's last hour is still of that day
@@ -270,7 +270,7 @@ async def test_nodes_have_what_is_free_lost_and_closed(source_at) -> None:
         node("n3", 3, 1),
         node("n4", 2, 0, cordoned=True),
     )
-    assert [(each.free, each.lost) for each in night] == [(6, 0), (2, 0), (2, 1), (0, 0)]
+    assert [(each.free, each.unavailable) for each in night] == [(6, 0), (2, 0), (2, 1), (0, 0)]
 
 
 async def test_a_gpu_with_an_error_says_which_and_who_held_it(source_at) -> None:
@@ -284,24 +284,24 @@ async def test_a_gpu_with_an_error_says_which_and_who_held_it(source_at) -> None
 async def test_the_time_between_scrapes_is_measured(source_at) -> None:
     source = source_at(24)
     await source.pods(HALF_HOUR)
-    assert source._scrapes.usual == cluster.SCRAPE
+    assert source._probe._default == cluster.SCRAPE
 
 
 async def test_the_doctor_finds_what_figures_are_made_of(prometheus: Prometheus) -> None:
-    found = {name: await prometheus.ask(query, START + 12 * HOUR) for name, query in SERIES.items()}
+    found = {name: await prometheus.query(query, START + 12 * HOUR) for name, query in SERIES.items()}
     assert {name: round(row.value) > 3 for name, (row,) in found.items()} == dict.fromkeys(SERIES, True)
 
 
 async def test_a_hostile_name_is_only_a_name(prometheus: Prometheus) -> None:
     names = {'GPU-1"} or vector(1)', "GPU-(", "a\\", "\n", ""}
     for query in (promql.peak(60, names), promql.samples(60, names), promql.last_models(names - {""})):
-        assert await prometheus.ask(query, START + 12 * HOUR) == []
-    assert await prometheus.moments(promql.moments(names, 60), START + 12 * HOUR) == []
+        assert await prometheus.query(query, START + 12 * HOUR) == []
+    assert await prometheus.sample_times(promql.raw_samples(names, 60), START + 12 * HOUR) == []
 
 
 async def test_a_refusal_is_told(prometheus: Prometheus) -> None:
     with pytest.raises(NoGpuDataError, match=r"Prometheus answered 400: .*parse error"):
-        await prometheus.ask("sum(", START)
+        await prometheus.query("sum(", START)
 
 
 @pytest.mark.parametrize(("hour", "warned"), WARNED.items())
@@ -333,11 +333,11 @@ async def odd_source(
     """The step that is measured when a worker asks at last is the wrong one for most nodes and hours."""
     seed, address = odd
     pods = generated.pods(seed)
-    whose = {("sweeps", pod.name): Ownership(owner="U1A1", sweep="lr-brave-otter") for pod in pods}
-    await Owners(redis, ()).remember(START, whose)
+    owners = {("sweeps", pod.name): Ownership(owner="U1A1", sweep="lr-brave-otter") for pod in pods}
+    await OwnerStore(redis, ()).save(START, owners)
     async with asking(address, wait_until) as client:
         end = START + generated.HOURS * HOUR
-        yield pods, PrometheusSource(client, Owners(redis, TEAMS), lambda: end)
+        yield pods, PrometheusSource(client, OwnerStore(redis, TEAMS), lambda: end)
 
 
 async def test_however_scraped_every_hour_is_what_it_was(odd_source) -> None:

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import pytest
 
-from bot.gpus.scrape_interval import RUNGS, Rhythm, step_of
+from bot.gpus.scrape_interval import STANDARD_INTERVALS, ScrapeIntervals, scrape_interval
 
 
 def scraped(*gaps: float) -> list[float]:
@@ -26,24 +26,24 @@ def scraped(*gaps: float) -> list[float]:
         (([15.0] * 7 + [30.0]) * 20, 15),  # every eighth is missed
         ([15.0, 30.0] * 80, 30),
         ([15.0, 15.0], 15),
-        ([600.0] * 6, RUNGS[-1]),
+        ([600.0] * 6, STANDARD_INTERVALS[-1]),
         ([], None),
     ],
 )
 def test_the_slowest_usual_rhythm_counts(gaps: list[float], step: int | None) -> None:
-    assert step_of(scraped(*gaps)) == step
+    assert scrape_interval(scraped(*gaps)) == step
 
 
 def test_late_scrapes_are_no_outage() -> None:
     dice = random.Random(1)  # noqa: S311
-    assert step_of(15 * number + dice.uniform(-2, 2) for number in range(240)) == 20
+    assert scrape_interval(15 * number + dice.uniform(-2, 2) for number in range(240)) == 20
 
 
 def test_each_rung_is_a_whole_part_of_half_an_hour() -> None:
-    assert all(1800 % rung == 0 for rung in RUNGS)
+    assert all(1800 % rung == 0 for rung in STANDARD_INTERVALS)
 
 
 def test_what_nothing_is_known_of_is_as_usual() -> None:
-    rhythm = Rhythm({"GPU-1": 60, "GPU-2": 15}, 15)
-    assert [rhythm.of(device) for device in ("GPU-1", "GPU-1/3", "GPU-9", "")] == [60, 60, 15, 15]
-    assert (rhythm.steps, Rhythm({}, 30).steps) == ((15, 60), (30,))
+    intervals = ScrapeIntervals({"GPU-1": 60, "GPU-2": 15}, 15)
+    assert [intervals.of(device) for device in ("GPU-1", "GPU-1/3", "GPU-9", "")] == [60, 60, 15, 15]
+    assert (intervals.steps, ScrapeIntervals({}, 30).steps) == ((15, 60), (30,))

@@ -53,7 +53,7 @@ async def test_no_turn_waits_for_mlflow_and_the_sweep_is_woken_when_it_has_answe
 
 
 async def test_urls_that_another_worker_was_faster_with_do_not_pile_up(slow, woken, wait_until, monkeypatch):
-    monkeypatch.setattr("bot.results.mlflow.KEPT", 2)
+    monkeypatch.setattr("bot.results.mlflow.MAX_FOUND", 2)
     slow.may_answer.set()
     for number in range(4):
         await slow.open(replace(SWEEP, id=f"lr-{number}"))
@@ -69,10 +69,10 @@ async def test_a_silent_server_is_asked_once_and_left_alone_for_a_while(wait_unt
         results = MlflowExperiments(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://ui", never)
         for number in range(3):
             assert await results.open(replace(SWEEP, id=f"lr-{number}")) is None
-        await wait_until(lambda: not results._asking, "all three are given up")
+        await wait_until(lambda: not results._tasks, "all three are given up")
         assert await results.open(SWEEP) is None
-        assert not results._asking
-    assert [record.getMessage()[:22] for record in caplog.records] == ["MLflow does not answer"]
+        assert not results._tasks
+    assert [record.getMessage()[:18] for record in caplog.records] == ["MLflow unavailable"]
 
 
 async def test_a_submission_waits_for_an_experiment_under_creation_and_not_for_a_silent_server(
@@ -84,7 +84,7 @@ async def test_a_submission_waits_for_an_experiment_under_creation_and_not_for_a
     assert woken == [SWEEP.id]
 
     slow.may_answer.clear()
-    monkeypatch.setattr("bot.results.mlflow.HEAD_START", 0.01)
+    monkeypatch.setattr("bot.results.mlflow.CREATE_TIMEOUT", 0.01)
     other = replace(SWEEP, id="lr-other")
     await slow.open(other)
     await slow.ready(other)

@@ -12,7 +12,7 @@ PHASE = 7  # seconds after the minute at which the first scrape of a day comes
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    place: str  # namespace/name
+    pod: str  # namespace/name
     node: str
     gpus: tuple[str, ...]  # their ids
     begin: float
@@ -47,24 +47,24 @@ def with_pauses(hour: float, _: int) -> float:
 
 
 PODS = (
-    Pod(place="a/first", node="n1", gpus=("G16",), begin=0, end=12, share=steadily(0.7)),
-    Pod(place="b/second", node="n1", gpus=("G16",), begin=12, share=steadily(0.35)),
-    Pod(place="a/lazy", node="n1", gpus=("G10", "G11", "G12", "G13"), begin=6, end=18, stays=3),
-    Pod(place="b/restarts", node="n1", gpus=("G14",), begin=0, share=with_pauses, restarts=(5, 13.5, 20)),
-    Pod(place="b/gap", node="n2", gpus=("G20", "G21"), begin=0, share=steadily(0.6, 0.6)),
-    Pod(place="b/bursts", node="n2", gpus=("G22",), begin=0, share=in_bursts),
-    Pod(place="c/newborn", node="n2", gpus=("G23",), begin=24 - 1 / 12),
+    Pod(pod="a/first", node="n1", gpus=("G16",), begin=0, end=12, share=steadily(0.7)),
+    Pod(pod="b/second", node="n1", gpus=("G16",), begin=12, share=steadily(0.35)),
+    Pod(pod="a/lazy", node="n1", gpus=("G10", "G11", "G12", "G13"), begin=6, end=18, stays=3),
+    Pod(pod="b/restarts", node="n1", gpus=("G14",), begin=0, share=with_pauses, restarts=(5, 13.5, 20)),
+    Pod(pod="b/gap", node="n2", gpus=("G20", "G21"), begin=0, share=steadily(0.6, 0.6)),
+    Pod(pod="b/bursts", node="n2", gpus=("G22",), begin=0, share=in_bursts),
+    Pod(pod="c/newborn", node="n2", gpus=("G23",), begin=24 - 1 / 12),
     Pod(
-        place="a/half",
+        pod="a/half",
         node="n2",
         gpus=("G24", "G25"),
         begin=20,
         share=steadily(0.8, 0.0),
         sweep="lr-brave-otter",
     ),
-    Pod(place="a/queued", node="", gpus=("?", "?", "?", "?"), begin=10, waits=True),
-    Pod(place="c/pulling", node="n3", gpus=("?",), begin=22.5, waits=True),
-    Pod(place="c/slices", node="n3", gpus=("G30/1", "G30/2"), begin=8, end=20, share=steadily(0.3, 0.0)),
+    Pod(pod="a/queued", node="", gpus=("?", "?", "?", "?"), begin=10, waits=True),
+    Pod(pod="c/pulling", node="n3", gpus=("?",), begin=22.5, waits=True),
+    Pod(pod="c/slices", node="n3", gpus=("G30/1", "G30/2"), begin=8, end=20, share=steadily(0.3, 0.0)),
 )
 MODELS = {
     "n1": "NVIDIA H100 80GB HBM3",
@@ -115,7 +115,7 @@ def readings(node: str, hour: float) -> Iterator[tuple[str, str, str, float]]:
     for pod in PODS:
         if pod.node == node and pod.phase(hour) == "Running":
             for number, gpu in enumerate(pod.gpus):
-                yield *pod.place.split("/"), gpu, pod.share(hour, number)
+                yield *pod.pod.split("/"), gpu, pod.share(hour, number)
 
 
 def xid(gpu: str, hour: float) -> int:
@@ -137,7 +137,7 @@ TRUTH = {
     "c/slices": (24, 24 - 1, 3.6 - 0.15, 12 - 0.5),
 }
 CAPACITY, LOST, CLOSED, WAITED = 22 * 24 - 18, 18, 12, 56
-WAITING, WANTED, LONGEST = 1, 4, 14  # pods and GPUs at a time, hours
+PENDING_PODS, PENDING, LONGEST = 1, 4, 14  # pods and GPUs at a time, hours
 UNUSED = {
     "a/lazy": {(4, 4)},
     "a/half": {(2, 1)},

@@ -46,8 +46,8 @@ def assert_hours(hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> N
     assert (late, early) == ({4 * 2**30, 12 * 2**30}, {4 * 2**30})
     assert {(use.cpu_mean, use.ram_peak) for use in uses if use.pod == "pulling"} == {(None, None)}
     given = [capacity for _, capacity in known]
-    assert max(each.waiting for each in given) == cluster.WAITING
-    assert max(each.wanted for each in given) == cluster.WANTED
+    assert max(each.waiting for each in given) == cluster.PENDING_PODS
+    assert max(each.wanted for each in given) == cluster.PENDING
     assert max(each.longest for each in given) == pytest.approx(cluster.LONGEST, rel=0.01)
 
 

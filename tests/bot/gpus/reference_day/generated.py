@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bot.gpus.models import BUSY, ENOUGH
+from bot.gpus.models import BUSY, MIN_COVERAGE
 
 TICK, HOURS = 5, 8  # seconds, hours
 TICKS = HOURS * 3600 // TICK
@@ -140,7 +140,9 @@ def truth(pod: Pod) -> Truth:
     for shares in halves.values():
         seen, busy, slack = len(shares) * TICK, sum(s >= BUSY for s in shares) * TICK, 2 * pod.node.slowest
         for strict in (0, 1):
-            least, most = (ENOUGH * 1800 + slack, 0) if strict == 0 else (ENOUGH * 1800 - slack, slack)
+            least, most = (
+                (MIN_COVERAGE * 1800 + slack, 0) if strict == 0 else (MIN_COVERAGE * 1800 - slack, slack)
+            )
             said.idle[strict] += seen / 3600 if seen >= least and busy <= most else 0.0
     outages = [*pod.node.away, *pod.node.nan]
     inside = [edge for span in outages for edge in span if pod.begin <= edge <= pod.end]

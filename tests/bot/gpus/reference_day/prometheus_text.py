@@ -81,7 +81,7 @@ def _states(hour: float, start: datetime) -> Iterator[Sample]:
             yield "kube_node_status_condition", labels, status == "true"
     for pod in cluster.PODS:
         if phase := pod.phase(hour):
-            namespace, name = pod.place.split("/")
+            namespace, name = pod.pod.split("/")
             one = {"namespace": namespace, "pod": name, "uid": f"uid-{name}"}
             main = one | {"container": "main", "node": pod.node}
             yield "kube_pod_container_resource_requests", main | GPU, len(pod.gpus)
@@ -104,7 +104,7 @@ def of_kubelets(hour: float) -> Iterator[Sample]:
     """A quarter of its request in cores, counted from zero after each restart; 4 GiB, and 12 at 23:00."""
     for pod in cluster.PODS:
         if pod.phase(hour) == "Running":
-            namespace, name = pod.place.split("/")
+            namespace, name = pod.pod.split("/")
             labels: dict[str, object] = {"namespace": namespace, "pod": name, "_instance": pod.node}
             memory = (12 if 23 <= hour < 23.1 else 4) * 2**30
             for container in ("main", "metrics-logger-and-collector"):
