@@ -90,10 +90,10 @@ async def _draft(
         channel = (await web.conversations_open(users=user))["channel"]["id"]
     if repo != last.options.get("repo", context.config.repositories[0].name):
         last = Draft(channel=last.channel)  # its branches and spaces are of another repository
-    inline = last.inline and "space" not in options
-    return Draft(
-        options={**last.options, **options, "repo": repo}, channel=channel or last.channel, inline=inline
-    )
+    inline = last.inline and not options.keys() & {"space", "seeds"}
+    earlier = last.without("seeds") if "space" in options else last
+    known = {**earlier.options, **options, "repo": repo}
+    return Draft(options=known, channel=channel or last.channel, inline=inline)
 
 
 async def _look(context: HandlerContext, draft: Draft) -> None:

@@ -17,7 +17,7 @@ from bot.core.request import Requester
 from bot.core.wording import listed
 from bot.core.work_item import WorkItem
 from bot.doctor.examination import ITEM
-from bot.launch.command_line import EXAMPLE, HELP, parse, parse_options, unescape
+from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options, unescape
 from bot.runtime.audit import tell
 from bot.slack.mrkdwn import code, cut, plain
 from bot.sweeps.command_parser import first_word, suggest_command
@@ -65,11 +65,7 @@ async def _form(context: HandlerContext, command: dict[str, Any], client: AsyncW
     except UserError:
         return None
     user, channel = command["user_id"], command["channel_id"]
-    if (
-        options is None
-        or {"branch", "space"} <= options.keys()
-        or launch_denial(user, channel, context.config)
-    ):
+    if options is None or not missing_options(options) or launch_denial(user, channel, context.config):
         return None
     return await open_form(context, client, command["trigger_id"], user, channel, options)
 

@@ -10,6 +10,7 @@ from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME
 from bot.config.policy_keys import (
     A_MINUTE,
     EXAMPLE,
+    GOALS,
     GPUS_PER_TRIAL,
     GRACE_SECONDS,
     KEYS,
@@ -17,10 +18,15 @@ from bot.config.policy_keys import (
     LIMIT_KEYS,
     MAX_CURRENCY,
     MAX_HOURS,
+    METRIC,
     NAME,
+    OBJECTIVE,
     PARALLEL,
+    PARAMETER,
     PATH,
     REPOSITORY_KEYS,
+    SEED,
+    SEED_KEYS,
     TRIALS,
     WORKSPACE,
 )
@@ -59,6 +65,15 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeedDefaults:
+    """Of sweeps over seeds, which have no space file."""
+
+    parameter: str = SEED
+    metric: str = METRIC
+    goal: str = GOALS[0]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """Who can start sweeps and where; empty allows everyone everywhere. Admins always can."""
 
@@ -75,6 +90,7 @@ class Config:
     images: tuple[str, ...] = ()  # allowed prebuilt images: repositories, or prefixes ending in a slash
     admins: tuple[str, ...] = ()  # Slack user ids
     limits: Limits = Limits()
+    seeds: SeedDefaults = SeedDefaults()
     launch: Launch = Launch()
     teammates_can_act: bool = False  # cancel, drain, and extend each other's sweeps
     guests: bool = False  # whether guests of the Slack workspace can use Sweepbot
@@ -107,6 +123,7 @@ def parse_config(text: str, file: str) -> Config:
         images=tuple(_image(item) for item in entries(keys.get("images"))),
         admins=tuple(_user(item) for item in entries(keys.get("admins"))),
         limits=_limits(keys.get("limits")),
+        seeds=_seeds(keys.get("seeds")),
         launch=_launch(keys.get("launch")),
         teammates_can_act=keys["teammates_can_act"].flag() if "teammates_can_act" in keys else False,
         guests=keys["guests"].flag() if "guests" in keys else False,
@@ -289,6 +306,32 @@ def _limits(node: Node | None) -> Limits:
         trial_hours=read_hours(keys.get("trial_hours"), default.trial_hours),
         grace_seconds=_limit(keys.get("grace_seconds"), 1, default.grace_seconds),
     )
+
+
+def _seeds(node: Node | None) -> SeedDefaults:
+    keys = node.mapping(SEED_KEYS) if node else {}
+    default = SeedDefaults()
+    return SeedDefaults(
+        parameter=_matching(keys.get("parameter"), PARAMETER, default.parameter),
+        metric=_matching(keys.get("metric"), OBJECTIVE, default.metric),
+        goal=_goal(keys.get("goal"), default.goal),
+    )
+
+
+def _matching(node: Node | None, pattern: re.Pattern[str], default: str) -> str:
+    text = node.text() if node else default
+    if node and text and not pattern.fullmatch(text):
+        node.error(
+            f'must be a name of letters, digits, dots, dashes, and underscores; got "{shortened(text)}"'
+        )
+    return text
+
+
+def _goal(node: Node | None, default: str) -> str:
+    goal = node.text() if node else default
+    if node and goal and goal not in GOALS:
+        node.error(f'must be {listed(GOALS, "or")}; got "{shortened(goal)}"')
+    return goal
 
 
 def _limit(node: Node | None, least: int, default: int) -> int:

@@ -19,6 +19,7 @@ from bot.config.keys import (
     list_of,
     named,
     number,
+    one_of,
     string,
 )
 from bot.config.teams import CHANNEL_ID, TEAM_KEYS, USER_ID
@@ -29,6 +30,10 @@ A_MINUTE, MAX_HOURS = 1 / 60, 2**31 // 3600  # hours; Kubernetes rejects deadlin
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*")
 WORKSPACE = re.compile(r"[TE][A-Z0-9]{2,}")
+GOALS = ("minimize", "maximize")
+SEED, METRIC = "seed", "loss"  # defaults of sweeps over seeds
+PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+OBJECTIVE = re.compile(r"[A-Za-z0-9_-]{1,100}")
 MAX_CURRENCY = 8  # characters
 EXAMPLE = "https://github.com/acme/digits.git"
 PREFIX: Schema = string("URL prefix", r"https://\S*/")
@@ -96,6 +101,26 @@ LIMIT_KEYS: Keys = {
         example="900",
     ),
 }
+SEED_KEYS: Keys = {
+    "parameter": Key(
+        meaning="Name of the seed's flag.",
+        type=string("name", PARAMETER.pattern),
+        default=SEED,
+        example="random_seed",
+    ),
+    "metric": Key(
+        meaning="Metric of the results. `metric=` overrides it.",
+        type=string("name", OBJECTIVE.pattern),
+        default=METRIC,
+        example="val_loss",
+    ),
+    "goal": Key(
+        meaning="Direction of the metric. `goal=` overrides it.",
+        type=one_of(*GOALS),
+        default=GOALS[0],
+        example="maximize",
+    ),
+}
 LAUNCH_KEYS: Keys = {
     "channels": Key(
         meaning="Slack channels where sweeps can be started.",
@@ -149,6 +174,11 @@ KEYS: Keys = {
         example="[U012ABC]",
     ),
     "limits": Key(meaning="Maximum values of one sweep.", type=MAPPING, keys=LIMIT_KEYS),
+    "seeds": Key(
+        meaning="Defaults of sweeps over seeds (`seeds=`), which have no space file.",
+        type=MAPPING,
+        keys=SEED_KEYS,
+    ),
     "launch": Key(
         meaning="Who can start sweeps, where, and how large. Admins always can.",
         type=MAPPING,

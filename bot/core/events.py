@@ -75,7 +75,8 @@ class Progress:
     succeeded: int = 0
     failed: int = 0
     killed: int = 0
-    best: Result | None = None
+    best: Result | None = None  # of a search
+    seeds: dict[str, float | None] = field(default_factory=dict)  # results by seed; None: no result
 
     @property
     def finished(self) -> int:

@@ -12,6 +12,9 @@ class Notify(StrEnum):
     NONE = "none"
 
 
+SEEDS = "seeds"  # stands for the space of a sweep over seeds
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepRequest:
     """Options of a sweep. None: not set, so the space file or the configuration decides."""
@@ -27,6 +30,9 @@ class SweepRequest:
     cmd: str | None = None
     notify: Notify = Notify.CHANNEL
     algorithm: str | None = None
+    seeds: str | None = None  # such as 0-4: run `cmd` once with each, without a space
+    metric: str | None = None  # of the objective
+    goal: str | None = None  # minimize or maximize
     text: str | None = None  # of a space written in the form
     commit: str | None = None  # shown in the form's preview; None: the branch's latest
 

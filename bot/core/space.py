@@ -48,6 +48,7 @@ class SearchSpace:
     finish_running: bool = False  # when the target is reached, let running trials finish
     image: str = ""  # prebuilt; nothing is built
     watch: dict[str, float] = field(default_factory=dict)  # overrides of the configuration's thresholds
+    seed: str = ""  # the parameter of a sweep over seeds; "": a search
     extendable: bool = False  # keep the suggestion service after the end, so that trials can be added
 
 

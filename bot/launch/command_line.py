@@ -2,13 +2,15 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from bot.config.policy import Config, prebuilt_image, repository
+from bot.config.policy_keys import GOALS, OBJECTIVE
 from bot.core.errors import UserError
-from bot.core.request import Notify, SweepRequest
+from bot.core.request import SEEDS, Notify, SweepRequest
+from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS
 from bot.core.wording import did_you_mean, fitting, listed, shortened
 
@@ -19,8 +21,11 @@ EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds the branch and runs the search in its `sweeps/lr.yaml`, one GPU \
 per trial. `/sweep` alone opens a form.
 *Options:* `repo=` (name or URL), `image=` (prebuilt; skips the build), `trials=`, `parallel=`, \
-`algorithm=` ({", ".join(ALGORITHMS)}), `name=`, `cmd="python train.py --epochs=3"`, \
+`algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, `name=`, \
+`cmd="python train.py --epochs=3"`, \
 `notify=` (`channel`, `dm`, or `none`: thread only).
+*Repeat a command:* `/sweep branch=main seeds=5 cmd="python train.py"` runs it once with each seed and \
+reports mean and deviation.
 *Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \
 `extend trials=20` (new total), `rerun` (plus any option to change). Name a sweep by all of its name, or its \
 start or end: `/sweep logs otter`. `logs` and `cancel` also take a trial.
@@ -45,14 +50,40 @@ _INVALID_REF = re.compile(r"^[-/.]|\$\(|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\
 def parse(text: str, config: Config) -> SweepRequest:
     """Parse a complete command. Raises UserError with one line for each error."""
     options, errors = _options(unescape(text))
-    missing = [key for key in ("branch", "space") if key not in options]
+    missing = missing_options(options)
     if missing and not errors:
         errors.append(f"Missing {listed(f'`{key}=`' for key in missing)}. Example: {EXAMPLE}")
     values, invalid = read_values(options, config)
     errors += invalid.values()
-    if errors:
+    request = None if errors else SweepRequest(**{"space": SEEDS} | values)
+    errors += conflicts(request, options).values() if request else ()
+    if request is None or errors:
         raise _user_error(errors)
-    return SweepRequest(**values)
+    return request
+
+
+def missing_options(options: Collection[str]) -> list[str]:
+    """Return the required options that aren't set. `seeds=` needs no space."""
+    required = ("branch",) if "seeds" in options else ("branch", "space")
+    return [key for key in required if key not in options]
+
+
+def conflicts(request: SweepRequest, options: Collection[str]) -> dict[str, str]:
+    """Return an error for each option that `seeds=` rules out or needs. `options`: those typed now."""
+    if request.seeds is None:
+        return {}
+    errors = {}
+    if request.space != SEEDS or request.text is not None or "space" in options:
+        errors["seeds"] = (
+            "seeds= runs cmd= without a space. Remove seeds= or space=. To combine them, add the seeds to "
+            "the space's parameters, for example `seed: [0, 1, 2]`."
+        )
+    if not request.cmd:
+        errors["cmd"] = 'seeds= needs the command, for example cmd="python train.py".'
+    for key in ("trials", "algorithm"):
+        if getattr(request, key) is not None:
+            errors[key] = f"{key}= can't be combined with seeds=: each seed is one trial. Remove {key}=."
+    return errors
 
 
 def parse_options(text: str) -> dict[str, str]:
@@ -87,6 +118,7 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
     after = replace(request, commit=None, **{key: values[key] for key in options if key in values})
     if not errors and after.parallel and after.trials and after.parallel > after.trials:
         errors["parallel"] = _too_parallel(after.parallel, after.trials)
+    errors |= conflicts(after, options)
     if errors:
         raise _user_error(errors.values())
     return after
@@ -180,6 +212,24 @@ def _cmd(_key: str, value: str, _config: Config) -> str:
     return value
 
 
+def _seeds(_key: str, value: str, config: Config) -> str:
+    return seeds_option(parse_seeds(value, config.limits.trials))
+
+
+def _metric(_key: str, value: str, _config: Config) -> str:
+    if not OBJECTIVE.fullmatch(value):
+        raise UserError(
+            f'metric= must be a name of letters, digits, dashes, and underscores; got "{shortened(value)}".'
+        )
+    return value
+
+
+def _goal(_key: str, value: str, _config: Config) -> str:
+    if value.lower() not in GOALS:
+        raise UserError(f'goal= must be {listed(GOALS, "or")}; got "{shortened(value)}".')
+    return value.lower()
+
+
 def _notify(_key: str, value: str, _config: Config) -> Notify:
     if value.lower() not in set(Notify):
         raise UserError(f'notify= must be channel, dm, or none; got "{shortened(value)}".')
@@ -221,5 +271,8 @@ _READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "name": _name,
     "cmd": _cmd,
     "notify": _notify,
+    "seeds": _seeds,
+    "metric": _metric,
+    "goal": _goal,
     "algorithm": _algorithm,
 }

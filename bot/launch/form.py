@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bot.config.policy import Config
+from bot.config.policy_keys import GOALS
 from bot.core.errors import UserError
-from bot.core.request import Notify, SweepRequest
+from bot.core.request import SEEDS, Notify, SweepRequest
 from bot.core.space import ALGORITHMS
-from bot.launch.command_line import read_values
+from bot.launch.command_line import conflicts, missing_options, read_values
 from bot.launch.space import INLINE, parse_space
 from bot.slack.blocks import (
     NOTHING,
@@ -36,7 +37,10 @@ WRITE, CHANGE, AGAIN = "sweep_write", "sweep_change", "sweep_again"  # action id
 TEXT_MOST = 3000  # characters: Slack's limit for an input
 METADATA_MOST = 3000
 ERROR_MOST = 1000  # characters of the error below an input
-FIELDS = {"repo", "branch", "space", "text", "gpus", "parallel", "trials", "algorithm", "cmd", "notify"}
+FIELDS = {
+    *("repo", "branch", "space", "text", "seeds", "gpus", "parallel", "trials"),
+    *("algorithm", "metric", "goal", "cmd", "notify"),
+}
 HIDDEN = ("repo", "branch", "name", "image")  # kept in private_metadata: Slack sends menus no view state
 EXAMPLE = """\
 command: python train.py
@@ -51,6 +55,7 @@ NOTIFY = {
 }
 DEFAULT = "Use the space's value"
 ALGORITHM = {NOTHING: DEFAULT} | {word: word for word in ALGORITHMS}
+GOAL = {NOTHING: DEFAULT} | {word: word.capitalize() for word in GOALS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +74,10 @@ def options_of(request: SweepRequest) -> dict[str, str]:
     """Return the options of a request that differ from their defaults, without the commit."""
     default = SweepRequest(branch="", space="")
     pairs = {key: getattr(request, key) for key in SweepRequest.__dataclass_fields__ if key != "commit"}
-    return {key: str(value) for key, value in pairs.items() if value != getattr(default, key)}
+    options = {key: str(value) for key, value in pairs.items() if value != getattr(default, key)}
+    if request.seeds is not None:
+        del options["space"]
+    return options
 
 
 def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) -> View:
@@ -109,6 +117,9 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
             f"branch:{of}", "Branch or tag", _menu(BRANCH, options.get("branch", "")), dispatch=True
         ),
         **_space_fields(draft, of),
+        "seeds": _optional(
+            "seeds", "Seeds", _line("seeds", options, "Instead of a space: a number, or seeds such as 0-4,7")
+        ),
         "gpus": _input(
             "gpus", "GPUs per trial", _number("gpus", options, 0, limits.gpus_per_trial, default="1")
         ),
@@ -117,6 +128,10 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
         ),
         "trials": _optional("trials", "Max trials", _number("trials", options, 1, limits.trials, DEFAULT)),
         "algorithm": _input("algorithm", "Algorithm", _choice("algorithm", options, ALGORITHM)),
+        "metric": _optional(
+            "metric", "Metric", _line("metric", options, "Overrides the space, for example: loss")
+        ),
+        "goal": _input("goal", "Goal", _choice("goal", options, GOAL)),
         "cmd": _optional(
             "cmd", "Command", _line("cmd", options, "Overrides the space, for example: python train.py")
         ),
@@ -130,7 +145,7 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
 
 def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
     if not draft.inline:
-        menu = _input(f"space:{of}", "Space", _menu(SPACE, draft.options.get("space", "")))
+        menu = _optional(f"space:{of}", "Space", _menu(SPACE, draft.options.get("space", "")))
         return {"space": menu, "write": actions(button(WRITE, "Write a space inline"))}
     box = {
         "type": "plain_text_input",
@@ -153,7 +168,7 @@ def read(view: View) -> Draft:
         for action, value in entered.items():
             key, found = _key(action), _value(value)
             options.pop(key, None)
-            if found and (key, found) != ("algorithm", NOTHING):
+            if found and (found != NOTHING or key in {"branch", "space"}):
                 options[key] = found
     return Draft(options=options, channel=hidden["channel"], inline=hidden["inline"])
 
@@ -161,17 +176,21 @@ def read(view: View) -> Draft:
 def request(draft: Draft, config: Config) -> tuple[SweepRequest | None, dict[str, str]]:
     """Return the request, or None and errors by key."""
     options = {key: value for key, value in draft.options.items() if key != "text"}
-    if draft.inline:
+    text = draft.options.get("text", "") if draft.inline and "seeds" not in options else None
+    if "seeds" in options:
+        options.pop("space", None)
+    elif draft.inline:
         options["space"] = "written"
     values, errors = read_values(options, config)
+    errors |= {key: f"Choose a {key}." for key in missing_options(options)}
     for key in ("branch", "space"):
-        if key not in options:
-            errors[key] = f"Choose a {key}."
-        elif options[key] == NOTHING:
+        if options.get(key) == NOTHING:
             errors[key] = f"That's a note from git, not a {key}. Choose another option or type a name."
     if errors:
         return None, errors
-    parsed = SweepRequest(**values, text=draft.options.get("text", "") if draft.inline else None)
+    parsed = SweepRequest(**{"space": SEEDS} | values, text=text)
+    if errors := conflicts(parsed, options):
+        return None, errors
     if parsed.text is None:
         return parsed, {}
     if len(parsed.text) > TEXT_MOST:

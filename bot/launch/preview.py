@@ -44,6 +44,8 @@ def previewed_commit(view: View) -> str | None:
 
 
 def _name(request: SweepRequest) -> str:
+    if request.seeds is not None:
+        return request.name or f"Seeds {request.seeds}"
     return request.name or ("Inline space" if request.text is not None else request.space)
 
 
@@ -52,7 +54,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
     now = "" if free is None else f"; {free} free now"
     image = f"Prebuilt: {code(space.image)}" if space.image else plain(plan.recipe)
     return [
-        ("Trials", f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}"),
+        ("Trials", _trials(request, space)),
         ("Peak GPUs", f"{peak} ({counted(space.parallel, 'trial')} × {plan.gpus}){now}"),
         ("GPU-hours", _cost(space.max_trials * plan.gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
@@ -60,6 +62,12 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
         *([("Namespace", code(plan.experiment_ref.namespace))] if config.namespaces else []),
         ("Notify", plain(NOTIFY[request.notify])),
     ]
+
+
+def _trials(request: SweepRequest, space: SearchSpace) -> str:
+    if space.seed:
+        return f"{space.max_trials:,}, one for each seed: {request.seeds}"
+    return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}"
 
 
 def _of_all(space: SearchSpace) -> str:

@@ -11,6 +11,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import FOLDER, SearchSpace
 from bot.core.wording import did_you_mean
 from bot.launch.plan import Order
+from bot.launch.seeds import seed_space
 from bot.launch.space import INLINE, parse_space
 from bot.repos import submodules
 from bot.repos.git import Git, Tip
@@ -65,6 +66,8 @@ async def _tip(git: Git, repository: Repository, branch: str) -> Tip:
 async def _space(
     git: Git, repository: Repository, commit: str, request: SweepRequest, config: Config
 ) -> SearchSpace:
+    if request.seeds is not None:
+        return seed_space(request, config)
     if request.text is not None:
         return await _parsed(request.text, INLINE, request, config)
     file = f"{FOLDER}/{request.space}.yaml"

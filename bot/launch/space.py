@@ -41,13 +41,14 @@ _Report = Callable[[str], None]
 def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> SearchSpace:
     """Read the file; options of the command override it. Raises UserError with all errors."""
     root = read(text, file)
-    keys = root.mapping(KEYS, given=("command",) if request.cmd else ())
+    given = {"command": request.cmd, "objective": request.metric and request.goal}
+    keys = root.mapping(KEYS, given=[key for key, value in given.items() if value])
     if "description" in keys and "\n" in keys["description"].text().strip():
         keys["description"].error("must be one line")
     algorithm, settings = read_algorithm(keys.get("algorithm"))
     if request.algorithm and request.algorithm != algorithm:
         algorithm, settings = request.algorithm, {}
-    metric, goal, target = _objective(keys.get("objective"))
+    metric, goal, target = _objective(keys.get("objective"), request)
     finish = _choice(keys.get("running_at_target"), ("end", "finish")) == "finish"
     extendable = keys["extendable"].flag() if "extendable" in keys else False
     image = keys["image"].text() if "image" in keys else ""
@@ -86,8 +87,10 @@ def combinations(space: SearchSpace) -> int | None:
     return _combinations(space.parameters)
 
 
-def _objective(node: Node | None) -> tuple[str, Goal, float | None]:
-    keys = node.mapping(OBJECTIVE_KEYS) if node else {}
+def _objective(node: Node | None, request: SweepRequest) -> tuple[str, Goal, float | None]:
+    """Return metric, goal, and target. The target of a metric that the request replaces doesn't apply."""
+    given = [key for key in ("metric", "goal") if getattr(request, key)]
+    keys = node.mapping(OBJECTIVE_KEYS, given=given) if node else {}
     metric = keys["metric"].text() if "metric" in keys else ""
     if metric and not METRIC.fullmatch(metric):
         # Katib reads a/b as tags that start with b in a directory a.
@@ -96,7 +99,10 @@ def _objective(node: Node | None) -> tuple[str, Goal, float | None]:
             f'got "{shortened(metric)}"'
         )
     target = keys["target"].number() if "target" in keys else None
-    return metric, Goal(_choice(keys.get("goal"), tuple(Goal))), target
+    goal = Goal(request.goal or _choice(keys.get("goal"), tuple(Goal)))
+    if request.metric and request.metric != metric:
+        return request.metric, goal, None
+    return metric, goal, target
 
 
 def _choice(node: Node | None, known: tuple[str, ...]) -> str:

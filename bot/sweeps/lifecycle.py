@@ -350,6 +350,7 @@ def _report_once(sweep: SweepRecord, kind: EventKind, diagnosis: Diagnosis | Non
 def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
     if not seen.trials or sweep.plan is None:
         return sweep.progress
+    space = sweep.plan.space
     states = [t.state for t in seen.trials]
     return Progress(
         running=sum(t.name in seen.running for t in seen.live),
@@ -357,8 +358,15 @@ def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
         succeeded=states.count(TrialState.SUCCEEDED),
         failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
         killed=states.count(TrialState.KILLED),
-        best=_best(sweep.plan.space, seen.trials, sweep.progress.best),
+        best=None if space.seed else _best(space, seen.trials, sweep.progress.best),
+        seeds=_by_seed(space.seed, seen.trials) if space.seed else {},
     )
+
+
+def _by_seed(parameter: str, trials: tuple[Trial, ...]) -> dict[str, float | None]:
+    """Return the result of each seed whose trial ended."""
+    ended = [trial for trial in trials if trial.state is not TrialState.LIVE]
+    return {seed: trial.value for trial in ended if (seed := trial.parameters.get(parameter))}
 
 
 def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) -> Result | None:

@@ -13,6 +13,7 @@ from bot.core.wording import counted
 from bot.slack.blocks import actions, button, context, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, direct, link, mention, plain, quoted
+from bot.sweeps.seed_messages import summary_line
 
 # The buttons' action_ids
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
@@ -86,7 +87,8 @@ def _phase_cause(sweep: SweepRecord) -> str:
 
 def _subject(sweep: SweepRecord) -> str:
     request, plan, owner = sweep.request, sweep.plan, display_name(sweep, sweep.requester.user)
-    searched = f"{code(request.space, 100)} on {code(request.branch, 200)}"
+    space = f"seeds {request.seeds}" if request.seeds else request.space
+    searched = f"{code(space, 100)} on {code(request.branch, 200)}"
     if plan is None:
         return f"{searched} · {owner}"
     commit = f"{code(plan.commit[:8])} “{quoted(plan.subject, 80)}”"
@@ -98,6 +100,8 @@ def _results(sweep: SweepRecord) -> list[str]:
         return []
     progress, total = sweep.progress, sweep.plan.space.max_trials
     lines = [f"{_bar(progress, total)}  {_counts(progress, total)}"]
+    if seeds := summary_line(sweep):
+        lines.append(seeds)
     if progress.best:
         best = "Best" if sweep.phase.final else "Best so far"
         lines.append(f"{best}: {result_text(sweep, progress.best)}")
@@ -171,7 +175,8 @@ def cancel_button(sweep: str) -> dict[str, Any]:
 
 
 def _confirm_rerun(sweep: SweepRecord) -> dict[str, Any]:
-    source = f"the latest commit on {sweep.request.branch[:100]}, space {sweep.request.space[:60]}"
+    space = f"seeds {sweep.request.seeds}" if sweep.request.seeds else f"space {sweep.request.space}"
+    source = f"the latest commit on {sweep.request.branch[:100]}, {space[:66]}"
     return {
         "title": plain_text("Rerun this sweep?"),
         "text": plain_text(f"Starts a new sweep in your name from {source}."),

@@ -18,6 +18,7 @@ from bot.slack.blocks import Block, View, button, context, modal, plain_text, se
 from bot.slack.message import Message
 from bot.slack.mrkdwn import block, code, mention, place, quoted
 from bot.sweeps.parent_message import PHASES, flags, short, summary
+from bot.sweeps.seed_messages import csv_rows
 from k8s.katib.status import Trial, TrialState
 
 CANCEL_TRIAL = "end_trial"  # the button's action_id
@@ -89,8 +90,8 @@ def _local_time(at: datetime) -> str:
 
 
 def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> tuple[Message, str]:
-    """Return a table of the trials, best first, and a CSV of all of them; "" when Katib has none."""
-    ranked = _ranked(space, trials, sweep.progress.best)
+    """Return a table of the trials, best first or by seed, and a CSV of all; "" when Katib has none."""
+    ranked = _by_seed(space, trials) if space.seed else _ranked(space, trials, sweep.progress.best)
     head = f"{summary(sweep)}\n"
     if not ranked:
         return Message(text=f"{head}Katib has no trials for this sweep."), ""
@@ -100,8 +101,12 @@ def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> 
     below = [context(f"{counted(left, 'more trial')} in the CSV.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
     return Message(text="\n".join(fitting([*head.splitlines(), *best], TEXT_MAX)), blocks=blocks), _csv(
-        space, ranked
+        sweep, space, ranked
     )
+
+
+def _by_seed(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: (int(trial.parameters.get(space.seed, -1)), trial.name))
 
 
 def _ranked(space: SearchSpace, trials: Iterable[Trial], best: Result | None) -> list[Trial]:
@@ -139,14 +144,14 @@ def _length(row: list[Block]) -> int:
     return len(json.dumps(row, ensure_ascii=False)) + 2
 
 
-def _csv(space: SearchSpace, ranked: list[Trial]) -> str:
+def _csv(sweep: SweepRecord, space: SearchSpace, ranked: list[Trial]) -> str:
     """Keep every digit of the values."""
     names = [parameter.name for parameter in space.parameters]
     rows = [["trial", "state", space.metric, *names]]
     for trial in ranked:
         value = "" if trial.value is None else repr(trial.value)
         rows.append([trial.name, STATES[trial.state], value, *(trial.parameters.get(n, "") for n in names)])
-    return as_csv(rows)
+    return as_csv(rows + (csv_rows(sweep) if space.seed else []))
 
 
 def with_note(message: Message | str, note: str) -> Message:

@@ -12,6 +12,7 @@ from bot.slack.mrkdwn import block, code, mention, place, plain, quoted
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import display_name, result_text
 from bot.sweeps.recipients import MENTIONING, is_loud, with_owner
+from bot.sweeps.seed_messages import end_text
 
 UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
 
@@ -202,6 +203,8 @@ def _cancelled(sweep: SweepRecord, event: Event) -> str:
 
 
 def _best_command(sweep: SweepRecord, best: Result | None) -> str:
+    if sweep.plan and sweep.plan.space.seed:
+        return f"\n{end_text(sweep)}"
     if best is None or sweep.plan is None:
         return ""
     command = block(command_line(sweep.plan.space, best.parameters))

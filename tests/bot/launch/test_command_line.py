@@ -57,6 +57,16 @@ LR = SweepRequest(branch="main", space="lr")
             "branch=main space=lr repo=<https://github.com/acme/x>",
             SweepRequest(branch="main", space="lr", repo="https://github.com/acme/x"),
         ),
+        (
+            'branch=main seeds=5 cmd="python train.py"',
+            SweepRequest(branch="main", space="seeds", seeds="0-4", cmd="python train.py"),
+        ),
+        (
+            'branch=main seeds=7,1-2, cmd="t" metric=val_acc goal=Maximize',
+            SweepRequest(
+                branch="main", space="seeds", seeds="1-2,7", cmd="t", metric="val_acc", goal="maximize"
+            ),
+        ),
         ("branch=<http://fix.io|fix.io> space=lr", SweepRequest(branch="fix.io", space="lr")),
         ("branch=<mailto:ada@x.org|ada@x.org> space=lr", SweepRequest(branch="ada@x.org", space="lr")),
     ],
@@ -113,7 +123,7 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
         ),
         (
             "branch=main space=lr user=ada",
-            "`user=`. Available: branch, gpus, space, repo, parallel, trials, image, name, cmd, notify and",
+            "`user=`. Available: branch, gpus, space, repo, parallel,",
         ),
         (
             "branch=main space=lr algorithm=foo",
@@ -211,6 +221,24 @@ def test_unusual_but_good_names_pass(branch: str) -> None:
     assert parse(f"space=lr branch={branch}", CONFIG).branch == branch
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("seeds=5", "seeds= needs the command"),
+        ("seeds=5 cmd=t space=lr", "seeds= runs cmd= without a space"),
+        ("seeds=5 cmd=t trials=3", "trials= can't be combined with seeds=: each seed is one trial"),
+        ("seeds=5 cmd=t algorithm=grid", "algorithm= can't be combined with seeds="),
+        ("seeds=101 cmd=t", "seeds= can have at most 100 seeds"),
+        ("seeds=5 cmd=t metric=val/acc", "metric= must be a name of letters"),
+        ("seeds=5 cmd=t goal=up", 'goal= must be minimize or maximize; got "up"'),
+    ],
+)
+def test_parse_seeds_with_options_that_contradict_them_names_the_option(options: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(f"branch=main {options}", CONFIG)
+    assert message in str(error.value)
+
+
 def test_everything_wrong_is_told_at_once() -> None:
     with pytest.raises(UserError) as error:
         parse("branch=-x space=lr gpus=99 trails=3", CONFIG)
@@ -229,7 +257,7 @@ def test_without_gpus_in_the_cluster_none_are_asked_for() -> None:
 def test_help_shows_a_command_that_works() -> None:
     commands = [part.removeprefix("/sweep ") for part in HELP.split("`") if part.startswith("/sweep ")]
     sweeps = [command for command in commands if command.startswith("branch=")]
-    assert [parse(command, CONFIG).space for command in sweeps] == ["lr"]
+    assert [parse(command, CONFIG).space for command in sweeps] == ["lr", "seeds"]
 
 
 def test_a_rerun_changes_what_is_said_and_nothing_else() -> None:

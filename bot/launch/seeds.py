@@ -1,0 +1,28 @@
+"""The search space of a sweep over seeds: one command, each seed exactly once, without a space file. Pure."""
+
+from bot.config.policy import Config
+from bot.core.request import SweepRequest
+from bot.core.seeds import parse_seeds
+from bot.core.space import Goal, Parameter, SearchSpace
+from bot.launch.space_keys import PARALLEL
+
+
+def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
+    """Return a grid of the seeds. A failed seed stops no other one. Raises UserError."""
+    limits, defaults = config.limits, config.seeds
+    seeds = parse_seeds(request.seeds or "", limits.trials)
+    parallel = request.parallel or PARALLEL
+    return SearchSpace(
+        name=request.space,
+        command=request.cmd or "",
+        metric=request.metric or defaults.metric,
+        goal=Goal(request.goal or defaults.goal),
+        algorithm="grid",
+        max_trials=len(seeds),
+        parallel=min(parallel, limits.parallel, len(seeds)),
+        max_failed=len(seeds),
+        trial_hours=limits.trial_hours,
+        parameters=(Parameter(name=defaults.parameter, values=tuple(map(str, seeds))),),
+        image=request.image or "",
+        seed=defaults.parameter,
+    )

@@ -1,0 +1,62 @@
+"""Text about the results of a sweep over seeds: mean, deviation, values, and seeds without a result. Pure."""
+
+from bot.core.record import SweepRecord
+from bot.core.seeds import Statistics, parse_seeds, seeds_option, statistics
+from bot.core.wording import counted
+from bot.slack.mrkdwn import code
+
+VALUES_SHOWN = 50
+
+
+def summary_line(sweep: SweepRecord) -> str:
+    """Return the mean with its deviation and interval; "" without results."""
+    found = statistics(_values(sweep))
+    if found is None or sweep.plan is None:
+        return ""
+    space = sweep.plan.space
+    seeds = f"{found.count} of {counted(space.max_trials, 'seed')}"
+    return f"Mean {code(space.metric)} *{found.mean:.6g}*{_spread(found)} ({seeds})"
+
+
+def _spread(found: Statistics) -> str:
+    if found.deviation is None or found.interval is None:
+        return ""
+    low, high = found.interval
+    return f", standard deviation {found.deviation:.3g}, 95% interval {low:.6g} to {high:.6g}"
+
+
+def end_text(sweep: SweepRecord) -> str:
+    """Return all results, and how to rerun the seeds that have none."""
+    results = {seed: value for seed, value in sweep.progress.seeds.items() if value is not None}
+    shown = [f"{seed}: {results[seed]:.6g}" for seed in sorted(results, key=int)][:VALUES_SHOWN]
+    more = f", and {len(results) - VALUES_SHOWN} more in the CSV" if len(results) > VALUES_SHOWN else ""
+    lines = [f"{summary_line(sweep)}.", f"Values by seed: {', '.join(shown)}{more}."] if results else []
+    return "\n".join([*lines, *_rerun_line(sweep)])
+
+
+def _rerun_line(sweep: SweepRecord) -> list[str]:
+    missing = _missing(sweep)
+    if not missing:
+        return []
+    option = seeds_option(missing)
+    again = f"Rerun only {'it' if len(missing) == 1 else 'these'}: `/sweep rerun {sweep.id} seeds={option}`."
+    return [f"{counted(len(missing), 'seed')} without a result: {option}. {again}"]
+
+
+def _missing(sweep: SweepRecord) -> list[int]:
+    seeds = parse_seeds(sweep.request.seeds, limit=10**6) if sweep.request.seeds else ()
+    return [seed for seed in seeds if sweep.progress.seeds.get(str(seed)) is None]
+
+
+def _values(sweep: SweepRecord) -> list[float]:
+    return [value for value in sweep.progress.seeds.values() if value is not None]
+
+
+def csv_rows(sweep: SweepRecord) -> list[list[str]]:
+    """Return the statistics as rows below the trials: name, nothing, and value with every digit."""
+    found = statistics(_values(sweep))
+    if found is None:
+        return []
+    low, high = found.interval or (None, None)
+    rows = {"mean": found.mean, "standard deviation": found.deviation, "95% from": low, "95% to": high}
+    return [[name, "", repr(value)] for name, value in rows.items() if value is not None]

@@ -1,0 +1,81 @@
+"""A sweep over seeds: each runs once, the thread and the CSV report mean and deviation, failed ones rerun."""
+
+from statistics import fmean, stdev
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.core.record import Phase
+from bot.core.request import SweepRequest
+from bot.launch.command_line import changed, parse
+from tests.bot.factories import CONFIG, OWNER
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+
+REQUEST = parse('branch=main seeds=5 metric=acc goal=maximize cmd="python train.py" parallel=2', CONFIG)
+VALUES = {"0": "0.5", "1": "0.7", "2": "0.6", "4": "0.4"}
+
+
+class OneSeedFails(SimulatedSweep):
+    """Seed 3 crashes; the others report VALUES."""
+
+    def _seed(self, trial):
+        return self.kubernetes.get("Trial", "sweeps", trial)["spec"]["parameterAssignments"][0]["value"]
+
+    def _end(self, pod, labels):
+        trial = labels.get("katib.kubeflow.org/trial")
+        self.story["crash"] = bool(trial) and self._seed(trial) not in VALUES
+        super()._end(pod, labels)
+
+    def _width(self, namespace, trial):
+        return VALUES[self._seed(trial)]
+
+
+@pytest.fixture
+async def finished(redis):
+    story = {"image": True, "sweep": {"request": REQUEST}}
+    async with OneSeedFails(redis, Clock(None), **story).started() as life:
+        for _ in range(60):
+            await life.round()
+            if (await life.record()).phase.final:
+                break
+        await life.round()
+        assert life.last.phase is Phase.SUCCEEDED, life.slack.said
+        yield life
+
+
+async def test_sweep_over_seeds_runs_each_seed_once_and_reports_mean_deviation_and_values(finished):
+    trials = finished.kubernetes.list("Trial")
+    seeds = [one["spec"]["parameterAssignments"] for one in trials]
+    assert sorted(seeds, key=str) == [[{"name": "seed", "value": str(seed)}] for seed in range(5)]
+    [end] = [text for text in finished.slack.said if "Finished" in text]
+    values = [float(value) for value in VALUES.values()]
+    assert f"Mean `acc` *{fmean(values):.6g}*, standard deviation {stdev(values):.3g}, 95% interval" in end
+    assert "(4 of 5 seeds)" in end
+    assert "Values by seed: 0: 0.5, 1: 0.7, 2: 0.6, 4: 0.4." in end
+    assert f"1 seed without a result: 3-3. Rerun only it: `/sweep rerun {SWEEP} seeds=3-3`." in end
+    assert not any(text.startswith(":chart_with_upwards_trend:") for text in finished.slack.said)
+    assert "Mean `acc` *0.55*" in str(finished.slack.parents[-1].blocks)
+
+
+async def test_results_of_seeds_are_listed_by_seed_with_the_statistics_below(finished):
+    await finished.store.add_command(SWEEP, Command(action=Action.RESULTS, user=OWNER, user_name="ada"))
+    await finished.round()
+    [sheet] = [content for name, content in finished.slack.files if name.endswith(".csv")]
+    head, *rows = [line.split(",") for line in sheet.splitlines()]
+    assert head == ["trial", "state", "acc", "seed"]
+    assert [(row[1], row[2], row[3]) for row in rows[:5]] == [
+        ("done", "0.5", "0"),
+        ("done", "0.7", "1"),
+        ("done", "0.6", "2"),
+        ("failed", "", "3"),
+        ("done", "0.4", "4"),
+    ]
+    assert [row[0] for row in rows[5:]] == ["mean", "standard deviation", "95% from", "95% to"]
+    assert float(rows[5][2]) == pytest.approx(0.55)
+
+
+def test_rerun_of_failed_seeds_runs_these_seeds_only():
+    again = changed(REQUEST, "seeds=3-3", CONFIG)
+    assert again == SweepRequest(
+        **{key: getattr(REQUEST, key) for key in REQUEST.__dataclass_fields__} | {"seeds": "3-3"}
+    )
