@@ -49,7 +49,7 @@ from bot.repos.catalog import Catalog
 from bot.repos.git import Git, logins
 from bot.results.mlflow import MlflowExperiments
 from bot.runtime.probes import Probes
-from bot.slack.client import Slack, client, why
+from bot.slack.client import Slack, client, error_code
 from bot.slack.rate_limit import RateLimiter
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import Store
@@ -188,7 +188,7 @@ async def _accepted(token: str, call: Awaitable[Any]) -> None:
     try:
         await call
     except SlackApiError as error:
-        raise UserError(f"{token}: Slack answers {why(error)}.") from None
+        raise UserError(f"{token}: Slack answers {error_code(error)}.") from None
 
 
 async def workers(process: Process) -> None:

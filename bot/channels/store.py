@@ -148,7 +148,7 @@ class SetupWriter:
         """Post, then record: a worker that crashes in between greets twice rather than never."""
         if user in self.setup.people:
             return
-        name, mail = await self._outside.slack.person(user)
+        name, mail = await self._outside.slack.profile(user)
         team = team_of(self._base.teams, "", user) or team_by_mail(mail, self._base)
         await self._post(user, greeting(name, team, self._base))
         await self._write(user, Person(team=team))

@@ -1,17 +1,20 @@
-"""Suggestions for misspelled words, counts, and lists in sentences. Pure."""
+"""Build parts of sentences: suggestions for unknown words, plurals, and lists. Pure."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-SHOWN = 12  # names in a sentence
-WORD = 100  # characters of a word shown or compared: comparing takes quadratic time
-COMPARED = 2_000  # names
+SHOWN = 12  # max names in a list
+WORD = 100  # max characters of a word to show or compare: comparing takes quadratic time
+COMPARED = 2_000  # max names to compare with
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return " Did you mean …?", or the known names; "" if there are none.
+    """Return " Did you mean …?", or the known names if none is close; "" if there are none.
 
-    Names that start with the word come first, then similar ones (`cutoff`: similarity from 0 to 1).
+    Names that start with the word come before similar ones.
+
+    Args:
+        cutoff: least similarity, 0 to 1.
     """
     names = list(known)
     compared = [name for name in names[:COMPARED] if len(name) <= WORD] if len(word) <= WORD else []
@@ -32,7 +35,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def fitting(lines: Iterable[str], room: int) -> list[str]:
-    """Return as many of the first lines as fit into `room` characters, and the number of the others."""
+    """Return as many lines as fit into `room` characters, and the number of the others."""
     rest, shown = list(lines), list[str]()
     while rest and len(rest[0]) < room:
         room -= len(rest[0]) + 1
@@ -41,8 +44,10 @@ def fitting(lines: Iterable[str], room: int) -> list[str]:
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:
-    """Join names as `a, b and c`; a long list ends with the number of the others."""
+    """`a`, `a and b`, `a, b, and c`; a long list ends in the number of the others."""
     names = list(names)
     if len(names) > SHOWN:
-        return f"{', '.join(names[:SHOWN])} {last} {len(names) - SHOWN} more"
-    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+        return f"{', '.join(names[:SHOWN])}, {last} {len(names) - SHOWN} more"
+    if len(names) > 2:
+        return f"{', '.join(names[:-1])}, {last} {names[-1]}"
+    return f" {last} ".join(names)

@@ -163,14 +163,14 @@ class Digests:
 
     async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
         """Put the chart and the details into the thread; files shared there are visible to the channel."""
-        share, ts, day = self._clients.slack.share, saved.state.ts, found.day
+        upload, ts, day = self._clients.slack.upload, saved.state.ts, found.day
         try:
             if not saved.state.chart:
                 alt, picture = chart.alt_text(found), await chart.png(found)
-                file = await share(channel, ts, alt, f"gpus-{day}.png", picture, alt=alt)
+                file = await upload(channel, ts, alt, f"gpus-{day}.png", picture, alt=alt)
                 saved = await self._save(saved, chart=file or "none")
             if not saved.state.details:
-                await share(channel, ts, details(found, now), f"gpus-{day}.csv", table(found, now))
+                await upload(channel, ts, details(found, now), f"gpus-{day}.csv", table(found, now))
                 saved = await self._save(saved, details=True)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't share a digest's details: %s", error)
@@ -184,7 +184,7 @@ class Digests:
         if saved.state.chart != "none":
             try:
                 picture = message(found, now, saved.state.chart)
-                await self._clients.slack.redraw(channel, saved.state.ts, picture)
+                await self._clients.slack.update(channel, saved.state.ts, picture)
             except MessageRejectedError as error:
                 if saved.state.chart_attempts < MAX_CHART_ATTEMPTS:
                     await self._save(saved, chart_attempts=saved.state.chart_attempts + 1)
@@ -229,7 +229,7 @@ class Digests:
 
     async def _display_names(self, people: set[str]) -> dict[str, str]:
         """Cached: each attempt to show the chart needs them again, and Slack allows 100 calls a minute."""
-        self._names |= await self._clients.slack.names(people - self._names.keys() - {""})
+        self._names |= await self._clients.slack.display_names(people - self._names.keys() - {""})
         return self._names
 
     def _waiting(self, sweep: SweepRecord) -> Waiting:

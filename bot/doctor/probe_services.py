@@ -29,7 +29,7 @@ from bot.gpus.models import NoGpuDataError
 from bot.gpus.prometheus import Prometheus
 from bot.registry.client import Registry, RegistryError
 from bot.repos.git import Git, GitUnavailableError, logins
-from bot.slack.client import why
+from bot.slack.client import error_code
 from bot.storage.redis_client import connect
 from bot.storage.work_queue import Queue
 
@@ -51,7 +51,7 @@ async def _slack_token(target: Installation) -> list[Finding]:
         answer = await _call(target, target.settings.slack_bot_token.get_secret_value(), "auth.test")
     except SlackApiError as error:
         fix = f"{evaluate.APPS}: OAuth & Permissions; put the bot token into SLACK_BOT_TOKEN"
-        return [broken("Slack token", why(error), fix)]
+        return [broken("Slack token", error_code(error), fix)]
     except (aiohttp.ClientError, OSError) as error:
         url = target.settings.slack_api_url
         return [broken("Slack token", f"unreachable: {error}", f"curl -i {url}/api.test")]
@@ -71,7 +71,7 @@ async def _slack_secret(target: Installation) -> list[Finding]:
     except UserError as error:
         return [broken(check, str(error), f"{evaluate.APPS}: Basic Information")]
     except SlackApiError as error:
-        return [broken(check, why(error), f"{fix}; put it into SLACK_APP_TOKEN")]
+        return [broken(check, error_code(error), f"{fix}; put it into SLACK_APP_TOKEN")]
     except (aiohttp.ClientError, OSError):
         return []  # _slack_token() reports it
     return [ok(check, "set" if target.settings.slack_mode == "http" else "opens Socket Mode")]

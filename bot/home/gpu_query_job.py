@@ -98,8 +98,8 @@ class GpuQueryJob:
             last_digest=partial(post.last, self._redis),
             config=clients.config,
         )
-        site, latest = await clients.slack.site(), await self._snapshots.latest()
-        await clients.slack.show_home(user, await loader.view(user, site, latest, error, clients.now()))
+        site, latest = await clients.slack.workspace_url(), await self._snapshots.latest()
+        await clients.slack.publish_home(user, await loader.view(user, site, latest, error, clients.now()))
 
     async def _bill(self, parsed: ParsedCommand, query: GpuQuery) -> None:
         config, now = self._clients.config, self._clients.now()
@@ -111,7 +111,7 @@ class GpuQueryJob:
             self._billed.add(query)
         if known:
             name = f"gpus-{month(parsed, now)[0]:%Y-%m}.csv"
-            await self._clients.slack.hand(
+            await self._clients.slack.send_file(
                 query.user, "GPU bill", name, bill_file(parsed, known, config.prices)
             )
         self._billed.discard(query)

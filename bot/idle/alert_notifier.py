@@ -34,13 +34,13 @@ class AlertNotifier:
                     ts = await self.clients.slack.post(alert.channel, message, alert.thread)
                     sent = replace(sent, ts=ts, replaces=alert.ts)
                 elif alert.ts:
-                    await self.clients.slack.redraw(alert.channel, alert.ts, message)
+                    await self.clients.slack.update(alert.channel, alert.ts, message)
             except (NotInChannelError, MessageRejectedError) as error:
                 log.warning("can't post alert %s: %s", alert.id, error)
             alert = sent
             await self.store.save([alert])
         if alert.replaces:
-            await self.clients.slack.take_back(alert.channel, alert.replaces)
+            await self.clients.slack.delete(alert.channel, alert.replaces)
             await self.store.save([replace(alert, replaces="")])
         if alert.over:
             await self.store.delete(alert)

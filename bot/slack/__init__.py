@@ -1,4 +1,4 @@
-"""Slack itself: the client, its rate limits, blocks and mrkdwn.
+"""Slack: the client, rate limits, blocks, and mrkdwn.
 
 Knows nothing of sweeps.
 """

@@ -6,7 +6,7 @@ from bot.slack.mrkdwn import cut
 
 MOST = 100  # options of a menu
 TEXT, VALUE = 75, 150  # characters of an option
-NOTHING = "-"  # the value of an option that is only a note
+NOTHING = "-"  # the value of an option that selects nothing
 
 Option = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Slack's Web API, as far as a turn needs it."""
+"""Call Slack's Web API: post, edit, and delete messages, upload files, and update views."""
 
 import asyncio
 import logging
@@ -19,14 +19,14 @@ from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 
 log = logging.getLogger(__name__)
 
-# What Slack says when the bot is not in the channel; for private ones it does not even admit that they exist.
-NOT_THERE = {"not_in_channel", "channel_not_found", "is_archived", "restricted_action"}
-# The message is gone or closed to edits: nothing a retry could mend.
+# Slack's errors when the bot isn't in the channel; a private channel is "not found" then.
+NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "restricted_action"}
+# The message is gone or closed to edits; a retry can't fix that.
 NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed", "is_inactive"}
 
 
-# Trouble of Slack's, or of the installation's: the same message may pass later.
-PASSING = {
+# Outages and configuration errors: the same message can succeed later.
+TRANSIENT = {
     "account_inactive",
     "fatal_error",
     "internal_error",
@@ -41,47 +41,47 @@ PASSING = {
     "token_revoked",
     "update_failed",
 }
-# The second is chat.postMessage's own, for an app that has posted too much altogether.
-SLOWER = {"ratelimited", "rate_limited"}
-SOME_SECONDS = 5.0  # to wait when Slack does not say how long
+# The second is chat.postMessage's own: the app has posted too much in all channels together.
+RATE_LIMITED = {"ratelimited", "rate_limited"}
+DEFAULT_RETRY_AFTER = 5.0  # seconds, without a Retry-After header
 
-# No links of addresses that somebody wrote; chat.update would even look for names of channels and people.
-AS_WRITTEN = "none"
+# Don't turn URLs in user text into links; by default, chat.update would also link channel and user names.
+PARSE_NONE = "none"
 BLOCKS_MOST = 50  # of a message
-# The words alone are taken all the same.
-UNDRAWABLE = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
-# An upload is three calls, one of them to another host. Slack has dozens of words for refusing one of them.
-NO_UPLOAD = (SlackApiError, SlackRequestError, ClientError, TimeoutError)
+# Errors about the blocks; the text alone can still be posted.
+INVALID_BLOCKS = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
+# An upload is three calls, one of them to another host; Slack documents dozens of errors for them.
+UPLOAD_ERRORS = (SlackApiError, SlackRequestError, ClientError, TimeoutError)
 
 
 class NotInChannelError(Exception):
-    """The bot can't post there until someone invites it."""
+    """The bot can't post in this channel until someone invites it."""
 
 
 class MessageRejectedError(Exception):
-    """Slack will never take this message; the text is Slack's word for why."""
+    """Slack permanently rejects this message; the text is Slack's error code."""
 
 
 class SlackBusyError(RetryAfterError):
-    """Slack's rate limit. Nobody sleeps on it: the turn ends, and another one comes after `seconds`."""
+    """Slack's rate limit: the caller stops, and its work item runs again after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"Slack asks to wait {seconds:.0f} s", seconds)
+        super().__init__(f"Slack rate limit, retry after {seconds:.0f} s", seconds)
 
 
-def why(error: SlackApiError) -> str:
-    """Slack's word for it; or `HTTP 503`, for while Slack is down a proxy answers in its place, with a page.
+def error_code(error: SlackApiError) -> str:
+    """Return Slack's error code, such as `invalid_auth`; or `HTTP 503`, if a proxy answered in its place.
 
-    Then slack_sdk gives {}, a text or, where the page is said to be JSON, aiohttp's own answer.
+    For a proxy's page, slack_sdk has {}, a text, or aiohttp's response, depending on the content type.
     """
     data = getattr(error.response, "data", None)
-    word = data.get("error") if isinstance(data, dict) else None
-    return str(word or f"HTTP {_status(error)}")
+    found = data.get("error") if isinstance(data, dict) else None
+    return str(found or f"HTTP {_status(error)}")
 
 
 def _status(error: SlackApiError) -> int:
-    answer: Any = error.response
-    return int(getattr(answer, "status_code", None) or answer.status)
+    response: Any = error.response
+    return int(getattr(response, "status_code", None) or response.status)
 
 
 def client(token: str, api_url: str) -> AsyncWebClient:
@@ -89,60 +89,63 @@ def client(token: str, api_url: str) -> AsyncWebClient:
 
 
 class Slack:
-    """Raises SlackBusyError; SlackApiError for trouble that may pass; MessageRejectedError else.
+    """Slack's Web API with rate limits and masking.
 
-    What is posted or edited waits its turn among all workers, unless there is no `pace`. All text that people
-    see is masked, whoever wrote it.
+    Methods raise SlackBusyError; SlackApiError for transient errors; MessageRejectedError for permanent ones.
+    Posts and edits count toward a rate limit that all workers share, unless `limiter` is None. All visible
+    text is masked.
     """
 
     def __init__(
-        self, web: AsyncWebClient, pace: RateLimiter | None = None, mask: Mask | None = None
+        self, web: AsyncWebClient, limiter: RateLimiter | None = None, mask: Mask | None = None
     ) -> None:
-        self._web, self._pace, self._mask = web, pace, mask or Mask()
+        self._web, self._limiter, self._mask = web, limiter, mask or Mask()
 
     async def open_thread(self, channel: str, message: Message) -> str:
-        """Post a parent; returns its ts. Raises NotInChannelError."""
+        """Post the first message of a thread and return its ts. Raises NotInChannelError."""
         return await self._post(channel, message)
 
-    async def say(self, channel: str, thread: str, message: Message | str, *, broadcast: bool = False) -> str:
-        """Post into a thread, with `broadcast` for the whole channel to see; returns the message's ts."""
+    async def reply(
+        self, channel: str, thread: str, message: Message | str, *, broadcast: bool = False
+    ) -> str:
+        """Post into a thread and return the message's ts; `broadcast` also shows it in the channel."""
         more = {"reply_broadcast": True} if broadcast else {}
         return await self._post(channel, message, thread_ts=thread, **more)
 
     async def post(self, channel: str, message: Message, thread: str = "") -> str:
-        """Into a channel, or into a thread of it; returns the message's ts. Raises NotInChannelError."""
+        """Post into a channel or a thread and return the message's ts. Raises NotInChannelError."""
         return await self._post(channel, message, **({"thread_ts": thread} if thread else {}))
 
     async def permalink(self, channel: str, ts: str) -> str:
-        """The address of a message; "" when there is none."""
+        """Return the URL of a message; "" if Slack has none."""
         try:
             return str((await self._web.chat_getPermalink(channel=channel, message_ts=ts))["permalink"])
         except SlackApiError as error:
-            log.warning("no link to a message in %s: %s", channel, why(error))
+            log.warning("no permalink for a message in %s: %s", channel, error_code(error))
             return ""
 
-    async def names(self, people: Iterable[str]) -> dict[str, str]:
-        """How people are called, by their ids; without those that Slack does not tell."""
+    async def display_names(self, users: Iterable[str]) -> dict[str, str]:
+        """Return display names by user id; users that Slack doesn't return are left out."""
         found: dict[str, str] = {}
-        for person in people:
+        for user in users:
             try:
-                user = (await self._web.users_info(user=person))["user"]
+                info = (await self._web.users_info(user=user))["user"]
             except SlackApiError as error:
-                log.info("the name of %s is not known: %s", person, why(error))
+                log.info("unknown user %s: %s", user, error_code(error))
             else:
-                found[person] = user.get("profile", {}).get("display_name") or user["name"]
+                found[user] = info.get("profile", {}).get("display_name") or info["name"]
         return found
 
-    async def person(self, user: str) -> tuple[str, str]:
-        """What this person is called, and the e-mail address; each "" when Slack does not tell."""
+    async def profile(self, user: str) -> tuple[str, str]:
+        """Return the real name and the email address; each is "" if Slack doesn't return it."""
         try:
             profile = (await self._web.users_info(user=user))["user"].get("profile", {})
         except SlackApiError as error:
-            log.info("%s is not known: %s", user, why(error))
+            log.info("unknown user %s: %s", user, error_code(error))
             return "", ""
         return profile.get("real_name") or "", profile.get("email") or ""
 
-    async def share(
+    async def upload(
         self,
         channel: str,
         thread: str,
@@ -153,48 +156,50 @@ class Slack:
         alt: str = "",
         at_once: bool = False,
     ) -> str:
-        """Post a message with a file into a thread; returns the file's id.
+        """Post a message with a file into a thread and return the file's id.
 
-        Whatever keeps the file away, the words are posted without it, and "" is returned. `at_once`: it
-        belongs to what was just said; if it had to wait, that would be said again, and again take the turn
-        that the file waits for.
+        If the upload fails, post the message without the file and return "".
+
+        Args:
+            at_once: skip the rate limit. For a file that follows a reply of the same reconcile: if it had to
+                wait, the reconcile would repeat that reply, which takes the slot the file waits for.
         """
         if not at_once:
-            await self._in_turn(_posts(channel), thread, POSTS)
+            await self._reserve(_posts(channel), thread, POSTS)
         try:
-            answer = await self._web.files_upload_v2(
+            uploaded = await self._web.files_upload_v2(
                 channel=channel,
                 thread_ts=thread,
                 initial_comment=cut(self._mask(text)),
                 filename=name,
-                content=await self._hidden(content),
+                content=await self._masked_file(content),
                 alt_txt=alt or None,
             )
-            return str(answer["files"][0]["id"])
-        except NO_UPLOAD as error:
+            return str(uploaded["files"][0]["id"])
+        except UPLOAD_ERRORS as error:
             await self._post_without_file(channel, text, name, error, thread_ts=thread)
             return ""
 
-    async def redraw(self, channel: str, ts: str, message: Message) -> None:
-        """Show a message's present state; silently nothing when somebody deleted it."""
-        await self._in_turn("edits", ts, EDITS)
+    async def update(self, channel: str, ts: str, message: Message) -> None:
+        """Replace a message's content; do nothing if the message was deleted or is closed to edits."""
+        await self._reserve("edits", ts, EDITS)
         try:
             shown = {"blocks": []} | self._content(message)
-            await self._web.chat_update(channel=channel, ts=ts, parse=AS_WRITTEN, **shown)
+            await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **shown)
         except SlackApiError as error:
-            if why(error) not in NOT_EDITABLE | NOT_THERE:
-                raise await self._meaning(error, "edits") from error
-            log.warning("a message can't be edited: %s", why(error))
+            if error_code(error) not in NOT_EDITABLE | NO_ACCESS:
+                raise await self._classified(error, "edits") from error
+            log.warning("a message can't be edited: %s", error_code(error))
 
-    async def take_back(self, channel: str, ts: str) -> None:
-        """Delete a message of ours; silently nothing when that can't be."""
-        await self._in_turn("edits", ts, EDITS)
+    async def delete(self, channel: str, ts: str) -> None:
+        """Delete one of the bot's messages; do nothing if Slack doesn't allow it."""
+        await self._reserve("edits", ts, EDITS)
         try:
             await self._web.chat_delete(channel=channel, ts=ts)
         except SlackApiError as error:
-            if why(error) not in NOT_EDITABLE | NOT_THERE | {"cant_delete_message"}:
-                raise await self._meaning(error, "edits") from error
-            log.warning("a message can't be deleted: %s", why(error))
+            if error_code(error) not in NOT_EDITABLE | NO_ACCESS | {"cant_delete_message"}:
+                raise await self._classified(error, "edits") from error
+            log.warning("a message can't be deleted: %s", error_code(error))
 
     async def post_ephemeral(
         self,
@@ -204,145 +209,149 @@ class Slack:
         channel: str = "",
         thread: str = "",
     ) -> None:
-        """Only this person sees it: under their command, in a thread, or else as a direct message."""
+        """Show a message to one person: under their command, in a thread, or as a direct message."""
         shown = self._content(message)
-        if response_url and await _responded(response_url, shown):
+        if response_url and await _post_response(response_url, shown):
             return
-        if channel and await self._seen_only_by(user, channel, thread, shown):
+        if channel and await self._try_ephemeral(user, channel, thread, shown):
             return
         await self._post(user, message)
 
-    async def hand(self, user: str, text: str, name: str, content: str | bytes) -> None:
-        """Send a direct message with a file, or without it as `share` does."""
+    async def send_file(self, user: str, text: str, name: str, content: str | bytes) -> None:
+        """Send a direct message with a file; without the file if the upload fails."""
         try:
-            # A file is taken by a channel only, where a message may also name the person.
+            # Uploads need a channel id; messages also accept a user id.
             opened = await self._web.conversations_open(users=user)
             await self._web.files_upload_v2(
                 channel=opened["channel"]["id"],
                 initial_comment=cut(self._mask(text)),
                 filename=name,
-                content=await self._hidden(content),
+                content=await self._masked_file(content),
             )
-        except NO_UPLOAD as error:
+        except UPLOAD_ERRORS as error:
             await self._post_without_file(user, text, name, error)
 
-    async def site(self) -> str:
-        """The address of this Slack."""
+    async def workspace_url(self) -> str:
+        """Return the URL of the Slack workspace."""
         return str((await self._web.auth_test())["url"])
 
-    async def show_home(self, user: str, view: dict[str, Any]) -> None:
+    async def publish_home(self, user: str, view: dict[str, Any]) -> None:
         try:
-            await self._web.views_publish(user_id=user, view=self._drawn(view))
+            await self._web.views_publish(user_id=user, view=self._masked(view))
         except SlackApiError as error:
-            raise await self._meaning(error, "homes") from error
+            raise await self._classified(error, "homes") from error
 
     async def update_view(self, view: str, content: dict[str, Any]) -> None:
-        """Show this in a modal that is open; silently nothing when it was closed."""
+        """Replace the content of an open modal; do nothing if it was closed."""
         try:
-            await self._web.views_update(view_id=view, view=self._drawn(content))
+            await self._web.views_update(view_id=view, view=self._masked(content))
         except SlackApiError as error:
-            if why(error) != "not_found":
-                raise await self._meaning(error, "views") from error
+            if error_code(error) != "not_found":
+                raise await self._classified(error, "views") from error
 
-    async def _seen_only_by(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
+    async def _try_ephemeral(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
+        """Return whether it was posted; False if the bot or the user isn't in the channel."""
         try:
             await self._web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread or None, **shown)
         except SlackApiError as error:
-            if why(error) in NOT_THERE | {"user_not_in_channel"}:
+            if error_code(error) in NO_ACCESS | {"user_not_in_channel"}:
                 return False
-            raise await self._meaning(error, "ephemerals") from error
+            raise await self._classified(error, "ephemerals") from error
         return True
 
     async def _post_without_file(
         self, channel: str, text: str, name: str, error: Exception, **more: Any
     ) -> None:
-        """Raises what the post raises: while all of Slack is away, that is tried again with the file."""
-        said = "the upload failed"
+        """Raises what posting raises: while all of Slack is down, the caller retries with the file."""
+        cause = "the upload failed"
         if isinstance(error, SlackApiError):
-            meaning = await self._meaning(error, _posts(channel))
-            if isinstance(meaning, SlackBusyError):
-                raise meaning from error
-            said = f"Slack answered {code(why(error))}"
+            found = await self._classified(error, _posts(channel))
+            if isinstance(found, SlackBusyError):
+                raise found from error
+            cause = f"Slack error {code(error_code(error))}"
         log.warning("can't upload %s: %s", name, error)
-        await self._post_now(channel, {"text": f"{text}\nCouldn't attach {code(name)}: {said}."}, **more)
+        await self._post_now(channel, {"text": f"{text}\nCouldn't attach {code(name)}: {cause}."}, **more)
 
     async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
         shown = self._content(message)
-        await self._in_turn(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
+        await self._reserve(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
         return await self._post_now(channel, shown, **more)
 
     async def _post_now(self, channel: str, shown: dict[str, Any], **more: Any) -> str:
         try:
             return await self._posted(channel, shown | more)
         except SlackApiError as error:
-            if "blocks" not in shown or why(error) not in UNDRAWABLE:
-                raise await self._meaning(error, _posts(channel)) from error
-            log.warning("Slack does not draw %s: %s", shown["blocks"], why(error))
+            if "blocks" not in shown or error_code(error) not in INVALID_BLOCKS:
+                raise await self._classified(error, _posts(channel)) from error
+            log.warning("Slack rejected blocks %s: %s", shown["blocks"], error_code(error))
         try:
             return await self._posted(channel, {"text": shown["text"]} | more)
         except SlackApiError as error:
-            raise await self._meaning(error, _posts(channel)) from error
+            raise await self._classified(error, _posts(channel)) from error
 
     async def _posted(self, channel: str, content: dict[str, Any]) -> str:
-        answer = await self._web.chat_postMessage(
-            channel=channel, parse=AS_WRITTEN, unfurl_links=False, unfurl_media=False, **content
+        posted = await self._web.chat_postMessage(
+            channel=channel, parse=PARSE_NONE, unfurl_links=False, unfurl_media=False, **content
         )
-        return str(answer["ts"])
+        return str(posted["ts"])
 
     def _content(self, message: Message | str) -> dict[str, Any]:
         if isinstance(message, str):
             return {"text": cut(self._mask(message))}
         text = {"text": cut(self._mask(message.text))}
-        return text | ({"blocks": self._drawn(list(message.blocks[:BLOCKS_MOST]))} if message.blocks else {})
+        return text | ({"blocks": self._masked(list(message.blocks[:BLOCKS_MOST]))} if message.blocks else {})
 
-    def _drawn(self, shown: Any) -> Any:
-        """Blocks or a view; values, ids and what somebody has typed stay as they are."""
+    def _masked(self, shown: Any) -> Any:
+        """Return blocks or a view with visible text masked; values, ids, and typed text stay."""
         if isinstance(shown, Mapping):
             return {
-                key: self._shown(each) if key == "text" and isinstance(each, str) else self._drawn(each)
+                key: self._masked_text(each)
+                if key == "text" and isinstance(each, str)
+                else self._masked(each)
                 for key, each in shown.items()
             }
-        return [self._drawn(each) for each in shown] if isinstance(shown, list | tuple) else shown
+        return [self._masked(each) for each in shown] if isinstance(shown, list | tuple) else shown
 
-    def _shown(self, text: str) -> str:
+    def _masked_text(self, text: str) -> str:
         return cut(self._mask(text), SECTION_MOST)
 
-    async def _hidden(self, content: str | bytes) -> str | bytes:
-        """A file's text; in a thread, for it may be a whole log."""
+    async def _masked_file(self, content: str | bytes) -> str | bytes:
+        """Mask a file's text, in a thread because it can be a whole log."""
         return await asyncio.to_thread(self._mask, content) if isinstance(content, str) else content
 
-    async def _in_turn(self, line: str, who: str, rate: Rate) -> None:
-        seconds = await self._pace.wait(line, who, rate) if self._pace else 0
+    async def _reserve(self, line: str, who: str, rate: Rate) -> None:
+        """Raises SlackBusyError if the rate limit has no slot for this call yet."""
+        seconds = await self._limiter.wait(line, who, rate) if self._limiter else 0
         if seconds:
             raise SlackBusyError(seconds)
 
-    async def _meaning(self, error: SlackApiError, line: str) -> Exception:
-        """A rate limit holds all workers, but only at what it is about."""
-        word, status = why(error), _status(error)
-        if word in SLOWER or status == 429:
-            seconds = float(error.response.headers.get("Retry-After", SOME_SECONDS))
-            if self._pace:
-                await self._pace.hold(line, seconds)
+    async def _classified(self, error: SlackApiError, line: str) -> Exception:
+        """Return the exception to raise. A rate limit blocks `line`, and no other calls, for all workers."""
+        word, status = error_code(error), _status(error)
+        if word in RATE_LIMITED or status == 429:
+            seconds = float(error.response.headers.get("Retry-After", DEFAULT_RETRY_AFTER))
+            if self._limiter:
+                await self._limiter.hold(line, seconds)
             return SlackBusyError(seconds)
-        if word in NOT_THERE:
+        if word in NO_ACCESS:
             return NotInChannelError(line)
         return (
             error
-            if word in PASSING or word.startswith("HTTP ") or status >= 500
+            if word in TRANSIENT or word.startswith("HTTP ") or status >= 500
             else MessageRejectedError(word)
         )
 
 
-async def _responded(url: str, shown: dict[str, Any]) -> bool:
-    """Whether Slack took it there: half an hour and five times at most."""
+async def _post_response(url: str, shown: dict[str, Any]) -> bool:
+    """Return whether Slack accepted it: a response_url is valid for 30 min and five messages."""
     try:
-        answer = await AsyncWebhookClient(url).send(
+        response = await AsyncWebhookClient(url).send(
             response_type="ephemeral", replace_original=False, **shown
         )
     except (ClientError, TimeoutError) as error:
-        log.warning("no answer where a click or a command came from: %s", error)
+        log.warning("response_url failed: %s", error)
         return False
-    return answer.status_code == 200
+    return response.status_code == 200
 
 
 def _posts(channel: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-# KEYS: the line, the caller's reservation, which expires a minute after its time.
+# KEYS: the line (calls that share a limit), and the caller's reservation, which expires 1 min after its time.
 _TAKE = """
 local time = redis.call('TIME')
 local now, gap, burst = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -53,7 +53,11 @@ class RateLimiter:
         self._prefix = prefix
 
     async def wait(self, line: str, who: str, rate: Rate) -> float:
-        """Return the seconds until `who` can call; 0: now, and the call is counted."""
+        """Return the seconds until `who` can call; 0: now, and the call counts.
+
+        Args:
+            line: calls that share a limit, such as the posts in one channel.
+        """
         keys = [f"{self._prefix}:{line}", f"{self._prefix}:{line}:{who}"]
         return float(await self._take(keys, [round(rate.gap * 1000), rate.burst])) / 1000
 

@@ -67,12 +67,12 @@ class Notifier:
             here = (channel, sweep.thread or "") if event.in_thread else ("", "")
             await slack.post_ephemeral(event.to_user, text, event.response_url, *here)
         elif sweep.thread and event.pod and (log := await self._whole_log(sweep, event)):
-            await slack.share(channel, sweep.thread, text, f"{event.pod}.log", log)
+            await slack.upload(channel, sweep.thread, text, f"{event.pod}.log", log)
         elif sweep.thread:
             message: Message | str = text
             if event.kind is EventKind.HEALTH and sweep.health:
                 message = health(sweep, sweep.health)
-            return await slack.say(channel, sweep.thread, message, broadcast=is_loud(sweep, event))
+            return await slack.reply(channel, sweep.thread, message, broadcast=is_loud(sweep, event))
         return ""
 
     async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
@@ -87,7 +87,7 @@ class Notifier:
         if not message or not sweep.health_ts or message.fingerprint == sweep.health_shown:
             return sweep
         try:
-            await self._clients.slack.redraw(sweep.requester.channel, sweep.health_ts, message)
+            await self._clients.slack.update(sweep.requester.channel, sweep.health_ts, message)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't update the health of %s: %s", sweep.id, error)
         except SlackBusyError as busy:
@@ -109,7 +109,7 @@ class Notifier:
                 await self._clients.wake(sweep.id, after=pause)
                 return sweep
         try:
-            await self._clients.slack.redraw(sweep.requester.channel, sweep.thread, message)
+            await self._clients.slack.update(sweep.requester.channel, sweep.thread, message)
         except (NotInChannelError, MessageRejectedError) as error:  # the sweep must continue
             log.warning("can't update the message of %s: %s", sweep.id, error)
         except SlackBusyError as busy:
@@ -131,7 +131,7 @@ class Notifier:
                 continue
             try:
                 url = await self._clients.slack.permalink(channel, thread)
-                await self._clients.slack.redraw(channel, ts, duplicate(sweep, url))
+                await self._clients.slack.update(channel, ts, duplicate(sweep, url))
             except (NotInChannelError, MessageRejectedError, SlackBusyError) as error:
                 log.warning("can't remove the buttons of a duplicate of %s: %s", sweep.id, error)
 

@@ -66,16 +66,16 @@ class _Reply:
         elif private:
             await slack.post_ephemeral(command.user, message, "", sweep.requester.channel, sweep.thread)
         else:
-            await slack.say(sweep.requester.channel, sweep.thread, message)
+            await slack.reply(sweep.requester.channel, sweep.thread, message)
 
     async def _with_file(self, message: Message | str, text: str, name: str, content: str) -> None:
         command, sweep, slack = self.command, self.sweep, self.clients.slack
         if command.in_thread and sweep.thread:
             await self.send(message)
-            await slack.share(sweep.requester.channel, sweep.thread, text, name, content, at_once=True)
+            await slack.upload(sweep.requester.channel, sweep.thread, text, name, content, at_once=True)
         else:
             await self.send(reply_messages.with_note(message, f"{text}: file sent by direct message."))
-            await slack.hand(command.user, text, name, content)
+            await slack.send_file(command.user, text, name, content)
 
     async def results(self) -> None:
         if self.sweep.plan is None:

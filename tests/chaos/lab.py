@@ -65,13 +65,13 @@ class Threads(FakeSlack):
         self.opened_for.append(message.text)
         return await super().open_thread(channel, message)
 
-    async def say(self, channel, thread, message, *, broadcast=False):
-        said = await super().say(channel, thread, message, broadcast=broadcast)
+    async def reply(self, channel, thread, message, *, broadcast=False):
+        said = await super().reply(channel, thread, message, broadcast=broadcast)
         self.threads.setdefault(thread, []).append(self.said[-1])
         return said
 
-    async def share(self, channel, thread, text, name, content, *, at_once=False):
-        await super().share(channel, thread, text, name, content)
+    async def upload(self, channel, thread, text, name, content, *, at_once=False):
+        await super().upload(channel, thread, text, name, content)
         self.threads.setdefault(thread, []).append(text)
 
 

@@ -45,7 +45,7 @@ class FakeSlack:
     async def post_ephemeral(self, user: str, text: str, response_url: str) -> None:
         self.said.append((user, text, response_url))
 
-    async def hand(self, user: str, text: str, name: str, content: str) -> None:
+    async def send_file(self, user: str, text: str, name: str, content: str) -> None:
         self.busy -= 1
         if self.busy >= 0:
             raise SlackBusyError(30)

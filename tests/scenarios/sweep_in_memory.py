@@ -185,23 +185,23 @@ class FakeSlack:
         self.parents.append(message)
         return f"{len(self.parents)}.0"
 
-    async def say(self, channel, thread, message, *, broadcast=False):
+    async def reply(self, channel, thread, message, *, broadcast=False):
         text = message if isinstance(message, str) else message.text
         self.said.append(text)
         self.loud += [text] if broadcast else []
         return f"said.{len(self.said)}"
 
-    async def share(self, channel, thread, text, name, content, *, at_once=False):
+    async def upload(self, channel, thread, text, name, content, *, at_once=False):
         self.said.append(text)
         self.files.append((name, content))
 
-    async def hand(self, user, text, name, content):
+    async def send_file(self, user, text, name, content):
         self.files.append((name, content))
 
     async def update_view(self, view, content):
         self.views[view] = content
 
-    async def redraw(self, channel, ts, message):
+    async def update(self, channel, ts, message):
         where, _, number = ts.partition(".")
         if where == "said":
             self.said[int(number) - 1] = message.text

@@ -95,7 +95,7 @@ async def test_where_the_app_may_upload_no_files_a_direct_message_says_so(redis)
         await lab.until(Phase.SUCCEEDED)
         await lab.types("results")
         [direct] = lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
-        assert direct["text"].endswith(f"\nCouldn't attach `{SWEEP}.csv`: Slack answered `missing_scope`.")
+        assert direct["text"].endswith(f"\nCouldn't attach `{SWEEP}.csv`: Slack error `missing_scope`.")
 
 
 async def test_a_redis_that_forgot_an_ended_sweep_hides_no_results(redis):

@@ -136,7 +136,7 @@ async def test_a_sweep_whose_channel_is_gone_goes_on_without_words(life, error):
     async def refused(*_, **__):
         raise error
 
-    life.slack.say = life.slack.redraw = refused
+    life.slack.reply = life.slack.update = refused
     await cancel(life)
     await rounds(life, 6)
     record = await life.record()

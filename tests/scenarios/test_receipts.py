@@ -107,10 +107,10 @@ async def test_a_cancel_in_the_cluster_survives_without_any_receipt(life):
         raise UnreachableError("Slack does not answer")
 
     await rounds(life, 8)
-    life.slack.say = busy
+    life.slack.reply = busy
     await life.store.add_command(SWEEP, CANCEL)
     await rounds(life, 1)
-    del life.slack.say
+    del life.slack.reply
     await life.redis.flushall()
     await resync(life)
     await rounds(life, 6)

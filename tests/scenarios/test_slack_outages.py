@@ -12,7 +12,7 @@ from tests.scenarios.slack_session import CHANNEL, chat
 
 @pytest.mark.parametrize("trouble", [DOWN, "rate_limited", "message_limit_exceeded", "update_failed"])
 async def test_the_end_is_told_and_the_parent_shows_it(redis, monkeypatch, trouble):
-    monkeypatch.setattr("bot.slack.client.SOME_SECONDS", 0.01)
+    monkeypatch.setattr("bot.slack.client.DEFAULT_RETRY_AFTER", 0.01)
     for name in ("POSTS", "EDITS"):
         monkeypatch.setattr(f"bot.slack.client.{name}", Rate(gap=0.01, burst=20))
     async with chat(redis, image=True) as here:

@@ -39,10 +39,10 @@ class FakeSlack:
         self.posted[f"m{self.number}"] = (channel, thread, message)
         return f"m{self.number}"
 
-    async def take_back(self, channel, ts):
+    async def delete(self, channel, ts):
         self.posted.pop(ts, None)
 
-    async def redraw(self, channel, ts, message):
+    async def update(self, channel, ts, message):
         self.posted[ts] = (*self.posted[ts][:2], message)
 
     async def post_ephemeral(self, user, text, response_url="", channel="", thread=""):

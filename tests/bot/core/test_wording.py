@@ -3,7 +3,7 @@
 import pytest
 
 from bot.core.space import ALGORITHMS
-from bot.core.wording import did_you_mean, fitting
+from bot.core.wording import did_you_mean, fitting, listed
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,19 @@ def test_lines_with_their_ends_have_room_or_are_counted(room: int, shown: list[s
 )
 def test_what_begins_with_the_word_comes_before_what_looks_like_it(word: str, offered: str) -> None:
     assert did_you_mean(word, ALGORITHMS) == offered
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [("", ""), ("a", "a"), ("ab", "a and b"), ("abc", "a, b, and c")],
+)
+def test_listed_names_have_a_serial_comma(names: str, shown: str) -> None:
+    assert listed(names) == shown
+
+
+def test_listed_many_names_ends_in_the_number_of_the_others() -> None:
+    assert listed("abcdefghijklmnop") == "a, b, c, d, e, f, g, h, i, j, k, l, and 4 more"
+
+
+def test_did_you_mean_without_a_near_name_lists_the_known_ones() -> None:
+    assert did_you_mean("zzz", ["a", "b"]) == " Available: a and b."

@@ -46,11 +46,13 @@ class FakeSlack:
         self.posts.append((channel, message))
         return f"{len(self.posts)}.0"
 
-    async def share(self, channel: str, ts: str, text: str, name: str, content: Any, *, alt: str = "") -> str:
+    async def upload(
+        self, channel: str, ts: str, text: str, name: str, content: Any, *, alt: str = ""
+    ) -> str:
         self.shared.append(name)
         return f"F{len(self.shared)}"
 
-    async def redraw(self, channel: str, ts: str, message: Any) -> None:
+    async def update(self, channel: str, ts: str, message: Any) -> None:
         self.slow -= 1
         if self.slow >= 0:
             raise MessageRejectedError("invalid_blocks")
@@ -59,7 +61,7 @@ class FakeSlack:
     async def permalink(self, channel: str, ts: str) -> str:
         return "" if channel in self.lost else f"https://slack/{channel}/{ts}"
 
-    async def names(self, people: Any) -> dict[str, str]:
+    async def display_names(self, people: Any) -> dict[str, str]:
         self.asked += sorted(people)
         return {each: "Ada" for each in people if each == "U1ADA"}
 

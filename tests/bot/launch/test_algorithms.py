@@ -51,7 +51,7 @@ def test_cmaes_has_settings_too() -> None:
     assert found.settings == {"sigma": "0.1", "restart_strategy": "none"}
 
 
-ALL = "random, grid, tpe, bayesianoptimization, cmaes, sobol and multivariate-tpe"
+ALL = "random, grid, tpe, bayesianoptimization, cmaes, sobol, and multivariate-tpe"
 SEED = "algorithm.random_state"
 
 
@@ -98,7 +98,7 @@ SEED = "algorithm.random_state"
         ),
         (
             "{name: bayesianoptimization, base_estimator: SVM}",
-            'algorithm.base_estimator: unknown value "SVM". Available: GP, RF, ET and GBRT.',
+            'algorithm.base_estimator: unknown value "SVM". Available: GP, RF, ET, and GBRT.',
         ),
         (
             "{name: bayesianoptimization, acq_func: EIps}",

@@ -110,7 +110,7 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
         ),
         (
             "branch = main space=lr",
-            "Unknown argument: `branch`, `=` and `main`. Write `key=value` without spaces",
+            "Unknown argument: `branch`, `=`, and `main`. Write `key=value` without spaces",
         ),
         ("brunch=main space=lr", "Unknown option: `brunch=`. Did you mean branch?"),
         (

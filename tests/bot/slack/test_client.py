@@ -6,7 +6,14 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.masking import Mask
-from bot.slack.client import SOME_SECONDS, MessageRejectedError, NotInChannelError, Slack, SlackBusyError, why
+from bot.slack.client import (
+    DEFAULT_RETRY_AFTER,
+    MessageRejectedError,
+    NotInChannelError,
+    Slack,
+    SlackBusyError,
+    error_code,
+)
 from bot.slack.message import Message
 from local.serving import listen
 from local.slack import DOWN, serve
@@ -28,7 +35,7 @@ async def told():
         servers.append(server := await listen(app, 0))
         slack = Slack(AsyncWebClient(token="xoxb-1", base_url=f"{server.url}/", retry_handlers=[]))
         with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the question
-            await slack.say("C1", "1.0", "hello")
+            await slack.reply("C1", "1.0", "hello")
         return caught.value
 
     yield tell
@@ -60,7 +67,7 @@ async def test_trouble_that_passes_is_raised_as_it_is_so_that_the_turn_is_repeat
 ):
     error = await told(status, kind, body)
     assert isinstance(error, SlackApiError)
-    assert why(error) == word
+    assert error_code(error) == word
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,7 @@ async def test_trouble_that_passes_is_raised_as_it_is_so_that_the_turn_is_repeat
     [
         (429, "application/json", '{"ok": false, "error": "ratelimited"}', {"Retry-After": "7"}, 7),
         (429, "application/json", '{"ok": false, "error": "rate_limited"}', {"Retry-After": "7"}, 7),
-        (200, "application/json", '{"ok": false, "error": "rate_limited"}', {}, SOME_SECONDS),
+        (200, "application/json", '{"ok": false, "error": "rate_limited"}', {}, DEFAULT_RETRY_AFTER),
         (429, "text/plain", "slower", {"Retry-After": "30"}, 30),
         (429, "text/html", PAGE, {"Retry-After": "30"}, 30),
         (429, "application/json", "", {"Retry-After": "30"}, 30),
@@ -106,12 +113,12 @@ def slack(workspace):
 async def test_words_are_posted_without_a_file_that_slack_refuses_however_it_says_so(
     workspace, slack, method, word
 ):
-    parent = await slack.say("C01SWEEPS00", "", "A sweep")
+    parent = await slack.reply("C01SWEEPS00", "", "A sweep")
     workspace.stumble(method, word)
-    assert await slack.share("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed") == ""
+    assert await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed") == ""
     said = workspace.messages("sweeps", parent)[-1]["text"]
     remove_commands = "HTTP 503" if word == DOWN else word
-    assert said == f"The build failed.\nCouldn't attach `build.log`: Slack answered `{remove_commands}`."
+    assert said == f"The build failed.\nCouldn't attach `build.log`: Slack error `{remove_commands}`."
 
 
 @pytest.mark.parametrize("place", ["http://127.0.0.1:9/", "{url}/nothing/there"])
@@ -122,27 +129,27 @@ async def test_words_are_posted_when_only_the_host_of_files_is_out_of_reach(
         return {"upload_url": place.format(url=workspace.api_url), "file_id": "F1"}
 
     monkeypatch.setattr(AsyncWebClient, "files_getUploadURLExternal", elsewhere)
-    parent = await slack.say("C01SWEEPS00", "", "A sweep")
-    await slack.share("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed")
+    parent = await slack.reply("C01SWEEPS00", "", "A sweep")
+    await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed")
     said = workspace.messages("sweeps", parent)[-1]["text"]
     assert said == "The build failed.\nCouldn't attach `build.log`: the upload failed."
 
 
 async def test_a_file_for_one_person_that_slack_refuses_is_told_in_words(workspace, slack):
     workspace.stumble("files.completeUploadExternal", "a_word_of_tomorrow")
-    await slack.hand("U01ADALOVEL", "All trials", "trials.csv", "a,b")
+    await slack.send_file("U01ADALOVEL", "All trials", "trials.csv", "a,b")
     [said] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
-    assert said["text"] == "All trials\nCouldn't attach `trials.csv`: Slack answered `a_word_of_tomorrow`."
+    assert said["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
 
 
 async def test_while_all_of_slack_is_away_a_file_waits_with_its_words(workspace, slack):
     workspace.stumble("files.completeUploadExternal", DOWN)
     workspace.stumble("chat.postMessage", DOWN)
     with pytest.raises(SlackApiError):
-        await slack.share("C01SWEEPS00", "1700000000.000000", "The build failed.", "build.log", "Killed")
+        await slack.upload("C01SWEEPS00", "1700000000.000000", "The build failed.", "build.log", "Killed")
     workspace.stumble("files.completeUploadExternal").append("ratelimited")
     with pytest.raises(SlackBusyError):
-        await slack.hand("U01ADALOVEL", "All trials", "trials.csv", "a,b")
+        await slack.send_file("U01ADALOVEL", "All trials", "trials.csv", "a,b")
 
 
 class Taking:
@@ -165,13 +172,13 @@ async def test_whatever_people_are_shown_is_masked():
     section = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
     message = Message(text=words, blocks=(section,))
     await slack.open_thread("C1", message)
-    await slack.say("C1", "1.0", words)
-    await slack.redraw("C1", "1.0", message)
-    await slack.share("C1", "1.0", words, "a.log", words)
-    await slack.hand("U1", words, "a.log", words)
+    await slack.reply("C1", "1.0", words)
+    await slack.update("C1", "1.0", message)
+    await slack.upload("C1", "1.0", words, "a.log", words)
+    await slack.send_file("U1", words, "a.log", words)
     await slack.post_ephemeral("U1", message, "", "C1", "1.0")
     await slack.update_view("V1", {"blocks": [section], "private_metadata": "stays"})
-    await slack.show_home("U1", {"blocks": [section]})
+    await slack.publish_home("U1", {"blocks": [section]})
     assert [call for call in web.taken if "planted" in call] == []
     assert sum("***" in call for call in web.taken) == 8
     assert "'private_metadata': 'stays'" in web.taken[-2]
@@ -181,7 +188,7 @@ async def test_nothing_longer_than_slack_takes_is_sent(workspace, slack):
     words, lines = "&amp; <@U01ADALOVEL> " * 2_000, [{"type": "divider"}] * 80
     part = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
     ts = await slack.open_thread("C01SWEEPS00", Message(text=words, blocks=(part, *lines)))
-    await slack.redraw("C01SWEEPS00", ts, Message(text=words))
+    await slack.update("C01SWEEPS00", ts, Message(text=words))
     [said] = workspace.messages("sweeps")
     assert 3_900 < len(said["text"]) <= 4_000
     assert said["text"].endswith(("; \n…", "> \n…"))

@@ -58,10 +58,10 @@ async def test_what_slack_says_holds_all_workers_in_that_channel_alone(redis):
         with pytest.raises(SlackBusyError):
             await one.open_thread(SWEEPS, Message(text="second"))
         with pytest.raises(SlackBusyError) as busy:
-            await other.say(SWEEPS, ts, "third")
+            await other.reply(SWEEPS, ts, "third")
         assert busy.value.seconds > 5
         assert await other.open_thread(RANDOM, Message(text="elsewhere"))
-        await other.redraw(SWEEPS, ts, Message(text="an edit"))
+        await other.update(SWEEPS, ts, Message(text="an edit"))
     finally:
         await slack.close()
 
@@ -90,8 +90,8 @@ async def test_an_answer_with_a_file_is_told_once_in_a_busy_channel(redis, monke
             await ours.open_thread(SWEEPS, Message(text=f"{number} others"))
         while True:
             try:
-                await ours.say(SWEEPS, ts, "the end of the log")
-                await ours.share(SWEEPS, ts, "the whole log", "a.log", "lines", at_once=True)
+                await ours.reply(SWEEPS, ts, "the end of the log")
+                await ours.upload(SWEEPS, ts, "the whole log", "a.log", "lines", at_once=True)
                 break
             except SlackBusyError as busy:
                 await asyncio.sleep(busy.seconds + 0.02)
