@@ -87,6 +87,12 @@ NO_PRIMARY = (
     'admission webhook "mutator.pod.katib.kubeflow.org" denied the request: Unable to find primary container '
     "training-container in mutated pod containers [main]"
 )
+# kube-apiserver with the Job controller's prefix: a recorded create (tests/recordings/14-webhook-down-500)
+KATIB_AWAY = (
+    'Error creating: Internal error occurred: failed calling webhook "mutator.pod.katib.kubeflow.org": failed to call '
+    'webhook: Post "https://katib-controller.kubeflow.svc:443/mutate-pod?timeout=10s": dial tcp 10.96.20.3:443: connect: '
+    "connection refused"
+)
 # kube-apiserver, RBAC: apiserver/pkg/endpoints/handlers/responsewriters
 NO_RIGHT = (
     'jobs.batch is forbidden: User "system:serviceaccount:kubeflow:katib-controller" cannot create resource '

@@ -2,12 +2,14 @@
 
 from datetime import timedelta
 
+from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
 from bot.health.rules import diagnose
 from k8s.objects import timestamp
 from tests.bot.factories import NOW
 
 EARLIER = timestamp(NOW - timedelta(seconds=30))
+ADMIN = "Ask an admin to check."
 META = {"name": "t1", "namespace": "sweeps", "uid": "u", "creationTimestamp": EARLIER}
 TRIAL = {"metadata": META, "spec": {"parameterAssignments": [{"name": "lr", "value": "0.1"}]}, "status": {}}
 JOB = {"metadata": META, "spec": {}, "status": {}}
@@ -40,13 +42,25 @@ def an_event(reason, message, count=1):
         "message": message,
         "count": count,
         "firstTimestamp": EARLIER,
-        "lastTimestamp": EARLIER,
+        "lastTimestamp": timestamp(NOW - timedelta(seconds=5)),
     }
 
 
 def found(pod=None, trial=TRIAL, job=JOB, gpus=1, **known):
-    given = {"experiment": {"metadata": META, "status": {}}, "trial": trial, "job": job, "pod": pod}
-    return diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given, **known))
+    given = {"experiment": {"metadata": META, "status": {}}, "trial": trial, "job": job, "pod": pod} | known
+    return diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given))
+
+
+def expected(key, text, fix="", detail="", *, due=None, failed=False, **changes):
+    """Return the whole diagnosis of TRIAL; `due` in seconds from NOW, None: at once."""
+    known = {"trial": "t1", "parameters": {"lr": "0.1"}, "failed": failed, "lasting": failed} | changes
+    report_at = None if due is None else NOW + timedelta(seconds=due)
+    return Diagnosis(key=key, text=text, fix=fix, detail=detail, report_at=report_at, **known)
+
+
+def a_node(gpus, taints=(), **labels):
+    status = {"allocatable": {"nvidia.com/gpu": str(gpus)}}
+    return {"metadata": {"name": "n1", "labels": labels}, "spec": {"taints": taints}, "status": status}
 
 
 def key(*args, **known):

@@ -1,118 +1,9 @@
-"""Rules for trials without a running pod: queue, quota, scheduling, and the node's first steps."""
-
-from datetime import timedelta
+"""Rules for a Job without a pod: Kueue's queue, quotas, and webhooks."""
 
 import pytest
 
-from bot.health.rules import due, next_due
-from tests.bot.factories import NOW
 from tests.bot.health import real_messages
-from tests.bot.health.snapshots import JOB, META, an_event, found, key, unscheduled, waiting
-
-
-@pytest.mark.parametrize(("seconds", "due_now"), [(2, 0), (54, 0), (55, 1)])
-def test_unschedulable_is_due_after_most_of_a_minute(seconds, due_now):
-    diagnosis = found(unscheduled(real_messages.UNSCHEDULABLE, seconds))
-    assert len(due([diagnosis], NOW)) == due_now
-    assert next_due([diagnosis], NOW) == (None if due_now else NOW + timedelta(seconds=55 - seconds))
-
-
-def test_unschedulable_during_a_scale_up_is_a_wait():
-    pod, nodes = unscheduled(real_messages.UNSCHEDULABLE, 5), (a_node(4),)
-    assert found(pod, gpus=8, nodes=nodes).key == "never-fits"
-    grows = found(pod, gpus=8, nodes=nodes, events=(an_event("TriggeredScaleUp", real_messages.SCALE_UP),))
-    assert (grows.key, grows.soft) == ("unschedulable", True)
-    assert "adding one" in grows.text
-
-
-def a_node(gpus, taints=(), **labels):
-    status = {"allocatable": {"nvidia.com/gpu": str(gpus)}}
-    return {"metadata": {"name": "n1", "labels": labels}, "spec": {"taints": taints}, "status": status}
-
-
-RESERVED = [{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}]
-ASIDE = [{"key": "dedicated", "value": "vision", "effect": "PreferNoSchedule"}]
-CORDON = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-FULL = "The pod is pending: not enough free GPUs on 4 nodes. It starts when GPUs are released."
-
-
-@pytest.mark.parametrize(
-    ("message", "nodes", "text", "fix"),
-    [
-        (real_messages.UNSCHEDULABLE, [], FULL, "Request fewer GPUs if it takes too long."),
-        (
-            real_messages.UNSCHEDULABLE,
-            [a_node(8), a_node(0)],
-            FULL,
-            "Request fewer GPUs if it takes too long.",
-        ),
-        (
-            real_messages.UNSCHEDULABLE,
-            [a_node(0), a_node(0)],
-            "No node has GPUs; the trial requests 1.",
-            "device plugin",
-        ),
-        (
-            real_messages.TAINTED_NOW,
-            [],
-            "untolerated taints on 34 nodes.",
-            "`tolerations`",
-        ),
-        (real_messages.TAINTED_GPUS, [], "not enough free GPUs on 1 node", "Request fewer GPUs"),
-        (
-            real_messages.TAINTED_GPUS,
-            [a_node(0), a_node(8, RESERVED)],
-            "The pod can't be scheduled: untolerated taints on 1 node.",
-            "Taint `dedicated: vision` on 1 node. Ask an admin to set `tolerations`",
-        ),
-        (
-            real_messages.TAINTED_GPUS,
-            [a_node(8), a_node(8, ASIDE)],
-            "not enough free GPUs on 1 node",
-            "Request fewer",
-        ),
-        (real_messages.UNMATCHED, [], "its node selector excludes 3 nodes.", "`nodes`"),
-        (
-            real_messages.UNSCHEDULABLE,
-            [a_node(8, pool="cpu")],
-            "selector excludes 1 node.",
-            "`nodes`",
-        ),
-        (
-            real_messages.NO_MEMORY,
-            [],
-            "not enough free memory on 1 node. It starts when memory is released.",
-            "",
-        ),
-        (real_messages.TAINTED_AND_FULL, [], "not enough free CPU on 2 nodes", ""),
-        (real_messages.CORDONED, [a_node(8, CORDON)], "The pod can't be scheduled for now.", ""),
-    ],
-)
-def test_unschedulable_real_message_names_the_cause(message, nodes, text, fix):
-    pod = unscheduled(message, 61)
-    pod["spec"]["nodeSelector"] = {"pool": "gpu"} if nodes and nodes[0]["metadata"]["labels"] else {}
-    diagnosis = found(pod, nodes=tuple(nodes))
-    assert text in diagnosis.text
-    assert fix in diagnosis.fix
-    assert bool(fix) == bool(diagnosis.fix)
-    assert (diagnosis.soft, diagnosis.detail) == (True, message)
-
-
-@pytest.mark.parametrize(
-    ("toleration", "tolerated"),
-    [
-        ({"key": "dedicated", "value": "vision", "effect": "NoSchedule"}, True),
-        ({"key": "dedicated", "operator": "Exists"}, True),
-        ({"operator": "Exists"}, True),
-        ({"key": "dedicated", "value": "speech"}, False),
-        ({"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}, False),
-    ],
-)
-def test_unschedulable_tolerated_taint_counts_as_a_full_node(toleration, tolerated):
-    pod = unscheduled(real_messages.TAINTED_GPUS, 61)
-    pod["spec"] = {**pod["spec"], "tolerations": [toleration]}
-    text = found(pod, nodes=(a_node(8, RESERVED),)).text
-    assert ("not enough free GPUs" in text) == tolerated
+from tests.bot.health.snapshots import ADMIN, JOB, META, a_pod, an_event, expected, found, key
 
 
 def kueue(message):
@@ -123,7 +14,7 @@ def kueue(message):
 
 
 @pytest.mark.parametrize(
-    ("message", "expected", "soft", "text"),
+    ("message", "cause", "soft", "text"),
     [
         (real_messages.NO_QUOTA, "queued", True, "needs 2 more GPUs in gpu-a100."),
         (real_messages.ONE_FLAVOR_TOO_SMALL, "queued", True, "needs 1 more GPU in ml.g5.8xlarge."),
@@ -139,11 +30,11 @@ def kueue(message):
         ("", "suspended", True, "Kueue gives no reason"),
     ],
 )
-def test_queued_real_message_names_the_cause(message, expected, soft, text):
+def test_queued_real_message_names_the_cause(message, cause, soft, text):
     diagnosis = kueue(message)
-    assert (diagnosis.key, diagnosis.soft) == (expected, soft)
+    assert (diagnosis.key, diagnosis.soft) == (cause, soft)
     assert text in diagnosis.text
-    assert ("None needed" in diagnosis.fix) == (expected == "queued")
+    assert ("None needed" in diagnosis.fix) == (cause == "queued")
 
 
 def test_refused_pod_above_the_quota_can_never_start():
@@ -159,47 +50,159 @@ def test_refused_pod_above_the_quota_can_never_start():
     assert "Wait" not in never.fix
 
 
-CREATING = ("ContainerCreating", "")
+NO_ANSWER = "The webhook `{}` doesn't answer, so Kubernetes rejects every pod in this namespace."
+RESTORE_KATIB = (
+    "Ask an admin to restore Katib, for example with "
+    "`kubectl -n kubeflow rollout restart deployment katib-controller`."
+)
+NEVER_ADMITTED = (
+    "The trial can never be admitted: its queue's quota is 8 GPUs in gpu-a100, less than the trial requests."
+)
+LESS = "Request fewer GPUs, or ask an admin for more quota."
+OTHER = {"type": "Evicted", "status": "False", "message": "not evicted"}
+RESERVED = {"type": "QuotaReserved", "status": "True", "message": "Quota reserved in ClusterQueue team-cq"}
 
 
 @pytest.mark.parametrize(
-    ("events", "expected"),
+    ("message", "diagnosis"),
     [
-        ([("FailedCreatePodSandBox", real_messages.NO_NETWORK)], "sandbox"),
         (
-            [("FailedCreatePodSandBox", real_messages.NO_NETWORK), ("Pulling", real_messages.PULLING)],
-            "slow-start",
-        ),
-        ([("FailedMount", real_messages.NO_SECRET)], "mount"),
-        ([("FailedMount", real_messages.NO_SECRET), ("Pulling", real_messages.PULLING)], "slow-start"),
-        ([("FailedAttachVolume", real_messages.MULTI_ATTACH)], "mount"),
-        (
-            [
-                ("FailedAttachVolume", real_messages.MULTI_ATTACH),
-                ("SuccessfulAttachVolume", real_messages.ATTACHED),
-            ],
-            "slow-start",
+            real_messages.NO_QUEUE,
+            ("no-queue", "The trial's Kueue queue doesn't exist.", "Use an existing queue, or ask an admin."),
         ),
         (
-            [
-                ("FailedAttachVolume", real_messages.MULTI_ATTACH),
-                ("SuccessfulAttachVolume", real_messages.OTHER_ATTACHED),
-            ],
-            "mount",
-        ),
-        (
-            [("Pulling", real_messages.PULLING), ("FailedCreatePodSandBox", real_messages.NO_NETWORK)],
-            "sandbox",
+            real_messages.TOO_MUCH,
+            (
+                "queue-too-small",
+                NEVER_ADMITTED,
+                LESS,
+            ),
         ),
     ],
 )
-def test_diagnose_ignores_events_that_are_resolved(events, expected):
-    assert key(waiting(*CREATING), events=tuple(an_event(*each) for each in events)) == expected
+def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
+    assert kueue(message) == expected(*diagnosis, message)
 
 
-def test_dead_node_of_a_starting_pod_precedes_slow_start():
-    ready = {"type": "Ready", "status": "Unknown", "message": real_messages.NO_KUBELET}
-    node = {"metadata": {"name": "n1"}, "status": {"conditions": [ready]}}
-    diagnosis = found(waiting(*CREATING), nodes=(node,))
-    assert (diagnosis.key, diagnosis.soft, diagnosis.detail) == ("node", False, real_messages.NO_KUBELET)
-    assert diagnosis.fix.startswith("Ask an admin to restore or remove `n1`")
+@pytest.mark.parametrize(
+    ("message", "diagnosis"),
+    [
+        (
+            real_messages.NO_QUOTA,
+            (
+                "queued",
+                "Queued by Kueue: needs 2 more GPUs in gpu-a100.",
+                "None needed; the trial starts when quota is released.",
+            ),
+        ),
+        ("inactive workload", ("queued", "Queued by Kueue.", "")),
+        (
+            real_messages.NO_QUOTA.replace("nvidia.com/gpu", "cpu"),
+            (
+                "queued",
+                "Queued by Kueue: needs 2 more cpu in gpu-a100.",
+                "None needed; the trial starts when quota is released.",
+            ),
+        ),
+    ],
+)
+def test_queued_that_can_start_is_a_wait(message, diagnosis):
+    assert kueue(message) == expected(*diagnosis, message, soft=True, due=25)
+
+
+def test_queued_by_a_stopped_queue_is_an_error_after_a_minute():
+    text = "The trial's Kueue queue `team-cq` is stopped."
+    assert kueue(real_messages.STOPPED_QUEUE) == expected(
+        "queue-stopped", text, ADMIN, real_messages.STOPPED_QUEUE, due=25
+    )
+
+
+def test_queued_without_a_workload_is_a_wait():
+    text = "The trial's Job is suspended, and Kueue gives no reason."
+    assert kueue("") == expected("suspended", text, ADMIN, soft=True, due=25)
+
+
+def test_queued_quotes_only_the_missing_quota():
+    job = {**JOB, "spec": {"suspend": True}}
+    workload = {"metadata": META, "status": {"conditions": [OTHER, RESERVED]}}
+    assert found(job=job, workload=workload).detail == ""
+    assert found(job=job, workload={"metadata": META}).text == "Queued by Kueue."
+
+
+def test_queued_by_two_flavors_names_both():
+    one, two = (
+        real_messages.TOO_MUCH,
+        real_messages.TOO_MUCH.replace("gpu-a100", "gpu-l4").replace("(8)", "(1)"),
+    )
+    assert "quota is 8 GPUs in gpu-a100 and 1 GPU in gpu-l4, less" in kueue(f"{one}, {two}").text
+
+
+def refused(message, **known):
+    return found(events=(an_event("FailedCreate", message), an_event("SuccessfulDelete", "x")), **known)
+
+
+@pytest.mark.parametrize(
+    ("message", "diagnosis"),
+    [
+        (
+            real_messages.QUOTA,
+            (
+                "quota",
+                "Over quota: the trial requests 8 GPUs; 56 of the namespace's 60 are in use.",
+                "Wait for running jobs to finish, request fewer GPUs, or ask an admin for more quota.",
+            ),
+        ),
+        (
+            real_messages.SMALL_QUOTA,
+            (
+                "quota",
+                "The trial can never start: it requests 8 GPUs, and the namespace quota is 4.",
+                LESS,
+            ),
+        ),
+        (
+            real_messages.QUOTA.replace("nvidia.com/gpu", "cpu"),
+            (
+                "quota",
+                "The namespace's quota is used up.",
+                "Wait for running jobs to finish, request fewer GPUs, or ask an admin for more quota.",
+            ),
+        ),
+        (
+            real_messages.KATIB_AWAY,
+            (
+                "webhook",
+                NO_ANSWER.format("mutator.pod.katib.kubeflow.org"),
+                RESTORE_KATIB,
+            ),
+        ),
+        (
+            real_messages.KATIB_AWAY.replace("mutator.pod.katib.kubeflow.org", "policy.kyverno.svc"),
+            (
+                "webhook",
+                NO_ANSWER.format("policy.kyverno.svc"),
+                "Ask an admin to restore the webhook; the pod then starts without further action.",
+            ),
+        ),
+        (
+            real_messages.NO_PRIMARY,
+            ("no-pod", "Katib rejected the trial's pod: it finds no training container in it.", ADMIN),
+        ),
+        (real_messages.NO_RIGHT, ("no-pod", "Kubernetes rejected the trial's pod.", ADMIN)),
+    ],
+)
+def test_refused_pod_names_who_rejected_it(message, diagnosis):
+    assert refused(message) == expected(*diagnosis, message)
+
+
+def test_refused_pod_of_exactly_the_quota_waits():
+    assert refused(real_messages.SMALL_QUOTA.replace("gpu=4", "gpu=8")).text.startswith("Over quota")
+    assert refused(real_messages.QUOTA.replace("gpu=8", "gpu=1")).text.startswith(
+        "Over quota: the trial requests 1 GPU;"
+    )
+
+
+def test_refused_pod_that_exists_by_now_is_no_problem():
+    assert refused(real_messages.QUOTA, pod=a_pod(phase="Running")) is None
+    assert refused(real_messages.QUOTA, job=None) is None
+    assert key() is None

@@ -1,0 +1,192 @@
+"""Rules for trials whose results get lost: Katib's metrics collector, its database, and dead nodes."""
+
+from datetime import timedelta
+
+import pytest
+
+from k8s.objects import timestamp
+from tests.bot.factories import NOW
+from tests.bot.health import real_messages
+from tests.bot.health.snapshots import (
+    ADMIN,
+    JOB,
+    META,
+    TRIAL,
+    a_pod,
+    an_event,
+    ended,
+    expected,
+    found,
+    in_state,
+    key,
+    running,
+    waiting,
+)
+
+DONE = {"terminated": {"exitCode": 0}}
+
+
+def of_trial(*types):
+    return {**TRIAL, "status": {"conditions": [{"type": type_, "status": "True"} for type_ in types]}}
+
+
+def with_collector(main, collector, name="metrics-collector", **status):
+    """Return a pod with the states of both containers."""
+    statuses = [{"name": "main", "state": main}, {"name": name, "state": collector}]
+    return a_pod(containerStatuses=statuses, **{"phase": "Failed", **status})
+
+
+def exited(code, message="", seconds=20):
+    at = timestamp(NOW - timedelta(seconds=seconds))
+    return {"terminated": {"exitCode": code, "message": message, "startedAt": at, "finishedAt": at}}
+
+
+def test_no_collector_names_the_namespaces_label():
+    pod = running()
+    pod["spec"] = {**pod["spec"], "containers": [{"name": "main"}, {"name": "istio-proxy"}]}
+    label = "katib.kubeflow.org/metrics-collector-injection=enabled"
+    assert found(pod) == expected(
+        "no-collector",
+        "Katib doesn't collect metrics in namespace `sweeps`, so every trial will count as failed.",
+        f"Ask an admin to run `kubectl label namespace sweeps {label}` and check Katib's webhook.",
+        lasting=True,
+    )
+
+
+def test_no_metrics_shows_the_end_of_the_log():
+    text = (
+        "The trial finished but wrote no TensorBoard scalar `loss` to `--tensorboard_dir`, "
+        "so it counts as failed."
+    )
+    fix = 'Write it with `SummaryWriter(args.tensorboard_dir).add_scalar("loss", value, step)`.'
+    log = "\n".join(f"epoch {number}" for number in range(9))
+    diagnosis = found(in_state(DONE), trial=of_trial("Succeeded", "MetricsUnavailable"), log=log)
+    shown = "epoch 4\nepoch 5\nepoch 6\nepoch 7\nepoch 8"
+    assert diagnosis == expected("no-metrics", text, fix, shown, failed=True)
+
+
+FINISHED = "The training finished, but its metrics collector"
+
+
+@pytest.mark.parametrize(
+    ("log", "text", "detail"),
+    [
+        (real_messages.NO_DB, f"{FINISHED} can't reach Katib's database.", real_messages.NO_DB),
+        (real_messages.TRACEBACK, f"{FINISHED} failed (exit code 3).", real_messages.TRACEBACK),
+        ("", f"{FINISHED} failed (exit code 3).", "of the runtime"),
+    ],
+)
+@pytest.mark.parametrize("name", ["metrics-collector", "metrics-logger-and-collector"])
+def test_collector_names_the_database_only_if_its_log_does(name, log, text, detail):
+    pod = with_collector(DONE, exited(3, "of the runtime"), name)
+    assert found(pod, collector_log=log) == expected("collector", text, ADMIN, detail, failed=True)
+
+
+@pytest.mark.parametrize("main", [{"terminated": {"exitCode": 1, "reason": "Error"}}, {"running": {}}])
+def test_collector_is_not_reported_unless_the_training_succeeded(main):
+    pod = with_collector(main, exited(1), phase="Running")
+    assert key(pod, log=real_messages.TRACEBACK) == ("crash" if "terminated" in main else None)
+    assert key(with_collector(DONE, exited(0), phase="Succeeded")) is None
+
+
+LATE_START = {"startedAt": timestamp(NOW - timedelta(seconds=10))}
+
+
+@pytest.mark.parametrize("main", [{"running": LATE_START}, {"terminated": {"exitCode": 0, **LATE_START}}])
+def test_collector_that_exited_before_a_late_pull_loses_the_results(main):
+    failed = f"Failed to pull image: {real_messages.PULLS['image-dns']}"
+    events = (
+        an_event("Failed", "failed to pull before"),
+        an_event("Failed", failed),
+        an_event("Started", "x"),
+    )
+    diagnosis = found(with_collector(main, exited(1), phase="Running"), events=events)
+    text = "The image couldn't be pulled at first, and Katib's metrics collector exited before the training "
+    text += "started, so the trial's results are lost."
+    fix = "Find out why the node couldn't pull the image, then rerun the sweep."
+    assert diagnosis == expected("abandoned", text, fix, failed)
+    assert found(with_collector(main, exited(1)), collector_log="no pid").detail == "no pid"
+
+
+def test_collector_that_exited_before_a_failed_training_is_a_crash():
+    late = {"terminated": {"exitCode": 1, **LATE_START}}
+    assert key(with_collector(late, exited(1)), log=real_messages.TRACEBACK) == "crash"
+
+
+def complete(seconds):
+    at = timestamp(NOW - timedelta(seconds=seconds))
+    return {**JOB, "status": {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": at}}
+
+
+def test_unreported_metrics_are_due_a_minute_after_the_job():
+    text = (
+        "The trial finished, but Katib received no metrics; the metrics collector or Katib's database may be "
+    )
+    text += "down. Sweepbot stops the trial 10 min after training ended."
+    pod = in_state(DONE, phase="Succeeded")
+    diagnosis = found(pod, job=complete(20), collector_log="no answer")
+    assert diagnosis == expected("unreported", text, ADMIN, "no answer", due=35)
+    assert (
+        found(pod, job={**complete(20), "status": {"conditions": [{"type": "Failed", "status": "True"}]}})
+        is None
+    )
+
+
+@pytest.mark.parametrize("why", ["Succeeded", "Killed", "EarlyStopped", "Failed"])
+def test_unreported_ends_with_the_trial(why):
+    assert key(in_state(DONE, phase="Succeeded"), job=complete(90), trial=of_trial(why)) is None
+
+
+def a_node(name="n1", status="Unknown", message=real_messages.NO_KUBELET):
+    conditions = [
+        {"type": "MemoryPressure", "status": "False", "message": "kubelet has sufficient memory"},
+        {"type": "Ready", "status": status, "message": message},
+    ]
+    return {"metadata": {"name": name}, "status": {"conditions": conditions}}
+
+
+DEAD = (
+    "node",
+    "Node `n1` isn't responding.",
+    "Ask an admin to restore or remove `n1`; until then the trial can't restart elsewhere.",
+)
+NOT_READY = an_event("NodeNotReady", real_messages.NODE_NOT_READY)
+
+
+@pytest.mark.parametrize(
+    ("pod", "known", "words"),
+    [
+        (running(), {"nodes": (a_node("n0", "True"), a_node())}, real_messages.NO_KUBELET),
+        (running(), {"nodes": (a_node(status="False"),)}, real_messages.NO_KUBELET),
+        (waiting("ContainerCreating", ""), {"nodes": (a_node(),)}, real_messages.NO_KUBELET),
+        (running(), {"events": (NOT_READY,)}, real_messages.NODE_NOT_READY),
+        (running(reason="NodeLost", message="lost"), {}, "lost"),
+        (running(reason="NodeLost"), {"nodes": (a_node(status="True", message="ready"),)}, "ready"),
+    ],
+)
+def test_dead_node_is_named(pod, known, words):
+    assert found(pod, **known) == expected(*DEAD, words)
+
+
+@pytest.mark.parametrize(
+    ("pod", "known"),
+    [
+        (running(), {"nodes": (a_node(status="True"),)}),
+        (running(), {"nodes": (a_node(status="True"),), "events": (NOT_READY,)}),
+        (running(), {"nodes": (a_node("n2"),)}),
+        (in_state(DONE, phase="Succeeded"), {"nodes": (a_node(),)}),
+    ],
+)
+def test_dead_node_is_only_that_of_a_running_pod(pod, known):
+    assert found(pod, **known) is None
+
+
+def test_dead_node_of_a_failed_pod_is_a_crash():
+    assert key(ended(1), nodes=(a_node(),)) == "crash"
+
+
+@pytest.mark.parametrize(("seconds", "cause"), [(119, None), (120, None), (121, "node")])
+def test_dead_node_is_suspected_two_minutes_after_a_deletion(seconds, cause):
+    pod = running()
+    at = timestamp(NOW - timedelta(seconds=seconds))
+    assert key({**pod, "metadata": {**META, "deletionTimestamp": at}}) == cause

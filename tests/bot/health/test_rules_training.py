@@ -1,0 +1,213 @@
+"""Rules for a training that started: what its exit, its log, and its metrics say."""
+
+import pytest
+
+from tests.bot.health import real_messages
+from tests.bot.health.snapshots import (
+    ADMIN,
+    TRIAL,
+    a_pod,
+    ended,
+    expected,
+    found,
+    in_state,
+    key,
+    running,
+    waiting,
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (real_messages.TRACEBACK, "crash"),
+        (real_messages.SHM, "shared-memory"),
+        (real_messages.KILLED_LOADER, "memory"),
+        (real_messages.CUDA_OOM, "gpu-memory"),
+        (real_messages.OLD_CUDA_OOM, "gpu-memory"),
+        (real_messages.NO_DRIVER, "cuda"),
+        (real_messages.OLD_DRIVER, "cuda"),
+        (real_messages.NOT_AVAILABLE, "cuda"),
+        (real_messages.NOT_AVAILABLE_PRINTED, "cuda"),
+        (real_messages.NOT_AVAILABLE_EQUALS, "cuda"),
+        (real_messages.NO_MPS, "crash"),
+        (real_messages.NCCL, "nccl"),
+        (real_messages.HUNG, "nccl"),
+        (
+            f"{real_messages.NCCL}\n{real_messages.CUDA_OOM}",
+            "gpu-memory",
+        ),  # the other ranks only lose their connection
+        (real_messages.NAN, "nan"),
+        ("step 3 loss 0.4 nanoseconds 12", "crash"),
+    ],
+)
+def test_diagnose_failed_training_reads_its_log(log, cause):
+    diagnosis = found(ended(1), log=f"starting\n{log}")
+    assert (diagnosis.key, diagnosis.failed, diagnosis.lasting) == (cause, True, True)
+    assert diagnosis.parameters == {"lr": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (real_messages.CUDA_OOM, None),
+        (real_messages.NCCL, None),
+        (real_messages.HUNG, "nccl"),
+        (real_messages.NAN, "nan"),
+        (f"{real_messages.NOT_AVAILABLE_PRINTED}, using cpu", "cuda"),
+        (real_messages.NOT_AVAILABLE_EQUALS, "cuda"),
+        (real_messages.NO_MPS, None),
+    ],
+)
+def test_diagnose_running_training_ignores_errors_it_can_catch(log, cause):
+    """Some look for the largest batch by trying."""
+    assert key(running(), log=log) == cause
+
+
+@pytest.mark.parametrize(
+    ("pod", "log", "cause"),
+    [
+        (running(), real_messages.NOT_AVAILABLE_PRINTED, None),
+        (ended(1), f"{real_messages.NOT_AVAILABLE_PRINTED}\n{real_messages.TRACEBACK}", "crash"),
+        (ended(1), real_messages.NOT_AVAILABLE, "cuda"),
+    ],
+)
+def test_no_cuda_without_requested_gpus_is_fine(pod, log, cause):
+    assert key(pod, log=log, gpus=0) == cause
+
+
+WORKERS = "Use fewer data-loader workers (`num_workers`)."
+BATCH = "Limit the batch size or model size in the space file."
+CUDA = (
+    "Use a base image whose CUDA version matches the driver, and set `gpus=` if the command needs a GPU. "
+    "If both are right, ask an admin to check."
+)
+INCOMPATIBLE = "The image's CUDA version isn't compatible with the node's GPU or driver."
+NCCL = "Set `NCCL_DEBUG=INFO` to see where, and try `gpus=1`."
+HANGS = "The training hung: one GPU never reached a collective operation (NCCL timeout)."
+RATE = "The learning rate is often too high; lower its `max` in the space file."
+
+
+@pytest.mark.parametrize(
+    ("log", "diagnosis"),
+    [
+        (real_messages.SHM, ("shared-memory", "A data-loader worker ran out of shared memory.", WORKERS)),
+        (
+            real_messages.KILLED_LOADER,
+            ("memory", "Out of memory (RAM, not GPU): a data-loader worker was killed.", WORKERS),
+        ),
+        (real_messages.CUDA_OOM, ("gpu-memory", "Out of GPU memory (23.65 GiB).", BATCH)),
+        (real_messages.OLD_CUDA_OOM, ("gpu-memory", "Out of GPU memory (10.92 GiB).", BATCH)),
+        ("cublas: CUBLAS_STATUS_ALLOC_FAILED", ("gpu-memory", "Out of GPU memory.", BATCH)),
+        (real_messages.NO_DRIVER, ("cuda", "The training found no usable GPU.", CUDA)),
+        (real_messages.OLD_DRIVER, ("cuda", INCOMPATIBLE, CUDA)),
+        ("The NVIDIA driver on your system is too old (found version 11040).", ("cuda", INCOMPATIBLE, CUDA)),
+        ("CUDA error: no kernel image is available for execution", ("cuda", INCOMPATIBLE, CUDA)),
+        (real_messages.NCCL, ("nccl", "GPU communication failed (NCCL).", NCCL)),
+        (real_messages.HUNG, ("nccl", HANGS, NCCL)),
+        (real_messages.NAN, ("nan", "The loss became NaN at step 1200.", RATE)),
+        ("Epoch 3: loss is NaN", ("nan", "The loss became NaN at epoch 3.", RATE)),
+        ("train/loss=nan", ("nan", "The loss became NaN.", RATE)),
+    ],
+)
+def test_diagnose_failed_training_has_text_fix_and_log(log, diagnosis):
+    earlier = "\n".join(f"line {number}" for number in range(30))
+    shown = "\n".join([*earlier.splitlines(), *log.splitlines()][-20:])
+    assert found(ended(1), log=f"{earlier}\n{log}") == expected(*diagnosis, shown, failed=True)
+
+
+@pytest.mark.parametrize(
+    ("log", "diagnosis"),
+    [
+        (
+            real_messages.NOT_AVAILABLE_PRINTED,
+            ("cuda", "The training found no usable GPU and continues on the CPU.", CUDA),
+        ),
+        (real_messages.HUNG, ("nccl", HANGS, NCCL)),
+        (real_messages.NAN, ("nan", "The loss became NaN at step 1200.", RATE)),
+    ],
+)
+def test_diagnose_running_training_is_lasting(log, diagnosis):
+    assert found(running(), log=log) == expected(*diagnosis, log, lasting=True)
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (real_messages.SHM, None),
+        (real_messages.CUDA_OOM, None),
+        ("libcuda.so: cannot open shared object file", None),
+        (real_messages.NOT_AVAILABLE_PRINTED, "cuda"),
+    ],
+)
+def test_diagnose_successful_training_ignores_errors_it_caught(log, cause):
+    assert key(in_state({"terminated": {"exitCode": 0}}, phase="Succeeded"), log=log) == cause
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (1, "The training failed with exit code 1."),
+        (128, "The training failed with exit code 128."),
+        (129, "The training was killed by signal 1 (exit code 129)."),
+        (139, "The training was killed by signal 11 (exit code 139)."),
+    ],
+)
+def test_crash_names_exit_code_and_signal(code, text):
+    fix = "Run the command locally to debug it."
+    assert found(ended(code), log="step 9") == expected("crash", text, fix, "step 9", failed=True)
+
+
+def test_crash_without_a_log_quotes_the_runtime():
+    pod = ended(1)
+    pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "exec format error"
+    assert found(pod).detail == "exec format error"
+    assert found(waiting("CrashLoopBackOff", real_messages.CRASH_LOOP)).detail == real_messages.CRASH_LOOP
+
+
+def test_crash_loop_reads_the_previous_container():
+    pod = waiting("CrashLoopBackOff", real_messages.CRASH_LOOP)
+    pod["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 3}}
+    assert found(pod, log="step 9").text == "The training failed with exit code 3."
+
+
+@pytest.mark.parametrize(("status", "shown"), [({"reason": "NodeLost"}, "NodeLost"), ({}, "no reason given")])
+def test_crash_of_a_pod_that_never_ran_names_the_nodes_reason(status, shown):
+    text = f"The node terminated or rejected the pod ({shown})."
+    pod = a_pod(phase="Failed", message="x", **status)
+    assert found(pod) == expected("crash", text, ADMIN, "x", failed=True)
+
+
+def test_crash_of_a_deleted_pod_quotes_katib():
+    failed = [{"type": "Failed", "status": "True", "message": "Job has reached the specified backoff limit"}]
+    trial = {**TRIAL, "status": {"conditions": failed}}
+    text = "Katib reports a failure; the pod is gone."
+    assert found(trial=trial) == expected("crash", text, "", failed[0]["message"], failed=True)
+    assert key(in_state({"terminated": {"exitCode": 0}}), trial=trial) is None
+
+
+@pytest.mark.parametrize(
+    ("latest", "text"),
+    [("NaN", "`loss` is NaN."), ("-inf", "`loss` is infinite."), ("0.5", None), ("unavailable", None)],
+)
+def test_not_a_number_in_a_succeeded_trial_is_reported(latest, text):
+    metrics = [{"name": "accuracy", "latest": "nan"}, {"name": "loss", "latest": latest}]
+    done = [{"type": "Succeeded", "status": "True"}]
+    trial = {**TRIAL, "status": {"conditions": done, "observation": {"metrics": metrics}}}
+    diagnosis = found(in_state({"terminated": {"exitCode": 0}}, phase="Succeeded"), trial=trial)
+    assert diagnosis == (text and expected("nan", text, RATE, lasting=True))
+
+
+DENIED = "Traceback (most recent call last):\nPermissionError: [Errno 13] Permission denied: 'checkpoints'"
+
+
+def test_crash_without_write_permission_names_the_user():
+    pod = ended(1)
+    main = {"name": "main", "securityContext": {"runAsUser": 1000}}
+    mine = {**pod, "spec": {**pod["spec"], "containers": [main, *pod["spec"]["containers"][1:]]}}
+    assert (
+        "Write below /tmp or to a volume that user 1000 can write to: the training runs as user 1000"
+        in found(mine, log=DENIED).fix
+    )
+    assert "not as root" not in found(pod, log=DENIED).fix, "the image says who it is"
+    assert "not as root" not in found(mine, log=real_messages.TRACEBACK).fix
