@@ -224,7 +224,11 @@ class FakeResults:
 
 
 class SimulatedSweep:
-    """`acts`: what the owner asks, and when; `crash`: every training fails; `endless`: none ends."""
+    """`acts`: what the owner asks, and when; `endless`: no training ends.
+
+    `crash`: every training fails; "unseen": before anyone can see it run; "seen": not before the record says
+    that one runs.
+    """
 
     def __init__(self, redis: Redis, clock: Clock, **story: Any) -> None:
         self.clock, self.story = clock, story
@@ -329,6 +333,8 @@ class SimulatedSweep:
                 self.kubernetes.patch(*kubernetes.place(pod), {"spec": {"nodeName": "n1"}})
             elif pod["status"]["phase"] == "Pending":
                 self._status(pod, "Running", {"running": {"startedAt": "2026-11-21T12:00:00Z"}})
+                if self.story.get("crash") == "unseen":
+                    self._end(pod, labels)
             elif pod["status"]["phase"] == "Running" and self._ends(labels):
                 self._end(pod, labels)
 
@@ -337,6 +343,8 @@ class SimulatedSweep:
         self.rounds_since += not self.acts
         if self.story.get("endless") == "trainings":
             return BUILD_LABEL in labels
+        if self.story.get("crash") == "seen" and BUILD_LABEL not in labels:
+            return self.last.phase is Phase.RUNNING
         if self.story.get("one_ends"):
             trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial")]
             return labels.get("katib.kubeflow.org/trial") == min(trials)
