@@ -45,6 +45,7 @@ class Receipts:
     def __init__(self, store: Store, queue: Queue, now: Callable[[], datetime]) -> None:
         self._store, self._queue, self._now = store, queue, now
         self._open: dict[tuple[str, str], _Sweep | _Command] = {}
+        self._unqueued: set[str] = set()  # IDs of sweeps that were stored again
 
     def add_sweep(self, record: SweepRecord) -> None:
         """Add a new sweep, unless it already has a ConfigMap."""
@@ -72,6 +73,7 @@ class Receipts:
                 settled = await self._restore_sweep(receipt.record)
             else:
                 settled = await self._restore_command(receipt)
+            await self._queue_restored()
             if settled or self._now() - receipt.at > RECEIPT_TTL:
                 self._open.pop(key, None)
 
@@ -80,8 +82,8 @@ class Receipts:
         found = await self._store.get(record.id)
         if found is None:
             log.warning("stored %s again: Redis lost it before it had a ConfigMap", record.id)
+            self._unqueued.add(record.id)
             await self._store.create(lambda _: record, [record.id], record.request_id)
-            await self._queue.add(WorkItem.sweep(record.id))
             return False
         return bool(found.durable_phase) or found.phase.final
 
@@ -94,10 +96,16 @@ class Receipts:
             return False
         if found is None or not _is_applied(command, found):
             log.warning("stored a command to %s %s again: Redis lost it", command.action, receipt.sweep)
+            self._unqueued.add(receipt.sweep)
             await self._store.add_command(receipt.sweep, command)
-            await self._queue.add(WorkItem.sweep(receipt.sweep))
             return found is not None and not is_cancel  # only a cancel is restored more than once
         return not is_cancel or found.durable_phase is found.phase
+
+    async def _queue_restored(self) -> None:
+        """Queue what was stored again, also when Redis went away in between: a resync comes minutes later."""
+        for sweep_id in sorted(self._unqueued):
+            await self._queue.add(WorkItem.sweep(sweep_id))
+            self._unqueued.discard(sweep_id)
 
     def _add(self, key: tuple[str, str], receipt: _Sweep | _Command) -> None:
         self._open[key] = receipt

@@ -18,6 +18,7 @@ class Figures:
     lost: int = 0
     doubled_experiments: int = 0
     doubled_builds: int = 0
+    failed_by_faults: int = 0  # sweeps whose builds and trainings are good
     held: int = 0
     cancelled: int = 0
     uncancelled: int = 0
@@ -42,6 +43,7 @@ class Figures:
             f"ended: {_listed(self.phases)}",
             f"{self.lost} sweeps lost",
             f"{self.doubled_experiments} doubled experiments, {self.doubled_builds} doubled builds",
+            f"{self.failed_by_faults} sweeps that failed because of a fault",
             f"{self.held} sweeps that held GPUs after their end",
             f"{self.uncancelled} of {self.cancelled} acknowledged cancels without effect",
             f"{self.quarantined} quarantined and released",

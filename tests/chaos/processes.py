@@ -22,7 +22,7 @@ from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from local.world import NAMESPACE
 from tests.chaos.figures import Figures
 from tests.chaos.redis_server import Server
-from tests.scenarios.local_world import Lab, lab, sweep_id
+from tests.scenarios.local_world import Lab, Sweep, lab, sweep_id
 
 FAULTS = ("worker killed", "worker killed", "server killed", "redis killed", "flushed", "API server away")
 EACH = 2  # faults for each sweep
@@ -156,6 +156,9 @@ class Chaos:
                 figures.lost += 1
                 if not self._forgotten_by_both(sweep):
                     self._break(sweep, "lost")
+            elif record.phase is Phase.FAILED:
+                figures.failed_by_faults += 1
+                self._break(sweep, f"a fault failed it: {record.reason}")
             elif sweep in self.cancelled and record.phase is Phase.SUCCEEDED:
                 figures.uncancelled += 1
                 self._break(sweep, "it was cancelled, and ran on")
@@ -165,7 +168,8 @@ class Chaos:
         return any(self.taken[sweep] <= died <= lost for died in self.server_died for lost in self.redis_lost)
 
     def _break(self, name: str, what: str) -> None:
-        self.figures.broken.append("\n".join([f"{name}: {what}", *self.journal]))
+        thread = Sweep(self.lab, name, "sweeps").story() if name in self.taken else ""
+        self.figures.broken.append("\n".join([f"{name}: {what}", *self.journal, thread]))
 
 
 def _over(record: SweepRecord | None) -> bool:

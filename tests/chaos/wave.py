@@ -146,7 +146,9 @@ class Wave:
 
     async def _wait(self) -> None:
         """Nobody has anything to do: time jumps, further with each time in a row."""
-        self.gate.seconds += self.jump
+        waits_for_receipts = bool(self.context.receipts._open)
+        most = INTERVAL if waits_for_receipts else LONGEST_JUMP
+        self.gate.seconds += min(self.jump, most)
         self.jump = min(2 * self.jump, LONGEST_JUMP)
         if self.flushes and self.jump == LONGEST_JUMP:
             await self._cancel_again()
@@ -331,9 +333,9 @@ class Wave:
                 self._break(sweep_id, f"lost: {_shape(record)}")
 
     def _forgotten_by_both(self, sweep_id: str) -> bool:
-        """Redis lost it before its claim, and the process that had acknowledged it was gone by then."""
+        """Redis lost it before its claim; the process that had acknowledged it died before its next look."""
         lost = [at for at, phases in self.flushes if sweep_id in phases and phases[sweep_id] is None]
-        return any(self.taken[sweep_id] <= death <= at for death in self.deaths for at in lost)
+        return any(self.taken[sweep_id] <= death <= at + INTERVAL for death in self.deaths for at in lost)
 
     def _judge_doubles(self) -> None:
         made = [each for each in self.lab.cluster.created if each["kind"] == "Experiment"]
@@ -359,6 +361,11 @@ class Wave:
         for sweep_id in sorted(self.lab.held):
             self.figures.held += 1
             self._break(sweep_id, "its pods outlived it")
+        for sweep_id, record in self.records.items():
+            good = record and fate(sweep_id) == "calm" and record.request.branch not in BAD_BRANCHES
+            if good and record.phase is Phase.FAILED:
+                self.figures.failed_by_faults += 1
+                self._break(sweep_id, f"a fault failed it: {record.reason}")
         for sweep_id, when in self.cancels.items():
             record = self.records[sweep_id]
             late = record and (record.since - NOW).total_seconds() - when > HEARD

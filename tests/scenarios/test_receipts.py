@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from redis.exceptions import ConnectionError as RedisDropped
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
@@ -45,6 +46,27 @@ async def test_a_sweep_lost_before_its_claim_is_stored_again_under_its_name(life
     assert (await door.queue.get(wait=0)).item.key == SWEEP
     await rounds(life, 8)
     assert (await life.record()).phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("command", [None, CANCEL])
+async def test_restore_lost_with_redis_gone_after_the_store_queues_the_sweep_next_time(life, door, command):
+    async def away(_):
+        raise RedisDropped("Redis does not answer")
+
+    if command:
+        await rounds(life, 8)
+        await door.send(SWEEP, command)
+    else:
+        door.receipts.add_sweep(await life.record())
+    await life.redis.flushall()
+    queue = door.queue._inner
+    queue.add, add = away, queue.add
+    with pytest.raises(RedisDropped):
+        await door.receipts.restore_lost()
+    queue.add = add
+    assert await queue.get(wait=0) is None
+    await door.receipts.restore_lost()
+    assert (await queue.get(wait=0)).item.key == SWEEP
 
 
 async def test_a_claimed_sweep_is_left_to_the_record_in_the_cluster(life, door):
