@@ -184,7 +184,7 @@ def environment(rootfs: Path, given: Mapping[str, str], mounts: Mapping[str, Pat
 def image_python() -> Path:
     """A Python which sees this environment's packages as somebody else's, so that `pip install x==other` in a
     Dockerfile never uninstalls ours: pip leaves alone what lies outside of its own environment."""
-    home = Path(sys.prefix, "share", "image-python")
+    home = Path(sys.prefix, "share", "image-python").resolve()  # a link to this environment may go away
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first two containers of a fresh clone start at once
@@ -196,8 +196,9 @@ def image_python() -> Path:
 
 def _make_python(home: Path) -> None:
     venv.create(home, symlinks=True)
+    packages = str(Path(sysconfig.get_path("purelib")).resolve())
     (home / f"lib/python{PYTHON}/site-packages/machine.pth").write_text(
-        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+        f"import site; site.addsitedir({packages!r})\n"
     )
     pip = f"#!{home}/bin/python\nimport sys\nfrom pip._internal.cli.main import main\nsys.exit(main())\n"
     for name in ("pip", "pip3"):

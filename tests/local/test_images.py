@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import sysconfig
 import time
 import venv
 from concurrent.futures import ThreadPoolExecutor
@@ -33,3 +34,17 @@ def test_containers_that_start_at_once_make_their_python_once(
         [python, "-c", "import redis; print('found')"], capture_output=True, text=True, check=False
     )
     assert said.stdout == "found\n", said.stderr
+
+
+def test_image_python_of_a_linked_environment_outlives_the_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "link").symlink_to("own")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "link"))
+    python = images.image_python()
+    (tmp_path / "link").unlink()
+    said = subprocess.run([python.parent / "pip", "--version"], capture_output=True, text=True, check=False)
+    assert said.stdout.startswith("pip "), said.stderr
+    [packages] = python.parents[1].glob("lib/python*/site-packages/machine.pth")
+    assert str(Path(sysconfig.get_path("purelib")).resolve()) in packages.read_text()
