@@ -12,10 +12,10 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.config.permissions import launch_denial
-from bot.config.policy import repository
+from bot.config.policy import Config, repository
 from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
-from bot.core.request import Requester
+from bot.core.request import Requester, SweepRequest
 from bot.gpus import snapshot_store
 from bot.launch.command_line import EXAMPLE
 from bot.launch.drafts import SETTLED, Filled, item
@@ -38,6 +38,7 @@ from bot.launch.form import (
 )
 from bot.launch.preview import previewed_commit
 from bot.runtime.audit import tell
+from bot.runtime.parser_thread import aside
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ NOT_OPENED = (
     f"Slack couldn't open the form. Run `/sweep` again, or start directly: {EXAMPLE}. "
     "All commands: `/sweep help`."
 )
+TOO_LONG = f"Checking the space took more than {ACK_TIMEOUT:g} s. Try again, or commit it as a file."
 EXPIRED = "This form has expired. Run `/sweep` again; it's prefilled from your last sweep."
 
 
@@ -140,7 +142,7 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
     async def submitted(ack: AsyncAck, body: Body) -> None:
         view, user = body["view"], body["user"]
         draft = read(view)
-        parsed, errors = request(draft, context.config)
+        parsed, errors = await _parsed(draft, context.config)
         if parsed is None:
             await ack(response_action="errors", errors=errors_by_block(view, errors))
         elif refusal := launch_denial(user["id"], draft.channel, context.config):
@@ -158,6 +160,15 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
             await ack(response_action="update", view=await _kept(context, view["id"], filled))
 
     return submitted
+
+
+async def _parsed(draft: Draft, config: Config) -> tuple[SweepRequest | None, dict[str, str]]:
+    """Return the request, or None and errors by key. A space can hold 3,000 characters of YAML."""
+    try:
+        async with asyncio.timeout(ACK_TIMEOUT):
+            return await aside(request, draft, config)
+    except TimeoutError:
+        return None, {"text": TOO_LONG}
 
 
 async def _kept(context: HandlerContext, view_id: str, filled: Filled) -> Body:

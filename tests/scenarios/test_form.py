@@ -1,6 +1,7 @@
 """The form, from /sweep alone to a sweep in the queue: a person, Bolt's dispatch, and turns that ask git."""
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
@@ -123,6 +124,38 @@ async def test_a_space_is_written_in_the_form(desk):
     assert (await desk.door.store.get(sweep)).request.text == SPACE.rstrip()
 
 
+async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(desk, monkeypatch):
+    parsing, end = threading.Event(), threading.Event()
+
+    def slow(*_):
+        parsing.set()
+        end.wait()
+
+    slack = desk.slack
+    monkeypatch.setattr("bot.launch.form.parse_space", slow)
+    await slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await slack.press("ada", "sweep_write")
+    await slack.enter("ada", "text", SPACE)
+    submission = asyncio.create_task(slack.submit("ada"))
+    assert await asyncio.to_thread(parsing.wait, 60)
+    assert "queued" in await slack.command("grace", "sweeps", "/sweep", "branch=main space=lr")
+    end.set()
+    assert await submission == {}
+
+
+async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(desk, monkeypatch):
+    end = threading.Event()
+    monkeypatch.setattr("bot.launch.form.parse_space", lambda *_: end.wait())
+    slack = desk.slack
+    await slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await slack.press("ada", "sweep_write")
+    await slack.enter("ada", "text", SPACE)
+    monkeypatch.setattr("handlers.launch_form.ACK_TIMEOUT", 0.05)
+    found = await slack.submit("ada")
+    end.set()
+    assert found == {"text": "Checking the space took more than 2 s. Try again, or commit it as a file."}
+
+
 async def test_the_next_form_is_filled_with_what_was_launched_last(desk):
     await desk.slack.command("ada", "sweeps", "/sweep", "branch=dev space=lr gpus=3 trials=2 algorithm=grid")
     await desk.turns()
@@ -137,6 +170,9 @@ async def test_the_next_form_is_filled_with_what_was_launched_last(desk):
         "parallel": None,
         "trials": "2",
         "algorithm": "grid",
+        "goal": "-",
+        "metric": None,
+        "seeds": None,
         "cmd": None,
         "notify": "channel",
     }
