@@ -24,7 +24,8 @@ def merged(outbox: tuple[Event, ...]) -> tuple[Event, ...]:
             kept[:] = [*(e for e in kept if e.kind is not EventKind.BETTER), event]
         else:
             kept.remove(earlier)
-            kept.append(replace(event, more=event.more + earlier.more + 1))
+            more, detail = event.more + earlier.more + 1, event.detail or earlier.detail
+            kept.append(replace(event, more=more, detail=detail))
     return tuple(kept)
 
 

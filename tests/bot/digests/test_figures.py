@@ -8,7 +8,6 @@ from hypothesis import given
 
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price
-from bot.core.wording import listed
 from bot.digests.chart import alt_text, picture, png
 from bot.digests.details import details, table
 from bot.digests.figures import WEEK, Figures, figures
@@ -141,7 +140,7 @@ def test_message_shows_prices_with_their_date() -> None:
     found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
     assert "$32.00 at $1.50–$2.50/GPU-h." in headline(found, DigestContext())
     shown = blocks(found, DigestContext(today=date(2026, 11, 21)))
-    assert f"Prices per GPU-hour (21 Nov): {listed(['A100 $1.50', 'H100 $2.50', 'L4 $0.50'])}." in shown
+    assert "Prices per GPU-hour (21 Nov): A100 $1.50, H100 $2.50, and L4 $0.50." in shown
     assert "Prices" not in blocks(of(prices=()), DigestContext())
 
 

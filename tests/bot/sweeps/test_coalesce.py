@@ -27,6 +27,7 @@ NO = Event(kind=EventKind.NOT_ALLOWED, text="no", to_user="UADA")
         ([*KILLED, OTHERS], [Event(kind=EventKind.TRIAL_KILLED, trial="t2", by="UADA", more=2), OTHERS]),
         ([NO, NO, NO], [NO]),
         (AGAIN, [replace(AGAIN[1], more=1)]),
+        ([replace(AGAIN[0], detail="no route"), AGAIN[1]], [replace(AGAIN[1], more=1, detail="no route")]),
         ([ILL, Event(kind=EventKind.TRIAL_FAILED, text="no disk")], None),
     ],
 )
