@@ -137,8 +137,8 @@ FAILURES = {
     "base": ("FROM python:9.9\n", "The base image doesn't exist."),
     "file": (f"{BASE}COPY nothing.csv .\n", "`nothing.csv` is not in the repository"),
     "words": (f"{BASE}FOO bar\n", "Dockerfile syntax error on line 2: unknown instruction: FOO"),
-    "memory": (f"{BASE}RUN kill -9 $PPID\n", "It ran out of memory"),
-    "disk": (f"{BASE}RUN echo 'write error: No space left on device' && exit 1\n", "It ran out of disk"),
+    "memory": (f"{BASE}RUN kill -9 $PPID\n", "Out of memory"),
+    "disk": (f"{BASE}RUN echo 'write error: No space left on device' && exit 1\n", "Out of disk"),
 }
 
 
