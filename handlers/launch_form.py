@@ -37,8 +37,8 @@ from bot.launch.form import (
     request,
 )
 from bot.launch.preview import previewed_commit
-from bot.runtime.audit import tell
-from bot.runtime.parser_thread import aside
+from bot.runtime.parser_thread import run_in_parser_thread
+from bot.runtime.audit import write_entry
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
             await ack(response_action="errors", errors=errors_by_block(view, errors))
         elif refusal := launch_denial(user["id"], draft.channel, context.config):
             about = f"in {draft.channel}"
-            tell(
+            write_entry(
                 "",
                 AuditEntry(
                     at=context.now(), user=user["id"], action=Action.LAUNCH, about=about, refused=refusal
@@ -166,7 +166,7 @@ async def _parsed(draft: Draft, config: Config) -> tuple[SweepRequest | None, di
     """Return the request, or None and errors by key. A space can hold 3,000 characters of YAML."""
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
-            return await aside(request, draft, config)
+            return await run_in_parser_thread(request, draft, config)
     except TimeoutError:
         return None, {"text": TOO_LONG}
 

@@ -18,7 +18,7 @@ from bot.core.wording import listed
 from bot.core.work_item import WorkItem
 from bot.doctor.examination import ITEM
 from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options, unescape
-from bot.runtime.audit import tell
+from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
 from bot.sweeps.command_parser import first_word, suggest_command
 from handlers.channel_setup import open_setup
@@ -111,7 +111,7 @@ def _denial(context: HandlerContext, command: dict[str, Any]) -> str:
     """Return why this user can't start sweeps here; a worker also checks the sweep's size."""
     user, channel = command["user_id"], command["channel_id"]
     if refusal := launch_denial(user, channel, context.config):
-        tell(
+        write_entry(
             "",
             AuditEntry(
                 at=context.now(), user=user, action=Action.LAUNCH, about=f"in {channel}", refused=refusal
@@ -136,7 +136,7 @@ async def _release(context: HandlerContext, command: dict[str, Any]) -> str:
     """Release a quarantined sweep, or another work item that the doctor reports."""
     item, user = first_word(unescape(command["text"]))[1].replace("`", ""), command["user_id"]
     refused = doctor_denial(user, context.config)
-    tell(item, AuditEntry(at=context.now(), user=user, action=Action.RELEASE, refused=refused))
+    write_entry(item, AuditEntry(at=context.now(), user=user, action=Action.RELEASE, refused=refused))
     if refused:
         return refused
     async with asyncio.timeout(ACK_TIMEOUT):

@@ -1,1 +1,4 @@
-"""Kubernetes and its neighbours, one file per kind of object; nothing here has heard of Slack."""
+"""Kubernetes, Katib, Kaniko, and dcgm-exporter: the API client, and one module per kind of object.
+
+Knows nothing of Slack.
+"""

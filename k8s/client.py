@@ -1,11 +1,10 @@
-"""The one door to the Kubernetes API: plain dicts in, plain dicts out.
+"""Call the Kubernetes API with plain dicts.
 
-The official client is used for what is hard (kubeconfig, service accounts, TLS, proxies), not for its models:
-Katib's kinds have none, and a dict survives fields this program has never heard of. What it raises is told
-apart as two things a caller can act on:
+The official client does what is hard (kubeconfig, service accounts, TLS, proxies). Its models aren't used:
+Katib's kinds have none, and a dict keeps unknown fields. Callers handle two errors:
 
-    ApiError      the cluster answered, and refused
-    Unreachable   no answer: may have happened or not, so try again
+    ApiError           the API server returned an error
+    UnreachableError   no response: the call may or may not have had an effect, so retry it
 """
 
 import asyncio
@@ -37,7 +36,7 @@ KINDS = {
     "Workload": ("kueue.x-k8s.io/v1beta1", "workloads"),
     "Node": ("v1", "nodes"),
     "PodMetrics": ("metrics.k8s.io/v1beta1", "pods"),  # where metrics-server is installed
-    # What only the doctor looks at; most of these have no namespace.
+    # Only the doctor reads these; most are cluster-scoped.
     "SelfSubjectAccessReview": ("authorization.k8s.io/v1", "selfsubjectaccessreviews"),
     "Namespace": ("v1", "namespaces"),
     "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
@@ -50,18 +49,21 @@ KINDS = {
 }
 PAGE = 500  # objects per answer to a list, as kubectl asks
 CALL_SECONDS = 30.0
-CONNECT_SECONDS = 5.0  # less: who hangs in it as the server comes back would wait for the whole call
+CONNECT_SECONDS = 5.0  # shorter, so that calls made during an outage fail soon after its end
 CALL = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
-PROBE = 3.0  # seconds in which a server says whether it is ready
-MARGIN = 10.0  # seconds after the end that a watch was given, before the line counts as dead
-LONGEST_WAIT = 60.0  # seconds that a Retry-After is obeyed
-MOST_LOG = 1024 * 1024  # bytes of a log's end: one line can be a whole progress bar
-MOST_PAGE = 8 * 1024 * 1024  # bytes of what a pod answers: 16 GPUs of 7 slices say half of it
-WAITING = ("is waiting to start", "previous terminated container")  # in the 400 of a log not yet there
+READY_TIMEOUT = 3.0  # seconds for /readyz
+WATCH_MARGIN = 10.0  # seconds beyond a watch's own timeout until the connection counts as dead
+MAX_RETRY_AFTER = 60.0  # seconds
+MAX_LOG = 1024 * 1024  # bytes: a single line can be a whole progress bar
+MAX_PROXY_BODY = 8 * 1024 * 1024  # bytes: the metrics of 16 GPUs with 7 slices each take half of it
+WAITING = (
+    "is waiting to start",
+    "previous terminated container",
+)  # in the 400 for a log that doesn't exist yet
 
 
 class KubernetesClient:
-    """Methods raise ApiError and Unreachable, wait 30 s at most, and try nothing twice."""
+    """Methods raise ApiError and UnreachableError, take up to 30 s, and never retry."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -69,9 +71,9 @@ class KubernetesClient:
 
     @classmethod
     async def connect(cls) -> Self:
-        """By the file `KUBECONFIG` names, else as a pod's service account, else by ~/.kube/config.
+        """Connect by $KUBECONFIG, else by the pod's service account, else by ~/.kube/config.
 
-        Raises kubernetes.aio.config.ConfigException when there is none of them.
+        Raises kubernetes.aio.config.ConfigException if none of them exists.
         """
         configuration = Configuration()
         if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -87,16 +89,16 @@ class KubernetesClient:
         await self._client.close()  # type: ignore[no-untyped-call]
 
     async def version(self) -> str:
-        """As the server names it: `v1.36.2`."""
+        """Return the server's version, such as `v1.36.2`."""
         return str((await self._call("GET", "/version"))["gitVersion"])
 
     async def is_ready(self) -> bool:
-        """Return whether the server says so within 3 s: not while it starts, nor while etcd is away.
+        """Return whether /readyz succeeds within 3 s; it fails during a start and while etcd is down.
 
-        A refusal counts as ready, for whoever may not ask.
+        A 401 or 403 counts as ready.
         """
         try:
-            async with asyncio.timeout(PROBE):
+            async with asyncio.timeout(READY_TIMEOUT):
                 await self._read("GET", "/readyz", None, accept="*/*")
         except ApiError as error:
             return not error.outage
@@ -119,7 +121,7 @@ class KubernetesClient:
         return True
 
     async def get(self, ref: Ref) -> Manifest | None:
-        """None when there is no such object; a kind that is not installed is an ApiError."""
+        """Return the object; None if it doesn't exist. Raises ApiError if its kind isn't installed."""
         try:
             return await self._call("GET", _path(ref.kind, ref.namespace, ref.name))
         except ApiError as error:
@@ -166,19 +168,22 @@ class KubernetesClient:
                 return
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """The object as the cluster completed it. ApiError.exists: an earlier call has made it."""
+        """Create the object and return it with the server's defaults.
+
+        Raises ApiError; ApiError.exists if it already exists, perhaps from an earlier call.
+        """
         path = _path(manifest["kind"], manifest["metadata"].get("namespace", ""))
         return await self._call("POST", path, body=manifest)
 
     async def merge(self, ref: Ref, patch: Manifest, *, subresource: str = "") -> Manifest:
-        """A JSON merge patch (RFC 7386). One with an outdated resourceVersion is refused: ApiError.stale."""
+        """Apply a JSON merge patch (RFC 7386). Raises ApiError.stale if its resourceVersion is outdated."""
         path = _path(ref.kind, ref.namespace, ref.name, subresource)
         return await self._call("PATCH", path, body=patch, sends="application/merge-patch+json")
 
     async def delete(self, ref: Ref, *, uid: str | None = None) -> bool:
-        """Delete it with all it owns. False: it was not there, or not the one with this uid.
+        """Delete the object and its dependents; return False if none with this name and uid exists.
 
-        Without a propagation policy a deleted Job leaves its pods running.
+        Without a propagation policy, deleting a Job would leave its pods running.
         """
         body: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         if uid:
@@ -194,35 +199,35 @@ class KubernetesClient:
     async def log(
         self, namespace: str, pod: str, container: str, *, tail: int = 30, previous: bool = False
     ) -> str:
-        """The last `tail` lines, 1 MiB at most; "" when there are none (yet), or pod or kubelet is gone.
+        """Return the last `tail` lines, up to 1 MiB; "" if there is no log (yet), pod, or kubelet.
 
-        Never with limitBytes: the kubelet would give the beginning of those lines and leave out their end.
+        limitBytes isn't used, because the kubelet cuts the end of those lines.
         """
         query = {"container": container, "tailLines": tail, "previous": previous}
         try:
             response = await self._send("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
-            return (await _end(response)).decode(errors="replace")
+            return (await _log_end(response)).decode(errors="replace")
         except ApiError as error:
             if error.absent or error.status == 500 or any(words in error.message for words in WAITING):
                 return ""
             raise
 
     async def raw_log(self, namespace: str, pod: str, query: Mapping[str, Any]) -> str:
-        """As the kubelet gives it out, or as it or the way to it refuses."""
+        """Return a log with these query parameters, as the kubelet sends it. Raises ApiError."""
         text = await self._read("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
         return text.decode(errors="replace")
 
     async def proxy(self, namespace: str, pod: str, port: int, path: str) -> str:
-        """What a pod's own HTTP server answers, through the API server; whatever it is, 8 MiB at most."""
+        """GET a page of a pod's HTTP server through the API server, up to 8 MiB."""
         there = _path("Pod", namespace, f"{pod}:{port}", f"proxy/{path}")
         response = await self._send("GET", there, None, accept="*/*")
         answer = bytearray()
-        with _answering():
+        with _network_errors():
             async for some in response.content.iter_any():
                 answer += some
-                if len(answer) > MOST_PAGE:
+                if len(answer) > MAX_PROXY_BODY:
                     response.close()
-                    raise ApiError(502, "", f"{namespace}/{pod} answers more than {MOST_PAGE} bytes")
+                    raise ApiError(502, "", f"{namespace}/{pod} sent over {MAX_PROXY_BODY // 2**20} MiB")
         return answer.decode(errors="replace")
 
     async def watch(
@@ -232,23 +237,23 @@ class KubernetesClient:
         *,
         labels: str = "",
         since: str,
-        timeout: float,  # noqa: ASYNC109 - the server's
+        timeout: float,  # noqa: ASYNC109 - enforced by the server
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
-        """What happens after the resourceVersion `since`, for `timeout` seconds: ADDED, MODIFIED, DELETED.
+        """Yield ADDED, MODIFIED, and DELETED after the resourceVersion `since`, for `timeout` seconds.
 
-        BOOKMARK, about once a minute, brings only a newer resourceVersion; none comes for a kind that has not
-        changed since the server started. Ends when the server ends it; Unreachable when that end is late.
-        ApiError.expired: `since` is too old.
+        BOOKMARK, about once a minute, has only a newer resourceVersion; a kind without changes since the
+        server started gets none. Raises ApiError.expired if `since` is too old, UnreachableError if the
+        server doesn't end the watch in time.
         """
         query = {"watch": True, "resourceVersion": since, "labelSelector": labels}
         query |= {"allowWatchBookmarks": True, "timeoutSeconds": round(timeout)}
-        patience = aiohttp.ClientTimeout(total=timeout + MARGIN, sock_connect=CONNECT_SECONDS)
-        response = await self._send("GET", _path(kind, namespace), query, patience=patience)
+        limits = aiohttp.ClientTimeout(total=timeout + WATCH_MARGIN, sock_connect=CONNECT_SECONDS)
+        response = await self._send("GET", _path(kind, namespace), query, limits=limits)
         try:
             async for line in _lines(response):
                 change = json.loads(line)
                 if change["type"] == "ERROR":
-                    raise _refusal(change["object"].get("code", 500), line, change["object"])
+                    raise _from_status(change["object"].get("code", 500), line, change["object"])
                 yield change["type"], change["object"]
         finally:
             response.close()
@@ -274,12 +279,12 @@ class KubernetesClient:
         try:
             result: Manifest = json.loads(answer)
         except ValueError:  # a proxy's page, a login form
-            raise ApiError(200, "", f"not JSON: {_start(answer)}") from None
+            raise ApiError(200, "", f"not JSON: {_excerpt(answer)}") from None
         return result
 
     async def _read(self, method: str, path: str, query: Mapping[str, Any] | None, **how: Any) -> bytes:
         response = await self._send(method, path, query, **how)
-        with _answering():
+        with _network_errors():
             return await response.read()
 
     async def _send(
@@ -291,9 +296,9 @@ class KubernetesClient:
         body: Manifest | None = None,
         sends: str = "application/json",
         accept: str = "application/json",
-        patience: aiohttp.ClientTimeout | None = None,
+        limits: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
-        """The response, its body unread. Raises ApiError for a refusal."""
+        """Return the response with its body unread. Raises ApiError for status 400 and above."""
         request = await self._client.param_serialize(
             method,
             path,
@@ -302,80 +307,80 @@ class KubernetesClient:
             body=body,
             auth_settings=["BearerToken"],
         )
-        with _answering():
-            answer = await self._client.call_api(*request, _request_timeout=patience or CALL)
+        with _network_errors():
+            answer = await self._client.call_api(*request, _request_timeout=limits or CALL)
             response: aiohttp.ClientResponse = answer.response
             if response.status < 400:
                 return response
-            refusal = _refused(response.status, await response.read(), path)
-            refusal.wait = _wait(response.headers.get("Retry-After", ""))
-            raise refusal
+            error = _api_error(response.status, await response.read(), path)
+            error.wait = _retry_after(response.headers.get("Retry-After", ""))
+            raise error
 
 
 def _path(kind: str, namespace: str, name: str = "", subresource: str = "") -> str:
     version, plural = KINDS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    scope = f"namespaces/{namespace}" if namespace else ""  # without: all namespaces, or a kind that has none
+    scope = f"namespaces/{namespace}" if namespace else ""  # "": all namespaces, or a cluster-scoped kind
     return "/".join(filter(None, (root, scope, plural, quote(name, safe=""), subresource)))
 
 
-def _refused(status: int, body: bytes, path: str) -> ApiError:
+def _api_error(status: int, body: bytes, path: str) -> ApiError:
     try:
-        return _refusal(status, body, json.loads(body))
+        return _from_status(status, body, json.loads(body))
     except ValueError:
-        if status == 404:  # the one answer without a Status: nobody serves this path
+        if status == 404:  # without a Status: no such API
             kind = path.removeprefix("/apis/")
-            return ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
-        return ApiError(status, "", _start(body))
+            return ApiError(404, "", f"the cluster doesn't serve {kind}; is it installed?")
+        return ApiError(status, "", _excerpt(body))
 
 
-def _wait(text: str) -> float:
-    """As Kubernetes writes it, in seconds; a proxy may write a date."""
-    return min(float(text), LONGEST_WAIT) if text.isdecimal() else 0
+def _retry_after(text: str) -> float:
+    """Return the seconds; 0 for a date, which only proxies send."""
+    return min(float(text), MAX_RETRY_AFTER) if text.isdecimal() else 0
 
 
-def _refusal(status: int, body: bytes, said: Any) -> ApiError:
-    if not isinstance(said, dict):
-        return ApiError(status, "", _start(body))
-    return ApiError(status, said.get("reason") or "", str(said.get("message") or "")[:500])
+def _from_status(status: int, body: bytes, found: Any) -> ApiError:
+    if not isinstance(found, dict):
+        return ApiError(status, "", _excerpt(body))
+    return ApiError(status, found.get("reason") or "", str(found.get("message") or "")[:500])
 
 
-def _start(body: bytes) -> str:
+def _excerpt(body: bytes) -> str:
     return body.decode(errors="replace").strip()[:500]
 
 
-async def _end(response: aiohttp.ClientResponse) -> bytes:
-    """Whole lines; of a last one longer than all that is kept whole words, or half a secret might stay."""
-    log, cut = bytearray(), False
-    with _answering():
+async def _log_end(response: aiohttp.ClientResponse) -> bytes:
+    """Return the end of the log, starting with a whole line or word: half a secret couldn't be masked."""
+    log, was_cut = bytearray(), False
+    with _network_errors():
         async for some in response.content.iter_any():
             log += some
-            cut = cut or len(log) > MOST_LOG
-            if len(log) > 2 * MOST_LOG:  # not each time: a gigabyte would be copied for every piece
-                del log[:-MOST_LOG]
-    end = bytes(log[-MOST_LOG:])
+            was_cut = was_cut or len(log) > MAX_LOG
+            if len(log) > 2 * MAX_LOG:  # not for each chunk: that would be quadratic
+                del log[:-MAX_LOG]
+    end = bytes(log[-MAX_LOG:])
     begin = end.find(b"\n", 0, -1) + 1 or end.find(b" ") + 1
-    return end[begin:] if cut else end
+    return end[begin:] if was_cut else end
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Whole lines, of any length: an object may be larger than aiohttp's own limit for one."""
-    begun = b""
+    """Yield lines of any length: an object can exceed aiohttp's line limit."""
+    partial = b""
     while True:
-        with _answering():
+        with _network_errors():
             chunk = await response.content.readany()
         if not chunk:
             return
-        *whole, begun = (begun + chunk).split(b"\n")
+        *whole, partial = (partial + chunk).split(b"\n")
         for line in filter(None, whole):
             yield line
 
 
 @contextmanager
-def _answering() -> Iterator[None]:
+def _network_errors() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
         raise UnreachableError(
-            f"the API server does not answer: {str(error) or type(error).__name__}"
+            f"the API server is unreachable: {str(error) or type(error).__name__}"
         ) from error

@@ -1,4 +1,4 @@
-"""ConfigMaps that Sweepbot keeps its own data in."""
+"""Write the ConfigMaps that hold Sweepbot's own data."""
 
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
@@ -6,9 +6,9 @@ from k8s.objects import Manifest, ref_of
 
 
 async def upsert(cluster: KubernetesClient, config_map: Manifest) -> Manifest:
-    """Merge it into the ConfigMap of its name, or create that. Return it as the cluster has it now.
+    """Merge into the ConfigMap of this name, or create it, and return the result.
 
-    Raises ApiError and UnreachableError; ApiError.exists when somebody else created it meanwhile.
+    Raises ApiError and UnreachableError; ApiError.exists if another process created it in between.
     """
     try:
         return await cluster.merge(ref_of(config_map), config_map)

@@ -1,4 +1,4 @@
-"""dcgm-exporter: its pods, and the text of its metrics page (Prometheus exposition format)."""
+"""Read the metrics page of dcgm-exporter (Prometheus exposition format), and find its pods."""
 
 import math
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class LastError:
     pod: str
     device: str
     model: str
-    code: int  # NVIDIA's Xid; 0: none
+    code: int  # NVIDIA's Xid; 0: no error
 
 
 def is_exporter(pod: Manifest) -> bool:
@@ -74,7 +74,7 @@ def _readings(text: str) -> Iterator[tuple[str, Reading]]:
     for metric, said, value in _samples(text, ENGINE, UTIL):
         slice_, profile = said.get("GPU_I_ID", ""), said.get("GPU_I_PROFILE", "")
         if slice_ and metric == UTIL:
-            continue  # absent, or 0 whatever the slice does
+            continue  # absent, or always 0 for slices
         yield (
             metric,
             Reading(

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ApiError(Exception):
-    """An error response of the API server. `reason` is that of the Status object; can be empty."""
+    """An error response of the API server; `reason` is that of its Status object, or empty."""
 
     status: int
     reason: str
     message: str  # its first 500 characters
-    wait: float = field(default=0, compare=False)  # seconds, where it says Retry-After; 60 at most
+    wait: float = field(default=0, compare=False)  # seconds of Retry-After, up to 60
 
     def __str__(self) -> str:
         return f"{self.message} ({self.status}{' ' * bool(self.reason)}{self.reason})"
@@ -22,7 +22,7 @@ class ApiError(Exception):
 
     @property
     def exists(self) -> bool:
-        """There is one already, which is not about to go: that one says "object is being deleted: ..."."""
+        """The object already exists; False if it is being deleted."""
         return self.reason == "AlreadyExists" and not self.message.startswith("object is being deleted")
 
     @property
@@ -47,13 +47,13 @@ class ApiError(Exception):
 
     @property
     def permanent(self) -> bool:
-        """A retry fails until somebody fixes the cause.
+        """Retries fail until the cause is fixed.
 
-        Webhooks reject with 400, quotas with 403; 404 is a missing namespace or a kind that is not installed;
+        Webhooks reject with 400, quotas with 403; 404 is a missing namespace or a kind that isn't installed;
         413 is a body beyond the server's 3 MiB.
         """
         return self.status in {400, 403, 404, 413, 422}
 
 
 class UnreachableError(Exception):
-    """The API server did not answer, or stopped in the middle."""
+    """No response from the API server, or an incomplete one."""

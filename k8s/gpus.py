@@ -1,4 +1,4 @@
-"""GPUs in the objects of the API server: the pods that request some, and the nodes that have some."""
+"""Read GPUs from pods that request them, and from nodes that have them."""
 
 import math
 import re

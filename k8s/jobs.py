@@ -1,4 +1,4 @@
-"""Read the status of Jobs (batch/v1), of builds and trials."""
+"""Read the status of Jobs (batch/v1) of builds and trials."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ class Job:
 
 
 def read_job(obj: Manifest) -> Job:
-    """FailureTarget and SuccessCriteriaMet don't count: pods still run then."""
+    """Read a Job. FailureTarget and SuccessCriteriaMet don't end it: its pods still run then."""
     name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
     true_now = true_conditions(obj)
     if "Complete" in true_now:
@@ -34,6 +34,6 @@ def read_job(obj: Manifest) -> Job:
         return Job(name=name, uid=uid, state=JobState.COMPLETE, ended=ended, seconds=seconds)
     if failed := true_now.get("Failed"):
         message = f"{failed.get('reason', '')}: {failed.get('message', '')}"
-        ended = parse_time(failed.get("lastTransitionTime"))  # a failed one has no completionTime
+        ended = parse_time(failed.get("lastTransitionTime"))  # failed Jobs have no completionTime
         return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message)
     return Job(name=name, uid=uid, state=JobState.ACTIVE)

@@ -1,6 +1,6 @@
-"""Kaniko builds: the Job we send.
+"""Build Jobs for Kaniko.
 
-Flags as read in and measured with the maintained fork, osscontainertools/kaniko v1.28.3.
+The flags are those of the maintained fork, osscontainertools/kaniko v1.28.3.
 """
 
 import re
@@ -12,13 +12,13 @@ from k8s.objects import BUILD_LABEL, MANAGED_BY, Manifest
 from k8s.pods import read_pod
 
 CONTAINER = "kaniko"
-FETCH = "fetch"  # the init container that alone has the git credentials, where the build runs foreign code
-LOGIN = "/kaniko/.docker"  # to the registry
-CONTEXT = "/kaniko/buildcontext"  # where Kaniko clones to
-FETCHING = "sweepbot/fetch"  # annotation: the Dockerfile of a build that only clones
+FETCH = "fetch"  # the init container: only it has the git credentials if the build runs user code
+REGISTRY_CONFIG = "/kaniko/.docker"  # config.json with the registry's credentials
+CONTEXT = "/kaniko/buildcontext"  # Kaniko clones into it
+FETCHING = "sweepbot/fetch"  # annotation: the Dockerfile of the init container, which only clones
 DOCKERFILE, IGNORE = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
 DIGEST = re.compile("sha256:[0-9a-f]{64}")
-GENERATED = "/sweepbot"  # where they lie as files
+GENERATED = "/sweepbot"  # mount path of these annotations
 CA, PUBLIC_CA = "/kaniko/ca", "/kaniko/ssl/certs"  # the second is the executor's own
 
 
@@ -30,28 +30,28 @@ class BuildSpec:
     ref: str  # refs/heads/main: Kaniko clones this, then checks the commit out
     commit: str
     submodules: bool = False
-    dockerfile: str  # a text, or a path in the repository
-    own_dockerfile: bool = False  # it is a path
-    ignore: str = ""  # what of the repository stays out, when the Dockerfile is a text
+    dockerfile: str  # text, or a path in the repository if own_dockerfile
+    own_dockerfile: bool = False
+    ignore: str = ""  # .dockerignore for a generated Dockerfile
     destination: str  # registry/repository:tag, as Kaniko pushes
-    alone: bool = False  # the Dockerfile takes nothing from the repository
-    code_only: bool = False  # FROM scratch and COPY: the same files always make the same image, at once
-    cache: bool = False  # keep the layers of each RUN in the destination's repository
+    alone: bool = False  # the Dockerfile needs no files of the repository
+    code_only: bool = False  # FROM scratch and COPY: reproducible, and takes a second
+    cache: bool = False  # cache the layer of each RUN in the destination's repository
     executor: str  # Kaniko's own image
     git_secret: str | None = None  # with username and password
     registry_secret: str | None = None  # of type kubernetes.io/dockerconfigjson
-    ca: str | None = None  # a ConfigMap with certificates, for git hosts and registries of a company
-    plain_http: tuple[str, ...] = ()  # registries without TLS, to push to or to take a base from
+    ca: str | None = None  # ConfigMap with a company's CA certificates, for git hosts and registries
+    plain_http: tuple[str, ...] = ()  # registries without TLS
     deadline: int = 1800  # seconds
 
     @property
     def clones_apart(self) -> bool:
-        """What a RUN starts can read all that its container has, so the git credentials stay out of that."""
+        """Return whether an init container clones: a RUN can read its container's credentials."""
         return bool(self.git_secret) and not (self.alone or self.code_only)
 
 
 def build_job(spec: BuildSpec) -> Manifest:
-    """The Job that builds spec.commit and pushes spec.destination."""
+    """Return the Job that builds spec.commit and pushes it to spec.destination."""
     labels = {MANAGED_BY: "sweepbot", BUILD_LABEL: spec.name, "sweepbot/commit": label_value(spec.commit)}
     return {
         "apiVersion": "batch/v1",
@@ -67,9 +67,9 @@ def build_job(spec: BuildSpec) -> Manifest:
 
 
 def pushed_digest(job: Manifest, pods: Iterable[Manifest], expected: str) -> str | None:
-    """The digest of what this Job pushed as `expected`, from the termination message of its pod.
+    """Return the digest that this Job pushed as `expected`, from the termination message of its pod.
 
-    Kaniko writes the digest before it pushes: without exit code 0 it means nothing.
+    None without exit code 0, because Kaniko writes the digest before it pushes.
     """
     if destination(job) != expected:
         return None
@@ -82,7 +82,7 @@ def pushed_digest(job: Manifest, pods: Iterable[Manifest], expected: str) -> str
 
 
 def destination(job: Manifest) -> str:
-    """registry/repository:tag, as Kaniko pushes; empty for a Job that is no build."""
+    """Return registry/repository:tag that Kaniko pushes; "" for other Jobs."""
     containers = job["spec"]["template"]["spec"]["containers"]
     arguments: list[str] = [argument for each in containers for argument in each.get("args") or ()]
     flag = "--destination="
@@ -90,7 +90,7 @@ def destination(job: Manifest) -> str:
 
 
 def with_base(job: Manifest, tag: str, digest: str) -> Manifest:
-    """The same Job with the base of its generated Dockerfile by digest: a tag can be moved."""
+    """Return the Job with the base of its generated Dockerfile pinned by digest: tags can move."""
     template = job["spec"]["template"]
     dockerfile = template["metadata"]["annotations"][DOCKERFILE].replace(f":{tag}\n", f"@{digest}\n")
     annotations = {**template["metadata"]["annotations"], DOCKERFILE: dockerfile}
@@ -99,7 +99,7 @@ def with_base(job: Manifest, tag: str, digest: str) -> Manifest:
 
 
 def _files(spec: BuildSpec) -> Manifest:
-    """A generated Dockerfile is an annotation of the pod, which sees it as a file: it goes with the Job."""
+    """Return the generated files as annotations of the pod, which mounts them; no ConfigMap is needed."""
     generated = {} if spec.own_dockerfile else {DOCKERFILE: spec.dockerfile, IGNORE: spec.ignore}
     files = generated | ({FETCHING: "FROM scratch\n"} if spec.clones_apart else {})
     return {"annotations": files} if files else {}
@@ -111,7 +111,7 @@ def _pod(spec: BuildSpec) -> Manifest:
     fetch = []
     if spec.clones_apart:
         arguments = _escaped([*_clone(spec), f"--dockerfile={GENERATED}/Fetch", "--no-push"])
-        others = {path: volume for path, volume in volumes.items() if path != LOGIN}
+        others = {path: volume for path, volume in volumes.items() if path != REGISTRY_CONFIG}
         fetch = [_container(spec, FETCH, arguments, others)]
     return {
         "restartPolicy": "Never",
@@ -128,8 +128,8 @@ def _container(spec: BuildSpec, name: str, arguments: list[str], volumes: dict[s
         "name": name,
         "image": spec.executor,
         "args": arguments,
-        "env": _environment(spec, with_login=name == FETCH or not spec.clones_apart),
-        # Unpacking and RUN need root and these five capabilities, and nothing else.
+        "env": _environment(spec, with_credentials=name == FETCH or not spec.clones_apart),
+        # Unpacking layers and RUN need root and exactly these five capabilities.
         "securityContext": {
             "runAsUser": 0,
             "allowPrivilegeEscalation": False,
@@ -148,9 +148,9 @@ def _container(spec: BuildSpec, name: str, arguments: list[str], volumes: dict[s
 
 
 def _volumes(spec: BuildSpec) -> dict[str, Manifest]:
-    """By where they are mounted."""
+    """Return the volumes by mount path."""
     found: dict[str, Manifest] = {}
-    # Kaniko takes the ignore file beside the Dockerfile in place of the repository's.
+    # Kaniko prefers the ignore file next to the Dockerfile over the repository's.
     paths = {DOCKERFILE: "Dockerfile", IGNORE: "Dockerfile.dockerignore", FETCHING: "Fetch"}
     if files := _files(spec).get("annotations"):
         items = [
@@ -158,9 +158,9 @@ def _volumes(spec: BuildSpec) -> dict[str, Manifest]:
         ]
         found[GENERATED] = {"name": "generated", "downwardAPI": {"items": items}}
     if spec.registry_secret:
-        login = [{"key": ".dockerconfigjson", "path": "config.json"}]
-        secret = {"secretName": spec.registry_secret, "items": login}
-        found[LOGIN] = {"name": "registry", "secret": secret}
+        config = [{"key": ".dockerconfigjson", "path": "config.json"}]
+        secret = {"secretName": spec.registry_secret, "items": config}
+        found[REGISTRY_CONFIG] = {"name": "registry", "secret": secret}
     if spec.ca:
         found[CA] = {"name": "ca", "configMap": {"name": spec.ca}}
     if spec.clones_apart:
@@ -201,10 +201,10 @@ def _arguments(spec: BuildSpec) -> list[str]:
     if spec.cache:
         arguments += [
             "--cache=true",
-            # The destination's own repository: another one would be pushed to twice.
+            # In the destination's own repository: layers would be pushed twice to another one.
             f"--cache-repo={registry}/{repository}",
             "--cache-ttl=8760h",
-            # "true" keeps whole layers in memory: 570 MB for a 106 MB layer, an OOM kill for PyTorch.
+            # "true" holds whole layers in memory: 570 MB for a layer of 106 MB; PyTorch is OOM-killed.
             "--compressed-caching=false",
         ]
     arguments += [f"--insecure-registry={host}" for host in spec.plain_http]
@@ -212,7 +212,7 @@ def _arguments(spec: BuildSpec) -> list[str]:
 
 
 def _escaped(arguments: list[str]) -> list[str]:
-    """Kubernetes replaces $(NAME) by the variable, such as the password in a branch named $(GIT_PASSWORD)."""
+    """Escape $(NAME), which Kubernetes expands: a branch could be named $(GIT_PASSWORD)."""
     return [argument.replace("$", "$$") for argument in arguments]
 
 
@@ -228,15 +228,19 @@ def _clone(spec: BuildSpec) -> list[str]:
     return [f"--context=git://{where}#{spec.ref}#{spec.commit}", "--git=single-branch=true", *submodules]
 
 
-def _environment(spec: BuildSpec, *, with_login: bool) -> list[Manifest]:
-    """Kaniko turns git:// into https:// unless told so. In the URL, a password would end in the image."""
-    plain = spec.repo_url.startswith("http://")
-    login = {"GIT_USERNAME": "username", "GIT_PASSWORD": "password"} if spec.git_secret and with_login else {}
+def _environment(spec: BuildSpec, *, with_credentials: bool) -> list[Manifest]:
+    """Return the variables. A password in the URL would end up in the image."""
+    plain = spec.repo_url.startswith("http://")  # Kaniko uses https:// by default
+    credentials = (
+        {"GIT_USERNAME": "username", "GIT_PASSWORD": "password"}
+        if spec.git_secret and with_credentials
+        else {}
+    )
     return [
         *([{"name": "GIT_PULL_METHOD", "value": "http"}] if plain else []),
         *([{"name": "SSL_CERT_DIR", "value": f"{PUBLIC_CA}:{CA}"}] if spec.ca else []),
         *(
             {"name": variable, "valueFrom": {"secretKeyRef": {"name": spec.git_secret, "key": key}}}
-            for variable, key in login.items()
+            for variable, key in credentials.items()
         ),
     ]

@@ -1,4 +1,4 @@
-"""Read the end of a container's log, in time and in size: a node that is gone must not hold anybody up."""
+"""Read the end of a container's log, limited in time and size: a lost node must not block the caller."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from k8s.errors import ApiError, UnreachableError
 
 LOG_LINES = 20
 WHOLE_LOG = 10_000  # lines; a longer log has to be read with kubectl
-LOG_CHARACTERS = 8000  # per LOG_LINES lines: a single line can be a whole progress bar
+LOG_CHARACTERS = 8000  # per LOG_LINES lines: a line can be a whole progress bar
 LOG_TIMEOUT = 5.0  # seconds
 SILENT_NODE = "the node isn't responding"
 
@@ -23,10 +23,11 @@ async def tail(
     previous: bool = False,
     clean: Callable[[str], str],
 ) -> str:
-    """Return the last `lines`, or in parentheses why they can't be read: that must not hide a trial's end.
+    """Return the last `lines`, or the error in parentheses: it must not block reporting a trial's end.
 
-    `clean` masks secrets. It runs before the log is cut, which might leave half a secret, and in a thread,
-    because a log can have 1 MiB.
+    Args:
+        clean: masks secrets. It runs before the log is cut, which could leave half a secret, and in a
+            thread, because a log can have 1 MiB.
     """
     try:
         async with asyncio.timeout(LOG_TIMEOUT):

@@ -5,7 +5,7 @@ import re
 
 
 def name(*words: str, limit: int = 63) -> str:
-    """Join words into a DNS label; a short hash marks every name from which something was lost."""
+    """Join words into a DNS label; a changed or truncated name ends with a short hash."""
     raw = "-".join(words)
     clean = re.sub(r"[^a-z0-9]+", "-", raw.lower()).strip("-")
     if clean == raw and len(clean) <= limit:
@@ -15,5 +15,5 @@ def name(*words: str, limit: int = 63) -> str:
 
 
 def label_value(text: str) -> str:
-    """A label value (at most 63 characters of [A-Za-z0-9._-], alphanumeric at both ends)."""
+    """Return a valid label value: up to 63 of [A-Za-z0-9._-], alphanumeric at both ends."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("._-")

@@ -1,4 +1,4 @@
-"""Plain Kubernetes objects, as the API sends them."""
+"""Read plain Kubernetes objects, as the API returns them."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -6,12 +6,12 @@ from typing import Any
 
 Manifest = dict[str, Any]
 
-MANAGED_BY = "app.kubernetes.io/managed-by"  # "sweepbot" on everything made here: what the watches select
-SWEEP_LABEL = "sweepbot/sweep"  # on everything made for one sweep
+MANAGED_BY = "app.kubernetes.io/managed-by"  # "sweepbot" on every object it creates; watches select it
+SWEEP_LABEL = "sweepbot/sweep"  # on every object of a sweep
 OWNER_LABEL = "sweepbot/owner"  # a Slack user id
 TEAM_LABEL = "sweepbot/team"
-BUILD_LABEL = "sweepbot/build"  # on build Jobs, which several sweeps may share
-GPU = "nvidia.com/gpu"  # the resource that trials ask for
+BUILD_LABEL = "sweepbot/build"  # on build Jobs, which several sweeps can share
+GPU = "nvidia.com/gpu"  # the resource that trials request
 OURS = f"{MANAGED_BY}=sweepbot"
 
 
@@ -29,13 +29,13 @@ def ref_of(manifest: Manifest) -> Ref:
 
 
 def true_conditions(obj: Manifest) -> dict[str, Manifest]:
-    """The conditions that hold, by type. Order and history differ by kind; what is True does not lie."""
+    """Return the conditions with status True, by type; their order and history differ by kind."""
     conditions = obj.get("status", {}).get("conditions") or []
     return {c["type"]: c for c in conditions if c.get("status") == "True"}
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A Kubernetes time (RFC 3339, seconds, Z) as a datetime."""
+    """Parse a Kubernetes time (RFC 3339)."""
     return datetime.fromisoformat(text) if text else None
 
 
@@ -47,5 +47,5 @@ ENDS = {"Complete", "Failed", "Succeeded", "Killed", "EarlyStopped", "MetricsUna
 
 
 def still_live(obj: Manifest) -> bool:
-    """Whether a pod, Job, trial or experiment has not come to its end."""
+    """Return whether a pod, Job, trial, or experiment hasn't ended."""
     return obj.get("status", {}).get("phase") not in ENDS and not ENDS & true_conditions(obj).keys()

@@ -6,7 +6,7 @@ from datetime import datetime
 from k8s.objects import Manifest, parse_time
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
-COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's containers beside the training
+COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's sidecars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +16,8 @@ class Pod:
     job_uid: str = ""
     node: str
     finished: bool  # phase Succeeded or Failed: its GPUs are free
-    running_since: datetime | None = None  # of the container asked for
-    unschedulable: str = ""  # the scheduler's words
+    running_since: datetime | None = None  # of the main container
+    unschedulable: str = ""  # the scheduler's message
     waiting: tuple[str, str] = ("", "")  # reason and message
     exit: tuple[int, str, str] | None = None  # code, reason, message
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
@@ -27,7 +27,7 @@ class Pod:
 
     @property
     def running(self) -> bool:
-        """Whether the container asked for runs."""
+        """Return whether the main container is running."""
         return self.running_since is not None and not self.finished
 
 
@@ -59,8 +59,10 @@ def is_trial_pod(obj: Manifest) -> bool:
 
 
 def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
-    """While an image can't be pulled, the kubelet starts the pod's other containers; Katib's collector fails
-    without a training to watch, and with restartPolicy Never it stays so.
+    """Return when Katib's collector failed before the training started.
+
+    While an image can't be pulled, the kubelet starts the pod's other containers. Without a training process,
+    the collector fails, and restartPolicy Never keeps it from running again.
     """
     began = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
     for entry in status.get("containerStatuses") or []:

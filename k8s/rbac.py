@@ -1,7 +1,7 @@
 """The permissions that Sweepbot needs, and no others.
 
-The one list: the Roles in deploy/base, deploy/namespace, and deploy/builds grant it, `sweepbot doctor` asks
-for each verb.
+The Roles in deploy/base, deploy/namespace, and deploy/builds grant exactly these, and `sweepbot doctor`
+checks each verb.
 """
 
 # (API group, resource or resource/subresource) -> verbs. Where trials run:
@@ -15,10 +15,10 @@ TRIALS = {
     ("kubeflow.org", "suggestions"): ("get",),
     ("kubeflow.org", "trials"): ("list", "watch"),
     ("kubeflow.org", "trials/status"): ("patch",),
-    ("kueue.x-k8s.io", "workloads"): ("list",),  # a Role may name what a cluster without Kueue doesn't have
+    ("kueue.x-k8s.io", "workloads"): ("list",),  # a Role can name resources that aren't installed
 }
 
-# Where builds run: in the namespace of the records, or in one of their own.
+# Where builds run: the namespace of the records, or a separate one.
 BUILDS = {
     ("", "events"): ("list",),
     ("", "pods"): ("list", "watch"),
@@ -27,13 +27,13 @@ BUILDS = {
     ("kueue.x-k8s.io", "workloads"): ("list",),
 }
 
-# Where records are kept, and all that has no other namespace runs.
+# The namespace of the records, where trials and builds also run by default.
 RIGHTS = TRIALS | BUILDS | {("", "configmaps"): ("create", "get", "list", "patch")}
 
-# What deploy/usage grants besides, where it is applied: to see GPUs in every namespace.
+# What deploy/usage also grants, in all namespaces: GPU use.
 WATCHING = {
     ("", "nodes"): ("list",),
     ("", "pods"): ("list",),
     ("metrics.k8s.io", "pods"): ("list",),
-    ("", "pods/proxy"): ("get",),  # where dcgm-exporter lives
+    ("", "pods/proxy"): ("get",),  # of dcgm-exporter
 }

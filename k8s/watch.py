@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from time import monotonic
 
-from k8s.client import CALL_SECONDS, MARGIN, KubernetesClient
+from k8s.client import CALL_SECONDS, WATCH_MARGIN, KubernetesClient
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import Manifest
 from k8s.outage import Outage, away
@@ -25,7 +25,7 @@ from k8s.outage import Outage, away
 log = logging.getLogger(__name__)
 
 STREAM = 60.0  # seconds of one watch
-SILENCE = STREAM + MARGIN + CALL_SECONDS  # seconds that a line which is not dead may be silent
+SILENCE = STREAM + WATCH_MARGIN + CALL_SECONDS  # seconds that a line which is not dead may be silent
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds after the first, and after the n-th failure in a row
 
 OnObject = Callable[[str, Manifest], Awaitable[None]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 SETTINGS = {"ENV", "LABEL", "WORKDIR", "ENTRYPOINT", "CMD", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
 BELOW, ABOVE = SETTINGS | {"FROM", "ARG", "RUN", "COPY", "SHELL"}, SETTINGS | {"USER"}
-# A directory that the code brings replaces the one below with its owner and mode, and a link by a directory.
+# A directory in the code's layer replaces the one below with its own owner and mode, and replaces symlinks.
 DELICATE = re.compile(r"\b(chown|chmod|umask|ln|useradd|adduser)\b|\binstall -[^-]*[dDmog]\b|--mount|<<")
 NUMBERS = re.compile(r"--chown=\d+(:\d+)?")
 
@@ -21,12 +21,12 @@ NUMBERS = re.compile(r"--chown=\d+(:\d+)?")
 @dataclass(frozen=True)
 class Split:
     below: str  # a Dockerfile
-    sources: tuple[str, ...]  # what it copies: paths from the repository's root
+    sources: tuple[str, ...]  # paths that `below` copies, from the repository root
     code: str  # a Dockerfile
 
 
 def split(text: str) -> Split | None:
-    """None: it has to be built as it is."""
+    """Return the two Dockerfiles; None if it can't be split safely."""
     lines = list(_instructions(text))
     whole = [number for number, line in enumerate(lines) if _copies_all(line)]
     if len(whole) != 1 or re.match(r"#\s*escape\s*=", text, re.IGNORECASE):
@@ -59,7 +59,7 @@ def _rest(line: str) -> str:
 
 
 def _instructions(text: str) -> Iterator[str]:
-    """Each on one line, without comments."""
+    """Yield each instruction on one line, without comments."""
     plain = "\n".join(line for line in text.splitlines() if not re.match(r"\s*#", line))
     for line in re.sub(r"\\[ \t]*\n", " ", plain).splitlines():
         if line.strip():
@@ -72,7 +72,7 @@ def _copies_all(line: str) -> bool:
 
 
 def _copy(line: str) -> tuple[list[str], list[str]]:
-    """Flags and paths of a COPY; none of another instruction, or where quotes or patterns make it unclear."""
+    """Return the flags and paths of a COPY; empty for other instructions, and with quotes or patterns."""
     if _word(line) != "COPY" or re.search(r"[\[\"'$*?\\]", line):
         return [], []
     words = _rest(line).split()
@@ -80,7 +80,7 @@ def _copy(line: str) -> tuple[list[str], list[str]]:
 
 
 def _sources(before: list[str]) -> tuple[str, ...] | None:
-    """The files that are copied by name; None when they can't be told."""
+    """Return the files that are copied by name; None if they can't be determined."""
     copies = [_copy(line) for line in before if _word(line) == "COPY"]
     if any(flags or len(paths) < 2 for flags, paths in copies):
         return None
@@ -89,9 +89,9 @@ def _sources(before: list[str]) -> tuple[str, ...] | None:
 
 
 def _code(copy: str, before: list[str]) -> str | None:
-    """The Dockerfile of the code; None when it is not clear where it goes, or whose it is."""
+    """Return the Dockerfile of the code; None if its target or owner can't be determined."""
     flags, [_, target] = _copy(copy)
-    place = ""  # not known: the base may have any
+    place = ""  # unknown: the base image can have any
     for line in before:
         if _word(line) == "WORKDIR":
             place = posixpath.join(place, _rest(line))

@@ -1,4 +1,4 @@
-"""Why a build failed: from Kaniko's log, the exit code of its pod, and the state of its Job. Pure.
+"""Explain why a build failed, from Kaniko's log, the exit code of its pod, and the status of its Job. Pure.
 
 The messages matched are those of osscontainertools/kaniko v1.28.3 (go-git for the context, ggcr for
 registries), pip, uv, and the kernel.

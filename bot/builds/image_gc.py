@@ -1,10 +1,10 @@
-"""Delete parts of images that no sweep has used for a long time; the images of trials stay.
+"""Delete partial images that no sweep has used for some days; the images that trials run stay.
 
-Only a later build needs the parts (`code-`, `deps-`, `heavy-`): trials run the composed image, whose layers
-are in its own repository. So a deletion costs one more build at most; a sweep that loses a part in between
-gets an `ImageMissingError`.
+Only later builds need partial images (`code-`, `deps-`, `heavy-`): trials run the composed image, which has
+its layers in its own repository. A deletion costs at most one more build; a sweep that loses a part while it
+builds gets an `ImageMissingError`.
 
-    images:used   sorted set: repository:tag by when it was last of use (or first seen), seconds
+    images:used   sorted set: repository:tag by last use, or when first seen (Unix seconds)
 """
 
 import logging
@@ -21,7 +21,7 @@ from bot.config.policy import Config
 from bot.core.record import SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.registry.client import Registry, RegistryError
-from bot.registry.images import Place
+from bot.registry.images import ImageRef
 from bot.storage import sweep_configmap
 from bot.storage.work_queue import text
 from k8s.client import KubernetesClient
@@ -47,12 +47,12 @@ class ImageGc:
 
     async def run(self, _: str) -> timedelta:
         try:
-            await self._tidy()
+            await self._collect()
         except (RegistryError, KeyError, ValueError) as error:  # the last two: a record of a newer Sweepbot
             log.warning("image garbage collection failed, next try in 24 h: %s", error)
         return EACH
 
-    async def _tidy(self) -> None:
+    async def _collect(self) -> None:
         used = self._uses(await self._records())
         repositories = await self._repositories(used)
         there = [place for repository in repositories for place in await self._parts(repository)]
@@ -63,32 +63,34 @@ class ImageGc:
         await self.redis.zremrangebyscore(USED, "-inf", limit)
 
     async def _records(self) -> list[SweepRecord]:
-        kept = await self.cluster.list("ConfigMap", self.namespace, labels=SWEEP_LABEL)
-        return [sweep_configmap.read(each) for each in kept]
+        config_maps = await self.cluster.list("ConfigMap", self.namespace, labels=SWEEP_LABEL)
+        return [sweep_configmap.read(each) for each in config_maps]
 
-    def _uses(self, records: Iterable[SweepRecord]) -> dict[Place, datetime]:
-        """When each part was last of use to a sweep: now, when the sweep has not ended."""
-        found: dict[Place, datetime] = {}
+    def _uses(self, records: Iterable[SweepRecord]) -> dict[ImageRef, datetime]:
+        """Return when each part was last used by a sweep; now for sweeps that haven't ended."""
+        found: dict[ImageRef, datetime] = {}
         for record in records:
             until = record.since if record.phase.final else self.now()
             for build in record.plan.builds if record.plan else ():
-                place = Place(build.repository, build.tag)
+                place = ImageRef(build.repository, build.tag)
                 found[place] = max(until, found.get(place, until))
         return found
 
-    async def _repositories(self, used: Iterable[Place]) -> set[str]:
-        """Also of repositories that no configuration names and whose sweeps have left the cluster."""
+    async def _repositories(self, used: Iterable[ImageRef]) -> set[str]:
+        """Return all image repositories, also those no longer in the configuration or the cluster."""
         known = {own_repository(repository) for repository in self.config.repositories}
         found: Any = await self.redis.zrange(USED, 0, -1)
         before = {text(name).rpartition(":")[0] for name in found}
         return {SHARED} | known | before | {place.repository for place in used}
 
-    async def _parts(self, repository: str) -> list[Place]:
+    async def _parts(self, repository: str) -> list[ImageRef]:
         tags = await self.registry.tags(repository)
-        return [Place(repository, tag) for tag in tags if PART.fullmatch(tag)]
+        return [ImageRef(repository, tag) for tag in tags if PART.fullmatch(tag)]
 
-    async def _old(self, there: list[Place], used: dict[Place, datetime], limit: float) -> list[Place]:
-        """What no sweep is known to have used is as old as our knowledge of it."""
+    async def _old(
+        self, there: list[ImageRef], used: dict[ImageRef, datetime], limit: float
+    ) -> list[ImageRef]:
+        """Return the parts last used before `limit`; a part without known use counts from when first seen."""
         if not there:
             return []
         last = {str(place): used.get(place, self.now()).timestamp() for place in there}

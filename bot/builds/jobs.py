@@ -1,10 +1,10 @@
 """Turn a recipe into build Jobs, and name the images that they push. Pure.
 
-sweepbot/<project>:<commit>-<key>         what trials run
+sweepbot/<project>:<commit>-<key>         the image that trials run
 sweepbot/<project>:code-<commit>-<key>    the code of a commit
-sweepbot/<project>:deps-<key>             what a Dockerfile makes before the code, and Kaniko's cache
-sweepbot/dependencies:deps-<key>          for all projects: a fork has the same as its origin
-sweepbot/dependencies:heavy-<key>         PyTorch and the like, under changing smaller ones
+sweepbot/<project>:deps-<key>             the layers of a Dockerfile below the code, and Kaniko's cache
+sweepbot/dependencies:deps-<key>          dependencies, shared by all projects such as forks
+sweepbot/dependencies:heavy-<key>         ML frameworks such as PyTorch, which change less often
 
 Kaniko trusts the layers of its cache by their tags alone, so no cache is in the repository of all projects.
 """
@@ -30,7 +30,7 @@ class Source:
     ref: str  # refs/heads/... or refs/tags/...
     commit: str
     subject: str
-    files: Mapping[str, str]  # none for a prebuilt image
+    files: Mapping[str, str]  # text by path; empty for a prebuilt image
 
     @property
     def project(self) -> str:
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildPlan:
-    """The image that trials run, and what makes it."""
+    """The image that trials run, and the Jobs that build it."""
 
     repository: str
     tag: str
@@ -47,8 +47,8 @@ class BuildPlan:
     words: str
 
 
-def product(source: Source, settings: PlanSettings) -> BuildPlan:
-    """Raises UserError when the repository does not say how to build it."""
+def build_plan(source: Source, settings: PlanSettings) -> BuildPlan:
+    """Return the plan. Raises UserError if the repository has nothing to build from."""
     heavy_at = f"{settings.registry_push}/{SHARED}:heavy-"
     found = recipe(source.files, source.repository, settings.base_image, heavy_at)
     made = [_build(step, found, source, settings) for step in found.steps]
@@ -114,12 +114,12 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
 
 
 def _push_secret(repository: str, source: Source, settings: PlanSettings) -> str | None:
-    """Return the project's own push Secret for its own repository, else the common one."""
+    """Return the project's push Secret for its own image repository, else the default one."""
     own = source.repository.push_secret if repository != SHARED else None
     return own or settings.image_push_secret or settings.image_registry_secret
 
 
 def _plain_http(settings: PlanSettings) -> tuple[str, ...]:
-    """Return both names of the registry: a FROM can use the one of the nodes."""
+    """Return both names of the registry: a FROM can use the one that nodes pull from."""
     names = (settings.registry_push, settings.image_registry)
     return tuple(dict.fromkeys(names)) if settings.image_registry_plain_http else ()

@@ -6,7 +6,7 @@ which no build and no trial can write to.
 """
 
 from bot.clients import Clients
-from bot.registry.images import Place
+from bot.registry.images import ImageRef
 from k8s.configmaps import upsert
 from k8s.errors import ApiError
 from k8s.kaniko import DIGEST
@@ -15,21 +15,21 @@ from k8s.objects import MANAGED_BY, Manifest, ref_of
 LABEL = "sweepbot/image"  # of these ConfigMaps
 
 
-async def recorded(place: Place, clients: Clients) -> str | None:
-    """The digest of the image that Sweepbot made as `place`, if the registry still has it.
+async def recorded(place: ImageRef, clients: Clients) -> str | None:
+    """Return the digest of the image that Sweepbot built, if the registry still has it.
 
     Raises ApiError, UnreachableError, RegistryError.
     """
-    kept = await clients.cluster.get(ref_of(_config_map(place, "", clients)))
-    data = (kept or {}).get("data") or {}
+    found = await clients.cluster.get(ref_of(_config_map(place, "", clients)))
+    data = (found or {}).get("data") or {}
     digest = str(data.get("digest", ""))
     if data.get("image") != str(place) or not DIGEST.fullmatch(digest):
         return None
     return digest if await clients.registry.digest(place.repository, digest) else None
 
 
-async def record(place: Place, digest: str, clients: Clients) -> None:
-    """Replaces an older one: what has left the registry is built again. Raises ApiError, UnreachableError."""
+async def record(place: ImageRef, digest: str, clients: Clients) -> None:
+    """Record an image's digest, replacing an older one. Raises ApiError, UnreachableError."""
     try:
         await upsert(clients.cluster, _config_map(place, digest, clients))
     except ApiError as error:
@@ -37,8 +37,8 @@ async def record(place: Place, digest: str, clients: Clients) -> None:
             raise
 
 
-def _config_map(place: Place, digest: str, clients: Clients) -> Manifest:
-    """Repositories and tags of builds hold lowercase letters, digits, `-` and `/`: no two have one name."""
+def _config_map(place: ImageRef, digest: str, clients: Clients) -> Manifest:
+    """Names are unique: repositories and tags of builds have only lowercase letters, digits, `-`, `/`."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,4 +1,4 @@
-"""What pyproject.toml says about dependencies, and whether the repository must be installed. Pure."""
+"""Read dependencies from pyproject.toml, and whether the repository must be installed. Pure."""
 
 import re
 from collections.abc import Mapping

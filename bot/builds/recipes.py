@@ -1,12 +1,14 @@
-"""Which files of a repository make which images, and how. Pure.
+"""Choose how to build a repository's image from the files it has. Pure.
 
-    Dockerfile        as it is, in one Job, with Kaniko's cache; split in two where that makes no difference
-    uv.lock           dependencies and code apart: two Jobs at once, put together by the registry's API
+    Dockerfile        unchanged, in one Job, with Kaniko's cache; split in two if the image stays the same
+    uv.lock           dependencies and code separately: two parallel Jobs, composed by the registry's API
     requirements.txt  the same
     pyproject.toml    the same, with the latest versions at the first build
 
-Dependencies are named by what goes into them, so that nothing is installed twice; the code is a `COPY` alone,
-which is a matter of a second. A repository that has to be installed to work takes one Job for all of it.
+To support another build file, add it to `BUILT_FROM` and a branch to `_RecipeBuilder.recipe`.
+
+The key of a dependencies image is a hash of its inputs, so nothing is installed twice; the code image is only
+a `COPY` and takes about a second. A repository that must be installed to work is built in one Job.
 """
 
 import hashlib
@@ -23,10 +25,10 @@ from bot.config.policy import Repository
 from bot.core.errors import UserError
 from bot.core.plan import Role
 
-TEMPLATE = "1"  # raise it when the texts below change what an image contains
+TEMPLATE = "1"  # increase it when the Dockerfiles below change what an image contains
 BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", "setup.cfg", ".dockerignore", ".gitmodules")
-UV = "0.13.9"  # where the base has none
-IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's own rules say
+UV = "0.13.9"  # installed if the base image has none
+IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's .dockerignore says
 SETUP = f"""\
 ENV UV_PROJECT_ENVIRONMENT=/opt/venv UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never
 RUN command -v uv || pip install --no-cache-dir uv=={UV}
@@ -37,8 +39,8 @@ WORKDIR /app
 """
 VENV = "uv venv --quiet /opt/venv"
 INSTALL = "uv pip install --python /opt/venv"
-LIKE_PIP = f"{INSTALL} --index-strategy=unsafe-best-match"  # of several indexes, the best version wins
-# What may stand in a line of a Dockerfile that is written here: no second line, no option, no here-document.
+LIKE_PIP = f"{INSTALL} --index-strategy=unsafe-best-match"  # with several indexes, the best version wins
+# What can be written into a generated Dockerfile: no line break, no option, no here-document.
 PATH = re.compile(r"[\w.@+][\w./@+-]*", re.ASCII)
 ONE_LINE = re.compile(r"(?:(?!<<)[\x20-\x7e])+")
 CODE = "FROM scratch\nCOPY . /app\n"
@@ -46,20 +48,20 @@ CODE = "FROM scratch\nCOPY . /app\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One image for one Job to make. `dockerfile`: a text, or the path of the repository's `own`."""
+    """One image, built by one Job. `dockerfile` is text, or a path in the repository if `own`."""
 
     role: Role
     dockerfile: str
     own: bool = False
     ignore: str = ""
-    cache: bool = False  # keep the layer of each RUN
-    key: str  # 32 hexadecimal digits: of everything that decides what is in it, but the commit
+    cache: bool = False  # cache the layer of each RUN
+    key: str  # 32 hex digits: hash of all inputs except the commit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     steps: tuple[Step, ...]
-    words: str  # for people: what it is made from, and why in this way
+    words: str  # for users: what it is built from, and why in one Job
 
     @property
     def key(self) -> str:
@@ -67,9 +69,11 @@ class Recipe:
 
 
 def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> Recipe:
-    """`files`: as `bot.builds.source_files` orders them; `heavy_at`: the frameworks image, up to its key.
+    """Return the recipe for these files. Raises UserError if there is nothing to build from.
 
-    Raises UserError when there is nothing to build from.
+    Args:
+        files: text by path, in the order of `bot.builds.source_files`.
+        heavy_at: the frameworks image's name without its key.
     """
     dockerfile = repository.dockerfile or "Dockerfile"
     if dockerfile in files:
@@ -77,8 +81,10 @@ def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at
     try:
         return _RecipeBuilder(files, repository, base, heavy_at).recipe()
     except (AttributeError, KeyError, TypeError) as error:
-        wrong = f"`pyproject.toml` or `uv.lock` of {repository.name} has a value of the wrong kind"
-        raise UserError(f"{wrong} ({type(error).__name__}: {str(error)[:100]}). Run `uv lock`.") from error
+        wrong = f"`pyproject.toml` or `uv.lock` of {repository.name} has a value of the wrong type"
+        raise UserError(
+            f"{wrong} ({type(error).__name__}: {str(error)[:100]}). *Fix:* Run `uv lock`."
+        ) from error
 
 
 def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:
@@ -89,7 +95,7 @@ def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:
     ignore = files.get(f"{dockerfile}.dockerignore", files.get(".dockerignore", ""))
     contents = [part for path in parts.sources for part in (path, files[path])]
     below = _step(Role.DEPENDENCIES, parts.below, ignore, *contents)
-    # Of a clone, .git is never the same twice, and grows with each commit.
+    # Two clones never have the same .git, and it grows with each commit.
     return (replace(below, cache=True), _step(Role.CODE, parts.code, f"{ignore.rstrip()}\n.git\n".lstrip()))
 
 
@@ -98,9 +104,9 @@ class _RecipeBuilder:
         self.files, self.repository, self.base, self.heavy_at = files, repository, base, heavy_at
         self.project = toml(files.get("pyproject.toml", ""), "pyproject.toml")
         self.requirements = {path: text for path, text in files.items() if path not in BUILT_FROM}
-        if strange := [path for path in self.requirements if not PATH.fullmatch(path)]:
+        if unsafe := [path for path in self.requirements if not PATH.fullmatch(path)]:
             raise UserError(
-                f"`{strange[0][:100]}` can't be copied into a build. "
+                f"`{unsafe[0][:100]}` can't be copied into a build. "
                 "*Fix:* Rename it: letters, digits, and ./@+-_."
             )
 
@@ -131,33 +137,35 @@ class _RecipeBuilder:
                 "`pyproject.toml`. *Fix:* Run `uv lock` and commit both files."
             )
         if inside := uv_lock.local_packages(lock):
-            return self._whole("uv.lock", f"{inside[0]} lies in it", "uv sync --frozen --no-dev")
+            return self._one_job(
+                "uv.lock", f"the package {inside[0]} is in the repository", "uv sync --frozen --no-dev"
+            )
         copies, sync = ("pyproject.toml", "uv.lock"), "uv sync --frozen --no-dev --no-install-project"
         if why:
             first = f"COPY {' '.join(copies)} /app/\nRUN cd /app && {sync}\n"
-            return self._whole("uv.lock", why, "uv sync --frozen --no-dev", first)
-        return self._apart("uv.lock", copies, sync, uv_lock.framework_pins(lock))
+            return self._one_job("uv.lock", why, "uv sync --frozen --no-dev", first)
+        return self._separate("uv.lock", copies, sync, uv_lock.framework_pins(lock))
 
     def _requirements(self, why: str) -> Recipe:
         first = next(iter(self.requirements))
         install = f"{LIKE_PIP} -r {first}"
         if line := requirements.local_requirement(self.requirements):
-            return self._whole(first, f"{line} needs it", f"{VENV} && {install}")
+            return self._one_job(first, f"{line} needs the repository", f"{VENV} && {install}")
         if why:
-            return self._whole(first, why, f"{VENV} && {install} && {INSTALL} --no-deps .")
+            return self._one_job(first, why, f"{VENV} && {install} && {INSTALL} --no-deps .")
         heavy = requirements.framework_pins(self.requirements)
-        return self._apart(
+        return self._separate(
             first, tuple(self.requirements), install if heavy.lines else f"{VENV} && {install}", heavy
         )
 
     def _pyproject(self, why: str) -> Recipe:
         if why:
-            return self._whole("pyproject.toml", why, f"{VENV} && {INSTALL} .")
+            return self._one_job("pyproject.toml", why, f"{VENV} && {INSTALL} .")
         install = f"{VENV} && {INSTALL} -r pyproject.toml"
-        found = self._apart("pyproject.toml", ("pyproject.toml",), install, FrameworkPins())
+        found = self._separate("pyproject.toml", ("pyproject.toml",), install, FrameworkPins())
         return Recipe(steps=found.steps, words=f"{found.words} (no lock file: latest versions)")
 
-    def _apart(self, source: str, copies: tuple[str, ...], install: str, heavy: FrameworkPins) -> Recipe:
+    def _separate(self, source: str, copies: tuple[str, ...], install: str, heavy: FrameworkPins) -> Recipe:
         steps: list[Step] = []
         base = self.base
         if heavy.lines and all(ONE_LINE.fullmatch(each) for each in (*heavy.lines, *heavy.options)):
@@ -178,8 +186,8 @@ class _RecipeBuilder:
         )
         return _step(Role.FRAMEWORKS, text, ".git\n")
 
-    def _whole(self, source: str, why: str, install: str, first: str = "") -> Recipe:
-        """`first`: what can be done before the code is there, so that Kaniko's cache keeps it."""
+    def _one_job(self, source: str, why: str, install: str, first: str = "") -> Recipe:
+        """Build in one Job. `first`: instructions before the code is copied, so Kaniko can cache them."""
         text = f"FROM {self.base}\n{SETUP}{first}{ENVIRONMENT}COPY . /app\nRUN {install}\n"
         step = _step(Role.IMAGE, text, self._ignore())
         return Recipe(
@@ -197,6 +205,6 @@ def _step(role: Role, dockerfile: str, ignore: str, *contents: str) -> Step:
 
 
 def _hash(*parts: str) -> str:
-    """Of the parts, each with its length: no two lists of parts look the same joined."""
+    """Hash the parts with their lengths, so that different lists never have the same hash."""
     whole = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(whole.encode()).hexdigest()[:32]

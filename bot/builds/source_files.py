@@ -8,12 +8,13 @@ from bot.builds.recipes import BUILT_FROM
 from bot.builds.requirements import references
 from bot.config.policy import Repository
 from bot.core.errors import UserError
+from bot.core.wording import listed
 from bot.repos.git import MIB, MOST_FILE, Git
-from bot.runtime.parser_thread import aside
+from bot.runtime.parser_thread import run_in_parser_thread
 
 REQUIREMENTS = "requirements.txt"
-MOST_LOCK = 4 * MIB  # bytes: a uv.lock of a thousand packages has two
-MOST_READ = 30  # files that decide how it is built
+MOST_LOCK = 4 * MIB  # bytes: a uv.lock of 1,000 packages has 2 MiB
+MOST_READ = 30  # files
 
 
 async def source_files(git: Git, repository: Repository, commit: str) -> dict[str, str]:
@@ -23,18 +24,21 @@ async def source_files(git: Git, repository: Repository, commit: str) -> dict[st
     if dockerfile in files:
         return files | await _below_code(git, repository, commit, dockerfile, files[dockerfile])
     if repository.dockerfile:
-        raise UserError(f"{repository.name} has no `{dockerfile}`, the `dockerfile:` of the configuration.")
+        raise UserError(
+            f"{repository.name} has no `{dockerfile}`. *Fix:* Add it, or ask an admin to change "
+            "`dockerfile:` of this repository in the configuration."
+        )
     files = await _read(git, repository, commit, *BUILT_FROM)
     if "uv.lock" not in files and (first := await _requirements(git, repository, commit)):
-        files |= await _with_pointers(git, repository, commit, first)
+        files |= await _with_included(git, repository, commit, first)
     return files
 
 
 async def _below_code(
     git: Git, repository: Repository, commit: str, dockerfile: str, text: str
 ) -> dict[str, str]:
-    """What a Dockerfile that can be split takes from the repository before the code; no file of bytes."""
-    parts = await aside(split, text)
+    """Return the files that a Dockerfile copies before the code, if it can be split."""
+    parts = await run_in_parser_thread(split, text)
     if parts is None or len(parts.sources) > MOST_READ:
         return {}
     files = await _read(git, repository, commit, f"{dockerfile}.dockerignore", ".dockerignore")
@@ -59,16 +63,16 @@ async def _requirements(git: Git, repository: Repository, commit: str) -> str | 
     if REQUIREMENTS in found or not found:
         return REQUIREMENTS if found else None
     if len(found) > 1:
-        many = ", ".join(f"`{name}`" for name in found)
+        many = listed(f"`{name}`" for name in found)
         raise UserError(
-            f"{repository.name} has {many} and no `{REQUIREMENTS}`. Name the one for trainings so, or have "
-            "an administrator set `requirements:` of the repository in the configuration."
+            f"{repository.name} has {many}, but no `{REQUIREMENTS}`. *Fix:* Rename the one for training to "
+            f"`{REQUIREMENTS}`, or ask an admin to set `requirements:` of this repository."
         )
     return found[0]
 
 
-async def _with_pointers(git: Git, repository: Repository, commit: str, first: str) -> dict[str, str]:
-    """A requirements file and those that it names, and those that they name; the first stays first."""
+async def _with_included(git: Git, repository: Repository, commit: str, first: str) -> dict[str, str]:
+    """Return a requirements file, followed by all files that it includes, directly or not."""
     found: dict[str, str] = {}
     waiting = [first]
     while waiting:
@@ -77,11 +81,13 @@ async def _with_pointers(git: Git, repository: Repository, commit: str, first: s
             continue
         text = await git.read(repository.url, commit, path)
         if text is None:
-            raise UserError(f"{repository.name} has no `{path}`, which its requirements name.")
+            raise UserError(
+                f"{repository.name} has no `{path}`, which its requirements include. *Fix:* Add it."
+            )
         found[path] = text
         if len(found) > MOST_READ:
             raise UserError(
-                f"`{first}` of {repository.name} can include at most {MOST_READ} files with -r and -c."
+                f"`{first}` in {repository.name} can include at most {MOST_READ} files with -r and -c."
             )
-        waiting += await aside(references, path, text)
+        waiting += await run_in_parser_thread(references, path, text)
     return found

@@ -1,4 +1,4 @@
-"""Read TOML that somebody else wrote, within limits: `tomllib` has none of its own. Pure."""
+"""Read untrusted TOML within limits: `tomllib` has none. Pure."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ LONG_KEY = re.compile(rf"(?<![\w-]){_NAME}(?:[ \t]*+\.[ \t]*+{_NAME}){{20}}")
 
 
 def toml(text: str, file: str) -> dict[str, Any]:
-    """Raises UserError for invalid TOML, and for more names, values, or nesting than any tool writes."""
+    """Parse TOML. Raises UserError if it is invalid, or larger or more nested than any tool writes."""
     if long := LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
         raise UserError(f"{file}:{line}: a key can have at most 20 names joined by dots.")

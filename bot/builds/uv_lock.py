@@ -1,4 +1,4 @@
-"""What a uv.lock installs on our nodes, and whether it matches pyproject.toml. Pure.
+"""Read what a uv.lock installs in an image, and whether it matches pyproject.toml. Pure.
 
 The format is uv's own, and uv has no library; `packaging` reads the markers and versions in it.
 """

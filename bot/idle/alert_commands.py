@@ -15,7 +15,7 @@ from bot.idle import snoozes
 from bot.idle.alerts import Alert, Snooze
 from bot.idle.detector import LOW_WINDOW, Kind, allocations, measurement_window
 from bot.idle.messages import not_cancelled, utilization
-from bot.runtime.audit import tell
+from bot.runtime.audit import write_entry
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import mention, plain
 from k8s.configmaps import upsert
@@ -78,7 +78,7 @@ class AlertCommands:
     ) -> dict[str, Snooze]:
         refused, about = await self._snooze_denial(command, alert), f"{alert.id}, {command.hours} h"
         entry = AuditEntry(at=now, user=command.user, action=command.action, about=about, refused=refused)
-        tell(alert.sweep, entry)
+        write_entry(alert.sweep, entry)
         if refused:
             await self.reply(command, refused, alert)
             return current

@@ -5,13 +5,13 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
-from bot.builds.jobs import BuildPlan, Source, product
+from bot.builds.jobs import BuildPlan, Source, build_plan
 from bot.config.settings import PlanSettings
 from bot.core.errors import UserError
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
-from k8s.katib.spec import DELIVERY, ExperimentSpec, Feasible, PodShape, experiment
+from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible, PodShape, experiment
 from k8s.names import label_value
 from k8s.objects import OWNER_LABEL, TEAM_LABEL
 
@@ -41,7 +41,7 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
     """Raise UserError if the command can't be wrapped safely or there is nothing to build from."""
     check_command(order.space.command)
     source, ready = order.source, order.space.image
-    made = BuildPlan(repository="", tag="", builds=(), words="") if ready else product(source, settings)
+    made = BuildPlan(repository="", tag="", builds=(), words="") if ready else build_plan(source, settings)
     image = ready or f"{settings.image_registry}/{made.repository}@{DIGEST}"
     return SweepPlan(
         repo_url=source.repository.url,
@@ -67,7 +67,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         sweep=order.sweep,
         labels={OWNER_LABEL: label_value(order.owner)} | ({TEAM_LABEL: order.team} if order.team else {}),
         annotations={
-            DELIVERY: order.request_id,
+            REQUEST_ID: order.request_id,
             "sweepbot/repository": source.repository.url,
             "sweepbot/branch": order.request.branch,
             "sweepbot/commit": source.commit,

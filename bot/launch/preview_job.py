@@ -17,7 +17,7 @@ from bot.launch.preview import preview
 from bot.launch.resolve import look_up
 from bot.launch.user_limits import limited_sweeps, total_peak
 from bot.repos.git import GitUnavailableError
-from bot.runtime.parser_thread import aside
+from bot.runtime.parser_thread import run_in_parser_thread
 from bot.slack.blocks import View
 from bot.slack.client import MessageRejectedError
 from bot.slack.mrkdwn import plain
@@ -57,7 +57,7 @@ async def _view(view_id: str, filled: Filled, clients: Clients, free: int | None
             request_id=view_id,
         )
         home = config.channel_namespaces.get(draft.channel, "")
-        made = await aside(plan, replace(order, namespace=home), clients.settings)
+        made = await run_in_parser_thread(plan, replace(order, namespace=home), clients.settings)
     except UserError as error:
         return form(draft, config, errors_by_field(error, draft))
     except GitUnavailableError as error:

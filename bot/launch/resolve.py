@@ -15,7 +15,7 @@ from bot.launch.seeds import seed_space
 from bot.launch.space import INLINE, parse_space
 from bot.repos import submodules
 from bot.repos.git import Git, Tip
-from bot.runtime.parser_thread import aside
+from bot.runtime.parser_thread import run_in_parser_thread
 
 
 async def look_up(
@@ -79,7 +79,7 @@ async def _space(
 
 async def _parsed(text: str, file: str, request: SweepRequest, config: Config) -> SearchSpace:
     try:
-        return await aside(parse_space, text, file, request, config.limits)
+        return await run_in_parser_thread(parse_space, text, file, request, config.limits)
     except UserError as error:
         raise UserError(str(error), field=error.field or "space") from None
 

@@ -4,7 +4,7 @@ import base64
 import json
 
 HUB = "docker.io"
-HUB_KEY = "index.docker.io"  # how Docker writes it, with https:// before and /v1/ behind
+HUB_KEY = "index.docker.io"  # Docker writes https://index.docker.io/v1/
 
 
 def login(document: str, registry: str) -> tuple[str, str] | None:
@@ -21,7 +21,7 @@ def login(document: str, registry: str) -> tuple[str, str] | None:
             return user, password
         return found["username"], found["password"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError('is no {"auths": {"HOST": {"auth": ...}}}, as docker login writes it') from None
+        raise ValueError('must be {"auths": {"HOST": {"auth": …}}}, as docker login writes it') from None
 
 
 def _host(key: str) -> str:

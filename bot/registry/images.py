@@ -23,12 +23,12 @@ CONFIG = {
     OCI: "application/vnd.oci.image.config.v1+json",
     DOCKER: "application/vnd.docker.container.image.v1+json",
 }
-# The same bytes under both names; zstd has a name with OCI only.
+# The same bytes under both media types; zstd has one only in OCI.
 LAYER = {
     OCI: "application/vnd.oci.image.layer.v1.tar+gzip",
     DOCKER: "application/vnd.docker.image.rootfs.diff.tar.gzip",
 }
-# As registries have it (distribution's reference grammar): without `..`, which a URL would follow upwards.
+# distribution's reference grammar: without `..`, which a URL would resolve to its parent.
 LABEL = "[a-z0-9]+(?:-+[a-z0-9]+)*"
 PART = "[a-z0-9]+(?:(?:[.]|_{1,2}|-+)[a-z0-9]+)*"
 NAME = re.compile(
@@ -53,9 +53,7 @@ class ImageName:
         """Raises ValueError if `text` is not an image name."""
         match = NAME.fullmatch(text) if len(text) <= LONGEST else None
         if not match:
-            raise ValueError(
-                f"{text[:100]} is not an image name, for example registry.example/team/image:tag"
-            )
+            raise ValueError(f"{text[:100]} isn't an image name, such as registry.example/team/image:tag")
         first, slash, rest = match[1].partition("/")
         if not slash or not re.search(r"[.:]|^localhost$", first):
             first, rest = "docker.io", match[1]
@@ -68,8 +66,8 @@ class ImageName:
 
 
 @dataclass(frozen=True)
-class Place:
-    """An image in a repository of one registry, by tag or by digest."""
+class ImageRef:
+    """An image of one registry, by tag or by digest."""
 
     repository: str
     tag: str  # or a digest, which no push can move
@@ -111,7 +109,7 @@ def composed(below: Image, above: Image) -> tuple[bytes, bytes]:
     if "history" in below.config and "history" in above.config:
         document["history"] = below.config["history"] + above.config["history"]
     else:
-        document.pop("history", None)  # half of one would no longer count up to the layers
+        document.pop("history", None)  # half of it would no longer match the number of layers
     config = json.dumps(document, sort_keys=True).encode()
     described = {"mediaType": CONFIG[below.type], "size": len(config), "digest": digest_of(config)}
     layers = [*below.manifest["layers"], *(_as(below.type, layer) for layer in above.manifest["layers"])]

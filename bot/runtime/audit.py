@@ -1,4 +1,4 @@
-"""Everything that somebody did or set up, or was refused, is a line in the log: `sweepbot.audit`."""
+"""Log every command, setup, and denial, with the user: logger `sweepbot.audit`."""
 
 import logging
 
@@ -9,13 +9,13 @@ audit = logging.getLogger("sweepbot.audit")
 
 
 def write_new_entries(before: SweepRecord, after: SweepRecord) -> None:
-    """Before they are saved: a line may come twice, none is missing."""
+    """Call this before the record is saved: a crash can then repeat a line, but not lose one."""
     for entry in after.audit_log:
         if entry not in before.audit_log:
-            tell(after.id, entry)
+            write_entry(after.id, entry)
 
 
-def tell(sweep: str, entry: AuditEntry) -> None:
-    answer = f"refused: {entry.refused}" if entry.refused else "allowed"
+def write_entry(sweep: str, entry: AuditEntry) -> None:
+    result = f"denied: {entry.refused}" if entry.refused else "allowed"
     about = f" ({entry.about})" if entry.about else ""
-    audit.info("%s wants to %s %s%s: %s", entry.user, entry.action, sweep or "a sweep", about, answer)
+    audit.info("user=%s action=%s sweep=%s%s: %s", entry.user, entry.action, sweep or "new", about, result)

@@ -1,4 +1,4 @@
-"""Logs: a line per record, JSON or (for terminals) text, with the sweep it is about, and no secret."""
+"""Format logs: one line per record, as JSON or text, with its sweep, and with secrets masked."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ _sweep: ContextVar[str] = ContextVar("sweep", default="")
 
 @contextmanager
 def about(sweep_id: str) -> Iterator[None]:
-    """What is logged in the body, and in tasks and threads begun there, is about this sweep."""
+    """Add the sweep to each line logged in the body, and in tasks and threads started there."""
     token = _sweep.set(sweep_id)
     try:
         yield
@@ -56,7 +56,7 @@ class TextLines(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Some library's broken call must not be printed by logging itself, unmasked."""
+    """Return the message; format errors must not reach logging's own handler, which prints unmasked."""
     try:
         return record.getMessage()
     except Exception:  # noqa: BLE001 - whatever %-formatting and foreign __str__ methods raise
@@ -64,15 +64,15 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def start(level: str, style: Literal["json", "text"], mask: Mask) -> None:
-    """All that this process says from here on, also about warnings and errors nobody caught."""
-    os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")  # else its lines are its own
+    """Configure logging for this process, including warnings and uncaught exceptions."""
+    os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")  # otherwise MLflow adds its own handler
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines(mask) if style == "json" else TextLines(mask))
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
-    sys.excepthook = lambda *error: log.critical("ended by an error", exc_info=error)
-    sys.unraisablehook = threading.excepthook = _nobody_caught
+    sys.excepthook = lambda *error: log.critical("uncaught exception, exiting", exc_info=error)
+    sys.unraisablehook = threading.excepthook = _log_uncaught
 
 
-def _nobody_caught(what: "sys.UnraisableHookArgs | threading.ExceptHookArgs") -> None:
-    log.error("an error nobody caught", exc_info=what.exc_value)
+def _log_uncaught(what: "sys.UnraisableHookArgs | threading.ExceptHookArgs") -> None:
+    log.error("uncaught exception", exc_info=what.exc_value)

@@ -1,8 +1,8 @@
-"""Parse files beside the event loop: a large file of one person must not delay everybody's commands.
+"""Parse files off the event loop: one user's large file must not delay other users' commands.
 
-One thread, so that only one file at a time takes memory and processor. Each parser bounds its input and takes
-time linear in it. The deadline is the net below that: a thread can't be ended, so one that is late is left
-behind, and the next file gets another.
+One thread, so that only one file at a time uses memory and CPU. Each parser bounds its input and takes time
+linear in it. The deadline is a second safeguard: a thread can't be killed, so one past its deadline is
+abandoned, and the next file gets a new one.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from bot.core.errors import UserError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEADLINE = 60.0  # seconds for one file, with the wait for those before it; the largest allowed takes a few
+DEADLINE = 60.0  # seconds, including the wait for other files; the largest allowed file takes a few
 
 
 class _Parser:
@@ -43,7 +43,7 @@ def _new_thread() -> ThreadPoolExecutor:
 _PARSER = _Parser()
 
 
-async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_parser_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what the function returns.
 
     Raises what it raises, and UserError if it takes more than DEADLINE seconds.

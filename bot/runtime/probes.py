@@ -1,7 +1,7 @@
-"""Is this process well, and of use? What /healthz and /readyz answer.
+"""Result /healthz (is this process alive?) and /readyz (are the services it needs reachable?).
 
-Each check is asked again and again in the background, so that an answer costs nothing, comes at once whatever
-hangs. A broken part shows within the check's period and `PATIENCE`; a mended one sooner.
+Checks run periodically in the background, so /readyz answers immediately even if a service hangs. A failure
+shows within the check's period plus `PROBE_TIMEOUT`; a recovery sooner.
 """
 
 import asyncio
@@ -15,78 +15,86 @@ from bot.core.masking import Mask
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 3.0  # seconds for an answer
+PROBE_TIMEOUT = 3.0  # seconds
 Probe = Callable[[], Awaitable[str]]
 
 
 class ProbeFailedError(Exception):
-    """What is wrong, in a sentence."""
+    """The message says what is wrong."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     ok: bool
-    said: str
+    message: str
     at: float  # by time.monotonic()
 
 
 class Probes:
-    """`stopping`: whether the process is about to end. `mask`: pages can be read by anyone in the cluster."""
+    """The checks of one process.
+
+    Args:
+        stopping: returns whether the process is shutting down.
+        mask: everyone in the cluster can read the pages.
+    """
 
     def __init__(self, stopping: Callable[[], bool], mask: Mask) -> None:
         self._stopping = stopping
         self._mask = mask
         self._checks: dict[str, float] = {}
         self._vital: dict[str, Probe] = {}
-        self._answers: dict[str, Answer] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._answers: dict[str, Result] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def check(self, name: str, ask: Probe, every: float = 5.0) -> None:
-        """From now on /readyz tells what `ask` finds: its words, or what it raises. `every`: seconds.
+        """Add a check to /readyz: the text that `ask` returns, or the error that it raises.
 
-        Two parts of a process may need the same: the first one's check is enough.
+        A second check of the same name is ignored: two parts of a process can need the same service.
+
+        Args:
+            every: seconds.
         """
         if name in self._checks:
             return
         self._checks[name] = every
-        self._asking.add(asyncio.create_task(self._repeat(name, ask, every)))
+        self._tasks.add(asyncio.create_task(self._repeat(name, ask, every)))
 
     def vital(self, name: str, ask: Probe) -> None:
-        """For /healthz: this broken, only a new process helps. Asked there and then, so it must not wait."""
+        """Add a check to /healthz, whose failure only a restart fixes. It runs on each request: no I/O."""
         self._vital[name] = ask
 
     async def close(self) -> None:
-        for task in self._asking:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._asking, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def health(self) -> tuple[bool, dict[str, Any]]:
-        """The page of /healthz. That it comes at all shows that the event loop turns."""
+        """Return the page of /healthz; that it answers shows that the event loop runs."""
         answers = {name: await self._ask(ask) for name, ask in self._vital.items()}
         return self._page("healthy", answers)
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
-        """The page of /readyz."""
+        """Return the page of /readyz."""
         answers = {name: self._latest(name, every) for name, every in self._checks.items()}
         if self._stopping():
-            answers["process"] = Answer(ok=False, said="is ending", at=monotonic())
+            answers["process"] = Result(ok=False, message="shutting down", at=monotonic())
         return self._page("ready", answers)
 
-    def _page(self, word: str, answers: dict[str, Answer]) -> tuple[bool, dict[str, Any]]:
+    def _page(self, word: str, answers: dict[str, Result]) -> tuple[bool, dict[str, Any]]:
         well = all(answer.ok for answer in answers.values())
         now = monotonic()
         checks = {
-            name: {"ok": answer.ok, "said": answer.said, "seconds_ago": round(now - answer.at, 1)}
+            name: {"ok": answer.ok, "message": answer.message, "seconds_ago": round(now - answer.at, 1)}
             for name, answer in answers.items()
         }
         return well, {word: well, "checks": checks}
 
-    def _latest(self, name: str, every: float) -> Answer:
+    def _latest(self, name: str, every: float) -> Result:
         if name not in self._answers:
-            return Answer(ok=False, said="not asked yet", at=monotonic())
+            return Result(ok=False, message="not checked yet", at=monotonic())
         answer = self._answers[name]
-        if monotonic() - answer.at > every + 2 * PATIENCE:  # asking itself must be stuck
-            return Answer(ok=False, said=f"no news since: {answer.said}", at=answer.at)
+        if monotonic() - answer.at > every + 2 * PROBE_TIMEOUT:
+            return Result(ok=False, message=f"check is stuck; last result: {answer.message}", at=answer.at)
         return answer
 
     async def _repeat(self, name: str, ask: Probe, every: float) -> None:
@@ -95,15 +103,15 @@ class Probes:
             self._answers[name] = now
             if (before is None or before.ok != now.ok) and not self._stopping():
                 level = logging.INFO if now.ok else logging.WARNING
-                log.log(level, "%s: %s: %s", "ready" if now.ok else "not ready", name, now.said)
+                log.log(level, "%s: %s: %s", "ready" if now.ok else "not ready", name, now.message)
             await asyncio.sleep(every if now.ok else every / 5)
 
-    async def _ask(self, ask: Probe) -> Answer:
+    async def _ask(self, ask: Probe) -> Result:
         try:
-            async with asyncio.timeout(PATIENCE):
-                return Answer(ok=True, said=self._mask(await ask()), at=monotonic())
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                return Result(ok=True, message=self._mask(await ask()), at=monotonic())
         except TimeoutError:
-            said = f"no answer within {PATIENCE:.0f} s"
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-            said = self._mask(str(error) or type(error).__name__)
-        return Answer(ok=False, said=said, at=monotonic())
+            message = f"no answer within {PROBE_TIMEOUT:.0f} s"
+        except Exception as error:  # noqa: BLE001 - any error is a result
+            message = self._mask(str(error) or type(error).__name__)
+        return Result(ok=False, message=message, at=monotonic())

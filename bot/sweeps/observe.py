@@ -20,11 +20,11 @@ from bot.launch.resolve import look_up
 from bot.launch.user_limits import limited_sweeps, total_peak
 from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
-from bot.runtime.parser_thread import aside
+from bot.runtime.parser_thread import run_in_parser_thread
 from bot.sweeps.observation import BuildSeen, Observation
 from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
 from k8s.jobs import read_job
-from k8s.katib.spec import DELIVERY, EXPERIMENT_LABEL, MAIN
+from k8s.katib.spec import EXPERIMENT_LABEL, MAIN, REQUEST_ID
 from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL
 from k8s.pods import is_trial_pod, read_pod
@@ -67,7 +67,9 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
         order = replace(
             order, namespace=home, team=team, space=await with_prebuilt_image(order.space, clients)
         )
-        return Observation(commands=commands, plan=await aside(plan, order, clients.settings), others=others)
+        return Observation(
+            commands=commands, plan=await run_in_parser_thread(plan, order, clients.settings), others=others
+        )
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))
     except (GitUnavailableError, RegistryError) as error:
@@ -99,7 +101,7 @@ async def _experiment(
         cluster.list("Job", ref.namespace, labels=ours),
         cluster.list("Pod", ref.namespace, labels=ours),
     )
-    if experiment and experiment["metadata"].get("annotations", {}).get(DELIVERY) != sweep.request_id:
+    if experiment and experiment["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
         return Observation(
             commands=commands, foreign=True
         )  # nothing of an older sweep is ours to count or to end

@@ -14,8 +14,8 @@ from bot.core.record import SweepRecord
 from bot.core.space import SearchSpace
 from bot.health.unstarted_builds import diagnose_build
 from bot.registry.client import Registry
-from bot.registry.images import Place
-from bot.runtime.parser_thread import aside
+from bot.registry.images import ImageRef
+from bot.runtime.parser_thread import run_in_parser_thread
 from bot.sweeps.observation import BuildSeen, Observation
 from k8s import kaniko
 from k8s.jobs import Job, JobState, read_job
@@ -35,7 +35,7 @@ async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) 
     seen = [BuildSeen(build=build, job=job) for build, job in zip(plan.builds, jobs, strict=True)]
     digest = None
     if plan.builds and not any(one.running for one in seen):
-        digest = await recorded(Place(plan.image_repository, plan.image_tag), clients)
+        digest = await recorded(ImageRef(plan.image_repository, plan.image_tag), clients)
     if digest:
         return Observation(digest=digest, builds=tuple(seen))
     found = await _found(sweep, plan, seen, clients)
@@ -115,7 +115,7 @@ async def _found(
 async def _made(one: BuildSeen, clients: Clients) -> str | None:
     """The digest of what its Job pushed, which is recorded; else of what an earlier one's did."""
     build = one.build
-    place = Place(build.repository, build.tag)
+    place = ImageRef(build.repository, build.tag)
     digest = await _pushed(one, clients)
     if digest and await clients.registry.digest(place.repository, digest):
         if build.role is not Role.CODE:  # a second's work, and of one commit
@@ -144,6 +144,6 @@ async def _with_trouble(sweep: SweepRecord, one: BuildSeen, clients: Clients) ->
         pod = next((pod for pod in pods if pod.finished), None)
         container = (pod and pod.init_failed) or kaniko.CONTAINER
         log = await clients.tail(ref.namespace, pod.name, container, LOG_LINES) if pod else ""
-        trouble = await aside(explain, log, one.job, pod)
+        trouble = await run_in_parser_thread(explain, log, one.job, pod)
         return replace(one, trouble=trouble, pod=pod.name if pod else "", container=container)
     return one

@@ -20,7 +20,7 @@ from bot.core.events import Event, EventKind
 from bot.core.ids import SWEEP_ID
 from bot.core.record import NewerRecordError, Phase, SweepRecord
 from bot.registry.client import ImageMissingError, RegistryError
-from bot.registry.images import Place
+from bot.registry.images import ImageRef
 from bot.repos.git import GitUnavailableError
 from bot.runtime.audit import write_new_entries
 from bot.slack.client import SlackBusyError
@@ -261,7 +261,9 @@ class _Reconcile:
             return await self.save(replace(sweep, build_uids=sweep.build_uids | uids))
         return await self.save(submitted(sweep))
 
-    async def _compose(self, sweep: SweepRecord, to: Place, below: Place, above: Place) -> SweepRecord:
+    async def _compose(
+        self, sweep: SweepRecord, to: ImageRef, below: ImageRef, above: ImageRef
+    ) -> SweepRecord:
         try:
             digest = await self.clients.registry.compose(to, below, above)
             await record(to, digest, self.clients)

@@ -10,11 +10,11 @@ from datetime import datetime
 
 from bot.core.plan import Build, Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.registry.images import Place
+from bot.registry.images import ImageRef
 from bot.sweeps.observation import Observation
 from k8s.jobs import Job
 from k8s.kaniko import with_base
-from k8s.katib.patches import drained, ended, killed, more_trials
+from k8s.katib.patches import drain_experiment, kill_trial, more_trials, stop_experiment
 from k8s.katib.spec import with_image
 from k8s.katib.status import Trial, TrialState
 from k8s.objects import Manifest, Ref
@@ -40,7 +40,9 @@ class RequiredChanges:
     patch: tuple[Patch, ...] = ()
     delete: tuple[Delete, ...] = ()
     create: tuple[Manifest, ...] = ()
-    compose: tuple[Place, Place, Place] | None = None  # (image, dependencies, code): add the code's layers
+    compose: tuple[ImageRef, ImageRef, ImageRef] | None = (
+        None  # (image, dependencies, code): add the code's layers
+    )
 
 
 def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> RequiredChanges:
@@ -76,19 +78,21 @@ def _job(build: Build, there: Mapping[str, str]) -> Manifest:
     return with_base(build.job, build.needs, there[build.needs]) if build.needs else build.job
 
 
-def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[Place, Place, Place] | None:
+def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[ImageRef, ImageRef, ImageRef] | None:
     """Name both parts by digest, because a tag can move."""
     below, above = plan.build(Role.DEPENDENCIES), plan.build(Role.CODE)
     if below is None or above is None:
         return None
-    to = Place(plan.image_repository, plan.image_tag)
-    return to, Place(below.repository, there[below.tag]), Place(above.repository, there[above.tag])
+    to = ImageRef(plan.image_repository, plan.image_tag)
+    return to, ImageRef(below.repository, there[below.tag]), ImageRef(above.repository, there[above.tag])
 
 
 def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     patches: list[Patch] = []
     if seen.experiment and seen.open and sweep.drained_by:
-        patches.append(_status(plan.experiment_ref, drained(seen.experiment.raw, "Sweepbot: drained", now)))
+        patches.append(
+            _status(plan.experiment_ref, drain_experiment(seen.experiment.raw, "Sweepbot: drained", now))
+        )
     if sweep.extending and seen.experiment and seen.experiment.max_trials < plan.space.max_trials:
         patches.append(Patch(ref=plan.experiment_ref, body=more_trials(plan.space.max_trials)))
     doomed = [t for t in seen.live if t.name in sweep.to_kill]
@@ -103,7 +107,7 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
 def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     """End the experiment, then stop its trials in a later reconcile: a trial could start between the two."""
     if seen.experiment and seen.open:
-        body = ended(seen.experiment.raw, f"Sweepbot: {sweep.reason}", now)
+        body = stop_experiment(seen.experiment.raw, f"Sweepbot: {sweep.reason}", now)
         return RequiredChanges(patch=(_status(plan.experiment_ref, body),))
     jobs = _deletions(seen.active_jobs, plan)
     left = seen.unwanted_builds(sweep.image)
@@ -114,7 +118,7 @@ def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
 def _kills(trials: Iterable[Trial], plan: SweepPlan, why: str, now: datetime) -> tuple[Patch, ...]:
     namespace = plan.experiment_ref.namespace
     return tuple(
-        _status(Ref("Trial", namespace, t.name), killed(t.raw, f"Sweepbot: {why}", now)) for t in trials
+        _status(Ref("Trial", namespace, t.name), kill_trial(t.raw, f"Sweepbot: {why}", now)) for t in trials
     )
 
 

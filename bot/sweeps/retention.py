@@ -14,7 +14,7 @@ from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
-from k8s.katib.spec import DELIVERY
+from k8s.katib.spec import REQUEST_ID
 from k8s.objects import Manifest, ref_of
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class SweepGc:
     async def _delete(self, sweep: SweepRecord, config_map: Manifest) -> None:
         """Delete the experiment, then empty the ConfigMap, whose name stays taken. A crash repeats both."""
         experiment = await self.cluster.get(sweep.plan.experiment_ref) if sweep.plan else None
-        if experiment and experiment["metadata"].get("annotations", {}).get(DELIVERY) == sweep.request_id:
+        if experiment and experiment["metadata"].get("annotations", {}).get(REQUEST_ID) == sweep.request_id:
             await self.cluster.delete(ref_of(experiment), uid=experiment["metadata"]["uid"])
         await self.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
         log.info("deleted %s, ended %s", sweep.id, sweep.since.date())

@@ -1,1 +1,1 @@
-"""Katib's objects: the Experiment that is created, the status that is read, the patches that end it."""
+"""Katib's objects: the Experiment to create, its status, and the patches that stop or extend it."""

@@ -5,7 +5,7 @@ from datetime import datetime
 from k8s.objects import Manifest, timestamp
 
 
-def killed(trial: Manifest, message: str, now: datetime) -> Manifest:
+def kill_trial(trial: Manifest, message: str, now: datetime) -> Manifest:
     """Return the status patch that stops one trial and keeps its history; delete its Job after this.
 
     Killed goes FIRST: Katib sends only the last condition to the suggestion service, and goptuna (sobol,
@@ -19,12 +19,12 @@ GOAL_REACHED = "ExperimentGoalReached"
 MAX_TRIALS_REACHED = "ExperimentMaxTrialsReached"
 
 
-def ended(experiment: Manifest, message: str, now: datetime) -> Manifest:
-    """Return the status patch that fails an experiment. Running trials continue: stop them with `killed`."""
+def stop_experiment(experiment: Manifest, message: str, now: datetime) -> Manifest:
+    """Return the status patch that fails an experiment. Running trials need `kill_trial`."""
     return _closed(experiment, "Failed", "SweepbotStopped", message, now)
 
 
-def drained(experiment: Manifest, message: str, now: datetime) -> Manifest:
+def drain_experiment(experiment: Manifest, message: str, now: datetime) -> Manifest:
     """Return the patch that completes an experiment; Katib still counts trials that finish later."""
     return _closed(experiment, "Succeeded", DRAINED, message, now)
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
 
 MAIN = "main"
-DELIVERY = "sweepbot/delivery"  # annotation: id of the request that created this experiment
+REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
 USER = 1000
 TENSORBOARD_DIR = "/var/log/katib/tfevent/"
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
 # Seconds after the training, in which the collector finds its process (kubeflow/katib#2181).
-LINGER = 10
+EXIT_DELAY = 10
 KUBERNETES_GRACE = 30  # seconds from SIGTERM to SIGKILL if the pod doesn't set it
 # Katib creates a Job again if it is deleted before its metrics arrived, so Jobs are kept for days.
-KEEP_JOBS = 7 * 24 * 3600
+JOB_TTL = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +137,9 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
             # Katib copies the experiment's labels to trials and pods, but never to the Job.
             "metadata": {"labels": ours},
             "spec": {
-                # The default of 6 would hide a crash for minutes behind retries.
+                # The default of 6 retries would hide a crash for minutes.
                 "backoffLimit": 0,
-                "ttlSecondsAfterFinished": KEEP_JOBS,
+                "ttlSecondsAfterFinished": JOB_TTL,
                 # Without this rule, a drained node would count as a failed trial.
                 "podFailurePolicy": {
                     "rules": [
@@ -160,13 +160,13 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
     container: Manifest = {
         "name": MAIN,
         "image": spec.image,
-        # Without a command Katib asks the registry for the image's entrypoint, over HTTPS, in its webhook.
+        # Without a command, Katib's webhook would fetch the image's entrypoint from the registry over HTTPS.
         "command": ["sh", "-c"],
         "args": [shell(spec)],
         "env": [{"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()],
         "securityContext": _security(spec),
         "volumeMounts": [
-            {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108  data loaders share memory here
+            {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 - shared memory of data loaders
             *(
                 # Katib rejects a template with a false that Go leaves out.
                 {"name": f"volume-{number}", "mountPath": volume.at}
@@ -226,23 +226,24 @@ def _resources(spec: ExperimentSpec) -> Manifest:
 
 
 def shell(spec: ExperimentSpec) -> str:
-    """Return the training's one shell line.
+    """Return the shell command of the training container.
 
     Katib joins `sh -c` words unquoted and appends `&& echo completed > marker`, so the whole is one word,
-    the command runs in a subshell (an `exec` or `exit` in it would swallow the marker) and `&&` keeps its
+    the command runs in a subshell (an `exec` or `exit` in it would skip the marker), and `&&` keeps its
     exit code. Kubernetes expands `$(NAME)` and `$$` in args: the user's `$` is doubled.
 
-    At the end of a pod only this shell gets SIGTERM. A shell acts on a signal when its foreground command has
-    ended, so the training runs in the background and the trap passes the signal on. The subshell becomes
-    the command's last program (dash, bash, and BusyBox exec it), so that program gets it and no child of its
-    own, such as a data loader. Exit code 143 even if the training then ends with 0: it did not complete.
+    When a pod is deleted, only this shell gets SIGTERM. A shell handles a signal after its foreground command
+    has exited, so the training runs in the background and the trap forwards the signal. The subshell becomes
+    the command's last program (dash, bash, and BusyBox exec it), so that program gets the signal, and none of
+    its children, such as data loaders. The exit code is 143 even if the training exits with 0: it didn't
+    complete.
     """
     flags = [f"'--{p.name}=${{trialParameters.{p.name}}}'" for p in spec.parameters]
     command = " ".join(
         [spec.command.replace("$", "$$"), *flags, f"--tensorboard_dir={shlex.quote(TENSORBOARD_DIR)}"]
     )
     stop = "trap 'kill -TERM $p; wait $p; exit 143' TERM"
-    return f"( {command} ) & p=$!; {stop}; wait $p && trap - TERM && sleep {LINGER}"
+    return f"( {command} ) & p=$!; {stop}; wait $p && trap - TERM && sleep {EXIT_DELAY}"
 
 
 def grace_of(manifest: Manifest) -> int:

@@ -26,10 +26,10 @@ class Experiment:
 
 
 class TrialState(StrEnum):
-    LIVE = "live"  # created, queued or running: only its pod knows
+    LIVE = "live"  # created, queued, or running: only its pod shows which
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    NO_METRICS = "no metrics"  # ended well without the objective's metric; Katib counts a failure
+    NO_METRICS = "no metrics"  # succeeded without the objective's metric; Katib counts it as failed
     KILLED = "killed"
 
 
@@ -43,7 +43,7 @@ class Trial:
 
 
 def read_experiment(obj: Manifest | None) -> Experiment | None:
-    """Finished is Succeeded or Failed being True; completionTime and Restarting stay from earlier ends."""
+    """Read the state. Only Succeeded or Failed end it; completionTime and Restarting can be outdated."""
     if obj is None:
         return None
     true_now = true_conditions(obj)
@@ -83,7 +83,7 @@ def _trial_state(obj: Manifest) -> TrialState:
 
 
 def _value(obj: Manifest, metric: str, *, maximize: bool) -> float | None:
-    """Katib lets NaN through and then keeps it as the best for ever, so only finite values count here."""
+    """Return the finite value; None for NaN, which Katib would keep as the best value."""
     observation = obj.get("status", {}).get("observation") or {}
     for entry in observation.get("metrics") or []:
         if entry["name"] == metric:
@@ -94,11 +94,11 @@ def _value(obj: Manifest, metric: str, *, maximize: bool) -> float | None:
 def _finite(text: str) -> float | None:
     try:
         value = float(text)
-    except ValueError:  # Katib's word for nothing is "unavailable"
+    except ValueError:  # Katib writes "unavailable" for no value
         return None
     return value if math.isfinite(value) else None
 
 
 def ui_link(base: str, experiment: Ref) -> str:
-    """The experiment's page in Katib's UI (its app-routing.module.ts)."""
+    """Return the URL of the experiment in Katib's UI (its app-routing.module.ts)."""
     return f"{base}/katib/experiment/{experiment.namespace}/{experiment.name}"

@@ -11,7 +11,7 @@ import pytest
 
 from bot.launch.plan import plan
 from k8s.errors import ApiError
-from k8s.katib.patches import drained, ended, killed, more_trials
+from k8s.katib.patches import kill_trial, more_trials
 from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial
 from k8s.objects import Manifest, true_conditions
@@ -104,7 +104,7 @@ class Running:
 
     async def kill(self, trial: Manifest) -> None:
         ref = self.place.ref("Trial", trial["metadata"]["name"])
-        await self.place.cluster.merge(ref, killed(trial, "by Ada", NOW), subresource="status")
+        await self.place.cluster.merge(ref, kill_trial(trial, "by Ada", NOW), subresource="status")
         job = await self.job(trial)
         assert job
         ref = self.place.ref("Job", trial["metadata"]["name"])
@@ -174,7 +174,7 @@ async def test_a_status_sent_to_the_main_address_changes_nothing(begun: Any) -> 
     running = await begun(maxTrialCount=2, parallelTrialCount=1)
     [trial] = await running.live(1)
     ref = running.place.ref("Trial", trial["metadata"]["name"])
-    after = await running.place.cluster.merge(ref, killed(trial, "by Ada", NOW))
+    after = await running.place.cluster.merge(ref, kill_trial(trial, "by Ada", NOW))
     assert after["status"] == trial["status"]
 
 
@@ -184,11 +184,11 @@ async def test_a_kill_decided_on_an_old_picture_is_refused(begun: Any) -> None:
     ref = running.place.ref("Trial", trial["metadata"]["name"])
     await running.place.cluster.merge(ref, {"metadata": {"annotations": {"sweepbot/seen": "yes"}}})
     with pytest.raises(ApiError) as caught:
-        await running.place.cluster.merge(ref, killed(trial, "by Ada", NOW), subresource="status")
+        await running.place.cluster.merge(ref, kill_trial(trial, "by Ada", NOW), subresource="status")
     assert caught.value.stale
 
 
-@pytest.mark.parametrize(("close", "state"), [(ended, "failed"), (drained, "succeeded")])
+@pytest.mark.parametrize(("close", "state"), [(stop_experiment, "failed"), (drain_experiment, "succeeded")])
 async def test_an_end_set_from_outside_stays_and_starts_no_more(begun: Any, close: Any, state: str) -> None:
     running = await begun(maxTrialCount=4)
     trials = await running.live(2)

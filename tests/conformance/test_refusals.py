@@ -30,7 +30,7 @@ async def test_a_kind_nobody_serves_is_a_404_in_plain_text(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(client.KINDS, "Nothing", ("sweepbot.example.com/v1", "nothings"))
-    with pytest.raises(ApiError, match=r"does not know sweepbot\.example\.com/v1/.*is it installed"):
+    with pytest.raises(ApiError, match=r"doesn't serve sweepbot\.example\.com/v1/.*is it installed"):
         await place.cluster.list("Nothing", place.namespace)
     assert await refused(place.cluster.get(place.ref("Nothing", "x"))) == (404, "", {"permanent"})
     answer = await place.http.send("GET", place.path("Nothing"))

@@ -267,14 +267,16 @@ async def test_readyz_tells_each_part_and_recovers(http, probes, wait_until):
         return "answers"
 
     probes.check("redis", redis, every=0.01)
-    await wait_until(lambda: probes.ready()[1]["checks"]["redis"]["said"] != "not asked yet", "it was asked")
+    await wait_until(
+        lambda: probes.ready()[1]["checks"]["redis"]["message"] != "not checked yet", "it was asked"
+    )
     status, said = await page(http, "/readyz")
     assert (status, said["ready"]) == (503, False)
     assert said["checks"]["redis"].items() >= {"ok": False, "said": "no way to redis://***@redis"}.items()
     up = True
     await wait_until(lambda: probes.ready()[0], "it is ready")
     status, said = await page(http, "/readyz")
-    assert (status, said["ready"], said["checks"]["redis"]["said"]) == (200, True, "answers")
+    assert (status, said["ready"], said["checks"]["redis"]["message"]) == (200, True, "answers")
 
 
 async def test_healthz_answers_also_when_nothing_else_works(http, probes):
@@ -285,7 +287,7 @@ async def test_healthz_answers_also_when_nothing_else_works(http, probes):
     assert await page(http, "/healthz") == (200, {"healthy": True, "checks": {}})
     probes.vital("turns", broken)
     status, said = await page(http, "/healthz")
-    assert (status, said["checks"]["turns"]["said"]) == (503, "down")
+    assert (status, said["checks"]["turns"]["message"]) == (503, "down")
 
 
 async def test_a_port_that_is_taken_is_a_sentence(http, probes):

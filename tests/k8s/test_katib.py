@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from k8s.katib.patches import ended, killed
+from k8s.katib.patches import kill_trial, stop_experiment
 from k8s.katib.spec import ExperimentSpec, Feasible, PodShape, experiment, with_image
 from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial, ui_link
 from k8s.objects import Ref
@@ -223,7 +223,7 @@ def test_a_killed_trial_has_killed_first_and_running_false():
         {"type": "Created", "status": "True", "reason": "TrialCreated", "message": "Trial is created"},
         {"type": "Running", "status": "True", "reason": "TrialRunning", "message": "Trial is running"},
     ]
-    patch = killed(trial, "cancelled", NOW)
+    patch = kill_trial(trial, "cancelled", NOW)
     conditions = patch["status"]["conditions"]
     assert patch["metadata"] == {"resourceVersion": trial["metadata"]["resourceVersion"]}
     assert [(c["type"], c["status"]) for c in conditions] == [
@@ -239,7 +239,7 @@ def test_a_killed_trial_has_killed_first_and_running_false():
 def test_an_ended_experiment_has_failed_last_and_a_completion_time():
     """As in katib/04-cancel-A, which the real Katib never overwrote."""
     obj = body("14-experiment-backoff6-still-running")
-    patch = ended(obj, "Sweepbot: cancelled", NOW)
+    patch = stop_experiment(obj, "Sweepbot: cancelled", NOW)
     kinds = [(c["type"], c["status"]) for c in patch["status"]["conditions"]]
     assert kinds[-1] == ("Failed", "True")
     assert ("Running", "False") in kinds

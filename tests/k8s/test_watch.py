@@ -183,7 +183,7 @@ async def test_a_quiet_kind_of_which_the_server_sends_no_bookmark_is_no_dead_lin
 
 async def test_a_line_on_which_even_the_end_is_late_is_dead(started, wait_until, monkeypatch, caplog):
     monkeypatch.setattr(watch_module, "STREAM", 0.02)
-    monkeypatch.setattr(client, "MARGIN", 0.03)
+    monkeypatch.setattr(client, "WATCH_MARGIN", 0.03)
     server, cluster = await started([(5, [])], [["silence"]])
     async with watching(cluster, "Job", Listener()):
         await wait_until(lambda: len(server.asked) >= 2, "it watches again")

@@ -19,7 +19,7 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
 from bot.registry.client import ImageMissingError
-from bot.registry.images import Place
+from bot.registry.images import ImageRef
 from bot.repos.git import Tip
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store
@@ -295,7 +295,7 @@ class SimulatedSweep:
         """An earlier sweep's build has made it."""
         self.registry.push(f"{repository}:{tag}", digest)
         direct = replace(self.clients, cluster=self.cluster)
-        await provenance.record(Place(repository, tag), digest, direct)
+        await provenance.record(ImageRef(repository, tag), digest, direct)
 
     async def record(self):
         self.last = await self.store.get(SWEEP) or self.last

@@ -9,7 +9,7 @@ from bot.core.record import Phase
 from bot.storage import sweep_configmap
 from bot.sweeps.retention import INTERVAL, SweepGc
 from k8s.errors import ApiError
-from k8s.katib.spec import DELIVERY
+from k8s.katib.spec import REQUEST_ID
 from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 
@@ -47,7 +47,7 @@ async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life
 
 
 async def test_an_experiment_of_another_sweep_of_that_name_stays(life):
-    changed = {"metadata": {"annotations": {DELIVERY: "somebody-elses"}}}
+    changed = {"metadata": {"annotations": {REQUEST_ID: "somebody-elses"}}}
     life.kubernetes.patch("Experiment", "sweeps", "lr-brave-otter", changed)
     assert "Experiment" in await visit(life, 31)
     assert records(life) == set()

@@ -11,16 +11,16 @@ from bot.config.policy import Repository
 from bot.core.record import Phase
 from bot.launch.plan import plan
 from bot.registry.client import RegistryError
-from bot.registry.images import Place
+from bot.registry.images import ImageRef
 from bot.storage import sweep_configmap
 from tests.bot.factories import COMMIT, CONFIG, NOW, ORDER, SETTINGS, SOURCE, a_sweep
 
 APART = {"requirements.txt": "numpy==2.4.6\n"}
 PLAN = plan(replace(ORDER, source=replace(SOURCE, files=APART)), SETTINGS)
-PARTS = {Place(build.repository, build.tag) for build in PLAN.builds}
-WHOLE = Place(PLAN.image_repository, PLAN.image_tag)
-STRANGE = Place(SHARED, "deps-" + "a" * 32)
-KEPT = {WHOLE, Place("sweepbot/digits", "latest"), Place("other/digits", f"code-{COMMIT}-0a1b2c3d")}
+PARTS = {ImageRef(build.repository, build.tag) for build in PLAN.builds}
+WHOLE = ImageRef(PLAN.image_repository, PLAN.image_tag)
+STRANGE = ImageRef(SHARED, "deps-" + "a" * 32)
+KEPT = {WHOLE, ImageRef("sweepbot/digits", "latest"), ImageRef("other/digits", f"code-{COMMIT}-0a1b2c3d")}
 
 
 class Tags:
@@ -103,7 +103,7 @@ async def test_what_nobody_knows_of_is_as_old_as_our_knowledge_of_it(tidy, redis
 async def test_parts_go_even_when_their_sweep_has_left_the_cluster_before(tidy):
     fork = Repository(name="fork", url="https://github.com/ada/digits.git")
     of_fork = plan(replace(ORDER, source=replace(SOURCE, repository=fork, files=APART)), SETTINGS)
-    parts = {Place(build.repository, build.tag) for build in of_fork.builds}
+    parts = {ImageRef(build.repository, build.tag) for build in of_fork.builds}
     registry = Tags(*parts)
     assert await tidy(0, registry, a_sweep(Phase.SUCCEEDED, plan=of_fork, since=NOW)) == set()
     assert await tidy(31, registry) == parts
@@ -112,10 +112,10 @@ async def test_parts_go_even_when_their_sweep_has_left_the_cluster_before(tidy):
 async def test_a_registry_that_refuses_is_told_and_asked_again_the_next_day(tidy, caplog):
     class Strict(Tags):
         async def delete(self, place):
-            raise RegistryError("the registry r allows no deletions (storage.delete.enabled)")
+            raise RegistryError("the registry r doesn't allow deletion (storage.delete.enabled)")
 
     assert await tidy(31, Strict(*PARTS), a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW)) == set()
-    assert "next try in 24 h: the registry r allows no deletions" in caplog.text
+    assert "next try in 24 h: the registry r doesn't allow deletion" in caplog.text
 
 
 async def test_while_a_record_can_not_be_read_nothing_is_deleted(tidy, caplog):

@@ -395,10 +395,13 @@ POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
         ({**UV, "setup.py": "setup(ext_modules=[x])"}, "`setup.py` has ext_modules"),
         (
             {**UV, "uv.lock": LOCK + '[[package]]\nname = "lib"\nsource = { editable = "libs/lib" }\n'},
-            "lib lies in it",
+            "the package lib is in the repository",
         ),
-        ({"requirements.txt": "numpy\n-e .\n"}, "`-e .` in requirements.txt needs it"),
-        ({"requirements.txt": "./wheels/x.whl\n"}, "`./wheels/x.whl` in requirements.txt needs it"),
+        ({"requirements.txt": "numpy\n-e .\n"}, "`-e .` in requirements.txt needs the repository"),
+        (
+            {"requirements.txt": "./wheels/x.whl\n"},
+            "`./wheels/x.whl` in requirements.txt needs the repository",
+        ),
         (
             {**UV, "pyproject.toml": PROJECT + '[[tool.setuptools.ext-modules]]\nname = "digits._c"\n'},
             "`pyproject.toml` has extension modules ([tool.setuptools.ext-modules])",

@@ -148,8 +148,8 @@ def test_commands_are_in_the_audit_log(caplog):
         (OWNER, Action.CANCEL, False),
     ]
     refused, done = caplog.messages
-    assert refused.startswith("USTRANGER wants to cancel lr-brave-otter: refused: Only")
-    assert done == "UOWNER wants to cancel lr-brave-otter: allowed"
+    assert refused.startswith("user=USTRANGER action=cancel sweep=lr-brave-otter: denied: Only")
+    assert done == "user=UOWNER action=cancel sweep=lr-brave-otter: allowed"
 
 
 def test_denied_launch_is_answered_ephemerally():

@@ -170,7 +170,7 @@ def test_prebuilt_image_matches_repositories_and_prefixes() -> None:
             UserError, match=r"isn\'t allowed \(resolved to .*\)\. Allowed: docker\.io/pytorch/ or"
         ):
             prebuilt_image(bad, config)
-    with pytest.raises(UserError, match="is not an image name"):
+    with pytest.raises(UserError, match="isn't an image name"):
         prebuilt_image("https://x", config)
 
 

@@ -322,7 +322,7 @@ FAULTS = [
         "/sweep release lr-brave",
     ),
     (redis_down, "Redis", "broken", "unreachable", "kubectl"),
-    (api_down, "Kubernetes API", "broken", "does not answer", "kubectl version"),
+    (api_down, "Kubernetes API", "broken", "is unreachable", "kubectl version"),
     (api_token, "Kubernetes API", "broken", "Unauthorized", "KUBECONFIG"),
     (no_kubeconfig, "Kubernetes API", "broken", "can't connect", "KUBECONFIG"),
     (a_verb_is_missing, "RBAC in sweeps", "broken", "missing delete jobs", "deploy/base/rights.yaml"),

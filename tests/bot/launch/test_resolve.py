@@ -75,7 +75,7 @@ async def test_what_requirements_name_may_have_any_ending_and_comes_after_the_fi
 
 
 async def test_a_file_that_requirements_name_must_be_there():
-    with pytest.raises(UserError, match=r"digits has no `base\.txt`, which its requirements name"):
+    with pytest.raises(UserError, match=r"digits has no `base\.txt`, which its requirements include"):
         await found({"requirements.txt": "-r base.txt\n"})
 
 
@@ -85,7 +85,9 @@ async def test_the_one_requirements_file_is_found_by_its_ending():
 
 async def test_of_several_requirements_files_somebody_has_to_choose():
     files = {"requirements-a.txt": "", "requirements-b.txt": ""}
-    with pytest.raises(UserError, match=r"digits has `requirements-a\.txt`, `requirements-b\.txt` and no"):
+    with pytest.raises(
+        UserError, match=r"digits has `requirements-a\.txt` and `requirements-b\.txt`, but no"
+    ):
         await found(files)
     assert "requirements-b.txt" in await found(files, requirements="requirements-b.txt")
 

@@ -76,7 +76,7 @@ async def test_a_password_is_shown_when_asked_for(asked):
         return found() if request.headers.get("Authorization") == BASIC else challenge('Basic realm="r"')
 
     assert await asked(htpasswd, ("bot", "secret")) == DIGEST
-    assert await asked(htpasswd) == f"{HOST_401}, and there are no credentials for it"
+    assert await asked(htpasswd) == f"{HOST_401}: credentials are missing or wrong"
     assert await asked(htpasswd, ("bot", "wrong")) == f"{HOST_401}:v1"
 
 

@@ -8,13 +8,13 @@ from aiohttp import web
 
 from bot.registry.auth import login
 from bot.registry.client import ImageMissingError, Registry, RegistryError
-from bot.registry.images import CONFIG, DOCKER, LAYER, OCI, ImageName, Place
+from bot.registry.images import CONFIG, DOCKER, LAYER, OCI, ImageName, ImageRef
 from tests.bot.registry.registries import Pusher, a_registry, digest_of
 
 TYPES = {kind: (kind, CONFIG[kind], LAYER[kind]) for kind in (DOCKER, OCI)}
 BELOW = {"config": {"Env": ["PATH=/opt/venv/bin"], "WorkingDir": "/app"}, "history": [{"created_by": "RUN"}]}
 ABOVE = {"config": {"Cmd": ["nothing"]}, "history": [{"created_by": "COPY"}]}
-TO, DEPS, CODE = Place("lab/lr", "final"), Place("lab/lr", "deps"), Place("lab/lr", "code")
+TO, DEPS, CODE = ImageRef("lab/lr", "final"), ImageRef("lab/lr", "deps"), ImageRef("lab/lr", "code")
 KINDS = ["local", pytest.param("distribution", marks=pytest.mark.slow)]
 
 
@@ -69,7 +69,7 @@ async def test_layers_of_another_repository_are_mounted(address, registry):
     push = Pusher(address)
     await push.image("lab/shared", "deps", TYPES[DOCKER], [b"base", b"venv"], BELOW)
     await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], ABOVE)
-    digest = await registry.compose(TO, Place("lab/shared", "deps"), CODE)
+    digest = await registry.compose(TO, ImageRef("lab/shared", "deps"), CODE)
     assert await registry.digest("lab/lr", "final") == digest
     status, _, body = await push.call("GET", f"lab/lr/blobs/{digest_of(b'venv')}")
     assert (status, body) == (200, b"venv")
@@ -81,7 +81,7 @@ async def test_what_is_named_by_digest_is_taken_by_digest(address, registry):
     code, _ = await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
     for tag in ("deps", "code"):
         await push.image("lab/lr", tag, TYPES[DOCKER], [b"planted"], {})
-    await registry.compose(TO, Place("lab/lr", deps), Place("lab/lr", code))
+    await registry.compose(TO, ImageRef("lab/lr", deps), ImageRef("lab/lr", code))
     layers = (await read(address, TO))["layers"]
     assert [layer["digest"] for layer in layers] == [digest_of(b"base"), digest_of(b"code")]
 
@@ -94,7 +94,7 @@ async def test_bytes_that_do_not_have_their_digest_are_refused(tmp_path):
         (stored,) = [f for f in (tmp_path / "r").rglob(deps.removeprefix("sha256:")) if f.is_file()]
         stored.write_bytes(stored.read_bytes() + b" ")
         with pytest.raises(RegistryError, match=f"other bytes than those of {deps}"):
-            await registry.compose(TO, Place("lab/lr", deps), CODE)
+            await registry.compose(TO, ImageRef("lab/lr", deps), CODE)
         await registry.close()
 
 
@@ -167,7 +167,7 @@ async def test_one_token_serves_a_whole_composition_and_is_asked_for_what_it_nee
         return web.Response(status=status, body=answer, headers=kind | back)
 
     registry = Registry(await toy(guarded), insecure=True, credentials=("bot", "secret"))
-    await registry.compose(TO, Place("lab/shared", "deps"), CODE)
+    await registry.compose(TO, ImageRef("lab/shared", "deps"), CODE)
     await registry.close()
     assert sorted(scopes) == [
         ["repository:lab/lr:pull"],
@@ -200,7 +200,7 @@ async def test_a_registry_that_mounts_nothing_is_carried_to(toy, address):
         return web.Response(status=status, body=body, headers=kind | back)
 
     registry = Registry(await toy(unwilling), insecure=True)
-    await registry.compose(TO, Place("lab/shared", "deps"), CODE)
+    await registry.compose(TO, ImageRef("lab/shared", "deps"), CODE)
     await registry.close()
     assert len((await read(address, TO))["layers"]) == 2
 
@@ -224,7 +224,7 @@ NO_NAMES = ["", "https://x/y", "a b", "x@sha256:1", "Upper/case", "-x", "$(id)",
 
 @pytest.mark.parametrize("text", [*NO_NAMES, "r:5000/lab/../other", "r/a/./b", "r/.."])
 def test_what_is_no_name_of_an_image(text):
-    with pytest.raises(ValueError, match="is not an image name"):
+    with pytest.raises(ValueError, match="isn't an image name"):
         ImageName.parse(text)
 
 

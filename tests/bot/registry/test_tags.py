@@ -5,7 +5,7 @@ from aiohttp import web
 
 from bot.registry import client as module
 from bot.registry.client import Registry, RegistryError
-from bot.registry.images import CONFIG, DOCKER, LAYER, Place
+from bot.registry.images import CONFIG, DOCKER, LAYER, ImageRef
 from tests.bot.registry.registries import Pusher, a_registry
 
 TYPES = (DOCKER, CONFIG[DOCKER], LAYER[DOCKER])
@@ -38,8 +38,8 @@ async def test_an_unknown_repository_has_no_tags(registry):
 
 
 async def test_an_image_is_deleted_with_all_its_tags_and_no_other(registry):
-    assert await registry.delete(Place("lab/lr", "a"))
-    assert not await registry.delete(Place("lab/lr", "b")), "it was the same image"
+    assert await registry.delete(ImageRef("lab/lr", "a"))
+    assert not await registry.delete(ImageRef("lab/lr", "b")), "it was the same image"
     assert sorted(await registry.tags("lab/lr")) == list("cde")
     assert await registry.digest("lab/lr", "c")
 
@@ -50,6 +50,6 @@ async def test_a_registry_that_allows_no_deletions_says_which_setting_does(toy):
         return web.Response(headers=headers, status=200 if request.method == "HEAD" else 405)
 
     registry = Registry(await toy(strict), insecure=True)
-    with pytest.raises(RegistryError, match=r"allows no deletions \(storage\.delete\.enabled\)"):
-        await registry.delete(Place("lab/lr", "a"))
+    with pytest.raises(RegistryError, match=r"doesn't allow deletion \(storage\.delete\.enabled\)"):
+        await registry.delete(ImageRef("lab/lr", "a"))
     await registry.close()

@@ -7,7 +7,7 @@ import pytest
 
 from bot.builds.toml_reader import toml
 from bot.core.errors import UserError
-from bot.runtime.parser_thread import aside
+from bot.runtime.parser_thread import run_in_parser_thread
 
 
 async def test_the_loop_goes_on_while_a_file_is_read():
@@ -20,27 +20,27 @@ async def test_the_loop_goes_on_while_a_file_is_read():
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    assert len(await aside(toml, text, "uv.lock")) == 20_000
+    assert len(await run_in_parser_thread(toml, text, "uv.lock")) == 20_000
     task.cancel()
     assert turns > 10
 
 
 async def test_files_are_read_one_after_the_other():
-    threads = await asyncio.gather(*(aside(threading.get_ident) for _ in range(5)))
+    threads = await asyncio.gather(*(run_in_parser_thread(threading.get_ident) for _ in range(5)))
     assert len(set(threads)) == 1
     assert threads[0] != threading.get_ident()
 
 
 async def test_what_is_wrong_with_a_file_is_raised_where_it_is_asked_for():
     with pytest.raises(UserError, match=r"^uv.lock is not valid TOML"):
-        await aside(toml, "[", "uv.lock")
+        await run_in_parser_thread(toml, "[", "uv.lock")
 
 
 async def test_a_file_that_takes_too_long_is_refused_and_delays_no_other(monkeypatch):
     monkeypatch.setattr("bot.runtime.parser_thread.DEADLINE", 0.05)
     end = threading.Event()
     with pytest.raises(UserError, match=r"^Reading the file took more than 0.05 s\. \*Fix:\*"):
-        await aside(end.wait)
+        await run_in_parser_thread(end.wait)
     monkeypatch.setattr("bot.runtime.parser_thread.DEADLINE", 60)
-    assert await aside(len, "abc") == 3
+    assert await run_in_parser_thread(len, "abc") == 3
     end.set()

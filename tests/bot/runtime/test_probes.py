@@ -32,14 +32,14 @@ class Part:
 
 
 def said(probes, name="part"):
-    return probes.ready()[1]["checks"][name]["said"]
+    return probes.ready()[1]["checks"][name]["message"]
 
 
 async def test_nothing_is_ready_before_it_was_asked(probes):
     assert probes.ready() == (True, {"ready": True, "checks": {}})
     probes.check("part", Part())
     ready, page = probes.ready()
-    assert (ready, page["checks"]["part"]["said"]) == (False, "not asked yet")
+    assert (ready, page["checks"]["part"]["message"]) == (False, "not checked yet")
 
 
 async def test_a_broken_part_shows_and_recovers(probes, wait_until, caplog):
@@ -60,7 +60,7 @@ async def test_a_broken_part_shows_and_recovers(probes, wait_until, caplog):
 
 
 async def test_a_part_that_hangs_hinders_nobody(probes, wait_until, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "PROBE_TIMEOUT", 0.05)
     probes.check("part", asyncio.Event().wait, every=0.01)
     probes.check("other", Part(), every=0.01)
     await wait_until(lambda: said(probes) == "no answer within 0 s", "the silence shows")
@@ -73,7 +73,7 @@ async def test_an_old_answer_is_none(probes, wait_until, monkeypatch):
     await wait_until(lambda: probes.ready()[0], "it is ready")
     monkeypatch.setattr(module, "monotonic", lambda: asyncio.get_running_loop().time() + 1010)
     ready, page = probes.ready()
-    assert (ready, page["checks"]["part"]["said"]) == (False, "no news since: well")
+    assert (ready, page["checks"]["part"]["message"]) == (False, "check is stuck; last result: well")
 
 
 async def test_what_says_nothing_is_named(probes, wait_until):
@@ -88,7 +88,7 @@ async def test_at_the_end_it_is_not_ready_and_complains_no_more(probes, wait_unt
     probes.check("part", part, every=0.01)
     await wait_until(lambda: probes.ready()[0], "it is ready")
     probes.ending, part.trouble = True, ProbeFailedError("is closed")
-    assert probes.ready()[1]["checks"]["process"]["said"] == "is ending"
+    assert probes.ready()[1]["checks"]["process"]["message"] == "shutting down"
     await wait_until(lambda: said(probes) == "is closed", "it was asked again")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
