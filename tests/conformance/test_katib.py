@@ -11,7 +11,7 @@ import pytest
 
 from bot.launch.plan import plan
 from k8s.errors import ApiError
-from k8s.katib.patches import kill_trial, more_trials
+from k8s.katib.patches import drain_experiment, kill_trial, more_trials, stop_experiment
 from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial
 from k8s.objects import Manifest, true_conditions

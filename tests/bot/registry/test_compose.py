@@ -93,7 +93,7 @@ async def test_bytes_that_do_not_have_their_digest_are_refused(tmp_path):
         await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
         (stored,) = [f for f in (tmp_path / "r").rglob(deps.removeprefix("sha256:")) if f.is_file()]
         stored.write_bytes(stored.read_bytes() + b" ")
-        with pytest.raises(RegistryError, match=f"other bytes than those of {deps}"):
+        with pytest.raises(RegistryError, match=f"doesn't match the digest {deps}"):
             await registry.compose(TO, ImageRef("lab/lr", deps), CODE)
         await registry.close()
 
@@ -179,7 +179,7 @@ async def test_one_token_serves_a_whole_composition_and_is_asked_for_what_it_nee
 
 async def test_tokens_given_out_in_the_clear_are_not_asked_for():
     registry = Registry("registry.example", credentials=("bot", "secret"))
-    with pytest.raises(RegistryError, match=r"tokens are given out in the clear, at http://evil"):
+    with pytest.raises(RegistryError, match=r"a token URL without TLS: http://evil"):
         await registry._token({"realm": "http://evil"}, "repository:x:pull")
     await registry.close()
 
