@@ -1,4 +1,4 @@
-"""sweepbot serve | work | all | doctor | plan: the command line."""
+"""The command line: sweepbot serve, work, all, doctor, and plan."""
 
 import argparse
 import asyncio
@@ -40,7 +40,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="sweepbot", description="Hyperparameter sweeps from Slack on Kubernetes."
+        prog="sweepbot", description="Run hyperparameter sweeps on Kubernetes from Slack."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, jobs, words in (
@@ -50,16 +50,16 @@ def _arguments() -> argparse.Namespace:
     ):
         command = commands.add_parser(name, help=words, description=words)
         command.set_defaults(run=_service, jobs=jobs)
-    words = "check this installation; exits with 1 if anything is broken"
+    words = "check this installation; exit with 1 if anything is broken"
     examiner = commands.add_parser("doctor", help=words, description=words)
     examiner.add_argument("--json", action="store_true", help="print findings as JSON")
     examiner.set_defaults(run=_doctor)
     planner = commands.add_parser(
-        "plan", help="print the Kubernetes manifests a sweep would create (reads git, changes nothing)"
+        "plan", help="print the Kubernetes manifests that a sweep would create; reads git, changes nothing"
     )
     planner.add_argument("request", help="options as typed after /sweep")
     planner.add_argument(
-        "--repo", required=True, metavar="URL", help="URL of the git repository (https or http)"
+        "--repo", required=True, metavar="URL", help="https or http URL of the git repository"
     )
     planner.set_defaults(run=_plan)
     return parser.parse_args()

@@ -1,7 +1,8 @@
-"""serve | work | all: where all parts meet, from the start of a process to its end.
+"""Compose and run the processes: serve, work, and all.
 
-SIGTERM ends it in order: /readyz says so, the watch lease and Slack's line are given back, no turn is begun,
-those under way may end within SHUTDOWN_GRACE seconds and go to another worker otherwise; the pages go last.
+SIGTERM stops a process in this order: /readyz fails; the watch lease and the Slack socket are released; no
+work item is taken; running ones have SHUTDOWN_GRACE seconds to finish, then other workers get them; the
+HTTP server stops last.
 """
 
 import asyncio
@@ -67,9 +68,9 @@ from k8s.client import KubernetesClient
 
 log = logging.getLogger(__name__)
 
-CLEAN_UP = 5.0  # seconds to give everything back, after the grace
-LONG_TURN, ENDLESS_TURN = 300.0, 900.0  # seconds: something hangs; only a new process helps
-LINGER = 5.0  # seconds in which load balancers learn that they should send Slack's calls elsewhere
+CLEANUP_TIMEOUT = 5.0  # seconds to release leases and connections, after the grace period
+SLOW_ITEM, STUCK_ITEM = 300.0, 900.0  # seconds of one work item until /readyz and /healthz fail
+DRAIN_SECONDS = 5.0  # for load balancers to notice that /readyz fails
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,47 +87,47 @@ Job = Callable[[Process], Awaitable[None]]
 
 
 async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None:
-    """Until SIGTERM or SIGINT; a job that fails ends the process, for its supervisor to start anew."""
+    """Run until SIGTERM or SIGINT. A failed job ends the process; Kubernetes restarts it."""
     stop = asyncio.Event()
 
-    def end() -> None:
+    def on_signal() -> None:
         stop.set()
-        _last_resort(settings.shutdown_grace + CLEAN_UP + 1)
+        _exit_after(settings.shutdown_grace + CLEANUP_TIMEOUT + 1)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, end)
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
     async with AsyncExitStack() as stack:
-        # Once more on a new connection: after a restart of Redis those kept open are dead. All calls bear it.
-        once_more = Retry(NoBackoff(), 1)
-        redis = await stack.enter_async_context(connect(settings.redis_url, retry=once_more))
+        # After a restart of Redis, pooled connections are dead. All calls are safe to repeat once.
+        retry = Retry(NoBackoff(), 1)
+        redis = await stack.enter_async_context(connect(settings.redis_url, retry=retry))
         probes = Probes(stop.is_set, Mask(settings.secrets()))
         stack.push_async_callback(probes.close)
         http = Http(probes)
         port = await stack.enter_async_context(served(http, settings.http_host, settings.http_port))
-        log.info("/healthz and /readyz are on port %d", port)
+        log.info("serving /healthz and /readyz on port %d", port)
         probes.check("redis", partial(_redis, redis))
         process = Process(settings=settings, config=config, redis=redis, probes=probes, http=http, stop=stop)
         await _live([asyncio.ensure_future(job(process)) for job in jobs], stop, settings.shutdown_grace)
-    log.info("ended")
+    log.info("stopped")
 
 
 async def _live(jobs: list[asyncio.Future[None]], stop: asyncio.Event, grace: float) -> None:
     for job in jobs:
         job.add_done_callback(lambda _: stop.set())
     await stop.wait()
-    log.info("ending, within %g s", grace)
+    log.info("stopping within %g s", grace)
     _, late = await asyncio.wait(jobs, timeout=grace)
     for job in late:
         job.cancel()
     if late:
-        await asyncio.wait(late, timeout=CLEAN_UP)
+        await asyncio.wait(late, timeout=CLEANUP_TIMEOUT)
     for job in jobs:
         if job.done() and not job.cancelled():
             job.result()
 
 
-def _last_resort(seconds: float) -> None:
-    """A thread in a call without end, such as a name being resolved, must not keep the process."""
+def _exit_after(seconds: float) -> None:
+    """Exit after `seconds` in any case: a thread can hang in a call, such as a DNS lookup."""
     timer = threading.Timer(seconds, os._exit, [0])
     timer.daemon = True
     timer.start()
@@ -153,23 +154,23 @@ async def serve(process: Process) -> None:
         namespace=settings.k8s_namespace,
         now=now,
     )
-    beside = [asyncio.create_task(each) for each in (channel_setup.follow(), receipts.run())]
+    tasks = [asyncio.create_task(each) for each in (channel_setup.follow(), receipts.run())]
     try:
         if settings.slack_mode == "http":
             await _over_http(process, build(web, context, signing_secret=settings.slack_secret()))
         else:
             await _over_a_socket(process, build(web, context))
     finally:
-        for task in beside:
+        for task in tasks:
             task.cancel()
         await context.background.finish(FINISH)
 
 
 async def _over_http(process: Process, app: AsyncApp) -> None:
     process.http.slack = SlackCalls(app, process.settings.slack_secret())
-    log.info("answering Slack over signed HTTP")
+    log.info("receiving Slack requests over signed HTTP")
     await process.stop.wait()
-    await asyncio.sleep(min(LINGER, process.settings.shutdown_grace / 2))
+    await asyncio.sleep(min(DRAIN_SECONDS, process.settings.shutdown_grace / 2))
 
 
 async def _over_a_socket(process: Process, app: AsyncApp) -> None:
@@ -177,18 +178,18 @@ async def _over_a_socket(process: Process, app: AsyncApp) -> None:
     process.probes.check("socket", socket.connected)
     try:
         await _accepted("SLACK_APP_TOKEN", socket.open())
-        log.info("answering Slack in Socket Mode")
+        log.info("receiving Slack requests in Socket Mode")
         await process.stop.wait()
     finally:
         await socket.finish()
 
 
 async def _accepted(token: str, call: Awaitable[Any]) -> None:
-    """A wrong token ends the start here, not at the first command."""
+    """Make the first call with a token. Raises UserError if Slack rejects it."""
     try:
         await call
     except SlackApiError as error:
-        raise UserError(f"{token}: Slack answers {error_code(error)}.") from None
+        raise UserError(f"{token}: Slack rejected it ({error_code(error)}).") from None
 
 
 async def workers(process: Process) -> None:
@@ -200,7 +201,7 @@ async def workers(process: Process) -> None:
         setups = SetupWriter(clients, process.redis)
 
         async def digest_schedules() -> tuple[DigestSchedule, ...]:
-            """Return which digests there are, and when: as it is set up now."""
+            """Return the current schedules, which /sweep setup can change."""
             return clients.config.digests
 
         handlers = _job_handlers(process.redis, clients, source, setups, digest_schedules)
@@ -210,9 +211,9 @@ async def workers(process: Process) -> None:
         _probes(process.probes, web, clients.cluster, informer, worker)
         schedule = Schedule(clients.queue, digest_schedules, now)
         collector = UsageCollector(process.redis, clients.cluster, source, settings, process.config, now)
-        log.info("taking turns in namespace %s", settings.k8s_namespace)
-        beside = [informer.run(), collector.run(), schedule.run(), setups.follow()]
-        await _work(_take_turns(worker, setups, process.stop), beside, process.stop)
+        log.info("working in namespace %s", settings.k8s_namespace)
+        tasks = [informer.run(), collector.run(), schedule.run(), setups.follow()]
+        await _work(_run_worker(worker, setups, process.stop), tasks, process.stop)
 
 
 async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack) -> Clients:
@@ -298,34 +299,34 @@ def _probes(
     probes.check("slack", partial(_slack, web), every=60)
     probes.check("kubernetes", cluster.version, every=10)
     probes.check("watch", informer.fresh)
-    probes.check("turns", partial(worker.moving, LONG_TURN))
-    probes.vital("turns", partial(worker.moving, ENDLESS_TURN))
+    probes.check("worker", partial(worker.moving, SLOW_ITEM))
+    probes.vital("worker", partial(worker.moving, STUCK_ITEM))
 
 
 async def _work(
-    turns: Coroutine[Any, Any, None], beside: list[Coroutine[Any, Any, None]], stop: asyncio.Event
+    worker: Coroutine[Any, Any, None], tasks: list[Coroutine[Any, Any, None]], stop: asyncio.Event
 ) -> None:
-    """What runs beside the turns ends at once, for another worker to go on."""
+    """Run until `stop`, then cancel `tasks` at once, so that another process takes over their leases."""
     async with asyncio.TaskGroup() as group:
-        watching = [group.create_task(each) for each in beside]
-        group.create_task(turns)
+        running = [group.create_task(each) for each in tasks]
+        group.create_task(worker)
         await stop.wait()
-        for task in watching:
+        for task in running:
             task.cancel()
 
 
-async def _take_turns(worker: Worker, setups: SetupWriter, stop: asyncio.Event) -> None:
+async def _run_worker(worker: Worker, setups: SetupWriter, stop: asyncio.Event) -> None:
     await setups.ready(stop)
     await worker.run(stop)
 
 
 async def _redis(redis: Redis) -> str:
     await redis.ping()
-    return "answers"
+    return "ok"
 
 
 async def _slack(web: AsyncWebClient) -> str:
-    return f"known as {(await web.auth_test())['user']}"
+    return f"user {(await web.auth_test())['user']}"
 
 
 def now() -> datetime:

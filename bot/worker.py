@@ -18,10 +18,10 @@ from k8s.outage import away
 
 log = logging.getLogger(__name__)
 
-REDIS_RETRY = 1.0  # seconds before a Redis that does not answer is tried again
+REDIS_RETRY = 1.0  # seconds after a failed call
 RELEASE_TIMEOUT = 2.0  # seconds; a lease that can't be released expires
 
-# Returns when the item is to run again without being woken; None: only when woken. Raises RetryAfterError to
+# Returns after how long to run the item again; None: only when it is queued again. Raises RetryAfterError to
 # run again later without having failed, PermanentError for a failure that counts toward quarantine.
 Handler = Callable[[Lease], Awaitable[timedelta | None]]
 
@@ -53,19 +53,19 @@ class Worker:
         self._running = [("", monotonic())] * concurrency  # each loop's item ("": idle), and since when
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` and the end of the items that run then. Cancelled, release those at once."""
+        """Run until `stop`, then finish the running items. If cancelled, release them at once."""
         async with asyncio.TaskGroup() as group:
             for loop in range(len(self._running)):
                 group.create_task(self._loop(loop, stop))
 
     async def moving(self, within: float) -> str:
-        """Return what the loops do. Raises ProbeFailedError if one has done it for over `within` seconds."""
+        """Return how many loops are busy. Raises ProbeFailedError if one takes over `within` seconds."""
         item, since = min(self._running, key=lambda each: each[1])
         if (seconds := monotonic() - since) > within:
             raise ProbeFailedError(
-                f"a turn of {item} lasts {seconds:.0f} s" if item else f"idle for {seconds:.0f} s"
+                f"{item} has run for {seconds:.0f} s" if item else f"idle for {seconds:.0f} s"
             )
-        return f"{sum(1 for item, _ in self._running if item)} of {len(self._running)} at a turn"
+        return f"{sum(1 for item, _ in self._running if item)} of {len(self._running)} busy"
 
     async def _loop(self, loop: int, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -76,7 +76,7 @@ class Worker:
                     with about(str(lease.item)):
                         await (self._release(lease) if stop.is_set() else self._take(lease))
             except RedisError as error:
-                log.warning("Redis does not answer: %s", error)
+                log.warning("Redis is unreachable: %s", error)
                 await asyncio.sleep(REDIS_RETRY)
 
     async def _take(self, lease: Lease) -> None:
@@ -88,7 +88,7 @@ class Worker:
             await self._release(lease)
             raise
         except (LeaseLostError, StaleRecordError) as lost:
-            log.warning("a turn of %s was overtaken: %s", lease.item, lost)
+            log.warning("lost the lease of %s: %s", lease.item, lost)
             await self._queue.fail(lease)
         except RedisError:
             raise
@@ -99,37 +99,37 @@ class Worker:
         except Exception as error:
             permanent = str(error) if isinstance(error, PermanentError) else ""
             delay = await self._queue.fail(lease, permanent=permanent)
-            log.exception("a turn of %s failed and is repeated in %.0f s", lease.item, delay)
+            log.exception("%s failed; retrying in %.0f s", lease.item, delay)
 
     async def _handle(self, lease: Lease) -> timedelta | None:
         if lease.quarantined:
-            log.error("quarantined: %s: %s; /sweep release takes it out", lease.item, lease.quarantined)
+            log.error("quarantined: %s: %s; /sweep release retries it", lease.item, lease.quarantined)
         if handler := self._handlers.get(lease.item.kind):
             return await handler(lease)
         log.warning("unknown kind of work item, dropped: %s", lease.item)
         return None
 
     async def _retry_after(self, lease: Lease, seconds: float) -> None:
-        """Run the item again without a failure. A quarantine is not done before it was reported."""
+        """Run the item again without counting a failure; a quarantined item still has to be reported."""
         if lease.quarantined:
             await self._queue.fail(lease)
         else:
             await self._queue.done(lease, again_after=seconds)
 
     async def _cluster_failed(self, lease: Lease, error: ApiError | UnreachableError) -> None:
-        """Wait for a busy API server as long as it asks; the item has not failed then."""
+        """Retry the item; a Retry-After of the API server isn't counted as a failure."""
         if isinstance(error, ApiError) and error.throttled:
             await self._retry_after(lease, error.wait)
             return
         delay = await self._queue.fail(lease)
         if away(error):
             self._suspect()
-        log.warning("a turn of %s failed and is repeated in %.0f s: %s", lease.item, delay, error)
+        log.warning("%s failed; retrying in %.0f s: %s", lease.item, delay, error)
 
     async def _release(self, lease: Lease) -> None:
-        log.info("a turn of %s is left to another worker", lease.item)
+        log.info("releasing %s to another worker", lease.item)
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
                 await self._queue.release(lease)
         except (RedisError, TimeoutError):
-            log.warning("the lease of %s could not be released; it expires", lease.item)
+            log.warning("can't release the lease of %s; it expires", lease.item)

@@ -108,7 +108,7 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("webhook", *away, words)
     text = "Kubernetes rejected the trial's pod."
     if "Unable to find primary container" in words:
-        text = "Katib rejected the trial's pod: it finds no training container in it."
+        text = "Katib rejected the trial's pod: it didn't find the training container."
     return evidence.found("no-pod", text, ADMIN, words)
 
 
@@ -120,7 +120,7 @@ def webhook_away(words: str) -> tuple[str, str] | None:
     hook = re.search(r'failed calling webhook "([^"]+)"', words)
     if hook is None:
         return None
-    text = f"The webhook `{hook[1]}` doesn't answer, so Kubernetes rejects every pod in this namespace."
+    text = f"The webhook `{hook[1]}` isn't responding, so Kubernetes rejects every pod in this namespace."
     if not hook[1].endswith(".katib.kubeflow.org"):
         return text, "Ask an admin to restore the webhook; the pod then starts without further action."
     restart = "`kubectl -n kubeflow rollout restart deployment katib-controller`"

@@ -58,7 +58,7 @@ def device(evidence: TrialEvidence) -> Diagnosis | None:
         return None
     node = evidence.pod["spec"].get("nodeName", "") if evidence.pod else ""
     if reason.startswith("OutOf"):
-        text = f"Node `{node}` ran out of capacity as the pod started ({reason})."
+        text = f"Node `{node}` ran out of capacity while the pod was starting ({reason})."
         fix = "None needed; the next trial goes to another node."
         return evidence.found("out-of", text, fix, evidence.status.get("message", ""))
     text = f"Node `{node}` couldn't allocate GPUs; one may be faulty."

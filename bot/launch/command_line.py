@@ -27,8 +27,8 @@ per trial. `/sweep` alone opens a form.
 *Repeat a command:* `/sweep branch=main seeds=5 cmd="python train.py"` runs it once with each seed and \
 reports mean and deviation.
 *Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \
-`extend trials=20` (new total), `rerun` (plus any option to change). Name a sweep by all of its name, or its \
-start or end: `/sweep logs otter`. `logs` and `cancel` also take a trial.
+`extend trials=20` (new total), `rerun` (plus any option to change). Name a sweep by its full name, or by \
+its start or end: `/sweep logs otter`. `logs` and `cancel` also take a trial.
 *In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.
 *GPUs:* `/gpus` shows free GPUs; `/gpus help` lists all views.
 *Admins:* `/sweep doctor` checks the installation; `/sweep setup` sets a channel's repository and daily \

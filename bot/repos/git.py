@@ -217,7 +217,7 @@ class Git:
                 output, errors = await asyncio.gather(_whole(process.stdout, most), _end(process.stderr))
                 await process.wait()
         except _TooLong:
-            raise UserError(f"{url}: git's answer exceeds {most // MIB} MiB.") from None
+            raise UserError(f"{url}: git's output exceeds {most // MIB} MiB.") from None
         except TimeoutError:
             raise GitUnavailableError(f"{url} didn't respond within {self.timeout:g} s") from None
         finally:

@@ -18,4 +18,11 @@ def write_new_entries(before: SweepRecord, after: SweepRecord) -> None:
 def write_entry(sweep: str, entry: AuditEntry) -> None:
     result = f"denied: {entry.refused}" if entry.refused else "allowed"
     about = f" ({entry.about})" if entry.about else ""
-    audit.info("user=%s action=%s sweep=%s%s: %s", entry.user, entry.action, sweep or "new", about, result)
+    audit.info(
+        "user=%s action=%s sweep=%s%s: %s",
+        entry.user,
+        entry.action.name.lower(),
+        sweep or "new",
+        about,
+        result,
+    )

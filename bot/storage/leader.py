@@ -35,7 +35,7 @@ async def lead(redis: Redis, name: str, ttl: float, body: Callable[[], Awaitable
             async with kept(ttl, lambda: renew([name], [token, round(ttl * 1000)])):
                 return await body()
         except LeaseLostError:
-            log.warning("lost the lease %s; another worker goes on", name)
+            log.warning("lost the lease %s; another worker takes over", name)
         finally:
             await _given_up(lambda: leave([name], [token]))
 
@@ -49,7 +49,7 @@ async def _acquired(redis: Redis, name: str, token: str, ttl: float) -> None:
             reachable = True
         except RedisError as error:
             if reachable:
-                log.warning("can't ask for the lease %s: %s", name, error)
+                log.warning("can't acquire the lease %s: %s", name, error)
             reachable = False
         await asyncio.sleep(ttl / 3 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load, guards nothing
 
@@ -60,4 +60,4 @@ async def _given_up(leave: Callable[[], Awaitable[object]]) -> None:
         async with asyncio.timeout(1):
             await leave()
     except (RedisError, TimeoutError):
-        log.debug("a lease is left to run out")
+        log.debug("can't release a lease; it expires")

@@ -40,7 +40,7 @@ USAGE = {
     "results": "`/sweep results [SWEEP]`",
     "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
 }
-SWEEP_USAGE = "SWEEP is all of a name, or its start or end; omit it if only one of your sweeps qualifies"
+SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if only one of your sweeps matches"
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN}
 CHOICES_MAX = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can

@@ -75,7 +75,7 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
     except (GitUnavailableError, RegistryError) as error:
         if clients.now() - sweep.created < PATIENCE:
             raise
-        return Observation(commands=commands, refusal=f"{error} Please send the command again later.")
+        return Observation(commands=commands, refusal=f"{error} Send the command again later.")
 
 
 async def _others(sweep: SweepRecord, clients: Clients) -> int | None:

@@ -65,7 +65,7 @@ async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpa
         finally:
             await registry.close()
     if digest is None:
-        raise UserError(f"The image {space.image} is not in its registry, or hidden from me.")
+        raise UserError(f"The image {space.image} isn't in its registry, or Sweepbot has no access to it.")
     return replace(space, image=name.at(digest))
 
 

@@ -10,7 +10,9 @@ from bot.sweeps.durable_record import DurableRecord, Save
 from bot.sweeps.lifecycle import refuse
 from bot.sweeps.parent_message import Links, parent
 
-NOT_THERE = "I'm not in that channel. Type `/invite @sweepbot` there (or the name it has here) and try again."
+NOT_THERE = (
+    "I'm not in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try again."
+)
 
 
 async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecord, save: Save) -> SweepRecord:

@@ -150,11 +150,11 @@ async def test_a_quarantine_that_slack_is_too_busy_to_hear_is_reported_later(que
 
 async def test_it_says_what_it_is_at(queue, turns, wait_until):
     running = Running(queue, turns, places=1)
-    assert await running.worker.moving(60) == "0 of 1 at a turn"
+    assert await running.worker.moving(60) == "0 of 1 busy"
     await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun, "a turn has begun")
-    assert await running.worker.moving(60) == "1 of 1 at a turn"
-    with pytest.raises(ProbeFailedError, match=f"^a turn of {SWEEP} lasts 0 s$"):
+    assert await running.worker.moving(60) == "1 of 1 busy"
+    with pytest.raises(ProbeFailedError, match=f"^{SWEEP} has run for 0 s$"):
         await running.worker.moving(-1)
     await running.cancelled()
 

@@ -126,7 +126,7 @@ def test_it_asks_for_no_more_than_is_used_and_says_why(mode):
     )
     assert scopes == {"bot": ["commands", *speak, *know]}
     assert not [scope for scope in scopes["bot"] if scope.endswith(":history")]  # it reads nobody's messages
-    reasons = re.findall(r"^ +- ([a-z_.:]+) +# to \w+", FILES[mode].read_text(), re.MULTILINE)
+    reasons = re.findall(r"^ +- ([a-z_.:]+) +# \w+", FILES[mode].read_text(), re.MULTILINE)
     events = manifest(mode)["settings"]["event_subscriptions"]["bot_events"]
     assert events == ["app_home_opened", "app_mention"]
     assert reasons == [*scopes["bot"], *events]

@@ -272,7 +272,7 @@ async def test_readyz_tells_each_part_and_recovers(http, probes, wait_until):
     )
     status, said = await page(http, "/readyz")
     assert (status, said["ready"]) == (503, False)
-    assert said["checks"]["redis"].items() >= {"ok": False, "said": "no way to redis://***@redis"}.items()
+    assert said["checks"]["redis"].items() >= {"ok": False, "message": "no way to redis://***@redis"}.items()
     up = True
     await wait_until(lambda: probes.ready()[0], "it is ready")
     status, said = await page(http, "/readyz")

@@ -372,5 +372,5 @@ async def test_a_pod_that_answers_without_end_is_given_up(toy, connected):
         return response
 
     cluster = await connected(await toy(endless))
-    with pytest.raises(ApiError, match="gpu-operator/dcgm-1 answers more than 8388608 bytes"):
+    with pytest.raises(ApiError, match="gpu-operator/dcgm-1 sent over 8 MiB"):
         await cluster.proxy("gpu-operator", "dcgm-1", 9400, "metrics")

@@ -188,7 +188,7 @@ async def test_a_line_on_which_even_the_end_is_late_is_dead(started, wait_until,
     async with watching(cluster, "Job", Listener()):
         await wait_until(lambda: len(server.asked) >= 2, "it watches again")
     assert server.asked[:2] == ["5", "5"]
-    assert "is interrupted: the API server does not answer" in caplog.text
+    assert "is interrupted: the API server is unreachable" in caplog.text
 
 
 async def test_a_place_that_is_yet_to_come_is_given_up(started, wait_until):

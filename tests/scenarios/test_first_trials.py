@@ -187,7 +187,7 @@ STORIES = {
     "10 a GPU just taken": (
         says(phase="Failed", reason="OutOfnvidia.com/gpu", message=real_messages.OUT_OF_GPU),
         NOW,
-        ["ran out of capacity as the pod started"],
+        ["ran out of capacity while the pod was starting"],
     ),
     "11 no such tag": (
         waits("ErrImagePull", real_messages.PULLS["image-missing"]),
@@ -431,7 +431,7 @@ async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
     [
         (real_messages.QUOTA, "requests 8 GPUs; 56 of the namespace's 60 are in use"),
         (real_messages.SMALL_QUOTA, "can never start: it requests 8 GPUs, and the namespace quota is 4"),
-        (real_messages.NO_PRIMARY, "finds no training container"),
+        (real_messages.NO_PRIMARY, "find the training container"),
     ],
 )
 async def test_5_its_pod_is_refused(redis, said, expected):

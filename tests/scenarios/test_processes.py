@@ -138,7 +138,7 @@ class Bot:
         return page["checks"].get(name, {}).get("said", "")
 
     async def at_a_turn(self) -> bool:
-        return (await self.check("turns")).startswith("1 of")
+        return (await self.check("worker")).startswith("1 of")
 
     async def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -160,7 +160,7 @@ async def test_the_pages_tell_what_is_broken_and_when_it_is_mended(lab, wait_unt
     bot = await lab.start("all")
     await wait_until(bot.ready, "it is ready")
     _, page = await bot.page("/readyz")
-    assert set(page["checks"]) == {"redis", "slack", "socket", "kubernetes", "watch", "turns"}
+    assert set(page["checks"]) == {"redis", "slack", "socket", "kubernetes", "watch", "worker"}
     await wait_until(lambda: watching(bot), "it watches")
 
     server = (await lab.redis.info("server"))["process_id"]
@@ -191,8 +191,8 @@ async def test_a_turn_that_cannot_end_in_time_goes_to_another_worker_at_once(lab
     ending = asyncio.create_task(busy.end())
     await wait_until(lambda: named(busy, "process"), "it is not ready any more")
     await wait_until(other.at_a_turn, "the other one has the turn")
-    assert (await ending, busy.said("is left to another worker")) == (0, True)
-    assert not busy.said("could not be given back")
+    assert (await ending, busy.said("to another worker")) == (0, True)
+    assert not busy.said("can't release the lease")
     assert await serving.end() == 0
 
 
@@ -209,7 +209,7 @@ async def test_a_turn_may_end_and_the_watch_goes_over_before_it_does(lab, wait_u
     await wait_until(lambda: watching(second), "the second one watches")
     assert (await first.at_a_turn(), ending.done()) == (True, False)
     lab.git_may_answer.set()
-    assert (await ending, first.said("is left to another worker")) == (0, False)
+    assert (await ending, first.said("to another worker")) == (0, False)
 
 
 async def watching(bot):
@@ -240,8 +240,8 @@ async def test_slack_calls_over_signed_http_until_the_very_end(lab, wait_until):
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
-        ({"SLACK_BOT_TOKEN": "xoxb-0-wrong"}, "SLACK_BOT_TOKEN: Slack answers invalid_auth."),
-        ({"SLACK_APP_TOKEN": "xapp-0-wrong"}, "SLACK_APP_TOKEN: Slack answers invalid_auth."),
+        ({"SLACK_BOT_TOKEN": "xoxb-0-wrong"}, "SLACK_BOT_TOKEN: Slack rejected it (invalid_auth)."),
+        ({"SLACK_APP_TOKEN": "xapp-0-wrong"}, "SLACK_APP_TOKEN: Slack rejected it (invalid_auth)."),
         ({"SLACK_APP_TOKEN": ""}, "SLACK_APP_TOKEN isn't set ("),
         ({"HTTP_HOST": "192.0.2.1"}, "HTTP_HOST, HTTP_PORT: can't listen on 192.0.2.1"),
         (

@@ -59,7 +59,7 @@ async def test_of_a_dockerfile_with_the_code_last_what_it_takes_before_is_read_t
 
 
 async def test_a_dockerfile_that_the_configuration_names_must_be_there():
-    with pytest.raises(UserError, match=r"digits has no `docker/train`, the `dockerfile:`"):
+    with pytest.raises(UserError, match=r"digits has no `docker/train`"):
         await found({"Dockerfile": "FROM x"}, dockerfile="docker/train")
 
 
@@ -120,5 +120,5 @@ async def test_the_commit_that_was_previewed_is_taken_while_the_branch_has_it():
 
 async def test_requirements_that_lead_on_and_on_are_refused():
     files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
-    with pytest.raises(UserError, match=r"`requirements\.txt` of digits can include at most 30 files"):
+    with pytest.raises(UserError, match=r"`requirements\.txt` in digits can include at most 30 files"):
         await found(files | {"requirements.txt": "-r r0.txt\n"})

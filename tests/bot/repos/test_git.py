@@ -333,7 +333,7 @@ async def test_an_answer_without_end_is_cut_off(repo: Repo, url: str, git: Git) 
     commit = repo.commit("Begin", {f"folder/{n:0200}": "" for n in range(400)})
     repo.push("main")
     assert len(await git.names(url, commit, "folder")) == 400
-    with pytest.raises(UserError, match="git's answer exceeds 0 MiB"):
+    with pytest.raises(UserError, match="git's output exceeds 0 MiB"):
         await git._run(url, "-C", *git.cache.glob("*.git"), "ls-tree", "-r", commit, most=50_000)
 
 
