@@ -37,8 +37,8 @@ from bot.launch.form import (
     request,
 )
 from bot.launch.preview import previewed_commit
-from bot.runtime.parser_thread import run_in_parser_thread
 from bot.runtime.audit import write_entry
+from bot.runtime.parser_thread import run_in_parser_thread
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed
 
 log = logging.getLogger(__name__)
