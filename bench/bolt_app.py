@@ -1,13 +1,11 @@
 """The peer of `serve`: a Bolt app as its documentation shows it, which acknowledges and does nothing else.
 
-`python -m bench.bolt_app http PORT` or `python -m bench.bolt_app socket`. Slack's URL and tokens come from
-the environment, as for Sweepbot.
+`python -m bench.bolt_app`, with the environment of `bot serve`.
 """
 
 import asyncio
 import logging
 import os
-import sys
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
@@ -43,7 +41,7 @@ async def over_a_socket() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "http":
-        over_http(int(sys.argv[2]))
+    if os.environ["SLACK_MODE"] == "http":
+        over_http(int(os.environ["HTTP_PORT"]))
     else:
         asyncio.run(over_a_socket())

@@ -50,7 +50,7 @@ async def _serve(here: Site) -> Cost:
 
 async def _bolt(here: Site) -> Cost:
     port = free_port()
-    return await _answering(here, port, "-m", "bench.bolt_app", "http", str(port))
+    return await _answering(here, port, "-m", "bench.bolt_app")
 
 
 async def _answering(here: Site, port: int, *arguments: str) -> Cost:
