@@ -12,7 +12,7 @@ from importlib import import_module
 
 from bench.table import Row, summary, table, write
 
-GROUPS = ("ack", "start")
+GROUPS = ("ack", "words", "start")
 
 
 def main() -> int:

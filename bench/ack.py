@@ -69,7 +69,7 @@ async def _compare(name: str, ours: Server, bolt: Server) -> list[Row]:
         what = f"/sweep queued and acknowledged, {name}, {at_once} at once"
         p50 = [[each.p50 for each in one] for one in figures]
         rows.append(compared(f"{what}, p50", BOLT, *p50, unit="ms", at_most=limit))
-        cpu = [[each.cpu or 0.01 for each in one] for one in figures]
+        cpu = [[each.cpu for each in one] for one in figures]
         rows.append(compared(f"{what}, CPU", BOLT, *cpu, unit="ms"))
         if at_once > 1:
             rows.append(bounded(f"{what}, p99", [each.p99 for each in figures[0]], unit="ms", at_most=300))

@@ -19,7 +19,7 @@ from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import WorkItem
 from bot.digests.post import Last
 from bot.gpus.snapshot_store import SnapshotStore
-from bot.launch.drafts import Drafts
+from bot.launch.drafts import Drafts, last_launch
 from bot.repos.catalog import Catalog
 from bot.runtime.log_format import about
 from bot.storage.sweeps import Store
@@ -86,12 +86,8 @@ class HandlerContext:
         """Store a command and queue its work item. `once`: the id of a request that Slack may repeat."""
         with about(sweep_id):
             async with asyncio.timeout(ACK_TIMEOUT):
-                if once:
-                    await self.store.add_command_once(sweep_id, command, once)
-                else:
-                    await self.store.add_command(sweep_id, command)
-                await self.queue.add(WorkItem.parse(sweep_id))
-                await self.receipts.add_command(sweep_id, command)
+                if await self.store.add_command(sweep_id, command, once=once, queue=self.queue):
+                    self.receipts.add_command(sweep_id, command)
                 if command.action is Action.CANCEL:
                     await self._retry(sweep_id, command.user)
             log.info("command queued: user=%s action=%s", command.user, command.action.name.lower())
@@ -114,9 +110,9 @@ class HandlerContext:
                 namespace=self.namespace,
                 request_id=request_id,
                 now=self.now(),
+                beside=last_launch(requester.user, request, requester.channel),
             )
             self.receipts.add_sweep(record)
-            await self.drafts.remember(requester.user, request, requester.channel)
         with about(record.id):
             log.info("sweep queued: user=%s channel=%s", requester.user, requester.channel)
         return record

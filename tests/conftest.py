@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from redis.asyncio import Redis
 
+from bot.storage import redis_client
 from bot.storage.redis_client import connect
 from local.redis import redis as server
 
@@ -45,6 +46,20 @@ async def no_litter(redis: Redis) -> AsyncIterator[None]:
     yield
     left = [key.decode() async for key in redis.scan_iter() if await redis.ttl(key) == -1]
     assert not left, f"left in Redis for ever: {left}"
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is sent to Redis, one entry for each round trip."""
+    sent: list[bytes] = []
+    send = redis_client._Cancellable.send_packed_command
+
+    async def counted(connection: Any, command: Any, check_health: bool = True) -> None:
+        sent.append(b"".join(command) if isinstance(command, list) else bytes(command))
+        await send(connection, command, check_health)
+
+    monkeypatch.setattr(redis_client._Cancellable, "send_packed_command", counted)
+    return sent
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterator
 
 from k8s.names import name
 
@@ -32,9 +33,9 @@ ANIMALS = """
 """.split()  # noqa: SIM905  two hundred quotes would hide the words
 
 
-def candidates(head: str, seed: str, count: int = 8) -> tuple[str, ...]:
+def candidates(head: str, seed: str, count: int = 8) -> Iterator[str]:
     """Return ids to try in order, the same for the same seed: a repeated delivery is the same sweep."""
-    return tuple(_id(head, f"{seed}/{n}") for n in range(count))
+    return (_id(head, f"{seed}/{n}") for n in range(count))
 
 
 def _id(head: str, seed: str) -> str:

@@ -67,7 +67,7 @@ class AlertCommands:
             if item in alert.open:
                 cancel = replace(command, trial=item.name, alert="", response_url="", in_thread=True)
                 request_id = f"{command.request_id}/{item.name}"
-                await self.clients.store.add_command_once(alert.sweep, cancel, request_id)
+                await self.clients.store.add_command(alert.sweep, cancel, once=request_id)
         await self.clients.wake(alert.sweep)
         spared = [item for item in items if item not in alert.open and item.now is not Kind.ENDED]
         if spared:

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from bot.core.request import SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
 from bot.launch.form import Draft, options_of
+from bot.storage.sweeps import ExpiringValue
 
 SETTLED = 0.6  # seconds: an update before Slack has shown the response to the submission is lost
 KEPT, LAST_KEPT = timedelta(hours=1), timedelta(days=90)
@@ -44,18 +45,24 @@ class Drafts:
         found = await self._redis.get(_key(view_id))
         return _FILLED.validate_json(found) if found else None
 
-    async def remember(self, user: str, request: SweepRequest, channel: str) -> None:
-        draft = Draft(options=options_of(request), channel=channel, inline=request.text is not None)
-        await self._redis.set(f"sweepbot:last:{user}", _DRAFT.dump_json(draft), ex=LAST_KEPT)
-
     async def last(self, user: str) -> Draft | None:
         """Return the values of the user's last launch."""
-        found = await self._redis.get(f"sweepbot:last:{user}")
+        found = await self._redis.get(_last_key(user))
         return _DRAFT.validate_json(found) if found else None
 
 
 def item(view_id: str) -> WorkItem:
     return WorkItem(ItemKind.PREVIEW, view_id)
+
+
+def last_launch(user: str, request: SweepRequest, channel: str) -> ExpiringValue:
+    """Return what to store for `Drafts.last`."""
+    draft = Draft(options=options_of(request), channel=channel, inline=request.text is not None)
+    return ExpiringValue(_last_key(user), _DRAFT.dump_json(draft), LAST_KEPT)
+
+
+def _last_key(user: str) -> str:
+    return f"sweepbot:last:{user}"
 
 
 def _key(view_id: str) -> str:

@@ -52,7 +52,7 @@ async def _view(view_id: str, filled: Filled, clients: Clients, free: int | None
             repository(request.repo, config, draft.channel),
             request,
             config,
-            sweep=candidates(request.name or request.space, view_id)[0],
+            sweep=next(candidates(request.name or request.space, view_id)),
             owner=filled.user,
             request_id=view_id,
         )

@@ -1,22 +1,22 @@
-"""Sweep records in Redis: what we remember between two turns.
+"""Store sweep records and commands in Redis.
 
-A save is refused when someone else saved first, or when the worker no longer holds the sweep's turn. Both are
-looked at in the script that writes, so a worker that was paused can't overwrite what happened meanwhile.
+A save is rejected if the record was saved by another worker since, or if the lease of the saving worker is
+lost. The script that writes checks both, so a worker that was paused can't overwrite newer state.
 
-    sweep:<id>       hash: version, record, by lease  expires 14 days after the sweep ended
-    commands:<id>        list: clicks for the next turn   as long
-    active           set: ids of sweeps not ended
-    recent           sorted set: ids of sweeps by their last save; those of the last 14 days
-    entries          hash: what lists show of each of them (bot.core.sweep_summary)
-    heard:<id>       Slack's id of a mention           a day
-    delivery:<id>    Slack's delivery -> sweep id     a day
-    build:<name>     set: ids waiting for a build     a day after the last one began to wait
-    left:<name>      set: ids of those that stopped   a day after the last one stopped
+    sweep:<id>       hash: version, record, by lease           expires 14 days after the sweep's end
+    commands:<id>    list: commands for the next reconcile     14 days
+    active           set: ids of sweeps that have not ended
+    recent           sorted set: ids by last save              14 days
+    entries          hash: summaries for lists (bot.core.sweep_summary)
+    heard:<id>       a request id that Slack may repeat        a day
+    delivery:<id>    request id -> sweep id                    a day
+    build:<name>     set: ids that wait for a build            a day after the last one was added
+    left:<name>      set: ids that stopped waiting             a day after the last one was added
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,8 +26,8 @@ from bot.core.commands import Command, dump_command, load_command
 from bot.core.record import SweepRecord, dump, load
 from bot.core.sweep_summary import Entry, entry_of
 from bot.core.sweep_summary import dump as dump_entry
-from bot.core.sweep_summary import load as load_entries
-from bot.storage.work_queue import Lease, text
+from bot.storage.summaries import Summaries
+from bot.storage.work_queue import ADD, Lease, Queue, text
 
 DAY = timedelta(days=1)
 
@@ -55,19 +55,32 @@ local function write(version, record, expires, by)
 end
 """
 
-_CREATE = """
-local delivery, prefix = KEYS[5], ARGV[7]
+# Queue item `id` in the queue with prefix `queue`, unless that is empty.
+_ENQUEUE = f"""
+if queue ~= '' then
+  local KEYS, ARGV = {{queue}}, {{id, 0}}
+  {ADD}
+end
+"""
+
+_CREATE = f"""
+local delivery, queue, beside, prefix = KEYS[5], KEYS[6], KEYS[7], ARGV[7]
 local known = call('GET', delivery)
-local record = known and call('HGET', prefix .. known, 'record')
-if record then return record end
-if call('EXISTS', sweep) == 1 then return 0 end
-write(ARGV[2], ARGV[3], ARGV[4])
-call('SET', delivery, id, 'EX', ARGV[6])
-return 1
+local answer = known and call('HGET', prefix .. known, 'record')
+if answer then id = known
+elseif call('EXISTS', sweep) == 1 then return 0
+else
+  write(ARGV[2], ARGV[3], ARGV[4])
+  call('SET', delivery, id, 'EX', ARGV[6])
+  answer = 1
+end
+if beside ~= '' then call('SET', beside, ARGV[8], 'EX', ARGV[9]) end
+{_ENQUEUE}
+return answer
 """
 
 # A client that lost the answer sends the script again: the same record by the same lease is no conflict. Two
-# workers may well come to the same record; the second has to hear that it is too late, or both would speak.
+# workers can come to the same record; the second must be rejected, or both would post.
 _SAVE = """
 local version, record, by = unpack(call('HMGET', sweep, 'version', 'record', 'by'))
 if record == ARGV[3] and by == ARGV[6] then return 'saved' end
@@ -84,10 +97,15 @@ write(ARGV[2], ARGV[3], ARGV[4])
 return 1
 """
 
-_ASK_ONCE = """
-if not redis.call('SET', KEYS[1], '1', 'NX', 'EX', ARGV[2]) then return end
-redis.call('RPUSH', KEYS[2], ARGV[1])
-redis.call('EXPIRE', KEYS[2], ARGV[3])
+_ADD_COMMAND = f"""
+local once, commands, active, queue = unpack(KEYS)
+local id, call = ARGV[1], redis.call
+if once == '' or call('SET', once, '1', 'NX', 'EX', ARGV[3]) then
+  call('RPUSH', commands, ARGV[2])
+  call('EXPIRE', commands, ARGV[4])
+end
+{_ENQUEUE}
+return call('SISMEMBER', active, id)
 """
 
 _STOP_WAITING = """
@@ -107,11 +125,23 @@ return found
 
 
 class StaleRecordError(Exception):
-    """This save came too late; the sentence says why. Load the sweep again."""
+    """The save was rejected; the message says why. Load the sweep again."""
 
 
 class NoFreeIdError(Exception):
     """Every candidate is taken."""
+
+
+@dataclass(frozen=True)
+class ExpiringValue:
+    """A value to store under a key of its own; "" stores none."""
+
+    key: str
+    value: bytes = b""
+    ttl: timedelta = DAY
+
+
+NO_VALUE = ExpiringValue("")
 
 
 class Store:
@@ -126,27 +156,38 @@ class Store:
         self._create = redis.register_script(_COMMON + _CREATE)
         self._save = redis.register_script(_COMMON + _SAVE)
         self._restore = redis.register_script(_COMMON + _RESTORE)
-        self._ask_once = redis.register_script(_ASK_ONCE)
+        self._add_command = redis.register_script(_ADD_COMMAND)
+        keys = {name: self._key(name) for name in ("active", "recent", "entries")}
+        self._summaries = Summaries(redis, **keys, records=self.records)
         self._stop_waiting = redis.register_script(_STOP_WAITING)
         self._concerned = redis.register_script(_CONCERNED)
 
     async def create(
-        self, record_for: Callable[[str], SweepRecord], candidates: Sequence[str], request_id: str
+        self,
+        record_for: Callable[[str], SweepRecord],
+        candidates: Iterable[str],
+        request_id: str,
+        *,
+        queue: Queue | None = None,
+        beside: ExpiringValue = NO_VALUE,
     ) -> tuple[SweepRecord, bool]:
-        """Store the record for the first free id. A known delivery: the sweep it made, and False.
+        """Store the record for the first free id, in one round trip per candidate.
 
-        Raises NoFreeIdError.
+        In the same step, add the sweep to `queue`, and store `beside`. Returns the record and True, or for a
+        repeated request the existing record and False. Raises NoFreeIdError.
         """
+        taken = []
         for candidate in candidates:
             record = record_for(candidate)
-            keys = [*self._keys(record), self._key("delivery", request_id)]
-            args = [*self._args(record), int(DAY.total_seconds()), self._key("sweep", "")]
-            answer = await self._create(keys, args)
+            keys = [*self._keys(record), self._key("delivery", request_id), _prefix(queue), beside.key]
+            args = [*self._args(record), _seconds(DAY), self._key("sweep", ""), beside.value]
+            answer = await self._create(keys, [*args, _seconds(beside.ttl)])
             if isinstance(answer, bytes | str):
                 return load(answer), False
             if answer:
                 return record, True
-        raise NoFreeIdError(f"all of {', '.join(candidates)} are taken")
+            taken.append(candidate)
+        raise NoFreeIdError(f"all of {', '.join(taken)} are taken")
 
     async def get(self, sweep_id: str) -> SweepRecord | None:
         """Raises ValueError for a record of a newer Sweepbot."""
@@ -154,9 +195,9 @@ class Store:
         return None if found is None else load(found)
 
     async def save(self, record: SweepRecord, lease: Lease | None = None) -> SweepRecord:
-        """Write it as the next version, which is returned. Raises StaleRecordError.
+        """Store the record as its next version, and return that.
 
-        With a lease: only while that is still held.
+        Raises StaleRecordError if it isn't the next version, or if `lease` is lost.
         """
         record = replace(record, version=record.version + 1)
         keys = [*self._keys(record), lease.key if lease else ""]
@@ -166,67 +207,59 @@ class Store:
         return record
 
     async def restore(self, record: SweepRecord) -> bool:
-        """Put back what only the cluster still knew. False: it is here, perhaps newer, and is left alone."""
+        """Store a record that Redis lost. Returns False, and changes nothing, if Redis has the sweep."""
         return bool(await self._restore(self._keys(record), self._args(record)))
 
-    async def add_command(self, sweep_id: str, command: Command) -> None:
-        """Leave a word for the sweep's next turn."""
-        async with self._redis.pipeline(transaction=True) as both:
-            both.rpush(self._key("commands", sweep_id), dump_command(command))
-            both.expire(self._key("commands", sweep_id), self._keep_final)
-            await both.execute()
+    async def add_command(
+        self, sweep_id: str, command: Command, *, once: str = "", queue: Queue | None = None
+    ) -> bool:
+        """Store a command for the next reconcile, and add the sweep to `queue` in the same step.
+
+        `once`: a request id; a command with the same one is dropped for a day. Returns whether the sweep is
+        active.
+        """
+        heard = self._key("heard", once) if once else ""
+        keys = [heard, self._key("commands", sweep_id), self._key("active"), _prefix(queue)]
+        ages = [_seconds(DAY), _seconds(self._keep_final)]
+        return bool(await self._add_command(keys, [sweep_id, dump_command(command), *ages]))
 
     async def commands(self, sweep_id: str) -> list[Command]:
-        """What was asked and is not yet answered, oldest first."""
+        """Return the commands that were not applied yet, oldest first."""
         return [load_command(one) for one in await self._redis.lrange(self._key("commands", sweep_id), 0, -1)]
 
-    async def add_command_once(self, sweep_id: str, command: Command, request_id: str) -> None:
-        """As `command`, but a delivery that Slack repeats is heard once."""
-        keys = [self._key("heard", request_id), self._key("commands", sweep_id)]
-        ages = [int(DAY.total_seconds()), int(self._keep_final.total_seconds())]
-        await self._ask_once(keys, [dump_command(command), *ages])
-
     async def is_new(self, request_id: str, age: timedelta = DAY) -> bool:
-        """Whether this delivery comes for the first time within its `age`."""
+        """Return whether no request with this id came within `age`."""
         return bool(await self._redis.set(self._key("heard", request_id), "1", nx=True, ex=age))
 
     async def remove_commands(self, sweep_id: str, commands: Sequence[Command]) -> None:
-        """Forget these asks: by what they say, not by number, or a late or repeated call took newer ones."""
+        """Remove these commands by value: by number, a late or repeated call would remove newer ones."""
         async with self._redis.pipeline(transaction=True) as all_:
             for command in commands:
                 all_.lrem(self._key("commands", sweep_id), 1, dump_command(command))
             await all_.execute()
 
     async def active(self) -> set[str]:
-        """The ids of all sweeps that have not ended."""
+        """Return the ids of all sweeps that have not ended."""
         return await self._members(self._key("active"))
 
-    async def listed(self, most: int = 1000) -> list[Entry]:
-        """All that have not ended and the last that did, the latest change first."""
-        changed = await self._redis.zrange(self._key("recent"), 0, most - 1, desc=True)
-        ids = [text(one) for one in changed if isinstance(one, bytes | str)]
-        ids += sorted(await self.active() - set(ids))
-        found = await self._redis.hmget(self._key("entries"), ids) if ids else []
-        known = {entry.id: entry for entry in load_entries(one for one in found if one)}
-        known |= await self._entered([each for each in ids if each not in known])
-        return [known[each] for each in ids if each in known]
-
-    async def _entered(self, ids: Sequence[str]) -> dict[str, Entry]:
-        """Enter those that an older Sweepbot saved, unless they are saved in this moment."""
-        entries = {record.id: entry_of(record) for record in await self.records(ids)}
-        async with self._redis.pipeline(transaction=False) as all_:
-            for sweep_id, entry in entries.items():
-                all_.hsetnx(self._key("entries"), sweep_id, dump_entry(entry))
-            await all_.execute()
-        return entries
+    async def listed(self) -> list[Entry]:
+        """Return all sweeps that have not ended and the last that did, the latest change first."""
+        return await self._summaries.listed()
 
     async def records(self, ids: Sequence[str]) -> list[SweepRecord]:
-        """Those of these sweeps that are there and can be read."""
+        """Return those of these sweeps that exist and can be read."""
         async with self._redis.pipeline(transaction=False) as all_:
             for sweep_id in ids:
                 all_.hget(self._key("sweep", sweep_id), "record")
             records = await all_.execute()
         return [record for one in records if one and (record := _readable(one))]
+
+    async def versions(self, ids: Sequence[str]) -> list[int | None]:
+        """Return the version of each sweep's record, None if there is none, in one round trip."""
+        async with self._redis.pipeline(transaction=False) as all_:
+            for sweep_id in ids:
+                all_.hget(self._key("sweep", sweep_id), "version")
+            return [None if one is None else int(one) for one in await all_.execute()]
 
     async def is_active(self, sweep_id: str) -> bool:
         return bool(await self._redis.sismember(self._key("active"), sweep_id))
@@ -259,6 +292,14 @@ class Store:
     def _args(self, record: SweepRecord) -> list[Any]:
         expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
         return [record.id, record.version, dump(record), expires, dump_entry(entry_of(record))]
+
+
+def _prefix(queue: Queue | None) -> str:
+    return queue.prefix if queue else ""
+
+
+def _seconds(time: timedelta) -> int:
+    return int(time.total_seconds())
 
 
 def _readable(found: bytes | str) -> SweepRecord | None:

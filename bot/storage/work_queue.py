@@ -96,6 +96,10 @@ end
 
 _ADD = f"{_ADDING} add(now + ARGV[2] * 1000)"
 
+# For scripts that store something and queue its item in one step: a block for which KEYS[1] is the queue's
+# prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
+ADD = _COMMON + _ADD
+
 _RETRY = f"""
 {_ADDING}
 if call('HDEL', quarantine, item) == 0 then return 0 end
@@ -222,7 +226,7 @@ class Queue:
         most_starts: int = MOST_STARTS,
     ) -> None:
         self._redis = redis
-        self._prefix = prefix
+        self.prefix = prefix
         self._lease, self._most_starts = lease, most_starts
         self._scripts = {
             body: redis.register_script(_COMMON + body)
@@ -291,7 +295,7 @@ class Queue:
 
     async def quarantined(self) -> dict[str, Quarantine]:
         """Return what is quarantined, by the item's text: so people read and type it."""
-        found: Any = await self._redis.hgetall(f"{self._prefix}:quarantine")
+        found: Any = await self._redis.hgetall(f"{self.prefix}:quarantine")
         return {text(item): _read(text(why)) for item, why in found.items()}
 
     async def hurry(self) -> None:
@@ -303,7 +307,7 @@ class Queue:
 
     def lease_key(self, item: WorkItem) -> str:
         """The key that holds the token of the item's present lease, and is gone with it."""
-        return f"{self._prefix}:lease:{item}"
+        return f"{self.prefix}:lease:{item}"
 
     @asynccontextmanager
     async def held(self, lease: Lease) -> AsyncIterator[None]:
@@ -312,10 +316,10 @@ class Queue:
             yield
 
     async def _sleep(self, seconds: float) -> None:
-        await self._redis.blpop([f"{self._prefix}:wake"], timeout=max(seconds, 0.01))  # 0 is for ever
+        await self._redis.blpop([f"{self.prefix}:wake"], timeout=max(seconds, 0.01))  # 0 is for ever
 
     async def _run(self, script: str, *args: str | float) -> Any:
-        return await self._scripts[script]([self._prefix], args)
+        return await self._scripts[script]([self.prefix], args)
 
 
 @asynccontextmanager

@@ -69,8 +69,9 @@ def suggest_command(text: str, *others: str) -> str:
     """Return an error if the first word is a misspelled command, else ""."""
     word, rest = first_word(unescape(text))
     known = [*USAGE, *others]
-    near = get_close_matches(word, known, cutoff=SIMILARITY)
-    if not near or word in {*known, *STARTERS} or "=" in word or rest.startswith("="):
+    if word in {*known, *STARTERS} or "=" in word or rest.startswith("="):
+        return ""
+    if not (near := get_close_matches(word, known, cutoff=SIMILARITY)):
         return ""
     return f"Unknown command {code(word)}.{did_you_mean(word, near)}"
 

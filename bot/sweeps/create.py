@@ -5,8 +5,7 @@ from datetime import datetime
 from bot.core.ids import candidates
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
-from bot.core.work_item import WorkItem
-from bot.storage.sweeps import Store
+from bot.storage.sweeps import NO_VALUE, ExpiringValue, Store
 from bot.storage.work_queue import Queue
 
 
@@ -19,8 +18,12 @@ async def start(
     namespace: str,
     request_id: str,
     now: datetime,
+    beside: ExpiringValue = NO_VALUE,
 ) -> SweepRecord:
-    """Return the new record; for a repeated request, the existing one. Raises redis.exceptions.RedisError."""
+    """Return the new record; for a repeated request, the existing one. Raises redis.exceptions.RedisError.
+
+    `beside`: stored in the same round trip.
+    """
 
     def new(sweep_id: str) -> SweepRecord:
         return SweepRecord(
@@ -33,6 +36,6 @@ async def start(
             since=now,
         )
 
-    record, _ = await store.create(new, candidates(request.name or request.space, request_id), request_id)
-    await queue.add(WorkItem.sweep(record.id))
+    ids = candidates(request.name or request.space, request_id)
+    record, _ = await store.create(new, ids, request_id, queue=queue, beside=beside)
     return record

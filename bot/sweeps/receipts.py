@@ -16,7 +16,6 @@ from redis.exceptions import RedisError
 
 from bot.core.commands import Action, Command, dump_command
 from bot.core.record import SweepRecord
-from bot.core.work_item import WorkItem
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from bot.sweeps.commands import about
@@ -45,16 +44,15 @@ class Receipts:
     def __init__(self, store: Store, queue: Queue, now: Callable[[], datetime]) -> None:
         self._store, self._queue, self._now = store, queue, now
         self._open: dict[tuple[str, str], _Sweep | _Command] = {}
-        self._unqueued: set[str] = set()  # IDs of sweeps that were stored again
 
     def add_sweep(self, record: SweepRecord) -> None:
         """Add a new sweep, unless it already has a ConfigMap."""
         if not record.durable_phase:
             self._add((record.id, ""), _Sweep(record, self._now()))
 
-    async def add_command(self, sweep_id: str, command: Command) -> None:
+    def add_command(self, sweep_id: str, command: Command) -> None:
         """Add a command to an active sweep, unless it is read-only: users repeat unanswered questions."""
-        if not command.action.is_read_only and await self._store.is_active(sweep_id):
+        if not command.action.is_read_only:
             self._add((sweep_id, dump_command(command)), _Command(sweep_id, command, self._now()))
 
     async def run(self) -> None:
@@ -68,22 +66,33 @@ class Receipts:
 
     async def restore_lost(self) -> None:
         """Store again what Redis has lost, and drop settled receipts. Raises RedisError."""
+        unsaved = await self._unsaved()
         for key, receipt in list(self._open.items()):
-            if isinstance(receipt, _Sweep):
+            if key in unsaved:
+                settled = False
+            elif isinstance(receipt, _Sweep):
                 settled = await self._restore_sweep(receipt.record)
             else:
                 settled = await self._restore_command(receipt)
-            await self._queue_restored()
             if settled or self._now() - receipt.at > RECEIPT_TTL:
                 self._open.pop(key, None)
+
+    async def _unsaved(self) -> set[tuple[str, str]]:
+        """Return the receipts of sweeps that Redis still has as they were created, in one round trip."""
+        sweeps = {key: one.record for key, one in self._open.items() if isinstance(one, _Sweep)}
+        versions = await self._store.versions([record.id for record in sweeps.values()])
+        return {
+            key
+            for (key, record), version in zip(sweeps.items(), versions, strict=True)
+            if version == record.version
+        }
 
     async def _restore_sweep(self, record: SweepRecord) -> bool:
         """Store the sweep again if it is lost. Return whether its receipt is settled."""
         found = await self._store.get(record.id)
         if found is None:
             log.warning("stored %s again: Redis lost it before it had a ConfigMap", record.id)
-            self._unqueued.add(record.id)
-            await self._store.create(lambda _: record, [record.id], record.request_id)
+            await self._store.create(lambda _: record, [record.id], record.request_id, queue=self._queue)
             return False
         return bool(found.durable_phase) or found.phase.final
 
@@ -96,16 +105,9 @@ class Receipts:
             return False
         if found is None or not _is_applied(command, found):
             log.warning("stored a command to %s %s again: Redis lost it", command.action, receipt.sweep)
-            self._unqueued.add(receipt.sweep)
-            await self._store.add_command(receipt.sweep, command)
+            await self._store.add_command(receipt.sweep, command, queue=self._queue)
             return found is not None and not is_cancel  # only a cancel is restored more than once
         return not is_cancel or found.durable_phase is found.phase
-
-    async def _queue_restored(self) -> None:
-        """Queue what was stored again, also when Redis went away in between: a resync comes minutes later."""
-        for sweep_id in sorted(self._unqueued):
-            await self._queue.add(WorkItem.sweep(sweep_id))
-            self._unqueued.discard(sweep_id)
 
     def _add(self, key: tuple[str, str], receipt: _Sweep | _Command) -> None:
         self._open[key] = receipt

@@ -127,7 +127,7 @@ async def test_what_starts_nothing(app, context, text, answer):
 
 
 async def test_a_queue_out_of_reach_is_admitted(app, context, monkeypatch):
-    async def down(*_):
+    async def down(*_, **__):
         raise RedisDown
 
     monkeypatch.setattr(context.store, "create", down)
@@ -136,7 +136,7 @@ async def test_a_queue_out_of_reach_is_admitted(app, context, monkeypatch):
 
 
 async def test_that_the_queue_is_out_of_reach_is_said_only_when_it_is(app, context, monkeypatch):
-    async def slow(*_):
+    async def slow(*_, **__):
         await asyncio.sleep(60)
 
     monkeypatch.setattr("handlers.context.ACK_TIMEOUT", 0.01)
@@ -185,7 +185,7 @@ async def test_what_people_type_pings_nobody_in_the_answer(app):
 
 
 async def test_a_click_on_the_home_tab_is_acknowledged_while_the_queue_is_away(app, context, monkeypatch):
-    async def down(*_):
+    async def down(*_, **__):
         raise RedisDown
 
     monkeypatch.setattr(context.store, "add_command", down)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from contextlib import suppress
 from urllib.parse import urlencode
@@ -9,6 +10,7 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bot.core.errors import UserError
 from bot.core.masking import Mask
@@ -16,6 +18,7 @@ from bot.core.record import Phase
 from bot.launch.form import REPO
 from bot.runtime.probes import ProbeFailedError, Probes
 from bot.sweeps.parent_message import CANCEL
+from handlers import http_server
 from handlers.app import build
 from handlers.http_server import LARGEST, SLACK, Http, SlackCalls, served
 from local.slack import serve
@@ -305,3 +308,40 @@ async def test_pods_of_either_family_are_reached(probes, host):
         aiohttp.request("GET", f"http://127.0.0.1:{port}/healthz") as answer,
     ):
         assert answer.status == 200
+
+
+async def test_a_connection_sends_the_body_without_waiting_for_an_acknowledgment(http, monkeypatch):
+    options = []
+
+    def connected(connection, transport):
+        accepted = transport.get_extra_info("socket")
+        options.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        H11Protocol.connection_made(connection, transport)
+        connection._wait()
+
+    monkeypatch.setattr(http_server._Connection, "connection_made", connected)
+    assert (await page(http, "/healthz"))[0] == 200
+    assert options == [1]
+
+
+async def test_a_command_that_starts_a_sweep_is_one_round_trip_to_redis(listening, context, trips):
+    await call(listening, COMMAND)  # loads the script
+    for _ in range(2):  # the second is a repeated request
+        trips.clear()
+        await call(listening, COMMAND | {"trigger_id": "trigger-2"})
+        assert len(trips) == 1
+    sweeps = await context.store.active()
+    assert {(await context.queue.get(wait=0)).item.key for _ in range(2)} == sweeps
+    assert (await context.drafts.last("U1")).channel == "C1"
+
+
+async def test_a_command_on_a_sweep_is_looked_up_and_queued_in_two_round_trips(listening, context, trips):
+    await call(listening, COMMAND)
+    [sweep] = await context.store.active()
+    drain = COMMAND | {"text": f"drain {sweep}"}
+    for _ in range(2):  # load the scripts
+        await call(listening, drain)
+    trips.clear()
+    await call(listening, drain)
+    assert len(trips) == 2, "the list of sweeps; the command and its item"
+    assert len(await context.store.commands(sweep)) == 3

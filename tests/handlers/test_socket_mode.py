@@ -72,10 +72,10 @@ async def test_what_is_under_way_is_answered_before_the_line_is_closed(socket, s
     begun, go_on = asyncio.Event(), asyncio.Event()
     create = context.store.create
 
-    async def slow(*arguments):
+    async def slow(*arguments, **more):
         begun.set()
         await go_on.wait()
-        return await create(*arguments)
+        return await create(*arguments, **more)
 
     monkeypatch.setattr(context.store, "create", slow)
     typed = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", COMMAND))
@@ -96,7 +96,7 @@ async def test_a_call_that_never_ends_does_not_hold_the_end_up(socket, slack, co
     await socket.open()
     begun = asyncio.Event()
 
-    async def endless(*_):
+    async def endless(*_, **__):
         begun.set()
         await asyncio.Event().wait()
 

@@ -73,6 +73,8 @@ class CrashingProxy:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
+        if not callable(method):
+            return method
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             try:

@@ -76,8 +76,8 @@ def test_a_command_line_can_be_pasted():
 
 
 def test_ids_fit_and_are_the_same_for_the_same_delivery():
-    ids = candidates("a-very-long-experiment-name-indeed", "trigger-1")
-    assert ids == candidates("a-very-long-experiment-name-indeed", "trigger-1")
+    ids = list(candidates("a-very-long-experiment-name-indeed", "trigger-1"))
+    assert ids == list(candidates("a-very-long-experiment-name-indeed", "trigger-1"))
     assert len(set(ids)) == len(ids) == 8
     assert max(map(len, ids)) <= 27
 

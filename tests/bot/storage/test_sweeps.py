@@ -249,6 +249,37 @@ async def test_entries_go_with_the_sweeps_that_ended_two_weeks_ago(store, sweep,
     await end(store, third)
 
 
+async def test_a_list_in_which_nothing_changed_is_one_round_trip_without_old_summaries(store, redis, trips):
+    ended = [await store.restore(replace(record_for(f"lr-{n}"), phase=Phase.FAILED)) for n in range(30)]
+    await redis.zadd("sweepbot:recent", {f"lr-{n}": 1_000 + 60 * n for n in range(len(ended))})
+    before = await store.listed()
+    await store.listed()  # loads the script
+    await redis.config_resetstat()
+    trips.clear()
+    assert await store.listed() == before
+    assert len(trips) == 1
+    assert (await redis.info("commandstats"))["cmdstat_hget"]["calls"] == 1, "of the latest one only"
+
+
+async def test_a_list_shows_each_save_and_what_a_new_redis_has(store, sweep, redis):
+    await store.listed()
+    running = await store.save(sweep.to(Phase.RUNNING, NOW))
+    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    assert (
+        await store.listed()
+        == [entry_of(each) for each in sorted((running, other), key=lambda e: e.id)][::-1]
+    )
+    await end(store, other)
+    assert {entry.id: entry.phase for entry in await store.listed()} == {
+        sweep.id: Phase.RUNNING,
+        other.id: Phase.SUCCEEDED,
+    }
+    await redis.flushall()
+    assert await store.listed() == []
+    await store.restore(running)
+    assert await store.listed() == [entry_of(running)]
+
+
 async def test_is_new_is_true_once_for_each_delivery_until_its_age_is_over(store, redis):
     assert [await store.is_new("click-1", timedelta(seconds=10)) for _ in range(3)] == [True, False, False]
     assert await store.is_new("click-2")
