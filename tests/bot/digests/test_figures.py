@@ -1,40 +1,15 @@
-"""A day's figures, and the digest's message and thread."""
+"""A day's figures."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import given
 
 from bot.config.digest_times import DigestSchedule
-from bot.config.teams import Price
-from bot.digests.chart import alt_text, picture, png
-from bot.digests.details import details, table
-from bot.digests.figures import WEEK, Figures, figures
-from bot.digests.message import DigestContext, Waiting, headline, message
-from bot.gpus.command import VIEWS, answer
-from bot.gpus.models import HOUR, Hour, NodeUse, PodUse, Snapshot
-from bot.gpus.overrequest import GIB
-from local.slack.limits import complaints, too_long
+from bot.digests.figures import WEEK, figures
+from bot.gpus.models import HOUR
+from tests.bot.digests.days import BERLIN, DAY, PRICES, of
 from tests.bot.gpus.factories import hour, lazy, use
-from tests.bot.slack.test_escaping import NASTY, safe
-
-BERLIN = DigestSchedule(channel="C1", timezone="Europe/Berlin")
-DAY = date(2026, 11, 20)
-PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
-NODES = (
-    NodeUse(node="n1", model="NVIDIA H100 80GB HBM3", physical=8, allocatable=7, allocated=5),
-    NodeUse(node="n2", physical=8, allocatable=8, allocated=2),
-)
-
-
-def of(schedule: DigestSchedule = BERLIN, day: date = DAY, *, prices: tuple[Price, ...] = PRICES) -> Figures:
-    begin, end = schedule.window(day)
-    return figures(schedule, day, lazy(begin, end), lazy(begin - WEEK, begin), prices)
-
-
-def blocks(figures: Figures, now: DigestContext) -> str:
-    return str(message(figures, now, "F1").blocks)
 
 
 def test_figures_of_a_day_add_up() -> None:
@@ -63,205 +38,10 @@ def test_figures_of_a_day_add_up() -> None:
         (DAY, 24, 168),
     ],
 )
-async def test_figures_cover_days_of_23_and_25_hours(day: date, hours: int, sums: float) -> None:
+def test_figures_cover_days_of_23_and_25_hours(day: date, hours: int, sums: float) -> None:
     found = of(day=day)
     assert (len(found.steps), found.coverage, found.total.allocated) == (hours, 1, sums)
     assert (found.steps[0].hour.hour, found.steps[-1].hour.hour) == (0, 23)
-    assert (await png(found)).startswith(b"\x89PNG")
-
-
-def test_picture_draws_the_capacity() -> None:
-    found = of()
-    handles, labels = picture(found).axes[0].get_legend_handles_labels()
-    line = dict(zip(labels, handles, strict=True))["capacity"]
-    assert list(line.get_data().values) == [15] * 24
-    drawn = picture(found)
-    drawn.draw_without_rendering()
-    [legend] = drawn.legends
-    assert (legend.get_window_extent().x0, legend.get_window_extent().x1) == pytest.approx((0, 1200), abs=50)
-    assert legend.get_window_extent().x1 < drawn.bbox.width
-    assert alt_text(found).endswith(
-        "GPU-hours: capacity 360; used 67; allocated, not used 89; unknown 12; free 192; unhealthy 24."
-    )
-
-
-def test_coverage_counts_only_measured_hours() -> None:
-    begin, end = BERLIN.window(DAY)
-    half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
-    assert half.coverage == 0.5
-    assert headline(half, DigestContext()).startswith("GPU digest, Fri 20 Nov (50% measured): 36 of 84")
-    assert "50% measured." in blocks(half, DigestContext())
-    assert "–" in blocks(half, DigestContext())  # nothing is known of the week before
-    none = figures(BERLIN, DAY, (), (), PRICES)
-    assert headline(none, DigestContext()) == "GPU digest, Fri 20 Nov: no data; GPU metrics were unavailable."
-
-
-def test_figures_of_a_team_list_its_people() -> None:
-    found = of(replace(BERLIN, team="vision"))
-    assert (found.total.allocated, found.free) == (96, 192)
-    assert [row.name for row in found.rows] == ["U1ADA"]
-    shown = message(found, DigestContext(names={"U1ADA": "Ada"}), "")
-    assert shown.text.startswith("GPU digest, Fri 20 Nov, vision: 72 of 96")
-    assert "Ada" in str(shown.blocks)
-
-
-def test_message_of_a_quiet_team_ignores_waiting_pods() -> None:
-    speech = of(replace(BERLIN, team="speech"))
-    assert (speech.waited, speech.unhealthy) == (48, 24)
-    shown = message(speech, DigestContext(), "F1")
-    assert (shown.text, shown.blocks) == (
-        "GPU digest, Fri 20 Nov, speech: 48 GPU-hours allocated, 90% used. Nothing to report.",
-        (),
-    )
-    robots = message(of(replace(BERLIN, team="robots")), DigestContext(nodes=NODES), "F1")
-    assert (robots.text, robots.blocks) == (
-        "GPU digest, Fri 20 Nov, robots: no GPUs allocated. 8 of 15 GPUs free now.",
-        (),
-    )
-
-
-def test_headline_has_cost_and_free_gpus() -> None:
-    now = DigestContext(nodes=NODES)
-    assert headline(of(), now) == (
-        "GPU digest, Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43%), "
-        "at least $180 at $2.50/GPU-h. "
-        "8 of 15 GPUs free now."
-    )
-    assert "$" not in headline(of(prices=()), now)
-
-
-def test_message_shows_prices_with_their_date() -> None:
-    begin, _ = BERLIN.window(DAY)
-    models = (("H100", 8), ("A100", 8), ("L4", 0))
-    uses = [use(begin, model, 8, 0, idle, model=model) for model, idle in models]
-    prices = tuple(
-        Price(model=model, hourly=price) for model, price in (("H100", 2.5), ("A100", 1.5), ("L4", 0.5))
-    )
-    found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
-    assert "$32.00 at $1.50–$2.50/GPU-h." in headline(found, DigestContext())
-    shown = blocks(found, DigestContext(today=date(2026, 11, 21)))
-    assert "Prices per GPU-hour (21 Nov): A100 $1.50, H100 $2.50, and L4 $0.50." in shown
-    assert "Prices" not in blocks(of(prices=()), DigestContext())
-
-
-def test_message_of_a_quiet_day_is_one_line() -> None:
-    begin, _ = BERLIN.window(DAY)
-    busy = [hour(begin + n * HOUR, use(begin + n * HOUR, "a", 2, 1.9)) for n in range(24)]
-    shown = message(figures(BERLIN, DAY, busy, (), ()), DigestContext(missed=(date(2026, 11, 18),)))
-    assert shown.blocks == ()
-    assert shown.text == (
-        "GPU digest, Fri 20 Nov: 48 GPU-hours allocated, 95% used. Nothing to report. Missed digest: 18 Nov."
-    )
-    empty = [hour(begin + n * HOUR) for n in range(24)]
-    assert headline(figures(BERLIN, DAY, empty, (), ()), DigestContext()) == (
-        "GPU digest, Fri 20 Nov: 0 of 384 GPU-hours allocated."
-    )
-
-
-def test_message_shows_queue_and_free_nodes_without_mentions() -> None:
-    now = DigestContext(
-        names={"U1ADA": "ada"},
-        links={"lr-brave-otter": "https://lab.slack.com/archives/C1/p1"},
-        nodes=(*NODES, NodeUse(node="n3", physical=4, allocatable=4, allocated=0, cordoned=True)),
-        waiting=(Waiting(sweep="wd-calm-fox", trials=3, hours=2.5),),
-    )
-    shown = blocks(of(), now)
-    for part in (
-        "<https://lab.slack.com/archives/C1/p1|lr-brave-otter> (ada): 4 GPUs, 72 of 96 GPU-h idle",
-        ":hourglass_flowing_sand: Queued: 48 GPU-hours. Peak 3 pods (2 GPUs), longest wait 5.5 h.",
-        ":hourglass_flowing_sand: Waiting to start: `wd-calm-fox`, 3 trials, 2.5 h",
-        "6 GPUs on `n2`",
-        ":warning: GPUs unavailable: 1 on n1.",
-        ":warning: Cordoned or not ready: n3.",
-    ):
-        assert part in shown
-    assert "<@" not in shown + details(of(), now)
-
-
-ASKED = {"gpus": 2, "cpu_requested": 32.0, "ram_requested": 256.0 * GIB, "owner": "U1ADA"}
-
-
-def asking(*hours: float, before: float = 0.0, **more: object) -> str:
-    """The thread of a day with a pod that had used so many GiB at most in each of some hours, and before."""
-    begin, _ = BERLIN.window(DAY)
-    asked = ASKED | more
-
-    def at(hour_: datetime, peak: float) -> Hour:
-        return hour(hour_, use(hour_, "lr-1", 2, 1.9, cpu_mean=1.2, ram_peak=peak * GIB, **asked))
-
-    known = [at(begin + number * HOUR, peak) for number, peak in enumerate(hours)]
-    earlier = [at(begin - HOUR, before)] if before else []
-    return details(figures(BERLIN, DAY, known, earlier, ()), DigestContext(names={"U1ADA": "ada"}))
-
-
-def test_details_list_overrequested_cpu_and_memory() -> None:
-    assert asking(20, 7, 7).endswith(
-        "• ada, `lr-1`: 32 cores requested, 1.2 used; 256 GiB requested, 20.0 peak"
-    )
-    assert asking(20, sweep="lr-brave-otter").endswith(
-        "ada, `lr-brave-otter`: 32 cores requested, 1.2 used; 256 GiB requested, 20.0 peak"
-    )
-    assert "Overrequested" not in asking(20, cpu_requested=2.0, ram_requested=2.0**30)
-    assert "Overrequested" not in asking(20, gpus=4)  # that was half an hour
-    assert "ada: 96 GPU-h, 25% used, 72 idle, $240" in details(of(), DigestContext(names={"U1ADA": "ada"}))
-
-
-def test_overrequest_counts_the_peak_memory() -> None:
-    """While its data is loaded a pod needs the most, perhaps the day before."""
-    assert asking(200, 7, 7).endswith("32 cores requested, 1.2 used")
-    assert asking(7, 7, before=200).endswith("32 cores requested, 1.2 used")
-
-
-def test_most_idle_shows_gpus_that_are_never_used() -> None:
-    begin, _ = BERLIN.window(DAY)
-    known = {"sweep": "lr-brave-otter", "gpus": 4, "owner": "U1ADA"}
-
-    def line(*unused: int, pods: int = 1, **more: object) -> str:
-        day = [
-            hour(at, *(use(at, f"lr-{n}", 4, 1, 3, unused=each, **known | more) for n in range(pods)))
-            for at, each in ((begin + number * HOUR, each) for number, each in enumerate(unused))
-        ]
-        return blocks(figures(BERLIN, DAY, day, (), ()), DigestContext())
-
-    assert "6 of 8 GPU-h idle, 2 of 4 GPUs unused" in line(3, 2)
-    assert "2 of 4 GPUs unused in each of 3 pods" in line(3, 2, pods=3)
-    for none in (line(4, 0), line(4, 4), line(3, 3, gpus=0), line(3, 3, observed=2.0)):
-        assert "unused" not in none
-
-
-def test_table_has_each_hour_of_each_pod_and_no_formulas() -> None:
-    lines = table(of(), DigestContext(names={"U1ADA": "=HYPERLINK(1)"})).splitlines()
-    assert len(lines) == 1 + 3 * 24
-    assert lines[1] == (
-        "2026-11-19T23:00Z,sweeps,lr-1,n1,NVIDIA H100 80GB HBM3,U1ADA,'=HYPERLINK(1),"
-        "vision,lr-brave-otter,4,4,1.0,3.0,0"
-    )
-
-
-def test_message_of_maximum_size_passes_slacks_limits() -> None:
-    begin, _ = BERLIN.window(DAY)
-    long, wild = "x" * 253, "<!channel> *&`_~" + "😀" * 200 + "שלום"
-    asked = {"gpus": 8, "unused": 4, "cpu_requested": 64.0, "cpu_mean": 0.0}
-    asked |= {"team": long[:63], "model": wild}
-    uses = [use(begin, f"{long[:63]}/{n}{long}"[:300], 8, 0, 8, owner=f"U{n}", **asked) for n in range(500)]
-    sweeps = {f"{n}{long[:60]}": "https://lab.slack.com/" + "p" * 200 for n in range(500)}
-    uses += [use(begin, f"s{n}", 8, 0, 8, sweep=sweep, owner=f"U{n}") for n, sweep in enumerate(sweeps)]
-    found = figures(BERLIN, DAY, [hour(begin, *uses, unhealthy=9, waited=1e6)], (), PRICES)
-    now = DigestContext(
-        names={f"U{n}": wild for n in range(500)},
-        links=sweeps,
-        nodes=tuple(replace(NODES[0], node=f"{n}{long}", model=wild, cordoned=True) for n in range(500)),
-        waiting=tuple(Waiting(sweep=sweep, trials=500, hours=1e4) for sweep in sweeps),
-        missed=tuple(DAY - timedelta(days=n) for n in range(500)),
-        currency="EUR",
-    )
-    shown = message(found, now, "F" * 20)
-    assert complaints(list(shown.blocks)) == []
-    assert not too_long(list(shown.blocks))
-    assert len(shown.text) < 4000
-    assert len(details(found, now)) < 3000
-    assert len(alt_text(found)) < 2000
-    assert "<!channel>" not in str(shown.blocks) + shown.text + details(found, now)
 
 
 def test_figures_in_a_half_hour_time_zone_cover_a_day() -> None:
@@ -269,21 +49,151 @@ def test_figures_in_a_half_hour_time_zone_cover_a_day() -> None:
     assert (begin, end - begin) == (datetime(2026, 11, 19, 18, 30, tzinfo=UTC), 24 * HOUR)
 
 
-@given(NASTY, NASTY, NASTY)
-def test_message_escapes_names_that_people_chose(name: str, model: str, sweep: str) -> None:
-    begin, _ = BERLIN.window(DAY)
-    asked = {"gpus": 8, "cpu_requested": 64.0, "cpu_mean": 0.0}
-    lazy_pod = use(begin, "nb", 8, 0, 8, owner="U1", model=model, sweep=sweep, **asked)
-    node = replace(NODES[0], model=model)
-    now = DigestContext(names={"U1": name}, nodes=(node,))
-    found = figures(BERLIN, DAY, [hour(begin, lazy_pod)], (), PRICES)
-    shown = message(found, now)
-    assert complaints(list(shown.blocks)) == []
-    for block in shown.blocks:
-        for part in (block.get("text"), *block.get("elements", ())):
-            assert part is None or safe(part["text"])
-    safe(details(found, now))
-    pod = PodUse(namespace="a", pod=sweep, node="n", allocated=1, trial=name, sweep=sweep)
-    known = Snapshot(at=begin, nodes=(node,), pods=(pod,))
-    for view in VIEWS:
-        safe(answer(view, known, "U1", begin))
+BEGIN, _ = BERLIN.window(DAY)
+
+
+def day(*uses, prices=PRICES, week=(), **capacity):
+    """Return the figures of a day with one measured hour."""
+    return figures(BERLIN, DAY, [hour(BEGIN, *uses, **capacity)], week, prices)
+
+
+def test_coverage_counts_only_measured_hours() -> None:
+    half = figures(BERLIN, DAY, lazy(BEGIN, BEGIN + 12 * HOUR), (), PRICES)
+    assert half.coverage == 0.5
+    assert figures(BERLIN, DAY, [hour(BEGIN, coverage=0.6)], (), PRICES).coverage == 0.6 / 24
+    none = figures(BERLIN, DAY, (), (), PRICES)
+    assert (none.coverage, none.waiting, none.wanted, none.longest, none.quiet) == (0, 0, 0, 0, True)
+
+
+def test_figures_sum_hours_and_take_the_peaks_of_the_queue() -> None:
+    queues = ((1.0, 2, 16, 0.5), (2.0, 5, 8, 3.5), (0.0, 1, 4, 0.0))
+    keys = ("waited", "waiting", "wanted", "longest")
+    hours = [hour(BEGIN + n * HOUR, **dict(zip(keys, queue, strict=True))) for n, queue in enumerate(queues)]
+    found = figures(BERLIN, DAY, hours, (), PRICES)
+    assert (found.waited, found.waiting, found.wanted, found.longest) == (3, 5, 16, 3.5)
+
+
+@pytest.mark.parametrize(
+    ("use_", "capacity", "quiet"),
+    [
+        ({"held": 4, "idle": 1.0}, {}, False),
+        ({"held": 4, "idle": 0.9}, {}, True),
+        ({"held": 4, "observed": 3.0}, {}, False),
+        ({"held": 4}, {"unhealthy": 1.0}, False),
+        ({"held": 4}, {"waited": 1.0}, False),
+        ({"held": 4}, {"unhealthy": 0.9, "waited": 0.9}, True),
+    ],
+)
+def test_quiet_day_has_nothing_notable(use_, capacity, quiet) -> None:
+    assert day(use(BEGIN, "lr-1", **use_), **capacity).quiet is quiet
+
+
+def test_quiet_team_ignores_what_belongs_to_no_team() -> None:
+    mine = use(BEGIN, "lr-1", 4, team="vision")
+    others = use(BEGIN, "lr-2", 4, idle=4, team="speech")
+    team = replace(BERLIN, team="vision")
+    found = figures(team, DAY, [hour(BEGIN, mine, others, unhealthy=9.0, waited=9.0)], (), PRICES)
+    assert found.quiet
+    assert found.uses == (mine,)
+
+
+def test_rows_compare_with_the_mean_of_the_measured_hours_before() -> None:
+    """Two measured hours with 6 idle GPU-hours are 72 a day."""
+    week = [hour(BEGIN - n * HOUR, use(BEGIN, "lr-1", 4, idle=3, team="vision")) for n in (1, 2)]
+    uses = [
+        use(BEGIN, "a", 4, idle=1, team="vision"),
+        use(BEGIN, "b", 8, idle=2, team="speech"),
+        use(BEGIN, "c", 2, idle=2, team="robots"),
+        use(BEGIN, "d", 2, idle=2, team="audio"),
+    ]
+    rows = day(*uses, week=week).rows
+    assert [(row.name, row.usual) for row in rows] == [
+        ("speech", 0),
+        ("audio", 0),
+        ("robots", 0),
+        ("vision", 72),
+    ]
+    assert [row.usual for row in day(*uses).rows] == [None] * 4
+    assert timedelta(days=7) == WEEK
+
+
+def test_most_idle_lists_the_five_worst_with_an_idle_hour() -> None:
+    idle = {"a": 3.0, "b": 1.0, "c": 0.9, "d": 2.0, "e": 3.0, "f": 1.5, "g": 1.1}
+    uses = [use(BEGIN, f"vision/{pod}", 4, idle=hours) for pod, hours in idle.items()]
+    assert [one.name for one in day(*uses).most_idle] == [f"vision/{pod}" for pod in "aedfg"]
+
+
+def test_most_idle_sums_a_sweep_and_counts_its_peak() -> None:
+    later = BEGIN + HOUR
+    known = {"sweep": "lr-brave-otter", "owner": "U1ADA", "team": "vision"}
+    hours = [
+        hour(BEGIN, *(use(BEGIN, f"lr-{n}", 2, idle=0.5, **known) for n in range(3))),
+        hour(later, use(later, "lr-1", 2, idle=0.5, **known)),
+    ]
+    [one] = figures(BERLIN, DAY, hours, (), PRICES).most_idle
+    assert (one.name, one.sweep, one.owner, one.team) == ("lr-brave-otter", *known.values())
+    assert (one.gpus, one.sums.idle, one.sums.wasted) == (6, 2, 5)
+    [brief] = day(use(BEGIN, "lr-1", 0.3, idle=1.0)).most_idle
+    assert brief.gpus == 1
+
+
+def partly(*pods):
+    """Return `partly` of a sweep; each pod is a list of (GPUs, unused GPUs, measured share) by hour."""
+    hours = []
+    for number in range(max(map(len, pods))):
+        at = BEGIN + number * HOUR
+        uses = [
+            use(at, f"lr-{n}", 4, idle=4, sweep="s", gpus=gpus, unused=unused, observed=share * gpus)
+            for n, pod in enumerate(pods)
+            for gpus, unused, share in pod[number : number + 1]
+        ]
+        hours.append(hour(at, *uses))
+    [one] = figures(BERLIN, DAY, hours, (), PRICES).most_idle
+    return one.partly
+
+
+@pytest.mark.parametrize(
+    ("pods", "kind"),
+    [
+        ([[(4, 3, 1.0), (4, 2, 1.0)]], (2, 4, 1)),
+        ([[(4, 1, 1.0)]], (1, 4, 1)),
+        ([[(4, 3, 1.0)]], (3, 4, 1)),
+        ([[(4, 4, 1.0)]], None),
+        ([[(4, 0, 1.0)]], None),
+        ([[(4, 2, 1.0), (4, 0, 0.7)]], (2, 4, 1)),
+        ([[(4, 2, 0.8)]], (2, 4, 1)),
+        ([[(4, 2, 0.7)]], None),
+        ([[(0, 0, 1.0)]], None),
+        ([[(8, 1, 1.0)], [(4, 2, 1.0)], [(4, 2, 1.0)]], (2, 4, 2)),
+        ([[(2, 1, 1.0), (4, 2, 1.0)]], (1, 4, 1)),
+    ],
+)
+def test_partly_is_the_most_frequent_kind_of_pod(pods, kind) -> None:
+    assert partly(*pods) == kind
+
+
+def test_steps_split_each_hour_into_its_parts() -> None:
+    [step] = day(use(BEGIN, "a", 6, used=2, observed=5), use(BEGIN, "b", 2, used=1), unhealthy=1.0).steps
+    parts = (step.used, step.unused, step.unknown, step.free, step.unhealthy, step.capacity)
+    assert parts == (3, 4, 1, 8, 1, 16)
+    assert (step.hour.hour, step.hour.utcoffset()) == (0, timedelta(hours=1))
+    [over] = day(use(BEGIN, "a", 1, used=1.2)).steps
+    assert over.unused == 0
+
+
+def test_figures_price_each_model_once() -> None:
+    uses = [use(BEGIN, "a", 1), use(BEGIN, "b", 1), use(BEGIN, "c", 1, model="NVIDIA A10")]
+    found = day(*uses)
+    assert (found.prices, found.total.cost) == ({"NVIDIA H100 80GB HBM3": 2.5}, 5)
+    assert found.total.unpriced == {"NVIDIA A10"}
+
+
+def test_figures_of_a_team_list_its_people() -> None:
+    uses = [use(BEGIN, "a", 2, team="vision", owner=who) for who in ("U1ADA", "U2GRACE")]
+    hours = [hour(BEGIN, *uses, use(BEGIN, "b", 1, team="speech", owner="U3"))]
+    team = figures(replace(BERLIN, team="vision"), DAY, hours, (), PRICES)
+    everyone = figures(BERLIN, DAY, hours, (), PRICES)
+    assert [row.name for row in team.rows] == ["U1ADA", "U2GRACE"]
+    assert [row.name for row in everyone.rows] == ["vision", "speech"]
+    assert [row.name for row in everyone.people] == ["U1ADA", "U2GRACE", "U3"]
+    assert (team.total.allocated, everyone.total.allocated) == (4, 5)

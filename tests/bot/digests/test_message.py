@@ -1,0 +1,221 @@
+"""The digest's message and thread."""
+
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+
+from hypothesis import given
+
+from bot.config.teams import Price
+from bot.digests.chart import alt_text
+from bot.digests.details import details, table
+from bot.digests.figures import Figures, figures
+from bot.digests.message import DigestContext, Waiting, headline, message
+from bot.gpus.command import VIEWS, answer
+from bot.gpus.models import HOUR, Hour, NodeUse, PodUse, Snapshot
+from bot.gpus.overrequest import GIB
+from local.slack.limits import complaints, too_long
+from tests.bot.digests.days import BERLIN, DAY, NODES, PRICES, of
+from tests.bot.gpus.factories import hour, lazy, use
+from tests.bot.slack.test_escaping import NASTY, safe
+
+
+def blocks(figures: Figures, now: DigestContext) -> str:
+    return str(message(figures, now, "F1").blocks)
+
+
+def test_headline_names_the_measured_share() -> None:
+    begin, end = BERLIN.window(DAY)
+    half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
+    assert headline(half, DigestContext()).startswith("GPU digest, Fri 20 Nov (50% measured): 36 of 84")
+    assert "50% measured." in blocks(half, DigestContext())
+    assert "–" in blocks(half, DigestContext())  # nothing is known of the week before
+    none = figures(BERLIN, DAY, (), (), PRICES)
+    assert headline(none, DigestContext()) == "GPU digest, Fri 20 Nov: no data; GPU metrics were unavailable."
+
+
+def test_message_of_a_team_lists_its_people() -> None:
+    found = of(replace(BERLIN, team="vision"))
+    assert (found.total.allocated, found.free) == (96, 192)
+    assert [row.name for row in found.rows] == ["U1ADA"]
+    shown = message(found, DigestContext(names={"U1ADA": "Ada"}), "")
+    assert shown.text.startswith("GPU digest, Fri 20 Nov, vision: 72 of 96")
+    assert "Ada" in str(shown.blocks)
+
+
+def test_message_of_a_quiet_team_ignores_waiting_pods() -> None:
+    speech = of(replace(BERLIN, team="speech"))
+    assert (speech.waited, speech.unhealthy) == (48, 24)
+    shown = message(speech, DigestContext(), "F1")
+    assert (shown.text, shown.blocks) == (
+        "GPU digest, Fri 20 Nov, speech: 48 GPU-hours allocated, 90% used. Nothing to report.",
+        (),
+    )
+    robots = message(of(replace(BERLIN, team="robots")), DigestContext(nodes=NODES), "F1")
+    assert (robots.text, robots.blocks) == (
+        "GPU digest, Fri 20 Nov, robots: no GPUs allocated. 8 of 15 GPUs free now.",
+        (),
+    )
+
+
+def test_headline_has_cost_and_free_gpus() -> None:
+    now = DigestContext(nodes=NODES)
+    assert headline(of(), now) == (
+        "GPU digest, Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43%), "
+        "at least $180 at $2.50/GPU-h. "
+        "8 of 15 GPUs free now."
+    )
+    assert "$" not in headline(of(prices=()), now)
+
+
+def test_message_shows_prices_with_their_date() -> None:
+    begin, _ = BERLIN.window(DAY)
+    models = (("H100", 8), ("A100", 8), ("L4", 0))
+    uses = [use(begin, model, 8, 0, idle, model=model) for model, idle in models]
+    prices = tuple(
+        Price(model=model, hourly=price) for model, price in (("H100", 2.5), ("A100", 1.5), ("L4", 0.5))
+    )
+    found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
+    assert "$32.00 at $1.50–$2.50/GPU-h." in headline(found, DigestContext())
+    shown = blocks(found, DigestContext(today=date(2026, 11, 21)))
+    assert "Prices per GPU-hour (21 Nov): A100 $1.50, H100 $2.50, and L4 $0.50." in shown
+    assert "Prices" not in blocks(of(prices=()), DigestContext())
+
+
+def test_message_of_a_quiet_day_is_one_line() -> None:
+    begin, _ = BERLIN.window(DAY)
+    busy = [hour(begin + n * HOUR, use(begin + n * HOUR, "a", 2, 1.9)) for n in range(24)]
+    shown = message(figures(BERLIN, DAY, busy, (), ()), DigestContext(missed=(date(2026, 11, 18),)))
+    assert shown.blocks == ()
+    assert shown.text == (
+        "GPU digest, Fri 20 Nov: 48 GPU-hours allocated, 95% used. Nothing to report. Missed digest: 18 Nov."
+    )
+    empty = [hour(begin + n * HOUR) for n in range(24)]
+    assert headline(figures(BERLIN, DAY, empty, (), ()), DigestContext()) == (
+        "GPU digest, Fri 20 Nov: 0 of 384 GPU-hours allocated."
+    )
+
+
+def test_message_shows_queue_and_free_nodes_without_mentions() -> None:
+    now = DigestContext(
+        names={"U1ADA": "ada"},
+        links={"lr-brave-otter": "https://lab.slack.com/archives/C1/p1"},
+        nodes=(*NODES, NodeUse(node="n3", physical=4, allocatable=4, allocated=0, cordoned=True)),
+        waiting=(Waiting(sweep="wd-calm-fox", trials=3, hours=2.5),),
+    )
+    shown = blocks(of(), now)
+    for part in (
+        "<https://lab.slack.com/archives/C1/p1|lr-brave-otter> (ada): 4 GPUs, 72 of 96 GPU-h idle",
+        ":hourglass_flowing_sand: Queued: 48 GPU-hours. Peak 3 pods (2 GPUs), longest wait 5.5 h.",
+        ":hourglass_flowing_sand: Waiting to start: `wd-calm-fox`, 3 trials, 2.5 h",
+        "6 GPUs on `n2`",
+        ":warning: GPUs unavailable: 1 on n1.",
+        ":warning: Cordoned or not ready: n3.",
+    ):
+        assert part in shown
+    assert "<@" not in shown + details(of(), now)
+
+
+ASKED = {"gpus": 2, "cpu_requested": 32.0, "ram_requested": 256.0 * GIB, "owner": "U1ADA"}
+
+
+def asking(*hours: float, before: float = 0.0, **more: object) -> str:
+    """The thread of a day with a pod that had used so many GiB at most in each of some hours, and before."""
+    begin, _ = BERLIN.window(DAY)
+    asked = ASKED | more
+
+    def at(hour_: datetime, peak: float) -> Hour:
+        return hour(hour_, use(hour_, "lr-1", 2, 1.9, cpu_mean=1.2, ram_peak=peak * GIB, **asked))
+
+    known = [at(begin + number * HOUR, peak) for number, peak in enumerate(hours)]
+    earlier = [at(begin - HOUR, before)] if before else []
+    return details(figures(BERLIN, DAY, known, earlier, ()), DigestContext(names={"U1ADA": "ada"}))
+
+
+def test_details_list_overrequested_cpu_and_memory() -> None:
+    assert asking(20, 7, 7).endswith(
+        "• ada, `lr-1`: 32 cores requested, 1.2 used; 256 GiB requested, 20.0 peak"
+    )
+    assert asking(20, sweep="lr-brave-otter").endswith(
+        "ada, `lr-brave-otter`: 32 cores requested, 1.2 used; 256 GiB requested, 20.0 peak"
+    )
+    assert "Overrequested" not in asking(20, cpu_requested=2.0, ram_requested=2.0**30)
+    assert "Overrequested" not in asking(20, gpus=4)  # that was half an hour
+    assert "ada: 96 GPU-h, 25% used, 72 idle, $240" in details(of(), DigestContext(names={"U1ADA": "ada"}))
+
+
+def test_overrequest_counts_the_peak_memory() -> None:
+    """While its data is loaded a pod needs the most, perhaps the day before."""
+    assert asking(200, 7, 7).endswith("32 cores requested, 1.2 used")
+    assert asking(7, 7, before=200).endswith("32 cores requested, 1.2 used")
+
+
+def test_most_idle_shows_gpus_that_are_never_used() -> None:
+    begin, _ = BERLIN.window(DAY)
+    known = {"sweep": "lr-brave-otter", "gpus": 4, "owner": "U1ADA"}
+
+    def line(*unused: int, pods: int = 1, **more: object) -> str:
+        day = [
+            hour(at, *(use(at, f"lr-{n}", 4, 1, 3, unused=each, **known | more) for n in range(pods)))
+            for at, each in ((begin + number * HOUR, each) for number, each in enumerate(unused))
+        ]
+        return blocks(figures(BERLIN, DAY, day, (), ()), DigestContext())
+
+    assert "6 of 8 GPU-h idle, 2 of 4 GPUs unused" in line(3, 2)
+    assert "2 of 4 GPUs unused in each of 3 pods" in line(3, 2, pods=3)
+    for none in (line(4, 0), line(4, 4), line(3, 3, gpus=0), line(3, 3, observed=2.0)):
+        assert "unused" not in none
+
+
+def test_table_has_each_hour_of_each_pod_and_no_formulas() -> None:
+    lines = table(of(), DigestContext(names={"U1ADA": "=HYPERLINK(1)"})).splitlines()
+    assert len(lines) == 1 + 3 * 24
+    assert lines[1] == (
+        "2026-11-19T23:00Z,sweeps,lr-1,n1,NVIDIA H100 80GB HBM3,U1ADA,'=HYPERLINK(1),"
+        "vision,lr-brave-otter,4,4,1.0,3.0,0"
+    )
+
+
+def test_message_of_maximum_size_passes_slacks_limits() -> None:
+    begin, _ = BERLIN.window(DAY)
+    long, wild = "x" * 253, "<!channel> *&`_~" + "😀" * 200 + "שלום"
+    asked = {"gpus": 8, "unused": 4, "cpu_requested": 64.0, "cpu_mean": 0.0}
+    asked |= {"team": long[:63], "model": wild}
+    uses = [use(begin, f"{long[:63]}/{n}{long}"[:300], 8, 0, 8, owner=f"U{n}", **asked) for n in range(500)]
+    sweeps = {f"{n}{long[:60]}": "https://lab.slack.com/" + "p" * 200 for n in range(500)}
+    uses += [use(begin, f"s{n}", 8, 0, 8, sweep=sweep, owner=f"U{n}") for n, sweep in enumerate(sweeps)]
+    found = figures(BERLIN, DAY, [hour(begin, *uses, unhealthy=9, waited=1e6)], (), PRICES)
+    now = DigestContext(
+        names={f"U{n}": wild for n in range(500)},
+        links=sweeps,
+        nodes=tuple(replace(NODES[0], node=f"{n}{long}", model=wild, cordoned=True) for n in range(500)),
+        waiting=tuple(Waiting(sweep=sweep, trials=500, hours=1e4) for sweep in sweeps),
+        missed=tuple(DAY - timedelta(days=n) for n in range(500)),
+        currency="EUR",
+    )
+    shown = message(found, now, "F" * 20)
+    assert complaints(list(shown.blocks)) == []
+    assert not too_long(list(shown.blocks))
+    assert len(shown.text) < 4000
+    assert len(details(found, now)) < 3000
+    assert len(alt_text(found)) < 2000
+    assert "<!channel>" not in str(shown.blocks) + shown.text + details(found, now)
+
+
+@given(NASTY, NASTY, NASTY)
+def test_message_escapes_names_that_people_chose(name: str, model: str, sweep: str) -> None:
+    begin, _ = BERLIN.window(DAY)
+    asked = {"gpus": 8, "cpu_requested": 64.0, "cpu_mean": 0.0}
+    lazy_pod = use(begin, "nb", 8, 0, 8, owner="U1", model=model, sweep=sweep, **asked)
+    node = replace(NODES[0], model=model)
+    now = DigestContext(names={"U1": name}, nodes=(node,))
+    found = figures(BERLIN, DAY, [hour(begin, lazy_pod)], (), PRICES)
+    shown = message(found, now)
+    assert complaints(list(shown.blocks)) == []
+    for block in shown.blocks:
+        for part in (block.get("text"), *block.get("elements", ())):
+            assert part is None or safe(part["text"])
+    safe(details(found, now))
+    pod = PodUse(namespace="a", pod=sweep, node="n", allocated=1, trial=name, sweep=sweep)
+    known = Snapshot(at=begin, nodes=(node,), pods=(pod,))
+    for view in VIEWS:
+        safe(answer(view, known, "U1", begin))
