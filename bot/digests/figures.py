@@ -7,7 +7,7 @@ without metrics. The rest of the allocated time is pauses: data loading, checkpo
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price, price_of
@@ -15,7 +15,6 @@ from bot.gpus.models import HOUR, MIN_COVERAGE, Hour, HourUse
 from bot.gpus.overrequest import Overrequest, find_overrequests
 from bot.gpus.sums import Sums, grouped
 
-WEEK = timedelta(days=7)
 MAX_MOST_IDLE = 5  # sweeps and pods
 NOTABLE = 1.0  # GPU-hours; less isn't reported
 
@@ -108,7 +107,7 @@ def figures(
         waiting=max((each.waiting for each in capacities), default=0),
         wanted=max((each.wanted for each in capacities), default=0),
         longest=max((each.longest for each in capacities), default=0.0),
-        coverage=sum(each.coverage for each in capacities) / max(1, round((end - begin) / HOUR)),
+        coverage=sum(each.coverage for each in capacities) / round((end - begin) / HOUR),
         rows=people if schedule.team else teams,
         people=people,
         most_idle=_most_idle(uses, prices),

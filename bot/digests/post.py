@@ -24,7 +24,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import chart
 from bot.digests.details import MAX_PEOPLE, details, table
-from bot.digests.figures import WEEK, Figures, figures
+from bot.digests.figures import Figures, figures
 from bot.digests.message import DigestContext, Waiting, headline, message
 from bot.gpus.hourly_store import RETENTION, HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError, Source
@@ -34,6 +34,7 @@ from k8s.objects import MANAGED_BY, Ref
 log = logging.getLogger(__name__)
 
 NAME = "sweepbot-digests"
+WEEK = timedelta(days=7)  # before the day, to compare with
 MAX_POSTS = 2  # of one digest, if it is unknown whether the first one arrived
 MAX_CHART_ATTEMPTS = 5  # Slack may still be processing the file
 CHART_RETRY = timedelta(seconds=4)

@@ -90,7 +90,7 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
 
 
 def _over_time(evidence: TrialEvidence) -> Diagnosis:
-    hours = (evidence.pod or {})["spec"]["activeDeadlineSeconds"] / 3600
+    hours = timedelta(seconds=(evidence.pod or {})["spec"]["activeDeadlineSeconds"]) / timedelta(hours=1)
     text = f"The trial reached its time limit of {hours:.3g} h."
     fix = (
         "Train for less time, or raise `trial_hours:` under `trials:` in the space file, up to the cluster's "
@@ -240,7 +240,7 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
     reason, message = evidence.waiting
     over = evidence.exit or {}
     if reason == "CrashLoopBackOff" or over.get("exitCode"):
-        text, fix = _exit_text(over.get("exitCode", 0)), "Run the command locally to debug it."
+        text, fix = _exit_text(over.get("exitCode")), "Run the command locally to debug it."
         if (user := _user(evidence)) and evidence.line(DENIED):
             fix = f"Write below /tmp or to a volume that user {user} can write to: the training runs as user "
             fix += f"{user}, not as root. An admin can change it (`trials: user:`, docs/security.md)."
@@ -258,7 +258,9 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
     return None
 
 
-def _exit_text(code: int) -> str:
+def _exit_text(code: int | None) -> str:
+    if code is None:  # of a restarting container whose previous state is gone
+        return "The training failed repeatedly."
     if code > 128:
         return f"The training was killed by signal {code - 128} (exit code {code})."
     return f"The training failed with exit code {code}."

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.permissions import Visitor, denial, entry_denial, launch_denial, size_denial
+from bot.config.permissions import Visitor, denial, doctor_denial, entry_denial, launch_denial, size_denial
 from bot.config.policy import Config, Launch, parse_config
 from bot.config.teams import Team
 from bot.core.commands import Action, Command
@@ -53,6 +53,12 @@ def test_launch_denial_depends_on_user_and_channel(user, channel, config, answer
         (ADMIN, launching(gpus=8), 5, ""),
         (OWNER, FRIENDLY, 3, "needs 6 GPUs (2 parallel × 3); the limit is 4 per sweep of team vision."),
         (STRANGER, FRIENDLY, 3, ""),
+        (
+            OWNER,
+            replace(FRIENDLY, teams=(replace(TEAM, gpus=None),), launch=Launch(gpus=2)),
+            2,
+            "the limit is 2 per sweep. Lower",
+        ),
         (MATE, replace(FRIENDLY, launch=Launch(gpus=2)), 2, ""),
         (MATE, replace(FRIENDLY, launch=Launch(gpus=2), self_assigned={MATE}), 2, "the limit is 2 per sweep"),
     ],
@@ -79,6 +85,26 @@ def test_size_denial_limits_one_person(user, others, answer):
     denied = size_denial(user, PLAN, launching(gpus_per_person=4), others)
     assert answer in denied
     assert bool(answer) == bool(denied)
+
+
+@pytest.mark.parametrize(
+    ("user", "config", "answer"),
+    [
+        (ADMIN, CONFIG, ""),
+        (OWNER, CONFIG, "Only admins can do that: <@UADMIN>."),
+        (
+            ADMIN,
+            replace(CONFIG, admins=()),
+            "No admins are configured. Add them under `admins:` in the SWEEPBOT_CONFIG file.",
+        ),
+    ],
+)
+def test_doctor_denial_is_for_admins(user, config, answer):
+    assert doctor_denial(user, config) == answer
+
+
+def test_size_denial_without_other_sweeps_allows_the_whole_limit():
+    assert size_denial(OWNER, replace(PLAN, gpus=2), launching(gpus_per_person=4)) == ""
 
 
 HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
@@ -132,6 +158,10 @@ def test_denial_depends_on_ownership_and_teams(user, action, config, allowed):
 def test_denial_names_who_can():
     denied = denial(STRANGER, Action.CANCEL, a_sweep(Phase.RUNNING), FRIENDLY)
     assert denied == "Only <@UOWNER> (owner), a teammate, or an admin can cancel `lr-brave-otter`."
+    denied = denial(
+        STRANGER, Action.CANCEL, a_sweep(Phase.RUNNING), replace(FRIENDLY, teammates_can_act=False)
+    )
+    assert denied == "Only <@UOWNER> (owner) or an admin can cancel `lr-brave-otter`."
 
 
 def test_commands_are_in_the_audit_log(caplog):

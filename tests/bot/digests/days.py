@@ -4,7 +4,8 @@ from datetime import date
 
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price
-from bot.digests.figures import WEEK, Figures, figures
+from bot.digests.figures import Figures, figures
+from bot.digests.post import WEEK
 from bot.gpus.models import NodeUse
 from tests.bot.gpus.factories import lazy
 

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from bot.config.digest_times import DigestSchedule
-from bot.digests.figures import WEEK, figures
+from bot.digests.figures import figures
 from bot.gpus.models import HOUR
 from tests.bot.digests.days import BERLIN, DAY, PRICES, of
 from tests.bot.gpus.factories import hour, lazy, use
@@ -114,7 +114,6 @@ def test_rows_compare_with_the_mean_of_the_measured_hours_before() -> None:
         ("vision", 72),
     ]
     assert [row.usual for row in day(*uses).rows] == [None] * 4
-    assert timedelta(days=7) == WEEK
 
 
 def test_most_idle_lists_the_five_worst_with_an_idle_hour() -> None:

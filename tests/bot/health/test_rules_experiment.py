@@ -100,9 +100,10 @@ def test_stuck_experiment_without_a_reason_is_a_wait(known):
     )
 
 
-@pytest.mark.parametrize(("count", "due"), [(1, -20), (2, None)])
+@pytest.mark.parametrize(("count", "due"), [(1, -20), (2, None), (None, -20)])
 def test_stuck_experiment_quotes_katibs_error_when_it_repeats(count, due):
     event = an_event("ReconcileError", f"Failed to reconcile: {real_messages.NO_RIGHT}", count)
+    event = {name: value for name, value in event.items() if value is not None}
     assert alone(events=(event,)) == of_experiment(
         "experiment",
         "Katib can't reconcile the experiment, so no trial can start.",

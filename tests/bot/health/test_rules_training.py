@@ -162,7 +162,8 @@ def test_crash_without_a_log_quotes_the_runtime():
     pod = ended(1)
     pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "exec format error"
     assert found(pod).detail == "exec format error"
-    assert found(waiting("CrashLoopBackOff", real_messages.CRASH_LOOP)).detail == real_messages.CRASH_LOOP
+    loops = found(waiting("CrashLoopBackOff", real_messages.CRASH_LOOP))
+    assert (loops.text, loops.detail) == ("The training failed repeatedly.", real_messages.CRASH_LOOP)
 
 
 def test_crash_loop_reads_the_previous_container():
