@@ -1,1 +1,1 @@
-"""A whole world on one machine: Kubernetes, Katib, a registry, a git host, Slack. Never in the image."""
+"""A local cluster and Slack for demos and tests; not part of the image."""

@@ -1,4 +1,4 @@
-"""`python -m local COMMAND ...`: a part of the local world, until Ctrl-C or a closed terminal ends it."""
+"""Run a part of the local world until Ctrl-C: `python -m local COMMAND ...`."""
 
 import argparse
 import asyncio
@@ -9,13 +9,13 @@ import sys
 from collections.abc import Coroutine
 from typing import Any
 
-# Each names a module with `async def run(arguments) -> int | None`, imported only when asked for.
+# Each module has `async def run(arguments) -> int | None`, and is only imported when needed.
 COMMANDS = {"demo": "local.demo", "kubernetes": "local.kubernetes.command"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def _until_signal(work: Coroutine[Any, Any, int | None]) -> int:
-    """The first signal ends the work; more of them must not end its cleaning up."""
+    """Cancel the work at the first signal; later ones must not interrupt its cleanup."""
     task = asyncio.create_task(work)
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, lambda: task.cancelling() or task.cancel())
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    for number in SIGNALS:  # while it only loads; nothing is running yet
+    for number in SIGNALS:  # during imports, before anything runs
         signal.signal(number, lambda *_: sys.exit(1))
     module = importlib.import_module(COMMANDS[options.command])
     return asyncio.run(_until_signal(module.run(options.arguments)))

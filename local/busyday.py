@@ -1,4 +1,4 @@
-"""A busy yesterday for the demo, and the week before: hourly figures in Redis as docs/gpus.md tells them."""
+"""Write GPU use of the last week into Redis for the demo, in the format of docs/gpus.md."""
 
 import json
 import zlib
@@ -24,7 +24,7 @@ prices: {{"NVIDIA H100.*": 2.5, "NVIDIA A100.*": 1.5}}
 
 @dataclass(frozen=True)
 class Run:
-    """Pods of one kind: from hour to hour, working by day with one share and by night with another."""
+    """Pods with the same utilization: `by_day` from 9 to 19, `by_night` otherwise."""
 
     pod: str
     whose: tuple[str, str, str]  # owner, team, sweep
@@ -95,7 +95,7 @@ def _asked(run: Run) -> dict[str, float]:
 
 
 def _capacity(hour: datetime, held: float) -> dict[str, Any]:
-    """One GPU is lost since six, and a pod waits in the afternoon."""
+    """Return the cluster's figures: one GPU is unavailable from 6:00, and a pod waits in the afternoon."""
     lost = int(hour.hour >= 6)
     waited = 4 if 12 <= hour.hour < 17 else 0
     given = {"capacity": GPUS - lost, "allocated": held, "unhealthy": lost, "waited": waited}

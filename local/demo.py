@@ -1,4 +1,4 @@
-"""`make demo`: the world, a Sweepbot in it, and a Slack page to type in; `--once` types a sweep itself."""
+"""Run Sweepbot with a local cluster and a Slack page; `--once` runs one sweep and exits."""
 
 import argparse
 import asyncio
@@ -14,16 +14,16 @@ from local.processes import EndedError
 from local.slack.workspace import ADA, Change
 from local.world import World, world
 
-STARTING = "Starting Redis, Kubernetes, Katib, a registry, a git host, MLflow and Slack on this machine ..."
+STARTING = "Starting Redis, Kubernetes, Katib, a registry, a git host, MLflow, and Slack on this machine..."
 COMMAND = "branch=main gpus=1 space=lr"
-# The thread's last message, by how it begins after the mention of the owner
+# Exit code by the start of the thread's last message, after the mention of the owner.
 ENDS = {":white_check_mark: Finished": 0, ":x:": 1, ":no_entry_sign:": 1}
-PATIENCE = 600  # seconds for a whole sweep
+SWEEP_TIMEOUT = 600  # seconds
 
 
 async def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m local demo", description=__doc__)
-    parser.add_argument("--once", action="store_true", help="type one sweep and exit with its result")
+    parser.add_argument("--once", action="store_true", help="run one sweep, and exit with 0 if it succeeds")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="sweepbot-demo-", ignore_cleanup_errors=True) as folder:
         print(STARTING, flush=True)
@@ -42,16 +42,16 @@ async def _live(here: World, *, once: bool) -> int:
         print(_welcome(here), flush=True)
         if once:
             return await _sweep(here)
-        await asyncio.sleep(5)  # until a worker has seen the nodes
+        await asyncio.sleep(5)  # for a worker to see the nodes
         await here.slack.command("ada", "sweeps", "/gpus", "digest")
         return await _until(here, lambda: False)
     except asyncio.CancelledError:
-        print("\nEnding everything ...", flush=True)
+        print("\nStopping everything...", flush=True)
         raise
 
 
 async def _until(here: World, done: Callable[[], bool]) -> int:
-    """Raises EndedError when meanwhile a process ends by itself."""
+    """Wait until `done()`. Raises EndedError if a process exits."""
     while not done():
         here.processes.check()
         await asyncio.sleep(0.2)
@@ -61,41 +61,41 @@ async def _until(here: World, done: Callable[[], bool]) -> int:
 def _welcome(here: World) -> str:
     return f"""
   Slack     {here.slack.url}
-            open it and type   /sweep {COMMAND}   in #sweeps
-            space=idle waits before it trains: after some seconds its GPUs are told of
-            /gpus tells what is free; what yesterday's GPUs did stands in the channel
+            open it and run   /sweep {COMMAND}   in #sweeps
+            space=idle waits before training: after a few seconds, a warning about idle GPUs follows
+            /gpus shows free GPUs; yesterday's GPU digest is in the channel
   MLflow    {here.env["MLFLOW_TRACKING_URI"]}
   kubectl   export KUBECONFIG={here.folder / "kubeconfig"}; kubectl -n sweeps get pods,experiments
-  git       commit in {here.git / "digits"} and push, then sweep again
+  git       commit in {here.git / "digits"} and push, then start another sweep
   logs      {here.folder / "logs"}
-  Ctrl-C ends everything.
+  Ctrl-C stops everything.
 """
 
 
 async def _sweep(here: World) -> int:
-    """Type the sweep, print the thread as it grows; 0 only if the sweep succeeded."""
+    """Run a sweep, print its thread, and return 0 if it succeeds."""
     ends: list[int] = []
 
-    def hear(change: Change) -> None:
+    def on_change(change: Change) -> None:
         if change["type"] == "posted" and "thread_ts" in change["message"]:
             text = change["message"]["text"]
             print(_readable(text), flush=True)
             unaddressed = re.sub(r"<@\w+> ", "", text, count=1)
             ends.extend(code for begin, code in ENDS.items() if unaddressed.startswith(begin))
 
-    here.slack.listen(hear)
+    here.slack.listen(on_change)
     print(f"Ada in #sweeps: /sweep {COMMAND}")
     print(_readable(await here.slack.command("ada", "sweeps", "/sweep", COMMAND) or ""), flush=True)
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(_until(here, lambda: bool(ends)), PATIENCE)
+        await asyncio.wait_for(_until(here, lambda: bool(ends)), SWEEP_TIMEOUT)
     if ends != [0]:
-        print("" if ends else f"The sweep did not end within {PATIENCE} s.")
+        print("" if ends else f"The sweep didn't finish within {SWEEP_TIMEOUT} s.")
         print(here.processes.last_lines("work"))
     return ends[0] if ends else 1
 
 
 def _readable(text: str) -> str:
-    """Slack's mark-up taken off, an indented line each."""
+    """Return the text without Slack's markup, indented."""
     text = re.sub(r"<[^|>]*\|([^>]*)>", r"\1", text).replace(f"<@{ADA.id}>", "@ada")
     text = html.unescape(re.sub(r"^:[a-z_]+: |```\n?|[`*]", "", text))
     return "\n".join(f"  | {line}" for line in text.splitlines())

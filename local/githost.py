@@ -1,4 +1,4 @@
-"""A git host, so that the bot and Kaniko fetch a commit over smart HTTP as they would from GitHub.
+"""A git host, from which the bot and Kaniko fetch over smart HTTP as from GitHub.
 
 git itself answers (`git http-backend`, a CGI program); this only carries requests to it. Reading only.
 """

@@ -1,4 +1,4 @@
-"""Pulling images: what containerd does on a node and Kaniko does for FROM, in folders instead of namespaces.
+"""Pull images as containerd and Kaniko's FROM do, into directories instead of namespaces.
 
 There is no chroot on a laptop: an image's folder takes the place of "/" by rewriting paths (`localise`).
 """
@@ -33,7 +33,7 @@ OWN_FOLDERS = {"app", "opt", "srv"}
 
 
 class PullError(Exception):
-    """The text is containerd's; Kaniko has its own words for `status` (of HTTP, 0 if nobody answered)."""
+    """The message is containerd's; Kaniko has its own for `status` (HTTP, or 0 without a response)."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -42,7 +42,7 @@ class PullError(Exception):
 
 @dataclass(frozen=True)
 class Reference:
-    """`host/repository:tag@digest`; without a host it is docker.io's."""
+    """`host/repository:tag@digest`; the default host is docker.io."""
 
     host: str
     repository: str
@@ -51,7 +51,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> "Reference":
-        """Raises ValueError for what is no image name."""
+        """Parse an image name. Raises ValueError."""
         match = re.fullmatch(r"([a-z0-9._/:-]*?)(?::([\w][\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?", text)
         if not match or not match[1]:
             raise ValueError("invalid reference format")
@@ -73,7 +73,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Image:
-    """An image as pulled: its digest, its config document and its manifest's layers."""
+    """A pulled image: its digest, config, and layers."""
 
     digest: str = ""
     document: dict[str, Any] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Image:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Env, WorkingDir, Entrypoint, Cmd, ..."""
+        """Return the runtime config: Env, WorkingDir, Entrypoint, Cmd, and so on."""
         return dict(self.document.get("config") or {})
 
 
@@ -89,7 +89,7 @@ class Image:
 def ask(
     host: str, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> Iterator[http.client.HTTPResponse]:
-    """One call to a registry over plain http; the body may be an open file. Raises OSError."""
+    """Send one request to a registry over plain HTTP; the body can be an open file. Raises OSError."""
     connection = http.client.HTTPConnection(host, timeout=60)
     try:
         connection.request(method, path, body, headers or {})
@@ -99,7 +99,7 @@ def ask(
 
 
 def pull(name: str, rootfs: Path, registry: str) -> Image:
-    """Unpack image `name` into `rootfs`; no host but `registry` exists. Raises ValueError, PullError."""
+    """Unpack image `name` into `rootfs`; only the host `registry` exists. Raises ValueError, PullError."""
     reference = Reference.parse(name)
     rootfs.mkdir(parents=True, exist_ok=True)
     if reference.is_known_base:
@@ -143,14 +143,14 @@ def _unresolved(name: str, why: str, status: int = 0) -> PullError:
 
 
 def _unpack(reference: Reference, digest: str, rootfs: Path) -> None:
-    """The "tar" filter keeps all inside; "data" would refuse a virtual environment's link to its Python."""
+    """Extract with the "tar" filter; "data" would reject a virtual environment's link to its Python."""
     path = f"/v2/{reference.repository}/blobs/{digest}"
     with ask(reference.host, "GET", path) as answer, tarfile.open(fileobj=answer, mode="r|*") as tar:
         tar.extractall(rootfs, filter="tar")
 
 
 def localise(text: str, rootfs: Path, mounts: Mapping[str, Path]) -> str:
-    """`text` with a container's absolute paths made real: volumes first, then what the image brought."""
+    """Replace a container's absolute paths by real ones: volumes first, then the image's."""
 
     def real(match: re.Match[str]) -> str:
         path = match[0]
@@ -165,13 +165,13 @@ def localise(text: str, rootfs: Path, mounts: Mapping[str, Path]) -> str:
 
 
 def inherited() -> dict[str, str]:
-    """All that the world serves is on this machine, where no proxy would find it."""
+    """Return the environment without proxies: all services are on this machine."""
     here = dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1")
     return {key: value for key, value in os.environ.items() if INHERITED.fullmatch(key)} | here
 
 
 def environment(rootfs: Path, given: Mapping[str, str], mounts: Mapping[str, Path]) -> dict[str, str]:
-    """The variables of a process of the image: the image's own programs first, then this machine's Python."""
+    """Return a container's variables: PATH has the image's programs first, then this machine's Python."""
     result = inherited() | {key: localise(value, rootfs, mounts) for key, value in given.items()}
     path = localise(given.get("PATH", SYSTEM_PATH), rootfs, mounts).split(":")
     own = [part for part in path if part.startswith(str(rootfs))]
@@ -187,7 +187,7 @@ def image_python() -> Path:
     home = Path(sys.prefix, "share", "image-python").resolve()  # a link to this environment may go away
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the first two containers of a fresh clone start at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # containers can start at the same time
         if not (home / "ready").exists():
             _make_python(home)
             (home / "ready").touch()

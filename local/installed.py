@@ -1,4 +1,4 @@
-"""What administrators have installed before any Sweepbot comes, in installed.yaml, with its pods."""
+"""Install what Sweepbot needs (installed.yaml), with its pods."""
 
 import asyncio
 from collections.abc import Iterable

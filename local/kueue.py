@@ -1,4 +1,4 @@
-"""Kueue, as far as a sweep meets it: Jobs of a queue wait, suspended, until its quota has room.
+"""A subset of Kueue: Jobs in a queue stay suspended until its quota has room.
 
 Its API is there once `install` was called: a cluster without its CustomResourceDefinitions knows no Workload.
 The words are those of Kueue v0.14.8 [katib/08-B-workloads]. There are no priorities; what is admitted stays.
@@ -14,7 +14,7 @@ from local.kubernetes.store import Store, owner, place
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 JOB = "kueue.x-k8s.io/job-uid"
-DEFAULT = "default"  # a LocalQueue of this name takes every Job of its namespace
+DEFAULT = "default"  # a LocalQueue of this name gets every Job of its namespace
 UNFIT = "couldn't assign flavors to pod set main: "
 
 
@@ -34,7 +34,7 @@ def install(store: Store) -> None:
 
 
 class Kueue:
-    """Without a LocalQueue it leaves every Job alone."""
+    """Does nothing in namespaces without a LocalQueue."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class Kueue:
                     self._look_at(job)
 
     def _captured(self, job: Object) -> Object:
-        """A new Job in a queue is suspended; one that names none is in the namespace's default queue."""
+        """Suspend a new Job in a queue; the namespace's default queue applies if it names none."""
         labels = job["metadata"].setdefault("labels", {})
         if "uid" in job["metadata"]:
             return job
@@ -93,7 +93,7 @@ class Kueue:
         return self._store.get("LocalQueue", job["metadata"]["namespace"], name) or {}
 
     def _why_not(self, job: Object) -> str:
-        """Empty when the quota has room."""
+        """Return why the Job can't be admitted; empty if the quota has room."""
         queue = self._queue(job)
         if not queue:
             return f"LocalQueue {job['metadata']['labels'][QUEUE]} doesn't exist"
@@ -130,7 +130,7 @@ class Kueue:
 
 
 def _lack(flavor: str, most: float, asked: float, used: float) -> str:
-    """With a place for the resource; empty when there is room."""
+    """Return a format string with a place for the resource; empty if there is room."""
     if asked > most:
         sizes = f"previously considered podsets requests (0) + current podset request ({asked:g})"
         return f"insufficient quota for {{}} in flavor {flavor}, {sizes} > maximum capacity ({most:g})"
@@ -141,7 +141,7 @@ def _lack(flavor: str, most: float, asked: float, used: float) -> str:
 
 
 def _quotas(cluster_queue: Object) -> Iterator[tuple[str, str, float]]:
-    """Resource, flavor, nominal quota; of several flavors the first."""
+    """Return resource, flavor, and nominal quota of the first flavor."""
     for group in cluster_queue["spec"].get("resourceGroups", []):
         flavor = group["flavors"][0]
         for each in flavor["resources"]:

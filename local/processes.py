@@ -1,4 +1,4 @@
-"""Child processes of the local world: their output goes to files, and none outlives us."""
+"""Child processes of the local world, with output in files; all end with this process."""
 
 import asyncio
 import os
@@ -7,24 +7,24 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-STOP = 10.0  # seconds between asking a process to end and ending it
-START = 180.0  # seconds until one has to say that it is there, on a busy machine
+STOP = 10.0  # seconds from SIGTERM to SIGKILL
+START = 180.0  # seconds for a process to become ready, on a busy machine
 LAST_LINES = 15
 
 
 class EndedError(Exception):
-    """One of them ended by itself; the text says which and shows its last lines."""
+    """A process exited unexpectedly; the message names it and shows its last lines."""
 
 
 class Processes:
-    """Each runs in a process group of its own, so that its children end with it."""
+    """Each process has its own process group, so that its children end with it."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> None:
-        """What it talks to is on this machine: no proxy would find it."""
+        """Start a process without proxy settings: all services are on this machine."""
         ours = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
         with (self._logs / f"{name}.log").open("ab") as log:
             self._running[name] = await asyncio.create_subprocess_exec(
@@ -32,7 +32,7 @@ class Processes:
             )
 
     async def says(self, name: str, pattern: str) -> str:
-        """The first group of a pattern in what it has written. Raises EndedError, TimeoutError."""
+        """Wait for a pattern in the output and return its first group. Raises EndedError, TimeoutError."""
         async with asyncio.timeout(START):
             while not (found := re.search(pattern, self._log(name))):
                 self.check()
@@ -40,7 +40,7 @@ class Processes:
             return found[1]
 
     def check(self) -> None:
-        """Raises EndedError."""
+        """Raise EndedError if a process has exited."""
         for name, process in self._running.items():
             if process.returncode is not None:
                 raise EndedError(

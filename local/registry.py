@@ -1,4 +1,4 @@
-"""An image registry, so that builds push and nodes pull over the same HTTP API as in a cluster.
+"""An image registry, with the same HTTP API as in a cluster.
 
 It answers as `docker-registry` 2.8.2 does (compared call by call), its surprises included: without the right
 Accept header an OCI image is "not found", and a Docker image by tag becomes schema 1, with another digest.
@@ -41,17 +41,17 @@ def digest_of(data: bytes) -> str:
 
 
 async def serve(folder: Path) -> Server:
-    """Keep images in `folder`; no authentication."""
+    """Start a registry with images in `folder`, without authentication."""
     return await listen(_Api(folder).app())
 
 
 class _Api:
-    """Blobs lie in one folder; a repository only has links to those that were pushed or mounted to it."""
+    """Blobs are in one directory; a repository has links to those that were pushed or mounted."""
 
     def __init__(self, folder: Path) -> None:
         self.blobs, self.repositories = folder / "blobs", folder / "repositories"
         self.blobs.mkdir(parents=True, exist_ok=True)
-        self.uploads: set[str] = set()  # the locations given out
+        self.uploads: set[str] = set()  # valid upload locations
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=2**40)
@@ -105,7 +105,7 @@ class _Api:
         return _created(request, f"manifests/{digest}", digest)
 
     async def delete_manifest(self, request: web.Request) -> web.Response:
-        """With its tags; as with `storage.delete.enabled`."""
+        """Delete the manifest and its tags, as with `storage.delete.enabled`."""
         name, digest = request.match_info["name"], request.match_info["digest"]
         manifest = self._link(name, f"manifests/{digest}")
         if not manifest.exists():
@@ -134,7 +134,7 @@ class _Api:
         return web.FileResponse(self._blob(digest), headers=headers)
 
     async def start_upload(self, request: web.Request) -> web.Response:
-        """An upload's Location carries a state that clients must give back."""
+        """Start an upload; its Location has a state that clients must send back."""
         name, mount, source = (
             request.match_info["name"],
             request.query.get("mount"),
@@ -196,7 +196,7 @@ def _accepted(request: web.Request) -> Iterator[str]:
 
 
 def _parts(kind: str, body: bytes) -> list[str] | None:
-    """The blobs of an image's manifest; None for what is no such manifest."""
+    """Return the blobs of an image manifest; None for another document."""
     try:
         manifest = json.loads(body)
         good = (
@@ -210,7 +210,7 @@ def _parts(kind: str, body: bytes) -> list[str] | None:
 
 
 def _error(code: str, *details: Any, message: str = "") -> web.Response:
-    """One error for each detail, or one without."""
+    """Return an error response, with one error per detail."""
     status, text = ERRORS[code]
     said = {"code": code, "message": message or text}
     return web.json_response(
@@ -224,7 +224,7 @@ def _created(request: web.Request, what: str, digest: str) -> web.Response:
 
 
 def _schema1(name: str, tag: str, manifest: dict[str, Any]) -> bytes:
-    """As much of the old format as shows that it is another document than the one asked for."""
+    """Convert to the old format, just enough to differ from the requested document."""
     layers = [{"blobSum": layer["digest"]} for layer in reversed(manifest["layers"])]
     old = {"schemaVersion": 1, "name": name, "tag": tag, "architecture": "amd64", "fsLayers": layers}
     return json.dumps(old, indent=3).encode()

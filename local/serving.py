@@ -1,4 +1,4 @@
-"""How the servers of the local world listen: on 127.0.0.1, at a given port or any free one."""
+"""Start HTTP servers on 127.0.0.1, at a given or free port."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from aiohttp import web
 
 @dataclass(frozen=True)
 class Server:
-    """A running server at `address` ("127.0.0.1:PORT", plain http)."""
+    """A running server at `address` ("127.0.0.1:PORT", plain HTTP)."""
 
     address: str
     runner: web.AppRunner
@@ -21,7 +21,7 @@ class Server:
 
 
 async def listen(app: web.Application, port: int = 0, *, hangs_up: bool = False) -> Server:
-    """`hangs_up`: a client that goes, or closing the server, ends what still answers it."""
+    """Start a server. `hangs_up`: cancel a handler if its client disconnects or the server closes."""
     patience = 0.1 if hangs_up else 1
     runner = web.AppRunner(app, access_log=None, handler_cancellation=hangs_up, shutdown_timeout=patience)
     await runner.setup()

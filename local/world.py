@@ -1,4 +1,4 @@
-"""The whole world on one machine: what a Sweepbot talks to, and the environment that points it there."""
+"""Start all services that Sweepbot uses, and build the environment that points it to them."""
 
 import asyncio
 import os
@@ -25,12 +25,12 @@ from local.slack.workspace import ADA
 
 NAMESPACE = "sweeps"
 NODES = {"gpu-1": 2, "gpu-2": 2}  # GPUs
-# Without its job runner the server starts at once and answers the first run in seconds, not half a minute.
+# Without its job runner, MLflow starts much faster.
 MLFLOW = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 REPOSITORIES = ("digits", "uv", "requirements")
-# What an installation gives the bot in a cluster, and as whom it comes: never as the admin of ./kubeconfig.
+# The bot's permissions and service account, as in an installation: it never uses the admin's ./kubeconfig.
 DEPLOYED = ("base/namespaces.yaml", "base/rights.yaml", "doctor/rights.yaml", "usage/rights.yaml")
 WORKER, TOKEN = "system:serviceaccount:sweepbot:sweepbot-work", "local-sweepbot-work"
 
@@ -38,13 +38,13 @@ WORKER, TOKEN = "system:serviceaccount:sweepbot:sweepbot-work", "local-sweepbot-
 @dataclass
 class World:
     folder: Path
-    env: dict[str, str]  # of a Sweepbot that lives in it
+    env: dict[str, str]  # for Sweepbot's processes
     slack: slack.Slack
     api: ApiServer
     store: Store
     kubelet: Kubelet
     processes: Processes
-    git: Path  # the working copies that people commit to
+    git: Path  # working copies of the users
 
     async def start_bot(self, *commands: str) -> None:
         for command in commands:
@@ -56,7 +56,7 @@ class World:
 
 @asynccontextmanager
 async def world(folder: Path) -> AsyncIterator[World]:
-    """Everything but the bot itself; all of it ends with the block."""
+    """Start everything except the bot, until the end of the block."""
     async with AsyncExitStack() as stack:
         for name in ("logs", "blobs", "pods", "git", "work"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str
 
 
 async def _mlflow(folder: Path, processes: Processes) -> str:
-    """On a port that the system gives it, which nobody else can have taken meanwhile."""
+    """Start MLflow on a free port that the system assigns."""
     store = f"sqlite:///{folder / 'mlflow.db'}"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", "0"]
     command += ["--backend-store-uri", store, "--artifacts-destination", str(folder / "artifacts")]
@@ -140,7 +140,7 @@ async def _mlflow(folder: Path, processes: Processes) -> str:
 
 
 def publish(example: Path, copy: Path, bare: Path) -> None:
-    """A real repository of an example folder: a working copy, and a bare one that the git host serves."""
+    """Publish an example as a git repository: a working copy, and a bare one on the git host."""
     shutil.copytree(example, copy, dirs_exist_ok=True)
     git(copy.parent, "init", "--quiet", "--bare", "--initial-branch=main", str(bare))
     git(copy, "init", "--quiet", "--initial-branch=main")
@@ -151,7 +151,7 @@ def publish(example: Path, copy: Path, bare: Path) -> None:
 
 
 def commit(copy: Path, message: str) -> str:
-    """Commit all changes in a working copy and push its branch; returns the commit."""
+    """Commit all changes of a working copy, push its branch, and return the commit."""
     git(copy, "add", "--all")
     git(copy, "commit", "--quiet", "-m", message)
     git(copy, "push", "--quiet", "--set-upstream", "origin", "HEAD")
@@ -159,7 +159,7 @@ def commit(copy: Path, message: str) -> str:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """With nobody's own settings: signed commits or hooks are no part of this world."""
+    """Run git without the user's settings, such as hooks and signing."""
     env = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     command = ["git", *arguments]
     return subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True, text=True).stdout

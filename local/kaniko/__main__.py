@@ -1,4 +1,4 @@
-"""The executor: context, build, digest file, push, in the real one's order."""
+"""The executor: context, build, digest file, and push, in the real order."""
 
 import os
 import signal
@@ -40,13 +40,15 @@ def execute(options: Options, folder: Path) -> None:
         raise Stop(f"Error: you must provide --destination, or use --no-push{USAGE}")
     for name in names:
         _check_push(options, Reference.parse(name))
-    if names:  # else the context is another container's to build from
+    if names:  # otherwise another container builds from the context
         _drop_ignored(file, source)
     with _prefixed("error building image: "):
         instructions = _parsed(file)
         with _prefixed("error building stage: "):
             draft = Build(options, log, source, folder).run(instructions)
-    if digest_file := options.one("digest-file"):  # before the push: it means nothing without exit code 0
+    if digest_file := options.one(
+        "digest-file"
+    ):  # before the push, as Kaniko does: only valid with exit code 0
         Path(digest_file).write_text(digest_of(draft.documents()[1]))
     for name in names:
         to = Reference.parse(name)
@@ -75,7 +77,7 @@ def _logger() -> Callable[[str], None]:
 
 
 def _dockerfile(options: Options, source: Path) -> Path:
-    """It may lie outside of the context."""
+    """Return the Dockerfile's path, which can be outside the context."""
     name = options.one("dockerfile", "Dockerfile")
     for path in (Path(name), source / name):
         if path.is_file() and (path.is_absolute() or path.is_relative_to(source)):
@@ -102,13 +104,13 @@ def _parsed(file: Path) -> list[dockerfile.Instruction]:
 
 
 def _drop_ignored(file: Path, source: Path) -> None:
-    """The context is our own clone. An ignore file beside the Dockerfile stands in for the context's."""
+    """Delete ignored files from the cloned context. An ignore file next to the Dockerfile has priority."""
     for rules in (file.with_name(f"{file.name}.dockerignore"), source / ".dockerignore"):
         if rules.exists():
             out = dockerfile.ignored(rules.read_text())
             dropped = [path for path in source.rglob("*") if out(path.relative_to(source))]
             for path in reversed(dropped):
-                with suppress(OSError):  # a folder in which something was asked back with "!"
+                with suppress(OSError):  # a directory with files that "!" re-includes
                     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
             return
 

@@ -1,4 +1,4 @@
-"""Carrying out a Dockerfile: one method for each instruction, one layer for each that changes files."""
+"""Build a Dockerfile: one method per instruction, and one layer per instruction that changes files."""
 
 import signal
 import subprocess
@@ -19,7 +19,7 @@ from local.kaniko.options import Options, Stop
 
 
 class Build:
-    """The image grows in `draft`, its files in `folder`/rootfs. `log` takes a line."""
+    """Builds the image in `draft` and its files in `folder`/rootfs; `log` takes a line."""
 
     def __init__(self, options: Options, log: Callable[[str], None], context: Path, folder: Path) -> None:
         self.options, self.log, self.context = options, log, context
@@ -82,7 +82,7 @@ class Build:
         self.has_cmd = True
 
     def do_entrypoint(self, step: Instruction) -> None:
-        """A Cmd of the base belonged to the base's Entrypoint."""
+        """Set Entrypoint, and remove Cmd, which belongs to the base's Entrypoint."""
         self.config["Entrypoint"] = step.command
         if not self.has_cmd:
             self.config.pop("Cmd", None)
@@ -114,7 +114,7 @@ class Build:
             self.workdir.mkdir(parents=True, exist_ok=True)
             command = [images.localise(word, self.rootfs, {}) for word in step.command]
             env = images.environment(self.rootfs, self.env, {})
-            env.pop("UV_NO_CACHE", None)  # this machine's cache lies outside of the image anyway
+            env.pop("UV_NO_CACHE", None)  # this machine's cache is outside the image anyway
             code = subprocess.run(command, cwd=self.workdir, env=env, check=False).returncode
         if code:
             why = f"exit status {code}" if code > 0 else f"signal: {signal.strsignal(-code)}".lower()
@@ -122,7 +122,7 @@ class Build:
 
     @contextmanager
     def _layer(self) -> Iterator[None]:
-        """What the block changes below rootfs becomes a layer, as with --use-new-run."""
+        """Add the changes that the body makes below rootfs as a layer, as with --use-new-run."""
         before = stats(self.rootfs)
         yield
         self.log("Taking snapshot of files...")
@@ -132,7 +132,7 @@ class Build:
             self.draft.layers.append(pack(self.rootfs, changed, target, self._owned))
 
     def _owned(self, info: tarfile.TarInfo) -> tarfile.TarInfo:
-        """Everything is root's; --reproducible also drops the times."""
+        """Set the owner to root, and with --reproducible the times to 0."""
         info.uid = info.gid = 0
         info.uname = info.gname = "root"
         info.mtime = 0 if self.reproducible else int(info.mtime)

@@ -23,7 +23,7 @@ LOGIN = {
 
 
 def fetch(options: Options, folder: Path) -> Path:
-    """Clone into `folder`; the folder to build from. Raises Stop with go-git's words."""
+    """Clone into `folder` and return the directory to build from. Raises Stop with go-git's message."""
     context = options.one("context")
     if "://" not in context:
         return Path(context)
@@ -38,12 +38,12 @@ def fetch(options: Options, folder: Path) -> Path:
 
 
 def _clone_options(options: Options) -> list[str]:
-    """`--git` is given once for each key=value."""
+    """Return the git options; `--git` is repeated for each key=value."""
     known = {"single-branch=true": "--single-branch", "recurse-submodules=true": "--recurse-submodules"}
-    for wish in options.all("git"):
-        if wish not in known:
-            raise Stop(f"a local build has no --git={wish}")
-    return [known[wish] for wish in options.all("git")]
+    for option in options.all("git"):
+        if option not in known:
+            raise Stop(f"a local build has no --git={option}")
+    return [known[option] for option in options.all("git")]
 
 
 def _git(*words: str) -> None:

@@ -1,4 +1,4 @@
-"""The part of the Dockerfile language that local builds understand; everything else is refused by line."""
+"""Parse the subset of Dockerfile that local builds support; anything else is an error with its line."""
 
 import json
 import re
@@ -13,7 +13,7 @@ VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?::([-+])([^}]*))?\})")
 
 
 class DockerfileError(Exception):
-    """What is wrong, in the parser's words."""
+    """An error with the parser's message."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Instruction:
 
     @property
     def words(self) -> list[str] | None:
-        """The list of the exec form; None for the shell form."""
+        """Return the list of the exec form; None for the shell form."""
         try:
             words = json.loads(self.text)
         except ValueError:
@@ -62,7 +62,7 @@ def _problem(name: str, rest: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined; comments fall out, also between continuations."""
+    """Yield lines without comments, with continuations joined."""
     start, parts = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#") or not line.strip():
@@ -77,7 +77,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """`$name`, `${name}`, `${name:-default}`, `${name:+instead}`; the unknown is empty."""
+    """Expand `$name`, `${name}`, `${name:-default}`, and `${name:+instead}`; unknown names are empty."""
 
     def value(match: re.Match[str]) -> str:
         escaped, plain, name, sign, other = match.groups()
@@ -88,7 +88,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def pairs(text: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """`a=b c="d e"`, or the old `a the rest`."""
+    """Parse `a=b c="d e"`, or the legacy form `a the rest`."""
     words = shlex.split(text)
     if "=" not in words[0]:
         name, _, rest = text.partition(" ")
@@ -97,7 +97,7 @@ def pairs(text: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def ignored(patterns: str) -> Callable[[Path], bool]:
-    """What a .dockerignore keeps out, as a question about a path in the context: the last match decides."""
+    """Return a function that tells whether a .dockerignore excludes a path; the last match counts."""
     rules = []
     for line in map(str.strip, patterns.splitlines()):
         if line and not line.startswith("#"):
@@ -112,7 +112,7 @@ def ignored(patterns: str) -> Callable[[Path], bool]:
 
 
 def _regex(pattern: str) -> str:
-    """A match on a folder is a match on all below it."""
+    """Return whether the path or a parent directory matches."""
     parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     found = re.split(r"(\*\*/|\*\*|\*|\?)", pattern.removeprefix("./"))
     return "".join(parts.get(part, re.escape(part)) for part in found) + "(?:/.*)?"

@@ -1,4 +1,4 @@
-"""The image a build makes: its layers, its two documents, and how they get to a registry."""
+"""Assemble an image from layers, config, and manifest, and push it to a registry."""
 
 import gzip
 import hashlib
@@ -22,7 +22,7 @@ Stats = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Layer:
-    """Its bytes are in a file here, or in the repository it came from."""
+    """A layer in a local file, or in the repository it was pulled from."""
 
     digest: str
     diff_id: str
@@ -32,14 +32,14 @@ class Layer:
 
 @dataclass
 class Draft:
-    """An image in the making. `config` is Env, Cmd and so on."""
+    """An image being built; `config` has Env, Cmd, and so on."""
 
     created: str
     config: dict[str, Any] = field(default_factory=dict)
     layers: list[Layer] = field(default_factory=list)
 
     def documents(self) -> tuple[bytes, bytes]:
-        """Config and manifest."""
+        """Return config and manifest."""
         rootfs = {"type": "layers", "diff_ids": [layer.diff_id for layer in self.layers]}
         head = {"architecture": "amd64", "os": "linux", "created": self.created}
         config = json.dumps({**head, "config": self.config, "rootfs": rootfs}).encode()
@@ -49,7 +49,7 @@ class Draft:
         return config, json.dumps(manifest).encode()
 
     def push(self, to: Reference) -> str:
-        """The digest. Raises Stop."""
+        """Push and return the digest. Raises Stop."""
         config, manifest = self.documents()
         path = f"/v2/{to.repository}/manifests/{to.tag}"
         with reaching(to):
@@ -63,7 +63,7 @@ class Draft:
 
 @contextmanager
 def reaching(to: Reference) -> Iterator[None]:
-    """A registry that nobody answers for stops the build."""
+    """Send a request. Raises Stop if the registry is unreachable."""
     try:
         yield
     except OSError as error:
@@ -71,7 +71,7 @@ def reaching(to: Reference) -> Iterator[None]:
 
 
 def _send(to: Reference, digest: str, source: Path | Reference | bytes) -> None:
-    """Upload a blob, or have the registry take it from the repository that has it."""
+    """Upload a blob, or mount it from the repository that has it."""
     uploads = f"/v2/{to.repository}/blobs/uploads/"
     with ask(to.host, "HEAD", f"/v2/{to.repository}/blobs/{digest}") as answer:
         if answer.status == 200:
@@ -93,7 +93,7 @@ def _expect(wanted: int, status: int, what: str) -> None:
 
 
 def stats(rootfs: Path) -> Stats:
-    """Every path below rootfs with what shows a change; a folder's own times say nothing."""
+    """Return a fingerprint of every path below rootfs; times of directories don't count."""
     found = {}
     for path in rootfs.rglob("*"):
         info, is_folder = path.lstat(), path.is_dir() and not path.is_symlink()
@@ -105,7 +105,7 @@ def stats(rootfs: Path) -> Stats:
 def pack(
     rootfs: Path, changed: list[str], target: Path, owned: Callable[[tarfile.TarInfo], tarfile.TarInfo]
 ) -> Layer:
-    """A gzipped tar whose bytes depend on nothing but the files."""
+    """Return a reproducible gzipped tar of the files."""
     plain = target.with_suffix(".tar")
     with tarfile.open(plain, "w") as tar:
         for path in changed:

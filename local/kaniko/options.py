@@ -1,4 +1,4 @@
-"""The executor's command line, and how a build ends."""
+"""Parse the executor's command line; `Stop` ends a build."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ class Stop(Exception):  # noqa: N818 - the end of a build: the line that is prin
 
 
 class Options:
-    """Read as Go's pflag does: `--switch`, `--switch=false`, `--name=value`, `--name value`. Raises Stop."""
+    """Parse as Go's pflag does: `--switch`, `--switch=false`, `--name=value`, `--name value`. Raises Stop."""
 
     def __init__(self, words: list[str]) -> None:
         self.given: dict[str, list[str]] = {}
@@ -46,7 +46,7 @@ class Options:
         return self.given.get(name, [])
 
     def check_http(self, host: str) -> None:
-        """A registry without TLS must be named. (The real one forgives loopback, where no cluster's is.)"""
+        """Raise Stop for an unnamed registry without TLS. (The real Kaniko allows loopback.)"""
         if host not in self.all("insecure-registry"):
             here = host.startswith(("127.", "localhost"))
             why = "http: server gave HTTP response to HTTPS client"

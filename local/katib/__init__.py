@@ -1,4 +1,4 @@
-"""Katib on one machine: webhooks, controllers, seven algorithms, the TensorFlowEvent collector.
+"""Run Katib locally: webhooks, controllers, seven algorithms, and the TensorFlowEvent collector.
 
 It meets the rest of the local world in the object store only, and answers as the real Katib was recorded.
 """
@@ -15,13 +15,13 @@ from local.kubernetes.store import Hook, Store
 
 
 class Katib:
-    """Refuses from the moment it is made; works from `start` to `close`.
+    """Its webhooks work from construction; its controllers from `start` to `close`.
 
     `builtins` are the containers it brings along, by a part of their image's name, for the kubelet to run.
     """
 
     def __init__(self, store: Store) -> None:
-        self.away = False  # its webhooks: with failurePolicy Fail, what they are asked about is refused
+        self.away = False  # the webhooks are down: with failurePolicy Fail, requests are rejected
         self.metrics = MetricsStore()
         self.builtins = {"tfevent-metrics-collector": self.metrics.collect}
         self._controller = Controller(store, self.metrics)
@@ -31,7 +31,7 @@ class Katib:
         store.admission("Pod", partial(self._ask_about_pod, store))
 
     def _ask_about_pod(self, store: Store, pod: Object) -> Object:
-        """The webhook selects namespaces by Katib's label, and pods by nothing."""
+        """Return whether the webhook applies: it selects namespaces by Katib's label, and all their pods."""
         if not webhooks.is_labelled(store, pod["metadata"]["namespace"]):
             return pod
         return pods.admit(store, self._answering("mutator.pod", "mutate-pod")(pod))

@@ -1,4 +1,4 @@
-"""The TensorFlowEvent metrics collector, and the database it reports to.
+"""The TensorFlowEvent metrics collector, and its database.
 
 As the real one it looks once, after the training has ended, and needs a marker which says "completed".
 It reads scalars as PyTorch and tensorboardX write them; the tensors of TensorFlow 2 only the real one reads.
@@ -21,14 +21,14 @@ UNAVAILABLE = "unavailable"
 
 
 class Reported(NamedTuple):
-    """A value of the objective: the only metric that is asked for here."""
+    """A value of the objective, the only metric collected here."""
 
     value: str
     second: int
 
 
 class MetricsStore:
-    """The db-manager: what was reported, by the trial's name alone. `on_report` hears that name."""
+    """The db-manager: reported values by trial name. `on_report` is called with that name."""
 
     def __init__(self) -> None:
         self._logs: dict[str, list[Reported]] = {}
@@ -42,7 +42,7 @@ class MetricsStore:
         self._logs.pop(trial, None)
 
     def observation(self, trial: str, metric: str) -> Object | None:
-        """The metric's min, max and latest as Katib writes them; None before anything was reported."""
+        """Return the metric's min, max, and latest as Katib writes them; None before the first report."""
         if trial not in self._logs:
             return None
         return {"metrics": [{"name": metric, **_summary(self._logs[trial])}]}
@@ -55,7 +55,7 @@ class MetricsStore:
         log: Log,
         siblings: Mapping[str, asyncio.Future[int]],
     ) -> int:
-        """A container which the kubelet runs in-process; its exit code.
+        """Run as a container in the kubelet's process, and return the exit code.
 
         `siblings` are the exit codes of the pod's containers that started before it, by name. It looks for
         the training's process once, and fails for good if that is not there yet.
@@ -86,7 +86,7 @@ class MetricsStore:
 
 
 def _read_events(folder: Path, inside: str, metric: str, log: Log) -> Iterator[Reported]:
-    """Every value under a matching tag. A tag need only begin like the metric, its folder end like it."""
+    """Yield values of matching tags: a tag must start with the metric's name, its directory end with it."""
     above = str(PurePosixPath(metric).parent) if "/" in metric else ""
     for path in sorted(one for one in folder.rglob("*tfevents*") if one.is_file()):
         place = PurePosixPath(inside) / path.relative_to(folder)
@@ -99,7 +99,7 @@ def _read_events(folder: Path, inside: str, metric: str, log: Log) -> Iterator[R
 
 
 def _records(path: Path) -> Iterator[Any]:
-    """TFRecord framing: length, its checksum, the record, its checksum. A cut-off end is the end."""
+    """Yield TFRecords (length, checksum, record, checksum) up to an incomplete one."""
     with path.open("rb") as file:
         while len(head := file.read(12)) == 12:
             record = file.read(struct.unpack("<Q", head[:8])[0])
@@ -109,11 +109,11 @@ def _records(path: Path) -> Iterator[Any]:
 
 
 def _summary(logs: list[Reported]) -> dict[str, str]:
-    """Comparisons with NaN are false, so a first NaN stays the minimum and maximum, as in Katib."""
+    """Add a value. Comparisons with NaN are false, so a first NaN stays min and max, as in Katib."""
     found = dict.fromkeys(("min", "max", "latest"), UNAVAILABLE)
     last = -math.inf
     for value, second in logs:
-        with contextlib.suppress(ValueError):  # a text has only a latest value
+        with contextlib.suppress(ValueError):  # text only has a latest value
             number = float(value)
             if found["min"] == UNAVAILABLE:
                 found |= {"min": value, "max": value}

@@ -1,4 +1,4 @@
-"""Katib's controllers: an Experiment asks for suggestions, each becomes a Trial, each Trial runs a Job.
+"""Katib's controllers: an Experiment requests suggestions; each becomes a Trial; each Trial runs a Job.
 
 A port of the real reconcilers, their surprises included: a deleted Trial comes back, running trials outlive
 their Experiment's end, conditions from outside are respected, and a turn that fails writes no status.
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """A turn for each object a change concerns, once however many changes. A turn too many does nothing."""
+    """Reconcile each changed object, once for several changes. Reconciling is idempotent."""
 
     def __init__(self, store: Store, metrics: MetricsStore) -> None:
         self._store, self._metrics, self._services = store, metrics, Suggestions()
@@ -111,7 +111,7 @@ class Controller:
         return self._store.list("Trial", meta["namespace"], {trials.EXPERIMENT: meta["name"]})
 
     def _balance(self, exp: Object, made: list[Object]) -> None:
-        """MetricsUnavailable does not count as ended here, so such an experiment may start too many."""
+        """Katib counts MetricsUnavailable as active here, so it can start too many trials."""
         spec, status = exp["spec"], exp["status"]
         parallel, most = spec["parallelTrialCount"], spec.get("maxTrialCount")
         active = count_of(status, "Pending") + count_of(status, "Running")

@@ -1,4 +1,4 @@
-"""Values without learning: random as hyperopt draws them, grid as optuna walks them; as texts."""
+"""Sample values as strings: random as hyperopt does, grid as optuna does."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ def _draw(rng: random.Random, parameter: Object) -> str:
 
 
 def rounded(value: float, parameter: Object) -> str:
-    """hyperopt rounds to multiples of the step, which may leave the range."""
+    """Round to a multiple of the step, as hyperopt does; the result can be out of range."""
     whole = parameter["parameterType"] == "int"
     step = float(parameter["feasibleSpace"].get("step") or whole)
     value = round(value / step) * step if step else value
@@ -38,7 +38,7 @@ def walked(spec: Object, seed: str, index: int) -> dict[str, str]:
 
 
 def points(parameter: Object) -> list[str]:
-    """Every value of a grid. Raises ValueError where there is no step."""
+    """Return every value of a grid. Raises ValueError without a step."""
     kind, space = parameter["parameterType"], parameter["feasibleSpace"]
     if kind == "categorical":
         return [str(one) for one in space.get("list", [])]

@@ -1,4 +1,4 @@
-"""Katib's webhook on Pods: labels for a trial's, a marker behind its command, a collector beside it."""
+"""Katib's webhook on Pods: adds labels, a completion marker to the command, and a collector sidecar."""
 
 from pathlib import PurePosixPath
 
@@ -15,7 +15,7 @@ NO_COMMAND = (
 
 
 def admit(store: Store, pod: Object) -> Object:
-    """The pod as it runs; untouched unless a Trial owns its Job. Raises Refused (400)."""
+    """Return the mutated pod; unchanged unless a Trial owns its Job. Raises Refused (400)."""
     trial = _trial_of(store, pod)
     if trial is None or "uid" in pod["metadata"]:
         return pod
@@ -70,7 +70,7 @@ def _collect(pod: Object, main: Object, trial: Object) -> None:
 
 
 def _wrap(main: Object, folder: str) -> None:
-    """Words are joined by one space, unquoted; Kubernetes makes `$$` of `$$$$`, sh its process id of that."""
+    """Join words with a space, unquoted. Kubernetes turns `$$$$` into `$$`, which is sh's process id."""
     if not main.get("command"):
         raise denied("mutator.pod", NO_COMMAND)
     words = [*main["command"], *main.get("args", [])]

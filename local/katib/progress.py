@@ -1,4 +1,4 @@
-"""What an Experiment's status says of its trials: lists, counts, the best one, and whether it is over."""
+"""Compute an Experiment's status from its trials: lists, counts, the best one, and whether it has ended."""
 
 from local.katib.collector import UNAVAILABLE
 from local.katib.status import conditions_of, finish, mark
@@ -19,7 +19,7 @@ def _count_key(state: str) -> str:
 
 
 def summarize(exp: Object, trials: list[Object]) -> bool:
-    """Write the trials into the status; whether one of them has reached the goal."""
+    """Write the trials into the status, and return whether one of them has reached the goal."""
     status = exp["status"]
     lists: dict[str, list[str]] = {state: [] for state in (*STATES, "Pending")}
     for trial in trials:
@@ -43,7 +43,7 @@ def summarize(exp: Object, trials: list[Object]) -> bool:
 
 
 def _best(objective: Object, trials: list[Object]) -> tuple[Object | None, bool]:
-    """Over all trials, ended or not; a first NaN stays the best, as comparisons with it are false."""
+    """Return the best of all trials, ended or not; a first NaN stays: comparisons with it are false."""
     sign = -1 if objective["type"] == "maximize" else 1
     goal, best, least, reached = objective.get("goal"), None, 0.0, False
     for trial in trials:
@@ -61,7 +61,7 @@ def _best(objective: Object, trials: list[Object]) -> tuple[Object | None, bool]
 
 
 def objective_value(trial: Object, strategy: str = "") -> str:
-    """The objective by the trial's own strategy: min, max or latest."""
+    """Return the objective by the metric's strategy: min, max, or latest."""
     chosen = strategy or trial["spec"]["objective"]["metricStrategies"][0]["value"]
     for metric in trial.get("status", {}).get("observation", {}).get("metrics", []):
         value: str = metric["latest"] if metric[chosen] == UNAVAILABLE else metric[chosen]

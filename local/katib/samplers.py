@@ -1,4 +1,4 @@
-"""Values with learning, by optuna, and the points of a Sobol sequence.
+"""Sample values with optuna, and points of a Sobol sequence.
 
 Where they are drawn from is as in Katib's services; how well is not: tpe is hyperopt's there, cmaes
 goptuna's, and bayesianoptimization a Gaussian process of scikit-optimize, which would stop this world for
@@ -29,7 +29,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 class Study:
-    """One Suggestion's search. Raises ValueError for a space that can't be searched."""
+    """The search of one Suggestion. Raises ValueError for an unsupported space."""
 
     def __init__(self, spec: Object, uid: str) -> None:
         self._parameters, self._algorithm = spec["parameters"], spec["algorithm"]["algorithmName"]
@@ -55,7 +55,7 @@ class Study:
 
 
 def _positional(value: float | str) -> str:
-    """As Go writes it: 0.00001, never 1e-05."""
+    """Format as Go does: 0.00001, not 1e-05."""
     return f"{Decimal(str(value)):f}" if isinstance(value, float) else str(value)
 
 
@@ -90,7 +90,7 @@ def _distribution(algorithm: str, parameter: Object) -> BaseDistribution:
 
 
 def sobol(spec: Object, index: int) -> dict[str, str]:
-    """goptuna's point, the same in every search; it never draws the largest whole number of a range."""
+    """Return goptuna's point, the same in every search; it never samples the largest integer of a range."""
     parameters = sorted(spec["parameters"], key=lambda one: str(one["name"]))
     sequence = qmc.Sobol(len(parameters), scramble=False).fast_forward(index + 1)
     drawn = zip(parameters, sequence.random(1)[0].tolist(), strict=True)

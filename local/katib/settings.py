@@ -1,4 +1,4 @@
-"""ValidateAlgorithmSettings: what the algorithm services say of an experiment before their first suggestion.
+"""ValidateAlgorithmSettings: how algorithm services validate an experiment before their first suggestion.
 
 In their words, their spelling and their gaps: grid refuses a seed below zero without a word, and goptuna's
 service (cmaes, sobol) looks at no setting at all; cmaes' seed, if no number, then stops every suggestion.
@@ -55,7 +55,7 @@ def settings_of(spec: Object) -> dict[str, str]:
 
 
 def objection(spec: Object) -> str | None:
-    """Why the service refuses the experiment, which may be an empty text."""
+    """Return why the service rejects the experiment, which can be an empty message; None if it doesn't."""
     return next(_objections(spec), None)
 
 

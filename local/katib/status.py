@@ -1,4 +1,4 @@
-"""What Katib's objects have in common: conditions and a finalizer.
+"""The conditions and the finalizer that all of Katib's objects have.
 
 A condition which changes moves to the end of the list, and some suggestion services only look at the last.
 """
@@ -8,7 +8,7 @@ from local.kubernetes.store import Store, place
 
 
 def conditions_of(obj: Object, *types: str) -> list[Object]:
-    """The true conditions of these types."""
+    """Return the types of these conditions that are True."""
     found: list[Object] = obj.get("status", {}).get("conditions", [])
     return [one for one in found if one.get("status") == "True" and one.get("type") in types]
 
@@ -38,14 +38,14 @@ def begin(obj: Object) -> None:
 
 
 def finish(obj: Object, type_: str, reason: str, message: str) -> None:
-    """An end. What was Running is so no more, with the reason it had."""
+    """Set a final condition; Running becomes False and keeps its reason."""
     for running in conditions_of(obj, "Running"):
         mark(obj, "Running", running.get("reason", ""), running.get("message", ""), "False")
     mark(obj, type_, reason, message)
 
 
 def finalizing(store: Store, obj: Object, finalizer: str) -> bool:
-    """Whether this turn is about the finalizer: set on what is new, taken from what is being deleted."""
+    """Add the finalizer to a new object, remove it from a deleted one, and return whether it did either."""
     meta = obj["metadata"]
     deleted, held = "deletionTimestamp" in meta, meta.get("finalizers", [])
     if deleted == (finalizer in held):

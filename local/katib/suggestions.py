@@ -1,4 +1,4 @@
-"""The algorithm services: so many new assignments for a Suggestion, from what its trials have reported.
+"""The algorithm services: new assignments for a Suggestion, from the results of its trials.
 
 random, grid and sobol have no state but the number of assignments they have given: sample i of one Suggestion
 is always the same. The others learn, and so keep a study.
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class ServiceError(Exception):
-    """What a service answers over gRPC instead of assignments."""
+    """A gRPC error of a service."""
 
 
 class Suggestions:
-    """All algorithm services of a cluster."""
+    """The algorithm services of a cluster."""
 
     def __init__(self) -> None:
         self._given: Counter[str] = Counter()
         self._studies: dict[str, Study] = {}
 
     def next(self, suggestion: Object, experiment: Object, trials: list[Object], count: int) -> list[Object]:
-        """So many new assignments. Raises ServiceError."""
+        """Return this many new assignments. Raises ServiceError."""
         uid, spec, made = suggestion["metadata"]["uid"], experiment["spec"], []
         if spec["algorithm"]["algorithmName"] in GOPTUNA:
             _check_as_goptuna(spec, trials)
@@ -47,7 +47,7 @@ class Suggestions:
         algorithm, seed = spec["algorithm"]["algorithmName"], settings_of(spec).get("random_state", uid)
         if algorithm in ("random", "grid"):
             return (drawn if algorithm == "random" else walked)(spec, seed, index)
-        # optuna and scipy take two seconds, and most worlds search at random.
+        # Importing optuna and scipy takes 2 s, and most tests use random search.
         from local.katib.samplers import Study, sobol  # noqa: PLC0415
 
         if algorithm == "sobol":
@@ -58,7 +58,7 @@ class Suggestions:
 
 
 def _check_as_goptuna(spec: Object, trials: list[Object]) -> None:
-    """Katib sends the last condition of each trial, and goptuna's service never gets over a KILLED."""
+    """Raise ServiceError as goptuna does, which fails after a trial whose last condition is KILLED."""
     seed = settings_of(spec).get("random_state", "0")
     if spec["algorithm"]["algorithmName"] == "cmaes" and not seed.removeprefix("-").isdecimal():
         why = f'strconv.Atoi: parsing "{seed}": invalid syntax'

@@ -1,4 +1,4 @@
-"""A trial template: its placeholders, the object it becomes, and what the real webhook finds wrong with it.
+"""A trial template: its placeholders, the object it renders to, and the real webhook's validation.
 
 Katib replaces `${trialParameters.x}` in the JSON text of the template: a value with a quote in it breaks the
 object, or becomes part of it. A batch/v1 Job must survive a round trip through Go's struct, which loses
@@ -14,7 +14,7 @@ from typing import Any
 from local.kubernetes.kinds import KINDS, Object, Refused
 from local.kubernetes.schema import Decoding
 
-Rule = tuple[object, str]  # what makes it wrong, what is said then
+Rule = tuple[object, str]  # the condition, and its error message
 PATH = "spec.trialTemplate"
 TRIAL_NAME = "${trialSpec.Name}"
 PLACEHOLDER = re.compile(r"\$\{trialParameters\..+?\}")
@@ -26,7 +26,7 @@ UNUSED = "unable to find parameter from ParameterAssignment in TrialParameters"
 
 
 class ReconcileError(Exception):
-    """Why a controller could not do its work; people find it only in an Event."""
+    """A controller's error, which shows only in an Event."""
 
 
 def invalid(path: str, value: Any, why: str) -> str:
@@ -38,7 +38,7 @@ def required(path: str, why: str = "must be specified") -> str:
 
 
 def fill(experiment: Object, trial: str, assignments: list[Object]) -> Object:
-    """The object of one trial. Raises ReconcileError in the real controller's words [01-events-q-quote]."""
+    """Render the object of one trial. Raises ReconcileError with the real message [01-events-q-quote]."""
     template, namespace = experiment["spec"]["trialTemplate"], experiment["metadata"]["namespace"]
     values = {TRIAL_NAME: trial} | {one["name"]: one["value"] for one in assignments}
     used = [one["reference"] for one in template["trialParameters"] if one["reference"] != TRIAL_NAME]
@@ -74,7 +74,7 @@ def template_rules(spec: Object) -> Iterator[Rule]:
 
 
 def _placeholder_rules(template: Object, declared: list[Object]) -> Iterator[Rule]:
-    """One thing wrong with a parameter hides the next, as in the real one."""
+    """Return the first error of each parameter, as the real webhook does."""
     text, parameters = _text(template["trialSpec"]), template["trialParameters"]
     shown = _structs(parameters, "name", "description", "reference")
     known = [TRIAL_NAME, *(one.get("name") for one in declared)]
@@ -142,7 +142,7 @@ def _text(template: Object) -> str:
 
 
 def _go(value: Any) -> str:
-    """As fmt's %v prints it."""
+    """Format as Go's %v does."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{key}:{_go(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):

@@ -17,7 +17,7 @@ COMPONENT = "trial-controller"
 
 
 def trial_of(exp: Object, assignment: Object) -> Object:
-    """The Trial for one assignment. Raises ReconcileError."""
+    """Return the Trial of one assignment. Raises ReconcileError."""
     spec, meta, name = exp["spec"], exp["metadata"], assignment["name"]
     template, assignments = spec["trialTemplate"], assignment["parameterAssignments"]
     kept = ("primaryContainerName", "primaryPodLabels", "successCondition", "failureCondition")
@@ -54,7 +54,7 @@ def reconcile(store: Store, metrics: MetricsStore, trial: Object) -> None:
 
 
 def _job(store: Store, trial: Object) -> Object | None:
-    """A live trial without its Job gets it again; an ended one without `retain` loses it."""
+    """Create the Job of an active trial if it is missing; delete that of an ended one without `retain`."""
     run, ended = trial["spec"]["runSpec"], is_true(trial, *TRIAL_ENDS)
     meta = run["metadata"]
     job = store.get("Job", meta["namespace"], meta["name"])
@@ -94,7 +94,7 @@ def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) ->
 
 
 def _met(expression: str, job: Object) -> Object | None:
-    """The Job's condition which a GJSON expression of Katib's default form looks for."""
+    """Return the Job's condition that a GJSON expression of Katib's default form selects."""
     wanted = re.search(r'type=="(\w+)"', expression)
     return next(iter(conditions_of(job, wanted[1] if wanted else "")), None)
 

@@ -1,4 +1,4 @@
-"""Katib's webhook on Experiments: defaults, then refusals as HTTP 400 without a reason, in the real words.
+"""Katib's webhook on Experiments: defaults, then validation errors (HTTP 400 without a reason).
 
 What the real one lets through is let through here: a minimum above the maximum, `min: "x"`, a parameter named
 twice, no choices. What only the real one has (some algorithms, early stopping, ...) is refused.
@@ -64,7 +64,7 @@ def denied(hook: str, why: str) -> Refused:
 
 
 def unreachable(hook: str, path: str) -> Refused:
-    """What the API server says when Katib's controller is down [14-webhook-down-500]."""
+    """Return the API server's error while Katib's controller is down [14-webhook-down-500]."""
     call = f'Post "https://katib-controller.kubeflow.svc:443/{path}?timeout=10s"'
     why = f"failed to call webhook: {call}: dial tcp 10.96.37.20:443: connect: connection refused"
     name = f'failed calling webhook "{hook}.katib.kubeflow.org"'
@@ -82,7 +82,7 @@ def restartable(exp: Object) -> bool:
 
 
 def admit(store: Store, experiment: Object) -> Object:
-    """The Experiment with its defaults. Raises Refused."""
+    """Return the Experiment with its defaults. Raises Refused."""
     meta, new = experiment["metadata"], clone(experiment)
     for struct, _, path in (name.partition(".") for name in TYPED):
         go = TYPED[f"{struct}.{path}"]

@@ -1,4 +1,4 @@
-"""The HTTP side of the cluster: what kube-apiserver 1.36 answers to the calls a bot makes.
+"""The API server's HTTP API, with kube-apiserver 1.36's responses to the calls that Sweepbot makes.
 
 Beyond that it says so: PUT, deletecollection, dry runs, JSON and strategic patches and server-side apply
 are 400, 405 or 415 here, not nearly right.
@@ -23,7 +23,7 @@ from local.kubernetes.watching import stream, version_of
 from local.serving import listen
 
 TOKEN = "local-admin"
-KUBECTL = "/kubectl"  # below this address whoever comes is the admin
+KUBECTL = "/kubectl"  # requests below this path are the admin's
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"}
 Logs = Callable[[str, str, str, int | None], str]
 
@@ -39,7 +39,7 @@ class ApiServer:
         self.tokens = {TOKEN: rbac.ADMIN}
         self.granted: set[rbac.Ask] = set()
         self.logs: Logs | None = None
-        self.metrics: Callable[[str], str] | None = None  # what the dcgm-exporter of a node says
+        self.metrics: Callable[[str], str] | None = None  # the metrics page of a node's dcgm-exporter
         self._pages = Pages()
 
     async def start(self, port: int) -> None:
@@ -50,7 +50,7 @@ class ApiServer:
         self.url, self.close = self._server.url, self._server.close
 
     def kubeconfig(self, path: Path, token: str = TOKEN, below: str = "") -> None:
-        """Write a file that `KUBECONFIG` may name; `below=KUBECTL` for kubectl."""
+        """Write a kubeconfig; `below=KUBECTL` for kubectl."""
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -62,7 +62,7 @@ class ApiServer:
         path.write_text(yaml.safe_dump(config, sort_keys=False))
 
     async def _as_admin(self, request: web.Request) -> web.StreamResponse:
-        """Over http kubectl keeps its token to itself, so the address says who comes."""
+        """Strip the prefix KUBECTL, which means the admin: over HTTP, kubectl doesn't send its token."""
         headers = {**request.headers, "Authorization": f"Bearer {TOKEN}"}
         below = str(request.rel_url).removeprefix(KUBECTL)
         return await self._answer(request.clone(rel_url=below, headers=headers))
@@ -104,7 +104,7 @@ class ApiServer:
         return await verbs[verb](target, request)
 
     def _check(self, request: web.Request) -> None:
-        """Raises Refused 401 or 403, and that before anybody looks whether there is such a thing."""
+        """Raise Refused 401 or 403, before checking whether the object exists."""
         ask = rbac.asked(rbac.user_of(request, self.tokens, self.store), request)
         if rbac.why(ask, self.store) is None:
             raise ask.refused()
@@ -132,7 +132,7 @@ class ApiServer:
         meta, items = self._pages.page(version, items, query)
         if kind.is_custom:
             meta.setdefault("continue", "")
-        else:  # built-in kinds don't repeat what they are [04-list-pods-by-job]
+        else:  # lists of built-in kinds omit kind and apiVersion [04-list-pods-by-job]
             items = [{k: v for k, v in obj.items() if k not in ("kind", "apiVersion")} for obj in items]
         head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
         return _respond({**head, "metadata": meta, "items": items})
@@ -149,15 +149,15 @@ class ApiServer:
         return _respond(self.store.patch(*target.place, patch, subresource=target.subresource or None))
 
     async def _delete(self, target: Target, request: web.Request) -> web.Response:
-        wish, warnings = await requests.deletion(target.kind, request)
+        options, warnings = await requests.deletion(target.kind, request)
         try:
-            last = self.store.delete(*target.place, **wish)
+            last = self.store.delete(*target.place, **options)
         except Refused as refused:
             return _respond(refused.body, refused.code, warnings)
         return _respond(self._deleted(target, last), 200, warnings)
 
     def _deleted(self, target: Target, last: Object) -> Object:
-        """Pods and what is still going come back themselves, others as a Status."""
+        """Delete; return pods and terminating objects themselves, others as a Status."""
         if target.kind.name == "Pod" or self.store.exists(last["metadata"]["uid"]):
             return last
         details = {**target.kind.details(target.name), "uid": last["metadata"]["uid"]}
@@ -177,7 +177,7 @@ class ApiServer:
         return web.Response(body=text.encode()[:most], content_type="text/plain")
 
     async def _proxy(self, target: Target, _request: web.Request) -> web.Response:
-        """The only server in a pod here is dcgm-exporter."""
+        """Proxy to a pod's server; only dcgm-exporter has one here."""
         pod = self._known(replace(target, name=target.name.partition(":")[0]))
         if self.metrics is None or "dcgm-exporter" not in pod["metadata"]["name"]:
             text = "error trying to reach service: dial tcp 127.0.0.1: connect: connection refused"
@@ -186,7 +186,7 @@ class ApiServer:
 
 
 async def serve(store: Store, port: int = 0) -> ApiServer:
-    """Start the API on 127.0.0.1; port 0 takes a free one."""
+    """Start the API on 127.0.0.1; port 0: any free one."""
     server = ApiServer(store)
     await server.start(port)
     return server

@@ -1,4 +1,4 @@
-"""What the API server fills in and what it refuses, object by object, in its words."""
+"""Default and validate objects, with the API server's error messages."""
 
 import base64
 import re
@@ -31,13 +31,13 @@ COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit",
 
 
 def decoded(kind: Kind, obj: Object) -> Object:
-    """A copy with the right types only. Raises Refused 400."""
+    """Return a copy with the declared types. Raises Refused 400."""
     new = Decoding(kind).read(obj)
     return {"apiVersion": kind.api_version, "kind": kind.name, **new, "metadata": new.get("metadata", {})}
 
 
 def complete(kind: Kind, obj: Object) -> None:
-    """Fill in what a new object gets, in place."""
+    """Set the defaults of a new object, in place."""
     meta = obj["metadata"]
     _default(kind, obj)
     if kind.name == "Namespace":
@@ -54,12 +54,12 @@ def complete(kind: Kind, obj: Object) -> None:
 
 
 def check_new(kind: Kind, obj: Object) -> None:
-    """Raises Refused 422 with everything that is wrong."""
+    """Raise Refused 422 with all errors."""
     _refuse(kind, obj, [*_meta(obj["metadata"]), *_content(kind, obj)])
 
 
 def check_update(kind: Kind, old: Object, new: Object) -> None:
-    """Raises Refused 422 for what is wrong or may not change any more, 400 for another name."""
+    """Raise Refused 422 for errors and changes of immutable fields, 400 for another name."""
     given, real = new["metadata"].get("name", ""), old["metadata"]["name"]
     if given != real:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({real})")
@@ -163,7 +163,7 @@ def _job(spec: Object) -> Iterator[Cause]:
 
 
 def _changed(kind: Kind, old: Object, new: Object) -> Iterator[Cause]:
-    """Nobody here changes what a Pod or a Job is; a pod is given its node, a suspended Job resumed, once."""
+    """Check that a Pod's or Job's spec doesn't change, except by binding a pod or resuming a Job."""
     was, now = old.get("spec", {}), new.get("spec", {})
     bound = {**was, "nodeName": now.get("nodeName")} if kind.name == "Pod" and "nodeName" not in was else was
     if kind.name == "Job":

@@ -1,4 +1,4 @@
-"""`python -m local kubernetes`: the API server with its controllers and Katib; nothing runs a pod."""
+"""Run the API server with its controllers and Katib, without a kubelet: `python -m local kubernetes`."""
 
 import argparse
 import asyncio

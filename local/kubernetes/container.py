@@ -1,4 +1,4 @@
-"""One container on a node: waiting, running, terminated, in the states and words of the real kubelet."""
+"""Run one container, with the states and messages of the real kubelet."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ MESSAGE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Node:
-    """What a container needs of where it runs. `builtins` run in-process, by a part of the image's name."""
+    """A container's environment. `builtins` run in-process, selected by part of the image's name."""
 
     store: Store
     registry: str
@@ -44,11 +44,11 @@ class Node:
 
 
 class StartError(Exception):
-    """What runc says of a command that can't be started."""
+    """runc's error for a command that can't be started."""
 
 
 class Container:
-    """`run` it once. `changed` is called after each new `state`; `event` takes type, reason and message."""
+    """Call `run` once. `changed` is called after each new `state`; `event` takes type, reason, message."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Container:
 
     @property
     def status(self) -> Object:
-        """As the pod's status has it."""
+        """Return its containerStatus."""
         running = "running" in self.state
         name = {"name": self.name, "image": self.image, "imageID": self.image_id}
         return {**name, "state": self.state, "lastState": {}, "ready": running, "restartCount": 0}
@@ -100,13 +100,13 @@ class Container:
         return "running" in self.state or self.state.get("terminated", {}).get("startedAt", NEVER) != NEVER
 
     def terminate(self) -> None:
-        """SIGTERM goes to the first process alone, as containerd sends it: a shell has to pass it on."""
+        """Send SIGTERM only to the first process, as containerd does: a shell must forward it."""
         if self.process:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL goes to all of the container's processes."""
+        """Send SIGKILL to all processes of the container."""
         if self.process:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -118,7 +118,7 @@ class Container:
         return False
 
     async def _pull(self) -> Image:
-        """Tried again for ever, each time after a longer pause, as a pod waits for its image for ever."""
+        """Pull the image, with retries and backoff, without a limit."""
         pause, began = self.node.retry, time.monotonic()
         while True:
             self.event("Normal", "Pulling", f'Pulling image "{self.image}"')
@@ -223,7 +223,7 @@ class Container:
 
 
 def _program(name: str, place: Path, path: str) -> str:
-    """Raises StartError as runc does."""
+    """Resolve the command. Raises StartError as runc does."""
     if "/" not in name:
         if found := shutil.which(name, path=path):
             return found

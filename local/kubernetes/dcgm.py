@@ -1,4 +1,4 @@
-"""What a node's dcgm-exporter says. There are no GPUs here: one is as busy as the processes that hold it."""
+"""The metrics of a node's dcgm-exporter. GPUs are simulated: each is as busy as the CPU of its processes."""
 
 import os
 import time
@@ -15,11 +15,11 @@ LINE = (
     METRIC
     + '{{gpu="{gpu}",UUID="GPU-{node}-{gpu}",modelName="Local GPU",Hostname="{node}",{pod}}} {share:.6f}'
 )
-NOBODY = 'container="",namespace="",pod=""'
+UNALLOCATED = 'container="",namespace="",pod=""'
 
 
 class Gpus:
-    """Of one node. Each GPU has the pod that got it, until that has ended."""
+    """The GPUs of one node. Each is allocated to a pod until that has ended."""
 
     def __init__(self, node: str, count: int) -> None:
         self._node, self._holders = node, [""] * count  # uids
@@ -34,7 +34,7 @@ class Gpus:
             while self._holders.count(uid) < _gpus(one) and "" in self._holders:
                 self._holders[self._holders.index("")] = uid
         shares = {uid: self._share(one) for uid, one in busy.items()}
-        said = {uid: _labels(one) for uid, one in busy.items()} | {"": NOBODY}
+        said = {uid: _labels(one) for uid, one in busy.items()} | {"": UNALLOCATED}
         lines = [
             LINE.format(node=self._node, gpu=gpu, pod=said[uid], share=shares.get(uid, 0.0))
             for gpu, uid in enumerate(self._holders)
@@ -42,7 +42,7 @@ class Gpus:
         return "\n".join([f"# TYPE {METRIC} gauge", *lines, ""])
 
     def _share(self, container: Container) -> float:
-        """Of the time since it was asked before."""
+        """Return utilization since the last call."""
         if not container.process:
             return 0.0
         now, used, pid = time.monotonic(), _cpu_seconds(container.process.pid), container.process.pid
@@ -61,7 +61,7 @@ def _labels(container: Container) -> str:
 
 
 def _cpu_seconds(session: int) -> float:
-    """Of all processes of a session, and of their children that have ended (proc(5), stat)."""
+    """Return the CPU seconds of all processes of a session, and of ended children (proc(5), stat)."""
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has ended meanwhile

@@ -1,4 +1,4 @@
-"""What kubectl asks before anything else: which groups, versions and resources there are."""
+"""Serve discovery: groups, versions, and resources."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ SHORT = {"pods": "po", "configmaps": "cm", "namespaces": "ns", "nodes": "no", "e
 
 
 def discovered(path: str, kinds: Sequence[Kind]) -> Object:
-    """The lists of before aggregated discovery, which every kubectl reads. Raises Refused 404."""
+    """Return the unaggregated discovery documents, which every kubectl reads. Raises Refused 404."""
     groups = {kind.group: kind.version for kind in kinds}
     answers: dict[str, Object] = {"/api": {"kind": "APIVersions", "versions": [groups.pop("")]}}
     answers["/apis"] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [*map(_group, groups.items())]}

@@ -1,4 +1,4 @@
-"""The garbage collector: what becomes of dependents when their owner goes, by propagation policy."""
+"""The garbage collector: delete or orphan dependents of deleted owners, by propagation policy."""
 
 from collections.abc import Iterator, Sequence
 
@@ -31,7 +31,7 @@ def collect(store: Store, type_: str, obj: Object) -> None:
 
 
 def without_finalizer(store: Store, obj: Object, finalizer: str) -> None:
-    """Take one finalizer away; the last one's going ends an object that is being deleted."""
+    """Remove one finalizer; removing the last one completes a deletion."""
     left = [name for name in obj["metadata"].get("finalizers", []) if name != finalizer]
     store.patch(*place(obj), {"metadata": {"finalizers": left or None}})
 
@@ -68,6 +68,6 @@ def _disown(store: Store, dependent: Object, owner: Object) -> None:
 
 
 def _release(store: Store, owner: Object) -> None:
-    """Let an owner that waits for its dependents (Foreground) go once there are none."""
+    """Complete a Foreground deletion once there are no dependents."""
     if BLOCKS in owner["metadata"].get("finalizers", []) and not any(dependents(store, owner)):
         without_finalizer(store, owner, BLOCKS)

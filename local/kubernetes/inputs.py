@@ -1,4 +1,4 @@
-"""What a container is started with: volumes as folders, variables, command line.
+"""Build a container's inputs: volumes as directories, variables, and the command line.
 
 A pod that wants what no pod of the bot wants (a disk, a part of a ConfigMap, `envFrom`) waits for ever, and
 its events say for what.
@@ -15,11 +15,11 @@ from local.kubernetes.store import Store
 
 
 class NotReady(Exception):  # noqa: N818 - reads as a sentence where it is raised
-    """What a pod names and is not there yet; the kubelet tries again."""
+    """A referenced object doesn't exist yet; the kubelet retries."""
 
 
 def make_volumes(store: Store, pod: Object, folder: Path) -> dict[str, Path]:
-    """A folder for each volume, by the volume's name. Raises NotReady."""
+    """Return a directory for each volume, by name. Raises NotReady."""
     made = {}
     for volume in pod["spec"].get("volumes", []):
         made[volume["name"]] = place = folder / volume["name"]
@@ -34,7 +34,7 @@ def make_volumes(store: Store, pod: Object, folder: Path) -> dict[str, Path]:
 
 
 def _content(store: Store, pod: Object, volume: Object) -> dict[str, str]:
-    """What lies in a volume at first: texts by file name."""
+    """Return a volume's initial files: text by name."""
     kind = next((key for key in volume if key != "name"), "volume without a source")
     source: Object = volume.get(kind, {})
     if kind == "emptyDir":
@@ -66,7 +66,7 @@ def _secret(store: Store, pod: Object, name: str, key: str) -> str:
 
 
 def mounts(container: Object, volumes: Mapping[str, Path], termination_log: Path) -> dict[str, Path]:
-    """Where the container's paths really lie. /dev/shm is this machine's own."""
+    """Return the real paths by mount path. /dev/shm is this machine's own."""
     found = {container["terminationMessagePath"]: termination_log}
     for mount in container.get("volumeMounts", []):
         if mount["mountPath"] != "/dev/shm":  # noqa: S108 - a name inside of containers
@@ -75,7 +75,7 @@ def mounts(container: Object, volumes: Mapping[str, Path], termination_log: Path
 
 
 def variables(store: Store, pod: Object, container: Object) -> dict[str, str]:
-    """The container's own variables; a later one may use those before it. Raises NotReady."""
+    """Return the container's variables; later ones can use earlier ones. Raises NotReady."""
     if "envFrom" in container:
         raise NotReady("the local nodes know no envFrom")
     result: dict[str, str] = {}
@@ -95,7 +95,7 @@ def _from(store: Store, pod: Object, source: Object) -> str:
 
 
 def _field(pod: Object, path: str) -> str:
-    """`metadata.name`, `spec.nodeName`, `metadata.labels['x']`; the unknown is empty."""
+    """Resolve `metadata.name`, `spec.nodeName`, or `metadata.labels['x']`; "" if unknown."""
     match = re.fullmatch(r"([\w.]+)(?:\['(.*)'\])?", path)
     keys = [*match[1].split("."), *([match[2]] if match[2] else [])] if match else []
     value: Any = pod
@@ -105,7 +105,7 @@ def _field(pod: Object, path: str) -> str:
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """`$(NAME)` if known, else as it stands; `$$` is one dollar and shields what follows."""
+    """Expand `$(NAME)` if known; `$$` is an escaped dollar sign."""
 
     def value(match: re.Match[str]) -> str:
         return "$" if match[1] is None else known.get(match[1], match[0])
@@ -114,7 +114,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def command_line(container: Object, image: Object, known: Mapping[str, str]) -> list[str]:
-    """The container's command and args replace the image's Entrypoint and Cmd; a command alone drops Cmd."""
+    """Return the command line: command and args replace Entrypoint and Cmd; a command alone drops Cmd."""
     command = [expand(word, known) for word in container.get("command", [])]
     args = [expand(word, known) for word in container.get("args", [])]
     if command:

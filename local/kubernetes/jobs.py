@@ -1,6 +1,6 @@
-"""The Job controller with its time limits, and the loop that drives it and the garbage collector.
+"""The Job controller with its time limits, and the loop that runs it and the garbage collector.
 
-Each change makes it look at the Job and its pods anew and write what follows; it rests when nothing does.
+Each change of a Job or its pods reconciles the Job.
 A Job has one pod (checks.py refuses others), and a suspended one has none until it is resumed.
 With a podFailurePolicy, a pod being deleted is not counted or replaced before it has failed (isPodFailed in
 kubernetes' pkg/controller/job).
@@ -24,7 +24,7 @@ FINAL = {"FailureTarget": "Failed", "SuccessCriteriaMet": "Complete"}
 
 
 class Controllers:
-    """Jobs, garbage and TTL. `backoff`: seconds until a failed pod is replaced, doubled with each failure."""
+    """Jobs, garbage collection, and TTL. `backoff`: seconds until a failed pod is replaced, then doubled."""
 
     def __init__(self, store: Store, backoff: float = 10.0) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class Controllers:
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Raises what stopped the controllers before, if anything did."""
+        """Stop. Raises the error that stopped the controllers, if any."""
         for timer in self._timers.values():
             timer.cancel()
         if self._task:
@@ -47,10 +47,10 @@ class Controllers:
                 await self._task
 
     async def _run(self) -> None:
-        async for type_, told in self._store.subscribe(*KINDS):
-            obj = told if type_ == "DELETED" else self._store.get(*place(told))
+        async for type_, changed in self._store.subscribe(*KINDS):
+            obj = changed if type_ == "DELETED" else self._store.get(*place(changed))
             if obj is None:
-                continue  # gone meanwhile, of which we shall be told
+                continue  # deleted in between; its DELETED follows
             garbage.collect(self._store, type_, obj)
             namespace = obj["metadata"].get("namespace", "")
             if obj["kind"] == "Job":
@@ -84,7 +84,7 @@ class Controllers:
             garbage.without_finalizer(self._store, pod, TRACKING)
         self._decide(job, status)
         if status.get("conditions") != job["status"].get("conditions"):
-            self._write(job, status, pods)  # an end is announced before it is there
+            self._write(job, status, pods)  # FailureTarget and SuccessCriteriaMet precede the end
         self._proceed(job, status, pods, active)
 
     def _proceed(self, job: Object, status: Object, pods: Sequence[Object], active: list[Object]) -> None:
@@ -125,7 +125,7 @@ class Controllers:
             self._say(job, "Completed", "Job completed")
 
     def _create_pods(self, job: Object, status: Object) -> list[Object]:
-        """The Job's pod; none while it has to wait after a failure, or when the pod is refused."""
+        """Create the Job's pod; None during backoff, or if the pod is rejected."""
         uid = job["metadata"]["uid"]
         if uid in self._failed_at:
             pause = min(self._backoff * 2 ** (status.get("failed", 1) - 1), LONGEST_BACKOFF)
@@ -152,7 +152,7 @@ class Controllers:
             self._again(job, left, "ttl")
 
     def _forget_if_orphan(self, pod: tuple[str, str, str]) -> None:
-        """A pod whose Job has gone, or is going, has nobody left to count it."""
+        """Remove the finalizer of a pod whose Job is deleted or being deleted."""
         current = self._store.get(*pod)
         if current and _is_tracked(current):
             owners = garbage.owners(self._store, current)
@@ -189,11 +189,11 @@ def _pod(job: Object) -> Object:
 
 
 def _verdict(job: Object, pod: Object) -> str:
-    """A pod that is deleted before its end has failed. Empty while it may still do either."""
+    """Return the final state; a pod that is deleted before its end has failed; "" if it hasn't ended."""
     phase = pod["status"].get("phase")
     if phase in ("Succeeded", "Failed"):
         return str(phase).lower()
-    # One without a node is failed by Kubernetes' pod collector.
+    # Kubernetes' pod garbage collector fails pods without a node.
     waits = "podFailurePolicy" in job["spec"] and "nodeName" in pod["spec"]
     return "failed" if "deletionTimestamp" in pod["metadata"] and not waits else ""
 
@@ -214,7 +214,7 @@ def _is_terminating(pod: Object) -> bool:
 
 
 def _condition(status: Object, type_: str) -> Object:
-    """The condition if it is True, else nothing."""
+    """Return the condition if it is True, else None."""
     wanted = {"type": type_, "status": "True"}.items()
     return next((c for c in status.get("conditions", []) if wanted <= c.items()), {})
 

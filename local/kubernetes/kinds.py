@@ -1,4 +1,4 @@
-"""The kinds of objects this cluster knows, and the refusals of an API server in their exact words."""
+"""The kinds of this cluster, and the API server's errors with their exact messages."""
 
 import secrets
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """As 403, 404 and 409 name it: `jobs.batch`, `pods`."""
+        """Return its name in 403, 404, and 409 errors: `jobs.batch`, `pods`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def group_kind(self) -> str:
-        """As 422 names it: `Job.batch`, `Pod`."""
+        """Return its name in 422 errors: `Job.batch`, `Pod`."""
         return f"{self.name}.{self.group}" if self.group else self.name
 
     @property
@@ -88,7 +88,7 @@ KINDS = {kind.name: kind for kind in _ALL}
 
 
 class Refused(Exception):  # noqa: N818 - reads as a sentence where it is raised
-    """What the API server answers instead of doing it: an HTTP code and a Status (or plain text)."""
+    """An error response: HTTP code, and a Status or plain text."""
 
     def __init__(self, code: int, body: Object | str) -> None:
         super().__init__(body if isinstance(body, str) else body["message"])
@@ -97,7 +97,7 @@ class Refused(Exception):  # noqa: N818 - reads as a sentence where it is raised
 
 
 def refusal(code: int, message: str, reason: str = "", details: Object | None = None) -> Refused:
-    """A Status; denials by webhooks and some internal errors carry no reason."""
+    """Return a Status; webhook denials and some internal errors have no reason."""
     body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     body |= {"message": message, "reason": reason, "details": details, "code": code}
     return Refused(code, {key: value for key, value in body.items() if value not in ("", None)})
@@ -118,7 +118,7 @@ def conflict(kind: Kind, name: str) -> Refused:
 
 
 def other_uid(kind: Kind, name: str, wanted: str, real: str) -> Refused:
-    """Here, and nowhere else, a 409 names the Kind [02-delete-precond-uid]."""
+    """Return the 409 of a uid precondition, the only one that names the Kind [02-delete-precond-uid]."""
     why = f"the UID in the precondition ({wanted}) does not match the UID in record ({real}). "
     why += "The object might have been deleted and then recreated"
     text = f'Operation cannot be fulfilled on {kind.group_kind} "{name}": {why}'
@@ -134,7 +134,7 @@ def already_exists(kind: Kind, there: Object) -> Refused:
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing wrong with one field of an object."""
+    """An error of one field of an object."""
 
     field: str
     message: str
@@ -151,7 +151,7 @@ class Cause:
 
 
 def invalid(group_kind: str, details: Object, causes: Sequence[Cause]) -> Refused:
-    """422: the message says each distinct cause once, the details list them all [03-job-422-name-64]."""
+    """Return a 422: its message has distinct causes, its details all of them [03-job-422-name-64]."""
     said = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     listed = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
@@ -160,7 +160,7 @@ def invalid(group_kind: str, details: Object, causes: Sequence[Cause]) -> Refuse
 
 
 def clone(value: T) -> T:
-    """A deep copy of JSON; several times faster than copy.deepcopy."""
+    """Return a deep copy of JSON, without copy.deepcopy's overhead."""
     if isinstance(value, dict):
         return {key: clone(item) for key, item in value.items()}  # type: ignore[return-value]
     if isinstance(value, list):
@@ -173,5 +173,5 @@ def timestamp(at: datetime | None = None) -> str:
 
 
 def suffix(length: int = 5) -> str:
-    """The random end of a generated name: no vowels, none of 0, 1 and 3, as in apimachinery."""
+    """Return the random suffix of a generated name, without vowels, 0, 1, and 3, as in apimachinery."""
     return "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(length))

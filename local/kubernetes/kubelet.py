@@ -1,4 +1,4 @@
-"""The nodes of this world: their objects, the pods bound to them, and those pods' logs."""
+"""The nodes: their objects, the pods bound to them, and their logs."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 class Kubelet:
-    """Nodes with so many GPUs each; `folder` holds what their pods write. `retry` is in seconds."""
+    """Nodes with this many GPUs each; pods write below `folder`. `retry`: seconds."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class Kubelet:
         self._tasks = [asyncio.create_task(scheduler.run(self.store)), asyncio.create_task(self._follow())]
 
     async def close(self) -> None:
-        """End every process; the pods' objects stay."""
+        """Stop every process; the pod objects stay."""
         tasks = [*self._tasks, *(pod.task for pod in self._pods.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def logs(self, namespace: str, pod: str, container: str, tail_lines: int | None = None) -> str:
-        """What the container has written so far; empty before it runs."""
+        """Return the container's log so far; "" before it runs."""
         found = self.store.get("Pod", namespace, pod)
         there = found and self._pods.get(found["metadata"]["uid"])
         if not there:
@@ -65,7 +65,7 @@ class Kubelet:
         return "".join(lines if tail_lines is None else lines[-tail_lines or len(lines) :])
 
     def metrics(self, node: str) -> str:
-        """What the dcgm-exporter of a node says."""
+        """Return the metrics page of a node's dcgm-exporter."""
         here = [pod for pod in self._pods.values() if pod.pod["spec"]["nodeName"] == node]
         return self._gpus[node].metrics(one for pod in here for one in pod.containers)
 
@@ -87,7 +87,7 @@ class Kubelet:
 
 
 class _Pod:
-    """A pod's life on its node. Cancelling `task` kills it; `stop` ends it as a deletion does."""
+    """A pod on its node. Cancelling `task` kills it; `stop` terminates it as a deletion does."""
 
     def __init__(self, node: Node, pod: Object, folder: Path) -> None:
         self.node, self.pod, self.folder = node, pod, folder
@@ -108,7 +108,7 @@ class _Pod:
         self.task = asyncio.create_task(self._live())
 
     def stop(self, grace: int) -> None:
-        """SIGTERM now, SIGKILL after `grace` seconds."""
+        """Send SIGTERM now, and SIGKILL after `grace` seconds."""
         if not self.asked_to_stop.done():
             self.asked_to_stop.set_result(grace)
 
@@ -138,7 +138,7 @@ class _Pod:
             await asyncio.wait([work])
 
     async def _run(self) -> None:
-        """One container after the other; one that can't be started yet holds no other back."""
+        """Start the containers in order; one that can't start yet doesn't block the others."""
         volumes = await self._volumes()
         for one in self.inits:
             await one.run(volumes, {})
@@ -159,7 +159,7 @@ class _Pod:
                 await asyncio.sleep(self.node.retry)
 
     async def _end(self, work: asyncio.Task[None], grace: int) -> None:
-        """Processes are asked, then killed; whatever has no process just ends."""
+        """Terminate processes, then kill them; builtins are cancelled."""
         alive = [one for one in self.containers if "running" in one.state]
         for one in alive:
             self._event("Normal", "Killing", f"Stopping container {one.name}")
@@ -178,7 +178,7 @@ class _Pod:
                 one.kill()
 
     def _remove(self) -> None:
-        """A pod that never came to an end of its own has failed, or its Job would wait for one."""
+        """Set the phase of a terminated pod to Failed, so that its Job doesn't wait."""
         uid, current = self.pod["metadata"]["uid"], self.node.store.get(*place(self.pod))
         if current and current["metadata"]["uid"] == uid and current["status"]["phase"] not in ENDED:
             self.node.store.set_status(current, {**current["status"], "phase": "Failed"})
@@ -202,7 +202,7 @@ class _Pod:
 
 
 def _phase(inits: list[Object], states: list[Object]) -> str:
-    """As the kubelet's getPhase for restartPolicy Never."""
+    """Return the phase as the kubelet's getPhase does for restartPolicy Never."""
     if any(state.get("terminated", {}).get("exitCode") for state in inits):
         return "Failed"
     if any("waiting" in state for state in states):

@@ -1,4 +1,4 @@
-"""Lists in pages: `limit` and `continue`. Every page shows the objects as they were for the first one."""
+"""Paginate lists with `limit` and `continue`. All pages are of the same version."""
 
 import itertools
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Pages:
         self._numbers = itertools.count(1)
 
     def rest(self, token: str) -> tuple[str, list[Object]]:
-        """The version of the list and what is left of it. Raises Refused 410."""
+        """Return the list's version and remaining items. Raises Refused 410."""
         if token not in self._rests:
             raise refusal(410, EXPIRED, "Expired")
         return self._rests[token]
@@ -29,7 +29,7 @@ class Pages:
     def page(
         self, version: str, items: list[Object], query: Mapping[str, str]
     ) -> tuple[Object, list[Object]]:
-        """The metadata and the items of one page."""
+        """Return the metadata and the items of one page."""
         limit = int(query.get("limit") or 0) or len(items)
         meta: Object = {"resourceVersion": version}
         if rest := items[limit:]:

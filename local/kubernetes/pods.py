@@ -1,4 +1,4 @@
-"""Pod specs, alone or in a Job's template: their defaults and what is refused about their containers."""
+"""Default and validate pod specs, alone or in a Job's template."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ UNITS |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=
 
 
 def complete_pod(spec: Object) -> None:
-    """The defaults of a pod on its own: those of any spec, and requests from limits."""
+    """Set the defaults of a pod: those of any pod spec, and requests from limits."""
     complete_pod_spec(spec)
     for container in spec.get("containers", []):
         if limits := container["resources"].get("limits"):
@@ -39,7 +39,7 @@ def complete_pod(spec: Object) -> None:
 
 
 def complete_pod_spec(spec: Object) -> None:
-    """As recorded in 03-job-create."""
+    """Set the defaults of a pod spec [03-job-create]."""
     for key, value in SPEC_DEFAULTS.items():
         spec.setdefault(key, value)
     spec.setdefault("securityContext", {})
@@ -52,7 +52,7 @@ def complete_pod_spec(spec: Object) -> None:
 
 
 def check_containers(path: str, spec: Object) -> Iterator[Cause]:
-    """What is wrong with the containers below `path`."""
+    """Return the errors of the containers below `path`."""
     if not spec.get("containers"):
         yield Cause.required(f"{path}.containers")
     longest = spec.get("activeDeadlineSeconds", 1)
@@ -87,7 +87,7 @@ def _name(path: str, name: str, seen: set[str]) -> Iterator[Cause]:
 
 
 def _resources(path: str, resources: Object) -> Iterator[Cause]:
-    """GPUs and other extended resources ("/" in the name) can't be promised twice: request is limit."""
+    """Check extended resources ("/" in the name): their requests must equal their limits."""
     limits = resources.get("limits", {})
     for name, asked in resources.get("requests", {}).items():
         limit = limits.get(name)
@@ -101,6 +101,6 @@ def _resources(path: str, resources: Object) -> Iterator[Cause]:
 
 
 def amount(quantity: str) -> float:
-    """A quantity as a number: `4Gi` is 4294967296.0, `500m` is 0.5."""
+    """Return a quantity as a number: `4Gi` is 4294967296.0, `500m` is 0.5."""
     number, unit = QUANTITY.fullmatch(quantity).groups()  # type: ignore[union-attr] # decoding saw to it
     return float(number) * UNITS[unit] if unit in UNITS else float(number + unit)

@@ -1,4 +1,4 @@
-"""ResourceQuota: which pods a namespace has room for. Always on, as the plugin is in a real API server.
+"""Enforce ResourceQuotas, as the admission plugin of a real API server does.
 
 Only a pod's requests, limits, and number are counted. The words are those of the real plugin
 [06-job-over-pod-quota-events, 06-job-403-quota]; it names just the resources that are exceeded.
@@ -13,7 +13,7 @@ COMPUTE = ("cpu", "memory")  # whoever limits these wants them of every containe
 
 
 def check(quotas: list[Object], pods: list[Object], pod: Object) -> None:
-    """Raise Refused (403) when one of the quotas has no room for the pod beside those that live."""
+    """Raise Refused (403) if the pod would exceed a quota."""
     for quota in quotas:
         hard = {name: str(most) for name, most in quota["spec"].get("hard", {}).items()}
         _specified(quota, pod, hard)
@@ -43,7 +43,7 @@ def _specified(quota: Object, pod: Object, hard: Mapping[str, str]) -> None:
 
 
 def _sum(pod: Object, name: str) -> float:
-    """Of one hard limit: `pods`, `requests.memory`, `limits.cpu`, or `memory`, which is requests.memory."""
+    """Return the pod's use of a limit: `pods`, `requests.memory`, `limits.cpu`, or `memory` (a request)."""
     if name == "pods":
         return 1.0
     which, _, resource = (

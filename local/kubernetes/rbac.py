@@ -1,6 +1,6 @@
-"""Who asks, and may they: bearer tokens and RBAC, decided and worded as kube-apiserver 1.36 does [08-*].
+"""Authenticate bearer tokens and authorize with RBAC, with kube-apiserver 1.36's messages [08-*].
 
-Subjects are users and service accounts; groups, discovery and roles for paths are granted to nobody here.
+Subjects are users and service accounts. Groups and rules for non-resource URLs aren't supported.
 """
 
 import re
@@ -23,7 +23,7 @@ REVIEW = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 
 @dataclass(frozen=True)
 class Ask:
-    """What a user wants to do. Without a resource, `name` is a path such as /metrics."""
+    """A user's request. Without a resource, `name` is a path such as /metrics."""
 
     user: str
     verb: str
@@ -46,7 +46,7 @@ class Ask:
 
 
 def user_of(request: web.Request, tokens: Mapping[str, str], store: Store) -> str:
-    """Raises Refused 401: an unknown token, or that of a service account which does not exist."""
+    """Return the token's user. Raises Refused 401 for an unknown token or a deleted service account."""
     header = request.headers.get("Authorization")
     if header is None:
         return ANONYMOUS
@@ -70,7 +70,7 @@ def asked(user: str, request: web.Request) -> Ask:
 
 
 def why(ask: Ask, store: Store) -> str | None:
-    """Why it is allowed, in RBAC's words; None when it is not."""
+    """Return RBAC's reason to allow it; None if it is denied."""
     named = (ask.verb, ask.group, ask.resource) == REVIEW and ask.user != ANONYMOUS
     if ask.user == ADMIN or named or (not ask.resource and ask.name.rstrip("/") in PUBLIC):
         return ""
@@ -101,11 +101,11 @@ def _covers(rule: Object, ask: Ask) -> bool:
     return fits and ask.name in (rule.get("resourceNames") or [ask.name])
 
 
-def review(user: str, wish: Object, store: Store) -> Object:
-    """The answer to a SelfSubjectAccessReview."""
-    what = wish["spec"].get("resourceAttributes", {})
+def review(user: str, request: Object, store: Store) -> Object:
+    """Return a completed SelfSubjectAccessReview."""
+    what = request["spec"].get("resourceAttributes", {})
     resource = "/".join(filter(None, (what.get("resource"), what.get("subresource"))))
     verb, group, namespace, name = (what.get(key, "") for key in ("verb", "group", "namespace", "name"))
     found = why(Ask(user, verb, group, resource, namespace, name), store)
     status = {"allowed": found is not None} | ({"reason": found} if found else {})
-    return {**wish, "metadata": {}, "status": status}
+    return {**request, "metadata": {}, "status": status}

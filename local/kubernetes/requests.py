@@ -1,4 +1,4 @@
-"""What a request asks for: address, body and options, and how each is refused when it makes no sense."""
+"""Parse requests: path, body, and options, with the API server's errors for invalid ones."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ WAITING = {
 
 @dataclass(frozen=True)
 class Target:
-    """What an address names. No namespace: all of them; no name: the collection."""
+    """The target of a path. No namespace: all of them; no name: the collection."""
 
     kind: Kind
     namespace: str | None
@@ -37,7 +37,7 @@ class Target:
 
 
 class Address(NamedTuple):
-    """A path to objects, whether or not anybody knows their kind."""
+    """A path to objects, of known or unknown kind."""
 
     group: str
     version: str
@@ -48,7 +48,7 @@ class Address(NamedTuple):
 
 
 def address(path: str) -> Address | None:
-    """None for a path that leads to no objects, such as /version."""
+    """Parse a path; None if it isn't one to objects, such as /version."""
     parts = path.strip("/").split("/")
     head, rest = (["", *parts[1:2]], parts[2:]) if parts[0] == "api" else (parts[1:3], parts[3:])
     if parts[0] not in ("api", "apis") or not rest:
@@ -59,7 +59,7 @@ def address(path: str) -> Address | None:
 
 
 def target(path: str, kinds: Iterable[Kind]) -> Target:
-    """Raises Refused 404, in plain text as for every unknown group or resource [01-list-cr-absent]."""
+    """Return the target. Raises Refused 404, in plain text, if it is unknown [01-list-cr-absent]."""
     at = address(path)
     for kind in kinds:
         if at and (kind.group, kind.version, kind.plural) == (at.group, at.version, at.plural):
@@ -68,7 +68,7 @@ def target(path: str, kinds: Iterable[Kind]) -> Target:
 
 
 async def new_object(target: Target, request: web.Request) -> tuple[Object, list[str]]:
-    """The object to create and the warnings about it. Raises Refused 400, 415 or 422."""
+    """Return the object to create, and warnings. Raises Refused 400, 415, or 422."""
     decoding = Decoding(target.kind)
     obj = decoding.read(await _body(target.kind, request))
     unknown = [f'unknown field "{path}"' for path in decoding.unknown]
@@ -123,25 +123,25 @@ def _other_kind(kind: Kind, given: str, obj: Object) -> Refused:
 
 
 async def patch(request: web.Request) -> Object:
-    """A JSON merge patch (RFC 7386): nobody here sends others. Raises Refused 400 or 415."""
+    """Return a JSON merge patch (RFC 7386), the only supported type. Raises Refused 400 or 415."""
     if request.content_type != MERGE_PATCH:
         raise _unknown_format("application/json-patch+json", MERGE_PATCH, "application/apply-patch+yaml")
     return _parsed(await request.text())
 
 
 async def deletion(kind: Kind, request: web.Request) -> tuple[Object, list[str]]:
-    """Arguments for `Store.delete` and warnings. Raises Refused 400 or 422."""
+    """Return arguments for `Store.delete`, and warnings. Raises Refused 400 or 422."""
     options = {**_parsed(await request.text() or "{}"), **request.query}
     policy, grace = options.get("propagationPolicy"), options.get("gracePeriodSeconds")
     if policy not in (None, *POLICIES):
         raise _bad_policy(policy)
     keeps_pods = policy is None and kind.name == "Job"
-    wish = {
+    options = {
         "propagation": policy or ("Orphan" if keeps_pods else "Background"),
         "grace": None if grace is None else int(grace),
         "uid": options.get("preconditions", {}).get("uid"),
     }
-    return wish, [ORPHANS] if keeps_pods else []
+    return options, [ORPHANS] if keeps_pods else []
 
 
 def _parsed(text: str) -> Object:
@@ -161,7 +161,7 @@ def _bad_policy(policy: str) -> Refused:
 
 
 def container_of(pod: Object, query: Mapping[str, str]) -> str:
-    """Whose log is asked for. Raises Refused 400 unless it is clear."""
+    """Return the container whose log is requested. Raises Refused 400 if it is ambiguous."""
     name, names = pod["metadata"]["name"], [container["name"] for container in pod["spec"]["containers"]]
     asked: str = query.get("container") or (names[0] if len(names) == 1 else "")
     if not asked:
@@ -173,7 +173,7 @@ def container_of(pod: Object, query: Mapping[str, str]) -> str:
 
 
 def check_has_log(pod: Object, container: str, query: Mapping[str, str]) -> None:
-    """Raises Refused 400 in the words of a kubelet. Nothing restarts here, so nothing has a previous log."""
+    """Raise Refused 400 for a previous log: containers never restart here."""
     named = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
     if query.get("previous") == "true":
         raise bad_request(f"previous terminated {named} not found")

@@ -1,4 +1,4 @@
-"""The scheduler: which node a pod goes to. Here only GPUs are scarce, and nodeSelector is honoured."""
+"""The scheduler: assign pods to nodes by GPUs and nodeSelector."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ OTHER_NODES = "node(s) didn't match Pod's node affinity/selector"
 
 
 async def run(store: Store) -> None:
-    """Place pods as they come, first come, first served, and as GPUs come free; for ever."""
+    """Bind pods in order of creation, as GPUs are released, until cancelled."""
     queue: dict[str, None] = {}
     async for type_, obj in store.subscribe("Pod", "Node"):
         if type_ == "DELETED":
@@ -53,14 +53,14 @@ def _place(store: Store, pod: Object) -> None:
 
 
 def _say_unschedulable(store: Store, pod: Object, reasons: Counter[str], hopeless: int) -> None:
-    """In the scheduler's words, once for each new reason."""
+    """Set the condition and the event with the scheduler's message, once for each new reason."""
     total = reasons.total()
-    nobody = f"0/{total} nodes are available: "
+    prefix = f"0/{total} nodes are available: "
     preemption = {
         "No preemption victims found for incoming pod": total - hopeless,
         "Preemption is not helpful for scheduling": hopeless,
     }
-    text = f"{nobody}{_listed(reasons)}. preemption: {nobody}{_listed(preemption)}."
+    text = f"{prefix}{_listed(reasons)}. preemption: {prefix}{_listed(preemption)}."
     said = [condition.get("message") for condition in pod["status"].get("conditions", [])]
     if text not in said:
         _set_scheduled(store, pod, {"status": "False", "reason": "Unschedulable", "message": text})
@@ -89,7 +89,7 @@ def _free(store: Store, node: Object) -> int:
 
 
 def _living_on(store: Store, node: str) -> Iterator[Object]:
-    """A pod holds its GPUs from being bound, also while it only pulls an image, until it has ended."""
+    """Return the node's free GPUs; a pod's are allocated from its binding to its end."""
     for pod in store.peek("Pod"):
         ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if pod["spec"].get("nodeName") == node and not ended:

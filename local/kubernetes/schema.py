@@ -1,4 +1,4 @@
-"""Decoding: the types of every built-in kind, read off the models of the official client.
+"""Decode built-in kinds by the types in the official client's models.
 
 As in Go, a wrong type refuses the whole object, an unknown field is dropped and reported, null means absent.
 Custom resources of Katib keep whatever they are given; only their metadata has a type.
@@ -31,7 +31,7 @@ ACCEPTED: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float"
 
 @dataclass
 class Decoding:
-    """One object's way through its model. `unknown` fills with the paths nobody knows."""
+    """Decode one object by its model; `unknown` collects unknown fields' paths."""
 
     kind: Kind
     unknown: list[str] = field(default_factory=list)

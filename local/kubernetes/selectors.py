@@ -1,4 +1,4 @@
-"""labelSelector and fieldSelector as used here: `key`, `key=value`, `field=value`, `field!=value`."""
+"""Evaluate label and field selectors: `key`, `key=value`, `field=value`, `field!=value`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ FIELDS = {
 
 
 def matcher(kind: str, namespace: str | None, query: Mapping[str, str]) -> Matcher:
-    """Does an object belong to what this request asks for? Raises Refused 400."""
+    """Return whether an object matches the request's selectors. Raises Refused 400."""
     labels = [_label_rule(text.strip()) for text in query.get("labelSelector", "").split(",") if text]
     fields = [_field_rule(kind, text) for text in query.get("fieldSelector", "").split(",") if text]
 

@@ -1,4 +1,4 @@
-"""The cluster's objects: what etcd and the generic registry of a Kubernetes API server do.
+"""Store the cluster's objects, as etcd and the generic registry of a Kubernetes API server do.
 
 Controllers of this world use the store in-process; the product only ever sees it through `api`.
 Every write is one step of one global resourceVersion and reaches every subscriber.
@@ -33,14 +33,14 @@ from local.kubernetes.kinds import (
 __all__ = ["Change", "Hook", "Object", "Refused", "Store", "owner", "place"]
 
 Key = tuple[str, str, str]
-ENDED = ("Succeeded", "Failed")  # phases in which a pod counts for no quota
+ENDED = ("Succeeded", "Failed")  # phases in which pods don't count toward quotas
 Hook = Callable[[Object], Object]
 FINALIZER_OF = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 SERVERS_OWN = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 class Change(NamedTuple):
-    """One write. The objects are the store's own: look, don't touch."""
+    """One write. The objects are the store's own: don't change them."""
 
     version: int
     type: str
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
 
 class Store:
-    """Objects by kind, namespace and name. `history` is how many changes a late watcher can still be told."""
+    """Objects by kind, namespace, and name. `history`: number of changes kept for late watches."""
 
     def __init__(self, history: int = 5000) -> None:
         self.version = 0
@@ -57,32 +57,32 @@ class Store:
         self._uids: set[str] = set()
         self._history: deque[Change] = deque(maxlen=history)
         self._queues: set[asyncio.Queue[Change]] = set()
-        self.changed: set[str] = set()  # kinds of which anything ever happened
+        self.changed: set[str] = set()  # kinds with any change so far
         self._hooks: dict[str, list[Hook]] = {}
         self._events: dict[tuple[str, ...], Key] = {}
         for name in ("default", "kube-system", "kubeflow", "dcgm-exporter"):
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """A copy."""
+        """Return a copy; None if it doesn't exist."""
         return clone(self._objects[kind].get(_key(kind, namespace, name)))
 
     def list(
         self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
-        """Copies, ordered by namespace and name; `namespace` None means everywhere."""
+        """Return copies, ordered by namespace and name; `namespace` None: all namespaces."""
         wanted = (labels or {}).items()
         found = self.peek(kind, namespace)
         return [clone(obj) for obj in found if wanted <= obj["metadata"].get("labels", {}).items()]
 
     def peek(self, kind: str, namespace: str | None = None) -> Iterator[Object]:
-        """As `list`, without copying: for readers which leave the objects alone."""
+        """Return objects as `list` does, without copies, for callers that don't change them."""
         for key in sorted(self._objects[kind]):
             if namespace in (None, key[1]):
                 yield self._objects[kind][key]
 
     def kinds(self) -> Sequence[Kind]:
-        """Those that the API knows now: Kueue's come with its CustomResourceDefinitions."""
+        """Return the installed kinds; Kueue's need its CustomResourceDefinitions."""
         installed = {name for _, _, name in self._objects["CustomResourceDefinition"]}
         return [kind for kind in KINDS.values() if kind.name not in QUEUES or kind.resource in installed]
 
@@ -90,7 +90,7 @@ class Store:
         return uid in self._uids
 
     def create(self, obj: Object) -> Object:
-        """The object as stored. Raises Refused: 400, 404 (namespace), 409, 422, 500 or what a hook says."""
+        """Create and return it. Raises Refused: 400, 404 (namespace), 409, 422, 500, or a hook's error."""
         kind = KINDS[obj["kind"]]
         new = checks.decoded(kind, obj)
         self._check_place(kind, new["metadata"])
@@ -111,7 +111,7 @@ class Store:
     def patch(
         self, kind: str, namespace: str, name: str, patch: Object, *, subresource: str | None = None
     ) -> Object:
-        """A JSON merge patch (RFC 7386). With subresource "status" only the status is written."""
+        """Apply a JSON merge patch (RFC 7386). With subresource "status", write only the status."""
         old = self._known(kind, namespace, name)
         return self._write(old, merge_patch(clone(old), patch), subresource)
 
@@ -121,7 +121,7 @@ class Store:
         self._write(old, {**old, "status": clone(status)}, "status")
 
     def _write(self, old: Object, new: Object, subresource: str | None) -> Object:
-        """Nothing changed, nothing written [02-put-same-noop]."""
+        """Write the object, unless nothing has changed [02-put-same-noop]."""
         new = self._updated(KINDS[old["kind"]], old, new, subresource)
         meta = new["metadata"]
         if "deletionTimestamp" in meta and not meta.get("finalizers") and not _has_time(new):
@@ -138,7 +138,7 @@ class Store:
         grace: int | None = None,
         uid: str | None = None,
     ) -> Object:
-        """The last state. Finalizers only mark it, as does being bound for a pod until grace=0 (seconds)."""
+        """Delete and return it; with finalizers, and bound pods without grace=0 (seconds), only mark it."""
         old = self._known(kind, namespace, name)
         if uid and uid != old["metadata"]["uid"]:
             raise other_uid(KINDS[kind], name, uid, old["metadata"]["uid"])
@@ -156,21 +156,21 @@ class Store:
         self._hooks.setdefault(kind, []).append(hook)
 
     async def subscribe(self, *kinds: str) -> AsyncIterator[tuple[str, Object]]:
-        """What exists as ADDED, then every change of these kinds, for ever."""
+        """Yield what exists as ADDED, then every change of these kinds."""
         queue = self.follow(self.version)
         try:
             for obj in [obj for kind in kinds for obj in self.list(kind)]:
                 yield "ADDED", obj
             while True:
                 change = await queue.get()
-                await asyncio.sleep(0)  # a full queue never waits: let others have their turn
+                await asyncio.sleep(0)  # yield to the event loop: a full queue never waits
                 if change.object["kind"] in kinds:
                     yield change.type, clone(change.object)
         finally:
             self.unfollow(queue)
 
     def follow(self, since: int) -> asyncio.Queue[Change]:
-        """Changes after version `since`, past and coming. Raises Refused 410 when some are forgotten."""
+        """Yield changes after version `since`, past and future. Raises Refused 410 if `since` is too old."""
         oldest = self._history[0].version if self._history else 1
         if since < oldest - 1:
             raise refusal(410, f"too old resource version: {since} ({oldest - 1})", "Expired")
@@ -185,7 +185,7 @@ class Store:
         self._queues.discard(queue)
 
     def record_event(self, about: Object, type_: str, reason: str, message: str, component: str) -> None:
-        """A core/v1 Event; the same one again only raises its count. In a namespace that has gone, none."""
+        """Record a core/v1 Event; a repeated one increases its count. None in a deleted namespace."""
         namespace = about["metadata"].get("namespace") or "default"
         if not self.get("Namespace", "", namespace):
             return
@@ -256,7 +256,7 @@ class Store:
 
 
 def merge_patch(old: Object, patch: Object) -> Object:
-    """What `old` becomes (RFC 7386): null removes a key, objects merge, anything else replaces."""
+    """Apply a merge patch (RFC 7386): null removes a key, objects merge, anything else replaces."""
     new = {key: value for key, value in old.items() if key not in patch}
     for key, value in patch.items():
         if isinstance(value, dict):
@@ -272,12 +272,12 @@ def _key(kind: str, namespace: str, name: str) -> Key:
 
 
 def place(obj: Object) -> Key:
-    """Kind, namespace and name: what the methods of a Store take."""
+    """Return kind, namespace, and name, as the methods of Store take them."""
     return _key(obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
 def owner(obj: Object) -> Object:
-    """A reference for what this object owns."""
+    """Return an owner reference to this object."""
     named = {"kind": obj["kind"], "name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
     return {"apiVersion": obj["apiVersion"], **named, "controller": True, "blockOwnerDeletion": True}
 
@@ -295,7 +295,7 @@ def _body(obj: Object) -> Object:
 
 
 def _fresh(kind: Kind, new: Object) -> Object:
-    """Without what only the server may say, and with a name if it is to make one up."""
+    """Return metadata without server-set fields, and with a name for generateName."""
     meta = _without(new["metadata"], *SERVERS_OWN, "managedFields", "selfLink")
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = meta["generateName"] + suffix()
@@ -307,7 +307,7 @@ def _has_time(obj: Object) -> bool:
 
 
 def _grace_of(obj: Object, asked: int | None) -> int:
-    """Only a bound pod that has not ended is given time [07-pod-terminating, 07-pod-delete-unbound]."""
+    """Only bound pods that haven't ended get a grace period [07-pod-terminating, 07-pod-delete-unbound]."""
     if obj["kind"] != "Pod" or not obj["spec"].get("nodeName"):
         return 0
     if obj["status"].get("phase") in ("Succeeded", "Failed"):
@@ -338,7 +338,7 @@ def _event(about: Object, namespace: str, type_: str, reason: str, message: str,
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        # By name those of one second are in order, as in client-go's tools/record.
+        # Sorting by name keeps the order within a second, as in client-go's tools/record.
         "metadata": {"name": f"{meta['name']}.{time.time_ns():x}", "namespace": namespace},
         "involvedObject": involved,
         "reason": reason,

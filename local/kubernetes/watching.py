@@ -1,4 +1,4 @@
-"""Watches: the stream of what happens, as the API server tells it."""
+"""Serve watches as the API server does."""
 
 import asyncio
 import json
@@ -11,13 +11,13 @@ from local.kubernetes.kinds import Cause, Kind, Object, Refused, bad_request, in
 from local.kubernetes.selectors import Matcher, matcher
 from local.kubernetes.store import Change, Store
 
-LONGEST = 1800.0  # seconds a watch lives unless it asks for less
+LONGEST = 1800.0  # seconds of a watch without timeoutSeconds
 BOOKMARK_EVERY = 60.0
 LAST_BOOKMARK = 2.0  # seconds before the end
 
 
 def version_of(query: Mapping[str, str], current: int) -> int:
-    """The resourceVersion asked for, 0 when any will do. Raises Refused: 400, or 504 for the future."""
+    """Return the requested resourceVersion, 0 for any. Raises Refused: 400, or 504 for a future one."""
     text = query.get("resourceVersion") or "0"
     if not text.isdecimal():
         raise bad_request(f"invalid resource version: {_not_a_number(text)}")
@@ -36,7 +36,7 @@ def _not_a_number(text: str) -> str:
 
 
 async def stream(store: Store, kind: Kind, namespace: str | None, request: web.Request) -> web.StreamResponse:
-    """Answer a watch until its timeout, which ends it cleanly, or until the client hangs up."""
+    """Stream a watch until its timeout or until the client disconnects."""
     since = _start(request.query)
     matches = matcher(kind.name, namespace, request.query)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -44,15 +44,15 @@ async def stream(store: Store, kind: Kind, namespace: str | None, request: web.R
     watch = Watch(response, kind, matches, since or store.version)
     try:
         queue = store.follow(watch.seen)
-    except Refused as expired:  # by then the real one has sent its status line, too: 200
+    except Refused as expired:  # the real server has also sent status 200 by then
         await watch.send("ERROR", expired.body)
         return response
     try:
         for obj in [] if since else list(store.peek(kind.name, namespace)):
-            await watch.tell(Change(watch.seen, "ADDED", obj, None))
-        # Who watches from a version still to come hears nothing, no bookmark either, until it is there.
+            await watch.push(Change(watch.seen, "ADDED", obj, None))
+        # A watch from a future version gets nothing, not even bookmarks, until that version.
         wants = request.query.get("allowWatchBookmarks") in ("1", "true") and since <= store.version
-        # The real one's cacher sends none before it has seen an event of that kind.
+        # The real watch cache sends none before the first event of that kind.
         bookmarks = lambda: wants and kind.name in store.changed  # noqa: E731
         await watch.run(queue, float(request.query.get("timeoutSeconds") or LONGEST), bookmarks)
     finally:
@@ -73,7 +73,7 @@ def _start(query: Mapping[str, str]) -> int:
 
 @dataclass
 class Watch:
-    """One client's watch. `seen` is the last version it knows everything of."""
+    """One client's watch. `seen`: the last version it has been sent."""
 
     response: web.StreamResponse
     kind: Kind
@@ -94,10 +94,10 @@ class Watch:
                 bookmark = _next_bookmark(clock(), end)
             else:
                 if change.version > self.seen:
-                    await self.tell(change)
+                    await self.push(change)
 
-    async def tell(self, change: Change) -> None:
-        """What leaves the selection is DELETED, what enters it ADDED [10-watch-label-leaves]."""
+    async def push(self, change: Change) -> None:
+        """Objects that leave the selector are DELETED, those that enter it ADDED [10-watch-label-leaves]."""
         version, type_, obj, before = change
         self.seen = max(self.seen, version)
         is_in, was_in = self.matches(obj), before is not None and self.matches(before)
@@ -117,6 +117,6 @@ class Watch:
 
 
 def _next_bookmark(now: float, end: float) -> float:
-    """Every minute and shortly before the end, as the cacher of the real one has it."""
+    """Send bookmarks every minute and shortly before the end, as the real watch cache does."""
     before_end = end - LAST_BOOKMARK
     return min(now + BOOKMARK_EVERY, before_end) if now < before_end else now + BOOKMARK_EVERY

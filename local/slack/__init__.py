@@ -1,4 +1,4 @@
-"""A Slack on this machine: the Web API, Socket Mode, and a page to type in.
+"""Run Slack locally: the Web API, Socket Mode, and a web page for users.
 
 It is as strict as Slack itself: what Slack refuses is refused here in the same words, so that a sweep told
 well here is told well there. A bot needs only other addresses and tokens; a person opens `url`.
@@ -21,7 +21,7 @@ __all__ = ["DOWN", "Rate", "Slack", "serve"]
 
 
 class Slack(People):
-    """Where ada, grace and linus write in #sweeps, #vision (not linus) and #random (not the bot)."""
+    """A workspace with ada, grace, linus, and #sweeps, #vision (not linus), #random (not the bot)."""
 
     bot_token, app_token = BOT_TOKEN, APP_TOKEN
 
@@ -45,16 +45,16 @@ class Slack(People):
         await self._server.close()
 
     def messages(self, channel: str, thread_ts: str | None = None) -> list[Message]:
-        """What the channel shows, or a thread, its parent first."""
+        """Return the messages of a channel, or of a thread with its parent first."""
         said = self.workspace.channel(channel).messages.values()
         return copy.deepcopy([message for message in said if _belongs(message, thread_ts)])
 
     def ephemerals(self, user: str) -> list[Message]:
-        """What only this person sees, as posted messages with a `channel`."""
+        """Return this user's ephemeral messages, each with its `channel`."""
         return copy.deepcopy(self.workspace.whispers[self.workspace.person(user).id])
 
     def modals(self, user: str) -> list[Message]:
-        """The stack of modals that this person has open, each with the state of its inputs."""
+        """Return this user's stack of open modals, each with the state of its inputs."""
         stack = self.views.stacks.get(self.workspace.person(user).id, [])
         return [self.views.stated(view) for view in stack]
 
@@ -62,12 +62,12 @@ class Slack(People):
         return copy.deepcopy(self.views.homes.get(self.workspace.person(user).id))
 
     def stumble(self, method: str, *words: str) -> list[str]:
-        """The next calls of a method fail with these words, or DOWN as all of Slack; those still to come."""
+        """Make the next calls of a method fail with these errors, or DOWN; return the remaining ones."""
         return self._api.stumbles.setdefault(method, list(words))
 
-    def listen(self, hear: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `hear` with each Change; what is returned stops it."""
-        return self.workspace.listen(hear)
+    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with each Change; return a function that stops it."""
+        return self.workspace.listen(listener)
 
 
 def _belongs(message: Message, thread_ts: str | None) -> bool:
@@ -83,7 +83,7 @@ async def serve(
     ack_seconds: float = 3.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Slack:
-    """A running Slack on 127.0.0.1. `rates` are for single methods; `clock` times rates and response URLs."""
+    """Start Slack on 127.0.0.1. `rates` are limits by method; `clock` is used for rates and response URLs."""
     slack = Slack(Workspace(clock), SocketMode(ack_seconds), commands)
     await slack.start(port, rates or {})
     return slack

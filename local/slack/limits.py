@@ -1,4 +1,4 @@
-"""What Slack refuses to show, in Slack's own words.
+"""Validate messages and views as Slack does, with its error messages.
 
 slack_sdk checks none of this for plain dicts, so a message too long for the real Slack must fail here first.
 The numbers are those of docs.slack.dev/reference/block-kit; sentences and json-pointers are as real refusals
@@ -18,12 +18,12 @@ LONGEST = 13_200  # characters of all blocks; unpublished, measured in github.co
 
 
 def complaints(blocks: list[Any]) -> list[str]:
-    """Slack's sentences about the blocks of a message; empty when it would show them."""
+    """Return Slack's errors about the blocks of a message; empty if they are valid."""
     return [*_MESSAGE(blocks, "/blocks"), *_repeated(blocks, "block_id", "/blocks")]
 
 
 def view_complaints(view: Any, kind: str) -> list[str]:
-    """Slack's sentences about a modal or a home tab."""
+    """Return Slack's errors about a modal or Home tab."""
     found = list(_typed(**{kind: _MODAL if kind == "modal" else _HOME})(view, "/view"))
     if not found:
         found = list(_repeated(view["blocks"], "block_id", "/view/blocks"))
@@ -33,7 +33,7 @@ def view_complaints(view: Any, kind: str) -> list[str]:
 
 
 def elements(blocks: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Whatever has a state, with its block's id."""
+    """Yield elements that have a state, with their block id."""
     for block in blocks:
         inside = block.get("elements", []) if block["type"] == "actions" else []
         for one in [*inside, block.get("accessory", {}), block.get("element", {})]:
@@ -46,7 +46,7 @@ def too_long(blocks: list[Any]) -> bool:
 
 
 def completed(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The blocks as Slack stores and returns them: with every id and default written out."""
+    """Return the blocks as Slack stores them, with all ids and defaults."""
     return [{"block_id": secrets.token_urlsafe(4)[:5], **_filled(block)} for block in blocks]
 
 
@@ -95,7 +95,7 @@ def _one_of(*choices: str) -> Check:
 
 
 def _image_url(value: Any, at: str) -> Iterator[str]:
-    """Slack fetches images itself, so an address only this machine knows fails like any dead one."""
+    """Reject local image URLs: Slack downloads images itself."""
     if not re.match(r"https?://(?!localhost|127\.|\[?::1)[^/\s]+\.", str(value)):
         yield _at(at, "downloading image failed")
 
@@ -125,7 +125,7 @@ def _repeated(items: list[Any], key: str, at: str) -> Iterator[str]:
 
 
 def _object(required: Parts, optional: Parts | None = None) -> Check:
-    """Exactly these keys, besides `type`."""
+    """Check that the object has exactly these keys and `type`."""
     known = required | (optional or {}) | {"type": _any}
 
     def check(value: Any, at: str) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _section(block: Any, at: str) -> Iterator[str]:
 
 
 def _image(block: Any, at: str) -> Iterator[str]:
-    """Of an address, or of a file that was uploaded before."""
+    """Check the URL, or the id of an uploaded file."""
     shown: Parts = {"slack_file": _object({"id": _string(255)})} if "slack_file" in block else _PICTURE
     yield from _block(shown | {"alt_text": _string(2000)}, {"title": _plain(2000)})(block, at)
 
@@ -193,7 +193,7 @@ _OPTIONS: Parts = {"options": _items(_OPTION, 100)}
 
 
 def options_complaints(answer: Any) -> list[str]:
-    """About the answer to a menu that asked for its options; none at all are allowed."""
+    """Return errors about the options that an app returned for a menu; an empty list is valid."""
     return list(_object({"options": _items(_OPTION, 100, least=0)})(answer, ""))
 
 

@@ -1,4 +1,4 @@
-"""The page where a person works: a few static files, and one web socket for what happens and what is done."""
+"""The web page of one user: static files, and a WebSocket for changes and actions."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ class Page:
         return web.FileResponse(FILES / "index.html")
 
     async def _live(self, request: web.Request) -> web.WebSocketResponse:
-        """Another site's script must not act as Ada: only this page's own origin may connect."""
+        """Accept WebSockets only from this page's origin, so that no other site can act as Ada."""
         if request.headers.get("Origin") != f"{request.scheme}://{request.host}":
             raise web.HTTPForbidden
         person = self.workspace.person(request.query.get("as", ADA.id)).id
@@ -48,36 +48,38 @@ class Page:
         self.sockets.discard(socket)
         return socket
 
-    async def _do(self, person: str, wish: Json, news: asyncio.Queue[Json]) -> None:
-        with contextlib.suppress(LookupError):  # what they touched has just been replaced
-            await self._done(person, wish, news)
+    async def _do(self, person: str, action: Json, news: asyncio.Queue[Json]) -> None:
+        with contextlib.suppress(LookupError):  # the element has just been replaced
+            await self._done(person, action, news)
 
-    async def _done(self, person: str, wish: Json, news: asyncio.Queue[Json]) -> None:
-        if wish["do"] == "say":
-            self.people.say(person, wish["channel"], wish["text"], wish.get("thread_ts"))
-        elif wish["do"] == "command":
-            await self.people.command(person, wish["channel"], wish["command"], wish["text"])
-        elif wish["do"] == "home":
+    async def _done(self, person: str, action: Json, news: asyncio.Queue[Json]) -> None:
+        if action["do"] == "say":
+            self.people.say(person, action["channel"], action["text"], action.get("thread_ts"))
+        elif action["do"] == "command":
+            await self.people.command(person, action["channel"], action["command"], action["text"])
+        elif action["do"] == "home":
             self.people.visit_home(person)
-        elif wish["do"] == "options":
-            offered = await self.people.options(person, wish["action_id"], wish["typed"])
-            news.put_nowait({"type": "options", "offered": offered, **wish})
-        elif wish["do"] == "submit":
+        elif action["do"] == "options":
+            offered = await self.people.options(person, action["action_id"], action["typed"])
+            news.put_nowait({"type": "options", "offered": offered, **action})
+        elif action["do"] == "submit":
             news.put_nowait({"type": "errors", "errors": await self.people.submit(person)})
-        elif wish["do"] == "dismiss":
+        elif action["do"] == "dismiss":
             await self.people.dismiss(person)
-        elif warning := await self._touch(person, wish):
+        elif warning := await self._touch(person, action):
             news.put_nowait({"type": "warning", "text": warning})
 
-    async def _touch(self, person: str, wish: Json) -> str | None:
-        if wish["do"] == "enter":
-            return await self.people.enter(person, wish["action_id"], wish["value"])
-        if wish["do"] == "press":
-            return await self.people.press(person, wish["action_id"], wish["value"])
-        return await self.people.click(person, wish["channel"], wish["ts"], wish["action_id"], wish["value"])
+    async def _touch(self, person: str, action: Json) -> str | None:
+        if action["do"] == "enter":
+            return await self.people.enter(person, action["action_id"], action["value"])
+        if action["do"] == "press":
+            return await self.people.press(person, action["action_id"], action["value"])
+        return await self.people.click(
+            person, action["channel"], action["ts"], action["action_id"], action["value"]
+        )
 
     def _welcome(self, person: str) -> Json:
-        """All that this person may see now; changes follow."""
+        """Return everything that this user can see now; changes follow."""
         channels = [
             {"id": channel.id, "name": channel.name, "messages": list(channel.messages.values())}
             for channel in self.workspace.channels.values()

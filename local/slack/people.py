@@ -1,4 +1,4 @@
-"""What people do in Slack and what it sends to the bot: messages, slash commands, clicks, response URLs."""
+"""User actions outside views, and what Slack sends to the bot: messages, commands, clicks, response URLs."""
 
 import html
 import re
@@ -25,7 +25,7 @@ UNKNOWN = (
 
 @dataclass
 class ResponseUrl:
-    """Where the app may answer one command or click, even in a channel it is not in."""
+    """A response URL of a command or click; it works in channels that the app isn't in."""
 
     channel: Channel
     person: User
@@ -35,7 +35,7 @@ class ResponseUrl:
 
 
 class People(Surfaces):
-    """Users and channels are given by name or id."""
+    """Methods take users and channels by name or id."""
 
     def __init__(self, workspace: Workspace, sockets: SocketMode, commands: tuple[str, ...]) -> None:
         super().__init__(workspace, sockets)
@@ -43,7 +43,7 @@ class People(Surfaces):
         self._urls: dict[str, ResponseUrl] = {}
 
     def say(self, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
-        """Post a message; the bot is told when it is mentioned, but not in direct messages."""
+        """Post a message; a mention of the bot sends an event, except in direct messages."""
         text = html.escape(text, quote=False)
         for someone in (*PEOPLE, BOT):
             text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text)
@@ -57,7 +57,7 @@ class People(Surfaces):
         return message
 
     async def command(self, user: str, channel: str, command: str, text: str) -> str | None:
-        """Type a slash command; the text it is acknowledged with or "", None when Slackbot had to say why."""
+        """Send a slash command; return the acknowledgement's text, None if it failed (Slackbot shows why)."""
         person, place = self.workspace.person(user), self.workspace.channel(channel)
         if command not in self.commands:
             self._slackbot(place, person, UNKNOWN.format(command))
@@ -87,7 +87,7 @@ class People(Surfaces):
     async def click(
         self, user: str, channel: str, ts: str, action_id: str, value: str | Json | None = None
     ) -> str | None:
-        """Press a button, or choose an option of a menu; the warning seen when the app is silent, else None.
+        """Press a button or choose an option; return the warning shown if the app doesn't respond, else None.
 
         LookupError: there is no such button.
         """
@@ -115,7 +115,7 @@ class People(Surfaces):
         return None
 
     async def respond(self, request: web.Request) -> web.Response:
-        """What the app posts to a response_url."""
+        """Handle a post to a response_url."""
         url = self._urls.get(request.path)
         if url is None or url.uses >= URL_USES:
             return web.json_response({"ok": False, "error": "used_url"}, status=404)
@@ -143,14 +143,14 @@ class People(Surfaces):
         self.workspace.whisper(channel, person, {"text": text}, by=SLACKBOT)
 
     def _common(self, kind: str, place: Channel, person: User, original: Message | None = None) -> Json:
-        """What commands and clicks both carry."""
+        """Return the fields that commands and clicks share."""
         path = f"/{kind}/{TEAM['id']}/{secrets.randbelow(10**12)}/{secrets.token_urlsafe(18)}"
         self._urls[path] = ResponseUrl(place, person, original, self.workspace.clock() + URL_SECONDS)
         return {**COMMON, "response_url": self.site + path, "trigger_id": self.views.trigger(person.id)}
 
 
 def _button(message: Message, action_id: str, value: str | Json | None) -> Json:
-    """As an action reports it; action ids may repeat between blocks, then the value tells which."""
+    """Find an element as actions report it; the value tells elements with the same action id apart."""
     for block in message.get("blocks", []):
         inside = block["elements"] if block["type"] == "actions" else []
         for element in [*inside, block.get("accessory", {})]:

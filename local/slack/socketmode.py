@@ -16,7 +16,7 @@ DEBUG = {"host": "applink-local", "build_number": 1, "approximate_connection_tim
 
 
 class UnansweredError(Exception):
-    """Nobody acknowledged in time. Slack sends commands and clicks only once."""
+    """No connection acknowledged in time. Slack sends commands and clicks only once."""
 
 
 class SocketMode:
@@ -27,7 +27,7 @@ class SocketMode:
         self._waiting: dict[str, asyncio.Future[Json]] = {}
 
     def ticket(self) -> str:
-        """Admits one connection, once."""
+        """Return a URL for one connection, valid once."""
         self._tickets.add(ticket := str(uuid.uuid4()))
         return ticket
 
@@ -56,7 +56,7 @@ class SocketMode:
             waiting.set_result(answer.get("payload") or {})
 
     async def deliver(self, kind: str, payload: Json, **retry: Any) -> Json:
-        """Give the payload to one of the connections; returns what the acknowledgement carries, often {}."""
+        """Send the payload to one of the connections; return the acknowledgement's payload, often {}."""
         if not self.connections:
             raise UnansweredError("no app is connected")
         envelope_id = str(uuid.uuid4())
@@ -72,7 +72,7 @@ class SocketMode:
             del self._waiting[envelope_id]
 
     async def drop(self) -> None:
-        """Cut every connection, as Slack does now and then; apps are expected to come back."""
+        """Close every connection, as Slack does regularly; apps must reconnect."""
         dropped, self.connections = self.connections, []
         for socket in dropped:
             await socket.close()

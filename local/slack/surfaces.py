@@ -1,4 +1,4 @@
-"""What people do in modals and on the home tab, and what it sends to the bot."""
+"""User actions in modals and on the Home tab, and what Slack sends to the bot."""
 
 import asyncio
 import secrets
@@ -14,26 +14,26 @@ Json = dict[str, Any]
 
 UNPRESSED = "This app did not respond. Try again, or contact the app developer."
 TROUBLE = "We had some trouble connecting. Try again?"
-UNLOADED = "No result"  # a menu whose app is silent or answers nonsense
+UNLOADED = "No result"  # shown if the app doesn't respond, or responds with invalid options
 REQUIRED = "Please complete this required field."
 COMMON: Json = {"token": "local-verification-token", "api_app_id": APP_ID}
 
 
 class Surfaces:
-    """Users are given by name or id; what they touch is on top of their modals, or their home tab."""
+    """Methods take users by name or id, and act on their top modal, or else on their Home tab."""
 
     def __init__(self, workspace: Workspace, sockets: SocketMode) -> None:
         self.workspace, self.sockets, self.views = workspace, sockets, Views(workspace)
         self.tasks: set[asyncio.Task[Any]] = set()
 
     def top(self, user: str) -> Json:
-        """LookupError: no modal is open."""
+        """Return the top modal. Raises LookupError if none is open."""
         return self.views.stacks[self.workspace.person(user).id][-1]
 
     async def enter(self, user: str, action_id: str, value: Any) -> str | None:
-        """Type into an input, or choose an option {"text", "value"} of a menu; None empties it.
+        """Type into an input, or choose an option {"text", "value"} of a menu; None clears it.
 
-        The app is told when the block says so; returns the warning then seen.
+        Notifies the app if the block has dispatch_action; returns the warning shown.
         """
         view = self.top(user)
         block, element = _element(view, action_id)
@@ -44,7 +44,7 @@ class Surfaces:
         return await self._act(user, view, block, element | {kind: value})
 
     async def press(self, user: str, action_id: str, value: str | None = None) -> str | None:
-        """A button of the modal on top or, with none open, of the home tab; returns the warning seen."""
+        """Press a button of the top modal, or else of the Home tab; return the warning shown."""
         person = self.workspace.person(user).id
         view = (self.views.stacks.get(person) or [self.views.homes[person]])[-1]
         block, element = _element(view, action_id, value)
@@ -63,7 +63,7 @@ class Surfaces:
         return None
 
     async def options(self, user: str, action_id: str, typed: str = "") -> list[Json] | str:
-        """What a menu offers for what is typed; a sentence when the app does not tell.
+        """Return a menu's options for the typed text; an error message if the app doesn't respond.
 
         The view in the payload has no state (github.com/slackapi/bolt-js/issues/1146).
         """
@@ -82,7 +82,7 @@ class Surfaces:
         return UNLOADED if limits.options_complaints(answer) else list(answer["options"])
 
     async def submit(self, user: str) -> dict[str, str]:
-        """Press the modal's submit button; sentences by block id, "" being the whole modal."""
+        """Submit the top modal; return errors by block id, with "" for the whole modal."""
         person, view = self.workspace.person(user), self.views.stated(self.top(user))
         if missing := [block for block in view["blocks"] if _is_missing(block, view["state"]["values"])]:
             return {block["block_id"]: REQUIRED for block in missing}
@@ -93,7 +93,7 @@ class Surfaces:
             return {"": TROUBLE}
 
     def _answered(self, person: User, view: Json, answer: Json) -> dict[str, str]:
-        """Raises Refusal for an answer that Slack would not understand."""
+        """Apply the app's response. Raises Refusal for an invalid one."""
         stack = self.views.stacks[person.id]
         live = next((one for one in stack if one["id"] == view["id"]), None)
         match answer.get("response_action"):
@@ -111,13 +111,13 @@ class Surfaces:
                     raise Refusal("invalid_arguments")
                 return dict(answer["errors"])
             case None:
-                pass  # answered twice, and closed already
+                pass  # a second response; already closed
             case _:
                 raise Refusal("invalid_arguments")
         return {}
 
     async def dismiss(self, user: str) -> None:
-        """Close the modal on top; the app is told when the view says so."""
+        """Close the top modal; notifies the app if the view has notify_on_close."""
         view = self.views.stated(self.top(user))
         self.views.close(self.workspace.person(user).id, everything=bool(view.get("clear_on_close")))
         if view.get("notify_on_close"):
@@ -132,7 +132,7 @@ class Surfaces:
             return
 
     def visit_home(self, user: str) -> None:
-        """Open the bot's home tab."""
+        """Open the bot's Home tab."""
         person = self.workspace.person(user)
         home = self.views.homes.get(person.id)
         opened: Json = {"type": "app_home_opened", "user": person.id, "tab": "home"}
@@ -140,7 +140,7 @@ class Surfaces:
         self.happens(opened | ({"view": home} if home else {}))
 
     def happens(self, event: Json) -> None:
-        """An event, unlike a command or a click, is sent again when nobody acknowledges it."""
+        """Send an event; unlike commands and clicks, Slack repeats it until it is acknowledged."""
         about: Json = {"type": "event_callback", "team_id": TEAM["id"], "event": event}
         about |= {"event_id": f"Ev{secrets.token_hex(5).upper()}", "event_time": int(time.time())}
         about |= {"authorizations": [{"team_id": TEAM["id"], "user_id": BOT.id, "is_bot": True}]}
@@ -169,7 +169,7 @@ class Surfaces:
 
 
 def _element(view: Json, action_id: str, value: str | None = None) -> tuple[Json, Json]:
-    """LookupError: nothing of this name is shown."""
+    """Return the element with this action id. Raises LookupError."""
     for block in view["blocks"]:
         inside = block.get("elements", []) if block["type"] == "actions" else []
         for one in [*inside, block.get("accessory", {}), block.get("element", {})]:

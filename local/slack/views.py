@@ -1,4 +1,4 @@
-"""Modals and the home tab as the views.* methods keep them. https://docs.slack.dev/surfaces/modals
+"""Store modals and the Home tab for the views.* methods. https://docs.slack.dev/surfaces/modals
 
 A trigger is good for three seconds and one view; what was entered stays over an update where block and action
 keep their ids; `hash` refuses an update of what has changed meanwhile.
@@ -22,10 +22,10 @@ LARGEST = 250_000  # bytes
 class Views:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.stacks: dict[str, list[Json]] = {}  # open modals by person, the one seen last
+        self.stacks: dict[str, list[Json]] = {}  # open modals by user, the top one last
         self.homes: dict[str, Json] = {}
         self._triggers: dict[str, tuple[str, float]] = {}  # person and expiry; "" as person: used
-        self._entered: dict[str, dict[tuple[str, str], Json]] = {}  # by view: what people chose and typed
+        self._entered: dict[str, dict[tuple[str, str], Json]] = {}  # by view: chosen options and typed text
 
     def trigger(self, person: str) -> str:
         stamp = self.workspace.stamp().partition(".")[0]
@@ -98,7 +98,7 @@ class Views:
         self._entered.setdefault(view["id"], {})[block_id, action_id] = value
 
     def stated(self, view: Json) -> Json:
-        """The view with the state of its inputs, as submissions and clicks carry it."""
+        """Return the view with the state of its inputs, as in submissions and clicks."""
         values: Json = {}
         for block_id, element in limits.elements(view["blocks"]):
             entered = self._entered.get(view["id"], {}).get((block_id, element["action_id"]))
@@ -107,7 +107,7 @@ class Views:
         return copy.deepcopy(view) | {"state": {"values": values}}
 
     def _told(self, person: str) -> Json:
-        """Tell the page; returns the view on top, {} when none is open."""
+        """Update the page; return the top view, {} if none is open."""
         stack = self.stacks[person]
         shown = [self.stated(view) for view in stack]
         self.workspace.tell({"type": "views", "views": shown, "to": person})
@@ -115,7 +115,7 @@ class Views:
 
 
 def initial(element: Json) -> Json:
-    """What an input holds before anyone touches it."""
+    """Return the initial value of an input."""
     if element["type"].endswith("_select"):
         return {"type": element["type"], "selected_option": element.get("initial_option")}
     return {"type": element["type"], "value": element.get("initial_value")}
@@ -144,7 +144,7 @@ def _checked(arguments: Json, kind: str) -> Json:
 
 
 def checked(view: Any, kind: str = "modal") -> Json:
-    """Raises Refusal for what Slack would not show."""
+    """Raise Refusal for a view that Slack would reject."""
     if found := limits.view_complaints(view, kind):
         messages = [f"[ERROR] {complaint}" for complaint in found]
         raise Refusal("invalid_arguments", response_metadata={"messages": messages})

@@ -1,4 +1,4 @@
-"""The methods of Slack's Web API that the bot calls, as docs.slack.dev/reference/methods describes them.
+"""The methods of Slack's Web API that the bot calls (docs.slack.dev/reference/methods).
 
 A refusal is HTTP 200 with {"ok": false, "error": ...}; only a spent rate limit is a 429, and while Slack is
 down a proxy answers with a page. Unknown arguments are ignored, as they are there.
@@ -26,12 +26,12 @@ SCOPES = (
     "commands,chat:write,files:write,reactions:write,im:write,users:read,users:read.email,app_mentions:read"
 )
 DOWN = "<!DOCTYPE html><html><head><title>Server Error | Slack</title></head></html>"
-TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is cut there, an update refused
+TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is truncated, an update rejected
 
 
 @dataclass(frozen=True)
 class Rate:
-    """That of chat.postMessage counts for each channel, any other for the method."""
+    """A rate limit: per channel for chat.postMessage, otherwise per method."""
 
     per_minute: float
     burst: int
@@ -59,8 +59,8 @@ class WebApi:
     ) -> None:
         self.workspace, self.views, self.sockets = workspace, views, sockets
         self._rates = RATES | dict(rates)
-        self.stumbles: dict[str, list[str]] = {}  # by method: how its next calls fail, by a word or DOWN
-        self._purses: dict[str, tuple[float, float]] = {}  # what is left of the burst, and since when
+        self.stumbles: dict[str, list[str]] = {}  # by method: errors of its next calls, or DOWN
+        self._purses: dict[str, tuple[float, float]] = {}  # remaining burst, and since when
 
     async def handle(self, request: web.Request) -> web.Response:
         name, status, headers = request.match_info["method"], 200, {"x-oauth-scopes": SCOPES}
@@ -129,7 +129,7 @@ class WebApi:
         if len(str(arguments.get("text") or "")) > UPDATE_LONGEST:
             raise Refusal("msg_too_long")
         content = content_of(arguments, clears=True)
-        if "text" in content:  # a text alone takes the blocks away, blocks alone leave the text
+        if "text" in content:  # text alone removes the blocks; blocks alone keep the text
             content = {"blocks": None, **content}
         self.workspace.edit(channel, message, content)
         return {"channel": channel.id, "ts": message["ts"], "text": message["text"], "message": message}
@@ -148,7 +148,7 @@ class WebApi:
         return {"channel": channel.id, "permalink": link}
 
     def _conversations_open(self, arguments: Json, _: str) -> Json:
-        """With one person: of several nobody here is told."""
+        """Open a direct message with one user; group messages aren't supported."""
         if not arguments.get("users"):
             raise Refusal("users_list_not_supplied")
         return {"channel": {"id": self.workspace.direct(self._user(arguments["users"])).id}}
@@ -189,7 +189,7 @@ class WebApi:
         return {"files": shown}
 
     async def upload(self, request: web.Request) -> web.Response:
-        """To the address that files.getUploadURLExternal gave out; nobody has to say who they are."""
+        """Receive an upload at a URL of files.getUploadURLExternal, which needs no token."""
         file, content = self.workspace.files.get(request.match_info["file"]), await request.read()
         if file is None or len(content) != file["size"]:
             return web.Response(status=400)
@@ -230,10 +230,10 @@ def _stumble(word: str) -> web.Response:
 
 
 def content_of(arguments: Json, *, clears: bool = False) -> Json:
-    """What a message shall show, checked; with `clears`, an empty list of blocks means none."""
+    """Return a message's validated content; with `clears`, an empty list removes the blocks."""
     content: Json = {"text": str(arguments["text"])[:TEXT_LONGEST]} if arguments.get("text") else {}
     blocks = arguments.get("blocks")
-    if not isinstance(blocks, list | None):  # Slack also takes a string of JSON, which nobody here sends
+    if not isinstance(blocks, list | None):  # Slack also accepts a JSON string, which the bot never sends
         raise Refusal("invalid_blocks_format")
     if blocks or (clears and blocks is not None):
         _refuse(blocks)

@@ -1,4 +1,4 @@
-"""The team this Slack serves: its people, its channels and what is said there, as Slack's own JSON."""
+"""Store the workspace: users, channels, and messages, as Slack's JSON."""
 
 import copy
 import time
@@ -16,8 +16,8 @@ Change = dict[str, Any]
 TEAM, APP_ID = {"id": "T01LOCALLAB", "domain": "local-lab"}, "A01SWEEPBOT"
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not an accident
-    """The method says no: {"ok": false, "error": error, **more}."""
+class Refusal(Exception):  # noqa: N818 - a response, not a failure
+    """An error response: {"ok": false, "error": error, **more}."""
 
     def __init__(self, error: str, **more: Any) -> None:
         super().__init__(error)
@@ -32,7 +32,7 @@ class User:
     bot_id: str | None = None
 
     def shown(self) -> dict[str, Any]:
-        """As users.info returns a person, with the scope users:read.email."""
+        """Return the user as users.info does with the scope users:read.email."""
         names = {"real_name": self.real_name, "display_name": self.name, "email": f"{self.name}@lab.example"}
         about = {"id": self.id, "team_id": TEAM["id"], "name": self.name, "real_name": self.real_name}
         flags = {"deleted": False, "is_bot": self.bot_id is not None, "is_admin": False}
@@ -57,7 +57,7 @@ class Channel:
 
 
 class Workspace:
-    """Kept in memory, told to whoever listens."""
+    """The workspace's state, in memory, with listeners for changes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -69,16 +69,16 @@ class Workspace:
         self.users = {user.id: user for user in (*PEOPLE, BOT, SLACKBOT)}
         self.whispers: dict[str, list[Message]] = {person.id: [] for person in PEOPLE}
         self.files: dict[str, dict[str, Any]] = {}  # by id: name, size, and content once it is uploaded
-        self._ears: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[Change], None]] = []
         self._last_stamp = 0
 
-    def listen(self, hear: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `hear` with every change from now on; what is returned stops it."""
-        self._ears.append(hear)
-        return lambda: self._ears.remove(hear)
+    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with every change from now on; return a function that stops it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def stamp(self) -> str:
-        """A new `ts`: seconds and microseconds, unique and increasing."""
+        """Return a new `ts`: seconds and microseconds, unique and increasing."""
         self._last_stamp = max(int(time.time() * 1e6), self._last_stamp + 1)
         return f"{self._last_stamp // 10**6}.{self._last_stamp % 10**6:06}"
 
@@ -87,19 +87,19 @@ class Workspace:
         return self.files.setdefault(str(file["id"]), file)
 
     def person(self, name: str) -> User:
-        """Whoever has this name or id; KeyError when nobody has."""
+        """Return the user with this name or id. Raises KeyError."""
         return {person.name: person for person in PEOPLE}.get(name) or self.users[name]
 
     def channel(self, name: str) -> Channel:
         return {channel.name: channel for channel in self.channels.values()}.get(name) or self.channels[name]
 
     def direct(self, person: User) -> Channel:
-        """The conversation between this person and the bot, opened when there is none."""
+        """Return the direct message between this user and the bot; open it if needed."""
         channel_id = f"D{person.id[1:]}"
         return self.channels.setdefault(channel_id, Channel(channel_id, "directmessage", {person.id, BOT.id}))
 
     def post(self, channel: Channel, by: User, content: Message, thread_ts: str | None = None) -> Message:
-        """Say something; `content` holds text and blocks."""
+        """Post a message; `content` has text and blocks."""
         message = self._message(by, content, thread_ts)
         channel.messages[message["ts"]] = message
         self._tell("posted", channel.id, message)
@@ -113,14 +113,14 @@ class Workspace:
     def whisper(
         self, channel: Channel, to: User, content: Message, by: User = BOT, thread_ts: str | None = None
     ) -> Message:
-        """Say something that only this person sees, and no API returns."""
+        """Post an ephemeral message, which no API method returns."""
         message = self._message(by, content, thread_ts) | {"channel": channel.id, "is_ephemeral": True}
         self.whispers[to.id].append(message)
         self._tell("posted", channel.id, message, to.id)
         return message
 
     def edit(self, channel: Channel, message: Message, content: Message, to: str | None = None) -> None:
-        """Replace the parts named in `content`; None removes a part."""
+        """Replace the fields in `content`; None removes a field."""
         message |= _stored(content) | {"edited": {"user": message["user"], "ts": self.stamp()}}
         for gone in [key for key, value in content.items() if value is None]:
             message.pop(gone, None)
@@ -143,8 +143,8 @@ class Workspace:
         self.tell({"type": kind, "channel": channel, "message": message, "to": to})
 
     def tell(self, change: Change) -> None:
-        for hear in list(self._ears):
-            hear(copy.deepcopy(change))
+        for listener in list(self._listeners):
+            listener(copy.deepcopy(change))
 
 
 def _stored(content: Message) -> Message:

@@ -15,7 +15,7 @@ function connect() {
   const you = at.get("as");
   socket?.close();
   socket = new WebSocket(`ws://${location.host}/live${you ? `?as=${you}` : ""}`);
-  socket.onmessage = (frame) => hear(JSON.parse(frame.data));
+  socket.onmessage = (frame) => onChange(JSON.parse(frame.data));
   socket.onclose = (event) => {
     if (event.target !== socket) return;
     notice("Connection lost. Trying again…");
@@ -23,9 +23,9 @@ function connect() {
   };
 }
 
-const send = (wish) => socket.send(JSON.stringify({ channel: state.channel, ...wish }));
+const send = (action) => socket.send(JSON.stringify({ channel: state.channel, ...action }));
 
-function hear(change) {
+function onChange(change) {
   if (change.type === "welcome") return welcome(change);
   if (change.type === "warning") return notice(change.text, 6000);
   if (change.type === "views") return showViews(change.views, names, send);
@@ -52,19 +52,19 @@ function hear(change) {
   paint();
 }
 
-function welcome(told) {
+function welcome(start) {
   $("notice").hidden = true;
-  Object.assign(state, { you: told.you, whispers: told.whispers, commands: told.commands, home: told.home });
-  state.people = Object.fromEntries(told.people.map((user) => [user.id, user]));
-  state.channels = Object.fromEntries(told.channels.map((channel) => [channel.id, channel]));
-  const people = told.people.filter((user) => !user.app);
+  Object.assign(state, { you: start.you, whispers: start.whispers, commands: start.commands, home: start.home });
+  state.people = Object.fromEntries(start.people.map((user) => [user.id, user]));
+  state.channels = Object.fromEntries(start.channels.map((channel) => [channel.id, channel]));
+  const people = start.people.filter((user) => !user.app);
   $("as").replaceChildren(...people.map((user) => h("option", { value: user.id }, user.name)));
   $("as").value = state.you;
   if (!state.channels[state.channel] && state.channel !== HOME) {
-    state.channel = linked && state.channels[linked[1]] ? linked[1] : told.channels[0].id;
+    state.channel = linked && state.channels[linked[1]] ? linked[1] : start.channels[0].id;
     if (linked) state.thread = at.get("thread_ts") ?? `${linked[2]}.${linked[3]}`;
   }
-  showViews(told.views, names, send);
+  showViews(start.views, names, send);
   paint();
 }
 
@@ -106,7 +106,7 @@ function open(channel, thread) {
   if (channel !== HOME) (thread ? $("reply") : $("write")).elements[0].focus();
 }
 
-/** Only messages that changed are drawn anew, so that focus, selection and scrolling survive. */
+/** Only messages that changed are redrawn, to keep focus, selection, and scrolling. */
 function list(place, messages, inThread) {
   const follow = place.dataset.of !== state.channel + (inThread && state.thread) || place.atEnd;
   const old = new Map([...place.children].map((item) => [item.dataset.ts, item]));
@@ -126,7 +126,7 @@ function list(place, messages, inThread) {
   if (follow) toEnd(place);
 }
 
-/** Who reads the end goes on reading it, also where a thread opens beside it and lines break anew. */
+/** Keep the end in view, also when a thread opens and lines wrap differently. */
 function toEnd(place) {
   place.atEnd = true;
   place.scrollTop = place.scrollHeight;

@@ -1,4 +1,4 @@
-// Modals and the home tab. What is typed is sent at once, so that a view drawn anew shows it again.
+// Modals and the home tab. Typed text is sent at once, so that a redrawn view shows it again.
 import { draw, drawSelect, words } from "./blocks.js";
 import { h } from "./text.js";
 
@@ -52,7 +52,7 @@ export function showErrors(errors) {
   first?.querySelector("input, select, textarea").focus();
 }
 
-export const showOptions = (told) => menus[told.action_id]?.(told);
+export const showOptions = (found) => menus[found.action_id]?.(found);
 
 const act = (what, sending) => (one, value) => sending({ do: what, action_id: one.action_id, value });
 const surface = (shown) => ({ id: shown.id, names, act: act("press", send) });
@@ -92,21 +92,21 @@ function drawMenu(one, chosen) {
   const list = h("ul", { role: "listbox", id: `${view.id}-${one.action_id}-list`, hidden: true });
   const box = h("input", { role: "combobox", autocomplete: "off", value: chosen?.text.text ?? "",
     placeholder: one.placeholder?.text ?? "Type to search…" });
-  const told = (name, value) => box.setAttribute(`aria-${name}`, value);
+  const aria = (name, value) => box.setAttribute(`aria-${name}`, value);
   let options = [], active = -1, waiting;
-  told("controls", list.id);
-  const shut = () => { list.hidden = true; told("expanded", "false"); box.value = chosen?.text.text ?? ""; };
+  aria("controls", list.id);
+  const shut = () => { list.hidden = true; aria("expanded", "false"); box.value = chosen?.text.text ?? ""; };
   const mark = (index) => {
     active = index;
     [...list.children].forEach((item, at) => item.setAttribute("aria-selected", at === index));
-    told("activedescendant", list.children[index]?.id ?? "");
+    aria("activedescendant", list.children[index]?.id ?? "");
     list.children[index]?.scrollIntoView({ block: "nearest" });
   };
   const choose = (option) => { chosen = option; shut(); enter(one, option); };
   const ask = (typed) => {
     list.replaceChildren(h("li", { className: "note" }, "Loading…"));
     [list.hidden, options, active] = [false, [], -1];
-    told("expanded", "true");
+    aria("expanded", "true");
     clearTimeout(waiting);
     waiting = setTimeout(() => send({ do: "options", action_id: one.action_id, typed }), 120);
   };
@@ -132,7 +132,7 @@ function drawMenu(one, chosen) {
     event.preventDefault();
     event.stopPropagation();
   };
-  told("expanded", "false");
+  aria("expanded", "false");
   return h("div", { className: "combobox" }, box, list);
 }
 
