@@ -33,7 +33,7 @@ class Demo:
         command = [sys.executable, "-m", "local", "demo"]
         with self.log.open("wb") as log:
             self.process = await asyncio.create_subprocess_exec(*command, env=env, stdout=log, stderr=log)
-        await until(lambda: "Ctrl-C ends everything" in self.text(), "the demo is there", self.text)
+        await until(lambda: "Ctrl-C stops everything" in self.text(), "the demo is there", self.text)
 
     def text(self) -> str:
         return self.log.read_text()
