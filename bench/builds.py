@@ -70,16 +70,16 @@ class Bench:
         """Until its image is there; then it is cancelled, which asks nothing of the registry."""
         slack, ready = self.here.slack, asyncio.Event()
 
-        def hear(change: dict[str, Any]) -> None:
+        def on_message(change: dict[str, Any]) -> None:
             text = str(change["message"]["text"])
-            if "Image ready" in text or "already in the registry" in text:
+            if "Image ready" in text or "Reusing the image" in text:
                 ready.set()
 
-        deaf = slack.listen(hear)
+        stop_listening = slack.listen(on_message)
         answer = await slack.command("ada", "sweeps", "/sweep", "repo=uv branch=main space=lr trials=1")
         async with asyncio.timeout(PATIENCE):
             await ready.wait()
-        deaf()
+        stop_listening()
         await slack.command("ada", "sweeps", "/sweep", f"cancel {str(answer).split('`')[1]}")
 
     def _new_jobs(self) -> int:

@@ -76,7 +76,7 @@ def wait_until() -> WaitUntil:
                     await asyncio.sleep(0.005)
                 return found
         except TimeoutError:
-            pytest.fail(f"waited {seconds} s in vain until {what}")
+            pytest.fail(f"waited {seconds} s until {what}")
 
     return wait
 

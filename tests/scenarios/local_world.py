@@ -211,4 +211,4 @@ async def until(fact: Callable[[], Any], what: str, instead: Callable[[], str] =
                 await asyncio.sleep(0.05)
             return found
     except TimeoutError:
-        raise AssertionError(f"waited {PATIENCE} s in vain until {what}; instead:\n{instead()}") from None
+        raise AssertionError(f"waited {PATIENCE} s until {what}; instead:\n{instead()}") from None

@@ -70,4 +70,4 @@ async def test_what_ran_is_asked_for_by_word_mention_and_button(here: Lab):
     await sweep.posts("Log of trial", "```")
     before = len(here.slack.ephemerals("ada"))
     await here.slack.click("ada", "sweeps", sweep.parent()["ts"], "rerun_sweep")
-    assert f"does again what `{sweep.id}` did" in await here.whispered("ada", before)
+    assert f"a rerun of `{sweep.id}`" in await here.whispered("ada", before)
