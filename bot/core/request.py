@@ -33,6 +33,8 @@ class SweepRequest:
     seeds: str | None = None  # such as 0-4: run `cmd` once with each, without a space
     metric: str | None = None  # of the objective
     goal: str | None = None  # minimize or maximize
+    metrics: str | None = None  # source of the metrics, or the absolute path of a file
+    flags: str | None = None  # how parameters are passed
     text: str | None = None  # of a space written in the form
     commit: str | None = None  # shown in the form's preview; None: the branch's latest
 

@@ -1,8 +1,12 @@
 """A search space that passed every check, and the command line of one trial in it."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from bot.core.flags import FlagStyle, flag, variable
+from bot.core.flags import words as flag_words
 
 FOLDER = "sweeps"
 
@@ -13,6 +17,19 @@ ALGORITHMS = ("random", "grid", "tpe", "bayesianoptimization", "cmaes", "sobol",
 class Goal(StrEnum):
     MINIMIZE = "minimize"
     MAXIMIZE = "maximize"
+
+
+class MetricSource(StrEnum):
+    """Where the training writes its metrics."""
+
+    TENSORBOARD = "tensorboard"
+    STDOUT = "stdout"
+    FILE = "file"
+    PUSH = "push"  # kubeflow.katib.report_metrics
+
+
+TENSORBOARD_PARAMETER = "tensorboard_dir"
+STRATEGIES = ("min", "max", "latest")  # which of a trial's values counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +65,37 @@ class SearchSpace:
     finish_running: bool = False  # when the target is reached, let running trials finish
     image: str = ""  # prebuilt; nothing is built
     watch: dict[str, float] = field(default_factory=dict)  # overrides of the configuration's thresholds
+    source: MetricSource = MetricSource.TENSORBOARD
+    metrics_path: str = ""  # of MetricSource.FILE, in the container
+    additional: tuple[str, ...] = ()  # metrics shown next to the objective
+    strategy: dict[str, str] = field(default_factory=dict)  # by metric, where it isn't the goal's
+    flags: FlagStyle = FlagStyle.DOTS
+    switches: bool = False  # pass true as a bare flag, and false as none
+    fixed: dict[str, str] = field(default_factory=dict)  # values that all trials get
     seed: str = ""  # the parameter of a sweep over seeds; "": a search
     extendable: bool = False  # keep the suggestion service after the end, so that trials can be added
 
+    @property
+    def strategies(self) -> dict[str, str]:
+        """Return which value of a trial counts, by metric; the objective comes first."""
+        usual = "max" if self.goal is Goal.MAXIMIZE else "min"
+        return {name: self.strategy.get(name, usual) for name in (self.metric, *self.additional)}
 
-def command_line(space: SearchSpace, parameters: dict[str, str]) -> str:
-    """Return the command that trains with these values."""
-    return " ".join([space.command, *(shlex.quote(f"--{k}={v}") for k, v in parameters.items())])
+    def is_switch(self, name: str) -> bool:
+        """Return whether a parameter is passed as a bare flag."""
+        values = next((p.values for p in self.parameters if p.name == name), (self.fixed.get(name, ""),))
+        return self.switches and bool(values) and set(values) <= {"true", "false"}
+
+
+def command_line(space: SearchSpace, parameters: Mapping[str, str], **more: str) -> str:
+    """Return the command that trains with these values. `more`: values that aren't of the space."""
+    values = {**space.fixed, **parameters, **more}
+    variables = [f"{variable(name)}={shlex.quote(value)}" for name, value in values.items()]
+    words = [shlex.quote(word) for name, value in values.items() for word in _words(space, name, value)]
+    return " ".join([*(variables if space.flags is FlagStyle.ENV else ()), space.command, *words])
+
+
+def _words(space: SearchSpace, name: str, value: str) -> list[str]:
+    if space.is_switch(name):
+        return [flag(space.flags, name)] if value == "true" else []
+    return flag_words(space.flags, name, value)

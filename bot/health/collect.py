@@ -107,6 +107,8 @@ class EvidenceCollector:
         return TrialEvidence(
             now=self.now,
             metric=self.plan.space.metric,
+            source=self.plan.space.source,
+            metrics_path=self.plan.space.metrics_path,
             gpus=self.plan.gpus,
             experiment=experiment,
             **known,  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from bot.core.space import MetricSource
 from bot.health.diagnosis import Diagnosis
 from k8s.katib.spec import MAIN
 from k8s.objects import Manifest, parse_time, true_conditions
@@ -17,6 +18,8 @@ LOG_LINES_SHOWN = 20
 class TrialEvidence:
     now: datetime
     metric: str
+    source: MetricSource = MetricSource.TENSORBOARD
+    metrics_path: str = ""  # of MetricSource.FILE
     gpus: int
     experiment: Manifest
     suggestion: Manifest | None = None

@@ -8,6 +8,7 @@ import math
 import re
 from datetime import timedelta
 
+from bot.core.space import MetricSource
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
 from bot.health.rules_admission import ADMIN, WAIT_GRACE
@@ -157,7 +158,9 @@ def not_a_number(evidence: TrialEvidence) -> Diagnosis | None:
 
 def no_collector(evidence: TrialEvidence) -> Diagnosis | None:
     """R24: without a label on the namespace, Katib collects no metrics in it (katib#1182)."""
-    if evidence.pod is None or {c["name"] for c in evidence.pod["spec"]["containers"]} & COLLECTORS:
+    if evidence.pod is None or evidence.source is MetricSource.PUSH:
+        return None
+    if {c["name"] for c in evidence.pod["spec"]["containers"]} & COLLECTORS:
         return None
     namespace = evidence.pod["metadata"]["namespace"]
     label = "katib.kubeflow.org/metrics-collector-injection=enabled"
@@ -168,15 +171,31 @@ def no_collector(evidence: TrialEvidence) -> Diagnosis | None:
 
 
 def no_metrics(evidence: TrialEvidence) -> Diagnosis | None:
-    """R20: the collector found no TensorBoard scalar whose tag starts with the metric's name."""
+    """R20: the source of the metrics had none of the objective's name."""
     if "MetricsUnavailable" not in true_conditions(evidence.trial or {}):
         return None
-    text = (
-        f"The trial finished but wrote no TensorBoard scalar `{evidence.metric}` to `--tensorboard_dir`, "
-        "so it counts as failed."
-    )
-    fix = f'Write it with `SummaryWriter(args.tensorboard_dir).add_scalar("{evidence.metric}", value, step)`.'
+    missing, fix = _missing_metric(evidence)
+    text = f"The trial finished but {missing}, so it counts as failed."
     return evidence.found("no-metrics", text, fix, "\n".join(evidence.log.splitlines()[-5:]))
+
+
+def _missing_metric(evidence: TrialEvidence) -> tuple[str, str]:
+    """Return what the training didn't do, and the fix."""
+    metric = evidence.metric
+    lines = f'`{metric}=0.1`, `{metric}: 0.1`, or `{{"{metric}": 0.1}}`'
+    match evidence.source:
+        case MetricSource.STDOUT:
+            fix = f'Print it, for example `print(f"{metric}={{value}}")`, or set another source (`metrics:`).'
+            return f"printed no line with {lines}", fix
+        case MetricSource.FILE:
+            fix = "Write such a line, flush the file, and check `metrics: path:`."
+            return f"wrote no line with {lines} to `{evidence.metrics_path}`", fix
+        case MetricSource.PUSH:
+            fix = f'Call `kubeflow.katib.report_metrics({{"{metric}": value}})` in the training.'
+            return f"pushed no metric `{metric}` to Katib", fix
+        case MetricSource.TENSORBOARD:
+            fix = f'Write it with `SummaryWriter(args.tensorboard_dir).add_scalar("{metric}", value, step)`.'
+            return f"wrote no TensorBoard scalar `{metric}` to `--tensorboard_dir`", fix
 
 
 def collector(evidence: TrialEvidence) -> Diagnosis | None:

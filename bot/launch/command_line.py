@@ -9,10 +9,12 @@ from typing import Any
 from bot.config.policy import Config, prebuilt_image, repository
 from bot.config.policy_keys import GOALS, OBJECTIVE
 from bot.core.errors import UserError
+from bot.core.flags import FlagStyle
 from bot.core.request import SEEDS, Notify, SweepRequest
 from bot.core.seeds import parse_seeds, seeds_option
-from bot.core.space import ALGORITHMS
+from bot.core.space import ALGORITHMS, MetricSource
 from bot.core.wording import did_you_mean, fitting, listed, shortened
+from bot.launch.metrics import path_objection
 
 DIGITS_MAX = 40  # of a number: longer ones exceed every limit
 SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus
@@ -21,7 +23,8 @@ EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds the branch and runs the search in its `sweeps/lr.yaml`, one GPU \
 per trial. `/sweep` alone opens a form.
 *Options:* `repo=` (name or URL), `image=` (prebuilt; skips the build), `trials=`, `parallel=`, \
-`algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, `name=`, \
+`algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, \
+`metrics=` (`stdout`, `push`, or a file), `flags=` (`a.b=1` for Hydra, `env`), `name=`, \
 `cmd="python train.py --epochs=3"`, \
 `notify=` (`channel`, `dm`, or `none`: thread only).
 *Repeat a command:* `/sweep branch=main seeds=5 cmd="python train.py"` runs it once with each seed and \
@@ -230,6 +233,27 @@ def _goal(_key: str, value: str, _config: Config) -> str:
     return value.lower()
 
 
+def _metrics(_key: str, value: str, _config: Config) -> str:
+    known = [source for source in MetricSource if source is not MetricSource.FILE]
+    if value.startswith("/"):
+        if why := path_objection(value):
+            raise UserError(f"metrics= {why}.")
+        return value
+    if value.lower() not in known:
+        words = listed([*known, "the absolute path of a file"], "or")
+        raise UserError(f'metrics= must be {words}; got "{shortened(value)}".')
+    return value.lower()
+
+
+def _flags(_key: str, value: str, _config: Config) -> str:
+    if value.lower() == "hydra":
+        return FlagStyle.HYDRA.value
+    if value.lower() not in set(FlagStyle):
+        styles = listed([f'"{style}"' if " " in style else style for style in FlagStyle], "or")
+        raise UserError(f'flags= must be {styles}; got "{shortened(value)}".')
+    return value.lower()
+
+
 def _notify(_key: str, value: str, _config: Config) -> Notify:
     if value.lower() not in set(Notify):
         raise UserError(f'notify= must be channel, dm, or none; got "{shortened(value)}".')
@@ -274,5 +298,7 @@ _READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "seeds": _seeds,
     "metric": _metric,
     "goal": _goal,
+    "metrics": _metrics,
+    "flags": _flags,
     "algorithm": _algorithm,
 }

@@ -12,12 +12,14 @@ from typing import Any
 from bot.config.policy import Config
 from bot.config.policy_keys import GOALS
 from bot.core.errors import UserError
+from bot.core.flags import FlagStyle
 from bot.core.request import SEEDS, Notify, SweepRequest
-from bot.core.space import ALGORITHMS
+from bot.core.space import ALGORITHMS, MetricSource
 from bot.launch.command_line import conflicts, missing_options, read_values
 from bot.launch.space import INLINE, parse_space
 from bot.slack.blocks import (
     NOTHING,
+    VALUE,
     Block,
     View,
     actions,
@@ -39,7 +41,7 @@ METADATA_MOST = 3000
 ERROR_MOST = 1000  # characters of the error below an input
 FIELDS = {
     *("repo", "branch", "space", "text", "seeds", "gpus", "parallel", "trials"),
-    *("algorithm", "metric", "goal", "cmd", "notify"),
+    *("algorithm", "metric", "goal", "metrics", "flags", "cmd", "notify"),
 }
 HIDDEN = ("repo", "branch", "name", "image")  # kept in private_metadata: Slack sends menus no view state
 EXAMPLE = """\
@@ -55,6 +57,12 @@ NOTIFY = {
 }
 DEFAULT = "Use the space's value"
 ALGORITHM = {NOTHING: DEFAULT} | {word: word for word in ALGORITHMS}
+METRICS = {NOTHING: DEFAULT} | {
+    MetricSource.TENSORBOARD.value: "TensorBoard",
+    MetricSource.STDOUT.value: "Output (stdout)",
+    MetricSource.PUSH.value: "Katib's report_metrics (push)",
+}
+FLAGS = {NOTHING: DEFAULT} | {style.value: style.value for style in FlagStyle}
 GOAL = {NOTHING: DEFAULT} | {word: word.capitalize() for word in GOALS}
 
 
@@ -132,6 +140,8 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
             "metric", "Metric", _line("metric", options, "Overrides the space, for example: loss")
         ),
         "goal": _input("goal", "Goal", _choice("goal", options, GOAL)),
+        "metrics": _input("metrics", "Metrics from", _choice("metrics", options, _metrics(options))),
+        "flags": _input("flags", "Pass parameters as", _choice("flags", options, FLAGS)),
         "cmd": _optional(
             "cmd", "Command", _line("cmd", options, "Overrides the space, for example: python train.py")
         ),
@@ -141,6 +151,12 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
             _choice("notify", options, {str(each): words for each, words in NOTIFY.items()}),
         ),
     }
+
+
+def _metrics(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the menu of sources, with the path of a file if one was typed in the command."""
+    path = options.get("metrics", "")
+    return METRICS | ({path: f"File {path[-60:]}"} if path.startswith("/") and len(path) <= VALUE else {})
 
 
 def _space_fields(draft: Draft, of: str) -> dict[str, Block]:

@@ -4,14 +4,18 @@ import json
 import re
 import shlex
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from bot.builds.jobs import BuildPlan, Source, build_plan
 from bot.config.settings import PlanSettings
 from bot.core.errors import UserError
+from bot.core.flags import FlagStyle, flag, variable, words
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
-from bot.core.space import Goal, Parameter, SearchSpace
+from bot.core.space import TENSORBOARD_PARAMETER, Goal, MetricSource, Parameter, SearchSpace
+from bot.launch.metrics import collector
 from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible, PodShape, experiment
+from k8s.katib.training import TENSORBOARD_DIR
 from k8s.names import label_value
 from k8s.objects import OWNER_LABEL, TEAM_LABEL
 
@@ -40,6 +44,7 @@ class Order:
 def plan(order: Order, settings: PlanSettings) -> SweepPlan:
     """Raise UserError if the command can't be wrapped safely or there is nothing to build from."""
     check_command(order.space.command)
+    check_mounts(order.space, order.shape)
     source, ready = order.source, order.space.image
     made = BuildPlan(repository="", tag="", builds=(), words="") if ready else build_plan(source, settings)
     image = ready or f"{settings.image_registry}/{made.repository}@{DIGEST}"
@@ -85,13 +90,51 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         grace_seconds=space.grace_seconds,
         extendable=space.extendable,
         parameters=tuple(_feasible(p) for p in space.parameters),
-        command=space.command,
+        command=space.command.replace("$", "$$"),
+        arguments=_arguments(space),
+        collector=collector(space),
+        additional=space.additional,
+        strategies=space.strategies if space.strategy else {},
         image=image,
         gpus=order.request.gpus,
         env=_environment(order, settings),
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
     )
+
+
+def _arguments(space: SearchSpace) -> str:
+    """Return the flags as shell text: `$` doubled, except in Katib's placeholders."""
+    texts = []
+    for name, value in space.fixed.items():
+        texts += [] if space.is_switch(name) and value != "true" else _quoted(space, name, value)
+    for parameter in space.parameters:
+        placeholder = f"${{trialParameters.{parameter.name}}}"
+        if space.is_switch(parameter.name):
+            texts.append(f"$$([ {placeholder} = true ] && echo {flag(space.flags, parameter.name)})")
+        else:
+            marked = words(space.flags, parameter.name, placeholder)
+            texts += [shlex.quote(word) for word in marked]
+    if space.source is MetricSource.TENSORBOARD:
+        texts += _quoted(space, TENSORBOARD_PARAMETER, TENSORBOARD_DIR)
+    return " ".join(texts)
+
+
+def _quoted(space: SearchSpace, name: str, value: str) -> list[str]:
+    if space.is_switch(name):
+        return [flag(space.flags, name)]
+    return [shlex.quote(word).replace("$", "$$") for word in words(space.flags, name, value)]
+
+
+def _variables(space: SearchSpace) -> dict[str, str]:
+    """Return the environment variables of the parameters: Kubernetes expands `$(NAME)` in them."""
+    if space.flags is not FlagStyle.ENV:
+        return {}
+    found = {name: value.replace("$", "$$") for name, value in space.fixed.items()}
+    found |= {each.name: f"${{trialParameters.{each.name}}}" for each in space.parameters}
+    if space.source is MetricSource.TENSORBOARD:
+        found[TENSORBOARD_PARAMETER] = TENSORBOARD_DIR
+    return {variable(name): value for name, value in found.items()}
 
 
 def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
@@ -107,6 +150,7 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
         "MLFLOW_EXPERIMENT_NAME": order.results_name,
         "MLFLOW_RUN_CONTEXT": json.dumps(context),
         "PYTHONUNBUFFERED": "1",  # else a crash loses the last log lines
+        **_variables(order.space),
     }
 
 
@@ -139,6 +183,17 @@ def check_command(command: str) -> None:
         raise UserError(
             f"command must not use Katib's placeholders; got `{command}`. "
             "Parameters are appended as --name=value."
+        )
+
+
+def check_mounts(space: SearchSpace, shape: PodShape) -> None:
+    """Raise UserError if the file's directory is one of the cluster's volumes: mount paths must differ."""
+    folder = str(PurePosixPath(space.metrics_path).parent)
+    if space.metrics_path and folder in {volume.at.rstrip("/") for volume in shape.volumes}:
+        raise UserError(
+            f"metrics.path: {space.metrics_path} is in {folder}, where this cluster mounts a volume. Use a "
+            "directory of its own, such as /logs/metrics.txt.",
+            field="space",
         )
 
 

@@ -6,12 +6,13 @@ from bot.config.policy import Config
 from bot.core.numbers import money
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
-from bot.core.space import Parameter, SearchSpace, command_line
+from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
 from bot.core.wording import counted
 from bot.launch.form import AGAIN, CHANGE, LAUNCH, NOTIFY, Draft, metadata
 from bot.launch.space import combinations
 from bot.slack.blocks import View, actions, button, context, fields, modal, plain_text, section
 from bot.slack.mrkdwn import block, code, plain
+from k8s.katib.training import TENSORBOARD_DIR
 
 
 def preview(
@@ -20,7 +21,7 @@ def preview(
     """Return the view with the Launch button. `free`: free GPUs now, None if unknown."""
     space, subject = plan.space, plain(plan.subject[:120])
     head = f"*{plain(_name(request))}* on {code(request.branch)} @ {code(plan.commit[:8])} “{subject}”"
-    first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space)))}"
+    first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **_more(space)))}"
     return modal(
         "Review sweep",
         [
@@ -58,6 +59,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
         ("Peak GPUs", f"{peak} ({counted(space.parallel, 'trial')} × {plan.gpus}){now}"),
         ("GPU-hours", _cost(space.max_trials * plan.gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
+        ("Metrics", _metrics(space)),
         ("Image", image),
         *([("Namespace", code(plan.experiment_ref.namespace))] if config.namespaces else []),
         ("Notify", plain(NOTIFY[request.notify])),
@@ -68,6 +70,24 @@ def _trials(request: SweepRequest, space: SearchSpace) -> str:
     if space.seed:
         return f"{space.max_trials:,}, one for each seed: {request.seeds}"
     return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}"
+
+
+def _metrics(space: SearchSpace) -> str:
+    names = ", ".join(f"{code(name)} ({strategy})" for name, strategy in space.strategies.items())
+    match space.source:
+        case MetricSource.TENSORBOARD:
+            return f"TensorBoard: {names}"
+        case MetricSource.STDOUT:
+            return f"Lines of the output: {names}"
+        case MetricSource.FILE:
+            return f"Lines of {code(space.metrics_path)}: {names}"
+        case MetricSource.PUSH:
+            return f"Pushed to Katib: {names}"
+
+
+def _more(space: SearchSpace) -> dict[str, str]:
+    """Return the flags that Sweepbot adds to the space's own."""
+    return {TENSORBOARD_PARAMETER: TENSORBOARD_DIR} if space.source is MetricSource.TENSORBOARD else {}
 
 
 def _of_all(space: SearchSpace) -> str:

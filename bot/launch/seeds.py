@@ -1,9 +1,12 @@
 """The search space of a sweep over seeds: one command, each seed exactly once, without a space file. Pure."""
 
 from bot.config.policy import Config
+from bot.core.errors import UserError
+from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.seeds import parse_seeds
 from bot.core.space import Goal, Parameter, SearchSpace
+from bot.launch.metrics import metric_objection, read_source
 from bot.launch.space_keys import PARALLEL
 
 
@@ -12,10 +15,14 @@ def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
     limits, defaults = config.limits, config.seeds
     seeds = parse_seeds(request.seeds or "", limits.trials)
     parallel = request.parallel or PARALLEL
+    source, path = read_source(None, request)
+    metric = request.metric or defaults.metric
+    if why := metric_objection(metric, source):
+        raise UserError(why, field="metric")
     return SearchSpace(
         name=request.space,
         command=request.cmd or "",
-        metric=request.metric or defaults.metric,
+        metric=metric,
         goal=Goal(request.goal or defaults.goal),
         algorithm="grid",
         max_trials=len(seeds),
@@ -24,5 +31,8 @@ def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
         trial_hours=limits.trial_hours,
         parameters=(Parameter(name=defaults.parameter, values=tuple(map(str, seeds))),),
         image=request.image or "",
+        source=source,
+        metrics_path=path,
+        flags=FlagStyle(request.flags or FlagStyle.DOTS),
         seed=defaults.parameter,
     )

@@ -7,46 +7,82 @@ from bot.config.idle_thresholds import THRESHOLD_KEYS
 from bot.config.keys import (
     BOOLEAN,
     MAPPING,
+    SCALAR,
     STRING,
     Key,
     Keys,
     Schema,
     integer,
+    list_of,
     named,
     number,
+    object_schema,
     one_of,
     string,
 )
-from bot.config.policy_keys import A_MINUTE, MAX_HOURS
-from bot.core.space import ALGORITHMS, Goal
+from bot.config.policy_keys import A_MINUTE, MAX_HOURS, OBJECTIVE
+from bot.core.flags import FlagStyle
+from bot.core.space import ALGORITHMS, STRATEGIES, Goal, MetricSource
 from bot.launch.algorithms import ALGORITHM
 
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # defaults
 # Flags with another meaning: ours, draccus' (a config file), and the name Katib gives a trial's name.
 RESERVED = {"tensorboard_dir", "config_path", "trialName"}
 VALUE = re.compile(r"[A-Za-z0-9_.,:/+=@-]+")  # Katib pastes values into JSON and shell text unescaped
-METRIC = re.compile(r"[A-Za-z0-9_-]+")
+TAG = OBJECTIVE  # of TensorBoard
+METRIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}")
+FILE_PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}")
+FIXED = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 VALUES: Schema = {
     "type": "array",
     "minItems": 1,
     "uniqueItems": True,
-    "items": {"type": ["string", "number", "boolean"], "pattern": f"^(?:{VALUE.pattern})$"},
+    "items": {"type": ["string", "number", "boolean", "array"], "pattern": f"^(?:{VALUE.pattern})$"},
 }
+GROUP: Schema = {"type": "object", "not": {"anyOf": [{"required": [key]} for key in ("min", "max")]}}
 WATCH_KEYS: Keys = {
     name: replace(key, default=f"`warnings.{name}` of the configuration")
     for name, key in THRESHOLD_KEYS.items()
 }
+STRATEGY: Schema = one_of(*STRATEGIES)
+STRATEGY_BY_METRIC: Schema = {"type": "object", "additionalProperties": STRATEGY}
+SOURCE: Schema = one_of(*MetricSource)
+METRICS_KEYS: Keys = {
+    "from": Key(
+        meaning="Where the training writes the metrics ([details](search.md#metrics)).",
+        type=SOURCE,
+        example="stdout",
+        required=True,
+    ),
+    "path": Key(
+        meaning="Absolute path of the file, in a directory of its own. Only for `file`.",
+        type=string("path", FILE_PATH.pattern),
+        example="/logs/metrics.txt",
+    ),
+}
 OBJECTIVE_KEYS: Keys = {
     "metric": Key(
-        meaning="TensorBoard scalar to optimize. No other tag can start with this name.",
+        meaning="Metric to optimize. In TensorBoard, no other tag can start with this name.",
         type=string("name", METRIC.pattern),
         example="val_loss",
         required=True,
     ),
     "goal": Key(
         meaning="Direction of the optimization.", type=one_of(*Goal), example="minimize", required=True
+    ),
+    "additional": Key(
+        meaning="More metrics to show in the results.",
+        type=list_of(string("name", METRIC.pattern)),
+        default="none",
+        example="[accuracy]",
+    ),
+    "strategy": Key(
+        meaning="Which of a trial's values counts, for the objective's metric, or by metric.",
+        type={"title": "`min`, `max`, `latest`, or mapping", "anyOf": [STRATEGY, STRATEGY_BY_METRIC]},
+        default="`min` to minimize, `max` to maximize",
+        example="latest",
     ),
     "target": Key(meaning="Value at which the sweep stops.", type=number(), default="none", example="0.02"),
 }
@@ -113,6 +149,24 @@ KEYS: Keys = {
         required=True,
         keys=OBJECTIVE_KEYS,
     ),
+    "metrics": Key(
+        meaning="Where the training writes the metrics: the source, or a mapping. `metrics=` overrides it.",
+        type={"title": "source, or mapping", "anyOf": [SOURCE, object_schema(METRICS_KEYS)]},
+        default="tensorboard",
+        example="{from: file, path: /logs/metrics.txt}",
+    ),
+    "flags": Key(
+        meaning="How parameters are passed ([details](search.md#pass-parameters)). `flags=` overrides it.",
+        type=one_of(*FlagStyle, "hydra"),
+        default=FlagStyle.DOTS.value,
+        example="a.b=1",
+    ),
+    "booleans": Key(
+        meaning="How `true` and `false` are passed: as a value, or as a bare flag and nothing.",
+        type=one_of("value", "switch"),
+        default="value",
+        example="switch",
+    ),
     "algorithm": Key(
         meaning="Search algorithm, or a mapping with its `name` and [settings](search.md). "
         "`algorithm=` overrides it.",
@@ -122,12 +176,12 @@ KEYS: Keys = {
     ),
     "trials": Key(meaning="Number and limits of the trials.", type=MAPPING, keys=TRIAL_KEYS),
     "parameters": Key(
-        meaning="Parameters by name: a list of values, or a range. Put a fixed value in `command`.",
+        meaning="Parameters by name: a list of values, a range, a fixed value, or a mapping of parameters.",
         type=named(NAME) | {"minProperties": 1},
         example="{optimizer: [adam, sgd]}",
         required=True,
         keys=RANGE_KEYS,
-        alternative=VALUES,
+        alternative={"anyOf": [VALUES, SCALAR, GROUP]},
     ),
     "description": Key(
         meaning="One line, shown in the form's menu.",

@@ -12,7 +12,6 @@ from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.core.space import Goal
 from bot.health.collect import EvidenceCollector
 from bot.health.diagnosis import Diagnosis
 from bot.launch.plan import plan
@@ -106,12 +105,11 @@ async def _experiment(
             commands=commands, foreign=True
         )  # nothing of an older sweep is ours to count or to end
     space = plan_.space
-    maximize = space.goal is Goal.MAXIMIZE
     seen = Observation(
         commands=commands,
         builds=await left_builds(sweep, plan_, clients),
         experiment=read_experiment(experiment),
-        trials=tuple(read_trial(t, space.metric, maximize=maximize) for t in trials),
+        trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),
         pods=tuple(read_pod(p, MAIN) for p in pods if is_trial_pod(p)),
     )

@@ -121,13 +121,15 @@ def _ranked_line(space: SearchSpace, trial: Trial) -> str:
 
 
 def _rows(sweep: SweepRecord, space: SearchSpace, ranked: list[Trial]) -> list[list[Block]]:
-    names = [parameter.name for parameter in space.parameters][:COLUMNS_MAX]
-    rows = [_row(["trial", "state", space.metric, *names])]
+    names = [parameter.name for parameter in space.parameters][: COLUMNS_MAX - len(space.additional)]
+    rows = [_row(["trial", "state", *space.strategies, *names])]
     room = TABLE_MAX - _length(rows[0])
     for trial in ranked[:99]:
         value = "" if trial.value is None else f"{trial.value:.6g}"
         name = trial.name.removeprefix(f"{sweep.id}-")
-        row = _row([name, STATES[trial.state], value, *(short(trial.parameters.get(n, "")) for n in names)])
+        more = [f"{trial.more[n]:.6g}" if n in trial.more else "" for n in space.additional]
+        parameters = (short(trial.parameters.get(n, "")) for n in names)
+        row = _row([name, STATES[trial.state], value, *more, *parameters])
         room -= _length(row)
         if room < 0:
             break
@@ -147,10 +149,12 @@ def _length(row: list[Block]) -> int:
 def _csv(sweep: SweepRecord, space: SearchSpace, ranked: list[Trial]) -> str:
     """Keep every digit of the values."""
     names = [parameter.name for parameter in space.parameters]
-    rows = [["trial", "state", space.metric, *names]]
+    rows = [["trial", "state", *space.strategies, *names]]
     for trial in ranked:
         value = "" if trial.value is None else repr(trial.value)
-        rows.append([trial.name, STATES[trial.state], value, *(trial.parameters.get(n, "") for n in names)])
+        more = [repr(trial.more[n]) if n in trial.more else "" for n in space.additional]
+        parameters = (trial.parameters.get(n, "") for n in names)
+        rows.append([trial.name, STATES[trial.state], value, *more, *parameters])
     return as_csv(rows + (csv_rows(sweep) if space.seed else []))
 
 

@@ -5,19 +5,16 @@ is created again; metrics are reported once, after the training finished; a fini
 running trials on their GPUs.
 """
 
-import shlex
 from dataclasses import dataclass, field
 
+from k8s.katib.training import Collector, metrics_collector_spec, shell
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
 
 MAIN = "main"
 REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
 USER = 1000
-TENSORBOARD_DIR = "/var/log/katib/tfevent/"
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
-# Seconds after the training, in which the collector finds its process (kubeflow/katib#2181).
-EXIT_DELAY = 10
 KUBERNETES_GRACE = 30  # seconds from SIGTERM to SIGKILL if the pod doesn't set it
 # Katib creates a Job again if it is deleted before its metrics arrived, so Jobs are kept for days.
 JOB_TTL = 7 * 24 * 3600
@@ -73,7 +70,11 @@ class ExperimentSpec:
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: the shape's
     extendable: bool
     parameters: tuple[Feasible, ...]
-    command: str  # shell text; flags are appended
+    command: str  # shell text, with `$` doubled
+    arguments: str = ""  # shell text that follows it, with Katib's placeholders
+    collector: Collector = field(default_factory=Collector)
+    additional: tuple[str, ...] = ()  # metrics
+    strategies: dict[str, str] = field(default_factory=dict)  # min, max, or latest, by metric
     image: str
     gpus: int
     env: dict[str, str]
@@ -90,6 +91,11 @@ def experiment(spec: ExperimentSpec) -> Manifest:
     }
     if spec.target is not None:
         objective["goal"] = spec.target
+    if spec.additional:
+        objective["additionalMetricNames"] = list(spec.additional)
+    if spec.strategies:
+        strategies = [{"name": name, "value": value} for name, value in spec.strategies.items()]
+        objective["metricStrategies"] = strategies
     return {
         "apiVersion": "kubeflow.org/v1beta1",
         "kind": "Experiment",
@@ -110,10 +116,7 @@ def experiment(spec: ExperimentSpec) -> Manifest:
             "parameters": [
                 {"name": p.name, "parameterType": p.type, "feasibleSpace": p.space} for p in spec.parameters
             ],
-            "metricsCollectorSpec": {
-                "collector": {"kind": "TensorFlowEvent"},
-                "source": {"fileSystemPath": {"kind": "Directory", "path": TENSORBOARD_DIR}},
-            },
+            "metricsCollectorSpec": metrics_collector_spec(spec.collector),
             "trialTemplate": _trial_template(spec),
         },
     }
@@ -162,7 +165,7 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         "image": spec.image,
         # Without a command, Katib's webhook would fetch the image's entrypoint from the registry over HTTPS.
         "command": ["sh", "-c"],
-        "args": [shell(spec)],
+        "args": [shell(spec.command, spec.arguments, spec.collector)],
         "env": [{"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()],
         "securityContext": _security(spec),
         "volumeMounts": [
@@ -223,27 +226,6 @@ def _resources(spec: ExperimentSpec) -> Manifest:
     limits: Manifest = {"nvidia.com/gpu": spec.gpus} if spec.gpus else {}
     limits |= {"memory": spec.shape.memory} if spec.shape.memory else {}
     return {name: found for name, found in (("limits", limits), ("requests", requests)) if found}
-
-
-def shell(spec: ExperimentSpec) -> str:
-    """Return the shell command of the training container.
-
-    Katib joins `sh -c` words unquoted and appends `&& echo completed > marker`, so the whole is one word,
-    the command runs in a subshell (an `exec` or `exit` in it would skip the marker), and `&&` keeps its
-    exit code. Kubernetes expands `$(NAME)` and `$$` in args: the user's `$` is doubled.
-
-    When a pod is deleted, only this shell gets SIGTERM. A shell handles a signal after its foreground command
-    has exited, so the training runs in the background and the trap forwards the signal. The subshell becomes
-    the command's last program (dash, bash, and BusyBox exec it), so that program gets the signal, and none of
-    its children, such as data loaders. The exit code is 143 even if the training exits with 0: it didn't
-    complete.
-    """
-    flags = [f"'--{p.name}=${{trialParameters.{p.name}}}'" for p in spec.parameters]
-    command = " ".join(
-        [spec.command.replace("$", "$$"), *flags, f"--tensorboard_dir={shlex.quote(TENSORBOARD_DIR)}"]
-    )
-    stop = "trap 'kill -TERM $p; wait $p; exit 143' TERM"
-    return f"( {command} ) & p=$!; {stop}; wait $p && trap - TERM && sleep {EXIT_DELAY}"
 
 
 def grace_of(manifest: Manifest) -> int:

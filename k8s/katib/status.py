@@ -1,7 +1,8 @@
 """Read the state of experiments and trials."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from k8s.objects import Manifest, Ref, true_conditions
@@ -39,6 +40,7 @@ class Trial:
     state: TrialState
     parameters: dict[str, str]
     value: float | None  # of the objective, if finite
+    more: dict[str, float] = field(default_factory=dict)  # of additional metrics, if finite
     raw: Manifest
 
 
@@ -58,13 +60,17 @@ def read_experiment(obj: Manifest | None) -> Experiment | None:
     return Experiment(state=ExperimentState.RUNNING, raw=obj)
 
 
-def read_trial(obj: Manifest, metric: str, *, maximize: bool) -> Trial:
+def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
+    """Read a trial. `strategies`: which value counts (min, max, or latest) by metric, the objective first."""
+    metric, *additional = strategies
+    values = {name: _value(obj, name, strategies[name]) for name in strategies}
     assignments = obj.get("spec", {}).get("parameterAssignments") or []
     return Trial(
         name=obj["metadata"]["name"],
         state=_trial_state(obj),
         parameters={a["name"]: str(a["value"]) for a in assignments},
-        value=_value(obj, metric, maximize=maximize),
+        value=values[metric],
+        more={name: value for name in additional if (value := values[name]) is not None},
         raw=obj,
     )
 
@@ -82,12 +88,12 @@ def _trial_state(obj: Manifest) -> TrialState:
     return TrialState.LIVE
 
 
-def _value(obj: Manifest, metric: str, *, maximize: bool) -> float | None:
-    """Return the finite value; None for NaN, which Katib would keep as the best value."""
+def _value(obj: Manifest, metric: str, strategy: str) -> float | None:
+    """Return a finite value: Katib accepts NaN, and then keeps it as the best one."""
     observation = obj.get("status", {}).get("observation") or {}
     for entry in observation.get("metrics") or []:
         if entry["name"] == metric:
-            return _finite(entry.get("max" if maximize else "min", ""))
+            return _finite(entry.get(strategy, ""))
     return None
 
 

@@ -1,4 +1,6 @@
-"""Run Katib locally: webhooks, controllers, seven algorithms, and the TensorFlowEvent collector.
+"""Run Katib locally: webhooks, controllers, seven algorithms, and the collectors of events and lines.
+
+Nothing can be pushed: there is no database to push to.
 
 It meets the rest of the local world in the object store only, and answers as the real Katib was recorded.
 """
@@ -8,8 +10,9 @@ import contextlib
 from functools import partial
 
 from local.katib import pods, webhooks
-from local.katib.collector import MetricsStore
+from local.katib.collector import Collectors
 from local.katib.controller import Controller
+from local.katib.metrics import MetricsStore
 from local.kubernetes.kinds import Object
 from local.kubernetes.store import Hook, Store
 
@@ -23,7 +26,11 @@ class Katib:
     def __init__(self, store: Store) -> None:
         self.away = False  # the webhooks are down: with failurePolicy Fail, requests are rejected
         self.metrics = MetricsStore()
-        self.builtins = {"tfevent-metrics-collector": self.metrics.collect}
+        collectors = Collectors(self.metrics)
+        self.builtins = {
+            "tfevent-metrics-collector": collectors.events,
+            "file-metrics-collector": collectors.lines,
+        }
         self._controller = Controller(store, self.metrics)
         self._task: asyncio.Task[None] | None = None
         store.admission("Experiment", self._answering("defaulter.experiment", "mutate-experiment"))

@@ -1,101 +1,118 @@
-"""The TensorFlowEvent metrics collector, and its database.
+"""Run Katib's metrics collectors, as containers in the kubelet's process.
 
-As the real one it looks once, after the training has ended, and needs a marker which says "completed".
-It reads scalars as PyTorch and tensorboardX write them; the tensors of TensorFlow 2 only the real one reads.
+As the real ones they look once, after the training has ended, and need a marker which says "completed".
+Scalars are read as PyTorch and tensorboardX write them; the tensors of TensorFlow 2 only the real one reads.
 """
 
 import asyncio
-import contextlib
-import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from tensorboardX.proto.event_pb2 import Event
 
+from local.katib.line_collector import ParseError, read_lines
+from local.katib.metrics import UNAVAILABLE, MetricsStore, Reported
 from local.kubernetes.kinds import Object
 
 Log = Callable[[str], None]
-UNAVAILABLE = "unavailable"
+Siblings = Mapping[str, asyncio.Future[int]]
 
 
-class Reported(NamedTuple):
-    """A value of the objective, the only metric collected here."""
+class Collectors:
+    def __init__(self, metrics: MetricsStore) -> None:
+        self._metrics = metrics
 
-    value: str
-    second: int
-
-
-class MetricsStore:
-    """The db-manager: reported values by trial name. `on_report` is called with that name."""
-
-    def __init__(self) -> None:
-        self._logs: dict[str, list[Reported]] = {}
-        self.on_report: Callable[[str], None] = lambda _trial: None
-
-    def report(self, trial: str, logs: list[Reported]) -> None:
-        self._logs.setdefault(trial, []).extend(logs)
-        self.on_report(trial)
-
-    def forget(self, trial: str) -> None:
-        self._logs.pop(trial, None)
-
-    def observation(self, trial: str, metric: str) -> Object | None:
-        """Return the metric's min, max, and latest as Katib writes them; None before the first report."""
-        if trial not in self._logs:
-            return None
-        return {"metrics": [{"name": metric, **_summary(self._logs[trial])}]}
-
-    async def collect(
-        self,
-        pod: Object,
-        container: Object,
-        volumes: Mapping[str, Path],
-        log: Log,
-        siblings: Mapping[str, asyncio.Future[int]],
+    async def events(
+        self, pod: Object, container: Object, volumes: Mapping[str, Path], log: Log, siblings: Siblings
     ) -> int:
-        """Run as a container in the kubelet's process, and return the exit code.
+        """Run the TensorFlowEvent collector, and return its exit code.
 
         `siblings` are the exit codes of the pod's containers that started before it, by name. It looks for
         the training's process once, and fails for good if that is not there yet.
         """
-        args = dict(zip(container["args"][::2], container["args"][1::2], strict=True))
-        inside = args["-path"]
-        mount = next(one for one in container["volumeMounts"] if one["mountPath"] == inside)
-        folder = volumes[mount["name"]]
-        marker = f"echo completed > {PurePosixPath(inside)}"
-        containers = pod["spec"]["containers"]
-        main = next(one["name"] for one in containers if marker in " ".join(one.get("args", [])))
-        if main not in siblings:
+        args = _arguments(container)
+        inside = PurePosixPath(args["-path"])
+        folder = _volume(container, volumes, args["-path"])
+        if not await _ended(pod, inside, siblings):
             log("Exception: Unable to find main pid from the process list")
             return 1
-        await asyncio.wait([siblings[main]])
-        if "completed" not in [path.read_text().strip() for path in folder.glob("*.pid")]:
-            missing = PurePosixPath(inside) / "<pid>.pid"
-            log(f"FileNotFoundError: [Errno 2] No such file or directory: '{missing}'")
+        if not _completed(folder):
+            log(f"FileNotFoundError: [Errno 2] No such file or directory: '{inside / '<pid>.pid'}'")
             return 1
-        metric = args["-m"]
-        logs = await asyncio.to_thread(lambda: list(_read_events(folder, inside, metric, log)))
-        if not logs:
-            log(f"Objective metric {metric} is not found in training logs, {UNAVAILABLE} value is reported")
-            logs = [Reported(UNAVAILABLE, 0)]
+        names = args["-m"].split(";")
+        logs = await asyncio.to_thread(lambda: list(_read_events(folder, str(inside), names, log)))
+        if not any(one.metric == names[0] for one in logs):
+            log(f"Objective metric {names[0]} is not found in training logs, {UNAVAILABLE} value is reported")
+            logs = [Reported(UNAVAILABLE, 0, names[0])]
         log(f"In {args['-t']} {len(logs)} metrics will be reported.")
-        self.report(args["-t"], logs)
+        self._metrics.report(args["-t"], logs)
+        return 0
+
+    async def lines(
+        self, pod: Object, container: Object, volumes: Mapping[str, Path], log: Log, siblings: Siblings
+    ) -> int:
+        """Run the File and StdOut collector, and return its exit code."""
+        args = _arguments(container)
+        file = PurePosixPath(args["-path"])
+        folder = _volume(container, volumes, str(file.parent))
+        if not await _ended(pod, file.parent, siblings):
+            log("Failed to wait for worker container: unable to find main pid from the process list []")
+            return 255
+        if not _completed(folder):
+            why = f"training container is failed. Unable to read file {file.parent}/<pid>.pid"
+            log(f"Failed to wait for worker container: {why}")
+            return 255
+        names, filters = args["-m"].split(";"), list(filter(None, args.get("-f", "").split(";")))
+        try:
+            logs = await asyncio.to_thread(
+                read_lines, folder / file.name, names, filters, args["-format"], log
+            )
+        except ParseError as error:
+            log(str(error))
+            return 255
+        log("Metrics reported. :")
+        self._metrics.report(args["-t"], logs)
         return 0
 
 
-def _read_events(folder: Path, inside: str, metric: str, log: Log) -> Iterator[Reported]:
+def _arguments(container: Object) -> dict[str, str]:
+    return dict(zip(container["args"][::2], container["args"][1::2], strict=True))
+
+
+def _volume(container: Object, volumes: Mapping[str, Path], inside: str) -> Path:
+    mount = next(one for one in container["volumeMounts"] if one["mountPath"] == inside)
+    return volumes[mount["name"]]
+
+
+async def _ended(pod: Object, folder: PurePosixPath, siblings: Siblings) -> bool:
+    """Wait for the training; False if its process is not there."""
+    marker = f"echo completed > {folder}"
+    containers = pod["spec"]["containers"]
+    main = next(one["name"] for one in containers if marker in " ".join(one.get("args", [])))
+    if main not in siblings:
+        return False
+    await asyncio.wait([siblings[main]])
+    return True
+
+
+def _completed(folder: Path) -> bool:
+    return "completed" in [path.read_text().strip() for path in folder.glob("*.pid")]
+
+
+def _read_events(folder: Path, inside: str, names: list[str], log: Log) -> Iterator[Reported]:
     """Yield values of matching tags: a tag must start with the metric's name, its directory end with it."""
-    above = str(PurePosixPath(metric).parent) if "/" in metric else ""
     for path in sorted(one for one in folder.rglob("*tfevents*") if one.is_file()):
         place = PurePosixPath(inside) / path.relative_to(folder)
         log(f"{place} will be parsed.")
         for event in _records(path):
             for value in event.summary.value:
-                fits = value.tag.startswith(metric.rpartition("/")[2]) and str(place.parent).endswith(above)
-                if fits and value.HasField("simple_value"):
-                    yield Reported(str(value.simple_value), int(event.wall_time))
+                for name in names if value.HasField("simple_value") else ():
+                    above = str(PurePosixPath(name).parent) if "/" in name else ""
+                    fits = value.tag.startswith(name.rpartition("/")[2])
+                    if fits and str(place.parent).endswith(above):
+                        yield Reported(str(value.simple_value), int(event.wall_time), name)
 
 
 def _records(path: Path) -> Iterator[Any]:
@@ -106,19 +123,3 @@ def _records(path: Path) -> Iterator[Any]:
             if len(file.read(4)) < 4:
                 return
             yield Event.FromString(record)
-
-
-def _summary(logs: list[Reported]) -> dict[str, str]:
-    """Add a value. Comparisons with NaN are false, so a first NaN stays min and max, as in Katib."""
-    found = dict.fromkeys(("min", "max", "latest"), UNAVAILABLE)
-    last = -math.inf
-    for value, second in logs:
-        with contextlib.suppress(ValueError):  # text only has a latest value
-            number = float(value)
-            if found["min"] == UNAVAILABLE:
-                found |= {"min": value, "max": value}
-            found["min"] = value if number < float(found["min"]) else found["min"]
-            found["max"] = value if number > float(found["max"]) else found["max"]
-        if second >= last:
-            last, found["latest"] = second, value
-    return found

@@ -8,7 +8,7 @@ import asyncio
 import logging
 
 from local.katib import trials
-from local.katib.collector import MetricsStore
+from local.katib.metrics import MetricsStore
 from local.katib.progress import conclude, count_of, summarize
 from local.katib.settings import objection
 from local.katib.status import begin, finalizing, finish, is_true, mark, unmark

@@ -6,6 +6,14 @@ from local.katib.webhooks import denied
 from local.kubernetes.kinds import Object, clone
 from local.kubernetes.store import Store
 
+DEFAULT_FILE = "/var/log/katib/metrics.log"
+# Name, image, and memory limit of the sidecar in the stock katib-config
+LINES = ("metrics-logger-and-collector", "file-metrics-collector", "100Mi")
+CONTAINERS = {
+    "TensorFlowEvent": ("metrics-collector", "tfevent-metrics-collector", "1Gi"),
+    "File": LINES,
+    "StdOut": LINES,
+}
 TRIAL = "katib.kubeflow.org/trial"
 # Recorded where Katib ran outside the cluster; inside it would ask the image's registry for the entrypoint.
 NO_COMMAND = (
@@ -45,31 +53,43 @@ def _trial_of(store: Store, pod: Object) -> Object | None:
 
 def _collect(pod: Object, main: Object, trial: Object) -> None:
     collector, objective = trial["spec"]["metricsCollector"], trial["spec"]["objective"]
-    if collector["collector"]["kind"] != "TensorFlowEvent":
-        raise denied("mutator.pod", "the local Katib collects from TensorFlow events only")
-    folder = collector["source"]["fileSystemPath"]["path"]
-    args = ["-t", trial["metadata"]["name"], "-m", objective["objectiveMetricName"]]
-    args += ["-o-type", objective["type"], "-s-db", "katib-db-manager.kubeflow:6789", "-path", folder]
+    kind = collector["collector"]["kind"]
+    if kind == "Push":
+        return
+    path = DEFAULT_FILE if kind == "StdOut" else collector["source"]["fileSystemPath"]["path"]
+    folder = path if kind == "TensorFlowEvent" else str(PurePosixPath(path).parent)
+    names = [objective["objectiveMetricName"], *objective.get("additionalMetricNames", [])]
+    args = ["-t", trial["metadata"]["name"], "-m", ";".join(names)]
+    args += ["-o-type", objective["type"], "-s-db", "katib-db-manager.kubeflow:6789", "-path", path]
+    args += _line_arguments(kind, collector.get("source", {}))
     mount = {"name": "metrics-volume", "mountPath": folder}
+    name, image, memory = CONTAINERS[kind]
     sidecar = {
-        "name": "metrics-collector",
-        "image": "ghcr.io/kubeflow/katib/tfevent-metrics-collector:latest",
+        "name": name,
+        "image": f"ghcr.io/kubeflow/katib/{image}:latest",
         "args": args,
         "imagePullPolicy": "IfNotPresent",
         "resources": {
-            "limits": {"cpu": "500m", "ephemeral-storage": "5Gi", "memory": "1Gi"},
+            "limits": {"cpu": "500m", "ephemeral-storage": "5Gi", "memory": memory},
             "requests": {"cpu": "50m", "ephemeral-storage": "500Mi", "memory": "10Mi"},
         },
         "volumeMounts": [mount],
     }
-    _wrap(main, folder)
+    _wrap(main, folder, f"1>{path} 2>&1" if kind == "StdOut" else "")
     main.setdefault("volumeMounts", []).append(dict(mount))
     pod["spec"]["containers"].append(sidecar)
     pod["spec"].setdefault("volumes", []).append({"name": "metrics-volume", "emptyDir": {}})
     pod["spec"]["shareProcessNamespace"] = True
 
 
-def _wrap(main: Object, folder: str) -> None:
+def _line_arguments(kind: str, source: Object) -> list[str]:
+    filters = source.get("filter", {}).get("metricsFormat", [])
+    form = source.get("fileSystemPath", {}).get("format", "TEXT")
+    lines = [] if kind == "TensorFlowEvent" else ["-format", form]
+    return [*(["-f", ";".join(filters)] if filters else []), *lines]
+
+
+def _wrap(main: Object, folder: str, redirect: str = "") -> None:
     """Join words with a space, unquoted. Kubernetes turns `$$$$` into `$$`, which is sh's process id."""
     if not main.get("command"):
         raise denied("mutator.pod", NO_COMMAND)
@@ -77,4 +97,5 @@ def _wrap(main: Object, folder: str) -> None:
     shell = words[:2] if words[:2] in (["sh", "-c"], ["bash", "-c"]) else []
     marker = str(PurePosixPath(folder) / "$$$$.pid")
     main["command"] = shell or ["sh", "-c"]
-    main["args"] = [" ".join([*words[len(shell) :], "&& echo completed >", marker])]
+    text = [*words[len(shell) :], *([redirect] if redirect else [])]
+    main["args"] = [" ".join([*text, "&& echo completed >", marker])]

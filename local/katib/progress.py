@@ -1,6 +1,6 @@
 """Compute an Experiment's status from its trials: lists, counts, the best one, and whether it has ended."""
 
-from local.katib.collector import UNAVAILABLE
+from local.katib.metrics import UNAVAILABLE
 from local.katib.status import conditions_of, finish, mark
 from local.kubernetes.kinds import Object, timestamp
 
@@ -62,8 +62,11 @@ def _best(objective: Object, trials: list[Object]) -> tuple[Object | None, bool]
 
 def objective_value(trial: Object, strategy: str = "") -> str:
     """Return the objective by the metric's strategy: min, max, or latest."""
-    chosen = strategy or trial["spec"]["objective"]["metricStrategies"][0]["value"]
-    for metric in trial.get("status", {}).get("observation", {}).get("metrics", []):
+    objective = trial["spec"]["objective"]
+    own = [one for one in objective["metricStrategies"] if one["name"] == objective["objectiveMetricName"]]
+    chosen = strategy or own[0]["value"]
+    found = trial.get("status", {}).get("observation", {}).get("metrics", [])
+    for metric in (one for one in found if one["name"] == objective["objectiveMetricName"]):
         value: str = metric["latest"] if metric[chosen] == UNAVAILABLE else metric[chosen]
         return value
     return UNAVAILABLE

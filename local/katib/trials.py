@@ -5,7 +5,7 @@ A Trial is Running as soon as its Job exists. It fails only with its Job, and su
 
 import re
 
-from local.katib.collector import UNAVAILABLE, MetricsStore
+from local.katib.metrics import UNAVAILABLE, MetricsStore, Reported
 from local.katib.progress import TRIAL_ENDS, objective_value
 from local.katib.status import begin, conditions_of, finalizing, finish, is_true, mark
 from local.katib.templates import fill
@@ -74,10 +74,13 @@ def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) ->
         why = f"{failed.get('message', '')} {failed.get('reason', '')}"
         event = "Normal", "JobFailed", f"{said} has failed. {why}"
     elif complete := _met(spec["successCondition"], job):
-        metric = spec["objective"]["objectiveMetricName"]
-        observation = metrics.observation(trial["metadata"]["name"], metric)
-        if observation is None:
-            return
+        objective = spec["objective"]
+        names = objective["objectiveMetricName"], *objective.get("additionalMetricNames", ())
+        if metrics.observation(trial["metadata"]["name"], *names) is None:
+            if spec["metricsCollector"]["collector"]["kind"] != "Push":
+                return
+            metrics.record(trial["metadata"]["name"], [Reported(UNAVAILABLE, 0)])
+        observation = metrics.observation(trial["metadata"]["name"], *names)
         status["observation"] = observation
         if objective_value(trial, "latest") != UNAVAILABLE:
             _end(trial, "Succeeded", "TrialSucceeded", "Trial has succeeded", complete)

@@ -43,7 +43,7 @@ FIELDS = {
     "resumePolicy",
     *COUNTS,
 }
-REAL = ("earlyStopping", "nasConfig", "objective.additionalMetricNames")
+REAL = ("earlyStopping", "nasConfig")
 # Fields people write with the wrong JSON type: Go's struct, the path as its decoder names it, Go's type.
 TYPED = {
     **{f"ExperimentSpec.spec.{count}": "int32" for count in COUNTS},
@@ -119,8 +119,10 @@ def _set_defaults(spec: Object) -> None:
     spec.setdefault("resumePolicy", "Never")
     if objective := spec.get("objective"):
         value = {"minimize": "min", "maximize": "max"}.get(objective.get("type"), "latest")
-        strategy = {"name": objective.get("objectiveMetricName", ""), "value": value}
-        objective.setdefault("metricStrategies", [strategy])
+        strategies = objective.setdefault("metricStrategies", [])
+        names = [objective.get("objectiveMetricName", ""), *objective.get("additionalMetricNames", [])]
+        known = {one.get("name") for one in strategies}
+        strategies += [{"name": name, "value": value} for name in names if name not in known]
     template = spec.get("trialTemplate") or {}
     if (template.get("trialSpec") or {}).get("kind") == "Job":
         template.setdefault("successCondition", CONDITION.format("Complete"))
@@ -189,6 +191,10 @@ def _objective_rules(objective: Object | None) -> Iterator[Rule]:
         wrong = type_ not in ("minimize", "maximize")
         yield wrong, invalid(f"{path}.type", type_, "must be minimize or maximize")
         yield not given.get("objectiveMetricName"), required(f"{path}.objectiveMetricName")
+        more = given.get("additionalMetricNames", [])
+        why = "should not contain spec.objective.objectiveMetricName"
+        again = given.get("objectiveMetricName") in more
+        yield again, invalid(f"{path}.additionalMetricNames", more, why)
 
 
 def _parameter_rules(path: str, parameter: Object) -> Iterator[Rule]:
@@ -210,9 +216,25 @@ def _parameter_rules(path: str, parameter: Object) -> Iterator[Rule]:
 
 def _collector_rules(path: str, metrics_collector: Object) -> Iterator[Rule]:
     kind = metrics_collector["collector"].get("kind", "")
-    known = kind in ("StdOut", "TensorFlowEvent")
+    known = kind in ("StdOut", "File", "TensorFlowEvent", "Push")
     yield not known, invalid(f"{path}.collector.kind", kind, f"invalid metrics collector kind: {kind}")
     if kind == "TensorFlowEvent":
         place = metrics_collector.get("source", {}).get("fileSystemPath", {})
         wrong = place.get("kind") != "Directory" or not place.get("path", "").startswith("/")
         yield wrong, required(f"{path}.source", DIRECTORY)
+    if kind == "File":
+        yield from _file_rules(f"{path}.source", metrics_collector.get("source", {}))
+
+
+def _file_rules(path: str, source: Object) -> Iterator[Rule]:
+    place, filters = source.get("fileSystemPath", {}), source.get("filter", {}).get("metricsFormat", [])
+    wrong = place.get("kind") != "File" or not place.get("path", "").startswith("/")
+    why = "file path where metrics file exists is required"
+    yield wrong, required(f"{path}.fileSystemPath.path", why)
+    why = "format of metrics file is required for metrics collector"
+    yield place.get("format") not in ("TEXT", "JSON"), required(f"{path}.fileSystemPath.format", why)
+    both = place.get("format") == "JSON" and "filter" in source
+    yield both, invalid(f"{path}.filter", "", "filter must be nil when format of metrics file is json")
+    for rule in filters:
+        groups = re.match(r".*\(.*\).*\(.*\).*", rule)
+        yield not groups, invalid(f"{path}.filter.metricsFormat", rule, "two top subexpressions are required")

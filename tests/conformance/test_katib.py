@@ -86,7 +86,7 @@ class Running:
         found = await self.place.cluster.list(
             "Trial", self.place.namespace, labels=f"{EXPERIMENT_LABEL}={self.ref.name}"
         )
-        return [t for t in found if state in (None, read_trial(t, "val_loss", maximize=False).state)]
+        return [t for t in found if state in (None, read_trial(t, {"val_loss": "min"}).state)]
 
     async def job(self, trial: Manifest) -> Manifest | None:
         return await self.place.cluster.get(self.place.ref("Job", trial["metadata"]["name"]))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from k8s.katib.spec import PodShape, experiment, grace_of, shell
+from k8s.katib.spec import PodShape, experiment, grace_of
+from k8s.katib.training import Collector, shell
 from local.katib.pods import _wrap
 from local.kubernetes.inputs import expand
 from tests.k8s.test_katib import SPEC
@@ -38,7 +39,7 @@ DEAF = TRAINING.replace(
 
 def wrapped(command: str, folder: Path) -> str:
     """What the container's `sh -c` is given, with Katib's marker, as Kubernetes expands it."""
-    line = shell(replace(SPEC, command=command, parameters=())).replace("sleep 10", "sleep 0")
+    line = shell(command.replace("$", "$$"), "", Collector()).replace("sleep 10", "sleep 0")
     container = {"command": ["sh", "-c"], "args": [line]}
     _wrap(container, f"{folder}/")
     return expand(container["args"][0], {})

@@ -13,6 +13,7 @@ from k8s.objects import Ref
 from tests.recordings.__init__ import body
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+FLAGS = "'--lr=${trialParameters.lr}' '--optimizer=${trialParameters.optimizer}'"
 SPEC = ExperimentSpec(
     name="lr-brave-otter",
     namespace="sweeps",
@@ -34,7 +35,8 @@ SPEC = ExperimentSpec(
         ),
         Feasible(name="optimizer", type="categorical", space={"list": ["adam", "sgd"]}),
     ),
-    command="python train.py --out $HOME",
+    command="python train.py --out $$HOME",
+    arguments=FLAGS,
     image="registry:5000/sweepbot/digits@sha256:aa",
     gpus=4,
     env={"MLFLOW_TRACKING_URI": "http://mlflow"},
@@ -43,10 +45,9 @@ SPEC = ExperimentSpec(
 
 def test_the_whole_experiment():
     ours = {"app.kubernetes.io/managed-by": "sweepbot", "sweepbot/sweep": "lr-brave-otter"}
-    flags = "'--lr=${trialParameters.lr}' '--optimizer=${trialParameters.optimizer}'"
-    command = f"( python train.py --out $$HOME {flags} --tensorboard_dir=/var/log/katib/tfevent/ )"
+    command = f"( python train.py --out $$HOME {FLAGS} )"
     trap = "trap 'kill -TERM $p; wait $p; exit 143' TERM"
-    shell = f"{command} & p=$!; {trap}; wait $p && trap - TERM && sleep 10"
+    shell = f"{{ {command} & p=$!; {trap}; wait $p && trap - TERM && sleep 10; }}"
     assert experiment(SPEC) == {
         "apiVersion": "kubeflow.org/v1beta1",
         "kind": "Experiment",
@@ -200,20 +201,20 @@ def test_an_experiment_just_created_has_no_status_and_runs():
     ],
 )
 def test_recorded_trials(recording, state, value):
-    trials = [read_trial(t, "loss", maximize=False) for t in body(recording)["items"]]
+    trials = [read_trial(t, {"loss": "min"}) for t in body(recording)["items"]]
     assert {(t.state, t.value) for t in trials} == {(state, value)}
     assert all(set(t.parameters) == {"lr", "momentum"} for t in trials)
 
 
 def test_the_best_of_a_trial_follows_the_goal():
     trial = body("13-trials")["items"][0]
-    assert read_trial(trial, "loss", maximize=True).value == 0.9
+    assert read_trial(trial, {"loss": "max"}).value == 0.9
 
 
 def test_nan_is_no_value():
     trial = body("13-trials")["items"][0]
     trial["status"]["observation"]["metrics"][0]["min"] = "NaN"
-    assert read_trial(trial, "loss", maximize=False).value is None
+    assert read_trial(trial, {"loss": "min"}).value is None
 
 
 def test_a_killed_trial_has_killed_first_and_running_false():
@@ -233,7 +234,7 @@ def test_a_killed_trial_has_killed_first_and_running_false():
     ]
     assert conditions[0]["lastTransitionTime"] == conditions[0]["lastUpdateTime"] == "2026-11-21T14:00:00Z"
     trial["status"]["conditions"] = conditions
-    assert read_trial(trial, "loss", maximize=False).state is TrialState.KILLED
+    assert read_trial(trial, {"loss": "min"}).state is TrialState.KILLED
 
 
 def test_an_ended_experiment_has_failed_last_and_a_completion_time():

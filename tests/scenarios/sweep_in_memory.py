@@ -28,7 +28,7 @@ from bot.sweeps.reconciler import reconcile
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import BUILD_LABEL
 from local.katib import Katib
-from local.katib.collector import Reported
+from local.katib.metrics import Reported
 from local.kubernetes import store as kubernetes
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kinds import Refused

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot.core.record import Phase
-from local.katib.collector import Reported
+from local.katib.metrics import Reported
 from local.kubernetes.kinds import refusal
 from tests.bot.factories import REQUEST
 from tests.bot.health import real_messages

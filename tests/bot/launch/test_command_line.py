@@ -243,7 +243,7 @@ def test_everything_wrong_is_told_at_once() -> None:
     with pytest.raises(UserError) as error:
         parse("branch=-x space=lr gpus=99 trails=3", CONFIG)
     assert str(error.value).splitlines() == [
-        "Unknown option: `trails=`. Did you mean trials?",
+        "Unknown option: `trails=`. Did you mean trials or metrics?",
         'branch= must be a branch or tag name; got "-x".',
         "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 99.",
     ]

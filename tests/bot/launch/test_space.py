@@ -89,13 +89,12 @@ def test_what_nobody_says_has_a_usual_value() -> None:
         ("{min: .nan, max: 2}", "lr.min: must be a finite number"),
         ("{min: 1}", "lr: missing key: max"),
         ("{min: 1, maks: 2}", "lr.maks: unknown key. Did you mean max?"),
-        ("3", "lr: must be a list of values or a range {min: …, max: …}. Put a fixed value in command."),
         ("[]", "lr: must have at least one value"),
         ("[a, b, a]", 'lr[3]: duplicate value "a"'),
         ("[a, 'b c']", 'lr[2]: can only contain letters, digits, and _.,:/+=@-; got "b c"'),
         ("[a, ~]", 'lr[2]: can only contain letters, digits, and _.,:/+=@-; got "~"'),
         ("[a, '']", "lr[2]: can only contain letters, digits, and _.,:/+=@-; got nothing"),
-        ("[[a]]", "lr[1]: can only contain letters, digits, and _.,:/+=@-; got a list"),
+        ("[{a: b}]", "lr[1]: can only contain letters, digits, and _.,:/+=@-; got a mapping"),
         ("['a\";$(id)']", "can only contain letters, digits, and _.,:/+=@-; got "),
     ],
 )
@@ -174,7 +173,7 @@ def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, 
         (SHORT + "description: |\n  a\n  b\n", ":4: description: must be one line"),
         (
             "- a",
-            ":1: must be a mapping with command, objective, algorithm, trials, parameters, description, ",
+            ":1: must be a mapping with command, objective, metrics, flags, booleans, algorithm, trials, ",
         ),
     ],
 )

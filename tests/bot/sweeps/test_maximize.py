@@ -13,7 +13,7 @@ from bot.core.sweep_summary import entry_of
 from bot.sweeps.lifecycle import advance
 from bot.sweeps.observation import Observation
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
-from local.katib.collector import Reported
+from local.katib.metrics import Reported
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.katib import Katib
-from local.katib.collector import Reported
+from local.katib.metrics import Reported
 from local.kubernetes.store import Store
 
 Object = dict[str, Any]

@@ -3,7 +3,8 @@ import asyncio
 import pytest
 from tensorboardX import SummaryWriter
 
-from local.katib.collector import MetricsStore
+from local.katib.collector import Collectors
+from local.katib.metrics import MetricsStore
 
 INSIDE = "/var/log/katib/tfevent/"
 MOUNTS = [{"name": "metrics-volume", "mountPath": INSIDE}]
@@ -14,7 +15,7 @@ class Pod:
     """A trial's pod at the end of its training, with a collector about to look."""
 
     def __init__(self, folder, metric="loss"):
-        self.folder, self.metrics, self.log = folder, MetricsStore(), []
+        self.folder, self.metrics, self.log, self.metric = folder, MetricsStore(), [], metric
         args = ["-t", "sweep-1", "-m", metric, "-o-type", "minimize", "-s-db", "db:6789", "-path", INSIDE]
         self.container = {"name": "metrics-collector", "args": args, "volumeMounts": MOUNTS}
 
@@ -34,10 +35,10 @@ class Pod:
         pod = {"spec": {"containers": [MAIN, self.container]}}
         volumes = {"metrics-volume": self.folder}
         started = {"main": ended} if ended else {}
-        return await self.metrics.collect(pod, self.container, volumes, self.log.append, started)
+        return await Collectors(self.metrics).events(pod, self.container, volumes, self.log.append, started)
 
     def observed(self):
-        [found] = self.metrics.observation("sweep-1", "loss")["metrics"]
+        [found] = self.metrics.observation("sweep-1", self.metric)["metrics"]
         return found["min"], found["max"], found["latest"]
 
 

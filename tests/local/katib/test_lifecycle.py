@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from local.katib.collector import Reported
+from local.katib.metrics import Reported
 
 RUNNING = [("Created", "True", "ExperimentCreated"), ("Running", "True", "ExperimentRunning")]
 WAS_RUNNING = [("Created", "True", "ExperimentCreated"), ("Running", "False", "ExperimentRunning")]

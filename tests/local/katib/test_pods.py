@@ -86,11 +86,24 @@ async def test_words_of_a_command_are_joined_without_quotes(world):
     assert (main["command"], main["args"]) == (["sh", "-c"], [said])
 
 
-async def test_only_a_collector_of_events_runs_here(world):
+async def test_stdout_redirects_the_output_to_the_collector_of_lines(world):
     world.store.create(world.recorded("13-201-create-defaulted-by-webhook")["request_body"])
     await world.settle()
-    with pytest.raises(Refused, match="the local Katib collects from TensorFlow events only"):
-        world.store.create(pod_of(world, world.trials("kx")[0]))
+    main, sidecar = world.store.create(pod_of(world, world.trials("kx")[0]))["spec"]["containers"]
+    end = " 1>/var/log/katib/metrics.log 2>&1 && echo completed > /var/log/katib/$$$$.pid"
+    assert main["args"][0].endswith(end)
+    args = dict(zip(sidecar["args"][::2], sidecar["args"][1::2], strict=True))
+    assert (sidecar["name"], args["-format"]) == ("metrics-logger-and-collector", "TEXT")
+
+
+async def test_a_push_collector_leaves_the_command_and_adds_no_container(world):
+    await world.experiment(metricsCollectorSpec={"collector": {"kind": "Push"}})
+    (trial,) = world.trials()
+    spec = world.store.create(pod_of(world, trial))["spec"]
+    assert [one["name"] for one in spec["containers"]] == ["main"]
+    assert "echo completed" not in spec["containers"][0]["args"][0]
+    await world.job_ends(trial, ("Complete", "", ""))
+    assert world.conditions(trial, "Trial")[-1][0] == "MetricsUnavailable"
 
 
 async def test_a_pod_without_a_command_is_refused_as_recorded(world):

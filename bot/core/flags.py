@@ -1,0 +1,51 @@
+"""Ways to pass parameters to a training: flags, Hydra overrides, or environment variables. Pure."""
+
+import re
+from enum import StrEnum
+
+# Variables that the container, Python, or a library reads: a parameter must not replace them.
+RESERVED_VARIABLES = re.compile(
+    r"(PATH|HOME|USER|SHELL|PWD|IFS|ENV|TERM|LANG|HOSTNAME|TMPDIR)"
+    r"|(LD|LC|KATIB|MLFLOW|KUBERNETES|CUDA|NVIDIA|NCCL)_.*|PYTHON.*"
+)
+
+
+class FlagStyle(StrEnum):
+    """Values are as a space file writes them."""
+
+    DOTS = "--a.b=1"
+    DASHES = "--a-b=1"
+    WORDS = "--a.b 1"
+    HYDRA = "a.b=1"
+    ENV = "env"
+
+    @property
+    def has_switches(self) -> bool:
+        return self.value.startswith("--")
+
+
+def flag(style: FlagStyle, name: str) -> str:
+    """Return the flag or key of a parameter; `""` for environment variables."""
+    match style:
+        case FlagStyle.ENV:
+            return ""
+        case FlagStyle.HYDRA:
+            return name
+        case FlagStyle.DASHES:
+            return "--" + re.sub(r"[._]", "-", name)
+        case _:
+            return f"--{name}"
+
+
+def words(style: FlagStyle, name: str, value: str) -> list[str]:
+    """Return the command's words for one value; none for an environment variable."""
+    if style is FlagStyle.ENV:
+        return []
+    if style is FlagStyle.WORDS:
+        return [flag(style, name), value]
+    return [f"{flag(style, name)}={value}"]
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a parameter: `optim.lr` is `OPTIM_LR`."""
+    return re.sub(r"[.-]", "_", name).upper()

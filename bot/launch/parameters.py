@@ -1,0 +1,156 @@
+"""Read the parameters of a space: ranges, lists of values, fixed values, and nested names. Pure."""
+
+import math
+from collections.abc import Callable, Iterator
+
+from bot.config.yaml_reader import Node
+from bot.core.flags import RESERVED_VARIABLES, FlagStyle, flag, variable
+from bot.core.space import Parameter
+from bot.core.wording import shortened
+from bot.launch.algorithms import objection, space_objection
+from bot.launch.metrics import choice
+from bot.launch.space_keys import FIXED, NAME, RANGE_KEYS, RESERVED, VALUE
+
+Report = Callable[[str], None]
+LIST_MAX = 1_000  # characters of a list as a value
+
+
+def read_parameters(
+    node: Node | None, algorithm: str, settings: dict[str, str], flags: FlagStyle
+) -> tuple[tuple[Parameter, ...], dict[str, str]]:
+    """Return the parameters that are searched, and the values of those that are fixed."""
+    if node is None:
+        return (), {}
+    before, names = len(node.errors), dict[str, str]()
+    found: list[Parameter] = []
+    fixed: dict[str, str] = {}
+    for name, each in _leaves("", node):
+        _check_name(name, each, flags, names)
+        if isinstance(each.value, dict | list):
+            found.append(_parameter(name, each, algorithm))
+        else:
+            fixed[name] = _fixed(each)
+    if not found and len(node.errors) == before:
+        node.error("must have at least one parameter with a range or a list of values")
+    elif len(node.errors) == before and (why := space_objection(algorithm, tuple(found), settings)):
+        node.error(why)
+    return tuple(found), fixed
+
+
+def _leaves(prefix: str, node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield each parameter with its dotted name: a mapping without a range's keys is a group."""
+    for name, each in node.mapping().items():
+        if isinstance(each.value, dict) and each.value and not each.value.keys() & RANGE_KEYS.keys():
+            yield from _leaves(f"{prefix}{name}.", each)
+        else:
+            yield f"{prefix}{name}", each
+
+
+def _check_name(name: str, node: Node, flags: FlagStyle, names: dict[str, str]) -> None:
+    """Report a name that can't be passed, or that is passed like another one."""
+    if not NAME.fullmatch(name):
+        node.error(
+            "name must start with a letter or underscore, followed by letters, digits, dots, dashes, or "
+            "underscores"
+        )
+    if name in RESERVED:
+        node.error("reserved name: the flag already has another meaning")
+    passed = variable(name) if flags is FlagStyle.ENV else flag(flags, name)
+    if flags is FlagStyle.ENV and RESERVED_VARIABLES.fullmatch(passed):
+        node.error(f"reserved name: the environment variable {passed} already has another meaning")
+    if passed in names:
+        node.error(f"is passed as {passed}, as {names[passed]} is. Rename one of them.")
+    names.setdefault(passed, name)
+
+
+def _parameter(name: str, node: Node, algorithm: str) -> Parameter:
+    before = len(node.errors)
+    parameter = _dimension(name, node)
+    if len(node.errors) == before and (why := objection(algorithm, parameter)):
+        node.error(why)
+    return parameter
+
+
+def _dimension(name: str, node: Node) -> Parameter:
+    if isinstance(node.value, list):
+        return Parameter(name=name, values=_values(node))
+    before = len(node.errors)
+    keys = node.mapping(RANGE_KEYS)
+    numbers: dict[str, float | int] = {k: keys[k].number() for k in ("min", "max", "step") if k in keys}
+    log = choice(keys.get("scale"), ("linear", "log")) == "log"
+    if len(node.errors) == before:
+        _check_range(node.error, numbers["min"], numbers["max"], numbers.get("step"), log)
+    integer = all(isinstance(number, int) for number in numbers.values())
+    return Parameter(
+        name=name,
+        min=numbers.get("min"),
+        max=numbers.get("max"),
+        step=numbers.get("step"),
+        log=log,
+        integer=integer,
+    )
+
+
+def _values(node: Node) -> tuple[str, ...]:
+    """Return the values as written: 1e-4 stays 1e-4, on stays on, and [64, 32] becomes [64,32]."""
+    seen: list[str] = []
+    for item in node.items():
+        text = _list_text(item) if isinstance(item.value, list) else item.raw
+        if (
+            isinstance(item.value, dict)
+            or not text
+            or not (isinstance(item.value, list) or VALUE.fullmatch(text))
+        ):
+            item.error(f"can only contain letters, digits, and _.,:/+=@-; got {item.described}")
+        elif text in seen:
+            item.error(f'duplicate value "{shortened(text)}"')
+        seen.append(text)
+    if not seen:
+        node.error("must have at least one value")
+    return tuple(seen)
+
+
+def _list_text(node: Node) -> str:
+    """Return a list as a value: `[64,32]`, `[[3,1],[5,2]]`."""
+    parts = [_list_text(item) if isinstance(item.value, list) else _item_text(item) for item in node.items()]
+    text = f"[{','.join(parts)}]"
+    if len(text) > LIST_MAX:
+        node.error(f"can have at most {LIST_MAX:,} characters as a value; got {len(text):,}")
+    return text
+
+
+def _item_text(item: Node) -> str:
+    if isinstance(item.value, dict) or not VALUE.fullmatch(item.raw) or "," in item.raw:
+        item.error(f"in a list can only contain letters, digits, and _.:/+=@-; got {item.described}")
+    return item.raw
+
+
+def _fixed(node: Node) -> str:
+    if not FIXED.fullmatch(node.raw) or "${trial" in node.raw:
+        node.error(f"must be a value on one line, of at most 1,000 characters; got {node.described}")
+    return node.raw
+
+
+def _check_range(report: Report, low: float, high: float, step: float | None, log: bool) -> None:
+    if low >= high:
+        report(f"min must be less than max; got min {low}, max {high}")
+    elif log and low <= 0:
+        report(f"min must be above 0 on a log scale; got {low}")
+    elif step is not None and not 0 < step <= high - low:
+        report(f"step must be above 0 and at most max - min; got {step}")
+    elif step is not None and log:
+        report("a log scale can't have a step. Remove one of them, or list the values.")
+
+
+def size(parameter: Parameter) -> int | None:
+    """Return the number of values; None for a range without steps."""
+    low, high, step = parameter.min, parameter.max, parameter.step
+    if low is None or high is None:
+        return len(parameter.values)
+    if parameter.integer:
+        return int((high - low) // (step or 1)) + 1
+    if step is None:
+        return None
+    # Count as Katib does, with numpy.arange and its rounding: 0 to 0.3 by 0.1 is three values, not four.
+    count = math.ceil(min((high + step - low) / step, 1e15))
+    return count - (low + (count - 1) * ((low + step) - low) > high)

@@ -1,0 +1,75 @@
+"""Build the shell line of a trial's container, which Katib's webhook extends, and its metrics collector."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from k8s.objects import Manifest
+
+TENSORBOARD_DIR = "/var/log/katib/tfevent/"
+LOG = "/var/log/katib/metrics.log"
+FIFO = "/var/log/katib/training.fifo"
+# Seconds after the training, in which the collector finds its process (kubeflow/katib#2181).
+EXIT_DELAY = 10
+FLUSH_DELAY = 1  # seconds in which `tee` writes the last lines of a training that failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collector:
+    """How Katib gets the metrics of a trial."""
+
+    kind: str = "TensorFlowEvent"  # TensorFlowEvent | File | Push
+    path: str = TENSORBOARD_DIR  # directory of events, or file of lines; the webhook mounts a volume there
+    filter: str = ""  # of File: a regular expression with two groups, the name and the value
+    tee: bool = False  # of File: whether Sweepbot copies the training's output into the file
+
+
+def metrics_collector_spec(collector: Collector) -> Manifest:
+    if collector.kind == "Push":
+        return {"collector": {"kind": "Push"}}
+    if collector.kind == "File":
+        place = {"kind": "File", "path": collector.path, "format": "TEXT"}
+        source = {"fileSystemPath": place, "filter": {"metricsFormat": [collector.filter]}}
+        return {"collector": {"kind": "File"}, "source": source}
+    place = {"kind": "Directory", "path": collector.path}
+    return {"collector": {"kind": collector.kind}, "source": {"fileSystemPath": place}}
+
+
+def shell(command: str, arguments: str, collector: Collector, *, stoppable: bool = False) -> str:
+    """Return the training's one shell line. `$` in both texts is doubled, except in Katib's placeholders.
+
+    Katib joins `sh -c` words unquoted and appends `&& echo completed > marker`, for StdOut after
+    `1>file 2>&1`: the line is one word, braces make the redirect apply to all of it, the command runs in a
+    subshell (an `exec` or `exit` in it would skip the marker), and `&&` keeps its exit code. Kubernetes
+    expands `$(NAME)` and `$$` in args.
+
+    At the end of a pod only this shell gets SIGTERM. A shell acts on a signal when its foreground command has
+    ended, so the training runs in the background and the trap passes the signal on. The subshell becomes
+    the command's last program (dash, bash, and BusyBox exec it), so that program gets it and no child of its
+    own, such as a data loader. Exit code 143 even if the training then ends with 0: it did not complete.
+
+    The training is the shell's only child, because Katib's early stopping terminates that one and fails if
+    there are more: `tee` is started by a subshell that exits. `stoppable`: with early stopping Katib appends
+    `|| if` the marker says early-stopped, `else exit 1`; the exit code of a training that failed is kept.
+    """
+    training = f"( {command}{arguments and ' '}{arguments} )"
+    flush = f"sleep {FLUSH_DELAY}; " if collector.tee else ""
+    trap = f"trap 'kill -TERM $p; wait $p; {flush}exit 143' TERM"
+    end = f"wait $p && trap - TERM && sleep {EXIT_DELAY}"
+    if collector.tee or stoppable:
+        marker = f"{PurePosixPath(collector.path).parent}/$$$$.pid"
+        kept = f"test -f {marker} || exit $r; " if stoppable else ""
+        end = f"{end} || {{ r=$?; {flush}{kept}( exit $r ); }}"
+    return f"{{ {_setup(collector)}{training}{_output(collector)} & p=$!; {trap}; {end}; }}"
+
+
+def _setup(collector: Collector) -> str:
+    if collector.tee:
+        return (
+            f"mkfifo {FIFO} && command -v tee > /dev/null || exit 127; ( tee {collector.path} < {FIFO} & ); "
+        )
+    # The collector fails if there is no file.
+    return f": >> {collector.path}; " if collector.kind == "File" else ""
+
+
+def _output(collector: Collector) -> str:
+    return f" > {FIFO} 2>&1" if collector.tee else ""

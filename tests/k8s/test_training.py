@@ -1,0 +1,144 @@
+"""The training's shell line as Katib rewrites it, under real shells, for every source of metrics."""
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from bot.launch.metrics import line_filter
+from k8s.katib.training import LOG, Collector, shell
+from local.katib.pods import _wrap
+from local.kubernetes.inputs import expand
+
+SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
+SOURCES = {
+    "tensorboard": Collector(),
+    "stdout": Collector(kind="File", path=LOG, filter=line_filter(["loss"]), tee=True),
+    "file": Collector(kind="File", path="/logs/metrics.txt", filter=line_filter(["loss"])),
+    "katib's StdOut": Collector(kind="StdOut", path=LOG),
+    "push": Collector(kind="Push"),
+}
+# Appended for early stopping (pkg/webhook/v1beta1/pod/utils.go, getEarlyStoppingCommand).
+EARLY = (
+    "|| if test -f {0}/$$$$.pid && [ $(head -n 1 {0}/$$.pid) = early-stopped ]; then echo Training Container "
+    "was Early Stopped; else echo Training Container was Failed; exit 1; fi"
+)
+SAVE = "import signal, sys; signal.signal(15, lambda *_: (print('saved', flush=True), sys.exit(0)));"
+TRAIN = (
+    "import os, time; print('pid', os.getpid(), flush=True); print('loss=0.5', flush=True); time.sleep(60)"
+)
+
+
+def rewritten(source: str, command: str, folder: Path, *, stoppable: bool = False) -> str:
+    """Return the text that `sh -c` gets after Kubernetes expanded it; the volumes are `folder`."""
+    collector = SOURCES[source]
+    line = shell(command.replace("$", "$$"), "", collector, stoppable=stoppable)
+    parent = Path(collector.path).parent if collector.kind in {"File", "StdOut"} else Path(collector.path)
+    redirect = [f"1>{collector.path} 2>&1"] if collector.kind == "StdOut" else []
+    words = [line, *redirect, *([EARLY.format(parent)] if stoppable else [])]
+    container = {"command": ["sh", "-c"], "args": [" ".join(words)]}
+    if collector.kind != "Push":
+        _wrap(container, str(parent))
+    text = expand(container["args"][0], {}).replace("sleep 10", "sleep 0").replace("sleep 1;", "sleep 0.2;")
+    for place in ("/var/log/katib/tfevent", "/var/log/katib", "/logs"):
+        text = text.replace(place, str(folder))
+    return text
+
+
+async def begun(name: str, text: str) -> asyncio.subprocess.Process:
+    argv = [name, *(["sh"] if name == "busybox" else []), "-c", text]
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+
+
+async def output(name: str, text: str) -> tuple[int | None, str]:
+    process = await begun(name, text)
+    said, _ = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode, said.decode()
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def training_of(process, folder: Path, source: str, wait_until) -> int:
+    """Return the training's process id, once it has printed it."""
+    if source == "katib's StdOut":
+        log = folder / "metrics.log"
+        await wait_until(lambda: log.exists() and "loss" in log.read_text(), "it trains")
+        return int(log.read_text().split()[1])
+    return int((await process.stdout.readline()).split()[1])
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("echo loss=0.5", 0),
+        ("echo loss=0.5; exit 0", 0),
+        ("echo loss=0.5 && false", 1),
+        ("echo loss=0.5; exit 7", 7),
+        ("echo loss=0.5; kill -9 $$", 137),
+    ],
+)
+async def test_wrapper_keeps_exit_code_and_output(name, source, command, code, tmp_path):
+    if "kill" in command:
+        command = "echo loss=0.5; sh -c 'kill -9 $$'"
+    ended, said = await output(name, rewritten(source, command, tmp_path))
+    marker = [file.read_text() for file in tmp_path.glob("*.pid")]
+    assert (ended, marker) == (code, [] if code or source == "push" else ["completed\n"])
+    log = tmp_path / "metrics.log"
+    assert ("loss=0.5" in said) == (source != "katib's StdOut"), said
+    if source in {"stdout", "katib's StdOut"}:
+        assert log.read_text().splitlines()[0] == "loss=0.5"
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("source", SOURCES)
+async def test_wrapper_passes_sigterm_to_the_training_and_exits_with_143(name, source, tmp_path, wait_until):
+    process = await begun(name, rewritten(source, f'python3 -c "{SAVE}{TRAIN}"', tmp_path))
+    await training_of(process, tmp_path, source, wait_until)
+    process.send_signal(signal.SIGTERM)
+    said, _ = await asyncio.wait_for(process.communicate(), 30)
+    text = (tmp_path / "metrics.log").read_text() if source == "katib's StdOut" else said.decode()
+    assert ("saved" in text, process.returncode, list(tmp_path.glob("*.pid"))) == (True, 143, [])
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("source", ["stdout", "file", "katib's StdOut"])
+async def test_early_stopping_finds_one_child_which_is_the_training(name, source, tmp_path, wait_until):
+    """As Katib's collector does it: the marker, then SIGTERM to the shell's only child."""
+    text = rewritten(source, f'cd / && python3 -c "{TRAIN}"', tmp_path, stoppable=True)
+    process = await begun(name, text)
+    training = await training_of(process, tmp_path, source, wait_until)
+    assert children(process.pid) == [training]
+    (tmp_path / f"{process.pid}.pid").write_text("early-stopped")
+    os.kill(training, signal.SIGTERM)
+    said, _ = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0
+    assert (tmp_path / f"{process.pid}.pid").read_text() == "completed\n"
+    if source != "katib's StdOut":
+        assert "Early Stopped" in said.decode()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("source", ["stdout", "file"])
+async def test_with_early_stopping_a_crash_keeps_its_exit_code(name, source, tmp_path):
+    ended, _ = await output(name, rewritten(source, "echo loss=1; exit 7", tmp_path, stoppable=True))
+    assert (ended, list(tmp_path.glob("*.pid"))) == (7, [])
+
+
+@pytest.mark.parametrize("name", SHELLS)
+async def test_without_tee_the_training_fails_instead_of_waiting_for_it(name, tmp_path):
+    text = rewritten("stdout", "echo loss=1", tmp_path).replace("command -v tee", "command -v no-such-tee")
+    assert (await output(name, text))[0] == 127
+
+
+@pytest.mark.parametrize("name", SHELLS)
+async def test_output_that_a_background_process_keeps_open_does_not_delay_the_end(name, tmp_path):
+    ended, said = await output(name, rewritten("stdout", "sleep 3 & echo loss=0.5", tmp_path))
+    assert (ended, "loss=0.5" in said) == (0, True)
