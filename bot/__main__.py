@@ -1,4 +1,4 @@
-"""The command line: sweepbot serve, work, all, doctor, and plan."""
+"""The command line: sweepbot serve, work, all, doctor, plan, and space."""
 
 import argparse
 import asyncio
@@ -13,15 +13,19 @@ import yaml
 from bot.app import now, run, serve, workers
 from bot.config.policy import Config, Repository, bare, parse_config, repository
 from bot.config.settings import PlanSettings, Settings
+from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
 from bot.core.masking import Mask, of_environment
 from bot.core.record import SweepRecord
-from bot.core.request import Requester
+from bot.core.request import Requester, SweepRequest
+from bot.core.space import SearchSpace
 from bot.doctor import examination
 from bot.doctor.findings import Level, as_json, as_lines
-from bot.launch.command_line import parse
-from bot.launch.plan import Order, plan
+from bot.launch.command_line import parse, parse_options, read_values
+from bot.launch.describe import as_yaml, explain
+from bot.launch.plan import Order, check_command, check_mounts, plan
 from bot.launch.resolve import look_up
+from bot.launch.space import parse_space
 from bot.repos.git import Git, GitUnavailableError, logins
 from bot.runtime import log_format
 from bot.storage import sweep_configmap
@@ -62,7 +66,55 @@ def _arguments() -> argparse.Namespace:
         "--repo", required=True, metavar="URL", help="https or http URL of the git repository"
     )
     planner.set_defaults(run=_plan)
+    _add_space(commands)
     return parser.parse_args()
+
+
+def _add_space(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    words = "check, explain, or convert a space file, a Katib Experiment, or a W&B sweep file"
+    actions = commands.add_parser("space", help=words, description=words).add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    for name, describe, about in (
+        ("check", _checked, "report every error with its line; exits with 2 if there is one"),
+        ("explain", _explained, "print what would be tried, how many combinations, and GPU-hours at most"),
+        ("convert", _as_yaml, "print the space file that says the same"),
+    ):
+        action = actions.add_parser(name, help=about, description=about)
+        action.add_argument("file", type=Path)
+        action.add_argument("options", nargs="?", default="", help="options as typed after /sweep")
+        action.set_defaults(run=_space, describe=describe)
+
+
+def _space(arguments: argparse.Namespace) -> int:
+    config = _config_for("https://example.invalid/x.git", os.environ.get("SWEEPBOT_CONFIG"))
+    options = {"branch": "main", "space": arguments.file.stem.lower(), **parse_options(arguments.options)}
+    values, errors = read_values(options, config)
+    if errors:
+        raise UserError("\n".join(errors.values()))
+    try:
+        with arguments.file.open(errors="replace") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except OSError as error:
+        raise UserError(f"{arguments.file} can't be read ({error.strerror}).") from None
+    request = SweepRequest(**values)
+    space = parse_space(text, str(arguments.file), request, config.limits)
+    check_command(space.command)
+    check_mounts(space, config.trials)
+    print(arguments.describe(space, request))
+    return 0
+
+
+def _checked(space: SearchSpace, _request: SweepRequest) -> str:
+    return "\n".join([*(f"Note: {note}" for note in space.notes), "No errors."])
+
+
+def _explained(space: SearchSpace, request: SweepRequest) -> str:
+    return explain(space, request.gpus)
+
+
+def _as_yaml(space: SearchSpace, _request: SweepRequest) -> str:
+    return as_yaml(space).rstrip()
 
 
 def _service(arguments: argparse.Namespace) -> int:

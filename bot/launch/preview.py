@@ -7,12 +7,14 @@ from bot.core.numbers import money
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
-from bot.core.wording import counted
+from bot.core.wording import counted, fitting
 from bot.launch.form import AGAIN, CHANGE, LAUNCH, NOTIFY, Draft, metadata
 from bot.launch.space import combinations
-from bot.slack.blocks import View, actions, button, context, fields, modal, plain_text, section
+from bot.slack.blocks import Block, View, actions, button, context, fields, modal, plain_text, section
 from bot.slack.mrkdwn import block, code, plain
 from k8s.katib.training import TENSORBOARD_DIR
+
+NOTES_MAX = 2_500  # characters of a section
 
 
 def preview(
@@ -21,13 +23,14 @@ def preview(
     """Return the view with the Launch button. `free`: free GPUs now, None if unknown."""
     space, subject = plan.space, plain(plan.subject[:120])
     head = f"*{plain(_name(request))}* on {code(request.branch)} @ {code(plan.commit[:8])} “{subject}”"
-    first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **_more(space)))}"
+    first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
     return modal(
         "Review sweep",
         [
             section(head),
             fields(*_facts(request, plan, config, free)),
             section(first),
+            *_notes(space),
             context("Nothing has started yet."),
             actions(button(CHANGE, "Edit"), button(AGAIN, "Refresh from git")),
         ],
@@ -72,6 +75,11 @@ def _trials(request: SweepRequest, space: SearchSpace) -> str:
     return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}"
 
 
+def _notes(space: SearchSpace) -> list[Block]:
+    lines = fitting((f"• {plain(note)}" for note in space.notes), NOTES_MAX)
+    return [section("\n".join(["*Notes on the file*", *lines]))] if lines else []
+
+
 def _metrics(space: SearchSpace) -> str:
     names = ", ".join(f"{code(name)} ({strategy})" for name, strategy in space.strategies.items())
     match space.source:
@@ -85,7 +93,7 @@ def _metrics(space: SearchSpace) -> str:
             return f"Pushed to Katib: {names}"
 
 
-def _more(space: SearchSpace) -> dict[str, str]:
+def launch_flags(space: SearchSpace) -> dict[str, str]:
     """Return the flags that Sweepbot adds to the space's own."""
     return {TENSORBOARD_PARAMETER: TENSORBOARD_DIR} if space.source is MetricSource.TENSORBOARD else {}
 

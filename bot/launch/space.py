@@ -15,7 +15,9 @@ from bot.config.yaml_reader import FileError, Node, read
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Parameter, SearchSpace
+from bot.launch import katib_file, wandb_file
 from bot.launch.algorithms import read_algorithm
+from bot.launch.katib_file import is_katib
 from bot.launch.metrics import choice, metric_objection, read_objective, read_source
 from bot.launch.parameters import Report, read_parameters, size
 from bot.launch.space_keys import (
@@ -25,15 +27,17 @@ from bot.launch.space_keys import (
     TRIAL_KEYS,
     TRIALS,
 )
+from bot.launch.wandb_file import is_wandb
 
 INLINE = "your space"  # the file name in errors about a space written in the form
+MAX_NOTES = 20
 MAX_COMBINATIONS = 100_000  # Katib's grid service keeps them all in memory
 ENDLESS = 10**15  # combinations; a few ranges can have a number with thousands of digits
 
 
 def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> SearchSpace:
     """Read the file; options of the command override it. Raises UserError with all errors."""
-    root = read(text, file)
+    root, notes = _converted(read(text, file), request)
     given = {"command": request.cmd, "objective": request.metric and request.goal}
     keys = root.mapping(KEYS, given=[key for key, value in given.items() if value])
     if "description" in keys and "\n" in keys["description"].text().strip():
@@ -74,6 +78,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         flags=flags,
         switches=switches,
         fixed=fixed,
+        notes=notes,
         algorithm=algorithm,
         settings=settings,
         max_trials=max_trials,
@@ -87,6 +92,15 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         image=request.image or image,
         watch=watch,
     )
+
+
+def _converted(root: Node, request: SweepRequest) -> tuple[Node, tuple[str, ...]]:
+    """Return the file as a space file, and what of another tool's file isn't used."""
+    for applies, convert in ((is_wandb, wandb_file.convert), (is_katib, katib_file.convert)):
+        if applies(root):
+            found = convert(root, request)
+            return found.root, tuple(found.notes[:MAX_NOTES])
+    return root, ()
 
 
 def read_flags(node: Node | None) -> FlagStyle:

@@ -7,13 +7,14 @@ from bot.core.events import Event, EventKind, Result
 from bot.core.plan import Role
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import command_line
-from bot.core.wording import counted
+from bot.core.wording import counted, fitting
 from bot.slack.mrkdwn import block, code, mention, place, plain, quoted
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import display_name, result_text
 from bot.sweeps.recipients import MENTIONING, is_loud, with_owner
 from bot.sweeps.seed_messages import end_text
 
+NOTES_MAX = 2_500  # characters
 UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
 
 
@@ -72,7 +73,9 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     namespace = sweep.plan.experiment_ref.namespace
     where = "" if namespace == sweep.namespace else f" in namespace {code(namespace)}"
     goal = f"{space.goal} {code(space.metric)}"
-    return f":hourglass_flowing_sand: Submitted to Katib{where}: {trials}, {gpus}. Goal: {goal}."
+    notes = fitting((f"• {plain(note)}" for note in space.notes), NOTES_MAX)
+    unused = "\n".join(["\nNotes on the file:", *notes]) if notes else ""
+    return f":hourglass_flowing_sand: Submitted to Katib{where}: {trials}, {gpus}. Goal: {goal}.{unused}"
 
 
 def _first_running(_: SweepRecord, event: Event) -> str:

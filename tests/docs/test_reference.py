@@ -17,7 +17,11 @@ from bot.launch.space import parse_space
 from docs import reference
 
 ROOT = Path(__file__).parents[2]
-SPACES = sorted(ROOT.glob("examples/*/sweeps/*.yaml"))
+SPACES = sorted(
+    path
+    for path in ROOT.glob("examples/*/sweeps/*.yaml")
+    if "sweep-files" not in path.parts  # other tools'
+)
 KINDS = {
     "object": dict,
     "array": list,
@@ -51,6 +55,7 @@ def fits(value: object, schema: dict) -> bool:
         ),
         "const": lambda one: value == one,
         "enum": lambda known: value in known,
+        "not": lambda other: not fits(value, other),
         "anyOf": lambda some: any(fits(value, each) for each in some),
         "minimum": lambda least: value >= least,
         "maximum": lambda most: value <= most,
@@ -114,8 +119,7 @@ def test_the_deployed_configuration_fits_its_schema():
     [
         (space_keys.KEYS, "{}"),
         (space_keys.KEYS, "{command: x, objective: {metric: a, goal: up}, parameters: {a: [1]}}"),
-        (space_keys.KEYS, "{command: x, objective: {metric: a/b, goal: minimize}, parameters: {a: [1]}}"),
-        (space_keys.KEYS, "{command: x, objective: {metric: a, goal: minimize}, parameters: {a: 1}}"),
+        (space_keys.KEYS, "{command: x, objective: {metric: a b, goal: minimize}, parameters: {a: [1]}}"),
         (space_keys.KEYS, "{command: x, objective: {metric: a, goal: minimize}, parameters: {a: []}}"),
         (space_keys.KEYS, "{command: x, objective: {metric: a, goal: minimize}, parameters: {a: {min: 1}}}"),
         (policy_keys.KEYS, "{repositories: {}}"),

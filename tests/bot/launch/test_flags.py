@@ -12,7 +12,7 @@ from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import MetricSource, command_line
 from bot.launch.plan import plan
-from bot.launch.preview import _more, first_values
+from bot.launch.preview import first_values, launch_flags
 from bot.launch.space import parse_space
 from k8s.katib.spec import PodShape, Volume
 from tests.bot.factories import ORDER, SETTINGS
@@ -88,7 +88,7 @@ def test_command_line_of_the_preview_is_exactly_what_a_trial_runs(style, more, s
     for use_bn in ("true", "false"):
         values = first_values(space) | {"use_bn": use_bn}
         words, variables = run_of(space, values)
-        shown = shlex.split(command_line(space, values, **_more(space)).replace("$HOME", "/h", 1))
+        shown = shlex.split(command_line(space, values, **launch_flags(space)).replace("$HOME", "/h", 1))
         split = shown.index("python")
         assert ["python", "train.py", *words] == shown[split:]
         assert variables == dict(word.split("=", 1) for word in shown[:split])

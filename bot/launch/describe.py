@@ -1,0 +1,102 @@
+"""Describe a space: what it would try, and the space file that says the same. Pure."""
+
+import json
+from collections.abc import Iterator
+
+from bot.core.numbers import NUMBER, hours
+from bot.core.space import MetricSource, Parameter, SearchSpace, command_line
+from bot.core.wording import counted
+from bot.launch.preview import first_values, launch_flags
+from bot.launch.space import combinations
+
+
+def explain(space: SearchSpace, gpus: int) -> str:
+    """Return the trials, the parameters, and an example command. `gpus`: per trial."""
+    return "\n".join(_explanation(space, gpus))
+
+
+def _explanation(space: SearchSpace, gpus: int) -> Iterator[str]:
+    there = combinations(space)
+    count = f"{counted(space.max_trials, 'trial')}, {space.parallel} in parallel, by {space.algorithm}"
+    yield count + (f"; the space has {there:,} combinations" if there else "")
+    total = space.max_trials * gpus
+    if space.trial_hours:
+        yield f"Up to {hours(total * space.trial_hours)} GPU-hours: {counted(gpus, 'GPU')} per trial"
+    else:
+        yield f"{total:,} GPU-hours per hour of trial time, without a limit (trials: trial_hours)"
+    metrics = ", ".join(f"{name} ({strategy})" for name, strategy in space.strategies.items())
+    target = "" if space.target is None else f"; stop at {space.target:g}"
+    yield f"{space.goal.capitalize()} {space.metric}{target}. Metrics from {space.source}: {metrics}"
+    for parameter in space.parameters:
+        yield f"  {parameter.name}: {_range(parameter)}"
+    for name, value in space.fixed.items():
+        yield f"  {name}: always {value}"
+    yield "Example: " + command_line(space, first_values(space), **launch_flags(space))
+    yield from (f"Note: {note}" for note in space.notes)
+
+
+def _range(parameter: Parameter) -> str:
+    if parameter.values:
+        return ", ".join(parameter.values)
+    step = "" if parameter.step is None else f" by {parameter.step}"
+    kind = "whole numbers " if parameter.integer else ""
+    return f"{kind}{parameter.min} to {parameter.max}{step}{', log scale' if parameter.log else ''}"
+
+
+def as_yaml(space: SearchSpace) -> str:
+    """Return a space file that parses to the same space, with its notes as comments."""
+    return "\n".join([*_file(space), ""])
+
+
+def _file(space: SearchSpace) -> Iterator[str]:
+    yield from (f"# Note: {note}" for note in space.notes)
+    yield f"command: {json.dumps(space.command)}"
+    yield f"objective: {_flow(_objective(space))}"
+    if space.source is MetricSource.FILE:
+        yield f"metrics: {_flow({'from': 'file', 'path': _text(space.metrics_path)})}"
+    else:
+        yield f"metrics: {space.source}"
+    yield f"algorithm: {_flow({'name': space.algorithm} | {k: _value(v) for k, v in space.settings.items()})}"
+    counts: dict[str, float] = {
+        "max": space.max_trials,
+        "parallel": space.parallel,
+        "max_failed": space.max_failed,
+    }
+    counts |= {"trial_hours": space.trial_hours} if space.trial_hours else {}
+    yield f"trials: {_flow({key: str(value) for key, value in counts.items()})}"
+    yield f"flags: {_text(space.flags)}"
+    yield from ["booleans: switch"] if space.switches else []
+    yield from ["extendable: true"] if space.extendable else []
+    yield from [f"image: {_text(space.image)}"] if space.image else []
+    yield "parameters:"
+    for parameter in space.parameters:
+        yield f"  {parameter.name}: {_dimension(parameter)}"
+    for name, value in space.fixed.items():
+        yield f"  {name}: {_value(value)}"
+
+
+def _objective(space: SearchSpace) -> dict[str, str]:
+    found = {"metric": _text(space.metric), "goal": space.goal.value}
+    found |= {} if space.target is None else {"target": repr(space.target)}
+    found |= {"additional": f"[{', '.join(map(_text, space.additional))}]"} if space.additional else {}
+    return found | ({"strategy": _flow(space.strategy)} if space.strategy else {})
+
+
+def _dimension(parameter: Parameter) -> str:
+    if parameter.values:
+        return f"[{', '.join(value if value[0] == '[' else _value(value) for value in parameter.values)}]"
+    bounds = {"min": repr(parameter.min), "max": repr(parameter.max)}
+    bounds |= {} if parameter.step is None else {"step": repr(parameter.step)}
+    return _flow(bounds | ({"scale": "log"} if parameter.log else {}))
+
+
+def _flow(values: dict[str, str]) -> str:
+    return f"{{{', '.join(f'{_text(key)}: {value}' for key, value in values.items())}}}"
+
+
+def _value(text: str) -> str:
+    return text if NUMBER.fullmatch(text) or text in {"true", "false"} else _text(text)
+
+
+def _text(text: str) -> str:
+    return text if text.replace("_", "").isalnum() and not NUMBER.fullmatch(text) else json.dumps(text)
