@@ -79,6 +79,15 @@ SETTINGS: dict[str, dict[str, _Setting]] = {
 }
 
 
+# Source: Katib's services (pkg/suggestion/v1beta1), and kubeflow/katib issues 1168 and 1366.
+REJECTED = {
+    "hyperband": "hyperband stops after its first bracket in Katib (kubeflow/katib#1168); use tpe or random "
+    "with more, shorter trials",
+    "pbt": "pbt in Katib rejects its own setting resample_probability and loses its state when its pod "
+    "restarts; use tpe",
+    "enas": "enas searches network architectures, which Sweepbot doesn't; use tpe",
+    "darts": "darts searches network architectures, which Sweepbot doesn't; use tpe",
+}
 NAMES: Schema = one_of(*ALGORITHMS)
 ALGORITHM: Schema = {
     "title": "name, or mapping",
@@ -105,10 +114,22 @@ def read_algorithm(node: Node | None) -> tuple[str, dict[str, str]]:
     keys = node.mapping() if isinstance(node.value, dict) else {"name": node}
     if "name" not in keys:
         node.error("missing key: name")
-    name = _one_of(*ALGORITHMS).read(keys["name"]) if "name" in keys else ""
+    name = _name(keys["name"]) if "name" in keys else ""
     if name not in SETTINGS:
         return ALGORITHMS[0], {}
     return name, {key: _setting(name, key, each) for key, each in keys.items() if key != "name"}
+
+
+def _name(node: Node) -> str:
+    if why := rejection(node.raw):
+        node.error(why)
+        return ""
+    return _one_of(*ALGORITHMS).read(node)
+
+
+def rejection(name: str) -> str:
+    """Return why one of Katib's algorithms isn't offered, and what to use instead; "" for other names."""
+    return REJECTED.get(name, "")
 
 
 def _setting(algorithm: str, key: str, node: Node) -> str:

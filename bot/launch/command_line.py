@@ -14,6 +14,7 @@ from bot.core.request import SEEDS, Notify, SweepRequest
 from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS, MetricSource
 from bot.core.wording import did_you_mean, fitting, listed, shortened
+from bot.launch.algorithms import rejection
 from bot.launch.metrics import path_objection
 
 DIGITS_MAX = 40  # of a number: longer ones exceed every limit
@@ -280,6 +281,8 @@ def _algorithm(_key: str, value: str, _config: Config) -> str:
     matches = [each for each in ALGORITHMS if len(name) >= PREFIX_MIN and each.startswith(name)]
     if name in ALGORITHMS or len(matches) == 1:
         return name if name in ALGORITHMS else matches[0]
+    if why := rejection(name):
+        raise UserError(f"algorithm= {why}.")
     hint = did_you_mean(name, ALGORITHMS, SIMILARITY)
     raise UserError(f'algorithm= must be a search algorithm; got "{shortened(value)}".{hint}')
 

@@ -137,7 +137,7 @@ def test_switches_are_bare_flags_or_nothing():
         ("{lr: [1], x: null}", "--a.b=1", None),
         ("{lr: [[a b]]}", "--a.b=1", "in a list can only contain letters"),
         ("{lr: [[{a: b}]]}", "--a.b=1", "in a list can only contain letters"),
-        ("{lr: [1]}", "-a", 'flags: must be --a.b=1, --a-b=1, --a.b 1, a.b=1 or env; got "-a"'),
+        ("{lr: [1]}", "-a", 'flags: must be --a.b=1, --a-b=1, --a.b 1, a.b=1, or env; got "-a"'),
         ("{a: {b: {c: x y}}, lr: [1]}", "--a.b=1", None),
     ],
 )
@@ -161,7 +161,7 @@ HEAD = "command: t\nparameters: {lr: [1, 2]}\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LOSS + "metrics: print", 'must be tensorboard, stdout, file or push; got "print"'),
+        (LOSS + "metrics: print", 'must be tensorboard, stdout, file, or push; got "print"'),
         (LOSS + "metrics: file", "from: file needs the path of the file"),
         (LOSS + "metrics: {from: file, path: logs/m.txt}", "must be an absolute path"),
         (LOSS + "metrics: {from: file, path: /logs/../m}", "must be an absolute path"),
@@ -175,7 +175,7 @@ HEAD = "command: t\nparameters: {lr: [1, 2]}\n"
         (objective("additional: [a, a]"), 'duplicate metric "a"'),
         (
             objective("strategy: last"),
-            'must be min, max or latest; got "last"',
+            'must be min, max, or latest; got "last"',
         ),
         (
             objective("strategy: {acc: max}"),
