@@ -2,24 +2,17 @@
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bot.config.policy import Config, prebuilt_image, repository
-from bot.config.policy_keys import GOALS, OBJECTIVE
+from bot.config.policy import Config
 from bot.core.errors import UserError
-from bot.core.flags import FlagStyle
-from bot.core.request import SEEDS, Notify, SweepRequest
-from bot.core.seeds import parse_seeds, seeds_option
-from bot.core.space import ALGORITHMS, MetricSource
+from bot.core.request import SEEDS, SweepRequest
+from bot.core.space import ALGORITHMS
 from bot.core.wording import did_you_mean, fitting, listed, shortened
-from bot.launch.algorithms import rejection
-from bot.launch.metrics import path_objection
+from bot.launch.options import READERS, SIMILARITY
 
-DIGITS_MAX = 40  # of a number: longer ones exceed every limit
-SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus
-PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds the branch and runs the search in its `sweeps/lr.yaml`, one GPU \
 per trial. `/sweep` alone opens a form.
@@ -46,9 +39,6 @@ ERRORS_MAX = 2_500  # characters of all errors together
 STARTERS = ("run", "start", "launch", "new")  # optional first word without a meaning of its own
 _SEPARATORS = ",;"  # ignored after an option
 _FREE_TEXT = {"cmd", "name"}  # where separators belong to the value
-# What git check-ref-format rejects; a leading dash, which git would read as an option; #, which ends the
-# branch in the URL that Kaniko gets; and $(, which Kubernetes expands.
-_INVALID_REF = re.compile(r"^[-/.]|\$\(|[\x00-\x20\x7f~^:?*#\[\\]|\.\.|//|/\.|@\{|\.lock(/|$)|[/.]$|^@$")
 
 
 def parse(text: str, config: Config) -> SweepRequest:
@@ -104,7 +94,7 @@ def read_values(options: Mapping[str, str], config: Config) -> tuple[dict[str, A
     errors: dict[str, str] = {}
     for key, value in options.items():
         try:
-            values[key] = _READERS[key](key, value, config)
+            values[key] = READERS[key](key, value, config)
         except UserError as error:
             errors[key] = str(error)
     if "trials" in values and values.get("parallel", 0) > values["trials"]:
@@ -170,138 +160,10 @@ def _options(text: str) -> tuple[dict[str, str], list[str]]:
         )
     for typed, _, value in (word.partition("=") for word in words if word.find("=") > 0):
         key = typed.lower()
-        if key not in _READERS:
-            errors.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, _READERS, SIMILARITY)}")
+        if key not in READERS:
+            errors.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, READERS, SIMILARITY)}")
         elif key in options:
             errors.append(f"`{key}=` is set twice.")
         else:
             options[key] = value if key in _FREE_TEXT else value.rstrip(_SEPARATORS)
     return options, errors
-
-
-def _branch(_key: str, value: str, _config: Config) -> str:
-    if not value or _INVALID_REF.search(value):
-        raise UserError(f'branch= must be a branch or tag name; got "{shortened(value)}".')
-    return value
-
-
-def _space(_key: str, value: str, _config: Config) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", value.lower()):
-        raise UserError(
-            "space= must be a file name from sweeps/ without .yaml (lowercase letters, digits, dashes, "
-            f'underscores), for example space=lr; got "{shortened(value)}".'
-        )
-    return value.lower()
-
-
-def _repo(_key: str, value: str, config: Config) -> str:
-    repository(value, config)
-    return value
-
-
-def _image(_key: str, value: str, config: Config) -> str:
-    prebuilt_image(value, config)
-    return value
-
-
-def _name(_key: str, value: str, _config: Config) -> str:
-    if not 1 <= len(value) <= 30 or not value.isprintable() or not value.strip():
-        raise UserError(f'name= must be 1 to 30 characters on one line; got "{shortened(value)}".')
-    return value
-
-
-def _cmd(_key: str, value: str, _config: Config) -> str:
-    if not value.strip():
-        raise UserError('cmd= must not be empty. Write cmd="python train.py" or omit it.')
-    return value
-
-
-def _seeds(_key: str, value: str, config: Config) -> str:
-    return seeds_option(parse_seeds(value, config.limits.trials))
-
-
-def _metric(_key: str, value: str, _config: Config) -> str:
-    if not OBJECTIVE.fullmatch(value):
-        raise UserError(
-            f'metric= must be a name of letters, digits, dashes, and underscores; got "{shortened(value)}".'
-        )
-    return value
-
-
-def _goal(_key: str, value: str, _config: Config) -> str:
-    if value.lower() not in GOALS:
-        raise UserError(f'goal= must be {listed(GOALS, "or")}; got "{shortened(value)}".')
-    return value.lower()
-
-
-def _metrics(_key: str, value: str, _config: Config) -> str:
-    known = [source for source in MetricSource if source is not MetricSource.FILE]
-    if value.startswith("/"):
-        if why := path_objection(value):
-            raise UserError(f"metrics= {why}.")
-        return value
-    if value.lower() not in known:
-        words = listed([*known, "the absolute path of a file"], "or")
-        raise UserError(f'metrics= must be {words}; got "{shortened(value)}".')
-    return value.lower()
-
-
-def _flags(_key: str, value: str, _config: Config) -> str:
-    if value.lower() == "hydra":
-        return FlagStyle.HYDRA.value
-    if value.lower() not in set(FlagStyle):
-        styles = listed([f'"{style}"' if " " in style else style for style in FlagStyle], "or")
-        raise UserError(f'flags= must be {styles}; got "{shortened(value)}".')
-    return value.lower()
-
-
-def _notify(_key: str, value: str, _config: Config) -> Notify:
-    if value.lower() not in set(Notify):
-        raise UserError(f'notify= must be channel, dm, or none; got "{shortened(value)}".')
-    return Notify(value.lower())
-
-
-def _number(limit: str, minimum: int) -> Callable[[str, str, Config], int]:
-    def read(key: str, value: str, config: Config) -> int:
-        maximum: int = getattr(config.limits, limit)
-        shown, digits = shortened(value), value.lstrip("0") or "0"
-        whole = re.fullmatch(r"[0-9]+", value)
-        # int() raises ValueError for very long numbers.
-        if whole and (len(digits) > DIGITS_MAX or int(digits) > maximum):
-            raise UserError(f"{key}= can be at most {maximum} on this cluster (limits.{limit}); got {shown}.")
-        if not whole or int(digits) < minimum:
-            raise UserError(f'{key}= must be a whole number from {minimum} to {maximum}; got "{shown}".')
-        return int(digits)
-
-    return read
-
-
-def _algorithm(_key: str, value: str, _config: Config) -> str:
-    name = value.lower()
-    matches = [each for each in ALGORITHMS if len(name) >= PREFIX_MIN and each.startswith(name)]
-    if name in ALGORITHMS or len(matches) == 1:
-        return name if name in ALGORITHMS else matches[0]
-    if why := rejection(name):
-        raise UserError(f"algorithm= {why}.")
-    hint = did_you_mean(name, ALGORITHMS, SIMILARITY)
-    raise UserError(f'algorithm= must be a search algorithm; got "{shortened(value)}".{hint}')
-
-
-_READERS: dict[str, Callable[[str, str, Config], Any]] = {
-    "branch": _branch,
-    "gpus": _number("gpus_per_trial", 0),
-    "space": _space,
-    "repo": _repo,
-    "parallel": _number("parallel", 1),
-    "trials": _number("trials", 1),
-    "image": _image,
-    "name": _name,
-    "cmd": _cmd,
-    "notify": _notify,
-    "seeds": _seeds,
-    "metric": _metric,
-    "goal": _goal,
-    "metrics": _metrics,
-    "flags": _flags,
-    "algorithm": _algorithm,
-}

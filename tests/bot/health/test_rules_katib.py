@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.space import MetricSource
 from k8s.objects import timestamp
 from tests.bot.factories import NOW
 from tests.bot.health import real_messages
@@ -63,6 +64,29 @@ def test_no_metrics_shows_the_end_of_the_log():
     diagnosis = found(in_state(DONE), trial=of_trial("Succeeded", "MetricsUnavailable"), log=log)
     shown = "epoch 4\nepoch 5\nepoch 6\nepoch 7\nepoch 8"
     assert diagnosis == expected("no-metrics", text, fix, shown, failed=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "missing", "fix"),
+    [
+        (MetricSource.STDOUT, 'printed no line with `loss=0.1`, `loss: 0.1`, or `{"loss": 0.1}`', "Print it"),
+        (MetricSource.FILE, "to `/logs/m.txt`, so it counts as failed", "check `metrics: path:`"),
+        (MetricSource.PUSH, "pushed no metric `loss` to Katib", "kubeflow.katib.report_metrics"),
+    ],
+)
+def test_no_metrics_names_the_source_that_brought_nothing_and_its_fix(source, missing, fix):
+    known = {"source": source, "metrics_path": "/logs/m.txt"}
+    diagnosis = found(in_state(DONE), trial=of_trial("Succeeded", "MetricsUnavailable"), **known)
+    assert diagnosis.key == "no-metrics"
+    assert missing in diagnosis.text
+    assert fix in diagnosis.fix
+
+
+def test_a_pushing_trial_needs_no_collector():
+    pod = running()
+    pod["spec"] = pod["spec"] | {"containers": [{"name": "main"}]}
+    assert found(pod).key == "no-collector"
+    assert found(pod, source=MetricSource.PUSH) is None
 
 
 FINISHED = "The training finished, but its metrics collector"

@@ -1,5 +1,6 @@
 """A sweep over seeds: each runs once, the thread and the CSV report mean and deviation, failed ones rerun."""
 
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import pytest
@@ -8,7 +9,9 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.launch.command_line import changed, parse
-from tests.bot.factories import CONFIG, OWNER
+from bot.sweeps.reply_messages import results
+from k8s.katib.status import Trial, TrialState
+from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 REQUEST = parse('branch=main seeds=5 metric=acc goal=maximize cmd="python train.py" parallel=2', CONFIG)
@@ -79,3 +82,21 @@ def test_rerun_of_failed_seeds_runs_these_seeds_only():
     assert again == SweepRequest(
         **{key: getattr(REQUEST, key) for key in REQUEST.__dataclass_fields__} | {"seeds": "3-3"}
     )
+
+
+def test_results_show_additional_metrics_in_the_table_and_with_every_digit_in_the_csv():
+    space = replace(PLAN.space, additional=("acc", "f1"))
+    done = Trial(
+        name="lr-brave-otter-1",
+        state=TrialState.SUCCEEDED,
+        parameters={"lr": "0.1"},
+        value=0.25,
+        more={"acc": 0.123456789},
+        raw={},
+    )
+    message, sheet = results(a_sweep(Phase.RUNNING, submitted=True), space, [done])
+    head, row = sheet.splitlines()
+    assert head == "trial,state,val_loss,acc,f1,lr,layers,optimizer"
+    assert row == "lr-brave-otter-1,done,0.25,0.123456789,,0.1,,"
+    cells = [cell["text"] for cell in message.blocks[1]["rows"][1]]
+    assert cells == ["1", "done", "0.25", "0.123457", "–", "0.1", "–", "–"]

@@ -124,7 +124,6 @@ REFUSED = [
         "json: cannot unmarshal number into Go struct field AlgorithmSetting.spec.algorithm",
     ),
     (("earlyStopping",), {"algorithmName": "medianstop"}, "the local Katib has no spec.earlyStopping"),
-    (("objective", "additionalMetricNames"), ["acc"], "the local Katib has no spec.objective.additional"),
     (("trialTemplate", "trialSpec", "kind"), "PyTorchJob", "the local Katib runs Jobs only"),
 ]
 
