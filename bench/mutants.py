@@ -36,19 +36,28 @@ COPIED = ("bot", "handlers", "k8s", "local", "tests", "bench", "deploy", "docs",
 TEST_TIMEOUT = 300  # seconds for one mutant's tests; an endless loop counts as killed
 GOAL = 0.95
 PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
-SWEEPS = ("tests/bot/sweeps", "tests/scenarios/test_any_crash.py::test_a_calm_life")
-HEALTH = ("tests/bot/health",)
-TARGETS = {  # file -> the tests that must fail, the fastest first
-    "bot/sweeps/lifecycle.py": SWEEPS,
-    "bot/sweeps/events.py": SWEEPS,
-    "bot/sweeps/required_changes.py": SWEEPS,
-    "bot/sweeps/commands.py": SWEEPS,
+TARGETS = {  # file -> the tests that must fail
+    "bot/sweeps/lifecycle.py": (
+        "tests/bot/sweeps/test_lifecycle_phases.py",
+        "tests/bot/sweeps/test_lifecycle_ends.py",
+        "tests/bot/sweeps/test_lifecycle.py",
+    ),
+    "bot/sweeps/events.py": ("tests/bot/sweeps/test_events.py",),
+    "bot/sweeps/required_changes.py": ("tests/bot/sweeps/test_required_changes.py",),
+    "bot/sweeps/commands.py": ("tests/bot/sweeps/test_commands.py",),
     "bot/storage/work_queue.py": ("tests/bot/storage/test_work_queue.py",),
     "bot/config/permissions.py": ("tests/bot/config/test_permissions.py",),
-    "bot/health/rules_admission.py": HEALTH,
-    "bot/health/rules_scheduling.py": HEALTH,
-    "bot/health/rules_startup.py": HEALTH,
-    "bot/health/rules_training.py": HEALTH,
+    "bot/health/rules_admission.py": (
+        "tests/bot/health/test_rules_experiment.py",
+        "tests/bot/health/test_rules_admission.py",
+    ),
+    "bot/health/rules_scheduling.py": ("tests/bot/health/test_rules_scheduling.py",),
+    "bot/health/rules_startup.py": ("tests/bot/health/test_rules_startup.py",),
+    "bot/health/rules_training.py": (
+        "tests/bot/health/test_rules_training.py",
+        "tests/bot/health/test_rules_eviction.py",
+        "tests/bot/health/test_rules_katib.py",
+    ),
     "bot/digests/figures.py": ("tests/bot/digests/test_figures.py",),
 }
 # (file, the mutated line) -> why no test can tell it from the original

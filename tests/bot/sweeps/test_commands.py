@@ -59,6 +59,11 @@ def test_question_leaves_the_sweep_unchanged(action):
     assert applied(RUNNING, a_command(action, user=STRANGER)) == RUNNING
 
 
+def test_command_about_gpus_leaves_only_an_audit_entry():
+    entry = AuditEntry(at=NOW, user=OWNER, name="ada", action=Action.KEEP)
+    assert applied(RUNNING, a_command(Action.KEEP)) == replace(RUNNING, audit_log=(entry,))
+
+
 def test_command_of_a_stranger_is_denied_with_both_messages_updated():
     sweep = replace(RUNNING, shown="s", health_shown="h")
     assert "can cancel" in denial_of(sweep, a_command(Action.CANCEL, user=STRANGER))

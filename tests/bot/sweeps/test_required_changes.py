@@ -13,6 +13,7 @@ from bot.sweeps.required_changes import RequiredChanges, required_changes
 from k8s.jobs import Job, JobState
 from k8s.kaniko import with_base
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from k8s.pods import Pod
 from tests.bot.builds.test_recipes import PROJECT, WITH_TORCH
 from tests.bot.factories import NOW, ORDER, OWNER, PLAN, SETTINGS, SOURCE, a_sweep
 
@@ -113,10 +114,11 @@ def test_extending_raises_the_number_of_trials_once():
     assert changes(extending) == RequiredChanges()
 
 
-def test_running_deletes_jobs_of_stopped_and_restarted_trials_only():
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
+def test_running_deletes_jobs_of_stopped_and_restarted_trials_only(phase):
     trials = (a_trial("t1"), a_trial("t2", TrialState.KILLED), a_trial("t3"), a_trial("t4"))
     jobs = (a_job("t1"), a_job("t2"), a_job("t3"), a_job("t4"), a_job("t5", state=JobState.COMPLETE))
-    sweep = a_sweep(Phase.RUNNING, submitted=True, to_kill={"t1": OWNER}, restarted={"u-t3": "t3"})
+    sweep = a_sweep(phase, submitted=True, to_kill={"t1": OWNER}, restarted={"u-t3": "t3"})
     found = changes(sweep, experiment=OPEN, trials=trials, jobs=jobs)
     assert [(d.ref.kind, d.ref.namespace, d.ref.name, d.uid) for d in found.delete] == [
         ("Job", "sweeps", name, f"u-{name}") for name in ("t1", "t2", "t3")
@@ -126,11 +128,13 @@ def test_running_deletes_jobs_of_stopped_and_restarted_trials_only():
     assert kill.body["status"]["conditions"][0]["message"] == "Sweepbot: stopped by request"
 
 
-def test_ending_says_why_in_the_experiment_and_its_trials():
-    sweep = a_sweep(Phase.STOPPING, reason="cancelled", ending=Phase.CANCELLED, image="i")
+@pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.CANCELLED, Phase.FAILED, Phase.SUCCEEDED])
+def test_ending_says_why_in_the_experiment_and_its_trials(phase):
+    sweep = a_sweep(phase, reason="cancelled", ending=Phase.CANCELLED, image="i")
     [end] = changes(sweep, experiment=OPEN, trials=(a_trial("t1"),), jobs=(a_job("t1"),)).patch
     assert end.body["status"]["conditions"][-1]["message"] == "Sweepbot: cancelled"
     [kill] = changes(sweep, experiment=CLOSED, trials=(a_trial("t1"),)).patch
+    assert kill.ref.kind == "Trial"
     assert kill.body["status"]["conditions"][0]["message"] == "Sweepbot: cancelled"
     [left] = changes(sweep, jobs=(a_job("t1"),)).delete
     assert left.uid == "u-t1"
@@ -143,6 +147,9 @@ def test_ending_deletes_only_running_builds_that_no_sweep_needs():
     [delete] = changes(sweep, builds=(mine,)).delete
     assert (delete.ref, delete.uid) == (made.ref, "b1")
     assert changes(sweep, builds=(replace(mine, shared=True),)).delete == ()
+    done = replace(mine, job=a_job(made.ref.name, "b1", JobState.COMPLETE))
+    pod = Pod(name="b1-x", job=made.ref.name, node="n1", finished=False)
+    assert changes(sweep, builds=(replace(done, alive=(pod,)),)).delete == (), "it is being deleted"
     assert changes(replace(sweep, image="i"), builds=(mine,)).delete == ()
 
 

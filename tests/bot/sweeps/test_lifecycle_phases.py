@@ -1,0 +1,262 @@
+"""The next record of each phase, whole: what changes with an observation, and what doesn't."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.config.policy import Launch
+from bot.core.commands import Action, AuditEntry
+from bot.core.events import Event, EventKind, Progress, Result
+from bot.core.record import Phase
+from bot.core.space import Goal
+from bot.health.diagnosis import Diagnosis
+from bot.sweeps.lifecycle import (
+    submitted,
+)
+from k8s.jobs import JobState
+from k8s.katib.status import TrialState
+from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
+from tests.bot.sweeps.observations import (
+    DONE,
+    FAILED,
+    LATER,
+    MAKES,
+    OPEN,
+    PENDING,
+    RUNNING,
+    a_job,
+    a_pod,
+    a_trial,
+    after,
+    building,
+    kinds,
+)
+
+
+def launch(refused=""):
+    return AuditEntry(at=LATER, user=OWNER, name="ada", action=Action.LAUNCH, refused=refused)
+
+
+def test_received_plan_opens_the_thread():
+    received = a_sweep()
+    opened = replace(received, phase=Phase.OPENING, since=LATER, plan=PLAN, audit_log=(launch(),))
+    assert after(received, plan=PLAN) == opened
+    assert after(received) == received, "an older sweep of this user is planned first"
+
+
+@pytest.mark.parametrize(
+    ("config", "others", "kind", "why"),
+    [
+        (replace(CONFIG, launch=Launch(people=("UX",))), 0, EventKind.NOT_ALLOWED, "permission to start"),
+        (replace(CONFIG, launch=Launch(channels=("C9",))), 0, EventKind.NOT_ALLOWED, "only be started in"),
+        (replace(CONFIG, launch=Launch(gpus=1)), 0, EventKind.NOT_ALLOWED, "the limit is 1 per sweep"),
+        (replace(CONFIG, launch=Launch(gpus_per_person=3)), 2, EventKind.NOT_ALLOWED, "one person can use 3"),
+    ],
+)
+def test_received_plan_without_permission_is_refused(config, others, kind, why):
+    sweep = after(a_sweep(), config=config, plan=PLAN, others=others)
+    [event] = sweep.outbox
+    assert (sweep.phase, sweep.plan, sweep.since) == (Phase.REFUSED, None, LATER)
+    assert (event.kind, event.to_user, event.response_url) == (kind, OWNER, "https://hooks/1")
+    assert why in event.text
+    assert (sweep.reason, sweep.audit_log) == (event.text, (launch(event.text),))
+
+
+def test_received_invalid_request_is_refused_as_invalid():
+    sweep = after(a_sweep(), refusal="no such branch")
+    assert [(e.kind, e.text) for e in sweep.outbox] == [(EventKind.REFUSED, "no such branch")]
+    both = after(a_sweep(), config=replace(CONFIG, launch=Launch(people=("UX",))), refusal="no such branch")
+    assert kinds(both) == [EventKind.NOT_ALLOWED], (
+        "who can't start sweeps learns nothing about the repository"
+    )
+
+
+def test_opening_needs_a_thread():
+    opening = a_sweep(Phase.OPENING)
+    assert after(opening) == opening
+    assert after(replace(opening, thread="1.1")) == replace(
+        opening, thread="1.1", phase=Phase.BUILDING, since=LATER
+    )
+
+
+def test_building_a_prebuilt_image_is_done_at_once():
+    sweep = a_sweep(Phase.BUILDING, plan=replace(PLAN, builds=()))
+    ready = Event(kind=EventKind.IMAGE_READY, text=PLAN.image_by_digest)
+    image = PLAN.image_by_digest
+    assert after(sweep) == replace(sweep, phase=Phase.PENDING, since=LATER, outbox=(ready,), image=image)
+    assert after(replace(sweep, plan=None)) == replace(sweep, plan=None)
+
+
+def test_building_remembers_running_jobs_and_finished_parts():
+    sweep = a_sweep(Phase.BUILDING, build_started_at=NOW, build_uids={"other": "u-o"})
+    name = MAKES.ref.name
+    assert after(sweep, **building(a_job(name))) == replace(
+        sweep, build_uids={"other": "u-o", name: f"u-{name}"}
+    )
+    done = building(a_job(name, JobState.COMPLETE), there=True, digest="sha256:a")
+    assert after(sweep, **done) == replace(sweep, digests={MAKES.tag: "sha256:a"})
+
+
+def test_building_reports_its_start_once():
+    sweep = after(a_sweep(Phase.BUILDING), **building(there=False))
+    assert (kinds(sweep), sweep.build_started_at) == ([EventKind.BUILD_STARTED], LATER)
+    assert after(sweep, **building(there=False)) == sweep
+
+
+WAITS = Diagnosis(key="queued", text="Kueue holds the build.", fix="Ask an admin.", detail="no quota")
+
+
+def test_building_that_waits_is_reported_once_per_cause_and_shown_while_it_lasts():
+    sweep = a_sweep(Phase.BUILDING, build_started_at=NOW)
+    job = a_job(MAKES.ref.name)
+    waits = after(sweep, **building(job, trouble=WAITS))
+    text = "Kueue holds the build. *Fix:* Ask an admin."
+    event = Event(kind=EventKind.BUILD_WAITING, text=text, detail="no quota")
+    assert (waits.build_trouble, waits.outbox) == (text, (event,))
+    assert waits.sent_keys == ("build_waiting/queued",)
+    assert after(waits, **building(job, trouble=WAITS)) == waits
+    assert after(waits, **building(job)).build_trouble == ""
+    other = after(waits, **building(job, trouble=Diagnosis(key="mount", text="No volume.")))
+    assert (other.build_trouble, len(other.outbox)) == ("No volume.", 2)
+
+
+def test_building_ignores_the_trouble_of_a_job_that_does_not_run():
+    sweep = a_sweep(Phase.BUILDING, build_started_at=NOW)
+    done = building(a_job(MAKES.ref.name, JobState.COMPLETE), there=True, trouble=WAITS)
+    assert after(sweep, **done).build_trouble == ""
+
+
+def test_building_fails_only_with_its_own_job():
+    failed = building(a_job(MAKES.ref.name, JobState.FAILED), there=False)
+    mine = a_sweep(Phase.BUILDING, build_started_at=NOW, build_uids={MAKES.ref.name: f"u-{MAKES.ref.name}"})
+    ended = after(mine, **failed)
+    assert (ended.phase, ended.ending, ended.reason) == (Phase.STOPPING, Phase.FAILED, "image build failed")
+    assert kinds(ended) == [EventKind.BUILD_FAILED]
+    assert after(replace(mine, build_uids={}), **failed).phase is Phase.BUILDING
+
+
+def test_pending_experiment_is_reported_once():
+    sweep = a_sweep(Phase.PENDING)
+    once = after(sweep, experiment=OPEN)
+    assert once == replace(sweep, submitted=True, outbox=(Event(kind=EventKind.SUBMITTED),))
+    assert after(sweep) == sweep
+    assert submitted(once) == once
+    assert submitted(sweep) == once
+
+
+def test_pending_foreign_experiment_fails_the_sweep():
+    failed = after(a_sweep(Phase.PENDING), experiment=OPEN, foreign=True)
+    assert (failed.phase, failed.ending) == (Phase.STOPPING, Phase.FAILED)
+    assert failed.reason == "a Katib experiment named lr-brave-otter already exists"
+
+
+def test_pending_names_the_running_trial_before_a_finished_one():
+    trials = (
+        a_trial("t1", TrialState.FAILED),
+        a_trial("t2", TrialState.NO_METRICS),
+        a_trial("t3", TrialState.SUCCEEDED, 0.5),
+        a_trial("t4"),
+    )
+    finished = after(PENDING, experiment=OPEN, trials=trials)
+    running = after(PENDING, experiment=OPEN, trials=trials, pods=(a_pod("t4", running_since=NOW),))
+    first = [
+        next(event for event in sweep.outbox if event.kind is EventKind.FIRST_TRIAL_RUNNING)
+        for sweep in (finished, running)
+    ]
+    assert [(event.trial, event.more) for event in first] == [("t3", 2), ("t4", 2)]
+    assert (running.phase, running.since) == (Phase.RUNNING, LATER)
+
+
+def test_pending_pod_without_a_collector_does_not_count_as_running():
+    pod = a_pod("t1", running_since=NOW, abandoned=NOW)
+    assert after(PENDING, experiment=OPEN, trials=(a_trial("t1"),), pods=(pod,)).phase is Phase.PENDING
+
+
+@pytest.mark.parametrize("sweep", [PENDING, RUNNING])
+def test_deleted_experiment_fails_the_sweep(sweep):
+    failed = after(sweep)
+    assert (failed.ending, failed.reason) == (Phase.FAILED, "the Katib experiment was deleted")
+    assert after(replace(sweep, submitted=False)).phase is sweep.phase
+
+
+@pytest.mark.parametrize(
+    ("experiment", "trials", "ending", "reason"),
+    [
+        (DONE, (a_trial("t1", TrialState.SUCCEEDED, 0.5),), Phase.SUCCEEDED, "1 trial done"),
+        (FAILED, (a_trial("t1", TrialState.FAILED),), Phase.FAILED, "1 trial failed"),
+    ],
+)
+@pytest.mark.parametrize("sweep", [PENDING, RUNNING])
+def test_closed_experiment_ends_the_sweep(sweep, experiment, trials, ending, reason):
+    ended = after(sweep, experiment=experiment, trials=trials)
+    assert (ended.phase, ended.ending, ended.reason, ended.since) == (Phase.STOPPING, ending, reason, LATER)
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish", "phase"),
+    [
+        ("SweepbotDrained", False, Phase.RUNNING),
+        ("ExperimentGoalReached", True, Phase.RUNNING),
+        ("ExperimentGoalReached", False, Phase.STOPPING),
+        ("ExperimentMaxTrialsReached", True, Phase.STOPPING),
+    ],
+)
+def test_trials_of_a_closed_experiment_finish_if_drained_or_configured(reason, finish, phase):
+    sweep = replace(RUNNING, plan=replace(PLAN, space=replace(PLAN.space, finish_running=finish)))
+    closed = replace(DONE, reason=reason)
+    live, ended = (a_trial("t1"),), (a_trial("t1", TrialState.SUCCEEDED, 0.5),)
+    assert after(sweep, experiment=closed, trials=live).phase is phase
+    assert after(sweep, experiment=closed, trials=ended).phase is Phase.STOPPING
+
+
+@pytest.mark.parametrize(("finished", "phase"), [(3, Phase.RUNNING), (4, Phase.STOPPING)])
+def test_extending_waits_for_katib_until_all_trials_finished(finished, phase):
+    trials = tuple(a_trial(f"t{n}", TrialState.SUCCEEDED, 0.5) for n in range(finished))
+    sweep = replace(RUNNING, extending=True)
+    assert after(sweep, experiment=DONE, trials=trials).phase is phase
+    assert after(sweep, experiment=OPEN, trials=trials).extending is False
+
+
+def test_progress_counts_trials_by_state_and_pod():
+    states = (*[TrialState.SUCCEEDED] * 2, TrialState.FAILED, TrialState.NO_METRICS, TrialState.KILLED)
+    ended = tuple(a_trial(f"t{n}", state, 0.5 if n == 0 else None) for n, state in enumerate(states))
+    live = (a_trial("a"), a_trial("b"), a_trial("c"))
+    pods = (a_pod("a", running_since=NOW), a_pod("b"), a_pod("c", running_since=NOW, finished=True))
+    sweep = after(RUNNING, experiment=OPEN, trials=(*ended, *live), pods=pods)
+    best = Result(trial="t0", value=0.5, parameters={})
+    counts = {"running": 1, "waiting": 2, "succeeded": 2, "failed": 2, "killed": 1}
+    assert sweep.progress == Progress(**counts, best=best)
+    assert after(sweep, experiment=OPEN).progress == sweep.progress, "the trials aren't observed for now"
+
+
+@pytest.mark.parametrize(("goal", "best"), [(Goal.MINIMIZE, "t2"), (Goal.MAXIMIZE, "t3")])
+def test_best_follows_the_goal_and_ignores_trials_without_a_value(goal, best):
+    values = {"t1": 0.5, "t2": -1.0, "t3": 2.0, "t4": None}
+    trials = tuple(a_trial(name, TrialState.SUCCEEDED, value, lr="0.1") for name, value in values.items())
+    sweep = replace(RUNNING, plan=replace(PLAN, space=replace(PLAN.space, goal=goal)))
+    found = after(sweep, experiment=OPEN, trials=trials)
+    result = Result(trial=best, value=values[best], parameters={"lr": "0.1"})
+    assert found.outbox == (Event(kind=EventKind.BETTER, result=result),)
+    assert after(found, experiment=OPEN, trials=trials) == found
+    assert after(found, experiment=OPEN, trials=trials[3:]).progress.best is None
+
+
+@pytest.mark.parametrize("reported", ["t1", "t2"])
+def test_best_of_equal_results_stays_the_reported_one(reported):
+    before = Progress(best=Result(trial=reported, value=0.0, parameters={}))
+    trials = tuple(a_trial(name, TrialState.SUCCEEDED, 0.0) for name in ("t1", "t2"))
+    sweep = after(replace(RUNNING, progress=before), experiment=OPEN, trials=trials)
+    assert (sweep.progress.best.trial, sweep.outbox) == (reported, ())
+
+
+def test_seeds_have_their_results_and_no_best_one():
+    space = replace(PLAN.space, seed="seed")
+    trials = (
+        a_trial("t1", TrialState.SUCCEEDED, 0.5, seed="0"),
+        a_trial("t2", TrialState.FAILED, seed="1"),
+        a_trial("t3", seed="2"),
+        a_trial("t4", TrialState.SUCCEEDED, 0.1),
+    )
+    sweep = after(replace(RUNNING, plan=replace(PLAN, space=space)), experiment=OPEN, trials=trials)
+    assert (sweep.progress.seeds, sweep.progress.best) == ({"0": 0.5, "1": None}, None)
+    assert after(RUNNING, experiment=OPEN, trials=trials).progress.seeds == {}
