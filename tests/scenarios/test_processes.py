@@ -112,9 +112,7 @@ class Bot:
     @property
     def url(self) -> str:
         """Empty as long as nobody listens there."""
-        found = [
-            line["message"] for line in self.lines() if line["message"].startswith("/healthz and /readyz")
-        ]
+        found = [line["message"] for line in self.lines() if line["message"].startswith("serving /healthz")]
         return f"http://127.0.0.1:{found[0].split()[-1]}" if found else ""
 
     async def page(self, path: str) -> tuple[int, dict]:
@@ -135,7 +133,7 @@ class Bot:
 
     async def check(self, name: str) -> str:
         _, page = await self.page("/readyz")
-        return page["checks"].get(name, {}).get("said", "")
+        return page["checks"].get(name, {}).get("message", "")
 
     async def at_a_turn(self) -> bool:
         return (await self.check("worker")).startswith("1 of")
