@@ -1,4 +1,7 @@
-"""Idle-GPU warning thresholds: `warnings:` of the configuration and `watch:` of a space file."""
+"""Read idle-GPU warning thresholds: `warnings:` of the configuration and `watch:` of a space file.
+
+Their defaults are in `bot.core.thresholds`.
+"""
 
 from bot.config.keys import Key, Keys, Schema, number
 from bot.config.yaml_reader import Node

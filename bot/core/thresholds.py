@@ -1,4 +1,4 @@
-"""When GPUs count as idle."""
+"""The thresholds of idle-GPU warnings, with their defaults."""
 
 from dataclasses import dataclass
 
