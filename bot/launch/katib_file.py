@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from bot.config.yaml_reader import Node
 from bot.core.request import SweepRequest
+from bot.core.wording import shortened
 from bot.launch.foreign import Foreign, entries, mapping, number, scalar, sequence, text, unknown
 
 TOOL = "Katib Experiment"
@@ -110,7 +111,7 @@ def _parameters(node: Node | None) -> Node | None:
         keys = entries(item)
         name = text(keys.pop("name")) if "name" in keys else ""
         if not name or name in values:
-            item.error("needs a name" if not name else f'duplicate parameter "{name}"')
+            item.error("needs a name" if not name else f'duplicate parameter "{shortened(name)}"')
             continue
         values[name] = _parameter(item, keys)
     return mapping(node, values)
@@ -145,7 +146,7 @@ def _range(item: Node, space: dict[str, Node], kind: str) -> Node:
     if how and text(how) == "logUniform":
         keys["scale"] = scalar(how, "log")
     elif how and text(how) not in {"uniform", ""}:
-        how.error(f"distribution {text(how)} isn't limited to min and max. Use uniform or logUniform.")
+        how.error(f"distribution {shortened(text(how))} has no bounds. Use uniform or logUniform.")
     return mapping(item, keys)
 
 
@@ -158,7 +159,7 @@ def _metrics(found: Foreign, root: Node, node: Node | None, *, full: bool) -> No
     unknown(keys, TOOL)
     kind = collector.pop("kind", scalar(node, "StdOut"))
     if text(kind) not in KINDS:
-        kind.error(f"collector {text(kind)} isn't supported. Use StdOut, File, TensorFlowEvent, or Push.")
+        kind.error(f"must be StdOut, File, TensorFlowEvent, or Push; got {shortened(text(kind))}")
         return mapping(node, {"from": scalar(node, "stdout")})
     values = {"from": scalar(kind, KINDS[text(kind)])}
     place = entries(source.pop("fileSystemPath", None))
@@ -225,4 +226,4 @@ def _words(container: dict[str, Node], references: dict[str, str]) -> Iterator[s
             yield shlex.quote(word)
         elif word != f"--{references.get(names[0], names[0])}=${{trialParameters.{names[0]}}}":
             name = references.get(names[0], names[0])
-            item.error(f"must be --{name}=VALUE, as Sweepbot passes this parameter. Rename one, or set cmd=.")
+            item.error(f"must be --{shortened(name)}=VALUE, as Sweepbot passes it. Rename one, or set cmd=.")

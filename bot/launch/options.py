@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bot.config.policy import Config, prebuilt_image, repository
-from bot.config.policy_keys import GOALS, OBJECTIVE
+from bot.config.policy_keys import GOALS
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import Notify
@@ -13,7 +13,8 @@ from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS, MetricSource
 from bot.core.wording import did_you_mean, listed, shortened
 from bot.launch.algorithms import rejection
-from bot.launch.metrics import path_objection
+from bot.launch.metrics import NAME_RULE, path_objection
+from bot.launch.space_keys import METRIC
 
 DIGITS_MAX = 40  # of a number: longer ones exceed every limit
 SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus
@@ -65,10 +66,8 @@ def _seeds(_key: str, value: str, config: Config) -> str:
 
 
 def _metric(_key: str, value: str, _config: Config) -> str:
-    if not OBJECTIVE.fullmatch(value):
-        raise UserError(
-            f'metric= must be a name of letters, digits, dashes, and underscores; got "{shortened(value)}".'
-        )
+    if not METRIC.fullmatch(value):
+        raise UserError(f'metric= must be {NAME_RULE}; got "{shortened(value)}".')
     return value
 
 

@@ -9,6 +9,7 @@ import shlex
 
 from bot.config.yaml_reader import Node
 from bot.core.request import SweepRequest
+from bot.core.wording import shortened
 from bot.launch.foreign import Foreign, entries, mapping, number, scalar, text, unknown
 
 TOOL = "W&B sweep file"
@@ -138,7 +139,7 @@ def _parameter(node: Node) -> Node:
     if "value" in keys or "values" in keys:
         found = keys.pop("value", None) or keys.pop("values")
         if how and text(how) not in {"constant", "categorical"}:
-            how.error(f"must be categorical or constant next to a list of values; got {text(how)}")
+            how.error(f"must be categorical or constant next to a list of values; got {shortened(text(how))}")
         unknown(keys, TOOL)
         return found
     return _range(node, keys, how)
@@ -155,7 +156,7 @@ def _range(node: Node, keys: dict[str, Node], how: Node | None) -> Node:
     convert = _KINDS.get(kind)
     if convert is None:
         (how or node).error(
-            f"distribution {kind} isn't supported. Use uniform, log_uniform_values, or values."
+            f"distribution {shortened(kind)} isn't supported. Use uniform, log_uniform_values, or values."
         )
         return mapping(node, bounds)
     values = convert(node, bounds)

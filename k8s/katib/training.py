@@ -1,7 +1,6 @@
 """Build the shell line of a trial's container, which Katib's webhook extends, and its metrics collector."""
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from k8s.objects import Manifest
 
@@ -34,7 +33,7 @@ def metrics_collector_spec(collector: Collector) -> Manifest:
     return {"collector": {"kind": collector.kind}, "source": {"fileSystemPath": place}}
 
 
-def shell(command: str, arguments: str, collector: Collector, *, stoppable: bool = False) -> str:
+def shell(command: str, arguments: str, collector: Collector) -> str:
     """Return the training's one shell line. `$` in both texts is doubled, except in Katib's placeholders.
 
     Katib joins `sh -c` words unquoted and appends `&& echo completed > marker`, for StdOut after
@@ -42,23 +41,21 @@ def shell(command: str, arguments: str, collector: Collector, *, stoppable: bool
     subshell (an `exec` or `exit` in it would skip the marker), and `&&` keeps its exit code. Kubernetes
     expands `$(NAME)` and `$$` in args.
 
-    At the end of a pod only this shell gets SIGTERM. A shell acts on a signal when its foreground command has
-    ended, so the training runs in the background and the trap passes the signal on. The subshell becomes
-    the command's last program (dash, bash, and BusyBox exec it), so that program gets it and no child of its
-    own, such as a data loader. Exit code 143 even if the training then ends with 0: it did not complete.
+    When a pod is deleted, only this shell gets SIGTERM. A shell handles a signal after its foreground command
+    has exited, so the training runs in the background and the trap forwards the signal. The subshell becomes
+    the command's last program (dash, bash, and BusyBox exec it), so that program gets the signal, and none of
+    its children, such as data loaders. The exit code is 143 even if the training exits with 0: it didn't
+    complete.
 
     The training is the shell's only child, because Katib's early stopping terminates that one and fails if
-    there are more: `tee` is started by a subshell that exits. `stoppable`: with early stopping Katib appends
-    `|| if` the marker says early-stopped, `else exit 1`; the exit code of a training that failed is kept.
+    there are more: `tee` is started by a subshell that exits.
     """
     training = f"( {command}{arguments and ' '}{arguments} )"
     flush = f"sleep {FLUSH_DELAY}; " if collector.tee else ""
     trap = f"trap 'kill -TERM $p; wait $p; {flush}exit 143' TERM"
     end = f"wait $p && trap - TERM && sleep {EXIT_DELAY}"
-    if collector.tee or stoppable:
-        marker = f"{PurePosixPath(collector.path).parent}/$$$$.pid"
-        kept = f"test -f {marker} || exit $r; " if stoppable else ""
-        end = f"{end} || {{ r=$?; {flush}{kept}( exit $r ); }}"
+    if collector.tee:
+        end = f"{end} || {{ r=$?; {flush}( exit $r ); }}"
     return f"{{ {_setup(collector)}{training}{_output(collector)} & p=$!; {trap}; {end}; }}"
 
 

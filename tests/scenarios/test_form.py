@@ -172,6 +172,8 @@ async def test_the_next_form_is_filled_with_what_was_launched_last(desk):
         "algorithm": "grid",
         "goal": "-",
         "metric": None,
+        "metrics": "-",
+        "flags": "-",
         "seeds": None,
         "cmd": None,
         "notify": "channel",

@@ -229,7 +229,7 @@ def test_unusual_but_good_names_pass(branch: str) -> None:
         ("seeds=5 cmd=t trials=3", "trials= can't be combined with seeds=: each seed is one trial"),
         ("seeds=5 cmd=t algorithm=grid", "algorithm= can't be combined with seeds="),
         ("seeds=101 cmd=t", "seeds= can have at most 100 seeds"),
-        ("seeds=5 cmd=t metric=val/acc", "metric= must be a name of letters"),
+        ("seeds=5 cmd=t metric=a:b", "metric= must be a name of letters"),
         ("seeds=5 cmd=t goal=up", 'goal= must be minimize or maximize; got "up"'),
     ],
 )

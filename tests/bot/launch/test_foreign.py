@@ -103,7 +103,10 @@ def test_a_converted_file_is_a_space_file_that_says_the_same(name):
     [
         ("  nasConfig: {}", ":8: spec.nasConfig: Sweepbot searches no network architectures"),
         ("  resumePolicy: Always", ":8: spec.resumePolicy: must be Never, LongRunning, or FromVolume"),
-        ("  metricsCollectorSpec: {collector: {kind: Custom}}", "collector Custom isn't supported"),
+        (
+            "  metricsCollectorSpec: {collector: {kind: Custom}}",
+            "must be StdOut, File, TensorFlowEvent, or",
+        ),
         ("  maxTrials: 3", ":8: spec.maxTrials: unknown in a Katib Experiment"),
         ("extra: 1", ":8: extra: unknown in a Katib Experiment"),
     ],
@@ -130,7 +133,7 @@ def test_what_a_katib_experiment_has_and_sweepbot_does_not_is_an_error_with_its_
         ),
         (
             "{name: a, parameterType: double, feasibleSpace: {min: '0', max: '1', distribution: normal}}",
-            "distribution normal isn't limited to min and max",
+            "distribution normal has no bounds",
         ),
         (
             "{name: a, parameterType: categorical, feasibleSpace: {list: [x], min: '1'}}",
@@ -158,7 +161,7 @@ def test_katibs_collectors_and_policies_have_their_equivalents():
 
 def test_a_flag_of_another_name_in_the_template_is_an_error_at_its_line():
     text = (FILES / "katib.yaml").read_text().replace("--lr=$", "--rate=$")
-    assert "must be --lr=VALUE, as Sweepbot passes this parameter" in errors(text)
+    assert "must be --lr=VALUE, as Sweepbot passes it" in errors(text)
     assert parsed(text, WITH_CMD).command == "python t.py"
 
 

@@ -1,0 +1,103 @@
+"""Metrics and parameters as people have them, in the local world: output, files, seeds, and W&B."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.scenarios.local_world import Lab, lab
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+PRINTS = """
+import json, os, sys
+print("training with", sys.argv[1:], flush=True)
+print(json.dumps({"epoch": 1, "loss": 1 / float(os.environ["NET_WIDTH"]), "acc": 0.5}))
+"""
+WRITES = """
+import sys
+given = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[2:])
+with open(sys.argv[1], "a") as file:  # a local path: nothing is mounted in the local world
+    print(f"step 1: loss: {1 / float(given['net.width'])}", file=file)
+"""
+SEEDED = """
+import sys
+seed = int(sys.argv[1].removeprefix("--seed="))
+if seed == 1:
+    sys.exit("seed 1 fails")
+print(f"val/acc={seed / 10}")
+"""
+SPACE = """\
+command: python {program}
+objective: {{metric: loss, goal: minimize, additional: [acc]}}
+algorithm: grid
+metrics: {metrics}
+flags: {flags}
+parameters: {{net: {{width: [1, 2]}}}}
+"""
+WANDB = """\
+program: wandb.py
+method: grid
+project: digits
+metric: {name: val/acc, goal: maximize}
+parameters: {seed: {values: [2, 3]}}
+"""
+PATH = "/logs/metrics.txt"
+FILES = {
+    "prints.py": PRINTS,
+    "writes.py": WRITES,
+    "seeded.py": SEEDED,
+    "wandb.py": SEEDED,
+    "silent.py": "print('nothing to see')\n",
+    "sweeps/printed.yaml": SPACE.format(program="prints.py", metrics="stdout", flags="env"),
+    "sweeps/written.yaml": SPACE.format(
+        program="writes.py /logs/metrics.txt",
+        metrics="{from: file, path: /logs/metrics.txt}",
+        flags="--a.b=1",
+    ),
+    "sweeps/silent.yaml": SPACE.format(program="silent.py", metrics="stdout", flags="--a.b=1"),
+    "sweeps/wandb.yaml": WANDB,
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
+    async with lab(tmp_path_factory.mktemp("lab")) as made:
+        made.commit("Add programs that print and write metrics", FILES)
+        yield made
+
+
+async def test_metrics_in_the_output_are_read_and_the_log_stays_in_the_trials_log(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main space=printed")
+    end = await sweep.posts("Finished:", "2 trials done")
+    assert "*0.5* with `net.width=2`" in end
+    assert "NET_WIDTH=2 python prints.py" in end
+    log = await lab.answer(f"logs {sweep.id}")
+    assert "training with []" in log
+
+
+async def test_metrics_in_a_file_are_read(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main space=written")
+    assert "*0.5* with `net.width=2`" in await sweep.posts("Finished:", "2 trials done")
+
+
+async def test_a_training_that_prints_no_metric_is_reported_with_the_fix(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main space=silent")
+    await sweep.posts("printed no line with `loss=0.1`", "Print it")
+
+
+async def test_seeds_report_their_mean_and_the_seed_that_failed(lab: Lab) -> None:
+    sweep = await lab.sweep(
+        'branch=main seeds=4 metrics=stdout metric=val/acc goal=maximize cmd="python seeded.py"'
+    )
+    end = await sweep.posts("Finished:", "Mean `val/acc` *0.166667*")
+    assert "Values by seed: 0: 0, 2: 0.2, 3: 0.3." in end
+    assert f"`/sweep rerun {sweep.id} seeds=1-1`" in end
+    again = await lab.answer(f"rerun {sweep.id} seeds=2-2")
+    assert "queued: a rerun of" in again
+
+
+async def test_a_wandb_file_is_a_space_and_its_notes_are_in_the_thread(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main space=wandb")
+    await sweep.posts("Notes on the file:", "line 3: project: not used")
+    assert "*0.3* with `seed=3`" in await sweep.posts("Finished:", "2 trials done")
