@@ -70,7 +70,7 @@ async def test_katibs_webhook_that_is_away_is_told_for_builds(redis):
         ward.katib.away = True
         await ward.rounds(6)
         told = await waits(ward)
-        assert "The webhook `mutator.pod.katib.kubeflow.org` doesn't answer" in told
+        assert "The webhook `mutator.pod.katib.kubeflow.org` isn't responding" in told
         assert "rollout restart deployment katib-controller" in told
         assert "connection refused" in told
         ward.katib.away = False
@@ -88,7 +88,7 @@ async def test_katibs_webhook_that_is_away_is_told_for_trials(redis):
     ward.kubernetes.admission("Experiment", goes)
     async with ward.started():
         await ward.rounds(8)
-        assert "The webhook `mutator.pod.katib.kubeflow.org` doesn't answer" in await ward.message()
+        assert "The webhook `mutator.pod.katib.kubeflow.org` isn't responding" in await ward.message()
 
 
 def suspend(job):

@@ -50,7 +50,7 @@ def test_refused_pod_above_the_quota_can_never_start():
     assert "Wait" not in never.fix
 
 
-NO_ANSWER = "The webhook `{}` doesn't answer, so Kubernetes rejects every pod in this namespace."
+NO_ANSWER = "The webhook `{}` isn't responding, so Kubernetes rejects every pod in this namespace."
 RESTORE_KATIB = (
     "Ask an admin to restore Katib, for example with "
     "`kubectl -n kubeflow rollout restart deployment katib-controller`."
@@ -186,7 +186,7 @@ def refused(message, **known):
         ),
         (
             real_messages.NO_PRIMARY,
-            ("no-pod", "Katib rejected the trial's pod: it finds no training container in it.", ADMIN),
+            ("no-pod", "Katib rejected the trial's pod: it didn't find the training container.", ADMIN),
         ),
         (real_messages.NO_RIGHT, ("no-pod", "Kubernetes rejected the trial's pod.", ADMIN)),
     ],

@@ -193,7 +193,7 @@ def test_slow_start_quotes_the_pull():
             real_messages.OUT_OF_GPU,
             (
                 "out-of",
-                "Node `n1` ran out of capacity as the pod started (OutOfnvidia.com/gpu).",
+                "Node `n1` ran out of capacity while the pod was starting (OutOfnvidia.com/gpu).",
                 "None needed; the next trial goes to another node.",
             ),
         ),
