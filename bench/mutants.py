@@ -66,6 +66,14 @@ EQUIVALENT = {
         "bot/digests/figures.py",
         "return next(((*kind, number) for kind, number in partly.most_common(2)), None)",
     ): "next() takes the first of them",
+    (
+        "bot/sweeps/lifecycle.py",
+        "sign = -1 if space.goal is Goal.MAXIMIZE else 2",
+    ): "any positive factor keeps the order",
+    (
+        "bot/sweeps/lifecycle.py",
+        "sign = -2 if space.goal is Goal.MAXIMIZE else 1",
+    ): "any negative factor reverses the order",
 }
 
 OPERATORS: dict[type[ast.AST], str] = {

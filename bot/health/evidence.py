@@ -69,6 +69,11 @@ class TrialEvidence:
         return self.pod is not None and read_pod(self.pod, MAIN).abandoned is not None
 
     @property
+    def init_failed(self) -> str:
+        """Name of the init container that failed; empty if none did."""
+        return read_pod(self.pod, MAIN).init_failed if self.pod else ""
+
+    @property
     def running(self) -> bool:
         """The training's container runs, by the kubelet's last report."""
         states = self.status.get("containerStatuses") or ()

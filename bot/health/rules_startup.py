@@ -128,12 +128,18 @@ NO_START = {"StartError", "ContainerCannotRun"}
 
 
 def config(evidence: TrialEvidence) -> Diagnosis | None:
-    """R12: the container can't be created, or its command is not in the image."""
+    """R12: the container can't be created, or its command is not in the image.
+
+    Init containers of a trial come from webhooks, such as Istio's in a Kubeflow profile's namespace.
+    """
     reason, message = evidence.waiting
     if reason in CONFIGS:
         missing = re.search(r'(secret|configmap)s? "([^"]+)" not found', message)
         what = f"{missing[1]} `{missing[2]}` doesn't exist" if missing else reason
         return evidence.found("config", f"The container can't start: {what}.", ADMIN, message)
+    if name := evidence.init_failed:
+        text = f"Init container `{name}` failed, so the training didn't start."
+        return evidence.found("init", text, ADMIN, evidence.status.get("message", ""))
     over = evidence.exit or {}
     if over.get("reason") in NO_START:
         text, fix = "The container couldn't start the command.", "Check `command` and the Dockerfile."

@@ -7,6 +7,7 @@ from bot.config.permissions import denial
 from bot.config.policy import Config
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind
+from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.launch.space import combinations
 from bot.slack.mrkdwn import code
@@ -72,8 +73,8 @@ def _applied(sweep: SweepRecord, command: Command, seen: Observation, now: datet
         case Action.KILL:
             trial = named(seen.live, command.trial)[0]
             return replace(sweep, to_kill={**sweep.to_kill, trial.name: command.user})
-        case Action.EXTEND:
-            return _extended(sweep, command, now)
+        case Action.EXTEND if sweep.plan:
+            return _extended(sweep, sweep.plan, command, now)
         case _:
             return sweep
 
@@ -112,10 +113,8 @@ def _extension_denial(sweep: SweepRecord, command: Command, seen: Observation, c
     return ""
 
 
-def _extended(sweep: SweepRecord, command: Command, now: datetime) -> SweepRecord:
-    if sweep.plan is None:
-        return sweep
-    plan = replace(sweep.plan, space=replace(sweep.plan.space, max_trials=command.trials))
+def _extended(sweep: SweepRecord, plan: SweepPlan, command: Command, now: datetime) -> SweepRecord:
+    plan = replace(plan, space=replace(plan.space, max_trials=command.trials))
     event = Event(kind=EventKind.EXTENDED, by=command.user)
     return sweep.to(Phase.RUNNING, now, event, plan=plan, ending=None, reason="", extending=True)
 

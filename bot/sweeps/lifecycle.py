@@ -210,7 +210,11 @@ def _build_waits(sweep: SweepRecord, trouble: Diagnosis | None) -> SweepRecord:
         return replace(sweep, build_trouble="")
     fix = f" *Fix:* {trouble.fix}" if trouble.fix else ""
     sweep = replace(sweep, build_trouble=f"{trouble.text}{fix}")
-    return _report_once(sweep, EventKind.BUILD_WAITING, replace(trouble, text=sweep.build_trouble))
+    key = f"{EventKind.BUILD_WAITING}/{trouble.key}"
+    if key in sweep.sent_keys:
+        return sweep
+    event = Event(kind=EventKind.BUILD_WAITING, text=sweep.build_trouble, detail=trouble.detail)
+    return sweep.enqueue(event, sent_keys=(*sweep.sent_keys, key))
 
 
 def submitted(sweep: SweepRecord) -> SweepRecord:
@@ -335,16 +339,6 @@ def _report_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:
 def _gpus_free(sweep: SweepRecord, seen: Observation) -> bool:
     """Return whether nothing runs for this sweep and nothing can start."""
     return not (seen.open or seen.held or seen.unwanted_builds(sweep.image))
-
-
-def _report_once(sweep: SweepRecord, kind: EventKind, diagnosis: Diagnosis | None) -> SweepRecord:
-    if diagnosis is None:
-        return sweep
-    key = f"{kind}/{diagnosis.key}"
-    if key in sweep.sent_keys:
-        return sweep
-    event = Event(kind=kind, text=diagnosis.text, detail=diagnosis.detail, trial=diagnosis.trial)
-    return sweep.enqueue(event, sent_keys=(*sweep.sent_keys, key))
 
 
 def _progress(sweep: SweepRecord, seen: Observation) -> Progress:

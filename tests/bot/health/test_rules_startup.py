@@ -269,6 +269,17 @@ def test_config_names_what_is_missing(reason, message, what):
     )
 
 
+def test_config_init_container_that_failed_is_named():
+    pod = waiting("PodInitializing", "")
+    exited = [
+        {"name": name, "state": {"terminated": {"exitCode": code}}}
+        for name, code in (("a", 0), ("istio-init", 1))
+    ]
+    pod["status"] |= {"phase": "Failed", "initContainerStatuses": exited}
+    text = "Init container `istio-init` failed, so the training didn't start."
+    assert found(pod) == expected("init", text, ADMIN, failed=True)
+
+
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
 def test_config_command_that_the_runtime_rejects(reason):
     pod = ended(128, reason)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot.core.events import Event, EventKind, Progress
+from bot.core.events import Event, EventKind, Health, HealthStatus, Progress
 from bot.core.record import Phase
 from bot.sweeps.lifecycle import (
     apply_cancels,
@@ -102,6 +102,16 @@ ABANDONED = a_pod("t1", abandoned=NOW, running_since=NOW)
 def test_trial_that_ends_or_restarts_already_is_not_restarted(sweep, trials, jobs):
     found = after(sweep, experiment=OPEN, trials=trials, jobs=jobs, pods=(ABANDONED,))
     assert found.restarted == sweep.restarted
+
+
+@pytest.mark.parametrize(("trial", "detail"), [("t1", "connection refused"), ("t2", "")])
+def test_restarted_trial_is_reported_with_the_error_of_its_earlier_pull(trial, detail):
+    known = Health(
+        status=HealthStatus.WAITING, key="image-pull", text="x", detail="connection refused", trial=trial
+    )
+    seen = {"experiment": OPEN, "trials": (a_trial("t1"),), "jobs": (a_job("t1"),), "pods": (ABANDONED,)}
+    [event] = after(replace(RUNNING, health=known), **seen).outbox
+    assert (event.kind, event.detail) == (EventKind.TRIAL_RESTARTED, detail)
 
 
 def test_each_trial_without_a_collector_is_restarted():

@@ -11,6 +11,7 @@ from bot.core.record import Phase
 from bot.core.space import Goal
 from bot.health.diagnosis import Diagnosis
 from bot.sweeps.lifecycle import (
+    refuse,
     submitted,
 )
 from k8s.jobs import JobState
@@ -69,6 +70,12 @@ def test_received_invalid_request_is_refused_as_invalid():
     assert kinds(both) == [EventKind.NOT_ALLOWED], (
         "who can't start sweeps learns nothing about the repository"
     )
+
+
+def test_refuse_is_reported_as_invalid_unless_it_was_not_allowed():
+    invalid = refuse(a_sweep(), "no such space file", LATER)
+    [event] = invalid.outbox
+    assert (invalid.phase, event.kind, event.text) == (Phase.REFUSED, EventKind.REFUSED, "no such space file")
 
 
 def test_opening_needs_a_thread():
