@@ -1,9 +1,9 @@
 """The health of a sweep's first trials: one message, which follows its state. Pure.
 
-    nothing wrong -> waiting <-> troubled -> recovered (and perhaps waiting again)
-                          `----------`-----> failed, or another fact that lasts: the end of this message
+    no problem -> waiting <-> unhealthy -> recovered (and perhaps waiting again)
+                       `----------`-----> failed, or another lasting diagnosis: the message's final state
 
-Failures of later trials, by something that was not told yet, are events of their own.
+Later failures with a new cause are reported by events of their own.
 """
 
 from dataclasses import replace
@@ -17,24 +17,24 @@ from k8s.katib.status import TrialState
 
 
 def follow(sweep: SweepRecord, seen: Observation) -> SweepRecord:
-    """What was diagnosed now, into the record."""
+    """Update the record with the current diagnoses."""
     for each in seen.trouble:
         if each.lasting:
             sweep = _lasting(sweep, each)
     if sweep.health and sweep.health.lasting:
         return sweep
-    # Once one trial runs, others that wait for GPUs are no news.
+    # Once one trial runs, other trials that wait for GPUs aren't reported.
     news = [d for d in seen.trouble if not d.lasting and (not d.soft or sweep.phase is Phase.PENDING)]
     if news:
         return _show(sweep, news[0])
-    well = _well(seen)
-    if well and sweep.health and sweep.health.status is not HealthStatus.RECOVERED:
-        return replace(sweep, health=replace(sweep.health, status=HealthStatus.RECOVERED, trial=well))
+    healthy = _healthy_trial(seen)
+    if healthy and sweep.health and sweep.health.status is not HealthStatus.RECOVERED:
+        return replace(sweep, health=replace(sweep.health, status=HealthStatus.RECOVERED, trial=healthy))
     return sweep
 
 
 def _lasting(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
-    """Told once for each kind of trouble: in the message if that is free, else on its own."""
+    """Report a lasting diagnosis once per key: in the message if it has none yet, else as an event."""
     new = found.trial not in sweep.examined
     if found.trial and new:
         sweep = replace(sweep, examined=(*sweep.examined, found.trial))
@@ -52,7 +52,7 @@ def _lasting(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
 
 
 def _one_more(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
-    """Counted: in the message itself when that is the one about it, else at the end."""
+    """Count a repeated failure: in the message if it is about the same cause, else at the end."""
     first, more = sweep.alike.get(found.key, (found.trial, -1))
     sweep = replace(sweep, alike=sweep.alike | {found.key: (first, more + 1)})
     if sweep.health and sweep.health.lasting and sweep.health.key == found.key:
@@ -61,7 +61,7 @@ def _one_more(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
 
 
 def failed_alike(sweep: SweepRecord) -> tuple[Event, ...]:
-    """At the end: how many failed as others did, as far as no message counts them."""
+    """Return the events at the end that count repeated failures which no message has counted."""
     counted = sweep.health.key if sweep.health and sweep.health.lasting else ""
     alike = [
         Event(kind=EventKind.ALIKE, trial=first, more=more)
@@ -73,12 +73,12 @@ def failed_alike(sweep: SweepRecord) -> tuple[Event, ...]:
 
 
 def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
-    """Only what differs in words: the system's own change with every attempt, and edits are limited."""
-    shown, mood = sweep.health, _mood(found)
-    if shown and (shown.status, shown.text, shown.trial) == (mood, found.text, found.trial):
+    """Show a diagnosis if its text is new: its detail changes with every retry, and edits are limited."""
+    shown, status = sweep.health, _status(found)
+    if shown and (shown.status, shown.text, shown.trial) == (status, found.text, found.trial):
         return sweep
     health = Health(
-        status=mood,
+        status=status,
         key=found.key,
         text=found.text,
         fix=found.fix,
@@ -90,11 +90,11 @@ def _show(sweep: SweepRecord, found: Diagnosis) -> SweepRecord:
     if not shown:
         sweep = sweep.enqueue(Event(kind=EventKind.HEALTH))
     posted = all(event.kind is not EventKind.HEALTH for event in sweep.outbox)
-    return _call(sweep.enqueue(health=health), posted=posted)
+    return _notify(sweep.enqueue(health=health), posted=posted)
 
 
-def _call(sweep: SweepRecord, *, posted: bool) -> SweepRecord:
-    """A first trial that failed is the owner's to know, once: an edit calls nobody, another message does."""
+def _notify(sweep: SweepRecord, *, posted: bool) -> SweepRecord:
+    """Notify the owner of a failed first trial once, by a new message: edits don't notify."""
     if not sweep.health or sweep.health.status is not HealthStatus.FAILED:
         return sweep
     event = Event(kind=EventKind.FIRST_FAILED, trial=sweep.health.trial, text=sweep.health.text)
@@ -105,14 +105,14 @@ def _call(sweep: SweepRecord, *, posted: bool) -> SweepRecord:
     return sweep.enqueue(event, sent_keys=(*sweep.sent_keys, EventKind.FIRST_FAILED))
 
 
-def _mood(found: Diagnosis) -> HealthStatus:
+def _status(found: Diagnosis) -> HealthStatus:
     if found.failed:
         return HealthStatus.FAILED
     return HealthStatus.WAITING if found.soft else HealthStatus.UNHEALTHY
 
 
-def _well(seen: Observation) -> str:
-    """The name of a trial that trains, or has done so with success."""
+def _healthy_trial(seen: Observation) -> str:
+    """Return the name of a trial that is running or has succeeded; "" if there is none."""
     running = [pod.job for pod in seen.pods if pod.running and not pod.abandoned]
     done = [trial.name for trial in seen.trials if trial.state is TrialState.SUCCEEDED]
     return next(iter((*running, *done)), "")

@@ -1,4 +1,4 @@
-"""Ask cluster and registry about the images of one sweep, and no more often than needed."""
+"""Observe the builds of one sweep in the cluster and the registry, with as few calls as possible."""
 
 import asyncio
 from dataclasses import replace
@@ -22,15 +22,15 @@ from k8s.jobs import Job, JobState, read_job
 from k8s.objects import BUILD_LABEL
 from k8s.pods import Pod, read_pod
 
-# Events, queues, and quotas are not watched: how often a build that has not started is looked into.
-NEW, OFTEN, SELDOM = timedelta(minutes=2), timedelta(seconds=10), timedelta(minutes=1)
+# Events, queues, and quotas aren't watched, so builds that haven't started are polled.
+NEW_FOR, POLL_NEW, POLL = timedelta(minutes=2), timedelta(seconds=10), timedelta(minutes=1)
 LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
 
 
 async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> Observation:
     for build in plan.builds:
         await clients.store.wait_for_build(build.ref.name, sweep.id)
-    # The Jobs first: an image pushed between the two questions is then found, not missed.
+    # Jobs first: an image that is pushed between the two calls isn't missed then.
     jobs = await asyncio.gather(*(_job(build, clients) for build in plan.builds))
     seen = [BuildSeen(build=build, job=job) for build, job in zip(plan.builds, jobs, strict=True)]
     digest = None
@@ -40,17 +40,17 @@ async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) 
         return Observation(digest=digest, builds=tuple(seen))
     found = await _found(sweep, plan, seen, clients)
     if any(one.there is False and one.job is None for one in found):
-        # Its answer is of no matter, only that it answers: a build for a registry that is away would fail.
+        # Raises if the registry is unreachable: a build would fail at its push.
         await clients.registry.digest(plan.image_repository, plan.image_tag)
     whole = next((one.digest for one in found if one.build.tag == plan.image_tag), None)
     builds = tuple([await _with_trouble(sweep, one, clients) for one in found])
     waits = any(one.running and not one.started for one in builds)
-    soon = OFTEN if clients.now() - sweep.since < NEW else SELDOM
+    soon = POLL_NEW if clients.now() - sweep.since < NEW_FOR else POLL
     return Observation(digest=whole or None, builds=builds, look_in=soon if waits else None)
 
 
 async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpace:
-    """Its image by digest, for a tag may be moved while trials run. Raises UserError, RegistryError."""
+    """Return the space with its image by digest, because tags can move. Raises UserError, RegistryError."""
     if not space.image:
         return space
     name, settings = prebuilt_image(space.image, clients.config), clients.settings
@@ -70,9 +70,9 @@ async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpa
 
 
 async def left_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> tuple[BuildSeen, ...]:
-    """A sweep that stops without an image may leave builds that nobody else waits for.
+    """Return the builds of a sweep that stops without an image, to delete those that no other sweep needs.
 
-    A deleted Job is gone at once, its pod only when the container has ended.
+    A deleted Job is gone at once, its pod only after its container has ended.
     """
     left = []
     for build in () if sweep.image else plan.builds:
@@ -97,7 +97,7 @@ async def _pods(build: Build, clients: Clients) -> list[Pod]:
 async def _found(
     sweep: SweepRecord, plan: SweepPlan, seen: list[BuildSeen], clients: Clients
 ) -> list[BuildSeen]:
-    """Which of them were made. What dependencies were made of is not asked for once they are there."""
+    """Return the builds with their digests. The frameworks image isn't needed once the dependencies exist."""
     found: dict[Role, BuildSeen] = {}
     for one in reversed(seen):
         build = one.build
@@ -113,12 +113,12 @@ async def _found(
 
 
 async def _made(one: BuildSeen, clients: Clients) -> str | None:
-    """The digest of what its Job pushed, which is recorded; else of what an earlier one's did."""
+    """Return the digest that the build's Job pushed, and record it; else the recorded one."""
     build = one.build
     place = ImageRef(build.repository, build.tag)
     digest = await _pushed(one, clients)
     if digest and await clients.registry.digest(place.repository, digest):
-        if build.role is not Role.CODE:  # a second's work, and of one commit
+        if build.role is not Role.CODE:  # rebuilt in a second, and used by only one commit
             await record(place, digest, clients)
         return digest
     return None if build.role is Role.CODE else await recorded(place, clients)

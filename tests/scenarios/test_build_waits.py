@@ -5,7 +5,7 @@ import pytest
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.slack.mrkdwn import plain
-from bot.sweeps.observe_builds import NEW, OFTEN, SELDOM, observe_builds
+from bot.sweeps.observe_builds import NEW_FOR, POLL, POLL_NEW, observe_builds
 from bot.sweeps.parent_message import summary
 from local import kueue
 from tests.bot.health import real_messages
@@ -181,9 +181,9 @@ async def test_a_build_that_waits_is_looked_into_often_and_then_seldom(redis):
     ward.kubernetes.admission("Job", suspend)
     async with ward.started():
         await ward.rounds(4)
-        assert await look_in(ward) == OFTEN
-        ward.ahead += 2 * NEW
-        assert await look_in(ward) == SELDOM
+        assert await look_in(ward) == POLL_NEW
+        ward.ahead += 2 * NEW_FOR
+        assert await look_in(ward) == POLL
 
 
 async def test_a_build_that_starts_in_time_is_not_looked_into(redis):
