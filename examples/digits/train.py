@@ -99,7 +99,7 @@ def evaluate(weights: list[Array], inputs: Array, labels: Array) -> tuple[float,
 def optimizer(name: str, lr: float, weights: list[Array]) -> Update:
     makers = {"adam": adam, "sgd": sgd}
     if name not in makers:
-        raise ValueError(f"unknown optimizer {name!r}: there are {' and '.join(makers)}")
+        raise ValueError(f"unknown optimizer {name!r}; choose {' or '.join(makers)}")
     return makers[name](lr, weights)
 
 

@@ -24,7 +24,7 @@ pytestmark = [
 async def test_pictures(opened: Opened, lab: Lab) -> None:
     lab.commit("Make the hidden layers wider", {"README.md": "# Digits\n"})
     ada = await opened("ada")
-    lab.slack.say("grace", "sweeps", "the new layers are on main, who finds a good learning rate?")
+    lab.slack.say("grace", "sweeps", "The new layers are on main. Who wants to find a good learning rate?")
     sweep = await lab.sweep("branch=main gpus=1 space=lr")
     await sweep.posts("chart_with_upwards_trend")
     await sweep.shows("Best so far", "2 running")

@@ -64,7 +64,7 @@ def test_an_unknown_optimizer_fails_at_once_with_the_reason_last() -> None:
     run = train("--optimizer=adamw")
     assert run.returncode == 1
     assert run.stdout == ""
-    assert run.stderr.splitlines()[-1] == "ValueError: unknown optimizer 'adamw': there are adam and sgd"
+    assert run.stderr.splitlines()[-1] == "ValueError: unknown optimizer 'adamw'; choose adam or sgd"
 
 
 def space(name: str) -> SearchSpace:
