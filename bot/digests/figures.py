@@ -5,7 +5,7 @@ without metrics. The rest of the allocated time is pauses: data loading, checkpo
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -13,7 +13,7 @@ from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price, price_of
 from bot.gpus.models import HOUR, MIN_COVERAGE, Hour, HourUse
 from bot.gpus.overrequest import Overrequest, find_overrequests
-from bot.gpus.sums import Sums, grouped
+from bot.gpus.sums import Sums, Totals, UsageSum, Use, grouped
 
 MAX_MOST_IDLE = 5  # sweeps and pods
 NOTABLE = 1.0  # GPU-hours; less isn't reported
@@ -84,22 +84,24 @@ def figures(
     schedule: DigestSchedule,
     day: date,
     hours: Iterable[Hour],
-    week: Iterable[Hour],
+    week: Totals,
     prices: tuple[Price, ...],
 ) -> Figures:
-    """Return the figures of `day`; `hours` are the day's, `week` those of the seven days before."""
-    known, before = tuple(hours), tuple(week)
+    """Return the figures of `day`.
+
+    `hours` are the day's, `week` sums the seven days before. With 100,000 uses it takes a second.
+    """
+    known = tuple(hours)
     uses = tuple(use for hour in known for use in hour.uses if schedule.team in ("", use.team))
-    past = [use for hour in before for use in hour.uses]
     begin, end = schedule.window(day)
-    covered = sum(hour.capacity.coverage for hour in before)
-    people = _rows(uses, past, covered, prices, lambda use: use.owner)
-    teams = _rows(uses, past, covered, prices, lambda use: use.team)
+    sums = Totals.of(uses).uses
+    people = _rows(sums, week, prices, lambda use: use.owner)
+    teams = _rows(sums, week, prices, lambda use: use.team)
     capacities = [hour.capacity for hour in known]
     return Figures(
         schedule=schedule,
         day=day,
-        total=_sum(uses, prices),
+        total=_sum(sums, prices),
         capacity=sum(each.capacity for each in capacities),
         free=sum(each.free for each in capacities),
         unhealthy=sum(each.unhealthy for each in capacities),
@@ -113,8 +115,8 @@ def figures(
         most_idle=_most_idle(uses, prices),
         steps=tuple(_step(hour, schedule) for hour in known),
         uses=uses,
-        overrequests=find_overrequests(uses, past),
-        prices=_prices_of(prices, {use.model for use in uses}),
+        overrequests=find_overrequests(uses),
+        prices=_prices_of(prices, {use.model for use in sums}),
     )
 
 
@@ -123,25 +125,21 @@ def _prices_of(prices: tuple[Price, ...], models: Iterable[str]) -> dict[str, fl
     return {model: price for model, price in known.items() if price is not None}
 
 
-def _sum(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> Sums:
-    sums = Sums()
-    for use in uses:
-        sums.add(use, price_of(prices, use.model))
-    return sums
+def _sum(uses: Collection[Use], prices: tuple[Price, ...]) -> Sums:
+    return grouped(uses, prices, lambda _: "").get("", Sums())
 
 
 def _rows(
-    uses: Iterable[HourUse],
-    past: Iterable[HourUse],
-    hours: float,
+    uses: Collection[UsageSum],
+    week: Totals,
     prices: tuple[Price, ...],
-    key: Callable[[HourUse], str],
+    key: Callable[[UsageSum], str],
 ) -> tuple[Row, ...]:
     usual: dict[str, float] = defaultdict(float)
-    for use in past:
+    for use in week.uses:
         usual[key(use)] += use.idle
     rows = [
-        Row(name=name, sums=sums, usual=24 * usual[name] / hours if hours else None)
+        Row(name=name, sums=sums, usual=24 * usual[name] / week.coverage if week.coverage else None)
         for name, sums in grouped(uses, prices, key).items()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.sums.idle, -row.sums.allocated, row.name)))
@@ -151,20 +149,21 @@ def _most_idle(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[Most
     groups: dict[str, list[HourUse]] = defaultdict(list)
     for use in uses:
         groups[use.sweep or f"{use.namespace}/{use.pod}"].append(use)
-    found = [
-        MostIdle(
-            name=name,
-            sweep=mine[0].sweep,
-            owner=mine[0].owner,
-            team=mine[0].team,
-            gpus=_at_a_time(mine),
-            sums=_sum(mine, prices),
-            partly=_partly(mine),
-        )
-        for name, mine in groups.items()
-        if sum(use.idle for use in mine) >= NOTABLE
-    ]
-    return tuple(sorted(found, key=lambda one: (-one.sums.idle, one.name))[:MAX_MOST_IDLE])
+    idle = {name: sum(use.idle for use in mine) for name, mine in groups.items()}
+    names = sorted((name for name in idle if idle[name] >= NOTABLE), key=lambda name: (-idle[name], name))
+    return tuple(_idle_group(name, groups[name], prices) for name in names[:MAX_MOST_IDLE])
+
+
+def _idle_group(name: str, uses: list[HourUse], prices: tuple[Price, ...]) -> MostIdle:
+    return MostIdle(
+        name=name,
+        sweep=uses[0].sweep,
+        owner=uses[0].owner,
+        team=uses[0].team,
+        gpus=_at_a_time(uses),
+        sums=_sum(uses, prices),
+        partly=_partly(uses),
+    )
 
 
 def _at_a_time(uses: Iterable[HourUse]) -> int:

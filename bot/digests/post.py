@@ -28,6 +28,7 @@ from bot.digests.figures import Figures, figures
 from bot.digests.message import DigestContext, Waiting, headline, message
 from bot.gpus.hourly_store import RETENTION, HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError, Source
+from bot.gpus.overrequest import with_past_peaks
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from k8s.objects import MANAGED_BY, Ref
 
@@ -171,7 +172,8 @@ class Digests:
                 file = await upload(channel, ts, alt, f"gpus-{day}.png", picture, alt=alt)
                 saved = await self._save(saved, chart=file or "none")
             if not saved.state.details:
-                await upload(channel, ts, details(found, now), f"gpus-{day}.csv", table(found, now))
+                csv = await asyncio.to_thread(table, found, now)
+                await upload(channel, ts, details(found, now), f"gpus-{day}.csv", csv)
                 saved = await self._save(saved, details=True)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't share a digest's details: %s", error)
@@ -197,9 +199,13 @@ class Digests:
     async def _figures(self, schedule: DigestSchedule, day: date) -> Figures:
         begin, end = schedule.window(day)
         hours, week = await asyncio.gather(
-            self._hours.between(begin, end), self._hours.between(begin - WEEK, begin, by_sweep=True)
+            self._hours.between(begin, end), self._hours.totals(begin - WEEK, begin)
         )
-        return figures(schedule, day, hours, week, self._clients.config.prices)
+        prices = self._clients.config.prices
+        found = await asyncio.to_thread(figures, schedule, day, hours, week, prices)
+        groups = [one.group for one in found.overrequests if one.ram]
+        peaks = await self._hours.ram_peaks(begin - WEEK, begin, groups)
+        return replace(found, overrequests=with_past_peaks(found.overrequests, peaks))
 
     async def _context(self, found: Figures, missed: tuple[date, ...]) -> DigestContext:
         nodes = None

@@ -1,14 +1,14 @@
 """Build the bill: a month's GPU-hours and their cost by team, person, and sweep. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
 from bot.config.teams import Price
 from bot.core.numbers import as_csv, hours, money, percent
 from bot.core.wording import fitting
 from bot.gpus.command import MAX_ANSWER, ParsedCommand
-from bot.gpus.models import HOUR, TOLERANCE, Hour, HourUse
-from bot.gpus.sums import Sums, grouped
+from bot.gpus.models import HOUR, TOLERANCE
+from bot.gpus.sums import Sums, Totals, UsageSum, grouped
 from bot.slack.mrkdwn import code, mention, quoted
 
 MAX_LINES = 10  # of each part; the CSV has all
@@ -27,10 +27,10 @@ def month(parsed: ParsedCommand, now: datetime) -> tuple[datetime, datetime]:
 
 
 def bill(
-    parsed: ParsedCommand, known: Iterable[Hour], prices: tuple[Price, ...], currency: str, now: datetime
+    parsed: ParsedCommand, totals: Totals, prices: tuple[Price, ...], currency: str, now: datetime
 ) -> str:
-    found = tuple(known)
-    uses, (begin, end) = _uses(parsed, found), month(parsed, now)
+    """Return the bill in mrkdwn; `totals` are of the month's stored hours."""
+    uses, (begin, end) = _uses(parsed, totals), month(parsed, now)
     expected = max(0, round((min(end, now) - begin) / HOUR))
     team = f", {parsed.team}" if parsed.team else ""
     if not uses:
@@ -44,7 +44,7 @@ def bill(
         if not (parsed.team and title == "By team"):
             lines += _part(title, grouped(uses, prices, key), named, currency)
     total = _line(f"*{begin:%B %Y}{team}*", _all(uses, prices), currency).removeprefix("• ")
-    share = percent(min(sum(hour.capacity.coverage for hour in found), expected), expected)
+    share = percent(min(totals.coverage, expected), expected)
     last = f"_Measured: {share} of the month so far. Months in UTC._"
     return "\n".join([*fitting([total, *lines], MAX_ANSWER - len(last)), last])
 
@@ -63,18 +63,18 @@ def _line(name: str, sums: Sums, currency: str) -> str:
     return f"• {name}: {hours(sums.allocated)} GPU-h allocated{used}{unknown}{cost}"
 
 
-def _all(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> Sums:
+def _all(uses: Collection[UsageSum], prices: tuple[Price, ...]) -> Sums:
     return grouped(uses, prices, lambda _: "")[""]
 
 
-def _uses(parsed: ParsedCommand, known: Iterable[Hour]) -> tuple[HourUse, ...]:
-    return tuple(use for hour in known for use in hour.uses if parsed.team in ("", use.team))
+def _uses(parsed: ParsedCommand, totals: Totals) -> tuple[UsageSum, ...]:
+    return tuple(use for use in totals.uses if parsed.team in ("", use.team))
 
 
-def bill_file(parsed: ParsedCommand, known: Iterable[Hour], prices: tuple[Price, ...]) -> str:
+def bill_file(parsed: ParsedCommand, totals: Totals, prices: tuple[Price, ...]) -> str:
     """Return CSV with one row per team, person, sweep, namespace, and model."""
     keys = ("team", "owner", "sweep", "namespace", "model")
-    groups = grouped(_uses(parsed, known), prices, lambda use: "\0".join(getattr(use, key) for key in keys))
+    groups = grouped(_uses(parsed, totals), prices, lambda use: "\0".join(getattr(use, key) for key in keys))
     rows = [
         (
             *name.split("\0"),

@@ -16,7 +16,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.gpus import sampling
-from bot.gpus.models import HOUR, Gpu, HourCapacity, HourUse, NodeUse, NoGpuDataError, PodUse, Xid
+from bot.gpus.models import HOUR, Gpu, HourCapacity, HourUse, NodeUse, NoGpuDataError, PodUse, Snapshot, Xid
 from bot.gpus.pod_owners import Ownership, OwnerStore, PodKey, by_labels
 from bot.gpus.sampling import PodSample, Sample
 from k8s import dcgm, gpus
@@ -82,8 +82,13 @@ class ScrapeSource:
     def __init__(self, samples: SampleStore, now: Callable[[], datetime]) -> None:
         self._samples, self._now = samples, now
 
+    async def snapshot(self, window: timedelta) -> Snapshot:
+        samples = await self._fresh(window)
+        pods = await asyncio.to_thread(sampling.pods, samples, window)
+        return Snapshot(at=samples[-1].at, nodes=samples[-1].nodes, pods=pods)
+
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
-        return sampling.pods(await self._fresh(window), window)
+        return await asyncio.to_thread(sampling.pods, await self._fresh(window), window)
 
     async def nodes(self) -> tuple[NodeUse, ...]:
         return (await self._fresh(timedelta(0)))[-1].nodes
@@ -92,7 +97,7 @@ class ScrapeSource:
         return (await self._fresh(timedelta(0)))[-1].xids
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
-        return sampling.hour(await self._samples.since(start), start)
+        return await asyncio.to_thread(sampling.hour, await self._samples.since(start), start)
 
     async def _fresh(self, window: timedelta) -> Sequence[Sample]:
         found = await self._samples.since(self._now() - STALE - window)

@@ -7,7 +7,7 @@ up to 100,000 instances have slots, which halves their memory.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bot.core.work_item import ItemKind, WorkItem
 
@@ -94,9 +94,8 @@ class Snapshot:
     pods: tuple[PodUse, ...]  # with utilization of the last 30 min
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HourUse:
-    """One pod's GPU-hours in one hour.
+class HourUse(NamedTuple):
+    """One pod's GPU-hours in one hour. A named tuple: a day can have 100,000.
 
     Used is time weighted by utilization. Idle is half-hours of the clock without activity. The rest is
     pauses: between batches, checkpoints, starts, and stops.
@@ -105,15 +104,15 @@ class HourUse:
     hour: datetime  # its start, UTC
     namespace: str
     pod: str
+    allocated: float
+    observed: float
+    used: float
+    idle: float
     node: str = ""
     owner: str = ""
     team: str = ""
     sweep: str = ""
     model: str = ""
-    allocated: float
-    observed: float
-    used: float
-    idle: float
     gpus: int = 0  # with metrics
     unused: int = 0  # of these, idle for the whole hour
     cpu_requested: float | None = None  # cores; None is unknown, also below
@@ -169,6 +168,10 @@ class Hour:
 
 class Source(Protocol):
     """A source of GPU data: Prometheus or scraping. Methods raise NoGpuDataError."""
+
+    async def snapshot(self, window: timedelta) -> Snapshot:
+        """Return nodes and pods; the pods without `p95` and `busy_ever`, which take the most time."""
+        ...
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
         """Return every pod with allocated GPUs, with their utilization in the last `window`."""

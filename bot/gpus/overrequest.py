@@ -5,8 +5,8 @@ smaller request would get the pod killed there.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from bot.gpus.models import HourUse
 
@@ -15,60 +15,91 @@ LARGE_CPU, LARGE_RAM = 4.0, 32 * GIB  # cores, bytes; smaller requests aren't re
 LITTLE_CPU, LITTLE_RAM = 0.1, 0.35  # share of the request; more use isn't reported
 MIN_AGE = 1.0  # hours; a younger pod hasn't shown yet what it needs
 
-Key = tuple[str, str]
+
+Usage = tuple[float, float]  # requested, used
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overrequest:
     """CPU or memory, or both; None where the request fits or is unknown."""
 
+    group: str
     name: str  # sweep, or pod
     namespace: str
     owner: str
     team: str
-    cpu: tuple[float, float] | None  # cores: requested, mean used
-    ram: tuple[float, float] | None  # bytes: requested, peak used
+    cpu: Usage | None  # cores: requested, mean used
+    ram: Usage | None  # bytes: requested, peak used
 
 
-def find_overrequests(uses: Iterable[HourUse], past: Iterable[HourUse]) -> tuple[Overrequest, ...]:
-    """Check a day's uses; `past` are those of the days before, in which a pod may have started."""
-    peaks: dict[Key, float] = defaultdict(float)
-    for use in past:
-        peaks[_key(use)] = max(peaks[_key(use)], use.ram_peak or 0.0)
-    groups: dict[Key, list[HourUse]] = defaultdict(list)
+def find_overrequests(uses: Iterable[HourUse]) -> tuple[Overrequest, ...]:
+    """Check a day's uses, by sweep or pod."""
+    groups: dict[str, list[HourUse]] = defaultdict(list)
     for use in uses:
-        groups[_key(use)].append(use)
-    found = [_of(mine, peaks[key]) for key, mine in sorted(groups.items())]
-    return tuple(one for one in found if one.cpu or one.ram)
+        groups[group_of(use)].append(use)
+    found = (_of(group, mine) for group, mine in groups.items())
+    return tuple(sorted((one for one in found if one), key=lambda one: one.group))
 
 
-def _key(use: HourUse) -> Key:
-    return use.namespace, use.sweep or f"/{use.pod}"
+def with_past_peaks(found: Iterable[Overrequest], peaks: Mapping[str, float]) -> tuple[Overrequest, ...]:
+    """Leave out memory that was needed on the days before; `peaks` are in bytes, by group."""
+    checked = (replace(one, ram=_over_peak(one.ram, peaks.get(one.group, 0.0))) for one in found)
+    return tuple(one for one in checked if one.cpu or one.ram)
 
 
-def _of(uses: list[HourUse], before: float) -> Overrequest:
+def _over_peak(ram: Usage | None, peak: float) -> Usage | None:
+    return _little_ram(ram[0], max(ram[1], peak)) if ram else None
+
+
+def ram_peaks(uses: Iterable[HourUse]) -> dict[str, float]:
+    """Return the highest memory use of each group, in bytes; groups without metrics are absent."""
+    peaks: dict[str, float] = {}
+    for use in uses:
+        if use.ram_peak is not None:
+            group = group_of(use)
+            peaks[group] = max(peaks.get(group, 0.0), use.ram_peak)
+    return peaks
+
+
+def group_of(use: HourUse) -> str:
+    """Return what a request is set for: a sweep's trials, or a pod outside sweeps."""
+    return f"{use.namespace}/{use.sweep}" if use.sweep else f"{use.namespace}//{use.pod}"
+
+
+def _of(group: str, uses: list[HourUse]) -> Overrequest | None:
+    cpu, ram = _cpu(uses), _ram(uses)
+    if not (cpu or ram) or sum(use.allocated / use.gpus for use in uses if use.gpus) < MIN_AGE:
+        return None
     last = uses[-1]
-    old = sum(use.allocated / use.gpus for use in uses if use.gpus) >= MIN_AGE
     return Overrequest(
+        group=group,
         name=last.sweep or last.pod,
         namespace=last.namespace,
         owner=last.owner,
         team=last.team,
-        cpu=_cpu(uses) if old else None,
-        ram=_ram(uses, before) if old else None,
+        cpu=cpu,
+        ram=ram,
     )
 
 
-def _cpu(uses: list[HourUse]) -> tuple[float, float] | None:
-    known = [(use.cpu_mean, use) for use in uses if use.cpu_mean is not None]
-    held = sum(use.allocated for _, use in known)
-    requested = max((use.cpu_requested or 0.0 for _, use in known), default=0.0)
-    mean = sum(mean * use.allocated for mean, use in known) / held if held else 0.0
+def _cpu(uses: list[HourUse]) -> Usage | None:
+    requested = total = allocated = 0.0
+    for use in uses:
+        if use.cpu_mean is not None:
+            requested = max(requested, use.cpu_requested or 0.0)
+            total += use.cpu_mean * use.allocated
+            allocated += use.allocated
+    mean = total / allocated if allocated else 0.0
     return (requested, mean) if requested >= LARGE_CPU and mean < LITTLE_CPU * requested else None
 
 
-def _ram(uses: list[HourUse], before: float) -> tuple[float, float] | None:
-    known = [(use.ram_requested or 0.0, use.ram_peak) for use in uses if use.ram_peak is not None]
-    requested = max((requested for requested, _ in known), default=0.0)
-    peak = max([before, *(peak for _, peak in known)])
+def _ram(uses: list[HourUse]) -> Usage | None:
+    requested = peak = 0.0
+    for use in uses:
+        if use.ram_peak is not None:
+            requested, peak = max(requested, use.ram_requested or 0.0), max(peak, use.ram_peak)
+    return _little_ram(requested, peak)
+
+
+def _little_ram(requested: float, peak: float) -> Usage | None:
     return (requested, peak) if requested >= LARGE_RAM and peak < LITTLE_RAM * requested else None

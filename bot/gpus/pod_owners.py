@@ -3,6 +3,7 @@
 usage:<cluster>:owners:<2026-11-20>   hash: namespace/pod -> owner, team, sweep, trial; expires after 9 days
 """
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -70,12 +71,17 @@ class OwnerStore:
         the others are absent. The day before counts too: just after midnight, nothing is stored yet. A pod
         without a team has the team of its namespace, or else of its owner.
         """
-        names = {"/".join(pod): pod for pod in pods}
-        days = (at, at - timedelta(days=1))
-        stored = [await self._redis.hmget(self._key(day), list(names)) for day in days] if names else ((), ())
+        known = list(pods)
+        names, days = ["/".join(pod) for pod in known], (at, at - timedelta(days=1))
+        stored = [await self._redis.hmget(self._key(day), names) for day in days] if names else ((), ())
+        texts = [today or before for today, before in zip(*stored, strict=True)]
+        return await asyncio.to_thread(self._combined, known, texts, labeled)
+
+    def _combined(
+        self, pods: list[PodKey], texts: list[bytes | None], labeled: Mapping[PodKey, Ownership]
+    ) -> dict[PodKey, Ownership]:
         found = {}
-        for pod, today, before in zip(names.values(), *stored, strict=True):
-            text = today or before
+        for pod, text in zip(pods, texts, strict=True):
             saved = Ownership(**json.loads(text)) if text else UNOWNED
             owner = merged(labeled.get(pod, UNOWNED), saved)
             found[pod] = replace(owner, team=owner.team or team_of(self._teams, pod[0], owner.owner))

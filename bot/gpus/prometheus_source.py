@@ -1,32 +1,21 @@
 """Measure GPU use with Prometheus: current and past; each query covers all pods."""
 
 import asyncio
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bot.gpus import promql
+from bot.gpus.device_stats import DeviceQueries
 from bot.gpus.interval_probe import IntervalProbe
-from bot.gpus.models import (
-    BUSY,
-    HALF_HOUR,
-    HOUR,
-    MIN_COVERAGE,
-    Gpu,
-    HourCapacity,
-    HourUse,
-    NodeUse,
-    PodUse,
-    Xid,
-)
+from bot.gpus.models import HALF_HOUR, HOUR, HourCapacity, HourUse, NodeUse, PodUse, Snapshot, Xid
 from bot.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, PodKey, merged
-from bot.gpus.prometheus import Device, Prometheus, Row
+from bot.gpus.prometheus import Prometheus, Row
 from bot.gpus.prometheus_hour import HourResults, assemble_hour, sums
+from bot.gpus.recent import Recent
 from bot.gpus.scrape_interval import ScrapeIntervals
 
-A_DAY, AN_HOUR, LATELY = 86400, 3600, 600  # seconds
+AN_HOUR, LATELY = 3600, 600  # seconds
 CLUSTER_QUERIES = {
     "capacity": promql.CAPACITY_HOURS,
     "lost": promql.LOST_HOURS,
@@ -39,23 +28,6 @@ CLUSTER_QUERIES = {
 }
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Statistics of a GPU's samples in a window; shares are 0 to 1."""
-
-    device: Device
-    samples: float
-    peak: float
-    total: float
-    p95: float
-
-    def judged(self, expected: float) -> Gpu:
-        _, _, name, model = self.device
-        if self.samples < MIN_COVERAGE * expected:
-            return Gpu(device=name, model=model)
-        return Gpu(device=name, model=model, peak=self.peak, mean=self.total / self.samples, p95=self.p95)
-
-
 class PrometheusSource:
     """`step`: scrape interval of dcgm-exporter in seconds; 0 measures it. Methods raise NoGpuDataError."""
 
@@ -63,54 +35,73 @@ class PrometheusSource:
         self, prometheus: Prometheus, owners: OwnerStore, now: Callable[[], datetime], step: int = 0
     ) -> None:
         self._query, self._owners, self._now = prometheus.query, owners, now
-        self._probe = IntervalProbe(prometheus, step)
+        self._devices, self._probe = DeviceQueries(prometheus), IntervalProbe(prometheus, step)
+        self._intervals, self._models = Recent[ScrapeIntervals](), Recent[dict[str, str]]()
+
+    async def snapshot(self, window: timedelta) -> Snapshot:
+        at = self._now()
+        allocated = await self._query(promql.ALLOCATED, at)
+        nodes, pods = await asyncio.gather(
+            self._nodes(at, allocated), self._pods(at, allocated, window, history=False)
+        )
+        return Snapshot(at=at, nodes=nodes, pods=pods)
 
     async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
-        at, seconds = self._now(), round(window.total_seconds())
-        intervals = await self._probe.intervals(at, LATELY)
-        allocated, seen, started = await asyncio.gather(
-            self._query(promql.ALLOCATED, at),
-            self._seen(at, seconds, intervals),
+        at = self._now()
+        return await self._pods(at, await self._query(promql.ALLOCATED, at), window, history=True)
+
+    async def nodes(self) -> tuple[NodeUse, ...]:
+        at = self._now()
+        return await self._nodes(at, await self._query(promql.ALLOCATED, at))
+
+    async def _pods(
+        self, at: datetime, allocated: list[Row], window: timedelta, *, history: bool
+    ) -> tuple[PodUse, ...]:
+        """`history`: with `p95` and `busy_ever`, which take most of the time."""
+        seconds = round(window.total_seconds())
+        intervals = await self._intervals.get(at, lambda: self._probe.intervals(at, LATELY))
+        rows = {row.pod: row for row in allocated if row.value}
+        stats, started, owners = await asyncio.gather(
+            self._devices.stats(at, seconds, intervals, p95=history),
             self._by_pod(promql.STARTED, at),
+            self._owners_of(at, list(rows), day=at),
         )
-        holders = {row.pod: row for row in allocated if row.value}
+        stats = {pod: stats.get(pod, []) for pod in rows}
         ages = {pod: at.timestamp() - since for pod, since in started.items()}
-        owners = await self._owners_of(at, list(holders), day=at)
-        used = await self._used(at, {pod: seen[pod] for pod in holders}, ages, intervals)
-        return tuple(
-            PodUse(
+        busy = await self._devices.ever_busy(at, stats, ages, intervals) if history else {}
+
+        def pod_use(pod: PodKey, row: Row) -> PodUse:
+            age = min(seconds, ages.get(pod, seconds))
+            return PodUse(
                 namespace=pod[0],
                 pod=pod[1],
                 node=row.labels.get("node", ""),
                 **vars(owners[pod]),
                 started=datetime.fromtimestamp(started[pod], UTC) if pod in started else None,
                 allocated=round(row.value),
-                gpus=tuple(
-                    gpu.judged(min(seconds, ages.get(pod, seconds)) / intervals.of(gpu.device[2]))
-                    for gpu in seen[pod]
-                ),
-                busy_ever=used[pod],
+                gpus=tuple(gpu.gpu(age / intervals.of(gpu.device[2])) for gpu in stats[pod]),
+                busy_ever=busy.get(pod),
             )
-            for pod, row in sorted(holders.items())
-        )
 
-    async def nodes(self) -> tuple[NodeUse, ...]:
-        at = self._now()
-        physical, allocatable, allocated, cordoned, not_ready = await asyncio.gather(
+        return await asyncio.to_thread(lambda: tuple(pod_use(pod, row) for pod, row in sorted(rows.items())))
+
+    async def _nodes(self, at: datetime, allocated: list[Row]) -> tuple[NodeUse, ...]:
+        physical, allocatable, cordoned, not_ready = await asyncio.gather(
             self._by_node(promql.PHYSICAL, at),
             self._by_node(promql.ALLOCATABLE, at),
-            self._by_node(promql.ALLOCATED, at),
             self._by_node(promql.CORDONED, at),
             self._by_node(promql.NOT_READY, at),
         )
-        models = await self._models(at, (node for node in physical if physical[node]))
+        used = _sums_by_node(allocated)
+        wanted = [node for node in physical if physical[node]]
+        models = await self._models.get(at, lambda: self._query_models(promql.MODELS, at, wanted))
         return tuple(
             NodeUse(
                 node=node,
                 model=models.get(node, ""),
                 physical=round(physical[node]),
                 allocatable=round(allocatable.get(node, 0)),
-                allocated=round(allocated.get(node, 0)),
+                allocated=round(used.get(node, 0)),
                 ready=node not in not_ready,
                 cordoned=node in cordoned,
             )
@@ -133,7 +124,7 @@ class PrometheusSource:
 
     async def hour(self, start: datetime) -> tuple[tuple[HourUse, ...], HourCapacity]:
         """Measure the hour that begins at `start`. Raises NoGpuDataError."""
-        return assemble_hour(start, await self._query_hour(start))
+        return await asyncio.to_thread(assemble_hour, start, await self._query_hour(start))
 
     async def _query_hour(self, start: datetime) -> HourResults:
         end = start + HOUR
@@ -157,7 +148,9 @@ class PrometheusSource:
             ram_requested=ram_requested,
             ram_peak=ram_peak,
             cluster={name: await self._total(query, end) for name, query in CLUSTER_QUERIES.items()},
-            models=await self._models(end, {row.labels.get("node", "") for row in allocated}),
+            models=await self._query_models(
+                promql.HOUR_MODELS, end, {row.labels.get("node", "") for row in allocated}
+            ),
             owners=await self._owners_of(end, pods, day=start),
         )
 
@@ -170,94 +163,26 @@ class PrometheusSource:
         Each GPU is queried at its own scrape interval.
         """
         end, found = start + HOUR, list[list[Row]]([[], [], [], []])
+        engine = not await self._query(promql.HOUR_UTIL_ONLY, end)
         for step in intervals.steps:
             answers = await asyncio.gather(
-                self._query(promql.observed_hours(step), end),
-                self._query(promql.used_hours(step), end),
-                self._query(promql.idle_half(step), end),
-                self._query(promql.idle_half(step), start + HALF_HOUR),
+                self._query(promql.observed_hours(step, engine_only=engine), end),
+                self._query(promql.used_hours(step, engine_only=engine), end),
+                self._query(promql.idle_half(step, engine_only=engine), end),
+                self._query(promql.idle_half(step, engine_only=engine), start + HALF_HOUR),
             )
             for rows, answer in zip(found, answers, strict=True):
-                rows += [row for row in answer if intervals.of(row.device[2]) == step]
+                rows.extend(await asyncio.to_thread(_of_interval, answer, intervals, step))
         return found
-
-    async def _seen(self, at: datetime, seconds: int, intervals: ScrapeIntervals) -> dict[PodKey, list[Seen]]:
-        samples, peak, total, p95 = await asyncio.gather(
-            *(
-                self._by_device(query(seconds), at)
-                for query in (promql.samples, promql.peak, promql.total, promql.p95)
-            )
-        )
-        if broken := samples.keys() - total.keys():
-            samples |= await self._numbers("count", at, seconds, intervals, broken)
-            total |= await self._numbers("sum", at, seconds, intervals, broken)
-        found: dict[PodKey, list[Seen]] = defaultdict(list)
-        for device in sorted(samples):
-            if (
-                device in peak and device in total and device in p95
-            ):  # absent from one answer: scraped between two queries
-                seen = Seen(device, samples[device], peak[device], total[device], p95[device])
-                found[device[0], device[1]].append(seen)
-        return found
-
-    async def _numbers(
-        self, function: str, at: datetime, seconds: int, intervals: ScrapeIntervals, broken: set[Device]
-    ) -> dict[Device, float]:
-        """Query GPUs with a NaN sample, which turns every sum into NaN, without those samples."""
-        found: dict[Device, float] = {}
-        for step in {intervals.of(device[2]) for device in broken}:
-            which = {_uuid(device[2]) for device in broken if intervals.of(device[2]) == step}
-            answer = await self._by_device(promql.finite_samples(function, seconds, step, which), at)
-            found |= {device: value for device, value in answer.items() if device in broken}
-        return found
-
-    async def _used(
-        self,
-        at: datetime,
-        seen: dict[PodKey, list[Seen]],
-        ages: dict[PodKey, float],
-        intervals: ScrapeIntervals,
-    ) -> dict[PodKey, bool | None]:
-        """Return whether each pod was ever busy; query pods idle in the window over their whole life."""
-        quiet = {pod for pod, gpus in seen.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
-        life = min(
-            A_DAY, max((round(ages[pod]) for pod in quiet & ages.keys()), default=0) + intervals.steps[-1]
-        )
-        which = {_uuid(gpu.device[2]) for pod in quiet for gpu in seen[pod]}
-        peak, samples = {}, {}
-        if quiet:
-            peak = await self._by_device(promql.peak(life, which), at)
-            samples = await self._by_device(promql.samples(life, which), at)
-
-        def ever(pod: PodKey) -> bool | None:
-            devices = [gpu.device for gpu in seen[pod]]
-            if pod not in quiet:
-                return True if devices else None
-            if any(peak.get(device, 0) >= BUSY for device in devices):
-                return True
-            if (age := ages.get(pod, math.inf)) > life:
-                return None  # older than the query reaches back
-            enough = (samples.get(each, 0) >= MIN_COVERAGE * age / intervals.of(each[2]) for each in devices)
-            return False if all(enough) else None
-
-        return {pod: ever(pod) for pod in seen}
 
     async def _owners_of(self, at: datetime, pods: list[PodKey], *, day: datetime) -> dict[PodKey, Ownership]:
         """Return owners by the pod labels that kube-state-metrics is set up to export, else as stored."""
-        labeled: dict[PodKey, Ownership] = {}
-        for row in await self._query(promql.OWNER_LABELS, at):
-            owner = Ownership(
-                owner=row.labels.get("label_sweepbot_owner", ""),
-                team=row.labels.get("label_sweepbot_team", ""),
-                sweep=row.labels.get("label_sweepbot_sweep", ""),
-                trial=row.labels.get("label_katib_kubeflow_org_trial", ""),
-            )
-            labeled[row.pod] = merged(labeled.get(row.pod, UNOWNED), owner)
-        return await self._owners.owners(day, pods, labeled)
+        rows = await self._query(promql.OWNER_LABELS, at)
+        return await self._owners.owners(day, pods, await asyncio.to_thread(_labeled, rows))
 
-    async def _models(self, at: datetime, nodes: Iterable[str]) -> dict[str, str]:
+    async def _query_models(self, query: str, at: datetime, nodes: Iterable[str]) -> dict[str, str]:
         """Return GPU models by node, which dcgm-exporter calls the host name."""
-        known = _models(await self._query(promql.MODELS, at))
+        known = _models(await self._query(query, at))
         if missing := {*nodes} - known.keys() - {""}:
             known |= _models(await self._query(promql.last_models(missing), at))
         return known
@@ -266,21 +191,34 @@ class PrometheusSource:
         return {row.pod: row.value for row in await self._query(query, at)}
 
     async def _by_node(self, query: str, at: datetime) -> dict[str, float]:
-        sums: dict[str, float] = defaultdict(float)
-        for row in await self._query(query, at):
-            sums[row.labels.get("node", "")] += row.value
-        return sums
+        return _sums_by_node(await self._query(query, at))
 
-    async def _by_device(self, query: str, at: datetime) -> dict[Device, float]:
-        return {row.device: row.value for row in await self._query(query, at)}
+
+def _of_interval(rows: Iterable[Row], intervals: ScrapeIntervals, step: int) -> list[Row]:
+    return [row for row in rows if intervals.of(row.device[2]) == step]
+
+
+def _sums_by_node(rows: Iterable[Row]) -> dict[str, float]:
+    sums: dict[str, float] = defaultdict(float)
+    for row in rows:
+        sums[row.labels.get("node", "")] += row.value
+    return sums
+
+
+def _labeled(rows: Iterable[Row]) -> dict[PodKey, Ownership]:
+    """Return the owners of pods by their labels; of several series of a pod, the first value counts."""
+    labeled: dict[PodKey, Ownership] = {}
+    for row in rows:
+        owner = Ownership(
+            owner=row.labels.get("label_sweepbot_owner", ""),
+            team=row.labels.get("label_sweepbot_team", ""),
+            sweep=row.labels.get("label_sweepbot_sweep", ""),
+            trial=row.labels.get("label_katib_kubeflow_org_trial", ""),
+        )
+        labeled[row.pod] = merged(labeled.get(row.pod, UNOWNED), owner)
+    return labeled
 
 
 def _models(rows: Iterable[Row]) -> dict[str, str]:
     """Return each host's most frequent model."""
     return {row.host: row.model for row in sorted(rows, key=lambda row: row.value)}
-
-
-def _uuid(device: str) -> str:
-    """Return the UUID; empty for a GPU known by host:index only."""
-    uuid = device.partition("/")[0]
-    return "" if ":" in uuid else uuid

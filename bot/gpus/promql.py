@@ -151,7 +151,8 @@ CORDONED = f"max by (node) ({_original('kube_node_spec_unschedulable', 'node')})
 _READY = _original('kube_node_status_condition{condition="Ready",status="true"}', "node")
 NOT_READY = f"max by (node) ({_READY}) == 0"
 _MODEL = "Hostname, hostname, modelName, GPU_I_PROFILE"  # the first was renamed in 2026
-MODELS = f"count by ({_MODEL}) (last_over_time({UTIL}[{HOUR}]) or last_over_time({ENGINE}[{HOUR}]))"
+MODELS = f"count by ({_MODEL}) ({UTIL} or {ENGINE})"
+HOUR_MODELS = f"count by ({_MODEL}) (last_over_time({UTIL}[{HOUR}]) or last_over_time({ENGINE}[{HOUR}]))"
 
 
 def last_models(nodes: Collection[str]) -> str:
@@ -180,7 +181,13 @@ COVERAGE = f"count_over_time((count(kube_node_status_allocatable))[{HOUR}:1m]) /
 
 
 def _engine_or_util(
-    over: str, window: str, function: str, scale: str = "", devices: Collection[str] | None = None
+    over: str,
+    window: str,
+    function: str,
+    scale: str,
+    devices: Collection[str] | None,
+    *,
+    engine_only: bool,
 ) -> str:
     """Use GR_ENGINE_ACTIVE, or else GPU_UTIL; `over` is a function over the window."""
     which = f"UUID=~{_any_of(devices)}," if devices is not None else ""
@@ -188,7 +195,7 @@ def _engine_or_util(
         _by_gpu(function, f"{over}{metric}{{{which}{but}", f"}}[{window}])")
         for metric, but in ((ENGINE, ""), (UTIL, 'GPU_I_ID="",'))
     )
-    return f"(({engine}) >= 0) or (({util}){scale} >= 0)"
+    return f"({engine}) >= 0" if engine_only else f"(({engine}) >= 0) or (({util}){scale} >= 0)"
 
 
 def _by_gpu(function: str, start: str, end: str) -> str:
@@ -200,27 +207,40 @@ def _by_gpu(function: str, start: str, end: str) -> str:
     )
 
 
-def peak(window: int, devices: Collection[str] | None = None) -> str:
+# GPUs that are measured by GPU_UTIL alone. Without any, `engine_only` halves the time of a query.
+UTIL_ONLY = f'count({UTIL}{{GPU_I_ID=""}} unless {ENGINE})'
+_UTIL_SAMPLES, _ENGINE_SAMPLES = (
+    f"count_over_time({metric}[{HOUR}])" for metric in (f'{UTIL}{{GPU_I_ID=""}}', ENGINE)
+)
+HOUR_UTIL_ONLY = f"count({_UTIL_SAMPLES} unless {_ENGINE_SAMPLES} >= {_UTIL_SAMPLES})"
+
+
+def peak(window: int, devices: Collection[str] | None = None, *, engine_only: bool = False) -> str:
     """Return the peak over `window` seconds; `devices` are UUIDs, "" stands for all GPUs without one."""
-    return _engine_or_util("max_over_time(", f"{window}s", "max", " / 100", devices)
+    over = "max_over_time("
+    return _engine_or_util(over, f"{window}s", "max", " / 100", devices, engine_only=engine_only)
 
 
-def p95(window: int) -> str:
-    return _engine_or_util("quantile_over_time(0.95, ", f"{window}s", "max", " / 100")
+def p95(window: int, *, engine_only: bool = False) -> str:
+    over = "quantile_over_time(0.95, "
+    return _engine_or_util(over, f"{window}s", "max", " / 100", None, engine_only=engine_only)
 
 
-def total(window: int) -> str:
+def total(window: int, *, engine_only: bool = False) -> str:
     """Return the sum of all samples."""
-    return _engine_or_util("sum_over_time(", f"{window}s", "sum", " / 100")
+    return _engine_or_util("sum_over_time(", f"{window}s", "sum", " / 100", None, engine_only=engine_only)
 
 
-def samples(window: int, devices: Collection[str] | None = None) -> str:
-    return _engine_or_util("count_over_time(", f"{window}s", "sum", "", devices)
+def samples(window: int, devices: Collection[str] | None = None, *, engine_only: bool = False) -> str:
+    return _engine_or_util("count_over_time(", f"{window}s", "sum", "", devices, engine_only=engine_only)
 
 
-def _utilization(function: str, step: int, devices: Collection[str] | None = None) -> str:
+def _utilization(
+    function: str, step: int, devices: Collection[str] | None = None, *, engine_only: bool = False
+) -> str:
     """Return the last scrape's utilization, at most `step` seconds old."""
-    return _engine_or_util(f"{function}_over_time(", f"{step * 1000 - 1}ms", "max", " / 100", devices)
+    over, window = f"{function}_over_time(", f"{step * 1000 - 1}ms"
+    return _engine_or_util(over, window, "max", " / 100", devices, engine_only=engine_only)
 
 
 def finite_samples(function: str, window: int, step: int, devices: Collection[str]) -> str:
@@ -228,17 +248,20 @@ def finite_samples(function: str, window: int, step: int, devices: Collection[st
     return f"{function}_over_time(({_utilization('avg', step, devices)})[{window - 1}s:{step}s])"
 
 
-def used_hours(step: int) -> str:
-    return f"sum_over_time(({_utilization('avg', step)})[{HOUR}:{step}s]) * {step} / 3600"
+def used_hours(step: int, *, engine_only: bool = False) -> str:
+    shares = _utilization("avg", step, engine_only=engine_only)
+    return f"sum_over_time(({shares})[{HOUR}:{step}s]) * {step} / 3600"
 
 
-def observed_hours(step: int) -> str:
-    return f"count_over_time(({_utilization('avg', step)})[{HOUR}:{step}s]) * {step} / 3600"
+def observed_hours(step: int, *, engine_only: bool = False) -> str:
+    shares = _utilization("avg", step, engine_only=engine_only)
+    return f"count_over_time(({shares})[{HOUR}:{step}s]) * {step} / 3600"
 
 
-def idle_half(step: int) -> str:
+def idle_half(step: int, *, engine_only: bool = False) -> str:
     """Return the GPU-hours of GPUs that were idle for the last half-hour."""
-    half, enough = f"({_utilization('max', step)})[{HALF}:{step}s]", MIN_COVERAGE * 1800 / step
+    shares = _utilization("max", step, engine_only=engine_only)
+    half, enough = f"({shares})[{HALF}:{step}s]", MIN_COVERAGE * 1800 / step
     return f"(count_over_time({half}) >= {enough:g} and max_over_time({half}) < {BUSY}) * {step} / 3600"
 
 

@@ -1,11 +1,84 @@
 """Sums of GPU-hours and their cost."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
 
 from bot.config.teams import Price, price_of
 from bot.gpus.models import HourUse
+
+
+class Use(Protocol):
+    """GPU-hours on GPUs of one model."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def allocated(self) -> float: ...
+    @property
+    def used(self) -> float: ...
+    @property
+    def idle(self) -> float: ...
+    @property
+    def unknown(self) -> float: ...
+
+
+UseT = TypeVar("UseT", bound=Use)
+
+
+class UsageSum(NamedTuple):
+    """GPU-hours of all pods of a sweep, or of a person's pods outside sweeps, on GPUs of one model."""
+
+    namespace: str
+    team: str
+    owner: str
+    sweep: str
+    model: str
+    allocated: float
+    used: float
+    idle: float
+    unknown: float
+
+
+GroupKey = tuple[str, str, str, str, str]  # namespace, team, owner, sweep, model
+
+
+@dataclass(kw_only=True)
+class Totals:
+    """Sums over several hours."""
+
+    coverage: float = 0.0  # hours with metrics
+    groups: dict[GroupKey, list[float]] = field(default_factory=dict)  # allocated, used, idle, unknown
+
+    @property
+    def uses(self) -> tuple[UsageSum, ...]:
+        return tuple(UsageSum(*key, *sums) for key, sums in self.groups.items())
+
+    @classmethod
+    def of(cls, uses: Iterable[HourUse], coverage: float = 0.0) -> "Totals":
+        totals = cls(coverage=coverage)
+        totals.add_pods(uses)
+        return totals
+
+    def add_pods(self, uses: Iterable[HourUse]) -> None:
+        self.add(
+            (namespace, team, owner, sweep, model, allocated, used, idle, max(allocated - observed, 0.0))
+            for _, namespace, _, allocated, observed, used, idle, _, owner, team, sweep, model, *_ in uses
+        )
+
+    def add(self, rows: Iterable[tuple[str, str, str, str, str, float, float, float, float]]) -> None:
+        """Add rows with the fields of `UsageSum`: a month can have a million."""
+        groups = self.groups
+        for namespace, team, owner, sweep, model, allocated, used, idle, unknown in rows:
+            key = (namespace, team, owner, sweep, model)
+            if (sums := groups.get(key)) is None:
+                groups[key] = [allocated, used, idle, unknown]
+            else:
+                sums[0] += allocated
+                sums[1] += used
+                sums[2] += idle
+                sums[3] += unknown
 
 
 @dataclass(kw_only=True)
@@ -20,7 +93,7 @@ class Sums:
     wasted: float = 0.0  # cost of the idle ones
     unpriced: set[str] = field(default_factory=set)  # models without a price
 
-    def add(self, use: HourUse, price: float | None) -> None:
+    def add(self, use: Use, price: float | None) -> None:
         self.allocated += use.allocated
         self.used += use.used
         self.idle += use.idle
@@ -31,11 +104,10 @@ class Sums:
             self.unpriced.add(use.model or "an unknown model")
 
 
-def grouped(
-    uses: Iterable[HourUse], prices: tuple[Price, ...], key: Callable[[HourUse], str]
-) -> dict[str, Sums]:
+def grouped(uses: Collection[UseT], prices: tuple[Price, ...], key: Callable[[UseT], str]) -> dict[str, Sums]:
     """Return the sums by `key`, the most allocated first."""
+    hourly = {model: price_of(prices, model) for model in {use.model for use in uses}}
     groups: dict[str, Sums] = defaultdict(Sums)
     for use in uses:
-        groups[key(use)].add(use, price_of(prices, use.model))
+        groups[key(use)].add(use, hourly[use.model])
     return dict(sorted(groups.items(), key=lambda each: (-each[1].allocated, each[0])))

@@ -1,5 +1,6 @@
 """Run the queue item `gpus: now`: measure, save a snapshot, and answer all queued queries."""
 
+import asyncio
 import logging
 from datetime import timedelta
 from functools import partial
@@ -71,8 +72,7 @@ class GpuQueryJob:
             return ParsedCommand(view="free")
 
     async def _measured(self) -> Snapshot:
-        nodes, pods = await self._source.nodes(), await self._source.pods(HALF_HOUR)
-        fresh = Snapshot(at=self._clients.now(), nodes=nodes, pods=pods)
+        fresh = await self._source.snapshot(HALF_HOUR)
         await self._snapshots.save(fresh)
         return fresh
 
@@ -103,17 +103,16 @@ class GpuQueryJob:
 
     async def _bill(self, parsed: ParsedCommand, query: GpuQuery) -> None:
         config, now = self._clients.config, self._clients.now()
-        known = await self._hours.between(*month(parsed, now), by_sweep=True)
+        totals = await self._hours.totals(*month(parsed, now))
         if query not in self._billed:
-            text = bill(parsed, known, config.prices, config.currency, now)
-            text += "\nFull table sent by direct message." if known else ""
+            text = await asyncio.to_thread(bill, parsed, totals, config.prices, config.currency, now)
+            text += "\nFull table sent by direct message." if totals.groups else ""
             await self._reply(query, text)
             self._billed.add(query)
-        if known:
+        if totals.groups:
             name = f"gpus-{month(parsed, now)[0]:%Y-%m}.csv"
-            await self._clients.slack.send_file(
-                query.user, "GPU bill", name, bill_file(parsed, known, config.prices)
-            )
+            table = await asyncio.to_thread(bill_file, parsed, totals, config.prices)
+            await self._clients.slack.send_file(query.user, "GPU bill", name, table)
         self._billed.discard(query)
 
     async def _digest(self, query: GpuQuery) -> None:

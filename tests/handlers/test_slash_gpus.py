@@ -1,6 +1,7 @@
 """/gpus from the handler to the answer."""
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,15 +26,13 @@ POD = PodUse(namespace="sweeps", pod="a", node="n1", owner=OWNER, allocated=2)
 
 
 class FakeSource:
-    trouble = ""
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self.now, self.trouble = now, ""
 
-    async def nodes(self) -> tuple[NodeUse, ...]:
+    async def snapshot(self, window: timedelta) -> Snapshot:
         if self.trouble:
             raise NoGpuDataError(self.trouble)
-        return (NODE,)
-
-    async def pods(self, window: timedelta) -> tuple[PodUse, ...]:
-        return (POD,)
+        return Snapshot(at=self.now(), nodes=(NODE,), pods=(POD,))
 
 
 class FakeSlack:
@@ -54,7 +53,7 @@ class FakeSlack:
 
 class Place:
     def __init__(self, redis: Redis) -> None:
-        self.redis, self.now, self.source, self.slack = redis, NOW, FakeSource(), FakeSlack()
+        self.redis, self.now, self.source, self.slack = redis, NOW, FakeSource(lambda: self.now), FakeSlack()
         self.context = a_door(redis, now=lambda: self.now)
         clients: Any = type("Outside", (), {"slack": self.slack, "queue": Queue(redis)})()
         clients.settings, clients.config, clients.mask = SETTINGS, CONFIG, Mask()

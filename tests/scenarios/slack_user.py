@@ -10,7 +10,7 @@ from bot.channels.store import SetupWriter
 from bot.clients import Clients
 from bot.core.errors import UserError
 from bot.core.work_item import ItemKind
-from bot.gpus.models import NodeUse, NoGpuDataError
+from bot.gpus.models import NodeUse, NoGpuDataError, Snapshot
 from bot.home.gpu_query_job import GpuQueryJob
 from bot.launch import preview_job
 from bot.repos.git import GitUnavailableError, Tip
@@ -65,16 +65,14 @@ class Repository:
 class Meter:
     """What is measured of the GPUs: eight, of which `held` are allocated."""
 
-    def __init__(self):
-        self.held, self.trouble = 2, ""
+    def __init__(self, now):
+        self.now, self.held, self.trouble = now, 2, ""
 
-    async def nodes(self):
+    async def snapshot(self, window):
         if self.trouble:
             raise NoGpuDataError(self.trouble)
-        return (NodeUse(node="n1", model="A100", physical=8, allocatable=8, allocated=self.held),)
-
-    async def pods(self, window):
-        return ()
+        node = NodeUse(node="n1", model="A100", physical=8, allocatable=8, allocated=self.held)
+        return Snapshot(at=self.now(), nodes=(node,), pods=())
 
 
 async def no_digests():
@@ -85,7 +83,7 @@ class Desk:
     """Ada's Slack, the bot's doors, and a worker whose turns are taken by hand."""
 
     def __init__(self, slack, redis, config):
-        self.slack, self.git, self.meter, self.now = slack, Repository(), Meter(), NOW
+        self.slack, self.git, self.meter, self.now = slack, Repository(), Meter(lambda: self.now), NOW
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
         self.door = a_door(redis, config=config, now=lambda: self.now)
         self.app = build(web, self.door)

@@ -7,7 +7,7 @@ from bot.config.teams import Price
 from bot.digests.figures import Figures, figures
 from bot.digests.post import WEEK
 from bot.gpus.models import NodeUse
-from tests.bot.gpus.factories import lazy
+from tests.bot.gpus.factories import lazy, totals
 
 BERLIN = DigestSchedule(channel="C1", timezone="Europe/Berlin")
 DAY = date(2026, 11, 20)
@@ -20,4 +20,4 @@ NODES = (
 
 def of(schedule: DigestSchedule = BERLIN, day: date = DAY, *, prices: tuple[Price, ...] = PRICES) -> Figures:
     begin, end = schedule.window(day)
-    return figures(schedule, day, lazy(begin, end), lazy(begin - WEEK, begin), prices)
+    return figures(schedule, day, lazy(begin, end), totals(lazy(begin - WEEK, begin)), prices)

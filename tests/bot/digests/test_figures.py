@@ -8,8 +8,9 @@ import pytest
 from bot.config.digest_times import DigestSchedule
 from bot.digests.figures import figures
 from bot.gpus.models import HOUR
+from bot.gpus.sums import Totals
 from tests.bot.digests.days import BERLIN, DAY, PRICES, of
-from tests.bot.gpus.factories import hour, lazy, use
+from tests.bot.gpus.factories import hour, lazy, totals, use
 
 
 def test_figures_of_a_day_add_up() -> None:
@@ -54,14 +55,14 @@ BEGIN, _ = BERLIN.window(DAY)
 
 def day(*uses, prices=PRICES, week=(), **capacity):
     """Return the figures of a day with one measured hour."""
-    return figures(BERLIN, DAY, [hour(BEGIN, *uses, **capacity)], week, prices)
+    return figures(BERLIN, DAY, [hour(BEGIN, *uses, **capacity)], totals(week), prices)
 
 
 def test_coverage_counts_only_measured_hours() -> None:
-    half = figures(BERLIN, DAY, lazy(BEGIN, BEGIN + 12 * HOUR), (), PRICES)
+    half = figures(BERLIN, DAY, lazy(BEGIN, BEGIN + 12 * HOUR), Totals(), PRICES)
     assert half.coverage == 0.5
-    assert figures(BERLIN, DAY, [hour(BEGIN, coverage=0.6)], (), PRICES).coverage == 0.6 / 24
-    none = figures(BERLIN, DAY, (), (), PRICES)
+    assert figures(BERLIN, DAY, [hour(BEGIN, coverage=0.6)], Totals(), PRICES).coverage == 0.6 / 24
+    none = figures(BERLIN, DAY, (), Totals(), PRICES)
     assert (none.coverage, none.waiting, none.wanted, none.longest, none.quiet) == (0, 0, 0, 0, True)
 
 
@@ -69,7 +70,7 @@ def test_figures_sum_hours_and_take_the_peaks_of_the_queue() -> None:
     queues = ((1.0, 2, 16, 0.5), (2.0, 5, 8, 3.5), (0.0, 1, 4, 0.0))
     keys = ("waited", "waiting", "wanted", "longest")
     hours = [hour(BEGIN + n * HOUR, **dict(zip(keys, queue, strict=True))) for n, queue in enumerate(queues)]
-    found = figures(BERLIN, DAY, hours, (), PRICES)
+    found = figures(BERLIN, DAY, hours, Totals(), PRICES)
     assert (found.waited, found.waiting, found.wanted, found.longest) == (3, 5, 16, 3.5)
 
 
@@ -92,7 +93,7 @@ def test_quiet_team_ignores_what_belongs_to_no_team() -> None:
     mine = use(BEGIN, "lr-1", 4, team="vision")
     others = use(BEGIN, "lr-2", 4, idle=4, team="speech")
     team = replace(BERLIN, team="vision")
-    found = figures(team, DAY, [hour(BEGIN, mine, others, unhealthy=9.0, waited=9.0)], (), PRICES)
+    found = figures(team, DAY, [hour(BEGIN, mine, others, unhealthy=9.0, waited=9.0)], Totals(), PRICES)
     assert found.quiet
     assert found.uses == (mine,)
 
@@ -129,7 +130,7 @@ def test_most_idle_sums_a_sweep_and_counts_its_peak() -> None:
         hour(BEGIN, *(use(BEGIN, f"lr-{n}", 2, idle=0.5, **known) for n in range(3))),
         hour(later, use(later, "lr-1", 2, idle=0.5, **known)),
     ]
-    [one] = figures(BERLIN, DAY, hours, (), PRICES).most_idle
+    [one] = figures(BERLIN, DAY, hours, Totals(), PRICES).most_idle
     assert (one.name, one.sweep, one.owner, one.team) == ("lr-brave-otter", *known.values())
     assert (one.gpus, one.sums.idle, one.sums.wasted) == (6, 2, 5)
     [brief] = day(use(BEGIN, "lr-1", 0.3, idle=1.0)).most_idle
@@ -147,7 +148,7 @@ def partly(*pods):
             for gpus, unused, share in pod[number : number + 1]
         ]
         hours.append(hour(at, *uses))
-    [one] = figures(BERLIN, DAY, hours, (), PRICES).most_idle
+    [one] = figures(BERLIN, DAY, hours, Totals(), PRICES).most_idle
     return one.partly
 
 
@@ -190,8 +191,8 @@ def test_figures_price_each_model_once() -> None:
 def test_figures_of_a_team_list_its_people() -> None:
     uses = [use(BEGIN, "a", 2, team="vision", owner=who) for who in ("U1ADA", "U2GRACE")]
     hours = [hour(BEGIN, *uses, use(BEGIN, "b", 1, team="speech", owner="U3"))]
-    team = figures(replace(BERLIN, team="vision"), DAY, hours, (), PRICES)
-    everyone = figures(BERLIN, DAY, hours, (), PRICES)
+    team = figures(replace(BERLIN, team="vision"), DAY, hours, Totals(), PRICES)
+    everyone = figures(BERLIN, DAY, hours, Totals(), PRICES)
     assert [row.name for row in team.rows] == ["U1ADA", "U2GRACE"]
     assert [row.name for row in everyone.rows] == ["vision", "speech"]
     assert [row.name for row in everyone.people] == ["U1ADA", "U2GRACE", "U3"]

@@ -12,7 +12,8 @@ from bot.digests.figures import Figures, figures
 from bot.digests.message import DigestContext, Waiting, headline, message
 from bot.gpus.command import VIEWS, answer
 from bot.gpus.models import HOUR, Hour, NodeUse, PodUse, Snapshot
-from bot.gpus.overrequest import GIB
+from bot.gpus.overrequest import GIB, ram_peaks, with_past_peaks
+from bot.gpus.sums import Totals
 from local.slack.limits import complaints, too_long
 from tests.bot.digests.days import BERLIN, DAY, NODES, PRICES, of
 from tests.bot.gpus.factories import hour, lazy, use
@@ -25,11 +26,11 @@ def blocks(figures: Figures, now: DigestContext) -> str:
 
 def test_headline_names_the_measured_share() -> None:
     begin, end = BERLIN.window(DAY)
-    half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), (), PRICES)
+    half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), Totals(), PRICES)
     assert headline(half, DigestContext()).startswith("GPU digest, Fri 20 Nov (50% measured): 36 of 84")
     assert "50% measured." in blocks(half, DigestContext())
     assert "–" in blocks(half, DigestContext())  # nothing is known of the week before
-    none = figures(BERLIN, DAY, (), (), PRICES)
+    none = figures(BERLIN, DAY, (), Totals(), PRICES)
     assert headline(none, DigestContext()) == "GPU digest, Fri 20 Nov: no data; GPU metrics were unavailable."
 
 
@@ -74,7 +75,7 @@ def test_message_shows_prices_with_their_date() -> None:
     prices = tuple(
         Price(model=model, hourly=price) for model, price in (("H100", 2.5), ("A100", 1.5), ("L4", 0.5))
     )
-    found = figures(BERLIN, DAY, [hour(begin, *uses)], (), prices)
+    found = figures(BERLIN, DAY, [hour(begin, *uses)], Totals(), prices)
     assert "$32.00 at $1.50–$2.50/GPU-h." in headline(found, DigestContext())
     shown = blocks(found, DigestContext(today=date(2026, 11, 21)))
     assert "Prices per GPU-hour (21 Nov): A100 $1.50, H100 $2.50, and L4 $0.50." in shown
@@ -84,13 +85,13 @@ def test_message_shows_prices_with_their_date() -> None:
 def test_message_of_a_quiet_day_is_one_line() -> None:
     begin, _ = BERLIN.window(DAY)
     busy = [hour(begin + n * HOUR, use(begin + n * HOUR, "a", 2, 1.9)) for n in range(24)]
-    shown = message(figures(BERLIN, DAY, busy, (), ()), DigestContext(missed=(date(2026, 11, 18),)))
+    shown = message(figures(BERLIN, DAY, busy, Totals(), ()), DigestContext(missed=(date(2026, 11, 18),)))
     assert shown.blocks == ()
     assert shown.text == (
         "GPU digest, Fri 20 Nov: 48 GPU-hours allocated, 95% used. Nothing to report. Missed digest: 18 Nov."
     )
     empty = [hour(begin + n * HOUR) for n in range(24)]
-    assert headline(figures(BERLIN, DAY, empty, (), ()), DigestContext()) == (
+    assert headline(figures(BERLIN, DAY, empty, Totals(), ()), DigestContext()) == (
         "GPU digest, Fri 20 Nov: 0 of 384 GPU-hours allocated."
     )
 
@@ -127,8 +128,10 @@ def asking(*hours: float, before: float = 0.0, **more: object) -> str:
         return hour(hour_, use(hour_, "lr-1", 2, 1.9, cpu_mean=1.2, ram_peak=peak * GIB, **asked))
 
     known = [at(begin + number * HOUR, peak) for number, peak in enumerate(hours)]
-    earlier = [at(begin - HOUR, before)] if before else []
-    return details(figures(BERLIN, DAY, known, earlier, ()), DigestContext(names={"U1ADA": "ada"}))
+    found = figures(BERLIN, DAY, known, Totals(), ())
+    peaks = ram_peaks(at(begin - HOUR, before).uses)
+    found = replace(found, overrequests=with_past_peaks(found.overrequests, peaks))
+    return details(found, DigestContext(names={"U1ADA": "ada"}))
 
 
 def test_details_list_overrequested_cpu_and_memory() -> None:
@@ -158,7 +161,7 @@ def test_most_idle_shows_gpus_that_are_never_used() -> None:
             hour(at, *(use(at, f"lr-{n}", 4, 1, 3, unused=each, **known | more) for n in range(pods)))
             for at, each in ((begin + number * HOUR, each) for number, each in enumerate(unused))
         ]
-        return blocks(figures(BERLIN, DAY, day, (), ()), DigestContext())
+        return blocks(figures(BERLIN, DAY, day, Totals(), ()), DigestContext())
 
     assert "6 of 8 GPU-h idle, 2 of 4 GPUs unused" in line(3, 2)
     assert "2 of 4 GPUs unused in each of 3 pods" in line(3, 2, pods=3)
@@ -183,7 +186,7 @@ def test_message_of_maximum_size_passes_slacks_limits() -> None:
     uses = [use(begin, f"{long[:63]}/{n}{long}"[:300], 8, 0, 8, owner=f"U{n}", **asked) for n in range(500)]
     sweeps = {f"{n}{long[:60]}": "https://lab.slack.com/" + "p" * 200 for n in range(500)}
     uses += [use(begin, f"s{n}", 8, 0, 8, sweep=sweep, owner=f"U{n}") for n, sweep in enumerate(sweeps)]
-    found = figures(BERLIN, DAY, [hour(begin, *uses, unhealthy=9, waited=1e6)], (), PRICES)
+    found = figures(BERLIN, DAY, [hour(begin, *uses, unhealthy=9, waited=1e6)], Totals(), PRICES)
     now = DigestContext(
         names={f"U{n}": wild for n in range(500)},
         links=sweeps,
@@ -208,7 +211,7 @@ def test_message_escapes_names_that_people_chose(name: str, model: str, sweep: s
     lazy_pod = use(begin, "nb", 8, 0, 8, owner="U1", model=model, sweep=sweep, **asked)
     node = replace(NODES[0], model=model)
     now = DigestContext(names={"U1": name}, nodes=(node,))
-    found = figures(BERLIN, DAY, [hour(begin, lazy_pod)], (), PRICES)
+    found = figures(BERLIN, DAY, [hour(begin, lazy_pod)], Totals(), PRICES)
     shown = message(found, now)
     assert complaints(list(shown.blocks)) == []
     for block in shown.blocks:

@@ -1,8 +1,11 @@
-"""Hours of GPU use for tests of what is told about them."""
+"""Hours of GPU use."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from bot.gpus.hour_format import encode
 from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse
+from bot.gpus.sums import Totals
 
 
 def use(
@@ -18,6 +21,18 @@ def hour(at: datetime, *uses: HourUse, capacity: float = 16.0, **more: float) ->
     given = {"unhealthy": 0.0} | more
     held = sum(each.allocated for each in uses)
     return Hour(uses=uses, capacity=HourCapacity(hour=at, capacity=capacity, allocated=held, **given))
+
+
+def totals(hours: Iterable[Hour]) -> Totals:
+    known = tuple(hours)
+    return Totals.of(
+        (use for each in known for use in each.uses), sum(each.capacity.coverage for each in known)
+    )
+
+
+def stored(uses: Iterable[HourUse], capacity: HourCapacity) -> dict[bytes, bytes]:
+    """Return an hour's fields as Redis returns them."""
+    return {name.encode(): value for name, value in encode(uses, capacity).items()}
 
 
 def lazy(begin: datetime, end: datetime) -> tuple[Hour, ...]:

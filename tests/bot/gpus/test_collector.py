@@ -132,7 +132,7 @@ async def test_without_it_looks_itself_and_everybody_can_ask(redis: Redis) -> No
 
 async def test_the_lease_goes_to_one_and_then_to_the_next(redis: Redis, wait_until: Any) -> None:
     tasks = [asyncio.create_task(collecting(redis, RecordedSource(), NOON).run()) for _ in range(2)]
-    await wait_until(lambda: redis.exists("sweepbot:usage"), "one has the lease")
+    await wait_until(lambda: redis.keys("usage:main:hour:*"), "one has the lease and works")
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -12,7 +12,8 @@ from bot.core.wording import did_you_mean
 from bot.gpus.billing import bill, bill_file, month
 from bot.gpus.command import HELP, VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.models import HOUR, Gpu, NodeUse, PodUse, Snapshot
-from tests.bot.gpus.factories import lazy
+from bot.gpus.sums import Totals
+from tests.bot.gpus.factories import lazy, totals
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NAMES = ("vision", "speech")
@@ -132,19 +133,19 @@ def test_a_bill_says_how_much_of_the_month_was_looked_at() -> None:
     half = [
         replace(hour, capacity=replace(hour.capacity, coverage=0.5)) for hour in lazy(DAY, DAY + 24 * HOUR)
     ]
-    said = bill(ParsedCommand(view="bill"), half, (), "$", DAY.replace(day=2) + 22 * HOUR)
+    said = bill(ParsedCommand(view="bill"), totals(half), (), "$", DAY.replace(day=2) + 22 * HOUR)
     assert "_Measured: 26% of the month so far." in said
 
 
 def test_a_bill_counts_use_by_what_was_measured() -> None:
     [hour] = lazy(DAY, DAY + HOUR)
-    blind = [replace(hour, uses=tuple(replace(use, observed=0, used=0) for use in hour.uses))]
+    blind = totals([replace(hour, uses=tuple(use._replace(observed=0, used=0) for use in hour.uses))])
     said = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
     assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in said
 
 
 def test_a_bill_tells_what_was_reserved_and_used() -> None:
-    said = bill(ParsedCommand(view="bill"), lazy(DAY, DAY + 24 * HOUR), PRICES, "$", DAY + 24 * HOUR)
+    said = bill(ParsedCommand(view="bill"), totals(lazy(DAY, DAY + 24 * HOUR)), PRICES, "$", DAY + 24 * HOUR)
     assert said == (
         "*November 2026*: 168 GPU-h allocated, 67.2 used (43%), 12 unknown, at least $360\n"
         "*By team*\n"
@@ -160,16 +161,18 @@ def test_a_bill_tells_what_was_reserved_and_used() -> None:
         "• not from a sweep: 72 GPU-h allocated, 43.2 used (72%), 12 unknown, at least $120\n"
         "_Measured: 5% of the month so far. Months in UTC._"
     )
-    one = bill(ParsedCommand(view="bill", team="speech"), lazy(DAY, DAY + HOUR), PRICES, "EUR", DAY + HOUR)
+    one = bill(
+        ParsedCommand(view="bill", team="speech"), totals(lazy(DAY, DAY + HOUR)), PRICES, "EUR", DAY + HOUR
+    )
     assert "*November 2026, speech*: 2 GPU-h allocated, 1.8 used (90%), EUR 5.00" in one
     assert "By team" not in one
     assert "No GPU-hours recorded for November 2026." in bill(
-        ParsedCommand(view="bill"), (), PRICES, "$", NOW
+        ParsedCommand(view="bill"), Totals(), PRICES, "$", NOW
     )
 
 
 def test_the_file_of_a_bill_adds_up() -> None:
-    lines = bill_file(ParsedCommand(view="bill"), lazy(DAY, DAY + 24 * HOUR), PRICES).splitlines()
+    lines = bill_file(ParsedCommand(view="bill"), totals(lazy(DAY, DAY + 24 * HOUR)), PRICES).splitlines()
     assert lines == [
         "team,owner,sweep,namespace,model,allocated,used,idle,unknown,cost",
         "vision,U1ADA,lr-brave-otter,sweeps,NVIDIA H100 80GB HBM3,96.0,24.0,72.0,0.0,240.0",

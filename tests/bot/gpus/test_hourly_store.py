@@ -1,14 +1,17 @@
-"""Hourly figures: written whole, found again, gone after forty days."""
+"""Hourly figures: stored as a whole, with their sums, for 40 days."""
 
 import json
+import threading
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bot.gpus import hourly_store
 from bot.gpus.hourly_store import RETENTION, HourlyStore
 from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse
+from bot.gpus.sums import Totals, UsageSum
 
 NOON = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
 
@@ -32,39 +35,85 @@ async def test_an_hour_is_found_as_it_was_written(redis, no_litter):
     )
 
 
-async def test_the_pods_of_a_sweep_are_one_where_only_their_sum_matters(redis):
+async def test_totals_sum_pods_by_sweep_owner_and_model(redis):
     mine, other = {"sweep": "lr-brave-otter", "owner": "U1"}, {"sweep": "aug-calm-heron", "owner": "U1"}
     uses = [use(pod="t-1", **mine), use(pod="t-2", **mine, used=0.25), use(pod="t-3", **other), use()]
-    await HourlyStore(redis).save([*uses, use(pod="a-2")], capacity())
-    [hour] = await HourlyStore(redis).between(NOON, NOON + HOUR, by_sweep=True)
-    found = [
-        (each.sweep, each.pod, each.allocated, each.observed, each.used, each.idle) for each in hour.uses
-    ]
-    assert found == [
-        ("lr-brave-otter", "", 4, 3, 0.75, 2),
-        ("aug-calm-heron", "t-3", 2, 1.5, 0.5, 1),
-        ("", "a-1", 2, 1.5, 0.5, 1),
-        ("", "a-2", 2, 1.5, 0.5, 1),
-    ]
-    assert hour.capacity == capacity()
+    hours = HourlyStore(redis)
+    await hours.save([*uses, use(pod="a-2"), use(pod="a-3", model="A10")], capacity())
+    await hours.save([use(NOON + HOUR, observed=3.0, **other)], replace(capacity(NOON + HOUR), coverage=0.5))
+    found = await hours.totals(NOON, NOON + 2 * HOUR)
+    assert found.coverage == 1.5
+    assert found.uses == (
+        UsageSum("vision", "", "U1", "lr-brave-otter", "", 4.0, 0.75, 2.0, 1.0),
+        UsageSum("vision", "", "U1", "aug-calm-heron", "", 4.0, 1.0, 2.0, 0.5),  # more was observed than held
+        UsageSum("vision", "", "", "", "", 4.0, 1.0, 2.0, 1.0),
+        UsageSum("vision", "", "", "", "A10", 2.0, 0.5, 1.0, 0.5),
+    )
+    assert Totals.of([pod for each in await hours.between(NOON, NOON + 2 * HOUR) for pod in each.uses]) == (
+        replace(found, coverage=0.0)
+    )
 
 
-async def test_hours_that_an_older_version_wrote_are_read(redis):
+async def test_hours_of_version_1_are_read(redis):
     was = {"hour": "2026-11-20T08:00:00Z", "namespace": "vision", "pod": "a-1", "allocated": 2, "observed": 2}
+    was |= {"used": 1, "idle": 1, "ram_peak": 5e9}
     given = {"hour": "2026-11-20T08:00:00Z", "capacity": 8, "allocated": 2, "unhealthy": 1}
-    fields = {"uses": zlib.compress(json.dumps([was | {"used": 1, "idle": 1}]).encode())}
-    await redis.hset("usage:main:hour:2026-11-20T08", mapping=fields | {"capacity": json.dumps(given)})
+    fields = {"uses": zlib.compress(json.dumps([was]).encode()), "capacity": json.dumps(given)}
+    await redis.hset("usage:main:hour:2026-11-20T08", mapping=fields)
     at = datetime(2026, 11, 20, 8, tzinfo=UTC)
     [hour] = await HourlyStore(redis).between(at, at + HOUR)
-    [use] = hour.uses
-    assert (use.gpus, use.unused, use.cpu_mean, use.ram_peak, hour.capacity.waiting) == (0, 0, None, None, 0)
+    assert hour.uses == (use(at, allocated=2, observed=2, used=1, idle=1, ram_peak=5e9),)
+    assert hour.capacity.waiting == 0
+    [sums] = (await HourlyStore(redis).totals(at, at + HOUR)).uses
+    assert (sums.allocated, sums.used, sums.idle, sums.unknown) == (2, 1, 1, 0)
+    assert await HourlyStore(redis).ram_peaks(at, at + HOUR, ["vision//a-1"]) == {"vision//a-1": 5e9}
 
 
-async def test_the_peak_of_a_sweep_is_its_highest(redis):
-    uses = [use(pod=f"t-{peak}", sweep="lr-brave-otter", ram_peak=peak) for peak in (3.0, None, 5.0)]
-    await HourlyStore(redis).save(uses, capacity())
-    [hour] = await HourlyStore(redis).between(NOON, NOON + HOUR, by_sweep=True)
-    assert [each.ram_peak for each in hour.uses] == [5.0]
+async def test_hours_of_a_newer_version_are_left_out(redis):
+    await HourlyStore(redis).save([use()], capacity())
+    [key] = await redis.keys()
+    await redis.hset(key, "version", "3")
+    assert await HourlyStore(redis).between(NOON, NOON + HOUR) == ()
+    assert await HourlyStore(redis).totals(NOON, NOON + HOUR) == Totals()
+
+
+async def test_ram_peaks_of_a_sweep_are_its_highest(redis):
+    hours = HourlyStore(redis)
+    for hour, peaks in ((NOON, (3e9, None, 5e9)), (NOON + HOUR, (4e9,))):
+        uses = [use(pod=f"t-{n}", sweep="lr-brave-otter", ram_peak=peak) for n, peak in enumerate(peaks)]
+        await hours.save([*uses, use(pod="a-1", ram_peak=9e9)], capacity(hour))
+    wanted = ["vision/lr-brave-otter", "vision//none"]
+    assert await hours.ram_peaks(NOON, NOON + 2 * HOUR, wanted) == dict(zip(wanted, (5e9, 0.0), strict=True))
+
+
+async def test_hours_are_encoded_and_decoded_off_the_event_loop(redis, monkeypatch):
+    threads = set()
+
+    def traced(function):
+        def call(*arguments):
+            threads.add(threading.current_thread())
+            return function(*arguments)
+
+        return call
+
+    for name in ("encode", "decode", "add_sums", "raise_peaks"):
+        monkeypatch.setattr(hourly_store, name, traced(getattr(hourly_store, name)))
+    hours = HourlyStore(redis)
+    await hours.save([use()], capacity())
+    await hours.between(NOON, NOON + HOUR)
+    await hours.totals(NOON, NOON + HOUR)
+    await hours.ram_peaks(NOON, NOON + HOUR, ["vision//a-1"])
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+async def test_a_month_is_read_in_parts(redis, monkeypatch):
+    """A month of every hour at once would be hundreds of megabytes."""
+    hours, read = HourlyStore(redis), []
+    fields = hours._fields
+    monkeypatch.setattr(hours, "_fields", lambda part, names: read.append(len(part)) or fields(part, names))
+    await hours.totals(NOON - timedelta(days=30), NOON)
+    assert read == [24] * 30
 
 
 async def test_writing_it_again_leaves_nothing_of_before(redis):

@@ -166,3 +166,29 @@ async def test_what_is_said_now_counts_more_and_a_label_more_than_the_namespace(
     await OwnerStore(redis, TEAMS).save(AT, {pod: Ownership(owner="U1")})
     said = {pod: Ownership(owner="U2", team="robots")}
     assert await OwnerStore(redis, TEAMS).owners(AT, [pod], said) == said
+
+
+async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_ten_minutes(redis: Any) -> None:
+    asked: list[str] = []
+    now = [AT]
+
+    class Counting(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            asked.append(query)
+            return []
+
+    source = PrometheusSource(Counting("http://127.0.0.1:1"), OwnerStore(redis, ()), lambda: now[0])
+    seldom = {promql.samples_by_host(600), promql.MODELS, promql.UTIL_ONLY}
+    for minutes, expected in ((0, seldom), (9, set()), (11, seldom)):
+        now[0] = AT + timedelta(minutes=minutes)
+        asked.clear()
+        await source.snapshot(HALF_HOUR)
+        assert {*asked} & seldom == expected
+        assert len(asked) == len({*asked})
+        assert promql.p95(1800) not in asked
+
+
+def test_engine_only_leaves_out_the_other_metric() -> None:
+    for query in (promql.peak(60, engine_only=True), promql.used_hours(30, engine_only=True)):
+        assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
+        assert "GPU_UTIL" not in query

@@ -9,6 +9,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,16 @@ async def test_pods_hold_and_use_what_they_do(source_at, hour: float) -> None:
         pod: (gpus, [peak if not peak else near(peak) for peak in peaks])
         for pod, (gpus, peaks) in NOW[hour].items()
     }
+
+
+@pytest.mark.parametrize("hour", NOW)
+async def test_snapshot_equals_nodes_and_pods_without_history(source_at, hour: float) -> None:
+    source = source_at(hour)
+    found, pods = await source.snapshot(HALF_HOUR), await source.pods(HALF_HOUR)
+    assert found.nodes == await source.nodes()
+    assert found.pods == tuple(
+        replace(pod, busy_ever=None, gpus=tuple(replace(gpu, p95=None) for gpu in pod.gpus)) for pod in pods
+    )
 
 
 async def test_a_pod_with_all_that_is_known_of_it(source_at) -> None:

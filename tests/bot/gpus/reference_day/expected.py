@@ -8,8 +8,11 @@ import pytest
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price
 from bot.digests.figures import figures
-from bot.gpus.models import Hour, HourCapacity, HourUse
+from bot.gpus.hour_format import decode
+from bot.gpus.models import HourCapacity, HourUse
+from bot.gpus.sums import Totals
 from bot.idle.detector import Kind
+from tests.bot.gpus.factories import stored
 from tests.bot.gpus.reference_day import cluster
 
 # By hour of the day: who is to be warned of idle GPUs, and of whom nothing is known.
@@ -52,11 +55,9 @@ def assert_hours(hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> N
 
 
 def assert_digest(start: datetime, hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> None:
-    """Every figure within one percent."""
-    about = DigestSchedule(channel="C1")
-    found = figures(
-        about, start.date(), [Hour(uses=uses, capacity=given) for uses, given in hours], (), PRICES
-    )
+    """Every figure within 1%, after the hours were stored."""
+    schedule, read = DigestSchedule(channel="C1"), [decode(stored(*hour)) for hour in hours]
+    found = figures(schedule, start.date(), read, Totals(), PRICES)
     allocated, observed, used, idle = (sum(truth[n] for truth in cluster.TRUTH.values()) for n in range(4))
     total = found.total
     truth = {

@@ -1,0 +1,126 @@
+"""Query statistics of each GPU's utilization from Prometheus, over a window or over a pod's life."""
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from bot.gpus import promql
+from bot.gpus.models import BUSY, MIN_COVERAGE, Gpu
+from bot.gpus.pod_owners import PodKey
+from bot.gpus.prometheus import Device, Prometheus, Row
+from bot.gpus.recent import Recent
+from bot.gpus.scrape_interval import ScrapeIntervals
+
+A_DAY = 86400  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStats:
+    """Statistics of a GPU's samples in a window; shares are 0 to 1."""
+
+    device: Device
+    samples: float
+    peak: float
+    total: float
+    p95: float | None
+
+    def gpu(self, expected: float) -> Gpu:
+        """Return the GPU, without statistics if much fewer samples than expected are there."""
+        _, _, name, model = self.device
+        if self.samples < MIN_COVERAGE * expected:
+            return Gpu(device=name, model=model)
+        return Gpu(device=name, model=model, peak=self.peak, mean=self.total / self.samples, p95=self.p95)
+
+
+Stats = Mapping[PodKey, list[DeviceStats]]
+
+
+class DeviceQueries:
+    """Methods raise NoGpuDataError."""
+
+    def __init__(self, prometheus: Prometheus) -> None:
+        self._prometheus, self._engine_only = prometheus, Recent[bool]()
+
+    async def stats(self, at: datetime, seconds: int, intervals: ScrapeIntervals, *, p95: bool) -> Stats:
+        """Return the statistics of each pod's GPUs over the last `seconds`."""
+        queries = [promql.samples, promql.peak, promql.total, *([promql.p95] if p95 else [])]
+        engine = await self._engine_only.get(at, lambda: self._all_have_engine(at))
+        samples, peak, total, *rest = await asyncio.gather(
+            *(self._by_device(query(seconds, engine_only=engine), at) for query in queries)
+        )
+        if broken := samples.keys() - total.keys():
+            samples |= await self._finite("count", at, seconds, intervals, broken)
+            total |= await self._finite("sum", at, seconds, intervals, broken)
+        return await asyncio.to_thread(_by_pod, samples, peak, total, rest[0] if rest else None)
+
+    async def _all_have_engine(self, at: datetime) -> bool:
+        return not await self._prometheus.query(promql.UTIL_ONLY, at)
+
+    async def _finite(
+        self, function: str, at: datetime, seconds: int, intervals: ScrapeIntervals, broken: set[Device]
+    ) -> dict[Device, float]:
+        """Query GPUs with a NaN sample, which turns every sum into NaN, without those samples."""
+        found: dict[Device, float] = {}
+        for step in {intervals.of(device[2]) for device in broken}:
+            which = {_uuid(device[2]) for device in broken if intervals.of(device[2]) == step}
+            answer = await self._by_device(promql.finite_samples(function, seconds, step, which), at)
+            found |= {device: value for device, value in answer.items() if device in broken}
+        return found
+
+    async def ever_busy(
+        self, at: datetime, stats: Stats, ages: Mapping[PodKey, float], intervals: ScrapeIntervals
+    ) -> dict[PodKey, bool | None]:
+        """Return whether each pod was ever busy; query pods idle in the window over their whole life."""
+        quiet = {pod for pod, gpus in stats.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
+        oldest = max((round(ages[pod]) for pod in quiet & ages.keys()), default=0)
+        life = min(A_DAY, oldest + intervals.steps[-1])
+        which = {_uuid(gpu.device[2]) for pod in quiet for gpu in stats[pod]}
+        peak, samples = {}, {}
+        if quiet:
+            peak = await self._by_device(promql.peak(life, which), at)
+            samples = await self._by_device(promql.samples(life, which), at)
+
+        def ever(pod: PodKey) -> bool | None:
+            devices = [gpu.device for gpu in stats[pod]]
+            if pod not in quiet:
+                return True if devices else None
+            if any(peak.get(device, 0) >= BUSY for device in devices):
+                return True
+            if (age := ages.get(pod, math.inf)) > life:
+                return None  # older than the query reaches back
+            enough = (samples.get(each, 0) >= MIN_COVERAGE * age / intervals.of(each[2]) for each in devices)
+            return False if all(enough) else None
+
+        return {pod: ever(pod) for pod in stats}
+
+    async def _by_device(self, query: str, at: datetime) -> dict[Device, float]:
+        return await asyncio.to_thread(_values, await self._prometheus.query(query, at))
+
+
+def _values(rows: Collection[Row]) -> dict[Device, float]:
+    return {row.device: row.value for row in rows}
+
+
+def _by_pod(
+    samples: Mapping[Device, float],
+    peak: Mapping[Device, float],
+    total: Mapping[Device, float],
+    p95: Mapping[Device, float] | None,
+) -> Stats:
+    """A GPU that is absent from one answer was first scraped between two queries: it is left out."""
+    found: dict[PodKey, list[DeviceStats]] = defaultdict(list)
+    for device in sorted(samples):
+        if device in peak and device in total and (p95 is None or device in p95):
+            high = p95[device] if p95 is not None else None
+            stats = DeviceStats(device, samples[device], peak[device], total[device], high)
+            found[device[0], device[1]].append(stats)
+    return found
+
+
+def _uuid(device: str) -> str:
+    """Return the UUID; empty for a GPU known by host:index only."""
+    uuid = device.partition("/")[0]
+    return "" if ":" in uuid else uuid
