@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
+from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ CLIENT_SETTINGS = {
 }  # seconds, retries
 CREATE_TIMEOUT = 1.0  # seconds that a submission waits for an experiment that is being created
 RETRY_DELAY = 60.0  # seconds until a server that failed is called again
+MARKUP = re.compile(r"[^\w .,/@#+()-]+")
 MAX_FOUND = 100  # URLs that no reconcile has fetched: another worker was faster
 
 
@@ -47,7 +50,7 @@ class MlflowExperiments:
         if found := self._found.pop(sweep.id, None):
             return found
         if sweep.plan and sweep.id not in self._tasks and monotonic() >= self._not_before:
-            tags = {"sweepbot.sweep": sweep.id, "sweepbot.owner": sweep.requester.user_name}
+            tags = experiment_tags(sweep, sweep.plan)
             task = asyncio.create_task(self._open(sweep.id, sweep.plan.results_name, tags))
             self._tasks[sweep.id] = task
             task.add_done_callback(lambda _: self._tasks.pop(sweep.id))
@@ -100,6 +103,26 @@ class MlflowExperiments:
             if found is None:
                 raise
             return str(found.experiment_id)
+
+
+def experiment_tags(sweep: SweepRecord, plan: SweepPlan) -> dict[str, str]:
+    """Return the experiment's tags, with a description that MLflow shows as Markdown above its runs."""
+    request, owner = sweep.request, sweep.requester.user_name
+    facts = [f"branch `{_inert(request.branch)}`", f"commit `{plan.commit[:8]}` ({_inert(plan.subject)})"]
+    facts += [f"space `{_inert(request.space)}`"] if request.space else []
+    who = f"Sweep `{sweep.id}`, started by {_inert(owner)} in Slack"
+    return {
+        "mlflow.note.content": f"{who}: {', '.join(facts)}.",
+        "sweepbot.sweep": sweep.id,
+        "sweepbot.owner": owner,
+        "sweepbot.branch": request.branch,
+        "sweepbot.commit": plan.commit,
+    }
+
+
+def _inert(text: str) -> str:
+    """Return one line of text without Markdown or HTML: branches and commits can be anybody's."""
+    return MARKUP.sub(" ", text)[:200].strip()
 
 
 def _client(tracking_uri: str) -> "MlflowClient":

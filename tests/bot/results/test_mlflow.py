@@ -5,9 +5,10 @@ import threading
 from dataclasses import replace
 
 import pytest
+from mlflow import MlflowClient
 
 from bot.core.record import Phase
-from bot.results.mlflow import MlflowExperiments
+from bot.results.mlflow import MlflowExperiments, experiment_tags
 from tests.bot.factories import a_sweep
 
 SWEEP = a_sweep(Phase.PENDING)
@@ -89,3 +90,17 @@ async def test_a_submission_waits_for_an_experiment_under_creation_and_not_for_a
     await slow.open(other)
     await slow.ready(other)
     assert woken == [SWEEP.id]
+
+
+def test_experiment_is_described_with_who_started_what(tmp_path, woken, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    plan = replace(SWEEP.plan, subject="Wider `net` <img src=x> [x](http://evil)\n# head")
+    tags = experiment_tags(replace(SWEEP, plan=plan), plan)
+    client = MlflowClient(tmp_path.as_uri())
+    number = MlflowExperiments(tmp_path.as_uri(), "http://ui", woken.append)._experiment("digits/lr", tags)
+    stored = client.get_experiment(number).tags
+    assert stored["mlflow.note.content"] == (
+        "Sweep `lr-brave-otter`, started by ada in Slack: branch `main`, "
+        "commit `01234567` (Wider  net   img src x   x (http //evil) # head), space `lr`."
+    )
+    assert (stored["sweepbot.sweep"], stored["sweepbot.commit"]) == (SWEEP.id, plan.commit)
