@@ -23,8 +23,9 @@ from bench.gpu_history import Server, prometheus
 from bench.table import Row, bounded, compared, interleaved
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price
-from bot.digests.figures import WEEK, figures
+from bot.digests.figures import figures
 from bot.digests.message import DigestContext, message
+from bot.digests.post import WEEK
 from bot.gpus.billing import bill, bill_file
 from bot.gpus.command import ParsedCommand
 from bot.gpus.hour_format import CAPACITY, encode

@@ -23,7 +23,7 @@ class HourResults:
     cpu_mean: Mapping[PodKey, float]  # cores
     ram_requested: Mapping[PodKey, float]  # bytes
     ram_peak: Mapping[PodKey, float]  # bytes
-    cluster: Mapping[str, float]  # totals by the names of CLUSTER_QUERIES
+    cluster: Mapping[str, float]  # totals by name
     models: Mapping[str, str]  # node -> GPU model
     owners: Mapping[PodKey, Ownership]
 

@@ -16,11 +16,13 @@ from bot.gpus.recent import Recent
 from bot.gpus.scrape_interval import ScrapeIntervals
 
 AN_HOUR, LATELY = 3600, 600  # seconds
-CLUSTER_QUERIES = {
+CAPACITY = {
     "capacity": promql.CAPACITY_HOURS,
     "lost": promql.LOST_HOURS,
-    "closed": promql.CLOSED_HOURS,
     "coverage": promql.COVERAGE,
+}
+CLOSED = {"closed": promql.CLOSED_HOURS}
+PENDING = {
     "waited": promql.PENDING_HOURS,
     "waiting": promql.PENDING_PODS,
     "wanted": promql.PENDING_PEAK,
@@ -147,12 +149,20 @@ class PrometheusSource:
             cpu_mean=cpu_mean,
             ram_requested=ram_requested,
             ram_peak=ram_peak,
-            cluster={name: await self._total(query, end) for name, query in CLUSTER_QUERIES.items()},
+            cluster=await self._cluster_totals(end),
             models=await self._query_models(
                 promql.HOUR_MODELS, end, {row.labels.get("node", "") for row in allocated}
             ),
             owners=await self._owners_of(end, pods, day=start),
         )
+
+    async def _cluster_totals(self, end: datetime) -> dict[str, float]:
+        """Return an hour's totals by name; query only what the hour had."""
+        queries = dict(CAPACITY)
+        queries |= CLOSED if await self._query(promql.ANY_CLOSED, end) else {}
+        queries |= PENDING if await self._query(promql.ANY_PENDING, end) else {}
+        none = dict.fromkeys(CLOSED | PENDING, 0.0)
+        return none | {name: await self._total(query, end) for name, query in queries.items()}
 
     async def _total(self, query: str, at: datetime) -> float:
         return sum(row.value for row in await self._query(query, at))

@@ -94,6 +94,8 @@ PENDING = (
     f"sum by (namespace, pod) (max by (namespace, pod, container, resource) ({_PENDING}))"
     f" * on (namespace, pod) group_left () {_in_phase('Pending')}"
 )
+# Without any, the following are 0: each looks at every pod in every minute.
+ANY_PENDING = _hourly_peak(f"count({_PENDING})")
 PENDING_HOURS = _per_hour(f"sum({PENDING})")
 PENDING_PODS = _hourly_peak(f"count({PENDING})")
 PENDING_PEAK = _hourly_peak(f"sum({PENDING})")
@@ -173,6 +175,7 @@ _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({ALLOCATED}) or 0 * {ALLOCAT
 _CLOSED = f"clamp_min({_FREE}, 0) and on (node) (({CORDONED}) or ({NOT_READY}))"
 CAPACITY_HOURS = _per_hour(f"sum({ALLOCATABLE})")
 LOST_HOURS = _per_hour(f"sum(clamp_min({PHYSICAL} - on (node) {ALLOCATABLE}, 0))")
+ANY_CLOSED = _hourly_peak(f"count(({CORDONED}) or ({NOT_READY}))")  # without any, CLOSED_HOURS is 0
 CLOSED_HOURS = _per_hour(f"sum({_CLOSED})")  # free, but not schedulable
 COVERAGE = f"count_over_time((count(kube_node_status_allocatable))[{HOUR}:1m]) / 60"
 

@@ -192,3 +192,29 @@ def test_engine_only_leaves_out_the_other_metric() -> None:
     for query in (promql.peak(60, engine_only=True), promql.used_hours(30, engine_only=True)):
         assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
         assert "GPU_UTIL" not in query
+
+
+@pytest.mark.parametrize(
+    ("present", "queried"),
+    [
+        (set(), set()),
+        ({promql.ANY_CLOSED}, {promql.CLOSED_HOURS}),
+        ({promql.ANY_PENDING}, {promql.PENDING_HOURS, promql.LONGEST_WAIT}),
+    ],
+)
+async def test_hour_queries_pending_pods_and_closed_nodes_only_if_there_were_any(
+    redis: Any, present: set[str], queried: set[str]
+) -> None:
+    asked: set[str] = set()
+
+    class Quiet(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            asked.add(query)
+            return [Row({}, 1.0)] if query in present | queried else []
+
+    source = PrometheusSource(Quiet("http://127.0.0.1:1"), OwnerStore(redis, ()), lambda: AT, 30)
+    _, capacity = await source.hour(AT)
+    assert asked & {promql.CLOSED_HOURS, promql.PENDING_HOURS, promql.LONGEST_WAIT} == queried
+    assert (capacity.closed, capacity.waited) == tuple(
+        float(query in queried) for query in (promql.CLOSED_HOURS, promql.PENDING_HOURS)
+    )
