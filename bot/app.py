@@ -1,6 +1,6 @@
 """Compose and run the processes: serve, work, and all.
 
-SIGTERM stops a process in this order: /readyz fails; the watch lease and the Slack socket are released; no
+SIGTERM stops a process in this order: /readyz fails; the resync lease and the Slack socket are released; no
 work item is taken; running ones have SHUTDOWN_GRACE seconds to finish, then other workers get them; the
 HTTP server stops last.
 """
@@ -213,7 +213,7 @@ async def workers(process: Process) -> None:
         collector = UsageCollector(process.redis, clients.cluster, source, settings, process.config, now)
         log.info("working in namespace %s", settings.k8s_namespace)
         tasks = [informer.run(), collector.run(), schedule.run(), setups.follow()]
-        await _work(_run_worker(worker, setups, process.stop), tasks, process.stop)
+        await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
 
 
 async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack) -> Clients:
@@ -315,8 +315,11 @@ async def _work(
             task.cancel()
 
 
-async def _run_worker(worker: Worker, setups: SetupWriter, stop: asyncio.Event) -> None:
+async def _run_worker(
+    worker: Worker, setups: SetupWriter, informer: SweepInformer, stop: asyncio.Event
+) -> None:
     await setups.ready(stop)
+    await informer.listed(stop)
     await worker.run(stop)
 
 

@@ -1,7 +1,7 @@
 """The clients of other systems that workers use, passed as one value."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from bot.results.mlflow import MlflowExperiments
 from bot.slack.client import Slack
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
+from k8s.cache import Caches
 from k8s.client import KubernetesClient
 from k8s.logs import LOG_LINES, tail
 
@@ -34,6 +35,7 @@ class Clients:
     config: Config
     queue: Queue
     now: Callable[[], datetime]
+    caches: Caches = field(default_factory=Caches)  # filled by watches (bot.sweeps.informer)
 
     @cached_property
     def mask(self) -> Mask:

@@ -238,8 +238,11 @@ class KubernetesClient:
         labels: str = "",
         since: str,
         timeout: float,  # noqa: ASYNC109 - enforced by the server
+        on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
         """Yield ADDED, MODIFIED, and DELETED after the resourceVersion `since`, for `timeout` seconds.
+
+        `on_open` is called once the server has accepted the watch.
 
         BOOKMARK, about once a minute, has only a newer resourceVersion; a kind without changes since the
         server started gets none. Raises ApiError.expired if `since` is too old, UnreachableError if the
@@ -250,6 +253,7 @@ class KubernetesClient:
         limits = aiohttp.ClientTimeout(total=timeout + WATCH_MARGIN, sock_connect=CONNECT_SECONDS)
         response = await self._send("GET", _path(kind, namespace), query, limits=limits)
         try:
+            on_open()
             async for line in _lines(response):
                 change = json.loads(line)
                 if change["type"] == "ERROR":

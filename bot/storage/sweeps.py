@@ -264,6 +264,11 @@ class Store:
     async def is_active(self, sweep_id: str) -> bool:
         return bool(await self._redis.sismember(self._key("active"), sweep_id))
 
+    async def active_of(self, ids: Sequence[str]) -> set[str]:
+        """Return those of these sweeps, at least one, that have not ended."""
+        found = await self._redis.smismember(self._key("active"), list(ids))
+        return {each for each, active in zip(ids, found, strict=True) if active}
+
     async def wait_for_build(self, build: str, sweep_id: str) -> None:
         async with self._redis.pipeline(transaction=True) as both:
             both.sadd(self._key("build", build), sweep_id)

@@ -1,4 +1,9 @@
-"""Who wakes sweeps as the cluster moves: the one process that holds the watch lease."""
+"""Keep each worker's memory of the cluster, and wake sweeps as it changes.
+
+Every worker watches and wakes. A worker that reconciles a sweep before its own memory shows the change wakes
+the sweep itself when it does; the queue holds a sweep once, however many wake it. Only the resync is one
+worker's, by a lease.
+"""
 
 import asyncio
 import itertools
@@ -15,8 +20,10 @@ from bot.config.policy import all_namespaces
 from bot.runtime.probes import ProbeFailedError
 from bot.storage import sweep_configmap
 from bot.storage.leader import lead
+from bot.sweeps.wakes import Wakes
+from k8s.cache import Cache
 from k8s.errors import ApiError, UnreachableError
-from k8s.objects import BUILD_LABEL, OURS, SWEEP_LABEL, Manifest, still_live
+from k8s.objects import OURS, SWEEP_LABEL
 from k8s.outage import Outage
 from k8s.watch import SILENCE, watch_forever
 
@@ -24,23 +31,41 @@ log = logging.getLogger(__name__)
 
 BUILDS_WATCHED = ("Pod", "Job")  # in the namespace of builds
 WATCHED = (*BUILDS_WATCHED, "Experiment", "Trial")
-WATCH_LEASE = 15.0  # seconds
-GATHER = timedelta(seconds=0.2)  # one turn for the burst of events that every change is
+RESYNC_LEASE = 15.0  # seconds
 RESYNC = timedelta(minutes=5)
 STALE = 1.5 * SILENCE  # seconds
+FIRST_LISTS = 10.0  # seconds after which reconciles start even if the first lists are not complete
 
 
 class SweepInformer:
     def __init__(self, redis: Redis, clients: Clients) -> None:
         self._redis, self._outside = redis, clients
-        self._heard: dict[tuple[str, str], float] = {}  # (kind, namespace) -> when; empty: not leading
+        self._answered: dict[tuple[str, str], float] = {}  # (kind, namespace) -> when; empty: not started
         self._suspected, self._recovered = asyncio.Event(), asyncio.Event()
         self._outage = Outage(clients.cluster, self._recovered.set)
+        self.wakes = Wakes(clients)
+        for kind, namespace in self._watched():
+            clients.caches.add(Cache(kind, namespace, self.wakes.add))
 
     async def run(self) -> None:
-        """Until cancelled; then another worker leads at once."""
-        while True:
-            await lead(self._redis, "sweepbot:watch", WATCH_LEASE, self._watch)
+        """Until cancelled; then another worker takes over the resync."""
+        self._answered = dict.fromkeys(self._watched(), monotonic())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.wakes.run())
+            group.create_task(self._probe())
+            group.create_task(self._lead())
+            for cache in self._outside.caches:
+                group.create_task(self._follow(cache))
+
+    async def listed(self, stop: asyncio.Event) -> None:
+        """Wait until memory is complete for the first time, for 10 s at most, or until `stop`.
+
+        Otherwise each sweep's first reconcile would list what the watches are about to list.
+        """
+        waits = [asyncio.ensure_future(each) for each in (self._outside.caches.listed(), stop.wait())]
+        await asyncio.wait(waits, timeout=FIRST_LISTS, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
 
     def suspect(self) -> None:
         """A call failed as if the API server were away: what has failed of it is repeated when it is back.
@@ -50,59 +75,32 @@ class SweepInformer:
         self._suspected.set()
 
     async def fresh(self) -> str:
-        """How old the picture may be. Raises ProbeFailedError when a quiet cluster does not explain that.
+        """How old memory can be. Raises ProbeFailedError when a quiet cluster does not explain that.
 
-        Of the installation's namespace: another that can't be watched is told in the log.
+        Of the installation's namespace: another that can't be watched is logged.
         """
-        if not self._heard:
-            return "not leading"
+        if not self._answered:
+            return "not started"
         home = self._outside.settings.k8s_namespace
-        kind, heard = min(
-            ((kind, heard) for (kind, namespace), heard in self._heard.items() if namespace == home),
+        kind, answered = min(
+            ((kind, at) for (kind, namespace), at in self._answered.items() if namespace == home),
             key=lambda item: item[1],
         )
-        silent = monotonic() - heard
+        silent = monotonic() - answered
         if silent > STALE:
-            raise ProbeFailedError(f"nothing was heard about {kind} in {home} for {silent:.0f} s")
-        return f"leading; the longest silence is {silent:.0f} s"
+            raise ProbeFailedError(f"no answer about {kind} in {home} for {silent:.0f} s")
+        return f"watching; the longest silence is {silent:.0f} s"
 
-    async def _watch(self) -> None:
+    def _watched(self) -> dict[tuple[str, str], None]:
         settings = self._outside.settings
         trials = itertools.product(WATCHED, all_namespaces(settings.k8s_namespace, self._outside.config))
-        watched = dict.fromkeys((*trials, *((kind, settings.builds_in) for kind in BUILDS_WATCHED)))
-        self._heard = dict.fromkeys(watched, monotonic())
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._resync())
-                group.create_task(self._probe())
-                for kind, namespace in watched:
-                    group.create_task(self._follow(kind, namespace))
-        finally:
-            self._heard = {}
+        return dict.fromkeys((*trials, *((kind, settings.builds_in) for kind in BUILDS_WATCHED)))
 
-    async def _follow(self, kind: str, namespace: str) -> None:
-        def heard() -> None:
-            self._heard[kind, namespace] = monotonic()
+    async def _follow(self, cache: Cache) -> None:
+        def answered() -> None:
+            self._answered[cache.kind, cache.namespace] = monotonic()
 
-        await watch_forever(
-            self._outside.cluster,
-            kind,
-            namespace,
-            OURS,
-            lambda _, obj: self._wake(obj),
-            self._outage,
-            on_fresh=heard,
-        )
-
-    async def _wake(self, obj: Manifest) -> None:
-        labels = obj["metadata"].get("labels", {})
-        if sweep := labels.get(SWEEP_LABEL):
-            # A restart lists what every sweep left behind; ended ones matter only if something still lives.
-            if still_live(obj) or await self._outside.store.is_active(sweep):
-                await self._outside.wake(sweep, after=GATHER)
-        elif build := labels.get(BUILD_LABEL):
-            for waiting in await self._outside.store.concerned_by(build):
-                await self._outside.wake(waiting, after=GATHER)
+        await watch_forever(self._outside.cluster, cache, OURS, self._outage, on_fresh=answered)
 
     async def _probe(self) -> None:
         while True:
@@ -110,10 +108,15 @@ class SweepInformer:
             await self._outage.over()
             self._suspected.clear()
 
-    async def _resync(self) -> None:
-        """The net under the watches, and under a Redis that forgot: the cluster knows what is unfinished.
+    async def _lead(self) -> None:
+        await self.listed(asyncio.Event())
+        while True:
+            await lead(self._redis, "sweepbot:resync", RESYNC_LEASE, self._resync)
 
-        And the end of each outage: nothing that failed waits any longer.
+    async def _resync(self) -> None:
+        """Wake what is unfinished: for what a watch missed, and for a Redis that lost its data.
+
+        Also at the end of each outage: nothing that failed waits any longer.
         """
         while True:
             self._recovered.clear()

@@ -55,6 +55,7 @@ class Observation:
     pods: tuple[Pod, ...] = ()  # of trials
     trouble: tuple[Diagnosis, ...] = ()  # of trials, the most severe first
     look_in: timedelta | None = None  # observe again by then
+    cached: bool = False  # from memory, at least in part: it may be a little old
 
     @property
     def live(self) -> tuple[Trial, ...]:

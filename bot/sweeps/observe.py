@@ -22,6 +22,7 @@ from bot.repos.git import GitUnavailableError
 from bot.runtime.parser_thread import run_in_parser_thread
 from bot.sweeps.observation import BuildSeen, Observation
 from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
+from k8s.cache import CacheReader, Caches
 from k8s.jobs import read_job
 from k8s.katib.spec import EXPERIMENT_LABEL, MAIN, REQUEST_ID
 from k8s.katib.status import read_experiment, read_trial
@@ -32,19 +33,27 @@ PATIENCE = timedelta(minutes=2)
 NEXT = timedelta(seconds=1)  # until an older sweep of the same person may be planned
 
 
-async def observe(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:
-    """What is said in it, by pods, events, webhooks and git, is masked: it goes into records and to Slack."""
-    return _masked(await _seen(sweep, commands, clients), clients.mask)
+async def observe(
+    sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients, *, fresh: bool = False
+) -> Observation:
+    """What is said in it, by pods, events, webhooks and git, is masked: it goes into records and to Slack.
+
+    Unless `fresh`, objects of the experiment are read from memory where watches keep it complete.
+    """
+    return _masked(await _seen(sweep, commands, clients, fresh=fresh), clients.mask)
 
 
-async def _seen(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:
+async def _seen(
+    sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients, *, fresh: bool
+) -> Observation:
     if sweep.phase is Phase.RECEIVED:
         return await _request(sweep, commands, clients)
     if sweep.plan is None or sweep.phase is Phase.OPENING:
         return Observation(commands=commands)
     if sweep.phase is Phase.BUILDING:
         return replace(await observe_builds(sweep, sweep.plan, clients), commands=commands)
-    return await _experiment(sweep, sweep.plan, commands, clients)
+    caches = Caches() if fresh else clients.caches
+    return await _experiment(sweep, sweep.plan, commands, clients, CacheReader(caches, clients.cluster))
 
 
 async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:
@@ -90,20 +99,22 @@ async def _others(sweep: SweepRecord, clients: Clients) -> int | None:
 
 
 async def _experiment(
-    sweep: SweepRecord, plan_: SweepPlan, commands: tuple[Command, ...], clients: Clients
+    sweep: SweepRecord,
+    plan_: SweepPlan,
+    commands: tuple[Command, ...],
+    clients: Clients,
+    reader: CacheReader,
 ) -> Observation:
-    cluster, ref = clients.cluster, plan_.experiment_ref
-    ours = f"{SWEEP_LABEL}={sweep.id}"
+    ref, ours = plan_.experiment_ref, f"{SWEEP_LABEL}={sweep.id}"
     experiment, trials, jobs, pods = await asyncio.gather(
-        cluster.get(ref),
-        cluster.list("Trial", ref.namespace, labels=f"{EXPERIMENT_LABEL}={ref.name}"),
-        cluster.list("Job", ref.namespace, labels=ours),
-        cluster.list("Pod", ref.namespace, labels=ours),
+        reader.get(ref),
+        reader.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}"),
+        reader.list("Job", ref.namespace, labels=ours),
+        reader.list("Pod", ref.namespace, labels=ours),
     )
     if experiment and experiment["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
-        return Observation(
-            commands=commands, foreign=True
-        )  # nothing of an older sweep is ours to count or to end
+        # Nothing of an older sweep is ours to count or to end.
+        return Observation(commands=commands, foreign=True, cached=reader.cached)
     space = plan_.space
     seen = Observation(
         commands=commands,
@@ -112,6 +123,7 @@ async def _experiment(
         trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),
         pods=tuple(read_pod(p, MAIN) for p in pods if is_trial_pod(p)),
+        cached=reader.cached,
     )
     examination = EvidenceCollector(sweep, plan_, clients)
     if experiment:

@@ -6,7 +6,7 @@ is rejected, and an event leaves the outbox only after Slack has accepted it.
 
 import logging
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from aiohttp import ClientError
 from redis.exceptions import RedisError
@@ -29,6 +29,7 @@ from bot.storage import sweep_configmap
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError
 from bot.sweeps.durable_record import DurableRecord
+from bot.sweeps.freshness import needs_fresh_read
 from bot.sweeps.lifecycle import (
     advance,
     apply_cancels,
@@ -170,8 +171,7 @@ class _Reconcile:
             for command in waiting
             if not (command.action.is_read_only or command.action is Action.CANCEL)
         )
-        seen = await observe(before, commands, self.clients)
-        sweep = advance(before, seen, self.clients.config, now)
+        seen, sweep = await self._advanced(before, commands, now)
         write_new_entries(before, sweep)
         if sweep != before:
             sweep = await self.save(sweep)
@@ -188,6 +188,17 @@ class _Reconcile:
         await self._open_results(sweep)
         soon, again = self.notifier.pause, requeue_after(before, sweep, seen.look_in)
         return min(soon, again) if soon and again is not None else soon or again
+
+    async def _advanced(
+        self, before: SweepRecord, commands: tuple[Command, ...], now: datetime
+    ) -> tuple[Observation, SweepRecord]:
+        """Memory shows that something is to be done; what is done follows from a direct read."""
+        seen = await observe(before, commands, self.clients, fresh=bool(commands))
+        after = advance(before, seen, self.clients.config, now)
+        if seen.cached and needs_fresh_read(before, after, seen, now):
+            seen = await observe(before, commands, self.clients, fresh=True)
+            after = advance(before, seen, self.clients.config, now)
+        return seen, after
 
     async def report_failure(self, error: Exception) -> None:
         """Report an error that lasts, and post what this reconcile saved before it failed."""

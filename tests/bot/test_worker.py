@@ -20,6 +20,7 @@ from bot.sweeps import informer, reconciler
 from bot.sweeps.informer import SweepInformer
 from bot.worker import Worker, keyed
 from k8s import outage as outage_module
+from k8s.cache import Caches
 from k8s.errors import ApiError, UnreachableError
 from tests.bot.factories import CONFIG, SETTINGS
 
@@ -224,8 +225,9 @@ class KubernetesClient:
         self.fresh, self.listed, self.unfinished = {}, 0, []
         monkeypatch.setattr(informer, "watch_forever", self._watch)
 
-    async def _watch(self, cluster, kind, namespace, labels, on_object, outage, *, on_fresh):
-        self.fresh[kind], self.outage = on_fresh, outage
+    async def _watch(self, cluster, cache, labels, outage, *, on_fresh):
+        cluster.fresh[cache.kind], cluster.outage = on_fresh, outage
+        cache.listed.set()
         await asyncio.Event().wait()
 
     async def pages(self, *_, **__):
@@ -249,21 +251,50 @@ def a_watcher(redis, cluster):
         await queue.add(WorkItem.sweep(sweep_id))
 
     clients = SimpleNamespace(
-        cluster=cluster, settings=SETTINGS, config=CONFIG, store=store, queue=queue, wake=wake
+        cluster=cluster,
+        settings=SETTINGS,
+        config=CONFIG,
+        store=store,
+        queue=queue,
+        wake=wake,
+        caches=Caches(),
     )
     return SweepInformer(redis, clients)
 
 
-async def test_one_watches_and_another_goes_on_when_it_ends(redis, cluster, wait_until):
-    watchers = [a_watcher(redis, cluster) for _ in range(2)]
-    first = asyncio.create_task(watchers[0].run())
-    await wait_until(lambda: len(cluster.fresh) == len(informer.WATCHED), "the first watches")
-    assert await watchers[0].fresh() == "leading; the longest silence is 0 s"
-    assert await watchers[1].fresh() == "not leading"
-    first.cancel()
-    await asyncio.wait([first])
-    assert await redis.exists("sweepbot:watch") == 0
-    assert (await watchers[0].fresh()).startswith("not leading")
+async def test_every_worker_watches_and_one_resyncs(redis, cluster, monkeypatch, wait_until):
+    clusters = [cluster, KubernetesClient(monkeypatch)]
+    watchers = [a_watcher(redis, each) for each in clusters]
+    assert await watchers[0].fresh() == "not started"
+    tasks = [asyncio.create_task(watcher.run()) for watcher in watchers]
+    await wait_until(lambda: any(each.listed for each in clusters), "one resyncs")
+    assert [len(each.fresh) for each in clusters] == [len(informer.WATCHED)] * 2
+    assert sum(each.listed for each in clusters) == 1
+    assert {(await each.fresh()).partition(";")[0] for each in watchers} == {"watching"}
+    await cancelled(tasks[clusters.index(next(each for each in clusters if each.listed))])
+    assert await redis.exists("sweepbot:resync") == 0
+    await cancelled(*tasks)
+
+
+async def cancelled(*tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_waiting_for_the_first_lists_ends_with_them_and_with_the_process(
+    redis, cluster, monkeypatch, wait_until, stopped
+):
+    watcher, stop = a_watcher(redis, cluster), asyncio.Event()
+    waiting = asyncio.create_task(watcher.listed(stop))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    task = asyncio.create_task(asyncio.Event().wait() if stopped else watcher.run())
+    if stopped:
+        stop.set()
+    await wait_until(waiting.done, "it goes on")
+    await cancelled(task)
 
 
 async def test_at_the_end_of_an_outage_nothing_that_failed_waits_any_longer(redis, cluster, wait_until):
@@ -366,10 +397,10 @@ async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
     turning = Worker(queue, 1, {ItemKind.SWEEP: turns}).run(running)
     job = asyncio.ensure_future(app._work(turning, [watcher.run()], running))
     await queue.add(WorkItem.sweep(SWEEP))
-    await wait_until(lambda: turns.begun and cluster.fresh, "it works")
+    await wait_until(lambda: turns.begun and cluster.listed, "it works")
     running.set()
     await wait_until(
-        lambda: not_(redis.exists("sweepbot:watch")), "the watch is given back before the turn's end"
+        lambda: not_(redis.exists("sweepbot:resync")), "the resync is given back before the turn's end"
     )
     assert not job.done()
     await app._live([job], running, grace=0.01)

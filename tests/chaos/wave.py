@@ -21,7 +21,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
 from bot.storage import sweep_configmap
-from bot.sweeps.informer import WATCHED, SweepInformer
+from bot.sweeps.informer import SweepInformer
 from bot.sweeps.receipts import INTERVAL, Receipts
 from bot.sweeps.reconciler import handle
 from bot.worker import Worker
@@ -83,6 +83,9 @@ class Wave:
         self.changes = lab.kubernetes.follow(lab.kubernetes.version)
         self.worker = Worker(lab.clients.queue, 1, {ItemKind.SWEEP: partial(handle, clients=lab.clients)})
         self.informer = SweepInformer(self.redis, lab.clients)
+        self.informer.wakes._clock = lambda: self.gate.seconds
+        for cache in lab.clients.caches:
+            cache.listed.set()
         self._new_server()
         try:
             yield
@@ -184,25 +187,32 @@ class Wave:
             self.idle = False
 
     async def _watch(self) -> None:
-        """What the informer hears; with a broken connection it lists anew."""
-        objects = {}
+        """Keep the workers' memory, and wake; an interrupted watch is read again with the next resync."""
         while not self.changes.empty():
             change = self.changes.get_nowait()
-            if change.object["kind"] in WATCHED:
-                objects[change.object["metadata"]["uid"]] = change.object
+            meta = change.object["metadata"]
+            for cache in self.lab.clients.caches:
+                if (cache.kind, cache.namespace) == (change.object["kind"], meta.get("namespace")):
+                    cache.remove(meta["name"]) if change.type == "DELETED" else cache.put(change.object)
         resync = self.gate.seconds >= self.next_resync
         try:
-            for obj in objects.values():
-                await self._at_once("informer", "", self.informer._wake(obj))
+            if self.informer.wakes._pause() == 0:
+                await self._at_once("informer", "", self.informer.wakes.send())
             if resync:
                 self.next_resync = self.gate.seconds + RESYNC
                 await self._at_once("informer", "", self._resync())
+                self._complete(True)
         except (WorkerCrash, BaseExceptionGroup, RedisError, ApiError, UnreachableError):
             self.next_resync = self.gate.seconds + 5
+            self._complete(self.rng.random() < 0.5)
 
     async def _resync(self) -> None:
         await self.lab.clients.queue.hurry()
         await self.informer._wake_unfinished()
+
+    def _complete(self, complete: bool) -> None:
+        for cache in self.lab.clients.caches:
+            cache.complete = complete
 
     async def _people(self) -> None:
         if self.gate.seconds >= self.next_receipts:

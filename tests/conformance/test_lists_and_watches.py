@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from k8s.cache import Cache
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.outage import Outage
-from k8s.watch import OnObject, _Watch, watch_forever
+from k8s.watch import _Watch, watch_forever
 from tests.conformance.conftest import ELSEWHERE, KEPT_FOR_WATCHERS
 from tests.conformance.namespace import Answer, Place
 
@@ -142,25 +143,40 @@ async def test_a_watch_from_the_future_is_silent(place: Place) -> None:
     assert await listening == []
 
 
-def a_watch(place: Place, on_object: OnObject) -> _Watch:
-    outage = Outage(place.cluster, lambda: None)
-    return _Watch(place.cluster, "ConfigMap", place.namespace, BOT, on_object, outage, lambda: None)
+class Seen(Cache):
+    """A cache of every ConfigMap, by their names alone, and of what was reported to it."""
+
+    def __init__(self, place: Place, *known: str) -> None:
+        super().__init__("ConfigMap", place.namespace, lambda _: None)
+        self.names, self.seen = set(known), list[tuple[str, str, str]]()
+
+    def put(self, obj: dict[str, Any]) -> None:
+        self.names.add(obj["metadata"]["name"])
+        self.seen.append(("put", obj["kind"], obj["metadata"]["name"]))
+
+    def remove(self, name: str) -> None:
+        self.names.remove(name)
+        self.seen.append(("gone", self.kind, name))
+
+    def retain(self, names: set[str]) -> None:
+        for gone in self.names - names:
+            self.remove(gone)
+
+
+def a_watch(place: Place, cache: Seen) -> _Watch:
+    return _Watch(place.cluster, cache, BOT, Outage(place.cluster, lambda: None), lambda: None)
 
 
 async def test_who_watches_from_the_future_lists_anew(
     place: Place, wait_until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("k8s.watch.STREAM", 2)
-    seen: list[str] = []
-
-    async def on_object(_: str, obj: dict[str, Any]) -> None:
-        seen.append(obj["metadata"]["name"])
-
-    watch = a_watch(place, on_object)
+    cache = Seen(place)
+    watch = a_watch(place, cache)
     watch.since = str(int(await version_of(place)) + 100_000)
     running = asyncio.create_task(watch.run())
     await place.cluster.create(place.a_map("a", app="bot"))
-    await wait_until(lambda: seen, "what is there was reported")
+    await wait_until(lambda: cache.names, "what is there was reported")
     await ended(running)
 
 
@@ -196,41 +212,28 @@ async def test_a_watch_from_a_forgotten_version_is_expired(place: Place) -> None
 
 async def test_who_watches_from_a_forgotten_version_lists_anew(place: Place, wait_until: Any) -> None:
     await forget(place)
-    seen: list[tuple[str, str]] = []
-
-    async def on_object(what: str, obj: dict[str, Any]) -> None:
-        seen.append((what, obj["metadata"]["name"]))
-
-    watch = a_watch(place, on_object)
-    watch.since = "1"
-    watch.known = {"gone": {"app": "bot"}}
+    cache = Seen(place, "gone")
+    watch = a_watch(place, cache)
+    watch.since, cache.complete = "1", True
     running = asyncio.create_task(watch.run())
-    await wait_until(lambda: len(seen) == 2, "what is there and what is gone was reported")
+    await wait_until(lambda: len(cache.seen) == 2, "what is there and what is gone was reported")
     await place.cluster.create(place.a_map("new", app="bot"))
-    await wait_until(lambda: len(seen) == 3, "what is new was reported")
+    await wait_until(lambda: len(cache.seen) == 3, "what is new was reported")
     await ended(running)
-    assert seen == [("ADDED", "here"), ("DELETED", "gone"), ("ADDED", "new")]
+    told = [(what, name) for what, _, name in cache.seen]
+    assert told == [("put", "here"), ("gone", "gone"), ("put", "new")]
 
 
 async def test_watching_for_ever_tells_what_is_there_and_what_comes(place: Place, wait_until: Any) -> None:
     await place.cluster.create(place.a_map("a", app="bot"))
-    seen: list[tuple[str, str, str]] = []
-
-    async def on_object(what: str, obj: dict[str, Any]) -> None:
-        seen.append((what, obj["kind"], obj["metadata"]["name"]))
-
-    outage = Outage(place.cluster, lambda: None)
-    running = asyncio.create_task(
-        watch_forever(
-            place.cluster, "ConfigMap", place.namespace, BOT, on_object, outage, on_fresh=lambda: None
-        )
-    )
-    await wait_until(lambda: seen, "what is there was reported")
+    cache, outage = Seen(place), Outage(place.cluster, lambda: None)
+    running = asyncio.create_task(watch_forever(place.cluster, cache, BOT, outage, on_fresh=lambda: None))
+    await wait_until(lambda: cache.complete and cache.names, "what was there was reported")
     await place.cluster.create(place.a_map("b", app="bot"))
     await place.cluster.delete(place.ref("ConfigMap", "a"))
-    await wait_until(lambda: len(seen) == 3, "what happened was reported")
+    await wait_until(lambda: len(cache.seen) == 3, "what happened was reported")
     await ended(running)
-    assert seen == [("ADDED", "ConfigMap", "a"), ("ADDED", "ConfigMap", "b"), ("DELETED", "ConfigMap", "a")]
+    assert cache.seen == [("put", "ConfigMap", "a"), ("put", "ConfigMap", "b"), ("gone", "ConfigMap", "a")]
 
 
 async def ended(task: asyncio.Task[None]) -> None:

@@ -99,7 +99,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def watches(life: Guarded, wait_until: Any, *, namespaces: int = 1) -> None:
-    """What the leader of the workers does, until it follows every kind."""
+    """What the watches of a worker do, until they follow every kind."""
 
     def followed() -> bool:
         followed = [ask for ask in life.server.granted if ask.verb == "watch"]

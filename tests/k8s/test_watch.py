@@ -1,4 +1,4 @@
-"""Every change is heard of, whatever happens to the server."""
+"""A cache keeps up with its kind of object, whatever happens to the server."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ from aiohttp import web
 
 from k8s import client
 from k8s import watch as watch_module
+from k8s.cache import Cache
 from k8s.errors import ApiError
 from k8s.objects import Ref
 from k8s.outage import Outage
@@ -26,14 +27,25 @@ def quick(monkeypatch):
     monkeypatch.setattr(watch_module, "LONGEST_PAUSE", 0.05)
 
 
-class Listener:
-    """What was reported, how often the server was heard, and how many outages ended."""
+class Listener(Cache):
+    """A cache of every ConfigMap or Job, by their names alone, and of what was reported to it."""
 
-    def __init__(self):
-        self.seen, self.fresh, self.outages = [], 0, 0
+    def __init__(self, kind="Job"):
+        super().__init__(kind, "sweeps", lambda _: None)
+        self.seen, self.names, self.fresh, self.outages = [], {}, 0, 0
 
-    async def on_object(self, what, obj):
-        self.seen.append((what, obj["metadata"]["name"]))
+    def put(self, obj):
+        name = obj["metadata"]["name"]
+        self.names[name] = obj["metadata"].get("resourceVersion")
+        self.seen.append(("PUT", name))
+
+    def remove(self, name):
+        del self.names[name]
+        self.seen.append(("GONE", name))
+
+    def retain(self, names):
+        for gone in self.names.keys() - names:
+            self.remove(gone)
 
     def on_fresh(self):
         self.fresh += 1
@@ -43,19 +55,10 @@ class Listener:
 
 
 @asynccontextmanager
-async def watching(cluster, kind, listener, labels=""):
-    task = asyncio.create_task(
-        watch_forever(
-            cluster,
-            kind,
-            "sweeps",
-            labels,
-            listener.on_object,
-            Outage(cluster, listener.on_over),
-            on_fresh=listener.on_fresh,
-        )
-    )
-    yield
+async def watching(cluster, listener, labels=""):
+    outage = Outage(cluster, listener.on_over)
+    task = asyncio.create_task(watch_forever(cluster, listener, labels, outage, on_fresh=listener.on_fresh))
+    yield outage
     assert not task.done(), task
     task.cancel()
     await asyncio.wait([task])
@@ -84,13 +87,18 @@ class Toy:
     def __init__(self, lists, streams):
         self.lists, self.streams = list(lists), list(streams)
         self.asked = []  # the resourceVersions watches were started from
+        self.lists_asked = 0
+        self.refusing, self.hold = False, asyncio.Event()
         self.version = 1000  # of the cluster
 
     async def answer(self, request):
+        if self.refusing:
+            return web.json_response(status=500, data={})
         if request.path == "/readyz":
             return web.Response(text="ok")
         assert request.path == JOBS
         if "watch" not in request.query:
+            self.lists_asked += "resourceVersion" not in request.query
             if int(request.query.get("resourceVersion", 0)) > self.version:
                 return web.json_response(TOO_LARGE, status=504)
             if "resourceVersion" in request.query:
@@ -108,6 +116,9 @@ class Toy:
             await asyncio.Event().wait()
         for change in self.streams.pop(0):
             if change == "die":
+                request.transport.abort()
+            elif change == "hold":
+                await self.hold.wait()
                 request.transport.abort()
             elif change == "silence":
                 await asyncio.Event().wait()
@@ -134,9 +145,10 @@ async def test_what_is_there_and_what_changes(started, wait_until):
     changes = [event("ADDED", job("b", 6)), event("MODIFIED", job("a", 7)), event("DELETED", job("a", 8))]
     _, cluster = await started([(5, there)], [changes])
     listener = Listener()
-    async with watching(cluster, "Job", listener):
+    async with watching(cluster, listener):
         await wait_until(lambda: len(listener.seen) == 4, "all is reported")
-    assert listener.seen == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert listener.seen == [("PUT", "a"), ("PUT", "b"), ("PUT", "a"), ("GONE", "a")]
+    assert listener.names == {"b": "6"}
     assert listener.fresh >= 4
 
 
@@ -144,27 +156,27 @@ async def test_after_an_ordinary_end_it_goes_on_where_it_was(started, wait_until
     bookmark = event("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "9"}})
     server, cluster = await started([(5, [])], [[event("ADDED", job("a", 6)), bookmark]])
     listener = Listener()
-    async with watching(cluster, "Job", listener):
+    async with watching(cluster, listener):
         await wait_until(lambda: len(server.asked) == 2, "it watches again")
     assert server.asked == ["5", "9"]
-    assert listener.seen == [("ADDED", "a")]
+    assert listener.seen == [("PUT", "a")]
 
 
 async def test_too_old_means_listing_anew_and_reporting_what_vanished(started, wait_until, caplog):
     lists = [(5, [job("a", 3), job("b", 4)]), (20, [job("b", 15)])]
     server, cluster = await started(lists, [[EXPIRED]])
     listener = Listener()
-    async with watching(cluster, "Job", listener):
+    async with watching(cluster, listener):
         await wait_until(lambda: len(server.asked) == 2, "it watches again")
     assert server.asked == ["5", "20"]
-    assert listener.seen == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "b"), ("DELETED", "a")]
+    assert listener.seen == [("PUT", "a"), ("PUT", "b"), ("PUT", "b"), ("GONE", "a")]
     assert caplog.records == [], "nothing to tell an operator"
 
 
 async def test_a_broken_connection_loses_nothing(started, wait_until):
     server, cluster = await started([(5, [])], [[event("ADDED", job("a", 6)), "die"], ["die"]])
     listener = Listener()
-    async with watching(cluster, "Job", listener):
+    async with watching(cluster, listener):
         await wait_until(lambda: len(server.asked) == 3, "it watches again")
     assert server.asked == ["5", "6", "6"]
 
@@ -174,7 +186,7 @@ async def test_a_quiet_kind_of_which_the_server_sends_no_bookmark_is_no_dead_lin
 ):
     server, cluster = await started([(5, [])], [["nothing"]] * 3)
     listener = Listener()
-    async with watching(cluster, "Job", listener):
+    async with watching(cluster, listener):
         await wait_until(lambda: len(server.asked) == 4, "it watches again and again")
     assert server.asked == ["5"] * 4
     assert listener.fresh >= 4
@@ -185,7 +197,7 @@ async def test_a_line_on_which_even_the_end_is_late_is_dead(started, wait_until,
     monkeypatch.setattr(watch_module, "STREAM", 0.02)
     monkeypatch.setattr(client, "WATCH_MARGIN", 0.03)
     server, cluster = await started([(5, [])], [["silence"]])
-    async with watching(cluster, "Job", Listener()):
+    async with watching(cluster, Listener()):
         await wait_until(lambda: len(server.asked) >= 2, "it watches again")
     assert server.asked[:2] == ["5", "5"]
     assert "is interrupted: the API server is unreachable" in caplog.text
@@ -195,41 +207,62 @@ async def test_a_place_that_is_yet_to_come_is_given_up(started, wait_until):
     """After etcd was restored from a backup: watches from there are silent, without an error."""
     server, cluster = await started([(5000, []), (3, [job("a", 2)])], [["nothing"]])
     listener = Listener()
-    async with watching(cluster, "Job", listener):
+    async with watching(cluster, listener):
         await wait_until(lambda: len(server.asked) == 2, "it watches again")
     assert server.asked == ["5000", "3"]
-    assert listener.seen == [("ADDED", "a")]
+    assert listener.seen == [("PUT", "a")]
 
 
-async def test_a_change_that_could_not_be_handled_comes_again(started, wait_until, caplog):
-    class Failing(Listener):
-        failures = 0
+async def test_the_cache_is_complete_except_while_the_watch_is_interrupted(started, wait_until):
+    server, cluster = await started([(5, [job("a", 3)])], [[event("ADDED", job("b", 6)), "hold"]])
+    listener = Listener()
+    assert not listener.complete, "nothing was listed"
+    async with watching(cluster, listener):
+        await wait_until(lambda: "b" in listener.names, "the change is there")
+        assert listener.complete
+        server.refusing = True
+        server.hold.set()
+        await wait_until(lambda: not listener.complete, "the watch is interrupted")
+        server.refusing = False
+        await wait_until(lambda: listener.complete, "it watches again")
+    assert (server.lists_asked, server.asked) == (1, ["5", "6"])
 
-        async def on_object(self, what, obj):
-            if self.failures < 2:
-                self.failures += 1
-                raise ConnectionError("Redis is away")
-            await super().on_object(what, obj)
 
-    added = [event("ADDED", job("a", 6))]
-    server, cluster = await started([(5, [])], [added, added, added])
-    listener = Failing()
-    async with watching(cluster, "Job", listener):
-        await wait_until(lambda: listener.seen, "it was handled at last")
-    assert server.asked[:3] == ["5", "5", "5"]
-    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
-        "watching Job in sweeps is interrupted: Redis is away"
-    ]
+async def test_a_list_that_breaks_off_leaves_the_cache_incomplete(wait_until):
+    class Breaking(Pages):
+        async def pages(self, *args, **kwargs):
+            async for page in super().pages(*args, **kwargs):
+                yield page
+                raise ApiError(410, "Expired", "too slow between two pages")
+
+    cluster, listener = Breaking(2, 3), Listener()
+    watch = _Watch(cluster, listener, "", Outage(cluster, listener.on_over), listener.on_fresh)
+    with pytest.raises(ApiError):
+        await watch._list()
+    assert (len(listener.names), watch.since) == (3, "")
+    assert not listener.complete
+    assert not listener.listed.is_set()
+
+
+async def test_a_backup_restored_during_an_interruption_means_listing_again(started, wait_until):
+    lists = [(5000, [job("a", 3)]), (900, [])]
+    server, cluster = await started(lists, [["die"]])
+    listener = Listener()
+    async with watching(cluster, listener):
+        await wait_until(lambda: len(server.asked) == 2, "it watches again")
+    assert server.asked == ["5000", "900"]
+    assert listener.seen == [("PUT", "a"), ("GONE", "a")]
 
 
 async def test_an_outage_of_the_cluster_is_told_once_and_over_once(server, local, store, wait_until, caplog):
     caplog.set_level(logging.INFO, "k8s.watch")
-    listener = Listener()
-    async with watching(local, "ConfigMap", listener, labels="team=vision"):
+    listener = Listener("ConfigMap")
+    async with watching(local, listener, labels="team=vision") as outage:
         await local.create(a_map("before"))
-        await wait_until(lambda: ("ADDED", "before") in listener.seen, "the first is seen")
+        await wait_until(lambda: ("PUT", "before") in listener.seen, "the first is seen")
         await server.close()
         await wait_until(lambda: "is interrupted" in caplog.text, "the outage is told")
+        await wait_until(lambda: outage._away, "a probe has failed")
         store.create(a_map("meanwhile"))
         store.delete("ConfigMap", "sweeps", "before")
         port = int(server.url.rpartition(":")[2])
@@ -240,10 +273,10 @@ async def test_an_outage_of_the_cluster_is_told_once_and_over_once(server, local
     await again.close()
     assert listener.outages == 1
     assert listener.seen == [
-        ("ADDED", "before"),
-        ("ADDED", "meanwhile"),
-        ("DELETED", "before"),
-        ("DELETED", "meanwhile"),
+        ("PUT", "before"),
+        ("PUT", "meanwhile"),
+        ("GONE", "before"),
+        ("GONE", "meanwhile"),
     ]
     told = [record.getMessage().split(":")[0] for record in caplog.records]
     assert told == ["watching ConfigMap in sweeps is interrupted", "watching ConfigMap in sweeps again"]
@@ -264,7 +297,7 @@ class Pages:
     def __init__(self, pages, size):
         self.count, self.size, self.made, self.most = pages, size, [], 0
 
-    async def pages(self, kind, namespace, *, labels):
+    async def pages(self, kind, namespace, *, labels, limit):
         for page in range(self.count):
             items = [self._object(page, number) for number in range(self.size)]
             self.most = max(self.most, sum(ref() is not None for ref in self.made))
@@ -273,20 +306,21 @@ class Pages:
 
     def _object(self, page, number):
         labels = {"sweepbot/sweep": f"lr-{page}"}
-        made = Big(kind="Trial", metadata={"name": f"t-{page}-{number}", "labels": labels}, spec="x" * 1000)
+        meta = {"name": f"t-{page}-{number}", "labels": labels}
+        made = Big(kind="Trial", metadata=meta, spec={"x": "x" * 1000})
         self.made.append(weakref.ref(made))
         return made
 
 
-async def test_of_a_long_list_no_more_than_two_pages_are_in_memory_and_then_names_and_labels():
-    cluster, listener = Pages(20, 50), Listener()
-    outage = Outage(cluster, listener.on_over)
-    watch = _Watch(cluster, "Trial", "sweeps", "", listener.on_object, outage, listener.on_fresh)
+async def test_of_a_long_list_no_more_than_two_pages_are_in_memory_and_then_the_slim_objects():
+    cluster, changes = Pages(20, 50), []
+    cache = Cache("Trial", "sweeps", changes.append)
+    watch = _Watch(cluster, cache, "", Outage(cluster, lambda: None), lambda: None)
     await watch._list()
     assert cluster.most <= 2 * 50
     assert sum(ref() is not None for ref in cluster.made) == 0
-    assert (len(watch.known), watch.since) == (1000, "7")
-    assert watch.known["t-3-1"] == {"sweepbot/sweep": "lr-3"}
+    assert (len(changes), watch.since) == (1000, "7")
+    assert cache.get("t-3-1")["metadata"]["labels"] == {"sweepbot/sweep": "lr-3"}
 
 
 async def test_who_is_asked_to_wait_waits_so_long_and_counts_no_failure(monkeypatch):
@@ -295,7 +329,7 @@ async def test_who_is_asked_to_wait_waits_so_long_and_counts_no_failure(monkeypa
     async def sleep(seconds):
         slept.append(seconds)
 
-    watch = _Watch(None, "Trial", "sweeps", "", listener.on_object, None, listener.on_fresh)
+    watch = _Watch(None, listener, "", None, listener.on_fresh)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     for _ in range(5):
         await watch._failed(ApiError(429, "TooManyRequests", "storage is (re)initializing", wait=1))

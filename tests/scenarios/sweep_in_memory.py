@@ -24,6 +24,7 @@ from bot.repos.git import Tip
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Lease, Queue
+from bot.sweeps.informer import SweepInformer
 from bot.sweeps.reconciler import reconcile
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import BUILD_LABEL
@@ -103,8 +104,25 @@ class DirectCluster:
         found = [obj for obj in found if there <= obj["metadata"].get("labels", {}).keys()]
         return [obj for obj in found if only is None or only(obj)]
 
-    async def pages(self, kind, namespace, *, labels=""):
+    async def pages(self, kind, namespace, *, labels="", limit=0):
         yield await self.list(kind, namespace, labels=labels), str(self.store.version)
+
+    async def watch(self, kind, namespace, *, labels, since, on_open, **_):
+        changes, wanted = self.store.follow(int(since)), dict([labels.split("=", 1)])
+        try:
+            on_open()
+            while True:
+                change = await changes.get()
+                meta = change.object["metadata"]
+                if (change.object["kind"], meta.get("namespace")) != (kind, namespace):
+                    continue
+                if wanted.items() <= meta.get("labels", {}).items():
+                    yield change.type, change.object
+        finally:
+            self.store.unfollow(changes)
+
+    async def is_ready(self):
+        return True
 
     async def create(self, manifest):
         return self._refusable(self.store.create, manifest)
@@ -282,6 +300,7 @@ class SimulatedSweep:
         self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", **namespace})
         self.katib.start()
         self.controllers.start()
+        watches = [asyncio.create_task(each) for each in self.watches()]
         try:
             first = a_sweep(request_id="trigger-1", **self.story.get("sweep", {}))
             await self.store.create(lambda i: replace(first, id=i), [SWEEP], "trigger-1")
@@ -289,9 +308,17 @@ class SimulatedSweep:
                 await self.has(PLAN.image_repository, PLAN.image_tag)
             yield self
         finally:
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
             await self.katib.close()
             await self.controllers.close()
             await self.redis.flushall()
+
+    def watches(self):
+        """What keeps the worker's memory of the cluster; it is never part of a crash."""
+        self.informer = SweepInformer(self.redis, replace(self.clients, cluster=self.cluster))
+        return [self.informer._follow(cache) for cache in self.clients.caches]
 
     async def has(self, repository, tag, digest=DIGEST):
         """An earlier sweep's build has made it."""

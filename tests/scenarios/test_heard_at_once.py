@@ -1,14 +1,16 @@
 """What is told follows from what the watches bring. Here no turn comes by a look that was only due later."""
 
+import itertools
+
 import pytest
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
 from bot.storage.work_queue import Lease
-from bot.sweeps.informer import WATCHED, SweepInformer
 from bot.sweeps.reconciler import reconcile
-from k8s.objects import MANAGED_BY, SWEEP_LABEL
+from k8s.cache import Change
+from k8s.objects import SWEEP_LABEL
 from tests.bot.factories import NOW, OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -19,8 +21,8 @@ class Heard:
     """A life whose turns come by a step that was made, or by a change that a watch brought."""
 
     def __init__(self, life):
-        self.life, self.waking = life, SweepInformer(life.redis, life.clients)
-        self.changes = life.kubernetes.follow(life.kubernetes.version)
+        self.life, self.wakes = life, life.informer.wakes
+        self.wakes._clock = itertools.count().__next__  # nothing is gathered
 
     async def until(self, phase, *, pods):
         """Until the sweep is in this phase and has pods, or has none."""
@@ -44,17 +46,11 @@ class Heard:
         await self.life.redis.delete("life:queue:delayed")  # what the turn itself asked for
         for _ in range(10):
             await self.life.settle()
-            await self._watched()
-            if await self.life.redis.zrem("life:queue:delayed", SWEEP):
+            await self.wakes.send()
+            if await self.life.redis.zrem("life:queue:ready", SWEEP):
                 return
             await self.life._time_passes()
         pytest.fail(f"nothing wakes it any more: {self.life.slack.said}")
-
-    async def _watched(self):
-        while not self.changes.empty():
-            obj = self.changes.get_nowait().object
-            if obj["kind"] in WATCHED and MANAGED_BY in obj["metadata"].get("labels", {}):
-                await self.waking._wake(obj)
 
 
 @pytest.fixture
@@ -96,12 +92,20 @@ async def test_a_ready_image_is_submitted_and_said_to_be_in_the_very_next_turn(h
 
 
 @pytest.mark.parametrize("heard", [TRAININGS], indirect=True)
-async def test_what_an_ended_sweep_left_running_wakes_it_and_what_has_ended_wakes_nobody(heard):
+@pytest.mark.parametrize("initial", [False, True])
+async def test_what_an_ended_sweep_left_running_wakes_it_and_what_has_ended_wakes_nobody(heard, initial):
     """A paused worker may submit after the end: what is live then has to be stopped."""
     life = heard.life
     await life.store.save((await life.record()).to(Phase.CANCELLED, NOW))
-    labels = {SWEEP_LABEL: SWEEP, MANAGED_BY: "sweepbot"}
-    for phase, woken in (("Succeeded", 0), ("Running", 1)):
-        pod = {"kind": "Pod", "metadata": {"name": "p", "labels": labels}, "status": {"phase": phase}}
-        await heard.waking._wake(pod)
-        assert await life.redis.zrem("life:queue:delayed", SWEEP) == woken, phase
+    for live in (False, True):
+        heard.wakes.add(Change((SWEEP_LABEL, SWEEP), live, initial))
+        await heard.wakes.send()
+        assert await life.redis.zrem("life:queue:ready", SWEEP) == live
+
+
+@pytest.mark.parametrize("heard", [TRAININGS], indirect=True)
+async def test_the_first_list_wakes_no_unfinished_sweep(heard):
+    """The resync wakes each of them once; a list per kind would do so four times."""
+    heard.wakes.add(Change((SWEEP_LABEL, SWEEP), live=True, initial=True))
+    await heard.wakes.send()
+    assert await heard.life.redis.exists("life:queue:ready", "life:queue:delayed") == 0

@@ -6,6 +6,7 @@ from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
 from bot.health.rules import diagnose
 from k8s.objects import timestamp
+from k8s.slim import slim
 from tests.bot.factories import NOW
 
 EARLIER = timestamp(NOW - timedelta(seconds=30))
@@ -48,7 +49,11 @@ def an_event(reason, message, count=1):
 
 def found(pod=None, trial=TRIAL, job=JOB, gpus=1, **known):
     given = {"experiment": {"metadata": META, "status": {}}, "trial": trial, "job": job, "pod": pod} | known
-    return diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given))
+    diagnosis = diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given))
+    kinds = {"experiment": "Experiment", "trial": "Trial", "job": "Job", "pod": "Pod"}
+    kept = {name: given[name] and slim({**given[name], "kind": kind}) for name, kind in kinds.items()}
+    assert diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given | kept)) == diagnosis
+    return diagnosis
 
 
 def expected(key, text, fix="", detail="", *, due=None, failed=False, **changes):

@@ -1,0 +1,70 @@
+"""Reduce pods, Jobs, trials, and experiments to what reconciles read.
+
+Everything else is dropped before an object is kept in memory: pod templates, managed fields, annotations.
+"""
+
+from typing import Any
+
+from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
+from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Manifest
+from k8s.pods import JOB_LABEL
+
+MAX_TEXT = 4096  # characters of one text, which is also the kubelet's limit of a termination message
+
+_CONDITIONS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)
+_CONTAINERS = dict.fromkeys(("name", "state", "lastState", "restartCount"), True)
+_METADATA = {
+    **dict.fromkeys(
+        ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"), True
+    ),
+    "labels": dict.fromkeys((SWEEP_LABEL, BUILD_LABEL, JOB_LABEL, EXPERIMENT_LABEL), True),
+    "annotations": {REQUEST_ID: True},
+    "ownerReferences": {"kind": True, "uid": True},
+}
+_SHAPES: dict[str, Any] = {
+    "Pod": {
+        "spec": {
+            **dict.fromkeys(("nodeName", "nodeSelector", "tolerations", "activeDeadlineSeconds"), True),
+            "volumes": {"persistentVolumeClaim": {"claimName": True}},
+            "containers": {
+                "name": True,
+                "resources": {"limits": True},
+                "securityContext": {"runAsUser": True},
+            },
+        },
+        "status": {
+            **dict.fromkeys(("phase", "reason", "message"), True),
+            "conditions": _CONDITIONS,
+            "containerStatuses": _CONTAINERS,
+            "initContainerStatuses": _CONTAINERS,
+        },
+    },
+    "Job": {
+        "spec": {"suspend": True},
+        "status": {"startTime": True, "completionTime": True, "conditions": _CONDITIONS},
+    },
+    "Trial": {
+        "spec": {"parameterAssignments": {"name": True, "value": True}},
+        "status": {"conditions": _CONDITIONS, "observation": {"metrics": True}},
+    },
+    "Experiment": {"spec": {"maxTrialCount": True}, "status": {"conditions": _CONDITIONS}},
+}
+
+
+def slim(obj: Manifest) -> Manifest:
+    """Return a copy with only what reconciles read; texts are cut at 4,096 characters."""
+    shape = {"kind": True, "apiVersion": True, "metadata": _METADATA, **_SHAPES[obj["kind"]]}
+    found: Manifest = _picked(obj, shape)
+    return found
+
+
+def _picked(value: Any, shape: Any) -> Any:
+    if isinstance(value, list):
+        return [_picked(each, shape) for each in value]
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    if not isinstance(value, dict):
+        return value
+    if shape is True:
+        return {key: _picked(each, True) for key, each in value.items()}
+    return {key: _picked(value[key], inner) for key, inner in shape.items() if key in value}

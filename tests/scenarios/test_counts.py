@@ -1,0 +1,139 @@
+"""How many requests a sweep costs: exact counts, and none that grows with trials."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from redis.asyncio.connection import AbstractConnection
+
+from bot.core.work_item import WorkItem
+from bot.storage.work_queue import Lease
+from bot.sweeps.informer import RESYNC, SweepInformer
+from bot.sweeps.reconciler import reconcile
+from k8s.cache import Caches
+from tests.bot.factories import NOW
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+
+PARTS = ("cluster", "slack", "git", "registry")
+
+
+def space(trials):
+    widths = ", ".join(f"w{number:02}" for number in range(trials))
+    return f"""
+command: python train.py
+objective: {{metric: loss, goal: minimize}}
+algorithm: grid
+trials: {{max: {trials}, parallel: 5, max_failed: 1}}
+parameters:
+  width: [{widths}]
+"""
+
+
+class Counting:
+    def __init__(self, inner, part, calls):
+        self._inner, self._part, self._calls = inner, part, calls
+
+    def __getattr__(self, name):
+        method = getattr(self._inner, name)
+
+        def call(*args, **kwargs):
+            self._calls[f"{self._part}.{name}"] += 1
+            return method(*args, **kwargs)
+
+        return call
+
+
+class Counted(SimulatedSweep):
+    """A sweep whose worker's calls are counted, and the trips to Redis as `redis`."""
+
+    def __init__(self, redis, calls, **story):
+        super().__init__(redis, Clock(None), **story)
+        self.calls = calls
+        parts = {part: Counting(getattr(self.clients, part), part, calls) for part in PARTS}
+        self.clients = replace(self.clients, **parts)
+
+    def _width(self, namespace, trial):
+        return "0.5"  # better results are messages of their own
+
+    async def reconciled(self):
+        lease = Lease(WorkItem.sweep(SWEEP), "worker", failures=0, key="life:lease:worker")
+        await self.redis.set(lease.key, lease.token)
+        self.calls.clear()
+        await reconcile(lease, self.clients)
+        return dict(self.calls)
+
+
+@pytest.fixture
+def counted(redis, monkeypatch):
+    calls, send = Counter(), AbstractConnection.send_packed_command
+
+    async def counting(connection, *args, **kwargs):
+        calls["redis"] += 1
+        await send(connection, *args, **kwargs)
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", counting)
+    return partial(Counted, redis, calls)
+
+
+async def requests(life):
+    """What a whole sweep costs, without Redis and without what its ConfigMap costs once it has ended."""
+    async with life.started():
+        while not (await life.record()).phase.final:
+            await life.round()
+        return {name: count for name, count in sorted(life.calls.items()) if name != "redis"}
+
+
+async def test_a_sweep_of_thirty_trials_costs_as_many_requests_as_one_of_ten(counted):
+    costs = []
+    for trials in (10, 30):
+        life = counted(space=space(trials))
+        life.calls.clear()
+        costs.append(await requests(life))
+        assert life.last.progress.finished == trials
+    assert costs[1] == costs[0]
+    assert costs[1] == {
+        "cluster.create": 4,
+        "cluster.get": 13,
+        "cluster.list": 23,
+        "cluster.log": 2,
+        "cluster.merge": 8,
+        "git.read": 3,
+        "git.resolve": 1,
+        "git.subject": 1,
+        "registry.digest": 2,
+        "slack.open_thread": 1,
+        "slack.reply": 6,
+        "slack.update": 6,
+    }
+
+
+@pytest.fixture
+async def running(counted):
+    """A sweep of which one trial has succeeded and the others train on."""
+    async with counted(image=True, space=space(30), one_ends=True).started() as life:
+        while not (await life.record()).progress.succeeded:
+            await life.round()
+        for minutes in range(4):
+            life.clients = replace(life.clients, now=lambda at=NOW + timedelta(minutes=minutes): at)
+            await life.round()
+        assert life.last.progress.running == 5
+        yield life
+
+
+async def test_a_reconcile_of_an_unchanging_sweep_costs_two_trips_to_redis_and_no_request(running):
+    """One reads its record, and one its commands; those of the queue are counted in tests/bot/storage."""
+    assert await running.reconciled() == {"redis": 2}
+
+
+async def test_an_hour_of_an_unchanging_sweep_costs_a_list_of_records_each_five_minutes(running):
+    cluster = Counting(running.cluster, "cluster", running.calls)
+    informer = SweepInformer(running.redis, replace(running.clients, cluster=cluster, caches=Caches()))
+    hour = Counter()
+    for _ in range(timedelta(hours=1) // RESYNC):
+        running.calls.clear()
+        await informer._wake_unfinished()
+        hour += running.calls
+        hour += Counter(await running.reconciled())
+    assert hour == {"cluster.pages": 12, "redis": 12 * (2 + 2)}

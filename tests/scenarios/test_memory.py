@@ -1,0 +1,114 @@
+"""A worker's memory of the cluster may be late, empty, or absent; what is done and said stays the same."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from bot.core.commands import Action
+from bot.core.record import Phase
+from k8s.cache import Cache, Caches
+from tests.scenarios.sweep_in_memory import Clock, DirectCluster, SimulatedSweep
+from tests.scenarios.test_any_crash import EXTENDABLE
+
+RUNNING = {"image": True, "acts": {Action.CANCEL: Phase.RUNNING}, "endless": True}
+STORIES = {
+    "calm": {"image": True},
+    "cancelled": RUNNING,
+    "one trial killed": {"image": True, "acts": {Action.KILL: Phase.RUNNING}, "patient": True},
+    "drained": {"image": True, "acts": {Action.DRAIN: Phase.RUNNING}, "patient": True},
+    "extended": {"image": True, "acts": {Action.EXTEND: Phase.SUCCEEDED}, "space": EXTENDABLE},
+}
+
+
+class Direct(SimulatedSweep):
+    """Whose worker has no memory: nothing is watched."""
+
+    def watches(self):
+        return []
+
+
+class LateCluster(DirectCluster):
+    def __init__(self, store):
+        super().__init__(store)
+        self.shown = asyncio.Event()
+
+    async def watch(self, *args, **kwargs):
+        async for change in super().watch(*args, **kwargs):
+            await self.shown.wait()
+            yield change
+
+
+class Late(SimulatedSweep):
+    """Whose worker's memory shows what has changed only before each fourth reconcile."""
+
+    def __init__(self, redis, clock, **story):
+        super().__init__(redis, clock, **story)
+        self.cluster, self.rounds = LateCluster(self.kubernetes), 0
+
+    async def round(self, *args, **kwargs):
+        self.rounds += 1
+        if self.rounds % 4 == 0:
+            self.cluster.shown.set()
+            await self.settle()
+            self.cluster.shown.clear()
+        released = [text for text in self.slack.said if "GPUs are released" in text]
+        held = {pod for pod in self.gpus_held() if not self.story.get("patient")}
+        await super().round(*args, **kwargs)
+        if (await self.record()).phase is Phase.CANCELLED:
+            assert not held, released
+
+
+@pytest.mark.parametrize("kind", [Direct, Late])
+@pytest.mark.parametrize("story", STORIES)
+async def test_a_sweep_ends_the_same_without_memory_and_with_a_late_one(redis, story, kind):
+    usual = await SimulatedSweep(redis, Clock(None), **STORIES[story]).run()
+    other = await kind(redis, Clock(None), **STORIES[story]).run()
+    assert other.last.phase is usual.last.phase
+    assert other.objects() == usual.objects()
+    assert other.gpus_held() == []
+    assert other.texts() == usual.texts()
+
+
+def memory_of(life, *, empty=False):
+    """What a worker's memory shows that was complete just now, and is kept up no more."""
+    caches = [Cache(kind, "sweeps", lambda _: None) for kind in ("Experiment", "Trial", "Job", "Pod")]
+    for cache in caches:
+        cache.complete = True
+        for obj in [] if empty else life.kubernetes.list(cache.kind, "sweeps"):
+            cache.put(obj)
+    return Caches(caches)
+
+
+async def test_memory_alone_ends_no_sweep(redis):
+    """Neither because its experiment is not shown, nor as cancelled while its pods are not shown."""
+    async with Direct(redis, Clock(None), image=True, endless=True).started() as life:
+        life.clients = replace(life.clients, caches=memory_of(life, empty=True))
+        for _ in range(12):
+            await life.round()
+        assert (await life.record()).phase is Phase.RUNNING
+        life.acts = {Action.CANCEL: Phase.RUNNING}
+        for _ in range(12):
+            held = life.gpus_held()
+            await life.round()
+            assert (await life.record()).phase is not Phase.CANCELLED or not held
+        assert life.last.phase is Phase.CANCELLED
+
+
+async def test_a_worker_whose_memory_is_behind_the_record_takes_no_count_and_no_result_back(redis):
+    """Of two workers one sees the trials finish, and the other still sees none finished."""
+    finished = []
+    async with Direct(redis, Clock(None), image=True).started() as life:
+        while (await life.record()).phase is not Phase.RUNNING:
+            behind, now = memory_of(life), life.clients
+            await life.round()
+        while not (await life.record()).phase.final:
+            life.clients = replace(now, caches=behind)
+            await life.round()
+            finished.append((await life.record()).progress.finished)
+            life.clients = now
+            await life.round()
+            finished.append((await life.record()).progress.finished)
+    assert finished == sorted(finished)
+    better = [text for text in life.slack.said if text.startswith(":chart")]
+    assert len(better) == len(set(better))
