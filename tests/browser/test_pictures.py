@@ -58,7 +58,7 @@ async def test_pictures_of_the_form(opened: Opened, lab: Lab) -> None:
     await shoot(page, "modal")
     await form.get_by_role("option", name="lr").click()
     await form.get_by_role("button", name="Preview").click()
-    await expect(form).to_contain_text("The first trial")
+    await expect(form).to_contain_text("Example trial")
     await shoot(page, "preview")
 
 
