@@ -13,6 +13,7 @@ from tensorboardX.proto.event_pb2 import Event
 from bot.config.policy import Limits
 from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
+from bot.launch.metrics import line_filter
 from bot.launch.space import parse_space
 
 ROOT = Path(__file__).parents[2]
@@ -74,18 +75,30 @@ def space(name: str) -> SearchSpace:
 
 @pytest.mark.parametrize(
     ("name", "algorithm", "trials", "parallel"),
-    [("lr", "random", 6, 2), ("depth", "grid", 6, 2), ("crash", "random", 4, 1), ("idle", "random", 2, 2)],
+    [
+        ("lr", "random", 6, 2),
+        ("printed", "tpe", 6, 2),
+        ("depth", "grid", 6, 2),
+        ("crash", "random", 4, 1),
+        ("idle", "random", 2, 2),
+    ],
 )
 def test_every_space_is_accepted(name: str, algorithm: str, trials: int, parallel: int) -> None:
     found = space(name)
     assert (found.algorithm, found.max_trials, found.parallel) == (algorithm, trials, parallel)
 
 
+def test_the_lines_that_training_prints_are_read_as_its_metrics(tmp_path: Path) -> None:
+    run = train("--lr=0.003", "--epochs=2", "--tensorboard_dir", str(tmp_path))
+    found = re.findall(line_filter(space("printed").strategies), run.stdout)
+    assert [name for name, _ in found] == ["val_loss", "val_accuracy"] * 2
+
+
 def test_every_parameter_of_a_space_is_a_flag_of_the_program() -> None:
     flags = train("--help").stdout
-    for name in ("lr", "depth", "crash", "idle"):
-        for parameter in space(name).parameters:
-            assert f"--{parameter.name} " in flags
+    for name in ("lr", "printed", "depth", "crash", "idle"):
+        for flag in [each.name for each in space(name).parameters] + [*space(name).fixed]:
+            assert f"--{flag} " in flags
 
 
 def test_the_example_installs_the_versions_the_project_tests_with() -> None:
