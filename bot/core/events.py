@@ -75,12 +75,13 @@ class Progress:
     succeeded: int = 0
     failed: int = 0
     killed: int = 0
+    stopped_early: int = 0
     best: Result | None = None  # of a search
     seeds: dict[str, float | None] = field(default_factory=dict)  # results by seed; None: no result
 
     @property
     def finished(self) -> int:
-        return self.succeeded + self.failed + self.killed
+        return self.succeeded + self.failed + self.killed + self.stopped_early
 
 
 class HealthStatus(StrEnum):

@@ -72,6 +72,7 @@ class SearchSpace:
     flags: FlagStyle = FlagStyle.DOTS
     switches: bool = False  # pass true as a bare flag, and false as none
     fixed: dict[str, str] = field(default_factory=dict)  # values that all trials get
+    early_stopping: dict[str, str] | None = None  # settings of Katib's medianstop; None: off
     notes: tuple[str, ...] = ()  # what of another tool's file isn't used
     seed: str = ""  # the parameter of a sweep over seeds; "": a search
     extendable: bool = False  # keep the suggestion service after the end, so that trials can be added

@@ -64,6 +64,8 @@ def _file(space: SearchSpace) -> Iterator[str]:
     }
     counts |= {"trial_hours": space.trial_hours} if space.trial_hours else {}
     yield f"trials: {_flow({key: str(value) for key, value in counts.items()})}"
+    if space.early_stopping is not None:
+        yield f"early_stopping: {_flow({'name': 'medianstop'} | space.early_stopping)}"
     yield f"flags: {_text(space.flags)}"
     yield from ["booleans: switch"] if space.switches else []
     yield from ["extendable: true"] if space.extendable else []

@@ -52,10 +52,9 @@ def convert(root: Node, request: SweepRequest) -> Foreign:
         parameters=_parameters(spec.pop("parameters", None)),
         metrics=_metrics(found, root, spec.pop("metricsCollectorSpec", None), full=full),
         extendable=_resume(found, spec.pop("resumePolicy", None)),
+        early_stopping=_algorithm(spec.pop("earlyStopping", None)),
         command=_command(found, root, spec.pop("trialTemplate", None), request),
     )
-    if "earlyStopping" in spec:
-        found.note(spec.pop("earlyStopping"), "not used: trials run to their end")
     if "nasConfig" in spec:
         spec.pop("nasConfig").error("Sweepbot searches no network architectures. Use parameters.")
     unknown(spec, TOOL)

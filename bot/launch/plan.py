@@ -94,6 +94,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         arguments=_arguments(space),
         collector=collector(space),
         additional=space.additional,
+        early_stopping=space.early_stopping,
         strategies=space.strategies if space.strategy else {},
         image=image,
         gpus=order.request.gpus,

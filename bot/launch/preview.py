@@ -72,7 +72,8 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
 def _trials(request: SweepRequest, space: SearchSpace) -> str:
     if space.seed:
         return f"{space.max_trials:,}, one for each seed: {request.seeds}"
-    return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}"
+    early = "" if space.early_stopping is None else "; medianstop stops poor ones early"
+    return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}{early}"
 
 
 def _notes(space: SearchSpace) -> list[Block]:

@@ -17,6 +17,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import Parameter, SearchSpace
 from bot.launch import katib_file, wandb_file
 from bot.launch.algorithms import read_algorithm
+from bot.launch.early_stopping import read_early_stopping
 from bot.launch.katib_file import is_katib
 from bot.launch.metrics import choice, metric_objection, read_objective, read_source
 from bot.launch.parameters import Report, read_parameters, size
@@ -63,6 +64,9 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     max_trials, parallel, max_failed = _counts(root, trials, request, limits, grid)
     trial_hours = read_hours(trials.get("trial_hours"), limits.trial_hours)
     grace = read_grace(trials.get("grace_seconds"), limits.grace_seconds)
+    early_stopping = read_early_stopping(
+        keys.get("early_stopping"), source, request.cmd or command, max_trials
+    )
     watch = read_watch(keys.get("watch"))
     root.check()
     return SearchSpace(
@@ -78,6 +82,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         flags=flags,
         switches=switches,
         fixed=fixed,
+        early_stopping=early_stopping,
         notes=notes,
         algorithm=algorithm,
         settings=settings,

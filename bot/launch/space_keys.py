@@ -24,6 +24,7 @@ from bot.config.policy_keys import A_MINUTE, MAX_HOURS, OBJECTIVE
 from bot.core.flags import FlagStyle
 from bot.core.space import ALGORITHMS, STRATEGIES, Goal, MetricSource
 from bot.launch.algorithms import ALGORITHM
+from bot.launch.early_stopping import EARLY_STOPPING
 
 TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # defaults
 # Flags with another meaning: ours, draccus' (a config file), and the name Katib gives a trial's name.
@@ -173,6 +174,12 @@ KEYS: Keys = {
         type=ALGORITHM,
         default=ALGORITHMS[0],
         example="{name: tpe, random_state: 1}",
+    ),
+    "early_stopping": Key(
+        meaning="Stop trials that are worse than earlier ones ([details](search.md#early-stopping)).",
+        type=EARLY_STOPPING,
+        default="none",
+        example="{name: medianstop, start_step: 10}",
     ),
     "trials": Key(meaning="Number and limits of the trials.", type=MAPPING, keys=TRIAL_KEYS),
     "parameters": Key(

@@ -70,7 +70,8 @@ def success_reason(sweep: SweepRecord, experiment: Experiment) -> str:
 
 
 def finished_trials(progress: Progress) -> str:
-    return f"{counted(progress.finished, 'trial')} done"
+    early = f", {progress.stopped_early} of them stopped early" if progress.stopped_early else ""
+    return f"{counted(progress.finished, 'trial')} done{early}"
 
 
 def failure_reason(experiment: Experiment, progress: Progress) -> str:

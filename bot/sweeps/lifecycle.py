@@ -352,6 +352,7 @@ def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
         succeeded=states.count(TrialState.SUCCEEDED),
         failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
         killed=states.count(TrialState.KILLED),
+        stopped_early=states.count(TrialState.STOPPED_EARLY),
         best=None if space.seed else _best(space, seen.trials, sweep.progress.best),
         seeds=_by_seed(space.seed, seen.trials) if space.seed else {},
     )

@@ -122,6 +122,7 @@ def _counts(progress: Progress, total: int) -> str:
             (progress.waiting, "waiting"),
             (progress.failed, "failed"),
             (progress.killed, "stopped"),
+            (progress.stopped_early, "stopped early"),
         )
         if number
     ]

@@ -44,6 +44,7 @@ STATES = {
     TrialState.FAILED: "failed",
     TrialState.NO_METRICS: "no metrics",
     TrialState.KILLED: "stopped",
+    TrialState.STOPPED_EARLY: "stopped early",
 }
 
 

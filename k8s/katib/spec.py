@@ -75,6 +75,7 @@ class ExperimentSpec:
     collector: Collector = field(default_factory=Collector)
     additional: tuple[str, ...] = ()  # metrics
     strategies: dict[str, str] = field(default_factory=dict)  # min, max, or latest, by metric
+    early_stopping: dict[str, str] | None = None  # settings of medianstop; None: off
     image: str
     gpus: int
     env: dict[str, str]
@@ -117,6 +118,7 @@ def experiment(spec: ExperimentSpec) -> Manifest:
                 {"name": p.name, "parameterType": p.type, "feasibleSpace": p.space} for p in spec.parameters
             ],
             "metricsCollectorSpec": metrics_collector_spec(spec.collector),
+            **_early_stopping(spec),
             "trialTemplate": _trial_template(spec),
         },
     }
@@ -125,6 +127,16 @@ def experiment(spec: ExperimentSpec) -> Manifest:
 def _algorithm(spec: ExperimentSpec) -> Manifest:
     settings = [{"name": name, "value": value} for name, value in spec.settings.items()]
     return {"algorithmName": spec.algorithm} | ({"algorithmSettings": settings} if settings else {})
+
+
+def _early_stopping(spec: ExperimentSpec) -> Manifest:
+    if spec.early_stopping is None:
+        return {}
+    settings = [{"name": name, "value": value} for name, value in spec.early_stopping.items()]
+    return {
+        "earlyStopping": {"algorithmName": "medianstop"}
+        | ({"algorithmSettings": settings} if settings else {})
+    }
 
 
 def _trial_template(spec: ExperimentSpec) -> Manifest:

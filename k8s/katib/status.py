@@ -32,6 +32,7 @@ class TrialState(StrEnum):
     FAILED = "failed"
     NO_METRICS = "no metrics"  # succeeded without the objective's metric; Katib counts it as failed
     KILLED = "killed"
+    STOPPED_EARLY = "stopped early"  # by medianstop; its metrics up to then count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +80,10 @@ def _trial_state(obj: Manifest) -> TrialState:
     true_now = true_conditions(obj)
     if "Killed" in true_now:
         return TrialState.KILLED
-    if "Succeeded" in true_now or "EarlyStopped" in true_now:
+    if "Succeeded" in true_now:
         return TrialState.SUCCEEDED
+    if "EarlyStopped" in true_now:
+        return TrialState.STOPPED_EARLY
     if "Failed" in true_now:
         return TrialState.FAILED
     if "MetricsUnavailable" in true_now:

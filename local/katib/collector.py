@@ -12,7 +12,8 @@ from typing import Any
 
 from tensorboardX.proto.event_pb2 import Event
 
-from local.katib.line_collector import ParseError, read_lines
+from local.katib.early_stopping import watch
+from local.katib.line_collector import DEFAULT_FILTER, ParseError, read_lines
 from local.katib.metrics import UNAVAILABLE, MetricsStore, Reported
 from local.kubernetes.kinds import Object
 
@@ -57,6 +58,9 @@ class Collectors:
         args = _arguments(container)
         file = PurePosixPath(args["-path"])
         folder = _volume(container, volumes, str(file.parent))
+        stopped = await self._watched(pod, container, folder / file.name, log, siblings)
+        if stopped is not None:
+            return stopped
         if not await _ended(pod, file.parent, siblings):
             log("Failed to wait for worker container: unable to find main pid from the process list []")
             return 255
@@ -74,6 +78,29 @@ class Collectors:
             return 255
         log("Metrics reported. :")
         self._metrics.report(args["-t"], logs)
+        return 0
+
+    async def _watched(
+        self, pod: Object, container: Object, file: Path, log: Log, siblings: Siblings
+    ) -> int | None:
+        """Watch the file while the training runs. Return the exit code if the rule was met; else None."""
+        args = _arguments(container)
+        if "-stop-rule" not in args:
+            return None
+        filters = list(filter(None, args.get("-f", "").split(";"))) or [DEFAULT_FILTER]
+        watching = asyncio.create_task(watch(file, args["-stop-rule"], args["-o-type"], filters, log))
+        ended = asyncio.create_task(_ended(pod, PurePosixPath(args["-path"]).parent, siblings))
+        await asyncio.wait([watching, ended], return_when=asyncio.FIRST_COMPLETED)
+        if not watching.done():
+            watching.cancel()
+            return None
+        if not watching.result():
+            return 255
+        logs = read_lines(file, args["-m"].split(";"), filters, args["-format"], log)
+        self._metrics.report(args["-t"], logs)
+        await ended
+        self._metrics.on_early_stop(args["-t"])
+        log("Trial status is successfully updated")
         return 0
 
 

@@ -7,7 +7,7 @@ their Experiment's end, conditions from outside are respected, and a turn that f
 import asyncio
 import logging
 
-from local.katib import trials
+from local.katib import early_stopping, trials
 from local.katib.metrics import MetricsStore
 from local.katib.progress import conclude, count_of, summarize
 from local.katib.settings import objection
@@ -29,6 +29,7 @@ class Controller:
     def __init__(self, store: Store, metrics: MetricsStore) -> None:
         self._store, self._metrics, self._services = store, metrics, Suggestions()
         metrics.on_report = self._reported
+        metrics.on_early_stop = self._stopped_early
         self._due: dict[tuple[str, str, str], None] = {}
         self._woken = asyncio.Event()
 
@@ -58,6 +59,11 @@ class Controller:
         for obj in self._store.list("Trial"):
             if obj["metadata"]["name"] == trial:
                 self._turn("Trial", obj["metadata"]["namespace"], trial)
+
+    def _stopped_early(self, trial: str) -> None:
+        for obj in self._store.list("Trial"):
+            if obj["metadata"]["name"] == trial:
+                trials.stop_early(self._store, obj)
 
     def _turn(self, kind: str, namespace: str, name: str) -> None:
         obj = self._store.get(kind, namespace, name)
@@ -115,7 +121,7 @@ class Controller:
         spec, status = exp["spec"], exp["status"]
         parallel, most = spec["parallelTrialCount"], spec.get("maxTrialCount")
         active = count_of(status, "Pending") + count_of(status, "Running")
-        ended = sum(count_of(status, end) for end in ("Succeeded", "Failed", "Killed"))
+        ended = sum(count_of(status, end) for end in ("Succeeded", "Failed", "Killed", "EarlyStopped"))
         wanted = parallel if most is None else min(parallel, most - ended)
         if wanted > active:
             self._create_trials(exp, made, wanted - active)
@@ -142,7 +148,7 @@ class Controller:
         meta, spec = exp["metadata"], exp["spec"]
         copied = {key: meta[key] for key in ("name", "namespace", "labels", "annotations") if key in meta}
         head = {"apiVersion": exp["apiVersion"], "kind": "Suggestion"}
-        kept = {key: spec[key] for key in ("algorithm", "resumePolicy")}
+        kept = {key: spec[key] for key in ("algorithm", "resumePolicy", "earlyStopping") if key in spec}
         metadata = {**copied, "ownerReferences": [owner(exp)]}
         self._store.create({**head, "metadata": metadata, "spec": {**kept, "requests": requests}})
 
@@ -172,8 +178,8 @@ class Controller:
             self._store.set_status(suggestion, suggestion["status"])
             return
         mark(suggestion, "DeploymentReady", "DeploymentReady", "Deployment is ready")
-        if not is_true(suggestion, "Running") and (why := objection(exp["spec"])) is not None:
-            text = f"Validation failed: ValidateAlgorithmSettings Error: {why}"
+        text = None if is_true(suggestion, "Running") else _invalid(exp["spec"])
+        if text is not None:
             finish(suggestion, "Failed", "SuggestionFailed", text)
             self._store.set_status(suggestion, suggestion["status"])
             return
@@ -181,6 +187,17 @@ class Controller:
         self._store.set_status(suggestion, suggestion["status"])
         given = status.get("suggestions", [])
         if (missing := suggestion["spec"]["requests"] - len(given)) > 0:
-            given += self._services.next(suggestion, exp, self._trials(exp), missing)
+            made = self._services.next(suggestion, exp, self._trials(exp), missing)
+            rules = early_stopping.rules(exp["spec"], self._trials(exp), self._metrics)
+            given += [one | ({"earlyStoppingRules": rules} if rules else {}) for one in made]
             status |= {"suggestions": given, "suggestionCount": len(given)}
         self._store.set_status(suggestion, suggestion["status"])
+
+
+def _invalid(spec: Object) -> str | None:
+    """Return why a service rejects the settings; None if it doesn't."""
+    if (why := objection(spec)) is not None:
+        return f"Validation failed: ValidateAlgorithmSettings Error: {why}"
+    if why := early_stopping.objection(spec):
+        return f"Validation failed: ValidateEarlyStoppingSettings Error: {why}"
+    return None

@@ -24,6 +24,7 @@ class MetricsStore:
     def __init__(self) -> None:
         self._logs: dict[str, list[Reported]] = {}
         self.on_report: Callable[[str], None] = lambda _trial: None
+        self.on_early_stop: Callable[[str], None] = lambda _trial: None
 
     def report(self, trial: str, logs: list[Reported]) -> None:
         self.record(trial, logs)
@@ -32,6 +33,10 @@ class MetricsStore:
     def record(self, trial: str, logs: list[Reported]) -> None:
         """Report as the trial controller does, without a call."""
         self._logs.setdefault(trial, []).extend(logs)
+
+    def values(self, trial: str, metric: str) -> list[str]:
+        """Return the reported values of a metric, in order."""
+        return [one.value for one in self._logs.get(trial, []) if one.metric in {"", metric}]
 
     def forget(self, trial: str) -> None:
         self._logs.pop(trial, None)

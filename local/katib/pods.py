@@ -2,6 +2,7 @@
 
 from pathlib import PurePosixPath
 
+from local.katib.early_stopping import COMMAND
 from local.katib.webhooks import denied
 from local.kubernetes.kinds import Object, clone
 from local.kubernetes.store import Store
@@ -62,6 +63,13 @@ def _collect(pod: Object, main: Object, trial: Object) -> None:
     args = ["-t", trial["metadata"]["name"], "-m", ";".join(names)]
     args += ["-o-type", objective["type"], "-s-db", "katib-db-manager.kubeflow:6789", "-path", path]
     args += _line_arguments(kind, collector.get("source", {}))
+    rules = trial["spec"].get("earlyStoppingRules", [])
+    for rule in rules:
+        args += [
+            "-stop-rule",
+            ";".join(str(rule[key]) for key in ("name", "value", "comparison", "startStep")),
+        ]
+        args += ["-s-earlystop", f"{trial['metadata']['name']}.earlystopping:6788"]
     mount = {"name": "metrics-volume", "mountPath": folder}
     name, image, memory = CONTAINERS[kind]
     sidecar = {
@@ -75,7 +83,8 @@ def _collect(pod: Object, main: Object, trial: Object) -> None:
         },
         "volumeMounts": [mount],
     }
-    _wrap(main, folder, f"1>{path} 2>&1" if kind == "StdOut" else "")
+    redirect = [f"1>{path} 2>&1"] if kind == "StdOut" else []
+    _wrap(main, folder, *redirect, *([COMMAND.format(PurePosixPath(folder))] if rules else []))
     main.setdefault("volumeMounts", []).append(dict(mount))
     pod["spec"]["containers"].append(sidecar)
     pod["spec"].setdefault("volumes", []).append({"name": "metrics-volume", "emptyDir": {}})
@@ -89,7 +98,7 @@ def _line_arguments(kind: str, source: Object) -> list[str]:
     return [*(["-f", ";".join(filters)] if filters else []), *lines]
 
 
-def _wrap(main: Object, folder: str, redirect: str = "") -> None:
+def _wrap(main: Object, folder: str, *more: str) -> None:
     """Join words with a space, unquoted. Kubernetes turns `$$$$` into `$$`, which is sh's process id."""
     if not main.get("command"):
         raise denied("mutator.pod", NO_COMMAND)
@@ -97,5 +106,4 @@ def _wrap(main: Object, folder: str, redirect: str = "") -> None:
     shell = words[:2] if words[:2] in (["sh", "-c"], ["bash", "-c"]) else []
     marker = str(PurePosixPath(folder) / "$$$$.pid")
     main["command"] = shell or ["sh", "-c"]
-    text = [*words[len(shell) :], *([redirect] if redirect else [])]
-    main["args"] = [" ".join([*text, "&& echo completed >", marker])]
+    main["args"] = [" ".join([*words[len(shell) :], *more, "&& echo completed >", marker])]

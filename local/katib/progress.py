@@ -4,9 +4,9 @@ from local.katib.metrics import UNAVAILABLE
 from local.katib.status import conditions_of, finish, mark
 from local.kubernetes.kinds import Object, timestamp
 
-TRIAL_ENDS = ("Killed", "Failed", "Succeeded", "MetricsUnavailable")
+TRIAL_ENDS = ("Killed", "Failed", "Succeeded", "EarlyStopped", "MetricsUnavailable")
 # Looked at in this order: a killed trial is killed, whatever else is true of it.
-STATES = ("Killed", "Failed", "Succeeded", "Running", "MetricsUnavailable")
+STATES = ("Killed", "Failed", "Succeeded", "EarlyStopped", "Running", "MetricsUnavailable")
 
 
 def count_of(status: Object, state: str) -> int:

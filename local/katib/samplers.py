@@ -40,7 +40,10 @@ class Study:
 
     def tell(self, trials: list[Object]) -> None:
         for trial in trials:
-            if is_true(trial, "Succeeded") and (name := trial["metadata"]["name"]) in self._untold:
+            if (
+                is_true(trial, "Succeeded", "EarlyStopped")
+                and (name := trial["metadata"]["name"]) in self._untold
+            ):
                 self._study.tell(self._untold.pop(name), float(objective_value(trial)))
 
     def ask(self, trial: str) -> dict[str, str]:

@@ -37,6 +37,7 @@ def trial_of(exp: Object, assignment: Object) -> Object:
             "objective": spec["objective"],
             "parameterAssignments": assignments,
             "runSpec": fill(exp, name, assignments),
+            **({"earlyStoppingRules": rules} if (rules := assignment.get("earlyStoppingRules")) else {}),
         },
     }
 
@@ -48,7 +49,9 @@ def reconcile(store: Store, metrics: MetricsStore, trial: Object) -> None:
         return
     if not is_true(trial, "Created"):
         begin(trial)
-    elif (job := _job(store, trial)) and not is_true(trial, *TRIAL_ENDS):
+    elif (job := _job(store, trial)) and is_true(trial, "EarlyStopped"):
+        trial["status"]["observation"] = metrics.observation(trial["metadata"]["name"], *_names(trial))
+    elif job and not is_true(trial, *TRIAL_ENDS):
         _observe(store, metrics, trial, job)
     store.set_status(trial, trial["status"])
 
@@ -74,8 +77,7 @@ def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) ->
         why = f"{failed.get('message', '')} {failed.get('reason', '')}"
         event = "Normal", "JobFailed", f"{said} has failed. {why}"
     elif complete := _met(spec["successCondition"], job):
-        objective = spec["objective"]
-        names = objective["objectiveMetricName"], *objective.get("additionalMetricNames", ())
+        names = _names(trial)
         if metrics.observation(trial["metadata"]["name"], *names) is None:
             if spec["metricsCollector"]["collector"]["kind"] != "Push":
                 return
@@ -94,6 +96,17 @@ def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) ->
     else:
         return
     store.record_event(trial, *event, COMPONENT)
+
+
+def _names(trial: Object) -> list[str]:
+    objective = trial["spec"]["objective"]
+    return [objective["objectiveMetricName"], *objective.get("additionalMetricNames", ())]
+
+
+def stop_early(store: Store, trial: Object) -> None:
+    """Add the condition that medianstop's service adds."""
+    mark(trial, "EarlyStopped", "TrialEarlyStopped", "Trial is early stopped")
+    store.set_status(trial, trial["status"])
 
 
 def _met(expression: str, job: Object) -> Object | None:

@@ -41,9 +41,10 @@ FIELDS = {
     "trialTemplate",
     "metricsCollectorSpec",
     "resumePolicy",
+    "earlyStopping",
     *COUNTS,
 }
-REAL = ("earlyStopping", "nasConfig")
+REAL = ("nasConfig",)
 # Fields people write with the wrong JSON type: Go's struct, the path as its decoder names it, Go's type.
 TYPED = {
     **{f"ExperimentSpec.spec.{count}": "int32" for count in COUNTS},
@@ -150,6 +151,12 @@ def _rules(new: Object, old: Object | None) -> Iterator[Rule]:
         text = f"unable to get Suggestion config data for algorithm {chosen}: {why}"
         yield chosen in ELSEWHERE, f"the local Katib has no algorithm {chosen}"
         yield chosen not in (*ALGORITHMS, *ELSEWHERE), invalid(path, chosen, text)
+    if "earlyStopping" in spec:
+        path, chosen = "spec.earlyStopping.algorithmName", spec["earlyStopping"].get("algorithmName", "")
+        why = f"failed to find early stopping config for algorithm: {chosen} in ConfigMap: katib-config"
+        text = f"unable to get EarlyStopping config data for algorithm {chosen}: {why}"
+        yield not chosen, required(path)
+        yield chosen != "medianstop", invalid(path, chosen, text)
     policy = spec["resumePolicy"]
     wrong = policy not in ("Never", "LongRunning")
     yield wrong, invalid("spec.resumePolicy", policy, "invalid ResumePolicyType")

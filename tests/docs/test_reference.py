@@ -151,5 +151,6 @@ def test_the_configuration_reads_every_example(name):
 def test_a_space_reads_every_example(name):
     keys = space_keys.KEYS
     used = {each: keys[each].example for each in keys if keys[each].required} | {name: keys[name].example}
+    used |= {"metrics": "stdout"} if name == "early_stopping" else {}
     text = "".join(f"{key}: {example}\n" for key, example in used.items())
     assert parse_space(text, "s.yaml", SweepRequest(branch="main", space="s"), Limits())

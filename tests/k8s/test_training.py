@@ -10,6 +10,7 @@ import pytest
 
 from bot.launch.metrics import line_filter
 from k8s.katib.training import LOG, Collector, shell
+from local.katib.early_stopping import COMMAND
 from local.katib.pods import _wrap
 from local.kubernetes.inputs import expand
 
@@ -21,11 +22,6 @@ SOURCES = {
     "katib's StdOut": Collector(kind="StdOut", path=LOG),
     "push": Collector(kind="Push"),
 }
-# Appended for early stopping (pkg/webhook/v1beta1/pod/utils.go, getEarlyStoppingCommand).
-EARLY = (
-    "|| if test -f {0}/$$$$.pid && [ $(head -n 1 {0}/$$.pid) = early-stopped ]; then echo Training Container "
-    "was Early Stopped; else echo Training Container was Failed; exit 1; fi"
-)
 SAVE = "import signal, sys; signal.signal(15, lambda *_: (print('saved', flush=True), sys.exit(0)));"
 TRAIN = (
     "import os, time; print('pid', os.getpid(), flush=True); print('loss=0.5', flush=True); time.sleep(60)"
@@ -38,7 +34,7 @@ def rewritten(source: str, command: str, folder: Path, *, early_stopping: bool =
     line = shell(command.replace("$", "$$"), "", collector)
     parent = Path(collector.path).parent if collector.kind in {"File", "StdOut"} else Path(collector.path)
     redirect = [f"1>{collector.path} 2>&1"] if collector.kind == "StdOut" else []
-    words = [line, *redirect, *([EARLY.format(parent)] if early_stopping else [])]
+    words = [line, *redirect, *([COMMAND.format(parent)] if early_stopping else [])]
     container = {"command": ["sh", "-c"], "args": [" ".join(words)]}
     if collector.kind != "Push":
         _wrap(container, str(parent))

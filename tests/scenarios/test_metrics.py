@@ -42,6 +42,24 @@ project: digits
 metric: {name: val/acc, goal: maximize}
 parameters: {seed: {values: [2, 3]}}
 """
+STOPPED = """
+import pathlib, time
+count = pathlib.Path({path!r})
+number = len(count.read_text()) if count.exists() else 0
+count.write_text("x" * (number + 1))
+print(f"loss={{9 if number == 3 else 1}}", flush=True)
+print(f"loss={{9 if number == 3 else 1}}", flush=True)
+if number == 3:
+    time.sleep(300)
+"""
+EARLY = """\
+command: python stopped.py
+objective: {metric: loss, goal: minimize}
+metrics: stdout
+trials: {max: 4, parallel: 1}
+parameters: {lr: {min: 0.1, max: 1}}
+early_stopping: {name: medianstop, min_trials_required: 3, start_step: 2}
+"""
 PATH = "/logs/metrics.txt"
 FILES = {
     "prints.py": PRINTS,
@@ -57,13 +75,15 @@ FILES = {
     ),
     "sweeps/silent.yaml": SPACE.format(program="silent.py", metrics="stdout", flags="--a.b=1"),
     "sweeps/wandb.yaml": WANDB,
+    "sweeps/early.yaml": EARLY,
 }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
 async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
     async with lab(tmp_path_factory.mktemp("lab")) as made:
-        made.commit("Add programs that print and write metrics", FILES)
+        stopped = STOPPED.format(path=str(made.here.folder / "count"))
+        made.commit("Add programs that print and write metrics", FILES | {"stopped.py": stopped})
         yield made
 
 
@@ -95,6 +115,16 @@ async def test_seeds_report_their_mean_and_the_seed_that_failed(lab: Lab) -> Non
     assert f"`/sweep rerun {sweep.id} seeds=1-1`" in end
     again = await lab.answer(f"rerun {sweep.id} seeds=2-2")
     assert "queued: a rerun of" in again
+
+
+async def test_a_trial_that_is_worse_than_the_others_is_stopped_early(lab: Lab) -> None:
+    sweep = await lab.sweep("branch=main space=early")
+    await sweep.posts("New best: `loss` *1*")
+    await sweep.shows("2 of 4 trials")
+    await sweep.shows("1 stopped early")
+    await sweep.posts("Finished:", "4 trials done, 1 of them stopped early")
+    assert {"Created", "EarlyStopped", "Running"} in sweep.conditions("Trial")
+    assert lab.pods_alive() == []
 
 
 async def test_a_wandb_file_is_a_space_and_its_notes_are_in_the_thread(lab: Lab) -> None:

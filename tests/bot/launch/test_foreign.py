@@ -155,8 +155,9 @@ def test_katibs_collectors_and_policies_have_their_equivalents():
     )
     space = katib(more=f"  metricsCollectorSpec: {file}\n  resumePolicy: LongRunning\n")
     assert (space.source, space.metrics_path, space.extendable) == (MetricSource.FILE, "/logs/m.txt", True)
-    space = katib(more="  earlyStopping: {algorithmName: medianstop}\n")
-    assert space.notes == ("line 8: spec.earlyStopping: not used: trials run to their end",)
+    settings = "[{name: start_step, value: '6'}]"
+    early = f"  earlyStopping: {{algorithmName: medianstop, algorithmSettings: {settings}}}\n"
+    assert katib(more=early).early_stopping == {"start_step": "6"}
 
 
 def test_a_flag_of_another_name_in_the_template_is_an_error_at_its_line():

@@ -162,6 +162,12 @@ RULES = [
         "metrics.path: must be an absolute path",
     ),
     (
+        "failed to find early stopping config for algorithm: best",
+        {"earlyStopping": {"algorithmName": "best"}},
+        "early_stopping: best",
+        "early_stopping: best is unknown; use medianstop",
+    ),
+    (
         "invalid metrics collector kind: Print",
         {"metricsCollectorSpec": {"collector": {"kind": "Print"}}},
         "metrics: print",

@@ -123,7 +123,11 @@ REFUSED = [
         [{"name": "gamma", "value": 0.25}],
         "json: cannot unmarshal number into Go struct field AlgorithmSetting.spec.algorithm",
     ),
-    (("earlyStopping",), {"algorithmName": "medianstop"}, "the local Katib has no spec.earlyStopping"),
+    (
+        ("earlyStopping",),
+        {"algorithmName": "best"},
+        "failed to find early stopping config for algorithm: best",
+    ),
     (("trialTemplate", "trialSpec", "kind"), "PyTorchJob", "the local Katib runs Jobs only"),
 ]
 

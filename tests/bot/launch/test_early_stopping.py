@@ -1,0 +1,100 @@
+"""Early stopping: where medianstop works it is in the manifest, and elsewhere it is rejected."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.config.policy import Limits
+from bot.core.errors import UserError
+from bot.core.events import Progress
+from bot.core.record import Phase
+from bot.core.request import SweepRequest
+from bot.launch.describe import as_yaml
+from bot.launch.plan import plan
+from bot.launch.space import parse_space
+from bot.sweeps.events import finished_trials
+from bot.sweeps.parent_message import Links, parent
+from k8s.katib.status import TrialState, read_trial
+from tests.bot.factories import ORDER, SETTINGS, a_sweep
+
+REQUEST = SweepRequest(branch="main", space="lr")
+SPACE = """\
+command: {command}
+objective: {{metric: loss, goal: minimize}}
+metrics: {source}
+trials: {{max: 6}}
+parameters: {{lr: {{min: 0.1, max: 1}}}}
+early_stopping: {setting}
+"""
+
+
+def parsed(setting, source="stdout", command="python t.py"):
+    text = SPACE.format(setting=setting, source=source, command=command)
+    return parse_space(text, "sweeps/lr.yaml", REQUEST, Limits())
+
+
+@pytest.mark.parametrize("source", ["stdout", "{from: file, path: /logs/m.txt}"])
+@pytest.mark.parametrize(
+    ("setting", "settings"),
+    [
+        ("medianstop", []),
+        ("{name: medianstop}", []),
+        ("{name: medianstop, start_step: 6}", [{"name": "start_step", "value": "6"}]),
+    ],
+)
+def test_medianstop_is_in_the_experiment_with_its_settings(setting, settings, source):
+    space = parsed(setting, source)
+    made = plan(replace(ORDER, space=space), SETTINGS).experiment["spec"]["earlyStopping"]
+    assert made.pop("algorithmName") == "medianstop"
+    assert made == ({"algorithmSettings": settings} if settings else {})
+    assert parse_space(as_yaml(space), "x", REQUEST, Limits()) == space
+
+
+@pytest.mark.parametrize(
+    ("setting", "source", "command", "message"),
+    [
+        (
+            "medianstop",
+            "tensorboard",
+            "t",
+            "can't with metrics from tensorboard. Set metrics: stdout",
+        ),
+        ("medianstop", "push", "t", "can't with metrics from push"),
+        ("medianstop", "stdout", "t | tee log", "Remove | and & from the command"),
+        ("medianstop", "stdout", "t &", "Remove | and & from the command"),
+        ("{name: medianstop, min_trials_required: 6}", "stdout", "t", "needs more than 6 trials"),
+        ("{name: medianstop, start_step: 0}", "stdout", "t", "start_step: must be at least 1; got 0"),
+        ("{name: medianstop, steps: 1}", "stdout", "t", "steps: unknown key"),
+        ("{start_step: 1}", "stdout", "t", "missing key: name"),
+        (
+            "hyperband",
+            "stdout",
+            "t",
+            "its first bracket in Katib (kubeflow/katib#1168); use medianstop",
+        ),
+        ("asha", "stdout", "t", "asha isn't offered; use medianstop"),
+        ("best", "stdout", "t", "best is unknown; use medianstop"),
+    ],
+)
+def test_early_stopping_that_would_not_work_is_rejected_with_the_fix(setting, source, command, message):
+    with pytest.raises(UserError) as error:
+        parsed(setting, source, command)
+    assert str(error.value).startswith("sweeps/lr.yaml:6: early_stopping")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("command", ["cd src && python t.py", "LR=1 t.py", "t.py 'a | b'", "a; b"])
+def test_commands_whose_last_program_is_the_training_can_be_stopped(command):
+    assert parsed("medianstop", command=command).early_stopping == {}
+
+
+def test_a_trial_stopped_early_is_counted_as_what_it_is_and_keeps_its_value():
+    conditions = [{"type": "Running", "status": "True"}, {"type": "EarlyStopped", "status": "True"}]
+    observation = {"metrics": [{"name": "loss", "min": "0.5", "max": "1", "latest": "1"}]}
+    status = {"conditions": conditions, "observation": observation}
+    found = read_trial({"metadata": {"name": "t"}, "status": status}, {"loss": "min"})
+    assert (found.state, found.value) == (TrialState.STOPPED_EARLY, 0.5)
+    progress = Progress(succeeded=3, stopped_early=1)
+    assert finished_trials(progress) == "4 trials done, 1 of them stopped early"
+    shown = str(parent(a_sweep(Phase.RUNNING, submitted=True, progress=progress), Links()).blocks)
+    assert "4 of 4 trials · 1 stopped early" in shown
