@@ -1,13 +1,14 @@
 """Store the latest snapshot of GPU use, and the queries that wait for the next one.
 
-    usage:<cluster>:now       the latest snapshot; expires after a day
-    usage:<cluster>:queries   list: queries for the next one; expires after an hour
+    usage:<cluster>:snapshot   list: the latest snapshot, with its pods in parts; expires after a day
+    usage:<cluster>:queries    list: queries for the next one; expires after an hour
 
 Handlers read the snapshot and add queries; the worker's item `gpus: now` measures and answers.
 """
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.core.work_item import ItemKind, WorkItem
-from bot.gpus.models import Snapshot
+from bot.gpus.models import PodUse, Snapshot
 
 ITEM = WorkItem(ItemKind.GPU_QUESTIONS, "now")
 HOME = "home"  # not a /gpus view: refreshes an open home tab
@@ -30,7 +31,10 @@ class GpuQuery:
     at: datetime
 
 
+PODS_PER_PART = 250  # a call of the parser keeps the event loop waiting, also from a thread
+
 _SNAPSHOT: TypeAdapter[Snapshot] = TypeAdapter(Snapshot)
+_PODS: TypeAdapter[tuple[PodUse, ...]] = TypeAdapter(tuple[PodUse, ...])
 _QUERY: TypeAdapter[GpuQuery] = TypeAdapter(GpuQuery)
 
 
@@ -38,14 +42,20 @@ class SnapshotStore:
     """Methods raise redis.exceptions.RedisError."""
 
     def __init__(self, redis: Redis, cluster: str = "main") -> None:
-        self._redis, self._now, self._queries = redis, f"usage:{cluster}:now", f"usage:{cluster}:queries"
+        self._redis = redis
+        self._snapshot, self._queries = f"usage:{cluster}:snapshot", f"usage:{cluster}:queries"
 
     async def latest(self) -> Snapshot | None:
-        found = await self._redis.get(self._now)
-        return _SNAPSHOT.validate_json(found) if found else None
+        parts: list[Any] = await self._redis.lrange(self._snapshot, 0, -1)
+        return await asyncio.to_thread(_decoded, parts) if parts else None
 
     async def save(self, snapshot: Snapshot) -> None:
-        await self._redis.set(self._now, _SNAPSHOT.dump_json(snapshot), ex=timedelta(days=1))
+        parts = await asyncio.to_thread(_encoded, snapshot)
+        async with self._redis.pipeline(transaction=True) as steps:
+            steps.delete(self._snapshot)
+            steps.rpush(self._snapshot, *parts)
+            steps.expire(self._snapshot, timedelta(days=1))
+            await steps.execute()
 
     async def add_query(self, query: GpuQuery) -> None:
         async with self._redis.pipeline(transaction=True) as steps:
@@ -62,3 +72,15 @@ class SnapshotStore:
             for each in queries:
                 steps.lrem(self._queries, 1, _QUERY.dump_json(each).decode())
             await steps.execute()
+
+
+def _encoded(snapshot: Snapshot) -> list[bytes]:
+    pods = snapshot.pods
+    parts = [pods[first : first + PODS_PER_PART] for first in range(0, len(pods), PODS_PER_PART)]
+    return [_SNAPSHOT.dump_json(replace(snapshot, pods=())), *map(_PODS.dump_json, parts)]
+
+
+def _decoded(parts: Sequence[bytes]) -> Snapshot:
+    first, *rest = parts
+    pods = tuple(pod for part in rest for pod in _PODS.validate_json(part))
+    return replace(_SNAPSHOT.validate_json(first), pods=pods)
