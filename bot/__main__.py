@@ -29,6 +29,7 @@ from bot.launch.space import parse_space
 from bot.repos.git import Git, GitUnavailableError, logins
 from bot.runtime import log_format
 from bot.storage import sweep_configmap
+from k8s.katib.spec import gated
 from k8s.objects import Manifest
 
 
@@ -187,7 +188,11 @@ def _manifests(order: Order, settings: PlanSettings) -> list[Manifest]:
         since=parse_time,
         plan=made,
     )
-    return [sweep_configmap.config_map(record), *(build.job for build in made.builds), made.experiment]
+    return [
+        sweep_configmap.config_map(record),
+        *(build.job for build in made.builds),
+        gated(made.experiment) if made.space.gate else made.experiment,
+    ]
 
 
 if __name__ == "__main__":

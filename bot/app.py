@@ -29,7 +29,7 @@ from bot.builds.image_gc import ImageGc
 from bot.channels.store import SetupReader, SetupWriter
 from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
-from bot.config.policy import Config
+from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.errors import UserError
 from bot.core.masking import Mask
@@ -280,17 +280,16 @@ async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
         )
         handlers[ItemKind.IMAGE_GC] = keyed(images.run)
         await clients.queue.add(image_gc.ITEM)
-    if settings.sweep_days:
-        sweeps = SweepGc(
-            cluster=clients.cluster,
-            store=clients.store,
-            namespace=settings.k8s_namespace,
-            days=settings.sweep_days,
-            now=now,
-        )
-        handlers[ItemKind.SWEEP_GC] = keyed(sweeps.run)
-        await clients.queue.add(retention.ITEM)
-    return handlers
+    sweeps = SweepGc(
+        cluster=clients.cluster,
+        store=clients.store,
+        namespace=settings.k8s_namespace,
+        namespaces=all_namespaces(settings.k8s_namespace, clients.config),
+        days=settings.sweep_days,
+        now=now,
+    )
+    await clients.queue.add(retention.ITEM)
+    return handlers | {ItemKind.SWEEP_GC: keyed(sweeps.run)}
 
 
 def _probes(

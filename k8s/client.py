@@ -197,13 +197,22 @@ class KubernetesClient:
         return True
 
     async def log(
-        self, namespace: str, pod: str, container: str, *, tail: int = 30, previous: bool = False
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        tail: int = 30,
+        previous: bool = False,
+        since: str = "",
     ) -> str:
         """Return the last `tail` lines, up to 1 MiB; "" if there is no log (yet), pod, or kubelet.
 
+        `since`: only lines written at or after this Kubernetes timestamp.
         limitBytes isn't used, because the kubelet cuts the end of those lines.
         """
         query = {"container": container, "tailLines": tail, "previous": previous}
+        query |= {"sinceTime": since} if since else {}
         try:
             response = await self._send("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
             return (await _log_end(response)).decode(errors="replace")

@@ -2,15 +2,28 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
+from k8s.objects import timestamp
 
 LOG_LINES = 20
 WHOLE_LOG = 10_000  # lines; a longer log has to be read with kubectl
 LOG_CHARACTERS = 8000  # per LOG_LINES lines: a line can be a whole progress bar
 LOG_TIMEOUT = 5.0  # seconds
 SILENT_NODE = "the node isn't responding"
+
+
+async def has_line_since(
+    cluster: KubernetesClient, namespace: str, pod: str, container: str, at: datetime
+) -> bool:
+    """Return whether the container has logged since; False if its log can't be read."""
+    try:
+        async with asyncio.timeout(LOG_TIMEOUT):
+            return bool(await cluster.log(namespace, pod, container, tail=1, since=timestamp(at)))
+    except (ApiError, UnreachableError, TimeoutError):
+        return False
 
 
 async def tail(

@@ -20,6 +20,7 @@ class Pod:
     unschedulable: str = ""  # the scheduler's message
     waiting: tuple[str, str] = ("", "")  # reason and message
     exit: tuple[int, str, str] | None = None  # code, reason, message
+    seconds: float | None = None  # run time of the container asked for; None until it has ended
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
     abandoned: datetime | None = None  # when Katib's collector failed, before the container had started
     deleted: bool = False
@@ -46,11 +47,17 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         unschedulable=_unschedulable(status),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")),
         exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
+        seconds=_seconds(over) if over else None,
         failure=(status.get("reason", ""), status.get("message", "")),
         abandoned=_abandoned(status, state),
         deleted="deletionTimestamp" in meta,
         init_failed=_init_failed(status),
     )
+
+
+def _seconds(over: Manifest) -> float | None:
+    began, ended = parse_time(over.get("startedAt")), parse_time(over.get("finishedAt"))
+    return (ended - began).total_seconds() if began and ended else None
 
 
 def is_trial_pod(obj: Manifest) -> bool:

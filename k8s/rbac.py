@@ -12,7 +12,7 @@ TRIALS = {
     ("batch", "jobs"): ("delete", "list", "watch"),
     ("kubeflow.org", "experiments"): ("create", "delete", "get", "list", "patch", "watch"),
     ("kubeflow.org", "experiments/status"): ("patch",),
-    ("kubeflow.org", "suggestions"): ("get",),
+    ("kubeflow.org", "suggestions"): ("delete", "get", "list"),
     ("kubeflow.org", "trials"): ("list", "watch"),
     ("kubeflow.org", "trials/status"): ("patch",),
     ("kueue.x-k8s.io", "workloads"): ("list",),  # a Role can name resources that aren't installed

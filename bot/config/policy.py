@@ -93,6 +93,7 @@ class Config:
     seeds: SeedDefaults = SeedDefaults()
     launch: Launch = Launch()
     teammates_can_act: bool = False  # cancel, drain, and extend each other's sweeps
+    gate: bool = True  # one trial runs first in sweeps with several parallel trials
     guests: bool = False  # whether guests of the Slack workspace can use Sweepbot
     workspaces: tuple[str, ...] = ()  # ids of other Slack workspaces whose members can use Sweepbot
     teams: tuple[Team, ...] = ()
@@ -126,6 +127,7 @@ def parse_config(text: str, file: str) -> Config:
         seeds=_seeds(keys.get("seeds")),
         launch=_launch(keys.get("launch")),
         teammates_can_act=keys["teammates_can_act"].flag() if "teammates_can_act" in keys else False,
+        gate=keys["gate"].flag() if "gate" in keys else True,
         guests=keys["guests"].flag() if "guests" in keys else False,
         workspaces=tuple(_workspace(item) for item in entries(keys.get("workspaces"))),
         teams=teams,

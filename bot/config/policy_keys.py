@@ -190,6 +190,13 @@ KEYS: Keys = {
         default="false",
         example="true",
     ),
+    "gate": Key(
+        meaning="Run one trial first, and the others once it is healthy, in sweeps with several parallel "
+        "trials. `gate=` overrides it.",
+        type=BOOLEAN,
+        default="true",
+        example="false",
+    ),
     "guests": Key(
         meaning="Let guests of the Slack workspace use Sweepbot.",
         type=BOOLEAN,

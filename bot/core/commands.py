@@ -14,6 +14,8 @@ class Action(StrEnum):
     DRAIN = "drain"  # start no more trials; running trials finish
     KILL = "end a trial of"
     EXTEND = "extend"
+    OPEN = "start all trials of"  # without waiting for the first one
+    RETRY = "try again"  # run a held sweep's first trial again
     LAUNCH = "launch"
     RERUN = "rerun"  # start the same request as a new sweep
     STATUS = "look at"
@@ -41,6 +43,7 @@ class Action(StrEnum):
 
 _LABELS = {
     Action.KILL: "cancel a trial of",
+    Action.RETRY: "retry the first trial of",
     Action.KEEP: "snooze GPU warnings for",
     Action.STATUS: "see the status of",
     Action.MEASURES: "see the GPU utilization of",

@@ -24,6 +24,7 @@ class Phase(StrEnum):
     BUILDING = "building"
     PENDING = "proving"  # the experiment is submitted; no trial has run yet
     RUNNING = "running"
+    HELD = "held"  # the gated first trial failed; no GPUs are allocated
     STOPPING = "stopping"  # GPUs are being released; `ending` is the phase that follows
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -76,7 +77,14 @@ class SweepRecord:
     quarantined: bool = False
     cancelled_by: str | None = None  # Slack user id
     drained_by: str | None = None
-    extending: bool = False  # until Katib has restarted the experiment
+    extending: bool = False  # until Katib runs the experiment with the plan's counts
+    more_trials: int = 0  # finished: how many the button can add
+    not_extendable: str = ""  # finished: why it adds none
+    gated: bool = False  # Katib can only run the first trial
+    hold: str = ""  # held: the diagnosis, and what wasn't started
+    attempt: int = 1  # number of the experiment: a held sweep continues in a new one
+    deadline: datetime | None = None  # no new trials start after it
+    out_of_time: bool = False  # the deadline has passed
     to_kill: dict[str, str] = field(default_factory=dict)  # by trial: the user who cancelled it
     restarted: dict[str, str] = field(default_factory=dict)  # by uid of a deleted Job: its trial
     audit_log: tuple[AuditEntry, ...] = ()  # the latest entries
@@ -88,6 +96,11 @@ class SweepRecord:
     durable_phase: Phase | None = None  # the phase in the ConfigMap; None: no ConfigMap yet
     version: int = 0
     schema: int = SCHEMA
+
+    @property
+    def draining(self) -> bool:
+        """Whether no new trials start."""
+        return bool(self.drained_by) or self.out_of_time
 
     def to(self, phase: Phase, now: datetime, *events: Event, **changes: Any) -> Self:
         return replace(self, phase=phase, since=now, outbox=self.outbox + events, **changes)

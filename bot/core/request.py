@@ -30,6 +30,8 @@ class SweepRequest:
     cmd: str | None = None
     notify: Notify = Notify.CHANNEL
     algorithm: str | None = None
+    gate: bool | None = None
+    max_hours: float | None = None
     seeds: str | None = None  # such as 0-4: run `cmd` once with each, without a space
     metric: str | None = None  # of the objective
     goal: str | None = None  # minimize or maximize

@@ -15,6 +15,7 @@ NEW, REFRESH, OPEN = "home_new", "home_refresh", "home_open"  # action ids
 MAX_MINE, MAX_OTHERS = 10, 8  # sweeps shown
 MAX_FINISHED = 4  # of mine
 STARTED = {Phase.PENDING, Phase.RUNNING, Phase.STOPPING}
+NOT_QUEUED = {Phase.STOPPING, Phase.HELD}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ def _queue(sweeps: Sequence[Entry]) -> list[Block]:
 
 
 def _waits(sweep: Entry) -> bool:
-    return sweep.phase not in STARTED or (not sweep.running and sweep.phase is not Phase.STOPPING)
+    return not sweep.running and sweep.phase not in NOT_QUEUED
 
 
 def _stage(sweep: Entry) -> str:

@@ -20,11 +20,13 @@ per trial. `/sweep` alone opens a form.
 `algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, \
 `metrics=` (`stdout`, `push`, or a file), `flags=` (`a.b=1` for Hydra, `env`), `name=`, \
 `cmd="python train.py --epochs=3"`, \
-`notify=` (`channel`, `dm`, or `none`: thread only).
+`notify=` (`channel`, `dm`, or `none`: thread only), `gate=off` (don't run one trial first), `max_hours=` \
+(for the whole sweep).
 *Repeat a command:* `/sweep branch=main seeds=5 cmd="python train.py"` runs it once with each seed and \
 reports mean and deviation.
 *Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \
-`extend trials=20` (new total), `rerun` (plus any option to change). Name a sweep by its full name, or by \
+`open` (don't wait for the first trial), `retry` (a sweep on hold), `extend trials=20` (new total), \
+`rerun` (plus any option to change). Name a sweep by its full name, or by \
 its start or end: `/sweep logs otter`. `logs` and `cancel` also take a trial.
 *In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.
 *GPUs:* `/gpus` shows free GPUs; `/gpus help` lists all views.

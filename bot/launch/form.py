@@ -41,7 +41,7 @@ METADATA_MOST = 3000
 ERROR_MOST = 1000  # characters of the error below an input
 FIELDS = {
     *("repo", "branch", "space", "text", "seeds", "gpus", "parallel", "trials"),
-    *("algorithm", "metric", "goal", "metrics", "flags", "cmd", "notify"),
+    *("algorithm", "metric", "goal", "metrics", "flags", "cmd", "notify", "gate", "max_hours"),
 }
 HIDDEN = ("repo", "branch", "name", "image")  # kept in private_metadata: Slack sends menus no view state
 EXAMPLE = """\
@@ -63,6 +63,11 @@ METRICS = {NOTHING: DEFAULT} | {
     MetricSource.PUSH.value: "Katib's report_metrics (push)",
 }
 FLAGS = {NOTHING: DEFAULT} | {style.value: style.value for style in FlagStyle}
+GATE = {
+    NOTHING: "Use the default",
+    "on": "One trial first, the others once it is healthy",
+    "off": "All parallel trials at once",
+}
 GOAL = {NOTHING: DEFAULT} | {word: word.capitalize() for word in GOALS}
 
 
@@ -83,6 +88,8 @@ def options_of(request: SweepRequest) -> dict[str, str]:
     default = SweepRequest(branch="", space="")
     pairs = {key: getattr(request, key) for key in SweepRequest.__dataclass_fields__ if key != "commit"}
     options = {key: str(value) for key, value in pairs.items() if value != getattr(default, key)}
+    if request.gate is not None:
+        options["gate"] = "on" if request.gate else "off"
     if request.seeds is not None:
         del options["space"]
     return options
@@ -144,6 +151,10 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
         "flags": _input("flags", "Pass parameters as", _choice("flags", options, FLAGS)),
         "cmd": _optional(
             "cmd", "Command", _line("cmd", options, "Overrides the space, for example: python train.py")
+        ),
+        "gate": _input("gate", "Start", _choice("gate", options, GATE)),
+        "max_hours": _optional(
+            "max_hours", "Max hours", _line("max_hours", options, "For the whole sweep, for example: 12")
         ),
         "notify": _input(
             "notify",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bot.config.policy import Config, prebuilt_image, repository
-from bot.config.policy_keys import GOALS
+from bot.config.policy_keys import A_MINUTE, GOALS, MAX_HOURS
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import Notify
@@ -18,6 +18,7 @@ from bot.launch.space_keys import METRIC
 
 DIGITS_MAX = 40  # of a number: longer ones exceed every limit
 SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus
+_SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
 # What git check-ref-format rejects; a leading dash, which git would read as an option; #, which ends the
 # branch in the URL that Kaniko gets; and $(, which Kubernetes expands.
@@ -130,6 +131,21 @@ def _algorithm(_key: str, value: str, _config: Config) -> str:
     raise UserError(f'algorithm= must be a search algorithm; got "{shortened(value)}".{hint}')
 
 
+def _gate(_key: str, value: str, _config: Config) -> bool:
+    if value.lower() not in _SWITCH:
+        raise UserError(f'gate= must be on or off; got "{shortened(value)}".')
+    return _SWITCH[value.lower()]
+
+
+def _max_hours(_key: str, value: str, _config: Config) -> float:
+    """Read hours from one minute on; the upper bound only keeps the deadline a valid date."""
+    is_number = re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", value)
+    if not is_number or not A_MINUTE <= float(value) <= MAX_HOURS:
+        allowed = f"a number of hours from 0.02 (one minute) to {MAX_HOURS}"
+        raise UserError(f'max_hours= must be {allowed}; got "{shortened(value)}".')
+    return float(value)
+
+
 READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "branch": _branch,
     "gpus": _number("gpus_per_trial", 0),
@@ -147,4 +163,6 @@ READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "metrics": _metrics,
     "flags": _flags,
     "algorithm": _algorithm,
+    "gate": _gate,
+    "max_hours": _max_hours,
 }

@@ -88,7 +88,6 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         max_failed=space.max_failed,
         trial_hours=space.trial_hours,
         grace_seconds=space.grace_seconds,
-        extendable=space.extendable,
         parameters=tuple(_feasible(p) for p in space.parameters),
         command=space.command.replace("$", "$$"),
         arguments=_arguments(space),

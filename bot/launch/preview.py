@@ -63,10 +63,19 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
         ("GPU-hours", _cost(space.max_trials * plan.gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
         ("Metrics", _metrics(space)),
+        *_start(space),
         ("Image", image),
         *([("Namespace", code(plan.experiment_ref.namespace))] if config.namespaces else []),
         ("Notify", plain(NOTIFY[request.notify])),
     ]
+
+
+def _start(space: SearchSpace) -> list[tuple[str, str]]:
+    """Return the facts about the gate and the time limit, if the sweep has them."""
+    others = counted(space.max_trials - 1, "other trial")
+    gate = [("Start", f"One trial first, and the {others} once it is healthy")] if space.gate else []
+    limit = [("Time limit", f"{space.max_hours:g} h from the first trial's start")] if space.max_hours else []
+    return gate + limit
 
 
 def _trials(request: SweepRequest, space: SearchSpace) -> str:

@@ -1,5 +1,6 @@
 """Resolve a request to an order: its commit, its space, and the files that its build needs."""
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from bot.builds.jobs import Source
@@ -38,6 +39,8 @@ async def look_up(
             field="branch",
         )
     space = await _space(git, repository, commit, request, config)
+    gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
+    space = replace(space, gate=gate, max_hours=max_hours)
     subject = await git.subject(repository.url, commit)
     if space.image:
         prebuilt_image(space.image, config)
@@ -54,6 +57,12 @@ async def look_up(
         space=space,
         shape=config.trials,
     )
+
+
+def is_gated(request: SweepRequest, space: SearchSpace, config: Config) -> bool:
+    """Return whether one trial runs first. Every supported algorithm can continue with more trials."""
+    gate = config.gate and space.parallel > 1 if request.gate is None else request.gate
+    return gate and space.max_trials > 1
 
 
 async def _tip(git: Git, repository: Repository, branch: str) -> Tip:

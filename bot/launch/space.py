@@ -63,6 +63,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     trials = keys["trials"].mapping(TRIAL_KEYS) if "trials" in keys else {}
     max_trials, parallel, max_failed = _counts(root, trials, request, limits, grid)
     trial_hours = read_hours(trials.get("trial_hours"), limits.trial_hours)
+    max_hours = read_hours(trials.get("max_hours"), None)
     grace = read_grace(trials.get("grace_seconds"), limits.grace_seconds)
     early_stopping = read_early_stopping(
         keys.get("early_stopping"), source, request.cmd or command, max_trials
@@ -90,6 +91,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         parallel=parallel,
         max_failed=max_failed,
         trial_hours=trial_hours,
+        max_hours=max_hours,
         grace_seconds=grace,
         parameters=parameters,
         finish_running=finish,

@@ -112,6 +112,13 @@ TRIAL_KEYS: Keys = {
         default="`limits.trial_hours`",
         example="2",
     ),
+    "max_hours": Key(
+        meaning="Maximum hours of the whole sweep, since its first trial's start. Then no new trials start, "
+        "and the sweep ends once running trials finish. `max_hours=` overrides it.",
+        type=number(A_MINUTE, MAX_HOURS),
+        default="no limit",
+        example="12",
+    ),
     "grace_seconds": Key(
         meaning="Seconds from SIGTERM to SIGKILL, to write a checkpoint.",
         type=integer(1),
@@ -203,7 +210,8 @@ KEYS: Keys = {
         example="finish",
     ),
     "extendable": Key(
-        meaning="Keep the suggestion service after the end, so that `/sweep extend` can add trials.",
+        meaning="Keep the suggestion service (one pod without a GPU) for more than a day after the end, so "
+        "that trials can be added until the sweep is deleted.",
         type=BOOLEAN,
         default="false",
         example="true",

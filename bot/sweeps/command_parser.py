@@ -25,6 +25,8 @@ COMMANDS = {
     "status": Action.STATUS,
     "cancel": Action.CANCEL,
     "drain": Action.DRAIN,
+    "open": Action.OPEN,
+    "retry": Action.RETRY,
     "extend": Action.EXTEND,
     "logs": Action.LOGS,
     "results": Action.RESULTS,
@@ -35,13 +37,15 @@ USAGE = {
     "status": "`/sweep status [SWEEP]`",
     "cancel": "`/sweep cancel [SWEEP]`, or `/sweep cancel [SWEEP] TRIAL` for one trial",
     "drain": "`/sweep drain [SWEEP]`",
+    "open": "`/sweep open [SWEEP]` (start all trials without waiting for the first one)",
+    "retry": "`/sweep retry [SWEEP]` (run the first trial of a sweep on hold again)",
     "extend": "`/sweep extend [SWEEP] trials=20` (the new total)",
     "logs": "`/sweep logs [SWEEP]`, or `/sweep logs [SWEEP] TRIAL`",
     "results": "`/sweep results [SWEEP]`",
     "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
 }
 SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if only one of your sweeps matches"
-FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN}
+FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.OPEN, Action.RETRY}
 CHOICES_MAX = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
 # type the last few of them.

@@ -9,10 +9,10 @@ from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.launch.space import combinations
 from bot.slack.mrkdwn import code
+from bot.sweeps.extension import extension_denial
+from bot.sweeps.gate import opened, restarted
 from bot.sweeps.observation import Observation
-from k8s.katib.patches import MAX_TRIALS_REACHED
 from k8s.katib.status import Trial
 
 REPEATED = timedelta(minutes=1)  # after the end: a second click may have waited in the queue
@@ -26,7 +26,7 @@ def apply_command(
     if command.action.is_read_only or _is_repeated(sweep, command, now):
         return sweep
     refusal = denial(command.user, command.action, sweep, config) or _state_denial(
-        sweep, command, seen, config
+        sweep, command, seen, config, now
     )
     entry = AuditEntry(
         at=now,
@@ -75,48 +75,49 @@ def _applied(sweep: SweepRecord, command: Command, seen: Observation, now: datet
             return replace(sweep, to_kill={**sweep.to_kill, trial.name: command.user})
         case Action.EXTEND if sweep.plan:
             return _extended(sweep, sweep.plan, command, now)
+        case Action.OPEN:
+            event = Event(kind=EventKind.GATE_OPENED, by=command.user)
+            held = sweep.phase is Phase.HELD
+            return restarted(sweep, event, now, gated=False) if held else opened(sweep, event)
+        case Action.RETRY:
+            event = Event(kind=EventKind.RETRIED, by=command.user)
+            return restarted(sweep, event, now, gated=True)
         case _:
             return sweep
 
 
-def _state_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
+def _state_denial(
+    sweep: SweepRecord, command: Command, seen: Observation, config: Config, now: datetime
+) -> str:
     """Return why the sweep's state doesn't allow the command; "" if allowed."""
     has_trials = sweep.phase in {Phase.PENDING, Phase.RUNNING} and sweep.submitted
     if command.action is Action.EXTEND:
-        return _extension_denial(sweep, command, seen, config)
+        return extension_denial(sweep, seen.experiment, command.trials, config, now)
     if sweep.phase.final:
         return f"`{sweep.id}` has already ended."
     if sweep.cancelled_by:
         return f"<@{sweep.cancelled_by}> already cancelled `{sweep.id}`."
-    if command.action is Action.DRAIN and (sweep.drained_by or not has_trials):
-        return f"`{sweep.id}` {'is already draining' if sweep.drained_by else 'has no trials yet'}."
+    if command.action is Action.OPEN and not sweep.gated:
+        return f"`{sweep.id}` isn't waiting for its first trial."
+    if command.action is Action.RETRY and sweep.phase is not Phase.HELD:
+        return f"`{sweep.id}` isn't on hold."
+    if command.action is Action.DRAIN and (sweep.draining or not has_trials):
+        return f"`{sweep.id}` {'is already draining' if sweep.draining else _without_trials(sweep)}."
     if command.action is Action.KILL and not (has_trials and len(named(seen.live, command.trial)) == 1):
         live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
         return f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}."
     return ""
 
 
-def _extension_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
-    """Katib only extends an experiment that used all its trials and kept its suggestion service."""
-    space = sweep.plan.space if sweep.plan else None
-    if not sweep.phase.final or space is None:
-        return f"`{sweep.id}` is still running. Only a finished sweep can be extended."
-    if not space.extendable:
-        return f"`{sweep.id}` can't be extended: its space file doesn't set `extendable: true`."
-    if seen.experiment is None or seen.experiment.reason != MAX_TRIALS_REACHED:
-        return f"`{sweep.id}` can't be extended: Katib only extends a sweep that used all its trials."
-    limit = min(config.limits.trials, combinations(space) or config.limits.trials)
-    if command.trials > limit:
-        return f"`{sweep.id}` can have up to {limit} trials; got trials={command.trials}."
-    if command.trials <= space.max_trials:
-        return f"`{sweep.id}` already has {space.max_trials} trials. Set `trials=` to a higher total."
-    return ""
-
-
 def _extended(sweep: SweepRecord, plan: SweepPlan, command: Command, now: datetime) -> SweepRecord:
-    plan = replace(plan, space=replace(plan.space, max_trials=command.trials))
+    total = command.trials or plan.space.max_trials + sweep.more_trials
+    plan = replace(plan, space=replace(plan.space, max_trials=total))
     event = Event(kind=EventKind.EXTENDED, by=command.user)
     return sweep.to(Phase.RUNNING, now, event, plan=plan, ending=None, reason="", extending=True)
+
+
+def _without_trials(sweep: SweepRecord) -> str:
+    return "is on hold" if sweep.phase is Phase.HELD else "has no trials yet"
 
 
 def named(trials: tuple[Trial, ...], name: str) -> list[Trial]:

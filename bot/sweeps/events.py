@@ -65,7 +65,8 @@ def success_reason(sweep: SweepRecord, experiment: Experiment) -> str:
     if experiment.reason == GOAL_REACHED:
         return "target reached"
     if experiment.reason == DRAINED:
-        return f"drained after {counted(sweep.progress.finished, 'trial')}"
+        why = "time limit reached" if sweep.out_of_time else "drained"
+        return f"{why} after {counted(sweep.progress.finished, 'trial')}"
     return finished_trials(sweep.progress)
 
 

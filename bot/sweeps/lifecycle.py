@@ -10,7 +10,8 @@
 3. building: the registry has the image, or Jobs build it, shared by every sweep that needs the same one.
 4. pending: the experiment is submitted; no trial has run yet. Katib's "Running" includes waiting Jobs.
 5. running: counts and better results are reported.
-6. stopping: no trials start, active ones are stopped. The end is reported once all GPUs are free.
+6. held: the first trial failed (`bot.sweeps.gate`); a user retries it, starts all trials, or cancels.
+7. stopping: no trials start, active ones are stopped. The end is reported once all GPUs are free.
 
 `advance` returns the next record; `bot.sweeps.required_changes` which objects the phase needs changed.
 Neither has side effects, so a repeated reconcile is safe.
@@ -30,6 +31,7 @@ from bot.health.diagnosis import Diagnosis
 from bot.health.rules_startup import may_pass
 from bot.launch.plan import image_with
 from bot.sweeps.commands import apply_command, with_entry
+from bot.sweeps.deadline import out_of_time, start_clock, time_left
 from bot.sweeps.events import (
     build_failed,
     build_finished,
@@ -38,9 +40,10 @@ from bot.sweeps.events import (
     failure_reason,
     finished_trials,
     success_reason,
-    to_owner,
 )
+from bot.sweeps.extension import limit_reason, more_trials
 from bot.sweeps.first_trials import failed_alike, follow
+from bot.sweeps.gate import follow_gate, of_attempt, stays_over
 from bot.sweeps.observation import Observation
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
@@ -51,16 +54,19 @@ from k8s.pods import Pod
 RESTARTS_MAX = 2  # of one trial
 PULL_TIMEOUT = timedelta(minutes=1)  # of failed pulls; a new pod then pulls sooner than the kubelet's retry
 METRICS_TIMEOUT = timedelta(minutes=10)  # the collector reports within seconds of the training's end
-EPHEMERAL = "/privately"  # suffix of the key of an error that was reported before the thread existed
 STUCK_AFTER = timedelta(minutes=5)  # after the grace period; a dead node never reports a pod's end
 
 
 def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
     """Apply commands and the observation. Return the next record, with new events in its outbox."""
+    attempt = sweep.attempt
     for command in seen.commands:
         sweep = apply_command(sweep, command, seen, config, now)
     if _cancelled(sweep):
         return _cancel(sweep, now)
+    if sweep.attempt != attempt:  # the observation is of the earlier experiment
+        return sweep
+    seen = of_attempt(sweep, seen)
     match sweep.phase:
         case Phase.RECEIVED:
             return _received(sweep, seen, config, now)
@@ -69,12 +75,13 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
         case Phase.BUILDING:
             return _building(sweep, seen, now)
         case Phase.PENDING:
-            sweep = follow(_submitted(sweep, seen, now), seen)
-            return _running(_pending(sweep, seen, now), seen, now)
+            sweep = _pending(follow(_submitted(sweep, seen, now), seen), seen, now)
+            return _running(follow_gate(sweep, seen, now), seen, now)
         case Phase.RUNNING:
-            return _running(follow(sweep, seen), seen, now)
+            sweep = out_of_time(follow(sweep, seen), now)
+            return _running(follow_gate(sweep, seen, now), seen, now)
         case Phase.STOPPING:
-            return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, now)
+            return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, config, now)
         case _:
             return sweep
 
@@ -97,44 +104,9 @@ def _cancel(sweep: SweepRecord, now: datetime) -> SweepRecord:
     return sweep.to(Phase.STOPPING, now, stopping, ending=Phase.CANCELLED, reason="cancelled")
 
 
-def report_restored(sweep: SweepRecord) -> SweepRecord:
-    """Report that Redis lost its data and that the sweep continues from its ConfigMap."""
-    return sweep if sweep.phase.final else sweep.enqueue(to_owner(sweep, Event(kind=EventKind.RESTORED)))
-
-
-def quarantine(sweep: SweepRecord, why: str) -> SweepRecord:
-    """Report the quarantine. The parent message is updated at once: no reconcile follows."""
-    event = to_owner(sweep, Event(kind=EventKind.QUARANTINED, detail=why))
-    return sweep.enqueue(event, quarantined=True, shown="")
-
-
-def release(sweep: SweepRecord) -> SweepRecord:
-    return sweep.enqueue(to_owner(sweep, Event(kind=EventKind.RELEASED)), quarantined=False)
-
-
-def report_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
-    """Report that reconciles keep failing: once per phase, to the owner while there is no thread."""
-    key = f"{EventKind.TROUBLE}/{sweep.phase}{'' if sweep.thread else EPHEMERAL}"
-    if key in sweep.sent_keys or sweep.phase.final:
-        return sweep
-    event = to_owner(sweep, Event(kind=EventKind.TROUBLE, detail=why))
-    return sweep.enqueue(event, sent_keys=(*sweep.sent_keys, key))
-
-
-def resolve_trouble(sweep: SweepRecord) -> SweepRecord:
-    """Report that a reconcile succeeded after errors, so that later errors are reported again.
-
-    Only errors reported in the thread are resolved there; an owner told privately sees the thread open.
-    """
-    over = [key for key in sweep.sent_keys if key.startswith(f"{EventKind.TROUBLE}/")]
-    if not over:
-        return sweep
-    in_thread = any(not key.endswith(EPHEMERAL) for key in over) and not sweep.phase.final
-    event = (Event(kind=EventKind.TROUBLE_OVER),) if in_thread else ()
-    return sweep.enqueue(*event, sent_keys=tuple(key for key in sweep.sent_keys if key not in over))
-
-
-def requeue_after(before: SweepRecord, after: SweepRecord, due: timedelta | None = None) -> timedelta | None:
+def requeue_after(
+    before: SweepRecord, after: SweepRecord, now: datetime, due: timedelta | None = None
+) -> timedelta | None:
     """Return when to reconcile if nothing wakes the sweep; None: never.
 
     At once after a change of phase, when the observation is due, or as a safety net for missed events.
@@ -143,7 +115,8 @@ def requeue_after(before: SweepRecord, after: SweepRecord, due: timedelta | None
         return None
     if after.phase is not before.phase or after.thread != before.thread:
         return timedelta(0)
-    slow = after.phase in {Phase.RUNNING, Phase.BUILDING}
+    slow = after.phase in {Phase.RUNNING, Phase.BUILDING, Phase.HELD}
+    due = min((each for each in (due, time_left(after, now)) if each is not None), default=None)
     net = timedelta(minutes=5) if slow else timedelta(seconds=20)
     return min(net, due) if due else net
 
@@ -161,7 +134,7 @@ def _received(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
         AuditEntry(at=now, user=user, name=sweep.requester.user_name, action=Action.LAUNCH, refused=refusal),
     )
     if seen.plan and not refusal:
-        return sweep.to(Phase.OPENING, now, plan=seen.plan)
+        return sweep.to(Phase.OPENING, now, plan=seen.plan, gated=seen.plan.space.gate)
     return refuse(sweep, refusal, now, allowed=not forbidden)
 
 
@@ -237,7 +210,7 @@ def _pending(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
         trial = started.job if started else done.name if done else ""
         failed = sum(t.state in {TrialState.FAILED, TrialState.NO_METRICS} for t in seen.trials)
         running = Event(kind=EventKind.FIRST_TRIAL_RUNNING, trial=trial, more=failed)
-        return sweep.to(Phase.RUNNING, now, running)
+        return start_clock(sweep.to(Phase.RUNNING, now, running), now)
     return sweep
 
 
@@ -251,7 +224,10 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     sweep = _restarted(_killed(_unreported(_results(sweep, seen), seen, now), seen), seen, now)
     experiment = seen.experiment
     if seen.open:
-        return replace(sweep, extending=False)
+        waits = sweep.extending and experiment.max_trials < space.max_trials
+        return replace(sweep, extending=waits)
+    if stays_over(sweep, seen):
+        return sweep
     if sweep.extending and sweep.progress.finished < space.max_trials:
         return sweep  # Katib hasn't removed the previous end yet
     if seen.live and _may_finish(space, experiment):
@@ -314,12 +290,17 @@ def _may_finish(space: SearchSpace, experiment: Experiment) -> bool:
     return experiment.reason == DRAINED or (space.finish_running and experiment.reason == GOAL_REACHED)
 
 
-def _stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    if sweep.ending is None:
+def _stopping(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
+    ending = sweep.ending
+    if ending is None:
         return sweep
     if not _gpus_free(sweep, seen):
         return _report_stuck(sweep, seen) if now - sweep.since > _stuck_timeout(sweep) else sweep
-    return sweep.to(sweep.ending, now, *failed_alike(sweep), *end_events(sweep, sweep.ending))
+    if sweep.plan and ending is Phase.SUCCEEDED:
+        more = more_trials(sweep.plan.space, seen.experiment, config)
+        why = "" if more else limit_reason(sweep.plan.space, seen.experiment, config)
+        sweep = replace(sweep, more_trials=more, not_extendable=why)
+    return sweep.to(ending, now, *failed_alike(sweep), *end_events(sweep, ending))
 
 
 def _stuck_timeout(sweep: SweepRecord) -> timedelta:

@@ -13,11 +13,12 @@ from bot.clients import Clients
 from bot.core.commands import Command
 from bot.core.events import Event, EventKind
 from bot.core.record import Phase, SweepRecord
+from bot.slack.blocks import actions, section
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
 from bot.sweeps.coalesce import merged
 from bot.sweeps.first_trial_message import health
-from bot.sweeps.parent_message import Links, duplicate, parent
+from bot.sweeps.parent_message import Links, duplicate, hold_buttons, parent
 from bot.sweeps.recipients import is_loud
 from bot.sweeps.thread_messages import event_text
 from k8s import kaniko
@@ -55,7 +56,7 @@ class Notifier:
                 self._wait(busy)
                 return sweep
             sweep = replace(sweep, outbox=sweep.outbox[1:])
-            if event.kind is EventKind.HEALTH and sweep.health:
+            if event.kind is EventKind.HEALTH and sweep.health and not event.text:
                 sweep = replace(sweep, health_ts=ts, health_shown=health(sweep, sweep.health).fingerprint)
             sweep = await self._save(sweep)
         return sweep
@@ -70,8 +71,10 @@ class Notifier:
             await slack.upload(channel, sweep.thread, text, f"{event.pod}.log", log)
         elif sweep.thread:
             message: Message | str = text
-            if event.kind is EventKind.HEALTH and sweep.health:
+            if event.kind is EventKind.HEALTH and sweep.health and not event.text:
                 message = health(sweep, sweep.health)
+            elif event.kind is EventKind.HELD:
+                message = Message(text=text, blocks=(section(text), actions(*hold_buttons(sweep))))
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud(sweep, event))
         return ""
 

@@ -54,6 +54,7 @@ class Observation:
     jobs: tuple[Job, ...] = ()  # of trials
     pods: tuple[Pod, ...] = ()  # of trials
     trouble: tuple[Diagnosis, ...] = ()  # of trials, the most severe first
+    healthy: str = ""  # gated: the first trial, once it has proved healthy
     look_in: timedelta | None = None  # observe again by then
     cached: bool = False  # from memory, at least in part: it may be a little old
 
@@ -61,6 +62,10 @@ class Observation:
     def live(self) -> tuple[Trial, ...]:
         """Active trials by Katib's status; only their pods show whether they run."""
         return tuple(t for t in self.trials if t.state is TrialState.LIVE)
+
+    @property
+    def succeeded(self) -> tuple[Trial, ...]:
+        return tuple(t for t in self.trials if t.state is TrialState.SUCCEEDED)
 
     @property
     def open(self) -> bool:

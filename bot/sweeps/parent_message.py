@@ -18,6 +18,7 @@ from bot.sweeps.seed_messages import summary_line
 # The buttons' action_ids
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
 RESULTS, RERUN = "show_results", "rerun_sweep"
+OPEN, RETRY, EXTEND = "open_sweep", "retry_sweep", "extend_sweep"
 BAR_LENGTH = 20  # characters
 
 PHASES = {
@@ -26,6 +27,7 @@ PHASES = {
     Phase.BUILDING: (":package:", "Building image"),
     Phase.PENDING: (":hourglass_flowing_sand:", "Waiting for first trial"),
     Phase.RUNNING: (":runner:", "Running"),
+    Phase.HELD: (":warning:", "On hold"),
     Phase.STOPPING: (":octagonal_sign:", "Stopping"),
     Phase.SUCCEEDED: (":white_check_mark:", "Finished"),
     Phase.FAILED: (":x:", "Failed"),
@@ -63,11 +65,13 @@ def summary(sweep: SweepRecord) -> str:
     emoji, phase = PHASES[sweep.phase]
     headline = f"{emoji} *{sweep.id}* · {phase}{_phase_cause(sweep)}"
     quarantine = f":warning: Quarantined. *Fix:* Ask an admin to run `/sweep release {sweep.id}`."
-    above = [*([quarantine] if sweep.quarantined else []), _subject(sweep), *_build_problem(sweep)]
+    above = [*([quarantine] if sweep.quarantined else []), _subject(sweep), *_problem(sweep)]
     return "\n".join([headline, *above, *_results(sweep)])
 
 
-def _build_problem(sweep: SweepRecord) -> list[str]:
+def _problem(sweep: SweepRecord) -> list[str]:
+    if sweep.phase is Phase.HELD:
+        return [plain(sweep.hold)]
     trouble = sweep.build_trouble if sweep.phase is Phase.BUILDING else ""
     return [f":warning: {plain(trouble)}"] if trouble else []
 
@@ -100,6 +104,8 @@ def _results(sweep: SweepRecord) -> list[str]:
         return []
     progress, total = sweep.progress, sweep.plan.space.max_trials
     lines = [f"{_bar(progress, total)}  {_counts(progress, total)}"]
+    if sweep.gated and sweep.phase is not Phase.HELD and not sweep.phase.final:
+        lines.append("One trial runs first. The others start once it is healthy.")
     if seeds := summary_line(sweep):
         lines.append(seeds)
     if progress.best:
@@ -148,19 +154,55 @@ def _footer(sweep: SweepRecord, links: Links) -> str:
     parts = [
         link(links.katib, "Katib") if links.katib and sweep.submitted else "",
         link(links.mlflow, "Runs in MLflow") if links.mlflow else "",
+        _not_extendable(sweep),
         f"I can't read replies here. Run `/sweep logs {sweep.id}` in any channel" if direct(channel) else "",
     ]
     return "  ·  ".join(p for p in parts if p)
+
+
+def _not_extendable(sweep: SweepRecord) -> str:
+    why = sweep.not_extendable if sweep.phase is Phase.SUCCEEDED else ""
+    return f"Can't run more trials: {plain(why)}" if why else ""
 
 
 def _buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
     read = [button(LOGS, "Logs", sweep.id)]
     if sweep.phase.final:
         results = [button(RESULTS, "Results", sweep.id)] if sweep.submitted else []
-        return [*results, *read, button(RERUN, "Rerun", sweep.id, confirm=_confirm_rerun(sweep))]
+        more = [_more_button(sweep)] if sweep.phase is Phase.SUCCEEDED and sweep.more_trials else []
+        return [*results, *read, *more, button(RERUN, "Rerun", sweep.id, confirm=_confirm_rerun(sweep))]
+    if sweep.phase is Phase.HELD:
+        return [*hold_buttons(sweep), *read]
     if sweep.phase in {Phase.PENDING, Phase.RUNNING}:
         read.insert(0, button(TRIALS, "Trials", sweep.id))
     return read if sweep.phase is Phase.STOPPING else [*read, cancel_button(sweep.id)]
+
+
+def _more_button(sweep: SweepRecord) -> dict[str, Any]:
+    more, peak = counted(sweep.more_trials, "more trial"), sweep.plan.space.parallel if sweep.plan else 0
+    confirm = {
+        "title": plain_text("Run more trials?"),
+        "text": plain_text(f"Continues {sweep.id} with {more}, up to {peak} in parallel."),
+        "confirm": plain_text("Run"),
+        "deny": plain_text("Don't run"),
+    }
+    return button(EXTEND, more, sweep.id, confirm=confirm)
+
+
+def hold_buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
+    """Return the choices for a sweep whose first trial failed."""
+    total = sweep.plan.space.max_trials if sweep.plan else 0
+    confirm = {
+        "title": plain_text("Run all trials?"),
+        "text": plain_text(f"Starts all {total} trials of {sweep.id}, although its first one failed."),
+        "confirm": plain_text("Run all"),
+        "deny": plain_text("Stay on hold"),
+    }
+    return [
+        button(OPEN, "Run all anyway", sweep.id, confirm=confirm),
+        button(RETRY, "Try again", sweep.id),
+        cancel_button(sweep.id),
+    ]
 
 
 def cancel_button(sweep: str) -> dict[str, Any]:

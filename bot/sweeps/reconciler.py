@@ -35,20 +35,17 @@ from bot.sweeps.lifecycle import (
     apply_cancels,
     extension_refused,
     fail,
-    quarantine,
-    release,
-    report_restored,
-    report_trouble,
     requeue_after,
-    resolve_trouble,
     submitted,
 )
 from bot.sweeps.notifier import Notifier
 from bot.sweeps.observation import Observation
 from bot.sweeps.observe import observe
+from bot.sweeps.observe_gate import observe_gate
 from bot.sweeps.open_thread import open_thread, rename
 from bot.sweeps.replies import answer
 from bot.sweeps.required_changes import required_changes
+from bot.sweeps.trouble import quarantine, release, report_restored, report_trouble, resolve_trouble
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
 
@@ -186,7 +183,7 @@ class _Reconcile:
         if (resolved := resolve_trouble(sweep)) != sweep:
             sweep = await self.notifier.post_outbox(await self.save(resolved))
         await self._open_results(sweep)
-        soon, again = self.notifier.pause, requeue_after(before, sweep, seen.look_in)
+        soon, again = self.notifier.pause, requeue_after(before, sweep, now, seen.look_in)
         return min(soon, again) if soon and again is not None else soon or again
 
     async def _advanced(
@@ -194,9 +191,11 @@ class _Reconcile:
     ) -> tuple[Observation, SweepRecord]:
         """Memory shows that something is to be done; what is done follows from a direct read."""
         seen = await observe(before, commands, self.clients, fresh=bool(commands))
+        seen = await observe_gate(before, seen, self.clients)
         after = advance(before, seen, self.clients.config, now)
         if seen.cached and needs_fresh_read(before, after, seen, now):
-            seen = await observe(before, commands, self.clients, fresh=True)
+            again = await observe(before, commands, self.clients, fresh=True)
+            seen = await observe_gate(before, again, self.clients)
             after = advance(before, seen, self.clients.config, now)
         return seen, after
 
@@ -239,8 +238,8 @@ class _Reconcile:
             try:
                 await self.clients.cluster.merge(patch.ref, patch.body, subresource=patch.subresource)
             except ApiError as error:
-                if not (sweep.extending and error.permanent):
-                    raise
+                if seen.open or not (sweep.extending and error.permanent):
+                    raise  # a gate's first trial can fail just before it opens: observed next
                 return await self.save(extension_refused(sweep, error.message, self.clients.now()))
         for delete in todo.delete:
             await self.clients.cluster.delete(delete.ref, uid=delete.uid)

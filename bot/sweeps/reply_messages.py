@@ -37,6 +37,8 @@ HISTORY = {
     Action.DRAIN: ("drained the sweep", "drain"),
     Action.KILL: ("cancelled trial", "cancel trial"),
     Action.EXTEND: ("extended the sweep to", "extend to"),
+    Action.OPEN: ("started all trials", "start all trials"),
+    Action.RETRY: ("retried the first trial", "retry the first trial"),
 }
 STATES = {
     TrialState.LIVE: "active",
@@ -71,7 +73,7 @@ def status(sweep: SweepRecord) -> str:
     began = "Requested" if sweep.phase is Phase.REFUSED else "Started"
     since = "ended" if sweep.phase.final else "in this phase since"
     lines = [summary(sweep), f"{began} {_local_time(sweep.created)} · {since} {_local_time(sweep.since)}"]
-    if sweep.drained_by and not sweep.phase.final:
+    if sweep.draining and not sweep.phase.final:
         lines.append("Draining: no new trials start.")
     history = [_history_line(entry) for entry in sweep.audit_log[-AUDIT_SHOWN:]]
     return "\n".join(fitting(lines + (["*History*", *history] if history else []), TEXT_MAX))

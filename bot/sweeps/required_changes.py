@@ -15,8 +15,8 @@ from bot.sweeps.observation import Observation
 from k8s.jobs import Job
 from k8s.kaniko import with_base
 from k8s.katib.patches import drain_experiment, kill_trial, more_trials, stop_experiment
-from k8s.katib.spec import with_image
-from k8s.katib.status import Trial, TrialState
+from k8s.katib.spec import gated, with_image
+from k8s.katib.status import Experiment, Trial, TrialState
 from k8s.objects import Manifest, Ref
 
 
@@ -53,7 +53,8 @@ def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> Re
         case Phase.BUILDING:
             return _building(sweep, plan, seen)
         case Phase.PENDING if seen.experiment is None and sweep.image and not sweep.submitted:
-            return RequiredChanges(create=(with_image(plan.experiment, sweep.image),))
+            manifest = with_image(plan.experiment, sweep.image)
+            return RequiredChanges(create=(gated(manifest) if sweep.gated else manifest,))
         case Phase.PENDING | Phase.RUNNING:
             return _running(sweep, plan, seen, now)
         case Phase.STOPPING | Phase.CANCELLED | Phase.FAILED | Phase.SUCCEEDED:
@@ -89,12 +90,11 @@ def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[ImageRef, I
 
 def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     patches: list[Patch] = []
-    if seen.experiment and seen.open and sweep.drained_by:
-        patches.append(
-            _status(plan.experiment_ref, drain_experiment(seen.experiment.raw, "Sweepbot: drained", now))
-        )
-    if sweep.extending and seen.experiment and seen.experiment.max_trials < plan.space.max_trials:
-        patches.append(Patch(ref=plan.experiment_ref, body=more_trials(plan.space.max_trials)))
+    if seen.experiment and seen.open and sweep.draining:
+        body = drain_experiment(seen.experiment.raw, "Sweepbot: drained", now)
+        patches.append(_status(plan.experiment_ref, body))
+    elif sweep.extending and seen.experiment and seen.experiment.max_trials < plan.space.max_trials:
+        patches.append(_more_trials(plan, seen.experiment))
     doomed = [t for t in seen.live if t.name in sweep.to_kill]
     # Katib recreates a deleted Job until it has read the Killed condition.
     stopped = {t.name for t in seen.trials if t.state is TrialState.KILLED}
@@ -113,6 +113,12 @@ def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
     left = seen.unwanted_builds(sweep.image)
     builds = [Delete(ref=b.build.ref, uid=b.job.uid) for b in left if b.job and b.running]
     return RequiredChanges(patch=_kills(seen.live, plan, sweep.reason, now), delete=(*jobs, *builds))
+
+
+def _more_trials(plan: SweepPlan, experiment: Experiment) -> Patch:
+    space = plan.space
+    counts = {"total": space.max_trials, "parallel": space.parallel, "max_failed": space.max_failed}
+    return Patch(ref=plan.experiment_ref, body=more_trials(experiment.raw, **counts))
 
 
 def _kills(trials: Iterable[Trial], plan: SweepPlan, why: str, now: datetime) -> tuple[Patch, ...]:

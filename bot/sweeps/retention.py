@@ -1,6 +1,7 @@
-"""Delete ended sweeps from the cluster after a number of days; their runs stay in MLflow.
+"""Delete what ended sweeps leave in the cluster; their runs stay in MLflow.
 
-Katib keeps the pods of finished trials for their logs, so without this they would pile up.
+Katib keeps the pods of finished trials for their logs, and the suggestion service (one pod without a GPU) of
+every experiment that could continue. Without this, both would pile up.
 """
 
 import logging
@@ -8,31 +9,69 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bot.core.record import SweepRecord
+from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
+from bot.sweeps.extension import EXTENDABLE_FOR
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.katib.spec import REQUEST_ID
-from k8s.objects import Manifest, ref_of
+from k8s.objects import OURS, SWEEP_LABEL, Manifest, ref_of
 
 log = logging.getLogger(__name__)
 
 ITEM = WorkItem(ItemKind.SWEEP_GC, "retire")
-INTERVAL = timedelta(days=1)
+INTERVAL = timedelta(hours=1)
+SUGGESTION_TTL = EXTENDABLE_FOR + timedelta(hours=1)  # a command that was just accepted still finds it
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepGc:
     cluster: KubernetesClient
     store: Store
-    namespace: str
-    days: int
+    namespace: str  # of the records
+    namespaces: tuple[str, ...]  # of trials
+    days: int  # 0: keep ended sweeps
     now: Callable[[], datetime]
 
     async def run(self, _: str = ITEM.key) -> timedelta:
-        """Delete all expired sweeps. Return when to run again. Raises ApiError and UnreachableError."""
+        """Delete what has expired. Return when to run again. Raises ApiError and UnreachableError."""
+        for namespace in self.namespaces:
+            await self._delete_suggestions(namespace)
+        if self.days:
+            await self._delete_sweeps()
+        return INTERVAL
+
+    async def _delete_suggestions(self, namespace: str) -> None:
+        try:
+            for suggestion in await self.cluster.list("Suggestion", namespace, labels=OURS):
+                if await self._is_unused(suggestion):
+                    await self.cluster.delete(ref_of(suggestion), uid=suggestion["metadata"]["uid"])
+        except ApiError as error:
+            if not error.permanent:
+                raise
+            log.warning("kept the suggestions in %s: the cluster rejected it: %s", namespace, error)
+
+    async def _is_unused(self, suggestion: Manifest) -> bool:
+        """Return whether its experiment can't continue; Katib doesn't create it again after the end."""
+        sweep = await self._record(suggestion["metadata"]["labels"].get(SWEEP_LABEL, ""))
+        if sweep is None or not sweep.phase.final:
+            return False
+        keep = sweep.phase is Phase.SUCCEEDED and sweep.plan is not None and sweep.plan.space.extendable
+        expires = sweep.since + (SUGGESTION_TTL if sweep.phase is Phase.SUCCEEDED else timedelta(0))
+        return not keep and self.now() >= expires
+
+    async def _record(self, sweep_id: str) -> SweepRecord | None:
+        if record := await self.store.get(sweep_id):
+            return record
+        found = await self.cluster.get(sweep_configmap.ref(self.namespace, sweep_id)) if sweep_id else None
+        try:
+            return sweep_configmap.read(found) if found else None
+        except (KeyError, ValueError):  # deleted, or of a newer version
+            return None
+
+    async def _delete_sweeps(self) -> None:
         expired = await self.cluster.list(
             "ConfigMap", self.namespace, labels=sweep_configmap.ENDED, only=self._is_expired
         )
@@ -40,7 +79,6 @@ class SweepGc:
             sweep = sweep_configmap.read(config_map)
             if not await self.store.is_active(sweep.id):  # it may have been extended since
                 await self._try_delete(sweep, config_map)
-        return INTERVAL
 
     def _is_expired(self, config_map: Manifest) -> bool:
         try:
@@ -59,9 +97,10 @@ class SweepGc:
             log.warning("kept %s: the cluster rejected its deletion: %s", sweep.id, error)
 
     async def _delete(self, sweep: SweepRecord, config_map: Manifest) -> None:
-        """Delete the experiment, then empty the ConfigMap, whose name stays taken. A crash repeats both."""
-        experiment = await self.cluster.get(sweep.plan.experiment_ref) if sweep.plan else None
-        if experiment and experiment["metadata"].get("annotations", {}).get(REQUEST_ID) == sweep.request_id:
-            await self.cluster.delete(ref_of(experiment), uid=experiment["metadata"]["uid"])
+        """Delete the experiments, then empty the ConfigMap, whose name stays taken. A crash repeats both."""
+        labels, namespace = f"{SWEEP_LABEL}={sweep.id}", sweep.plan and sweep.plan.experiment_ref.namespace
+        for each in await self.cluster.list("Experiment", namespace, labels=labels) if namespace else ():
+            if each["metadata"].get("annotations", {}).get(REQUEST_ID) == sweep.request_id:
+                await self.cluster.delete(ref_of(each), uid=each["metadata"]["uid"])
         await self.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
         log.info("deleted %s, ended %s", sweep.id, sweep.since.date())

@@ -69,13 +69,15 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
         return ""
     space = sweep.plan.space
     trials = f"up to {counted(space.max_trials, 'trial')}, {space.parallel} in parallel"
+    first = " One trial runs first; the others start once it is healthy." if sweep.gated else ""
     gpus = f"{counted(sweep.plan.gpus, 'GPU')} each"
     namespace = sweep.plan.experiment_ref.namespace
     where = "" if namespace == sweep.namespace else f" in namespace {code(namespace)}"
     goal = f"{space.goal} {code(space.metric)}"
     notes = fitting((f"• {plain(note)}" for note in space.notes), NOTES_MAX)
     unused = "\n".join(["\nNotes on the file:", *notes]) if notes else ""
-    return f":hourglass_flowing_sand: Submitted to Katib{where}: {trials}, {gpus}. Goal: {goal}.{unused}"
+    goal = f"Goal: {goal}.{first}"
+    return f":hourglass_flowing_sand: Submitted to Katib{where}: {trials}, {gpus}. {goal}{unused}"
 
 
 def _first_running(_: SweepRecord, event: Event) -> str:
@@ -135,9 +137,27 @@ def _trial_restarted(_: SweepRecord, event: Event) -> str:
     return f":hourglass_flowing_sand: Trial {code(event.trial)}{more} restarted. {why}{cause}"
 
 
+def _gate_opened(sweep: SweepRecord, event: Event) -> str:
+    total = counted(sweep.plan.space.max_trials, "trial") if sweep.plan else "all trials"
+    if event.by:
+        return f":runner: {display_name(sweep, event.by)} started all trials: {total}."
+    return f":runner: First trial {code(event.trial)} is healthy. Starting the others: {total} in total."
+
+
+def _held(_: SweepRecord, event: Event) -> str:
+    return f":warning: On hold: {plain(event.text)}"
+
+
+def _retried(sweep: SweepRecord, event: Event) -> str:
+    return f":hourglass_flowing_sand: {display_name(sweep, event.by)} is retrying the first trial."
+
+
 def _draining(sweep: SweepRecord, event: Event) -> str:
-    user = display_name(sweep, event.by)
     what = "no new trials start; running trials finish"
+    if not event.by:
+        hours = sweep.plan.space.max_hours if sweep.plan else None
+        return f":hourglass_flowing_sand: Time limit of {hours or 0:g} h reached: {what}."
+    user = display_name(sweep, event.by)
     return f":hourglass_flowing_sand: {user} is draining this sweep: {what}."
 
 
@@ -228,8 +248,8 @@ def _not_allowed(_: SweepRecord, event: Event) -> str:
     return event.text
 
 
-def _health(sweep: SweepRecord, _: Event) -> str:
-    return health(sweep, sweep.health).text if sweep.health else ""
+def _health(sweep: SweepRecord, event: Event) -> str:
+    return event.text or (health(sweep, sweep.health).text if sweep.health else "")
 
 
 EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
@@ -252,6 +272,9 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.ALIKE: _failed_alike,
     EventKind.TRIAL_KILLED: _trial_killed,
     EventKind.TRIAL_RESTARTED: _trial_restarted,
+    EventKind.GATE_OPENED: _gate_opened,
+    EventKind.HELD: _held,
+    EventKind.RETRIED: _retried,
     EventKind.DRAINING: _draining,
     EventKind.EXTENDED: _extended,
     EventKind.TROUBLE: _trouble,

@@ -29,13 +29,16 @@ def drain_experiment(experiment: Manifest, message: str, now: datetime) -> Manif
     return _closed(experiment, "Succeeded", DRAINED, message, now)
 
 
-def more_trials(total: int) -> Manifest:
-    """Return the patch that extends an experiment.
+def more_trials(experiment: Manifest, *, total: int, parallel: int, max_failed: int) -> Manifest:
+    """Return the one patch that lets an experiment run more trials.
 
-    Katib accepts it for a LongRunning one that reached its number of trials, and removes the old Succeeded
-    condition a moment later.
+    Katib accepts it while the experiment runs, and after ExperimentMaxTrialsReached if it is LongRunning; the
+    Succeeded condition then disappears a moment later. parallelTrialCount is never lowered: Katib would
+    delete the newest trials, finished ones included.
     """
-    return {"spec": {"maxTrialCount": total}}
+    now, counts = experiment["spec"], {"parallelTrialCount": parallel, "maxFailedTrialCount": max_failed}
+    raised = {name: count for name, count in counts.items() if count > now.get(name, 0)}
+    return {"spec": {"maxTrialCount": total, **raised}}
 
 
 def _closed(experiment: Manifest, type_: str, reason: str, message: str, now: datetime) -> Manifest:

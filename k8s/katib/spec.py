@@ -68,7 +68,6 @@ class ExperimentSpec:
     max_failed: int
     trial_hours: float | None
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: the shape's
-    extendable: bool
     parameters: tuple[Feasible, ...]
     command: str  # shell text, with `$` doubled
     arguments: str = ""  # shell text that follows it, with Katib's placeholders
@@ -112,8 +111,8 @@ def experiment(spec: ExperimentSpec) -> Manifest:
             "parallelTrialCount": spec.parallel,
             "maxTrialCount": spec.max_trials,
             "maxFailedTrialCount": spec.max_failed,
-            # LongRunning keeps the suggestion service after the end, so that trials can be added.
-            "resumePolicy": "LongRunning" if spec.extendable else "Never",
+            # Keeps the suggestion service after an end: needed to open the gate, to pause, and to extend.
+            "resumePolicy": "LongRunning",
             "parameters": [
                 {"name": p.name, "parameterType": p.type, "feasibleSpace": p.space} for p in spec.parameters
             ],
@@ -244,6 +243,17 @@ def grace_of(manifest: Manifest) -> int:
     """Return the seconds that a trial's pod of this experiment has to terminate."""
     pod = manifest["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     return int(pod.get("terminationGracePeriodSeconds", KUBERNETES_GRACE))
+
+
+def gated(manifest: Manifest) -> Manifest:
+    """Return the experiment limited to its first trial; `patches.more_trials` raises the counts later."""
+    counts = {"maxTrialCount": 1, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
+    return {**manifest, "spec": {**manifest["spec"], **counts}}
+
+
+def renamed(manifest: Manifest, name: str) -> Manifest:
+    """Return the same experiment under another name."""
+    return {**manifest, "metadata": {**manifest["metadata"], "name": name}}
 
 
 def with_image(manifest: Manifest, image: str) -> Manifest:

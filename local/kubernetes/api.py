@@ -7,6 +7,7 @@ are 400, 405 or 415 here, not nearly right.
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import yaml
@@ -25,7 +26,7 @@ from local.serving import listen
 TOKEN = "local-admin"
 KUBECTL = "/kubectl"  # requests below this path are the admin's
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"}
-Logs = Callable[[str, str, str, int | None], str]
+Logs = Callable[[str, str, str, int | None, datetime | None], str]
 
 
 class ApiServer:
@@ -172,7 +173,8 @@ class ApiServer:
             raise refusal(500, "no preferred addresses found; known addresses: []")
         requests.check_has_log(pod, container, request.query)
         tail = request.query.get("tailLines")
-        text = self.logs(target.namespace or "", target.name, container, int(tail) if tail else None)
+        lines, since = int(tail) if tail else None, requests.since(request.query)
+        text = self.logs(target.namespace or "", target.name, container, lines, since)
         most = int(request.query.get("limitBytes") or len(text) * 4)
         return web.Response(body=text.encode()[:most], content_type="text/plain")
 

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,26 @@ class Kubelet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def logs(self, namespace: str, pod: str, container: str, tail_lines: int | None = None) -> str:
-        """Return the container's log so far; "" before it runs."""
+    def logs(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        tail_lines: int | None = None,
+        since: datetime | None = None,
+    ) -> str:
+        """Return the container's log so far; "" before it runs.
+
+        Only the file has a time here, not its lines: a file last written before `since` counts as empty.
+        """
         found = self.store.get("Pod", namespace, pod)
         there = found and self._pods.get(found["metadata"]["uid"])
         if not there:
             return ""
-        text = (there.folder / f"{container}.log").read_text(errors="replace")
+        file = there.folder / f"{container}.log"
+        if since and file.stat().st_mtime < since.timestamp():
+            return ""
+        text = file.read_text(errors="replace")
         text = text.replace(f"{there.folder / container}/", "/")  # paths as the container knows them
         lines = text.splitlines(keepends=True)
         return "".join(lines if tail_lines is None else lines[-tail_lines or len(lines) :])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from aiohttp import web
@@ -170,6 +171,18 @@ def container_of(pod: Object, query: Mapping[str, str]) -> str:
     if asked not in names:
         raise bad_request(f"container {asked} is not valid for pod {name}")
     return asked
+
+
+def since(query: Mapping[str, str]) -> datetime | None:
+    """The query's sinceTime. Raises Refused 400 for what is no RFC 3339 time with a zone."""
+    if not (text := query.get("sinceTime")):
+        return None
+    try:
+        if (at := datetime.fromisoformat(text)).tzinfo:
+            return at
+    except ValueError:
+        pass
+    raise bad_request(f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}"')
 
 
 def check_has_log(pod: Object, container: str, query: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ADMIN, OWNER, STRANGER = "UADMIN", "UOWNER", "USTRANGER"
 REPOSITORY = Repository(name="digits", url="https://git.example/digits.git")
-CONFIG = Config(repositories=(REPOSITORY,), admins=(ADMIN,), images=("registry:5000/lab/",))
+CONFIG = Config(repositories=(REPOSITORY,), admins=(ADMIN,), images=("registry:5000/lab/",), gate=False)
 SETTINGS = Settings(
     slack_bot_token="xoxb-1",
     slack_app_token="xapp-1",

@@ -118,7 +118,12 @@ async def leaves(life: Guarded) -> None:
         while not (await life.record()).phase.final:
             await life.round()
         later = NOW + timedelta(days=2)
-        here = {"cluster": life.clients.cluster, "store": life.store, "namespace": "sweeps"}
+        here = {
+            "cluster": life.clients.cluster,
+            "store": life.store,
+            "namespace": "sweeps",
+            "namespaces": ("sweeps",),
+        }
         await SweepGc(**here, days=1, now=lambda: later).run()
         await life.settle()
         assert {kind for kind, _, _ in life.objects()} == {"ConfigMap"}, "but for the name"

@@ -28,7 +28,6 @@ SPEC = ExperimentSpec(
     max_trials=6,
     max_failed=3,
     trial_hours=None,
-    extendable=False,
     parameters=(
         Feasible(
             name="lr", type="double", space={"min": "0.0001", "max": "0.1", "distribution": "logUniform"}
@@ -63,7 +62,7 @@ def test_the_whole_experiment():
             "parallelTrialCount": 2,
             "maxTrialCount": 6,
             "maxFailedTrialCount": 3,
-            "resumePolicy": "Never",
+            "resumePolicy": "LongRunning",
             "parameters": [
                 {
                     "name": "lr",

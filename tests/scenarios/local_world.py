@@ -182,6 +182,8 @@ async def lab(folder: Path, **env: str) -> AsyncIterator[Lab]:
         files = {"tiny.py": TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))}
         made.commit("Add programs that train in a blink", files | spaces | {"sweeps/broken.yaml": BROKEN})
         made.hold.touch()
+        config = here.folder / "config.yaml"
+        config.write_text(f"{config.read_text()}gate: false\n")
         await here.start_bot("serve", "work")
         yield made
 

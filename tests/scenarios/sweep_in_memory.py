@@ -140,7 +140,7 @@ class DirectCluster:
             raise
         return True
 
-    async def log(self, namespace, pod, container, *, tail, previous=False):
+    async def log(self, namespace, pod, container, *, tail, previous=False, since=""):
         return f"the last lines of {container}" if self.store.get("Pod", namespace, pod) else ""
 
     def _refusable(self, call, *args, **kwargs):

@@ -9,15 +9,17 @@ are stories of their own, and each has exactly the same messages wherever the wo
 """
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from bot.core.commands import Action
 from bot.core.record import Phase
+from tests.bot.factories import REQUEST
 from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
 
 TARGET = SPACE.replace("goal: minimize", "goal: minimize, target: 0.6")
-EXTENDABLE = SPACE.replace("[a, b, c]", "[a, b, c, d, e]") + "extendable: true\n"
+EXTENDABLE = SPACE.replace("[a, b, c]", "[a, b, c, d, e]")
 READY = f"{SPACE}image: registry:5000/lab/ready\n"
 PROJECT = '[project]\nname = "lr"\n'
 UV = {"pyproject.toml": PROJECT, "uv.lock": "version = 1"}
@@ -36,6 +38,7 @@ wheels = [{ url = "https://x/torch-2.7.1-cp311-cp311-manylinux_2_28_x86_64.whl",
 FRAMEWORKS = {"pyproject.toml": PROJECT, "uv.lock": TORCH}
 # What comes after is the same as in other stories, and each story is lived once for each of its calls.
 ONLY_UNTIL_THE_FIRST_TRIAL = {"acts": {Action.CANCEL: Phase.PENDING}, "endless": "trainings"}
+GATED = {"sweep": {"request": replace(REQUEST, gate=True)}}
 STORIES = {
     "calm": {},
     "image there": {"image": True},
@@ -59,6 +62,9 @@ STORIES = {
     "target reached while others run": {"space": TARGET, "image": True, "one_ends": True},
     "asked": {"acts": {Action.LOGS: Phase.RUNNING, Action.RESULTS: Phase.SUCCEEDED}, "image": True},
     "extended": {"space": EXTENDABLE, "acts": {Action.EXTEND: Phase.SUCCEEDED}, "image": True},
+    "gated": {"image": True} | GATED,
+    "held, then all run": {"crash": "unseen", "acts": {Action.OPEN: Phase.HELD}, "image": True} | GATED,
+    "held, then cancelled": {"crash": "unseen", "acts": {Action.CANCEL: Phase.HELD}, "image": True} | GATED,
 }
 ENDS = {
     "calm": Phase.SUCCEEDED,
@@ -75,6 +81,8 @@ ENDS = {
     "target reached while others run": Phase.SUCCEEDED,
     "asked": Phase.SUCCEEDED,
     "extended": Phase.SUCCEEDED,
+    "gated": Phase.SUCCEEDED,
+    "held, then all run": Phase.FAILED,
 }
 
 BUILDS = {
@@ -96,7 +104,8 @@ async def test_a_calm_life(redis, story):
     assert life.last.phase is ENDS.get(story, Phase.CANCELLED)
     assert life.last.outbox == ()
     assert life.gpus_held() == []
-    assert len(life.texts()) == len(set(life.texts()))
+    if life.last.attempt == 1:  # another experiment says again that it was submitted, and how it failed
+        assert len(life.texts()) == len(set(life.texts()))
     builds = [name for kind, name, _ in life.objects() if kind == "Job" and name.startswith("build-")]
     assert len(builds) == BUILDS.get(story, 0)
 

@@ -10,7 +10,6 @@ MORE = """\
 command: python tiny.py
 objective: {metric: loss, goal: minimize}
 algorithm: grid
-extendable: true
 trials: {max: 1, parallel: 1}
 parameters:
   width: {min: 1, max: 3}
@@ -57,7 +56,7 @@ async def test_a_trial_is_ended_a_sweep_drained_and_a_finished_one_extended(here
     await other.posts("Finished:", "3 trials")
     assert len(other.objects("Trial")) == 3
     assert await here.answer(f"extend {sweep.id} trials=9") == (
-        f"`{sweep.id}` can't be extended: its space file doesn't set `extendable: true`."
+        f"`{sweep.id}` can't be extended: Katib only extends a sweep that used all its trials."
     )
 
 

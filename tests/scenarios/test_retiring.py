@@ -11,12 +11,12 @@ from bot.sweeps.retention import INTERVAL, SweepGc
 from k8s.errors import ApiError
 from k8s.katib.spec import REQUEST_ID
 from tests.bot.factories import NOW, PLAN, a_sweep
-from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
+from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
 
 
 async def visit(life, days):
     """So many days from now, where sweeps stay for thirty."""
-    here = {"cluster": life.cluster, "store": life.store, "namespace": "sweeps"}
+    here = {"cluster": life.cluster, "store": life.store, "namespace": "sweeps", "namespaces": ("sweeps",)}
     assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == INTERVAL
     await life.settle()
     return {kind for kind, _, _ in life.objects()}
@@ -63,14 +63,14 @@ async def test_a_namespace_that_is_no_longer_the_bots_keeps_no_other_sweep(life,
     experiment = {**PLAN.experiment, "metadata": {**PLAN.experiment["metadata"], "namespace": "lost"}}
     elsewhere = replace(elsewhere, plan=replace(PLAN, experiment=experiment))
     life.kubernetes.create(sweep_configmap.config_map(elsewhere))
-    get = life.cluster.get
+    listed = life.cluster.list
 
-    async def refused(ref):
-        if ref.namespace == "lost":
+    async def refused(kind, namespace, **selectors):
+        if namespace == "lost":
             raise ApiError(403, "Forbidden", "experiments is forbidden in the namespace lost")
-        return await get(ref)
+        return await listed(kind, namespace, **selectors)
 
-    monkeypatch.setattr(life.cluster, "get", refused)
+    monkeypatch.setattr(life.cluster, "list", refused)
     await visit(life, 31)
     assert records(life) == {"sweep-lr-able-ant"}
     assert "kept lr-able-ant: the cluster rejected its deletion: " in caplog.text
@@ -84,3 +84,26 @@ async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
     await visit(life, 31)
     assert records(life) == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
     assert "kept sweep-lr-old-fox: unreadable record" in caplog.text
+
+
+async def test_a_suggestion_service_goes_a_day_after_the_end_and_its_sweep_stays(life):
+    def services():
+        return [each["metadata"]["name"] for each in life.kubernetes.list("Suggestion")]
+
+    await visit(life, 1)
+    assert services() == ["lr-brave-otter"]
+    there = await visit(life, 1.1)
+    assert (services(), "Experiment" in there, "Trial" in there) == ([], True, True)
+    await life.settle()
+    assert services() == []  # Katib makes none again
+
+
+async def test_the_suggestion_service_of_an_extendable_sweep_stays_with_it(redis):
+    space = f"{SPACE}extendable: true\n"
+    async with SimulatedSweep(redis, Clock(None), image=True, space=space).started() as life:
+        while not (await life.record()).phase.final:
+            await life.round()
+        await visit(life, 29)
+        assert len(life.kubernetes.list("Suggestion")) == 1
+        await visit(life, 31)
+        assert life.kubernetes.list("Suggestion") == []

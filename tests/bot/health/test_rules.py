@@ -59,5 +59,5 @@ def test_progress_updates_the_message_and_keeps_a_failure():
 
 def test_next_due_is_the_earliest_time_in_the_future():
     proving = a_sweep(Phase.PENDING)
-    assert requeue_after(proving, proving, timedelta(seconds=7)) == timedelta(seconds=7)
-    assert requeue_after(proving, proving, timedelta(minutes=7)) == timedelta(seconds=20)
+    assert requeue_after(proving, proving, NOW, timedelta(seconds=7)) == timedelta(seconds=7)
+    assert requeue_after(proving, proving, NOW, timedelta(minutes=7)) == timedelta(seconds=20)

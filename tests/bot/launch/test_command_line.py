@@ -88,6 +88,8 @@ def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
         ("branch=main space=lr algorithm=Bayes", replace(LR, algorithm="bayesianoptimization")),
         ("branch=main space=lr algorithm=multi", replace(LR, algorithm="multivariate-tpe")),
         ("branch=main space=lr notify=DM", replace(LR, notify=Notify.DM)),
+        ("branch=main space=lr gate=OFF", replace(LR, gate=False)),
+        ("branch=main space=lr gate=on max_hours=0.5", replace(LR, gate=True, max_hours=0.5)),
         ('branch=main space=lr name="a," cmd="t.py a;"', replace(LR, name="a,", cmd="t.py a;")),
         (
             "branch=main space=lr Repo=<https://github.com/acme/x.git|github.com/acme/x.git>",
@@ -125,6 +127,12 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
             "branch=main space=lr user=ada",
             "`user=`. Available: branch, gpus, space, repo, parallel,",
         ),
+        ("branch=main space=lr gate=maybe", 'gate= must be on or off; got "maybe".'),
+        (
+            "branch=main space=lr max_hours=2h",
+            'max_hours= must be a number of hours from 0.02 (one minute) to 596523; got "2h".',
+        ),
+        ("branch=main space=lr max_hours=0.001", "max_hours= must be a number of hours from 0.02"),
         (
             "branch=main space=lr algorithm=foo",
             'algorithm= must be a search algorithm; got "foo". Available: random, grid, tpe, ',

@@ -191,13 +191,22 @@ ALL_USED = "`lr-brave-otter` can't be extended: Katib only extends a sweep that 
         (RUNNING, SEEN, CONFIG, 9, ENDED),
         (replace(FINISHED, plan=None), SEEN, CONFIG, 9, ENDED),
         (
-            replace(FINISHED, plan=PLAN),
+            replace(FINISHED, plan=PLAN, since=NOW - timedelta(hours=25)),
             SEEN,
             CONFIG,
             9,
-            "`lr-brave-otter` can't be extended: its space file doesn't set `extendable: true`.",
+            (
+                "`lr-brave-otter` can't be extended: it ended more than 24 h ago. For later sweeps, set "
+                "`extendable: true` in the space file."
+            ),
         ),
-        (FINISHED, Observation(), CONFIG, 9, ALL_USED),
+        (
+            FINISHED,
+            Observation(),
+            CONFIG,
+            9,
+            "`lr-brave-otter` can't be extended: its Katib experiment was deleted.",
+        ),
         (
             FINISHED,
             Observation(experiment=TARGET_REACHED),

@@ -9,11 +9,12 @@ from bot.core.commands import Action, Command
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.health.diagnosis import Diagnosis
-from bot.sweeps.lifecycle import advance, apply_cancels, report_trouble, requeue_after, resolve_trouble
+from bot.sweeps.lifecycle import advance, apply_cancels, requeue_after
 from bot.sweeps.observation import BuildSeen, Observation
 from bot.sweeps.reply_messages import results
 from bot.sweeps.required_changes import RequiredChanges, required_changes
 from bot.sweeps.thread_messages import event_text
+from bot.sweeps.trouble import report_trouble, resolve_trouble
 from k8s.jobs import Job, JobState
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
@@ -21,7 +22,7 @@ from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_swe
 
 RAW = {
     "metadata": {"name": "x", "resourceVersion": "7"},
-    "spec": {"maxTrialCount": 4},
+    "spec": {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 2},
     "status": {"conditions": []},
 }
 OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
@@ -346,10 +347,10 @@ def test_running_trials_at_the_target_are_ended_unless_the_space_says_finish(fin
     assert after(sweep, experiment=reached, trials=(a_trial("t1"),)).phase is phase
 
 
-def an_ended(*, extendable=True):
+def an_ended(*, extendable=True, **changes):
     space = replace(PLAN.space, extendable=extendable)
     done = {"submitted": True, "plan": replace(PLAN, space=space), "ending": Phase.SUCCEEDED}
-    return a_sweep(Phase.SUCCEEDED, **done)
+    return a_sweep(Phase.SUCCEEDED, **done | changes)
 
 
 def test_an_extendable_sweep_goes_on_with_more_trials():
@@ -366,14 +367,17 @@ def test_an_extendable_sweep_goes_on_with_more_trials():
     assert (patch.body, patch.subresource) == ({"spec": {"maxTrialCount": 9}}, "")
     waiting = after(again, experiment=DONE)
     assert waiting == again
-    reopened = after(waiting, experiment=OPEN)
+    assert after(waiting, experiment=OPEN) == waiting  # Katib runs on with the old number
+    more = RAW | {"spec": RAW["spec"] | {"maxTrialCount": 9}}
+    reopened = after(waiting, experiment=replace(OPEN, raw=more))
     assert (reopened.extending, after(reopened, experiment=DONE).phase) == (False, Phase.STOPPING)
 
 
 @pytest.mark.parametrize(
     ("sweep", "experiment", "trials", "why"),
     [
-        (an_ended(extendable=False), DONE, 9, "extendable: true"),
+        (an_ended(extendable=False, since=NOW - timedelta(hours=25)), DONE, 9, "extendable: true"),
+        (an_ended(), None, 9, "experiment was deleted"),
         (an_ended(), replace(DONE, reason="ExperimentGoalReached"), 9, "used all its trials"),
         (an_ended(), DONE, 4, "higher total"),
         (an_ended(), DONE, 501, "up to 500 trials"),
@@ -433,6 +437,6 @@ def test_an_experiment_that_appears_after_the_end_is_closed(end):
 
 def test_a_step_is_followed_by_a_look_at_once_and_an_end_by_none():
     building = a_sweep(Phase.BUILDING)
-    assert requeue_after(a_sweep(Phase.OPENING), building).total_seconds() == 0
-    assert requeue_after(building, building).total_seconds() > 60
-    assert requeue_after(building, a_sweep(Phase.FAILED)) is None
+    assert requeue_after(a_sweep(Phase.OPENING), building, NOW).total_seconds() == 0
+    assert requeue_after(building, building, NOW).total_seconds() > 60
+    assert requeue_after(building, a_sweep(Phase.FAILED), NOW) is None

@@ -7,16 +7,8 @@ import pytest
 
 from bot.core.events import Event, EventKind, Health, HealthStatus, Progress
 from bot.core.record import Phase
-from bot.sweeps.lifecycle import (
-    apply_cancels,
-    extension_refused,
-    quarantine,
-    release,
-    report_restored,
-    report_trouble,
-    requeue_after,
-    resolve_trouble,
-)
+from bot.sweeps.lifecycle import apply_cancels, extension_refused, requeue_after
+from bot.sweeps.trouble import quarantine, release, report_restored, report_trouble, resolve_trouble
 from k8s.jobs import JobState
 from k8s.katib.status import TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
@@ -242,10 +234,10 @@ def test_resolved_trouble_is_reported_in_the_thread_only():
 )
 def test_requeue_after_a_change_is_at_once_else_when_due(before, now, due, seconds):
     due = due and timedelta(seconds=due)
-    assert requeue_after(a_sweep(before), a_sweep(now), due) == timedelta(seconds=seconds)
-    assert requeue_after(a_sweep(before), a_sweep(Phase.FAILED), due) is None
+    assert requeue_after(a_sweep(before), a_sweep(now), NOW, due) == timedelta(seconds=seconds)
+    assert requeue_after(a_sweep(before), a_sweep(Phase.FAILED), NOW, due) is None
 
 
 def test_requeue_after_the_thread_opened_is_at_once():
     opening = a_sweep(Phase.OPENING)
-    assert requeue_after(opening, replace(opening, thread="1.1")) == timedelta(0)
+    assert requeue_after(opening, replace(opening, thread="1.1"), NOW) == timedelta(0)

@@ -20,7 +20,8 @@ from tests.bot.factories import NOW, ORDER, OWNER, PLAN, SETTINGS, SOURCE, a_swe
 FILES = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
 COMPOSED = plan(replace(ORDER, source=replace(SOURCE, files=FILES)), SETTINGS)
 FRAMEWORKS, DEPENDENCIES, CODE = COMPOSED.builds
-RAW = {"metadata": {"resourceVersion": "7"}, "spec": {"maxTrialCount": 4}, "status": {"conditions": []}}
+COUNTS = {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 2}
+RAW = {"metadata": {"resourceVersion": "7"}, "spec": COUNTS, "status": {"conditions": []}}
 OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
 CLOSED = replace(OPEN, state=ExperimentState.FAILED)
 
@@ -105,11 +106,13 @@ def test_draining_completes_an_open_experiment_only():
 
 def test_extending_raises_the_number_of_trials_once():
     extending = a_sweep(Phase.RUNNING, submitted=True, extending=True)
-    fewer = replace(OPEN, raw={**RAW, "spec": {"maxTrialCount": PLAN.space.max_trials - 1}})
+    fewer = replace(OPEN, raw={**RAW, "spec": RAW["spec"] | {"maxTrialCount": PLAN.space.max_trials - 1}})
     [patch] = changes(extending, experiment=fewer).patch
     assert (patch.ref, patch.subresource) == (PLAN.experiment_ref, "")
     assert patch.body == {"spec": {"maxTrialCount": PLAN.space.max_trials}}
     assert changes(extending, experiment=OPEN) == RequiredChanges()
+    gated = replace(OPEN, raw={**RAW, "spec": dict.fromkeys(COUNTS, 1)})
+    assert changes(extending, experiment=gated).patch[0].body == {"spec": COUNTS}
     assert changes(replace(extending, extending=False), experiment=fewer) == RequiredChanges()
     assert changes(extending) == RequiredChanges()
 

@@ -1,0 +1,31 @@
+"""Check whether the first trial of a gated sweep has proved healthy."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from bot.clients import Clients
+from bot.core.record import SweepRecord
+from bot.sweeps.observation import Observation
+from k8s.katib.spec import MAIN
+from k8s.logs import has_line_since
+
+# Imports, data, and the first batch on the GPU fail within this time after the container's start.
+STARTUP = timedelta(minutes=1)
+POLL_INTERVAL = timedelta(seconds=15)  # logs are not watched
+
+
+async def observe_gate(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
+    """Add the first trial if its container still runs, and has logged a line, after STARTUP.
+
+    A trial that logs nothing has to finish first, which the cluster reports by itself.
+    """
+    pod = next((pod for pod in seen.pods if pod.running and not pod.abandoned and not pod.deleted), None)
+    if not sweep.gated or sweep.plan is None or pod is None or pod.running_since is None:
+        return seen
+    settled, now = pod.running_since + STARTUP, clients.now()
+    if now < settled:
+        return replace(seen, look_in=min(settled - now, seen.look_in or STARTUP))
+    namespace = sweep.plan.experiment_ref.namespace
+    if await has_line_since(clients.cluster, namespace, pod.name, MAIN, settled):
+        return replace(seen, healthy=pod.job)
+    return replace(seen, look_in=min(POLL_INTERVAL, seen.look_in or POLL_INTERVAL))

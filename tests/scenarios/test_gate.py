@@ -1,0 +1,161 @@
+"""One trial runs first: the others start once it is healthy, or a user decides."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.commands import Action
+from bot.core.record import Phase
+from tests.bot.factories import NOW, REQUEST
+from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
+
+MANY = SPACE.replace("[a, b, c]", "[a, b, c, d, e]").replace("max: 3", "max: 5")
+GATED = {"sweep": {"request": replace(REQUEST, gate=True)}, "image": True, "space": MANY}
+
+
+def trials(life):
+    return life.kubernetes.list("Trial")
+
+
+async def until(life, phase, rounds=40):
+    for _ in range(rounds):
+        await life.round()
+        if (await life.record()).phase is phase:
+            return life.last
+    raise AssertionError(f"{life.last.phase}: {life.texts()}")
+
+
+@pytest.fixture
+async def crashing(redis):
+    life = SimulatedSweep(redis, Clock(None), crash=True, **GATED)
+    async with life.started():
+        yield life
+
+
+async def test_a_broken_sweep_costs_one_trial_and_holds_no_gpus(crashing):
+    held = await until(crashing, Phase.HELD)
+    assert (len(trials(crashing)), crashing.gpus_held()) == (1, [])
+    assert held.outbox == ()
+    texts = crashing.texts()
+    assert any(text.startswith(":warning: On hold: first trial failed.") for text in texts), texts
+    assert "4 other trials didn't start." in held.hold
+    parent = crashing.slack.parents[-1]
+    assert "On hold: first trial failed" in parent.text
+    [row] = [block for block in parent.blocks if block["type"] == "actions"]
+    labels = [each["text"]["text"] for each in row["elements"]]
+    assert labels[:3] == ["Run all anyway", "Try again", "Cancel sweep"]
+    for _ in range(3):
+        await crashing.round()
+    assert (len(trials(crashing)), crashing.texts()) == (1, texts)
+
+
+async def test_a_retry_runs_one_more_trial_in_a_new_experiment(crashing):
+    await until(crashing, Phase.HELD)
+    crashing.story["crash"] = False
+    crashing.acts = {Action.RETRY: Phase.HELD}
+    await crashing.round()
+    await until(crashing, Phase.SUCCEEDED)
+    names = sorted(each["metadata"]["name"] for each in crashing.kubernetes.list("Experiment"))
+    assert names == [SWEEP, f"{SWEEP}-2"]
+    assert (crashing.last.progress.succeeded, crashing.last.progress.failed) == (5, 0)
+    assert len(trials(crashing)) == 6
+    texts = "\n".join(crashing.texts())
+    assert "is retrying the first trial" in texts
+    assert "is healthy. Starting the others: 5 trials in total." in texts
+    assert texts.index("retrying") < texts.index("is healthy. Starting"), texts
+
+
+async def test_a_second_failure_is_held_and_reported_again(crashing):
+    await until(crashing, Phase.HELD)
+    crashing.acts = {Action.RETRY: Phase.HELD}
+    await crashing.round()
+    await until(crashing, Phase.PENDING)
+    held = await until(crashing, Phase.HELD)
+    assert (held.attempt, len(trials(crashing)), crashing.gpus_held()) == (2, 2, [])
+    assert len([text for text in crashing.slack.said if text.startswith(":warning: On hold")]) == 2
+
+
+async def test_run_all_anyway_starts_all_trials(crashing):
+    await until(crashing, Phase.HELD)
+    crashing.story["crash"] = False
+    crashing.acts = {Action.OPEN: Phase.HELD}
+    await crashing.round()
+    await until(crashing, Phase.SUCCEEDED)
+    assert crashing.last.progress.succeeded == 5
+
+
+async def test_a_held_sweep_is_cancelled(crashing):
+    await until(crashing, Phase.HELD)
+    crashing.acts = {Action.CANCEL: Phase.HELD}
+    await crashing.round()
+    await until(crashing, Phase.CANCELLED)
+    assert len(trials(crashing)) == 1
+
+
+async def test_a_first_trial_that_finishes_opens_the_sweep_with_one_patch(redis):
+    life = SimulatedSweep(redis, Clock(None), **GATED)
+    merge, opening = life.cluster.merge, []
+
+    async def spy(ref, patch, *, subresource=""):
+        if ref.kind == "Experiment" and not subresource:
+            opening.append(patch["spec"])
+        return await merge(ref, patch, subresource=subresource)
+
+    life.cluster.merge = spy
+    await life.run()
+    assert life.last.phase is Phase.SUCCEEDED
+    assert life.last.progress.succeeded == 5
+    assert opening == [{"maxTrialCount": 5, "parallelTrialCount": 2}]
+    assert "5 of 5 trials" in life.slack.parents[-1].text
+
+
+async def test_a_running_first_trial_opens_the_sweep_once_it_logs_after_startup(redis):
+    life = SimulatedSweep(redis, Clock(None), endless="trainings", **GATED)
+    async with life.started():
+        await until(life, Phase.RUNNING)
+        for _ in range(3):
+            await life.round()
+        assert len(trials(life)) == 1  # no line later than a minute after its start
+        life.clients = replace(life.clients, now=lambda: NOW + timedelta(minutes=2))
+        for _ in range(4):
+            await life.round()
+        assert len(trials(life)) == 2
+        assert not life.last.gated
+
+
+async def test_open_starts_all_trials_beside_the_first(redis):
+    acts = {Action.OPEN: Phase.RUNNING}
+    life = SimulatedSweep(redis, Clock(None), endless="trainings", acts=acts, **GATED)
+    async with life.started():
+        await until(life, Phase.RUNNING)
+        for _ in range(4):
+            await life.round()
+        assert len(trials(life)) == 2
+
+
+async def test_a_cancelled_first_trial_holds_the_sweep(redis):
+    acts = {Action.KILL: Phase.RUNNING}
+    life = SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED)
+    async with life.started():
+        held = await until(life, Phase.HELD)
+    assert (held.reason, life.gpus_held()) == ("first trial was stopped", [])
+
+
+async def test_a_drained_first_trial_ends_the_sweep(redis):
+    acts = {Action.DRAIN: Phase.RUNNING}
+    life = await SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED).run()
+    assert (life.last.phase, life.last.reason) == (Phase.SUCCEEDED, "drained after 1 trial")
+
+
+async def test_a_target_reached_by_the_first_trial_ends_the_sweep(redis):
+    space = MANY.replace("goal: minimize", "goal: minimize, target: 0.9")
+    life = await SimulatedSweep(redis, Clock(None), **GATED | {"space": space}).run()
+    assert (life.last.phase, life.last.reason) == (Phase.SUCCEEDED, "target reached")
+    assert len(trials(life)) == 1
+
+
+async def test_a_redis_lost_after_the_opening_opens_nothing_twice(redis):
+    life = SimulatedSweep(redis, Clock(None), forget_in=Phase.RUNNING, **GATED)
+    life = await life.run()
+    assert (life.last.phase, life.last.progress.succeeded) == (Phase.SUCCEEDED, 5)
