@@ -182,8 +182,10 @@ def environment(rootfs: Path, given: Mapping[str, str], mounts: Mapping[str, Pat
 
 
 def image_python() -> Path:
-    """A Python which sees this environment's packages as somebody else's, so that `pip install x==other` in a
-    Dockerfile never uninstalls ours: pip leaves alone what lies outside of its own environment."""
+    """Return a Python with this environment's packages, which `pip install x==other` in a Dockerfile keeps.
+
+    pip never uninstalls packages outside its own environment.
+    """
     home = Path(sys.prefix, "share", "image-python").resolve()  # a link to this environment may go away
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:

@@ -20,7 +20,7 @@ class EventKind(StrEnum):
     SUBMITTED = "submitted"
     FIRST_TRIAL_RUNNING = "first_trial_running"
     HEALTH = "health"  # of the first trials: posted once, then edited
-    FIRST_FAILED = "first_failed"  # a post, where editing that message would notify nobody
+    FIRST_FAILED = "first_failed"  # a new post, because edits don't notify
     ALIKE = "alike"  # the number of trials that failed like a reported one
     TRIAL_FAILED = "trial_failed"
     BETTER = "better"

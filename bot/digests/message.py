@@ -39,7 +39,7 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True)
 class DigestContext:
-    """What a digest shows besides the day's figures."""
+    """What a digest shows in addition to the day's figures."""
 
     currency: str = "$"
     names: Mapping[str, str] = field(default_factory=dict)  # Slack user id -> display name

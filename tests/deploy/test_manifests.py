@@ -210,7 +210,7 @@ def test_selectors_find_what_they_mean(overlay: str, objects: list[Object]) -> N
             assert selected(objects, spread["labelSelector"]) == {workload["metadata"]["name"]}
     service = one(objects, "Service", "sweepbot-redis")
     assert selected(objects, {"matchLabels": service["spec"]["selector"]}) == {"sweepbot-redis"}
-    assert selected(objects, one(objects, "NetworkPolicy", "nobody")["spec"]["podSelector"]) == every
+    assert selected(objects, one(objects, "NetworkPolicy", "deny-ingress")["spec"]["podSelector"]) == every
     calls = one(objects, "NetworkPolicy", "sweepbot-calls-redis")["spec"]
     assert selected(objects, calls["podSelector"]) == {"sweepbot-redis"}
     (caller,) = calls["ingress"][0]["from"]
