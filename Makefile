@@ -9,7 +9,7 @@ demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and 
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
 
 test: .venv/ready  ## the fast tests, under three minutes
-	$(BIN)/pytest -q -n 2 -m "not slow"
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
 	$(BIN)/pytest -q -n 3 --dist loadfile -m slow -rs --durations 15

@@ -209,7 +209,7 @@ def log_unreadable(node: str, denied: Sequence[str], fix: str) -> Finding:
         return warning("kubelet logs", f"{node}: unknown; no running pod to read a log from", "")
     move = (
         ""
-        if "kube-system" in denied
+        if "dcgm-exporter" in denied
         else f" (apply the Role and RoleBinding of deploy/doctor in {denied[0]})"
     )
     return warning(

@@ -122,7 +122,7 @@ async def _kubelets(cluster: KubernetesClient, namespace: str) -> list[Finding]:
 
 
 async def _kubelet(cluster: KubernetesClient, namespace: str, node: str) -> Finding | None:
-    """Read one line of any running pod's log; try the bot's own pods first, then the device plugin's."""
+    """Read one line of any running pod's log; try the bot's own pods first, then dcgm-exporter's."""
     pods = await _pods_on(cluster, namespace, node)
     denied: dict[str, None] = {}
     for pod in sorted(pods, key=lambda p: _preference(p, namespace)):
@@ -158,7 +158,7 @@ async def _pods_on(cluster: KubernetesClient, namespace: str, node: str) -> list
 
 
 def _preference(pod: Manifest, namespace: str) -> tuple[bool, bool]:
-    return pod["metadata"]["namespace"] != namespace, "device-plugin" not in pod["metadata"]["name"]
+    return pod["metadata"]["namespace"] != namespace, not is_exporter(pod)
 
 
 CHECKS: dict[str, Callable[[KubernetesClient, str], Awaitable[list[Finding]]]] = {

@@ -398,9 +398,19 @@ async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_call
 
 
 async def test_a_log_that_may_not_be_read_is_unknown_not_broken(here):
-    here.store.delete("RoleBinding", "kube-system", "sweepbot-doctor")
+    here.store.delete("RoleBinding", "dcgm-exporter", "sweepbot-doctor")
     assert [(f.check, f.level) for f in await here.examined()] == [("kubelet logs", "warning")] * 2
-    assert sum("no permission to read logs in kube-system" in finding.found for finding in here.all) == 2
+    denied = [finding.found for finding in here.all if finding.check == "kubelet logs"]
+    assert denied == [
+        f"{node}: unknown; no permission to read logs in dcgm-exporter and kube-system"
+        for node in ("gpu-1", "gpu-2")
+    ]
+
+
+async def test_logs_of_kube_system_are_not_granted(here):
+    assert [finding.check for finding in await here.examined()] == []
+    roles = here.store.list("Role", "kube-system")
+    assert not any("pods/log" in rule["resources"] for role in roles for rule in role["rules"])
 
 
 async def test_one_readable_pod_is_enough_among_many_that_are_not(here):
