@@ -9,7 +9,9 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from bot.storage.redis_client import connect
 from local.redis import redis as server
@@ -41,6 +43,13 @@ class Run:
         return figures
 
 
+def _part(name: str, run: Coroutine[Any, Any, Figures]) -> list[str]:
+    """Print a part's figures as soon as it is over; return what broke."""
+    figures = asyncio.run(run)
+    print(f"\n{name}\n{figures}", flush=True)
+    return figures.broken
+
+
 def main() -> int:
     asked = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     asked.add_argument("--seed", type=int, default=int(time.time()))
@@ -53,17 +62,14 @@ def main() -> int:
         os.execv(sys.executable, [sys.executable, "-m", "tests.chaos", *sys.argv[1:]])  # noqa: S606
     logging.disable(logging.CRITICAL)
     print(f"seed {asked.seed}")
-    parts = {}
+    broken = []
     with server() as url:
         run = Run(asked.seed, url)
-        parts["In memory"] = asyncio.run(run.in_memory(asked.sweeps, asked.faults))
+        broken += _part("In memory", run.in_memory(asked.sweeps, asked.faults))
         fewer = asked.sweeps // SHARE_WITH_FLUSHES, asked.faults // SHARE_WITH_FLUSHES
-        parts["In memory, with FLUSHALL"] = asyncio.run(run.in_memory(*fewer, flush=True))
+        broken += _part("In memory, with FLUSHALL", run.in_memory(*fewer, flush=True))
     if asked.processes:
-        parts["Real processes"] = asyncio.run(processes.run(asked.seed, asked.processes))
-    for name, figures in parts.items():
-        print(f"\n{name}\n{figures}")
-    broken = [each for figures in parts.values() for each in figures.broken]
+        broken += _part("Real processes", processes.run(asked.seed, asked.processes))
     for each in broken:
         print(f"\nBROKEN with seed {asked.seed}: {each}")
     return 1 if broken else 0

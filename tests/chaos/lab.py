@@ -10,6 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.repos.git import Tip
+from bot.storage.sweeps import Store
 from bot.storage.work_queue import _COMMON, Queue
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from local.kubernetes.store import place
@@ -40,6 +41,17 @@ class SimulatedQueue(Queue):
     @asynccontextmanager
     async def held(self, lease):
         yield  # the gate ends a worker whose lease is over
+
+
+class SimulatedStore(Store):
+    """Queues what it stores as of the beginning of the simulated time, so at once."""
+
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis, prefix="life")
+        queueing = {name: s.script for name, s in vars(self).items() if REAL_TIME in getattr(s, "script", "")}
+        assert queueing
+        for name, script in queueing.items():
+            setattr(self, name, redis.register_script(script.replace(REAL_TIME, "{0, 0}")))
 
 
 class Branches(FakeGit):
@@ -100,6 +112,7 @@ class Lab(SimulatedSweep):
         self.gate = gate
         self.ended: dict[str, float] = {}  # sweeps with live pods: since when they are over
         self.held: set[str] = set()  # those whose pods lived on for too long
+        self.store = SimulatedStore(redis)
         self.slack, self.cluster = Threads(), Creations(self.kubernetes, gate)
         self.git = Branches(self.git.space, self.git.files)
         self.queue = SimulatedQueue(redis, gate)

@@ -1,8 +1,13 @@
-"""A short run of `make chaos`: the full one has five times as many faults."""
+"""Short runs of `make chaos`, in memory and on real processes; a broken product has to fail them."""
+
+from dataclasses import replace
 
 import pytest
 
+from bot.sweeps import lifecycle, reconciler
+from bot.sweeps.receipts import Receipts
 from local.redis import redis as server
+from tests.chaos import processes
 from tests.chaos.wave import Wave
 
 
@@ -26,6 +31,58 @@ async def test_a_seed_replays_its_run(redis):
 
 
 async def test_what_a_flush_loses_is_told(redis):
-    wave = await Wave(redis, "1", sweeps=4, faults=20, flush=True).run()
+    wave = await Wave(redis, "3", sweeps=4, faults=20, flush=True).run()
     assert wave.figures.broken == []
     assert wave.figures.restored
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flush", [False, True])
+async def test_many_sweeps_under_many_faults_are_neither_lost_nor_doubled(redis, flush):
+    wave = await Wave(redis, "5", sweeps=10, faults=50, flush=flush).run()
+    assert wave.figures.broken == []
+    assert wave.figures.faults.total() >= 50
+
+
+@pytest.mark.slow
+async def test_sweeps_on_real_processes_survive_what_dies_around_them():
+    figures = await processes.run(5, sweeps=2)
+    assert figures.broken == []
+    assert figures.faults.total() >= 4
+
+
+async def broken(redis, seed, **size):
+    return [each.partition("\n")[0] for each in (await Wave(redis, seed, **size).run()).figures.broken]
+
+
+async def test_wave_that_submits_under_a_second_name_reports_doubled_experiments(redis, monkeypatch):
+    required = reconciler.required_changes
+
+    def doubled(*args):
+        changes = required(*args)
+        named = [each for each in changes.create if each["kind"] == "Experiment"]
+        again = [
+            each | {"metadata": each["metadata"] | {"name": f"{each['metadata']['name']}-2"}}
+            for each in named
+        ]
+        return replace(changes, create=(*changes.create, *again))
+
+    monkeypatch.setattr(reconciler, "required_changes", doubled)
+    found = await broken(redis, "1", sweeps=2, faults=4)
+    assert any(what.endswith(": 2 experiments") for what in found)
+
+
+async def test_wave_whose_cancels_are_lost_reports_sweeps_that_run_on(redis, monkeypatch):
+    monkeypatch.setattr("tests.chaos.wave.PATIENCE", 600)
+    monkeypatch.setattr(lifecycle, "_cancelled", lambda _: False)
+    found = await broken(redis, "3", sweeps=3, faults=6)
+    assert any(what.startswith("endless-") and "lost: running" in what for what in found)
+
+
+async def test_wave_without_receipts_reports_sweeps_that_redis_lost(redis, monkeypatch):
+    async def nothing(_):
+        pass
+
+    monkeypatch.setattr(Receipts, "restore_lost", nothing)
+    found = await broken(redis, "8", sweeps=6, faults=30, flush=True)
+    assert any(what.endswith("lost: no record") for what in found)

@@ -57,10 +57,12 @@ class Wave:
         self.figures = Figures(sweeps=sweeps)
         self.taken: dict[str, float] = {}  # acknowledged sweeps, and when
         self.deaths: list[float] = []  # of the process that answers Slack
+        self.looks: list[float] = []  # when its receipts were compared with Redis
         self.cancels: dict[str, float] = {}  # acknowledged, and when
         self.agenda: list[tuple[float, str, Action]] = []
         self.ids: set[str] = set()
-        self.flushes: list[tuple[float, dict[str, Phase | None]]] = []  # None: not yet claimed
+        # When, and what Redis had of each sweep; None: not yet claimed.
+        self.flushes: list[tuple[float, dict[str, Phase | None]]] = []
         self.actors: set[asyncio.Task[None]] = set()
         self.idle, self.jump, self.next_resync, self.next_receipts = False, 1.0, 0.0, 0.0
 
@@ -217,7 +219,8 @@ class Wave:
     async def _people(self) -> None:
         if self.gate.seconds >= self.next_receipts:
             self.next_receipts = self.gate.seconds + INTERVAL
-            await self._serve("", self.context.receipts.restore_lost())
+            done, _ = await self._serve("", self.context.receipts.restore_lost())
+            self.looks += [self.gate.seconds] * done
             for item in sorted(await self.lab.queue.quarantined()):
                 await self._release(item)
         due = [each for each in self.agenda if each[0] <= self.gate.seconds]
@@ -306,7 +309,8 @@ class Wave:
         phases = {}
         for sweep_id in sorted(self.ids):
             record = await self.lab.store.get(sweep_id)
-            phases[sweep_id] = record.phase if record and record.durable_phase else None
+            if record:
+                phases[sweep_id] = record.phase if record.durable_phase else None
         self.flushes.append((self.gate.seconds, phases))
         for sweep_id in self.ids:
             self.gate.note(sweep_id, "FLUSHALL")
@@ -344,8 +348,9 @@ class Wave:
 
     def _forgotten_by_both(self, sweep_id: str) -> bool:
         """Redis lost it before its claim; the process that had acknowledged it died before its next look."""
-        lost = [at for at, phases in self.flushes if sweep_id in phases and phases[sweep_id] is None]
-        return any(self.taken[sweep_id] <= death <= at + INTERVAL for death in self.deaths for at in lost)
+        lost = [at for at, phases in self.flushes if phases.get(sweep_id, Phase.FAILED) is None]
+        deaths = [death for death in self.deaths if death >= self.taken[sweep_id]]
+        return any(not any(at < look < death for look in self.looks) for death in deaths for at in lost)
 
     def _judge_doubles(self) -> None:
         made = [each for each in self.lab.cluster.created if each["kind"] == "Experiment"]
@@ -390,7 +395,8 @@ class Wave:
         self.figures.second_threads += opened.total() - len(opened)
         for sweep_id, record in self.records.items():
             hit = [phases[sweep_id] for _, phases in self.flushes if phases.get(sweep_id)]
-            if record and any(not phase.final for phase in hit):
+            # One that was only claimed starts again, from its receipt or from the cluster: it lost nothing.
+            if record and any(not phase.final and phase is not Phase.RECEIVED for phase in hit):
                 self.figures.restored += 1
                 said = self.lab.slack.threads.get(record.thread or "", [])
                 whispers = [text for _, text in self.lab.slack.whispers]
