@@ -173,11 +173,15 @@ async def test_an_api_server_away_for_a_while_is_told_once_and_so_is_its_return(
 
     for name in ("get", "list", "create", "merge", "delete"):
         setattr(life.cluster, name, away)
+    for cache in life.clients.caches:
+        cache.complete = False  # the watches break with their server
     before = len(life.slack.said)
     for failures in range(8):
         await life.round(failures)
     vars(life.cluster).clear()
     vars(life.cluster).update(there)
+    for cache in life.clients.caches:
+        cache.complete = True
     await rounds(life, 3)
     new = life.slack.said[before:]
     assert len(new) == 2
