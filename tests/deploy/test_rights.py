@@ -122,7 +122,7 @@ async def leaves(life: Guarded) -> None:
             "cluster": life.clients.cluster,
             "store": life.store,
             "namespace": "sweeps",
-            "namespaces": ("sweeps",),
+            "namespaces": (life.last.plan.experiment_ref.namespace,),
         }
         await SweepGc(**here, days=1, now=lambda: later).run()
         await life.settle()
