@@ -148,7 +148,7 @@ async def test_logs_name_their_container(
     status: int,
     text: str,
 ) -> None:
-    server.logs = lambda _namespace, _pod, container, lines: f"{container}'s log, {lines or 0} lines"
+    server.logs = lambda _namespace, _pod, container, lines, _since: f"{container}'s log, {lines or 0} lines"
     store.create(pod(*containers))
     async with http.get(f"/api/v1/namespaces/kaniko/pods/p/log{query}") as response:
         assert response.status == status
