@@ -51,6 +51,7 @@ class Worker:
     ) -> None:
         self._queue, self._handlers, self._suspect = queue, handlers, suspect
         self._running = [("", monotonic())] * concurrency  # each loop's item ("": idle), and since when
+        self._waiting = asyncio.Lock()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`, then finish the running items. If cancelled, release them at once."""
@@ -68,22 +69,34 @@ class Worker:
         return f"{sum(1 for item, _ in self._running if item)} of {len(self._running)} busy"
 
     async def _loop(self, loop: int, stop: asyncio.Event) -> None:
-        while not stop.is_set():
+        lease: Lease | None = None
+        while lease or not stop.is_set():
             self._running[loop] = ("", monotonic())
             try:
-                if lease := await self._queue.get():
+                lease = lease or await self._next(stop)
+                if lease:
                     self._running[loop] = (str(lease.item), monotonic())
                     with about(str(lease.item)):
-                        await (self._release(lease) if stop.is_set() else self._take(lease))
+                        lease = await (self._release(lease) if stop.is_set() else self._take(lease, stop))
             except RedisError as error:
+                lease = None
                 log.warning("Redis is unreachable: %s", error)
                 await asyncio.sleep(REDIS_RETRY)
 
-    async def _take(self, lease: Lease) -> None:
+    async def _next(self, stop: asyncio.Event) -> Lease | None:
+        """Wait for an item: one loop in Redis, the others for that loop, so that an item wakes only one."""
+        async with self._waiting:
+            return None if stop.is_set() else await self._queue.get()
+
+    async def _take(self, lease: Lease, stop: asyncio.Event | None = None) -> Lease | None:
+        """Run the item. Until `stop`, return the next one, which comes with the same call to Redis."""
         try:
             async with self._queue.held(lease):
                 again = await self._handle(lease)
-            await self._queue.done(lease, again_after=again.total_seconds() if again is not None else None)
+            again_after = again.total_seconds() if again is not None else None
+            if stop and not stop.is_set():
+                return await self._queue.done_and_get(lease, again_after=again_after)
+            await self._queue.done(lease, again_after=again_after)
         except asyncio.CancelledError:
             await self._release(lease)
             raise
@@ -100,6 +113,7 @@ class Worker:
             permanent = str(error) if isinstance(error, PermanentError) else ""
             delay = await self._queue.fail(lease, permanent=permanent)
             log.exception("%s failed; retrying in %.0f s", lease.item, delay)
+        return None
 
     async def _handle(self, lease: Lease) -> timedelta | None:
         if lease.quarantined:

@@ -26,8 +26,9 @@ from bot.core.commands import Command, dump_command, load_command
 from bot.core.record import SweepRecord, dump, load
 from bot.core.sweep_summary import Entry, entry_of
 from bot.core.sweep_summary import dump as dump_entry
+from bot.storage.queue_scripts import ADD
 from bot.storage.summaries import Summaries
-from bot.storage.work_queue import ADD, Lease, Queue, text
+from bot.storage.work_queue import Lease, Queue, text
 
 DAY = timedelta(days=1)
 

@@ -15,6 +15,7 @@ from bot.core.record import NewerRecordError
 from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.log_format import JsonLines
 from bot.runtime.probes import ProbeFailedError
+from bot.storage import work_queue
 from bot.storage.work_queue import MOST_STARTS, Lease, Queue
 from bot.sweeps import informer, reconciler
 from bot.sweeps.informer import SweepInformer
@@ -216,6 +217,70 @@ async def test_only_a_sweeps_own_errors_count_as_permanent(
     running = Running(queue, sweeps, 1, {ItemKind.IDLE_GPUS: keyed(failing)})
     await running.task
     assert failed == [permanent]
+
+
+async def test_a_busy_worker_needs_one_round_trip_for_each_item(queue, trips, wait_until):
+    counts = []
+
+    async def handle(lease):
+        counts.append(len(trips))
+
+    for _ in range(2):  # the first time loads the scripts
+        for number in range(20):
+            await queue.add(WorkItem.sweep(f"sweep-{number}"))
+        counts.clear()
+        trips.clear()
+        running = Running(queue, handle, places=1)
+        await wait_until(lambda: len(counts) == 20, "all have run")
+        running.stop.set()
+        await running.task
+    assert counts == list(range(1, 21))
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0, 4), (0.2, 6)])
+async def test_an_item_wakes_one_of_eight_idle_loops(
+    queue, redis, trips, wait_until, monkeypatch, seconds, most
+):
+    """The calls: add, take (twice for a delay), done, and the next loop's take before it waits."""
+    monkeypatch.setattr(work_queue, "LONGEST_BLOCK", 4)
+    monkeypatch.setattr(queue, "get", partial(queue.get, wait=600))
+    done = []
+
+    async def handle(lease):
+        done.append(lease)
+
+    async def waits():
+        return (await redis.info("clients"))["blocked_clients"] == 1
+
+    running = Running(queue, handle, places=8)
+    for number in range(2):  # the first time loads the scripts
+        await wait_until(waits, "one loop waits in Redis")
+        trips.clear()
+        await queue.add_after(WorkItem.sweep(SWEEP), seconds)
+        await wait_until(lambda number=number: len(done) > number, "it has run")
+        await wait_until(lambda: not_(redis.exists("sweepbot:queue:running")), "it is done")
+    await wait_until(waits, "one loop waits in Redis")
+    assert len([trip for trip in trips if b"EVALSHA" in trip]) <= most
+    await running.cancelled()
+
+
+async def test_an_item_taken_with_the_last_one_as_the_worker_stops_is_released(queue, redis, monkeypatch):
+    items = [WorkItem.sweep(SWEEP), WorkItem.sweep("lr-calm-lynx")]
+    for item in items:
+        await queue.add(item)
+    done_and_get = queue.done_and_get
+
+    async def stopped_meanwhile(lease, **how):
+        running.stop.set()
+        return await done_and_get(lease, **how)
+
+    async def handle(lease):
+        assert lease.item == items[0]
+
+    monkeypatch.setattr(queue, "done_and_get", stopped_meanwhile)
+    running = Running(queue, handle, places=1)
+    await running.task
+    assert (await Queue(redis).get(wait=0)).item == items[1]
 
 
 class KubernetesClient:

@@ -1,0 +1,176 @@
+"""The Lua scripts of bot.storage.work_queue: KEYS[1] is the queue's prefix, ARGV[1] the item."""
+
+_COMMON = """
+local P, item = KEYS[1], ARGV[1]
+local ready, delayed, running, again = P .. ':ready', P .. ':delayed', P .. ':running', P .. ':again'
+local failures, wake, hurried = P .. ':failures', P .. ':wake', P .. ':hurried'
+local starts, quarantine, reasons = P .. ':starts', P .. ':quarantine', P .. ':reasons'
+local call, time = redis.call, redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000 -- milliseconds
+
+local function lease_key(name) return P .. ':lease:' .. name end
+local function holds(token) return call('GET', lease_key(item)) == token end
+local function ring() if call('EXISTS', wake) == 0 then call('RPUSH', wake, 1) end end
+
+-- Its quarantine was reported, so it doesn't run at all.
+local function out(name)
+  return call('HEXISTS', quarantine, name) == 1 and call('HEXISTS', starts, name) == 0
+end
+
+local function forget_starts(name)
+  call('HDEL', starts, name)
+  call('HDEL', reasons, name)
+end
+
+local function make_ready(name, since)
+  call('ZREM', delayed, name)
+  call('ZADD', ready, since, name)
+  ring()
+end
+
+local function schedule(due)
+  if out(item) then return end
+  if due <= now then return make_ready(item, due) end
+  call('ZADD', delayed, 'LT', due, item)
+  if call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
+end
+
+-- Moves the running item to the earliest of `due` and the times at which it was added, if there is any.
+local function finish(due)
+  local added = call('ZSCORE', again, item)
+  if added then due = math.min(added, due or math.huge) end
+  call('DEL', lease_key(item))
+  call('ZREM', running, item)
+  call('ZREM', again, item)
+  if due then schedule(due) end
+  return due
+end
+"""
+
+_ADDING = """
+local function add(due)
+  if call('ZSCORE', running, item) then call('ZADD', again, 'LT', due, item)
+  elseif not call('ZSCORE', ready, item) then schedule(due) end
+end
+"""
+
+# For scripts that store something and queue its item in one step: a block for which KEYS[1] is the queue's
+# prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
+ADD = f"{_COMMON} {_ADDING} add(now + ARGV[2] * 1000)"
+
+RETRY = f"""
+{_COMMON}
+{_ADDING}
+if call('HDEL', quarantine, item) == 0 then return 0 end
+forget_starts(item)
+call('HDEL', failures, item)
+if tonumber(ARGV[2]) > 0 then call('HSET', starts, item, ARGV[2]) end
+add(now)
+return 1
+"""
+
+# What `take` answers: {item, failures, why it is quarantined or '', now}, or the seconds until it should be
+# called again, as text.
+_TAKING = """
+local function suspect_runs()
+  for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
+    if tonumber(call('HGET', starts, name) or 0) > 2 then return true end
+  end
+end
+
+local function collect_due()
+  for _, name in ipairs(call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, 100)) do
+    call('ZREM', running, name)
+    call('ZREM', again, name)
+    call('DEL', lease_key(name))
+    make_ready(name, now)
+  end
+  for _, name in ipairs(call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
+    make_ready(name, call('ZSCORE', delayed, name))
+  end
+end
+
+-- Pops the first ready item that can run; returns it, its starts so far, and why it is quarantined.
+local function pop(most)
+  while true do
+    local name = call('ZPOPMIN', ready)[1]
+    if not name then return end
+    local begun, why = call('HGET', starts, name), call('HGET', quarantine, name)
+    local count, reported = tonumber(begun or 0), why and not begun
+    if not reported and count <= most + 2 then
+      if count < 2 or not suspect_runs() then return name, count, why end
+      call('ZADD', delayed, now + 1000, name)
+    end
+  end
+end
+
+local function take(token, lease, most)
+  collect_due()
+  local name, count, why = pop(most)
+  if call('EXISTS', ready) == 1 then ring() else call('DEL', wake) end
+  if name then
+    call('ZADD', running, now + lease, name)
+    call('SET', lease_key(name), token, 'PX', math.ceil(lease))
+    call('HINCRBY', starts, name, 1)
+    if count >= most and not why then
+      why = string.format('%.0f ', now) .. (call('HGET', reasons, name) or '')
+      call('HSET', quarantine, name, why)
+    end
+    return {name, tonumber(call('HGET', failures, name) or 0), why or '', string.format('%.3f', now)}
+  end
+  local soonest = math.huge
+  for _, key in ipairs({running, delayed}) do
+    soonest = math.min(soonest, call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or math.huge)
+  end
+  return tostring(math.max(soonest - now, 0) / 1000)
+end
+"""
+
+TAKE = f"{_COMMON} {_TAKING} return take(ARGV[2], tonumber(ARGV[3]) * 1000, tonumber(ARGV[4]))"
+
+HEARTBEAT = f"""
+{_COMMON}
+if not holds(ARGV[2]) then return 0 end
+call('SET', lease_key(item), ARGV[2], 'PX', math.ceil(ARGV[3] * 1000))
+call('ZADD', running, now + ARGV[3] * 1000, item)
+return 1
+"""
+
+DONE = f"""
+{_COMMON}
+if holds(ARGV[2]) then
+  call('HDEL', failures, item)
+  forget_starts(item)
+  finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
+end
+"""
+
+DONE_AND_TAKE = f"{DONE} {_TAKING} return take(ARGV[4], tonumber(ARGV[5]) * 1000, tonumber(ARGV[6]))"
+
+RELEASE = f"""
+{_COMMON}
+if holds(ARGV[2]) then finish(now) end
+"""
+
+FAIL = f"""
+{_COMMON}
+if not holds(ARGV[2]) then return '0' end
+if ARGV[6] ~= '' then call('HSET', reasons, item, ARGV[6])
+elseif call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
+else forget_starts(item) end
+local count = call('HINCRBY', failures, item, 1)
+local delay = math.min(ARGV[3] * 2 ^ (count - 1), ARGV[4]) * ARGV[5] * 1000
+if tonumber(ARGV[7]) < tonumber(call('GET', hurried) or 0) then delay = 0 end
+local due = finish(now + delay)
+return tostring(math.max(due - now, 0) / 1000)
+"""
+
+HURRY = f"""
+{_COMMON}
+for _, name in ipairs(call('HKEYS', failures)) do
+  if call('ZSCORE', delayed, name) then make_ready(name, now) end
+end
+call('SET', hurried, now, 'PX', ARGV[1] * 1000)
+"""
+
+ALL = (ADD, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, HURRY, RETRY)
