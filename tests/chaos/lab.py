@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from bot.repos.git import Tip
 from bot.storage.sweeps import Store
-from bot.storage.work_queue import _COMMON, Queue
+from bot.storage.work_queue import Queue
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from local.kubernetes.store import place
 from tests.bot.factories import NOW
@@ -31,8 +31,8 @@ class SimulatedQueue(Queue):
     def __init__(self, redis: Redis, gate: Gate) -> None:
         super().__init__(redis, prefix="life:queue")
         self._gate = gate
-        assert REAL_TIME in _COMMON
-        scripts = {body: (_COMMON + body).replace(REAL_TIME, SIMULATED_TIME) for body in self._scripts}
+        assert all(REAL_TIME in body for body in self._scripts)
+        scripts = {body: body.replace(REAL_TIME, SIMULATED_TIME) for body in self._scripts}
         self._scripts = {body: redis.register_script(script) for body, script in scripts.items()}
 
     async def _run(self, script, *args):
