@@ -188,6 +188,12 @@ async def test_a_kill_decided_on_an_old_picture_is_refused(begun: Any) -> None:
     assert caught.value.stale
 
 
+def _up_to(total: int, experiment: Manifest) -> Manifest:
+    spec = experiment["spec"]
+    limits = {"parallel": spec["parallelTrialCount"], "max_failed": spec["maxFailedTrialCount"]}
+    return more_trials(experiment, total=total, **limits)
+
+
 @pytest.mark.parametrize(("close", "state"), [(stop_experiment, "failed"), (drain_experiment, "succeeded")])
 async def test_an_end_set_from_outside_stays_and_starts_no_more(begun: Any, close: Any, state: str) -> None:
     running = await begun(maxTrialCount=4)
@@ -205,7 +211,7 @@ async def test_an_end_set_from_outside_stays_and_starts_no_more(begun: Any, clos
     assert now["status"]["completionTime"] == patch["status"]["completionTime"]
     assert len(await running.trials()) == 2
     with pytest.raises(ApiError, match="can be restarted if it is in succeeded state") as caught:
-        await running.place.cluster.merge(running.ref, more_trials(9))
+        await running.place.cluster.merge(running.ref, _up_to(9, now))
     assert caught.value.permanent
 
 
@@ -217,7 +223,7 @@ async def test_an_experiment_that_used_up_its_trials_takes_more(begun: Any) -> N
     await running.kill(trial)
     over = await running.ended()
     assert (over.state, over.reason) == (ExperimentState.SUCCEEDED, "ExperimentMaxTrialsReached")
-    await running.place.cluster.merge(running.ref, more_trials(2))
+    await running.place.cluster.merge(running.ref, _up_to(2, await running.now()))
     await running.live(1)
     assert len(await running.trials()) == 2
     assert read_experiment(await running.now()).state is ExperimentState.RUNNING

@@ -170,6 +170,8 @@ async def test_the_next_form_is_filled_with_what_was_launched_last(desk):
         "parallel": None,
         "trials": "2",
         "algorithm": "grid",
+        "gate": "-",
+        "max_hours": None,
         "goal": "-",
         "metric": None,
         "metrics": "-",

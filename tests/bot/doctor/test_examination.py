@@ -333,8 +333,6 @@ FAULTS = [
     (a_plugin_pod_is_missing, "GPU device plugin", "broken", "1/2", "describe daemonset"),
     (a_gpu_fell_out, "GPU nodes", "warning", "gpu-2: 1 of 2 GPUs not allocatable", "nvidia-smi"),
     (a_node_is_gone, "GPU nodes", "warning", "gpu-2: not ready", "kubectl describe node gpu-2"),
-    (an_exporter_is_missing, "GPU use", "warning", "no dcgm-exporter on gpu-2", "dcgm-exporter"),
-    (exporters_may_not_be_asked, "GPU use", "warning", "in gpu-operator; GPU use is unknown", "deploy/usage"),
     (prometheus_down, "Prometheus", "broken", "doesn't answer", "PROMETHEUS_URL"),
     (two_default_classes, "default StorageClass", "warning", "local-path and nfs", "kubectl patch"),
     (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, used by the bot)", "curl"),
@@ -357,6 +355,28 @@ async def test_a_planted_fault_is_the_one_finding_with_its_mend(here, plant, che
     assert (finding.check, finding.level) == (check, level)
     assert said in finding.found
     assert fix in finding.fix
+
+
+async def test_a_missing_exporter_leaves_its_node_without_use_and_without_a_log(here):
+    await an_exporter_is_missing(here)
+    log, use = await here.examined()
+    assert (use.check, use.level) == ("GPU use", "warning")
+    assert "dcgm-exporter" in use.fix
+    assert "no dcgm-exporter on gpu-2" in use.found
+    assert (log.check, log.level, log.found[:14]) == ("kubelet logs", "warning", "gpu-2: unknown")
+
+
+async def test_exporters_in_another_namespace_need_their_own_roles(here):
+    await exporters_may_not_be_asked(here)
+    *logs, use = await here.examined()
+    assert (use.check, use.level) == ("GPU use", "warning")
+    assert "in gpu-operator; GPU use is unknown" in use.found
+    assert "deploy/usage" in use.fix
+    assert [(log.check, log.level, log.found[:14]) for log in logs] == [
+        ("kubelet logs", "warning", "gpu-1: unknown"),
+        ("kubelet logs", "warning", "gpu-2: unknown"),
+    ]
+    assert all("deploy/doctor in gpu-operator" in log.found for log in logs)
 
 
 async def test_one_fault_may_have_two_faces(here):
@@ -426,7 +446,7 @@ async def test_one_readable_pod_is_enough_among_many_that_are_not(here):
 async def test_with_prometheus_nobody_needs_the_way_to_the_exporters(here):
     await exporters_may_not_be_asked(here)
     await prometheus_down(here)
-    assert [finding.check for finding in await here.examined()] == ["Prometheus"]
+    assert {finding.check for finding in await here.examined()} == {"Prometheus", "kubelet logs"}
 
 
 async def test_a_check_that_never_ends_is_cut_off(here, monkeypatch):

@@ -173,7 +173,7 @@ def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, 
         (SHORT + "description: |\n  a\n  b\n", ":4: description: must be one line"),
         (
             "- a",
-            ":1: must be a mapping with command, objective, metrics, flags, booleans, algorithm, trials, ",
+            ":1: must be a mapping with command, objective, metrics, flags, booleans, algorithm",
         ),
     ],
 )
