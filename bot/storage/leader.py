@@ -30,13 +30,13 @@ async def lead(redis: Redis, name: str, ttl: float, body: Callable[[], Awaitable
     token = uuid.uuid4().hex
     renew, leave = redis.register_script(_RENEW), redis.register_script(_LEAVE)
     while True:
-        await _acquired(redis, name, token, ttl)
         try:
+            await _acquired(redis, name, token, ttl)
             async with kept(ttl, lambda: renew([name], [token, round(ttl * 1000)])):
                 return await body()
         except LeaseLostError:
             log.warning("lost the lease %s; another worker takes over", name)
-        finally:
+        finally:  # also if cancelled while acquiring: Redis may have granted it
             await _given_up(lambda: leave([name], [token]))
 
 

@@ -76,10 +76,9 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
             return _building(sweep, seen, now)
         case Phase.PENDING:
             sweep = _pending(follow(_submitted(sweep, seen, now), seen), seen, now)
-            return _running(follow_gate(sweep, seen, now), seen, now)
+            return _gated(sweep, seen, now)
         case Phase.RUNNING:
-            sweep = out_of_time(follow(sweep, seen), now)
-            return _running(follow_gate(sweep, seen, now), seen, now)
+            return _gated(out_of_time(follow(sweep, seen), now), seen, now)
         case Phase.STOPPING:
             return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, config, now)
         case _:
@@ -212,6 +211,13 @@ def _pending(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
         running = Event(kind=EventKind.FIRST_TRIAL_RUNNING, trial=trial, more=failed)
         return start_clock(sweep.to(Phase.RUNNING, now, running), now)
     return sweep
+
+
+def _gated(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    sweep = follow_gate(sweep, seen, now)
+    if sweep.phase is Phase.HELD:
+        return replace(sweep, progress=_progress(sweep, seen))
+    return _running(sweep, seen, now)
 
 
 def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:

@@ -36,7 +36,7 @@ async def crashing(redis):
 async def test_a_broken_sweep_costs_one_trial_and_holds_no_gpus(crashing):
     held = await until(crashing, Phase.HELD)
     assert (len(trials(crashing)), crashing.gpus_held()) == (1, [])
-    assert held.outbox == ()
+    assert (held.progress.failed, held.progress.waiting, held.outbox) == (1, 0, ())
     texts = crashing.texts()
     assert any(text.startswith(":warning: On hold: first trial failed.") for text in texts), texts
     assert "4 other trials didn't start." in held.hold

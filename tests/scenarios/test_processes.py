@@ -194,24 +194,30 @@ async def test_a_turn_that_cannot_end_in_time_goes_to_another_worker_at_once(lab
     assert await serving.end() == 0
 
 
-async def test_a_turn_may_end_and_the_watch_goes_over_before_it_does(lab, wait_until):
+async def test_a_turn_may_end_and_the_resync_goes_over_before_it_does(lab, wait_until):
     serving, first = [await lab.start(c, SHUTDOWN_GRACE="60") for c in ("serve", "work")]
-    await wait_until(lambda: watching(first), "the first one watches")
+    holder = await wait_until(lambda: lab.redis.get("sweepbot:resync"), "the first one has the lease")
     await wait_until(serving.ready, "Slack is answered")
     await lab.type()
     await wait_until(first.at_a_turn, "its turn has begun")
     second = await lab.start("work")
     await wait_until(second.ready, "there is a second one")
-    assert not await watching(second)
+    await wait_until(lambda: watching(second), "the second one watches, too")
+    assert await lab.redis.get("sweepbot:resync") == holder
     ending = asyncio.create_task(first.end())
-    await wait_until(lambda: watching(second), "the second one watches")
+
+    async def another() -> bool:
+        return await lab.redis.get("sweepbot:resync") not in (None, holder)
+
+    await wait_until(another, "the second one has the lease")
     assert (await first.at_a_turn(), ending.done()) == (True, False)
     lab.git_may_answer.set()
-    assert (await ending, first.said("to another worker")) == (0, False)
+    released = [line["message"] for line in first.lines() if "to another worker" in line["message"]]
+    assert (await ending, released) == (0, [])
 
 
 async def watching(bot):
-    return (await bot.check("watch")).startswith("leading")
+    return (await bot.check("watch")).startswith("watching")
 
 
 async def order(first, second, fact):
@@ -280,6 +286,6 @@ async def test_every_line_is_json_and_none_tells_a_secret(lab, wait_until):
 
 async def test_a_thread_in_a_call_without_end_does_not_keep_the_process():
     code = "import threading, time, bot.app as s; threading.Thread(target=time.sleep, args=(600,)).start()"
-    code += "; s._last_resort(0.1)"
+    code += "; s._exit_after(0.1)"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     assert await asyncio.wait_for(process.wait(), 60) == 0
