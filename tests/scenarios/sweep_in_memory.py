@@ -376,7 +376,7 @@ class SimulatedSweep:
             return self.last.phase is Phase.RUNNING
         if self.story.get("one_ends"):
             trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial")]
-            return labels.get("katib.kubeflow.org/trial") == min(trials)
+            return labels.get("katib.kubeflow.org/trial") == self.story.setdefault("the one", min(trials))
         return not self.story.get("endless") and not (self.story.get("patient") and self.rounds_since < 12)
 
     def _end(self, pod, labels) -> None:
