@@ -358,7 +358,7 @@ async def test_waiting_for_the_first_lists_ends_with_them_and_with_the_process(
     task = asyncio.create_task(asyncio.Event().wait() if stopped else watcher.run())
     if stopped:
         stop.set()
-    await wait_until(waiting.done, "it goes on")
+    await wait_until(waiting.done, "it continues")
     await cancelled(task)
 
 

@@ -47,7 +47,7 @@ async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life
 
 
 async def test_an_experiment_of_another_sweep_of_that_name_stays(life):
-    changed = {"metadata": {"annotations": {REQUEST_ID: "somebody-elses"}}}
+    changed = {"metadata": {"annotations": {REQUEST_ID: "of-another-request"}}}
     life.kubernetes.patch("Experiment", "sweeps", "lr-brave-otter", changed)
     assert "Experiment" in await visit(life, 31)
     assert records(life) == set()

@@ -1,4 +1,4 @@
-"""Trials that are stopped or restarted, the end of a sweep, and events besides its phases."""
+"""Trials that are stopped or restarted, the end of a sweep, and events other than phase changes."""
 
 from dataclasses import replace
 from datetime import timedelta

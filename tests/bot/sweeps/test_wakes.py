@@ -12,7 +12,7 @@ from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 
 
 class World:
-    """`active`: unfinished sweeps; `trips`: how often Redis was asked, besides the wakes."""
+    """`active`: unfinished sweeps; `trips`: how often Redis was asked, not counting the wakes."""
 
     def __init__(self):
         self.now, self.woken, self.active, self.trips, self.away = 100.0, [], {"a", "b"}, 0, False
