@@ -40,12 +40,15 @@ PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
 TARGETS = {  # file -> the tests that must fail
     "bot/sweeps/lifecycle.py": (
         "tests/bot/sweeps/test_lifecycle_phases.py",
+        "tests/bot/sweeps/test_lifecycle_building.py",
         "tests/bot/sweeps/test_lifecycle_ends.py",
-        "tests/bot/sweeps/test_lifecycle.py",
     ),
     "bot/sweeps/events.py": ("tests/bot/sweeps/test_events.py",),
     "bot/sweeps/required_changes.py": ("tests/bot/sweeps/test_required_changes.py",),
     "bot/sweeps/commands.py": ("tests/bot/sweeps/test_commands.py",),
+    "bot/sweeps/gate.py": ("tests/bot/sweeps/test_gate.py",),
+    "bot/sweeps/deadline.py": ("tests/bot/sweeps/test_deadline.py",),
+    "bot/sweeps/extension.py": ("tests/bot/sweeps/test_extension.py", "tests/bot/sweeps/test_commands.py"),
     "bot/config/permissions.py": ("tests/bot/config/test_permissions.py",),
     "bot/health/rules_admission.py": (
         "tests/bot/health/test_rules_experiment.py",

@@ -14,7 +14,8 @@ from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
 
-RAW = {"metadata": {"resourceVersion": "7"}, "spec": {"maxTrialCount": 4}, "status": {}}
+COUNTS = {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 2}
+RAW = {"metadata": {"name": "x", "resourceVersion": "7"}, "spec": COUNTS, "status": {"conditions": []}}
 OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
 DONE = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="ExperimentMaxTrialsReached")
 FAILED = replace(OPEN, state=ExperimentState.FAILED, reason="ExperimentFailed")

@@ -214,6 +214,7 @@ ALL_USED = "`lr-brave-otter` can't be extended: Katib only extends a sweep that 
             9,
             ALL_USED,
         ),
+        (FINISHED, SEEN, CONFIG, 501, "`lr-brave-otter` can have up to 500 trials; got trials=501."),
         (FINISHED, SEEN, FEW, 6, "`lr-brave-otter` can have up to 5 trials; got trials=6."),
         (
             replace(FINISHED, plan=replace(EXTENDABLE, space=GRID)),
@@ -228,6 +229,11 @@ ALL_USED = "`lr-brave-otter` can't be extended: Katib only extends a sweep that 
 )
 def test_extend_is_denied_with_the_reason(sweep, seen, config, trials, denied):
     assert denial_of(sweep, a_command(Action.EXTEND, trials=trials), seen=seen, config=config) == denied
+
+
+def test_extend_is_allowed_for_24_hours_after_the_end():
+    sweep = replace(FINISHED, plan=PLAN, since=NOW - timedelta(hours=24))
+    assert applied(sweep, a_command(Action.EXTEND, trials=9)).extending
 
 
 @pytest.mark.parametrize(("config", "trials"), [(FEW, 5), (CONFIG, 5), (CONFIG, 500)])

@@ -4,20 +4,18 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bot.core.record import Phase
+from bot.sweeps.deadline import out_of_time, start_clock, time_left
 from bot.sweeps.lifecycle import advance, requeue_after
 from bot.sweeps.observation import Observation
 from bot.sweeps.required_changes import required_changes
 from bot.sweeps.thread_messages import event_text
 from k8s.katib.patches import DRAINED
-from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
-from k8s.pods import Pod
-from tests.bot.factories import CONFIG, NOW, PLAN, a_sweep
+from k8s.katib.status import ExperimentState, TrialState
+from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
+from tests.bot.sweeps.observations import OPEN, a_pod, a_trial
 
-COUNTS = {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 2}
-RAW = {"metadata": {"name": "x", "resourceVersion": "7"}, "spec": COUNTS, "status": {"conditions": []}}
-OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
-LIVE = Trial(name="t1", state=TrialState.LIVE, parameters={}, value=None, raw=RAW)
-POD = Pod(name="t1-x", job="t1", node="n1", finished=False, running_since=NOW)
+LIVE = a_trial("t1")
+POD = a_pod("t1", running_since=NOW)
 LIMITED = replace(PLAN, space=replace(PLAN.space, max_hours=2))
 
 
@@ -53,3 +51,32 @@ def test_sweep_past_its_deadline_drains_once_and_ends_when_its_trials_have():
     done = replace(LIVE, state=TrialState.SUCCEEDED, value=0.5)
     ended = advance(drained, Observation(experiment=over, trials=(done,)), CONFIG, later)
     assert (ended.ending, ended.reason) == (Phase.SUCCEEDED, "time limit reached after 1 trial")
+
+
+def test_start_clock_without_a_limit_or_with_a_deadline_changes_nothing():
+    unlimited = a_sweep(Phase.RUNNING)
+    assert start_clock(unlimited, NOW) == unlimited
+    assert start_clock(replace(unlimited, plan=None), NOW).deadline is None
+    limited = running()
+    assert start_clock(limited, NOW + timedelta(hours=1)) == limited
+
+
+def test_out_of_time_without_a_deadline_or_while_draining_changes_nothing():
+    for sweep in (replace(running(), deadline=None), replace(running(), drained_by=OWNER)):
+        assert out_of_time(sweep, NOW + timedelta(days=9)) == sweep
+    assert out_of_time(running(), NOW + timedelta(hours=2) - timedelta(seconds=1)) == running()
+
+
+def test_time_left_is_at_least_a_second_of_a_running_sweep():
+    sweep, deadline = running(), NOW + timedelta(hours=2)
+    assert time_left(sweep, deadline - timedelta(minutes=1)) == timedelta(minutes=1)
+    assert (
+        time_left(sweep, deadline) == time_left(sweep, deadline + timedelta(hours=1)) == timedelta(seconds=1)
+    )
+    for changes in (
+        {"phase": Phase.STOPPING},
+        {"deadline": None},
+        {"drained_by": OWNER},
+        {"out_of_time": True},
+    ):
+        assert time_left(replace(sweep, **changes), NOW) is None

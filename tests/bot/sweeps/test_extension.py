@@ -11,12 +11,11 @@ from bot.core.space import Parameter
 from bot.sweeps.lifecycle import advance
 from bot.sweeps.observation import Observation
 from bot.sweeps.parent_message import Links, parent
+from bot.sweeps.required_changes import required_changes
 from k8s.katib.patches import DRAINED, GOAL_REACHED, MAX_TRIALS_REACHED
-from k8s.katib.status import Experiment, ExperimentState
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
+from tests.bot.sweeps.observations import CANCEL, DONE, OPEN, RAW, after
 
-RAW = {"metadata": {"name": "x"}, "spec": {"maxTrialCount": 4}, "status": {}}
-DONE = Experiment(state=ExperimentState.SUCCEEDED, raw=RAW, reason=MAX_TRIALS_REACHED)
 GRID = replace(PLAN.space, algorithm="grid", parameters=(Parameter(name="w", values=("1", "2", "3", "4")),))
 
 
@@ -55,3 +54,29 @@ def test_button_adds_its_number_of_trials():
     click = Command(action=Action.EXTEND, user=OWNER, user_name="ada")
     again = advance(ended(), Observation(experiment=DONE, commands=(click,)), CONFIG, NOW)
     assert (again.phase, again.plan.space.max_trials) == (Phase.RUNNING, 24)
+
+
+def an_ended(*, extendable=True, **changes):
+    space = replace(PLAN.space, extendable=extendable)
+    done = {"submitted": True, "plan": replace(PLAN, space=space), "ending": Phase.SUCCEEDED}
+    return a_sweep(Phase.SUCCEEDED, **done | changes)
+
+
+def test_extended_sweep_runs_until_katib_has_the_new_total():
+    command = replace(CANCEL, action=Action.EXTEND, trials=9)
+    again = after(an_ended(), experiment=DONE, commands=(command,))
+    assert (
+        required_changes(
+            again, Observation(experiment=replace(DONE, raw={"spec": {"maxTrialCount": 9}})), NOW
+        ).patch
+        == ()
+    )
+    assert (again.phase, again.extending, again.plan.space.max_trials) == (Phase.RUNNING, True, 9)
+    [patch] = required_changes(again, Observation(experiment=DONE), NOW).patch
+    assert (patch.body, patch.subresource) == ({"spec": {"maxTrialCount": 9}}, "")
+    waiting = after(again, experiment=DONE)
+    assert waiting == again
+    assert after(waiting, experiment=OPEN) == waiting  # Katib runs on with the old number
+    more = RAW | {"spec": RAW["spec"] | {"maxTrialCount": 9}}
+    reopened = after(waiting, experiment=replace(OPEN, raw=more))
+    assert (reopened.extending, after(reopened, experiment=DONE).phase) == (False, Phase.STOPPING)

@@ -5,15 +5,18 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.commands import Action
 from bot.core.events import Event, EventKind, Health, HealthStatus, Progress
 from bot.core.record import Phase
 from bot.sweeps.lifecycle import apply_cancels, extension_refused, requeue_after
-from bot.sweeps.trouble import quarantine, release, report_restored, report_trouble, resolve_trouble
-from k8s.jobs import JobState
-from k8s.katib.status import TrialState
+from bot.sweeps.observation import Observation
+from bot.sweeps.required_changes import required_changes
+from k8s.jobs import Job, JobState
+from k8s.katib.status import ExperimentState, TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.sweeps.observations import (
     CANCEL,
+    DONE,
     FAILED,
     LATER,
     MAKES,
@@ -30,6 +33,7 @@ from tests.bot.sweeps.observations import (
 
 @pytest.mark.parametrize(("minutes", "stopped"), [(9, {}), (10, {}), (10.1, {"t1": ""})])
 def test_completed_trial_without_metrics_is_stopped_after_ten_minutes(minutes, stopped):
+    """Katib would wait forever, and train again once the Job is deleted (katib#1795)."""
     job = a_job("t1", JobState.COMPLETE, ended=LATER - timedelta(minutes=minutes))
     trials = (a_trial("t1"), a_trial("t2"))
     assert after(RUNNING, experiment=OPEN, trials=trials, jobs=(job, a_job("t2"))).to_kill == stopped
@@ -175,21 +179,6 @@ def test_stuck_names_ten_pods():
     assert after(STOPPING, pods=pods).outbox[0].text.count(" on n1") == 10
 
 
-def test_report_restored_only_to_active_sweeps():
-    assert report_restored(RUNNING).outbox == (Event(kind=EventKind.RESTORED),)
-    assert report_restored(a_sweep(Phase.RECEIVED)).outbox[0].to_user == OWNER
-    final = a_sweep(Phase.FAILED)
-    assert report_restored(final) == final
-
-
-def test_quarantine_and_release_are_reported_and_shown():
-    held = quarantine(replace(RUNNING, shown="x"), "it crashed")
-    assert (held.quarantined, held.shown) == (True, "")
-    assert held.outbox == (Event(kind=EventKind.QUARANTINED, detail="it crashed"),)
-    free = release(replace(held, outbox=()))
-    assert (free.quarantined, free.outbox) == (False, (Event(kind=EventKind.RELEASED),))
-
-
 def test_extension_that_katib_rejects_ends_the_sweep_as_before():
     sweep = replace(RUNNING, extending=True, progress=Progress(succeeded=4))
     ended = extension_refused(sweep, "not LongRunning", LATER)
@@ -199,31 +188,11 @@ def test_extension_that_katib_rejects_ends_the_sweep_as_before():
     assert ended.outbox == (event,)
 
 
-def test_trouble_is_reported_once_per_phase():
-    once = report_trouble(RUNNING, "no answer")
-    assert once.outbox == (Event(kind=EventKind.TROUBLE, detail="no answer"),)
-    assert report_trouble(once, "still") == once
-    assert len(report_trouble(replace(once, phase=Phase.STOPPING), "again").outbox) == 2
-    final = a_sweep(Phase.FAILED)
-    assert report_trouble(final, "no answer") == final
-
-
-def test_resolved_trouble_is_reported_in_the_thread_only():
-    once = replace(report_trouble(RUNNING, "no answer"), outbox=())
-    kept = replace(once, sent_keys=("build_waiting/queued", *once.sent_keys))
-    resolved = resolve_trouble(kept)
-    assert (resolved.sent_keys, kinds(resolved)) == (("build_waiting/queued",), [EventKind.TROUBLE_OVER])
-    ended = resolve_trouble(replace(once, phase=Phase.FAILED))
-    assert (ended.sent_keys, ended.outbox) == ((), ())
-    private = replace(report_trouble(a_sweep(Phase.RECEIVED), "no answer"), outbox=())
-    assert (resolve_trouble(private).sent_keys, resolve_trouble(private).outbox) == ((), ())
-    assert resolve_trouble(RUNNING) == RUNNING
-
-
 @pytest.mark.parametrize(
     ("before", "now", "due", "seconds"),
     [
         (Phase.PENDING, Phase.RUNNING, None, 0),
+        (Phase.OPENING, Phase.BUILDING, None, 0),
         (Phase.RUNNING, Phase.RUNNING, None, 300),
         (Phase.BUILDING, Phase.BUILDING, None, 300),
         (Phase.PENDING, Phase.PENDING, None, 20),
@@ -241,3 +210,93 @@ def test_requeue_after_a_change_is_at_once_else_when_due(before, now, due, secon
 def test_requeue_after_the_thread_opened_is_at_once():
     opening = a_sweep(Phase.OPENING)
     assert requeue_after(opening, replace(opening, thread="1.1"), NOW) == timedelta(0)
+
+
+def test_killed_trial_is_reported_once_its_pod_ended():
+    running = a_sweep(Phase.RUNNING, submitted=True)
+    live = (a_trial("otter-abc"), a_trial("otter-xyz"))
+    jobs = tuple(Job(name=t.name, uid=f"u-{t.name}", state=JobState.ACTIVE) for t in live)
+    command = replace(CANCEL, action=Action.KILL, trial="xyz")
+    killing = after(running, experiment=OPEN, trials=live, jobs=jobs, commands=(command,))
+    assert (killing.phase, killing.to_kill, kinds(killing)) == (Phase.RUNNING, {"otter-xyz": OWNER}, [])
+    required = required_changes(killing, Observation(experiment=OPEN, trials=live, jobs=jobs), NOW)
+    assert [p.ref.name for p in required.patch] == ["otter-xyz"]
+    assert [d.uid for d in required.delete] == ["u-otter-xyz"]
+    dead = (live[0], replace(live[1], state=TrialState.KILLED))
+    still = after(killing, experiment=OPEN, trials=dead, jobs=jobs[:1], pods=(a_pod("otter-xyz"),))
+    assert kinds(still) == []
+    gone = after(still, experiment=OPEN, trials=dead, jobs=jobs[:1])
+    assert (kinds(gone), gone.to_kill) == ([EventKind.TRIAL_KILLED], {})
+
+
+@pytest.mark.parametrize("name", ["", "nope", "otter"])
+def test_kill_of_a_trial_that_does_not_run_lists_the_active_ones(name):
+    command = replace(CANCEL, action=Action.KILL, trial=name)
+    trials = (a_trial("a-1"), a_trial("otter", TrialState.SUCCEEDED, 0.1))
+    sweep = after(a_sweep(Phase.RUNNING, submitted=True), experiment=OPEN, trials=trials, commands=(command,))
+    assert sweep.to_kill == {}
+    assert "Active: `a-1`" in sweep.outbox[0].text
+
+
+def test_drained_sweep_closes_its_experiment_and_waits_for_running_trials():
+    command = replace(CANCEL, action=Action.DRAIN)
+    live = (a_trial("t1"), a_trial("t2", TrialState.SUCCEEDED, 0.5))
+    running = a_sweep(Phase.RUNNING, submitted=True)
+    draining = after(running, experiment=OPEN, trials=live, commands=(command,))
+    assert draining.outbox[0].kind is EventKind.DRAINING
+    [patch] = required_changes(draining, Observation(experiment=OPEN, trials=live), NOW).patch
+    conditions = [(c["type"], c["status"]) for c in patch.body["status"]["conditions"]]
+    assert (patch.ref.kind, patch.subresource, conditions) == (
+        "Experiment",
+        "status",
+        [("Succeeded", "True")],
+    )
+    closed = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="SweepbotDrained")
+    assert after(draining, experiment=closed, trials=live).phase is Phase.RUNNING
+    over = (a_trial("t1", TrialState.SUCCEEDED, 0.4), live[1])
+    ended = after(draining, experiment=closed, trials=over)
+    assert (ended.ending, ended.reason) == (Phase.SUCCEEDED, "drained after 2 trials")
+
+
+@pytest.mark.parametrize(("experiment", "ending"), [(DONE, Phase.SUCCEEDED), (FAILED, Phase.FAILED)])
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
+def test_stopping_waits_until_no_pod_runs(phase, experiment, ending):
+    """Katib leaves the other trials of a finished experiment on their GPUs."""
+    sweep = after(a_sweep(phase, submitted=True), experiment=experiment, pods=(a_pod("t2"),))
+    assert (sweep.phase, sweep.ending) == (Phase.STOPPING, ending)
+    assert after(sweep, experiment=experiment, pods=(a_pod("t2"),)).phase is Phase.STOPPING
+    assert after(sweep, experiment=experiment, pods=(a_pod("t2", finished=True),)).phase is ending
+
+
+def test_stopping_closes_the_experiment_before_it_kills_trials():
+    """A trial that starts between the two would keep its GPUs."""
+    sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED, image="i", submitted=True)
+    live = (a_trial("t1"), a_trial("t2", TrialState.SUCCEEDED))
+    jobs = (
+        Job(name="t1", uid="j1", state=JobState.ACTIVE),
+        Job(name="t2", uid="j2", state=JobState.COMPLETE),
+    )
+    first = required_changes(sweep, Observation(experiment=OPEN, trials=live, jobs=jobs), NOW)
+    assert [p.ref.kind for p in first.patch] == ["Experiment"]
+    assert first.delete == ()
+    then = required_changes(sweep, Observation(experiment=FAILED, trials=live, jobs=jobs), NOW)
+    assert [(p.ref.kind, p.ref.name, p.subresource) for p in then.patch] == [("Trial", "t1", "status")]
+    assert [(d.ref.name, d.uid) for d in then.delete] == [("t1", "j1")]
+
+
+def test_running_deletes_a_job_recreated_after_its_trial_was_killed():
+    killed = a_trial("t1", TrialState.KILLED)
+    job = Job(name="t1", uid="second", state=JobState.ACTIVE)
+    required = required_changes(
+        a_sweep(Phase.RUNNING, submitted=True),
+        Observation(experiment=OPEN, trials=(killed,), jobs=(job,)),
+        NOW,
+    )
+    assert [d.uid for d in required.delete] == ["second"]
+
+
+@pytest.mark.parametrize("end", [Phase.CANCELLED, Phase.FAILED, Phase.SUCCEEDED])
+def test_ended_sweep_closes_an_experiment_that_appears_late(end):
+    """A worker paused during a reconcile may submit after the sweep was cancelled."""
+    late = required_changes(a_sweep(end, image="i"), Observation(experiment=OPEN), NOW)
+    assert [p.ref.kind for p in late.patch] == ["Experiment"]

@@ -1,6 +1,7 @@
 """The next record of each phase, whole: what changes with an observation, and what doesn't."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -9,27 +10,28 @@ from bot.core.commands import Action, AuditEntry
 from bot.core.events import Event, EventKind, Progress, Result
 from bot.core.record import Phase
 from bot.core.space import Goal
-from bot.health.diagnosis import Diagnosis
 from bot.sweeps.lifecycle import (
+    advance,
+    apply_cancels,
     refuse,
     submitted,
 )
-from k8s.jobs import JobState
+from bot.sweeps.observation import Observation
+from bot.sweeps.reply_messages import results
+from bot.sweeps.thread_messages import event_text
 from k8s.katib.status import TrialState
-from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
+from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.sweeps.observations import (
+    CANCEL,
     DONE,
     FAILED,
     LATER,
-    MAKES,
     OPEN,
     PENDING,
     RUNNING,
-    a_job,
     a_pod,
     a_trial,
     after,
-    building,
     kinds,
 )
 
@@ -65,7 +67,9 @@ def test_received_plan_without_permission_is_refused(config, others, kind, why):
 
 def test_received_invalid_request_is_refused_as_invalid():
     sweep = after(a_sweep(), refusal="no such branch")
-    assert [(e.kind, e.text) for e in sweep.outbox] == [(EventKind.REFUSED, "no such branch")]
+    [event] = sweep.outbox
+    assert (sweep.phase, event.kind) == (Phase.REFUSED, EventKind.REFUSED)
+    assert (event.to_user, event.text) == (OWNER, "no such branch")
     both = after(a_sweep(), config=replace(CONFIG, launch=Launch(people=("UX",))), refusal="no such branch")
     assert kinds(both) == [EventKind.NOT_ALLOWED], (
         "who can't start sweeps learns nothing about the repository"
@@ -84,62 +88,6 @@ def test_opening_needs_a_thread():
     assert after(replace(opening, thread="1.1")) == replace(
         opening, thread="1.1", phase=Phase.BUILDING, since=LATER
     )
-
-
-def test_building_a_prebuilt_image_is_done_at_once():
-    sweep = a_sweep(Phase.BUILDING, plan=replace(PLAN, builds=()))
-    ready = Event(kind=EventKind.IMAGE_READY, text=PLAN.image_by_digest)
-    image = PLAN.image_by_digest
-    assert after(sweep) == replace(sweep, phase=Phase.PENDING, since=LATER, outbox=(ready,), image=image)
-    assert after(replace(sweep, plan=None)) == replace(sweep, plan=None)
-
-
-def test_building_remembers_running_jobs_and_finished_parts():
-    sweep = a_sweep(Phase.BUILDING, build_started_at=NOW, build_uids={"other": "u-o"})
-    name = MAKES.ref.name
-    assert after(sweep, **building(a_job(name))) == replace(
-        sweep, build_uids={"other": "u-o", name: f"u-{name}"}
-    )
-    done = building(a_job(name, JobState.COMPLETE), there=True, digest="sha256:a")
-    assert after(sweep, **done) == replace(sweep, digests={MAKES.tag: "sha256:a"})
-
-
-def test_building_reports_its_start_once():
-    sweep = after(a_sweep(Phase.BUILDING), **building(there=False))
-    assert (kinds(sweep), sweep.build_started_at) == ([EventKind.BUILD_STARTED], LATER)
-    assert after(sweep, **building(there=False)) == sweep
-
-
-WAITS = Diagnosis(key="queued", text="Kueue holds the build.", fix="Ask an admin.", detail="no quota")
-
-
-def test_building_that_waits_is_reported_once_per_cause_and_shown_while_it_lasts():
-    sweep = a_sweep(Phase.BUILDING, build_started_at=NOW)
-    job = a_job(MAKES.ref.name)
-    waits = after(sweep, **building(job, trouble=WAITS))
-    text = "Kueue holds the build. *Fix:* Ask an admin."
-    event = Event(kind=EventKind.BUILD_WAITING, text=text, detail="no quota")
-    assert (waits.build_trouble, waits.outbox) == (text, (event,))
-    assert waits.sent_keys == ("build_waiting/queued",)
-    assert after(waits, **building(job, trouble=WAITS)) == waits
-    assert after(waits, **building(job)).build_trouble == ""
-    other = after(waits, **building(job, trouble=Diagnosis(key="mount", text="No volume.")))
-    assert (other.build_trouble, len(other.outbox)) == ("No volume.", 2)
-
-
-def test_building_ignores_the_trouble_of_a_job_that_does_not_run():
-    sweep = a_sweep(Phase.BUILDING, build_started_at=NOW)
-    done = building(a_job(MAKES.ref.name, JobState.COMPLETE), there=True, trouble=WAITS)
-    assert after(sweep, **done).build_trouble == ""
-
-
-def test_building_fails_only_with_its_own_job():
-    failed = building(a_job(MAKES.ref.name, JobState.FAILED), there=False)
-    mine = a_sweep(Phase.BUILDING, build_started_at=NOW, build_uids={MAKES.ref.name: f"u-{MAKES.ref.name}"})
-    ended = after(mine, **failed)
-    assert (ended.phase, ended.ending, ended.reason) == (Phase.STOPPING, Phase.FAILED, "image build failed")
-    assert kinds(ended) == [EventKind.BUILD_FAILED]
-    assert after(replace(mine, build_uids={}), **failed).phase is Phase.BUILDING
 
 
 def test_pending_experiment_is_reported_once():
@@ -182,7 +130,8 @@ def test_pending_pod_without_a_collector_does_not_count_as_running():
 @pytest.mark.parametrize("sweep", [PENDING, RUNNING])
 def test_deleted_experiment_fails_the_sweep(sweep):
     failed = after(sweep)
-    assert (failed.ending, failed.reason) == (Phase.FAILED, "the Katib experiment was deleted")
+    assert (failed.phase, failed.ending) == (Phase.STOPPING, Phase.FAILED)
+    assert failed.reason == "the Katib experiment was deleted"
     assert after(replace(sweep, submitted=False)).phase is sweep.phase
 
 
@@ -267,3 +216,83 @@ def test_seeds_have_their_results_and_no_best_one():
     sweep = after(replace(RUNNING, plan=replace(PLAN, space=space)), experiment=OPEN, trials=trials)
     assert (sweep.progress.seeds, sweep.progress.best) == ({"0": 0.5, "1": None}, None)
     assert after(RUNNING, experiment=OPEN, trials=trials).progress.seeds == {}
+
+
+def test_pending_first_trial_runs_once_its_pod_runs():
+    sweep = a_sweep(Phase.PENDING, submitted=True)
+    trial = a_trial("t1")
+    assert after(sweep, experiment=OPEN, trials=(trial,), pods=(a_pod("t1"),)).phase is Phase.PENDING
+    running = after(sweep, experiment=OPEN, trials=(trial,), pods=(a_pod("t1", running_since=NOW),))
+    assert (running.phase, kinds(running)) == (Phase.RUNNING, [EventKind.FIRST_TRIAL_RUNNING])
+    assert running.progress.running == 1
+
+
+def test_pending_trial_that_finished_before_its_pod_was_observed_is_named():
+    trials = (a_trial("t1"), a_trial("t2", TrialState.SUCCEEDED, 0.5))
+    sweep = after(a_sweep(Phase.PENDING, submitted=True), experiment=OPEN, trials=trials)
+    [event] = [e for e in sweep.outbox if e.kind is EventKind.FIRST_TRIAL_RUNNING]
+    assert (sweep.phase, event.trial, event.more) == (Phase.RUNNING, "t2", 0)
+
+
+def test_pending_trial_running_after_a_failed_one_is_not_called_the_first():
+    trials = (a_trial("t1", TrialState.FAILED), a_trial("t2"))
+    sweep = a_sweep(Phase.PENDING, submitted=True)
+    running = after(sweep, experiment=OPEN, trials=trials, pods=(a_pod("t2", running_since=NOW),))
+    [event] = [e for e in running.outbox if e.kind is EventKind.FIRST_TRIAL_RUNNING]
+    assert event_text(running, event) == ":runner: Trial `t2` is running; 1 trial failed earlier."
+    first = after(sweep, experiment=OPEN, trials=trials[1:], pods=(a_pod("t2", running_since=NOW),))
+    assert event_text(first, first.outbox[-1]) == ":runner: First trial is running: `t2`."
+
+
+def test_closed_experiment_quotes_katibs_own_failure():
+    failed_experiment = replace(FAILED, message="Suggestion has failed")
+    sweep = after(a_sweep(Phase.RUNNING, submitted=True), experiment=failed_experiment)
+    assert sweep.reason == "Katib ended the experiment: Suggestion has failed"
+    failed = (a_trial("t1", TrialState.FAILED),)
+    assert after(
+        a_sweep(Phase.RUNNING, submitted=True), experiment=failed_experiment, trials=failed
+    ).reason == ("1 trial failed")
+
+
+def test_running_reports_only_better_results():
+    sweep = a_sweep(Phase.RUNNING, submitted=True)
+    first = after(sweep, experiment=OPEN, trials=(a_trial("t1", TrialState.SUCCEEDED, 0.5),))
+    worse = (a_trial("t1", TrialState.SUCCEEDED, 0.5), a_trial("t2", TrialState.SUCCEEDED, 0.9))
+    second = after(first, experiment=OPEN, trials=worse)
+    third = after(second, experiment=OPEN, trials=(*worse, a_trial("t3", TrialState.SUCCEEDED, 0.1)))
+    assert [e.result.value for e in third.outbox] == [0.5, 0.1]
+    assert third.progress.best.trial == "t3"
+
+
+def test_running_equal_result_keeps_the_reported_best():
+    first = after(
+        a_sweep(Phase.RUNNING, submitted=True),
+        experiment=OPEN,
+        trials=(a_trial("t9", TrialState.SUCCEEDED, 0.5),),
+    )
+    tie = (a_trial("t1", TrialState.SUCCEEDED, 0.5), a_trial("t9", TrialState.SUCCEEDED, 0.5))
+    second = after(first, experiment=OPEN, trials=tie)
+    assert len(second.outbox) == 1
+    assert second.progress.best.trial == "t9", "the reported trial stays the best"
+    table, _ = results(second, PLAN.space, tie)
+    assert table.text.splitlines()[-2].startswith("`val_loss` 0.5 in `t9`")
+
+
+@pytest.mark.parametrize(
+    "phase", [Phase.RECEIVED, Phase.OPENING, Phase.BUILDING, Phase.PENDING, Phase.RUNNING]
+)
+def test_cancel_stops_the_sweep_in_every_phase(phase):
+    sweep = after(a_sweep(phase), commands=(CANCEL,))
+    assert (sweep.phase, sweep.ending, sweep.cancelled_by) == (Phase.STOPPING, Phase.CANCELLED, OWNER)
+    assert apply_cancels(a_sweep(phase), [CANCEL], CONFIG, LATER) == sweep
+
+
+def test_cancel_repeated_by_the_same_user_changes_nothing():
+    once = after(a_sweep(Phase.RUNNING, submitted=True), experiment=OPEN, commands=(CANCEL,))
+    assert after(once, experiment=OPEN, commands=(CANCEL,)) == once
+    ended = replace(once, phase=Phase.CANCELLED)
+    assert after(ended, commands=(CANCEL,)) == ended
+    later = advance(ended, Observation(commands=(CANCEL,)), CONFIG, LATER + timedelta(hours=1))
+    assert "already ended" in later.outbox[-1].text
+    other = after(once, experiment=OPEN, commands=(replace(CANCEL, user=ADMIN),))
+    assert f"<@{OWNER}> already cancelled" in other.outbox[-1].text

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bot.core.events import EventKind
 from bot.core.plan import Role
 from bot.core.record import Phase
 from bot.launch.plan import plan
@@ -16,6 +17,7 @@ from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
 from tests.bot.builds.test_recipes import PROJECT, WITH_TORCH
 from tests.bot.factories import NOW, ORDER, OWNER, PLAN, SETTINGS, SOURCE, a_sweep
+from tests.bot.sweeps.observations import after, kinds
 
 FILES = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
 COMPOSED = plan(replace(ORDER, source=replace(SOURCE, files=FILES)), SETTINGS)
@@ -164,3 +166,13 @@ def test_failed_builds_of_earlier_sweeps_are_deleted():
     assert changes(replace(sweep, build_uids={made.ref.name: "b1"}), builds=(failed,)).delete == ()
     there = replace(failed, there=True, digest="sha256:a")
     assert changes(sweep, builds=(there,)).delete == ()
+
+
+def test_experiment_is_submitted_once_with_the_image_by_digest():
+    sweep = a_sweep(Phase.PENDING, image="registry:5000/x@sha256:ab")
+    (made,) = required_changes(sweep, Observation(), NOW).create
+    pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry:5000/x@sha256:ab"
+    submitted = after(sweep, experiment=OPEN)
+    assert kinds(submitted) == [EventKind.SUBMITTED]
+    assert required_changes(submitted, Observation(), NOW) == RequiredChanges()
