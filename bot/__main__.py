@@ -2,35 +2,19 @@
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
-import tempfile
-from dataclasses import replace
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
-import yaml
-
-from bot.app import now, run, serve, workers
-from bot.config.policy import Config, Repository, bare, parse_config, repository
-from bot.config.settings import PlanSettings, Settings
-from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
 from bot.core.masking import Mask, of_environment
-from bot.core.record import SweepRecord
-from bot.core.request import Requester, SweepRequest
-from bot.core.space import SearchSpace
-from bot.doctor import examination
-from bot.doctor.findings import Level, as_json, as_lines
-from bot.launch.command_line import parse, parse_options, read_values
-from bot.launch.describe import as_yaml, explain
-from bot.launch.plan import Order, check_command, check_mounts, plan
-from bot.launch.resolve import look_up
-from bot.launch.space import parse_space
-from bot.repos.git import Git, GitUnavailableError, logins
 from bot.runtime import log_format
-from bot.storage import sweep_configmap
-from k8s.katib.spec import gated
-from k8s.objects import Manifest
+
+Run = Callable[[argparse.Namespace], int]
+SERVE, WORK = ("bot.serve", "serve"), ("bot.work", "workers")  # a module is imported only by what runs it
 
 
 def main() -> int:
@@ -49,9 +33,9 @@ def _arguments() -> argparse.Namespace:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, jobs, words in (
-        ("serve", (serve,), "serve Slack commands, buttons, and forms"),
-        ("work", (workers,), "run the workers: builds, experiments, messages"),
-        ("all", (serve, workers), "run serve and work in one process (small teams)"),
+        ("serve", (SERVE,), "serve Slack commands, buttons, and forms"),
+        ("work", (WORK,), "run the workers: builds, experiments, messages"),
+        ("all", (SERVE, WORK), "run serve and work in one process (small teams)"),
     ):
         command = commands.add_parser(name, help=words, description=words)
         command.set_defaults(run=_service, jobs=jobs)
@@ -66,7 +50,7 @@ def _arguments() -> argparse.Namespace:
     planner.add_argument(
         "--repo", required=True, metavar="URL", help="https or http URL of the git repository"
     )
-    planner.set_defaults(run=_plan)
+    planner.set_defaults(run=_imported("bot.offline", "print_plan"))
     _add_space(commands)
     return parser.parse_args()
 
@@ -76,123 +60,49 @@ def _add_space(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     actions = commands.add_parser("space", help=words, description=words).add_subparsers(
         required=True, metavar="ACTION"
     )
-    for name, describe, about in (
-        ("check", _checked, "report every error with its line; exits with 2 if there is one"),
-        ("explain", _explained, "print what would be tried, how many combinations, and GPU-hours at most"),
-        ("convert", _as_yaml, "print the space file that says the same"),
+    for name, about in (
+        ("check", "report every error with its line; exits with 2 if there is one"),
+        ("explain", "print what would be tried, how many combinations, and GPU-hours at most"),
+        ("convert", "print the space file that says the same"),
     ):
         action = actions.add_parser(name, help=about, description=about)
         action.add_argument("file", type=Path)
         action.add_argument("options", nargs="?", default="", help="options as typed after /sweep")
-        action.set_defaults(run=_space, describe=describe)
+        action.set_defaults(run=_imported("bot.offline", "run_space"), action=name)
 
 
-def _space(arguments: argparse.Namespace) -> int:
-    config = _config_for("https://example.invalid/x.git", os.environ.get("SWEEPBOT_CONFIG"))
-    options = {"branch": "main", "space": arguments.file.stem.lower(), **parse_options(arguments.options)}
-    values, errors = read_values(options, config)
-    if errors:
-        raise UserError("\n".join(errors.values()))
-    try:
-        with arguments.file.open(errors="replace") as file:
-            text = file.read(MAX_CHARACTERS + 1)
-    except OSError as error:
-        raise UserError(f"{arguments.file} can't be read ({error.strerror}).") from None
-    request = SweepRequest(**values)
-    space = parse_space(text, str(arguments.file), request, config.limits)
-    check_command(space.command)
-    check_mounts(space, config.trials)
-    print(arguments.describe(space, request))
-    return 0
+def _imported(module: str, function: str) -> Run:
+    def run(arguments: argparse.Namespace) -> int:
+        return int(getattr(import_module(module), function)(arguments))
 
-
-def _checked(space: SearchSpace, _request: SweepRequest) -> str:
-    return "\n".join([*(f"Note: {note}" for note in space.notes), "No errors."])
-
-
-def _explained(space: SearchSpace, request: SweepRequest) -> str:
-    return explain(space, request.gpus)
-
-
-def _as_yaml(space: SearchSpace, _request: SweepRequest) -> str:
-    return as_yaml(space).rstrip()
+    return run
 
 
 def _service(arguments: argparse.Namespace) -> int:
+    gc.disable()  # collecting garbage while modules are imported takes a tenth of the start
+    from bot.app import run  # noqa: PLC0415
+    from bot.config.policy import read_config  # noqa: PLC0415
+    from bot.config.settings import Settings  # noqa: PLC0415
+
+    jobs = tuple(getattr(import_module(module), function) for module, function in arguments.jobs)
+    gc.freeze()
+    gc.enable()
     settings = Settings.read()
     log_format.start(settings.log_level, settings.log_format, Mask(settings.secrets()))
-    asyncio.run(run(arguments.jobs, settings, _config(settings.sweepbot_config)))
+    asyncio.run(run(jobs, settings, read_config(settings.sweepbot_config)))
     return 0
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    from bot.config.policy import read_config  # noqa: PLC0415
+    from bot.config.settings import Settings  # noqa: PLC0415
+    from bot.doctor import examination  # noqa: PLC0415
+    from bot.doctor.findings import Level, as_json, as_lines  # noqa: PLC0415
+
     settings = Settings.read()
-    findings = asyncio.run(examination.run(settings, _config(settings.sweepbot_config)))
+    findings = asyncio.run(examination.run(settings, read_config(settings.sweepbot_config)))
     print(Mask(settings.secrets())(as_json(findings) if arguments.json else as_lines(findings)))
     return int(any(one.level is Level.BROKEN for one in findings))
-
-
-def _config(path: Path) -> Config:
-    try:
-        return parse_config(path.read_text(), path.name)
-    except OSError as error:
-        raise UserError(f"SWEEPBOT_CONFIG: {path} can't be read ({error.strerror}).") from None
-
-
-def _plan(arguments: argparse.Namespace) -> int:
-    config = _config_for(arguments.repo, os.environ.get("SWEEPBOT_CONFIG"))
-    request = parse(arguments.request, config)
-    settings = PlanSettings.read()
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            order = asyncio.run(
-                look_up(
-                    Git(Path(folder), logins(config, os.environ)),
-                    repository(request.repo, config),
-                    request,
-                    config,
-                    sweep=f"{request.name or request.space}-planned",
-                    owner="nobody",
-                    request_id="none",
-                )
-            )
-        except GitUnavailableError as error:
-            raise UserError(str(error)) from None
-    print(yaml.dump_all(_manifests(order, settings), Dumper=_Plain, sort_keys=False, width=1000), end="")
-    return 0
-
-
-def _config_for(url: str, file: str | None) -> Config:
-    """Return the configuration, if there is one, with this repository as the only one."""
-    config = _config(Path(file)) if file else Config(repositories=())
-    known = [repo for repo in config.repositories if bare(repo.url) == bare(url)]
-    return replace(config, repositories=tuple(known or [Repository(name=Path(url).stem, url=url)]))
-
-
-class _Plain(yaml.SafeDumper):
-    """Write shared values twice instead of with anchors."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
-
-
-def _manifests(order: Order, settings: PlanSettings) -> list[Manifest]:
-    made, parse_time = plan(order, settings), now()
-    record = SweepRecord(
-        id=order.sweep,
-        namespace=settings.k8s_namespace,
-        request=order.request,
-        requester=Requester(user=order.owner, user_name=order.owner, channel="none"),
-        request_id="none",
-        created=parse_time,
-        since=parse_time,
-        plan=made,
-    )
-    return [
-        sweep_configmap.config_map(record),
-        *(build.job for build in made.builds),
-        gated(made.experiment) if made.space.gate else made.experiment,
-    ]
 
 
 if __name__ == "__main__":

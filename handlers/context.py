@@ -17,7 +17,7 @@ from bot.core.commands import Action, Command
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import WorkItem
-from bot.digests.post import Last
+from bot.digests.latest import Last
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts, last_launch
 from bot.repos.catalog import Catalog

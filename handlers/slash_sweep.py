@@ -15,8 +15,7 @@ from bot.core.commands import Action, AuditEntry, Command
 from bot.core.errors import UserError
 from bot.core.request import Requester
 from bot.core.wording import listed
-from bot.core.work_item import WorkItem
-from bot.doctor.examination import ITEM
+from bot.core.work_item import DOCTOR, WorkItem
 from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options, unescape
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
@@ -128,7 +127,7 @@ async def _examine(context: HandlerContext, command: dict[str, Any]) -> str:
         user_name=command.get("user_name", ""),
         response_url=command.get("response_url", ""),
     )
-    await context.send(str(ITEM), examine)
+    await context.send(str(DOCTOR), examine)
     return "Running checks… Results appear here in a few seconds. If not, no worker is running."
 
 

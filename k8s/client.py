@@ -12,15 +12,16 @@ import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import aiohttp
-from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, Configuration
 
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import Manifest, Ref
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import ApiClient
 
 Manifests = list[Manifest]
 
@@ -65,7 +66,7 @@ WAITING = (
 class KubernetesClient:
     """Methods raise ApiError and UnreachableError, take up to 30 s, and never retry."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: "ApiClient") -> None:
         self._client = client
         self._client.user_agent = "sweepbot"
 
@@ -75,6 +76,10 @@ class KubernetesClient:
 
         Raises kubernetes.aio.config.ConfigException if none of them exists.
         """
+        # Importing it takes a second of CPU time; `serve` and `plan` do without.
+        from kubernetes.aio import config  # noqa: PLC0415
+        from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
+
         configuration = Configuration()
         if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
             config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]

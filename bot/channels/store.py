@@ -10,6 +10,7 @@ import json
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
@@ -18,7 +19,6 @@ from slack_sdk.errors import SlackApiError
 
 from bot.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
 from bot.channels.views import greeting, saved
-from bot.clients import Clients
 from bot.config.policy import Config
 from bot.config.teams import team_of
 from bot.core.work_item import ItemKind, WorkItem
@@ -31,6 +31,9 @@ from bot.storage.work_queue import Queue, text
 from k8s.configmaps import upsert
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import MANAGED_BY, Ref
+
+if TYPE_CHECKING:  # serve, which only reads, has no clients
+    from bot.clients import Clients
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +94,7 @@ class SetupReader:
 class SetupWriter:
     """The workers' side: the ConfigMap is the source of truth."""
 
-    def __init__(self, clients: Clients, redis: Redis) -> None:
+    def __init__(self, clients: "Clients", redis: Redis) -> None:
         self._outside, self._redis, self._base = clients, redis, clients.config
         self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, NAME)
         self.setup = Setup()

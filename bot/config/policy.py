@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bot.config.digest_times import DigestSchedule, read_digests
 from bot.config.idle_thresholds import read_watch
@@ -111,6 +112,14 @@ class Config:
     def names(self, user: str) -> bool:
         """Return whether this person is named here, which admits them from any Slack workspace."""
         return user in self.admins or user in self.launch.people
+
+
+def read_config(path: Path) -> Config:
+    """Read the file. Raises UserError if it can't be read or has errors."""
+    try:
+        return parse_config(path.read_text(), path.name)
+    except OSError as error:
+        raise UserError(f"SWEEPBOT_CONFIG: {path} can't be read ({error.strerror}).") from None
 
 
 def parse_config(text: str, file: str) -> Config:

@@ -6,7 +6,7 @@ from typing import Self
 
 
 class ItemKind(StrEnum):
-    """The kind of an item, which bot.app maps to its handler; comments say what the key is."""
+    """The kind of an item, which bot.work maps to its handler; comments say what the key is."""
 
     SWEEP = "sweep"  # the sweep's ID
     DOCTOR = "doctor"  # "now"
@@ -39,3 +39,6 @@ class WorkItem:
 
     def __str__(self) -> str:
         return self.key if self.kind == ItemKind.SWEEP else f"{self.kind}: {self.key}"
+
+
+DOCTOR = WorkItem(ItemKind.DOCTOR, "now")

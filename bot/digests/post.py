@@ -25,8 +25,9 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import chart
 from bot.digests.details import MAX_PEOPLE, details, table
 from bot.digests.figures import Figures, figures
+from bot.digests.latest import Last, save_last
 from bot.digests.message import DigestContext, Waiting, headline, message
-from bot.gpus.hourly_store import RETENTION, HourlyStore
+from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError, Source
 from bot.gpus.overrequest import with_past_peaks
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
@@ -66,17 +67,7 @@ class _Saved:
     version: str  # resourceVersion of the ConfigMap; "" if it doesn't exist
 
 
-@dataclass(frozen=True, kw_only=True)
-class Last:
-    """A channel's latest digest, for the home tab and `/gpus digest`."""
-
-    day: date
-    headline: str  # plain text
-    link: str
-
-
 _STATE: TypeAdapter[State] = TypeAdapter(State)
-_LAST: TypeAdapter[Last] = TypeAdapter(Last)
 
 
 def item(channel: str, day: date) -> WorkItem:
@@ -87,16 +78,6 @@ def schedule_for(known: tuple[DigestSchedule, ...], channel: str) -> DigestSched
     """Return the channel's schedule; a channel without one gets digests in the first schedule's time zone."""
     mine = (each for each in known if each.channel == channel)
     return next(mine, DigestSchedule(channel=channel, timezone=known[0].timezone if known else "UTC"))
-
-
-async def last(redis: Redis, channel: str) -> Last | None:
-    """Return the channel's latest digest; None if none was posted within 40 days."""
-    found = await redis.get(_last_key(channel))
-    return _LAST.validate_json(found) if found else None
-
-
-def _last_key(channel: str) -> str:
-    return f"sweepbot:digest:{channel}"
 
 
 class Digests:
@@ -160,7 +141,7 @@ class Digests:
         saved = await self._save(saved, ts=ts)
         link = await slack.permalink(channel, ts)
         latest = Last(day=found.day, headline=headline(found, now), link=link)
-        await self._redis.set(_last_key(channel), _LAST.dump_json(latest), ex=RETENTION)
+        await save_last(self._redis, channel, latest)
         return saved
 
     async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:

@@ -14,7 +14,7 @@ from slack_sdk.errors import SlackApiError
 from bot.clients import Clients
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
-from bot.core.work_item import ItemKind, WorkItem
+from bot.core.work_item import DOCTOR
 from bot.doctor import probe_cluster, probe_services
 from bot.doctor.findings import Finding, as_mrkdwn, broken, ok, warning
 from bot.doctor.probe_services import Installation, Resolve, Resolver
@@ -22,7 +22,6 @@ from bot.slack.client import NotInChannelError
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
 
-ITEM = WorkItem(ItemKind.DOCTOR, "now")
 CHECK_TIMEOUT = 20.0  # seconds for one check
 API_FIX = "kubectl version  # check KUBECONFIG, or the pod's service account"
 
@@ -33,7 +32,7 @@ Findings = list[Finding]
 
 async def visit(_: str, clients: Clients) -> None:
     """Answer all who sent `/sweep doctor`. Runs in workers, whose permissions and network it checks."""
-    commands = await clients.store.commands(str(ITEM))
+    commands = await clients.store.commands(str(DOCTOR))
     if not commands:
         return
     text = clients.mask(as_mrkdwn(await run(clients.settings, clients.config)))
@@ -42,7 +41,7 @@ async def visit(_: str, clients: Clients) -> None:
             await clients.slack.post_ephemeral(command.user, text, command.response_url)
         except (SlackApiError, NotInChannelError) as error:
             log.warning("doctor's answer rejected by Slack: %s", error)
-    await clients.store.remove_commands(str(ITEM), commands)
+    await clients.store.remove_commands(str(DOCTOR), commands)
 
 
 async def run(settings: Settings, config: Config, *, resolve: Resolve | None = None) -> Findings:

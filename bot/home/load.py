@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bot.config.policy import Config
-from bot.digests.post import Last
+from bot.digests.latest import Last
 from bot.gpus.command import answer
 from bot.gpus.models import Snapshot
 from bot.home.view import HomeFacts, home, shown

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot import app, worker
+from bot import app, work, worker
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.record import NewerRecordError
@@ -460,7 +460,7 @@ async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
 ):
     watcher, running = a_watcher(redis, cluster), asyncio.Event()
     turning = Worker(queue, 1, {ItemKind.SWEEP: turns}).run(running)
-    job = asyncio.ensure_future(app._work(turning, [watcher.run()], running))
+    job = asyncio.ensure_future(work._work(turning, [watcher.run()], running))
     await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun and cluster.listed, "it works")
     running.set()

@@ -6,7 +6,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.channels.store import SetupReader
-from bot.digests.post import last
+from bot.digests.latest import last
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts
 from bot.repos.catalog import Catalog

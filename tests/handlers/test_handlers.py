@@ -16,7 +16,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.commands import Action
 from bot.core.masking import Mask
 from bot.core.record import Phase
-from bot.doctor import examination
+from bot.core.work_item import DOCTOR
 from bot.home.view import NEW
 from bot.idle.messages import CANCEL as WARNED
 from bot.runtime.log_format import JsonLines
@@ -162,9 +162,9 @@ async def test_hundreds_of_sweeps_are_listed_and_named_without_reading_one(app, 
 async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, context):
     response = await app.async_dispatch(a_command("doctor", user=ADMIN))
     assert "Running checks" in response.body
-    [ask] = await context.store.commands(str(examination.ITEM))
+    [ask] = await context.store.commands(str(DOCTOR))
     assert (ask.action, ask.user, ask.response_url) == (Action.EXAMINE, ADMIN, "https://hooks/1")
-    assert (await context.queue.get(wait=0)).item == examination.ITEM
+    assert (await context.queue.get(wait=0)).item == DOCTOR
 
 
 async def test_others_hear_who_may_ask_the_doctor(app, context):
@@ -176,7 +176,7 @@ async def test_others_hear_who_may_ask_the_doctor(app, context):
 async def test_nobody_reaches_the_doctor_through_a_sweeps_name(app, context):
     await app.async_dispatch(a_command("cancel doctor: now"))
     await app.async_dispatch(a_command("cancel doctor"))
-    assert await context.store.commands(str(examination.ITEM)) == []
+    assert await context.store.commands(str(DOCTOR)) == []
 
 
 async def test_what_people_type_pings_nobody_in_the_answer(app):

@@ -13,7 +13,8 @@ from slack_sdk.errors import SlackApiError
 from bot.config.digest_times import DigestSchedule
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
-from bot.digests.post import Digests, Last, item, last
+from bot.digests.latest import Last, last
+from bot.digests.post import Digests, item
 from bot.digests.schedule import GRACE, Schedule
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError

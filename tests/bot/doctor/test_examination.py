@@ -19,6 +19,7 @@ from bot.config.policy import Config, Repository
 from bot.config.settings import Settings
 from bot.core.commands import Action, Command
 from bot.core.masking import Mask
+from bot.core.work_item import DOCTOR
 from bot.doctor import examination
 from bot.doctor.evaluate_services import SCOPES
 from bot.doctor.findings import as_lines
@@ -482,14 +483,14 @@ async def test_a_visit_answers_everybody_who_asked_once(here):
     records, slack_ = Records(here.redis), Whispers(refuses={"U2"})
     for user in ("U1", "U2", "U3"):
         await records.add_command(
-            str(examination.ITEM),
+            str(DOCTOR),
             Command(action=Action.EXAMINE, user=user, user_name="", response_url=f"url-{user}"),
         )
     clients = SimpleNamespace(
         store=records, slack=slack_, settings=Settings(**here.settings), config=here.config, mask=Mask()
     )
-    await examination.visit(examination.ITEM.key, clients)
-    await examination.visit(examination.ITEM.key, clients)
+    await examination.visit(DOCTOR.key, clients)
+    await examination.visit(DOCTOR.key, clients)
     counts = "*Sweepbot doctor:* 0 broken, 0 warnings, 22 ok"
     assert slack_.heard == [("U1", counts, "url-U1"), ("U3", counts, "url-U3")]
-    assert await records.commands(str(examination.ITEM)) == []
+    assert await records.commands(str(DOCTOR)) == []

@@ -1,0 +1,118 @@
+"""The commands `plan` and `space`, which connect to nothing but git."""
+
+import argparse
+import asyncio
+import os
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from bot.config.policy import Config, Repository, bare, read_config, repository
+from bot.config.settings import PlanSettings
+from bot.config.yaml_reader import MAX_CHARACTERS
+from bot.core.errors import UserError
+from bot.core.record import SweepRecord
+from bot.core.request import Requester, SweepRequest
+from bot.core.space import SearchSpace
+from bot.launch.command_line import parse, parse_options, read_values
+from bot.launch.describe import as_yaml, explain
+from bot.launch.plan import Order, check_command, check_mounts, plan
+from bot.launch.resolve import look_up
+from bot.launch.space import parse_space
+from bot.repos.git import Git, GitUnavailableError, logins
+from bot.storage import sweep_configmap
+from k8s.katib.spec import gated
+from k8s.objects import Manifest
+
+
+def run_space(arguments: argparse.Namespace) -> int:
+    config = _config_for("https://example.invalid/x.git", os.environ.get("SWEEPBOT_CONFIG"))
+    options = {"branch": "main", "space": arguments.file.stem.lower(), **parse_options(arguments.options)}
+    values, errors = read_values(options, config)
+    if errors:
+        raise UserError("\n".join(errors.values()))
+    try:
+        with arguments.file.open(errors="replace") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except OSError as error:
+        raise UserError(f"{arguments.file} can't be read ({error.strerror}).") from None
+    request = SweepRequest(**values)
+    space = parse_space(text, str(arguments.file), request, config.limits)
+    check_command(space.command)
+    check_mounts(space, config.trials)
+    print(DESCRIPTIONS[arguments.action](space, request))
+    return 0
+
+
+def check_space(space: SearchSpace, _request: SweepRequest) -> str:
+    return "\n".join([*(f"Note: {note}" for note in space.notes), "No errors."])
+
+
+def explain_space(space: SearchSpace, request: SweepRequest) -> str:
+    return explain(space, request.gpus)
+
+
+def convert_space(space: SearchSpace, _request: SweepRequest) -> str:
+    return as_yaml(space).rstrip()
+
+
+DESCRIPTIONS = {"check": check_space, "explain": explain_space, "convert": convert_space}
+
+
+def print_plan(arguments: argparse.Namespace) -> int:
+    config = _config_for(arguments.repo, os.environ.get("SWEEPBOT_CONFIG"))
+    request = parse(arguments.request, config)
+    settings = PlanSettings.read()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            order = asyncio.run(
+                look_up(
+                    Git(Path(folder), logins(config, os.environ)),
+                    repository(request.repo, config),
+                    request,
+                    config,
+                    sweep=f"{request.name or request.space}-planned",
+                    owner="nobody",
+                    request_id="none",
+                )
+            )
+        except GitUnavailableError as error:
+            raise UserError(str(error)) from None
+    print(yaml.dump_all(_manifests(order, settings), Dumper=_Plain, sort_keys=False, width=1000), end="")
+    return 0
+
+
+def _config_for(url: str, file: str | None) -> Config:
+    """Return the configuration, if there is one, with this repository as the only one."""
+    config = read_config(Path(file)) if file else Config(repositories=())
+    known = [repo for repo in config.repositories if bare(repo.url) == bare(url)]
+    return replace(config, repositories=tuple(known or [Repository(name=Path(url).stem, url=url)]))
+
+
+class _Plain(yaml.SafeDumper):
+    """Write shared values twice instead of with anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+def _manifests(order: Order, settings: PlanSettings) -> list[Manifest]:
+    made, parse_time = plan(order, settings), datetime.now(UTC)
+    record = SweepRecord(
+        id=order.sweep,
+        namespace=settings.k8s_namespace,
+        request=order.request,
+        requester=Requester(user=order.owner, user_name=order.owner, channel="none"),
+        request_id="none",
+        created=parse_time,
+        since=parse_time,
+        plan=made,
+    )
+    return [
+        sweep_configmap.config_map(record),
+        *(build.job for build in made.builds),
+        gated(made.experiment) if made.space.gate else made.experiment,
+    ]

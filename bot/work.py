@@ -1,0 +1,180 @@
+"""The process `work`: take items from the queue and handle them, and watch the cluster."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from redis.asyncio import Redis
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.app import Process, now, slack_identity
+from bot.builds import image_gc
+from bot.builds.image_gc import ImageGc
+from bot.channels.store import SetupWriter
+from bot.clients import Clients
+from bot.config.digest_times import DigestSchedule
+from bot.config.policy import all_namespaces
+from bot.core.masking import Mask
+from bot.core.work_item import ItemKind, WorkItem
+from bot.digests.post import Digests, ReadSchedules
+from bot.digests.schedule import Schedule
+from bot.doctor import examination
+from bot.gpus.collector import UsageCollector, measuring
+from bot.gpus.models import Source
+from bot.gpus.snapshot_store import SnapshotStore
+from bot.home.gpu_query_job import GpuQueryJob
+from bot.idle.monitor import IdleMonitor
+from bot.idle.store import AlertStore
+from bot.launch import drafts, preview_job
+from bot.registry.client import Registry
+from bot.repos.catalog import Catalog
+from bot.repos.git import Git, logins
+from bot.results.mlflow import MlflowExperiments
+from bot.runtime.probes import Probes
+from bot.slack.client import Slack, client
+from bot.slack.rate_limit import RateLimiter
+from bot.storage.sweeps import Store
+from bot.storage.work_queue import Queue
+from bot.sweeps import reconciler, retention
+from bot.sweeps.informer import SweepInformer
+from bot.sweeps.retention import SweepGc
+from bot.worker import Handler, Worker, keyed
+from k8s.client import KubernetesClient
+
+log = logging.getLogger(__name__)
+
+SLOW_ITEM, STUCK_ITEM = 300.0, 900.0  # seconds of one work item until /readyz and /healthz fail
+
+
+async def workers(process: Process) -> None:
+    settings = process.settings
+    async with AsyncExitStack() as stack:
+        web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
+        clients = await _clients(process, web, stack)
+        source = await stack.enter_async_context(measuring(settings, process.config, process.redis, now))
+        setups = SetupWriter(clients, process.redis)
+
+        async def digest_schedules() -> tuple[DigestSchedule, ...]:
+            """Return the current schedules, which /sweep setup can change."""
+            return clients.config.digests
+
+        handlers = _job_handlers(process.redis, clients, source, setups, digest_schedules)
+        handlers |= await _maintenance(process.redis, clients)
+        informer = SweepInformer(process.redis, clients)
+        worker = Worker(clients.queue, settings.worker_concurrency, handlers, suspect=informer.suspect)
+        _probes(process.probes, web, clients.cluster, informer, worker)
+        schedule = Schedule(clients.queue, digest_schedules, now)
+        collector = UsageCollector(process.redis, clients.cluster, source, settings, process.config, now)
+        log.info("working in namespace %s", settings.k8s_namespace)
+        tasks = [informer.run(), collector.run(), schedule.run(), setups.follow()]
+        await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
+
+
+async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack) -> Clients:
+    settings = process.settings
+    cluster = await KubernetesClient.connect()
+    stack.push_async_callback(cluster.close)
+    registry = Registry(
+        settings.registry_api,
+        insecure=settings.image_registry_plain_http,
+        credentials=settings.own_login(),
+    )
+    stack.push_async_callback(registry.close)
+    queue = Queue(process.redis)
+
+    async def wake(sweep_id: str) -> None:
+        await queue.add(WorkItem.sweep(sweep_id))
+
+    results = MlflowExperiments(settings.mlflow_tracking_uri, settings.mlflow_ui, wake)
+    results.warm_up()
+    return Clients(
+        store=Store(process.redis),
+        queue=queue,
+        cluster=cluster,
+        registry=registry,
+        git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
+        slack=Slack(web, RateLimiter(process.redis), Mask(settings.secrets())),
+        results=results,
+        settings=settings,
+        config=process.config,
+        now=now,
+    )
+
+
+def _job_handlers(
+    redis: Redis, clients: Clients, source: Source, setups: SetupWriter, digest_schedules: ReadSchedules
+) -> dict[str, Handler]:
+    """Return what handles each kind of work item."""
+    catalog, forms = Catalog(redis, clients.queue, now), drafts.Drafts(redis)
+    show = partial(preview_job.show, clients=clients, drafts=forms, known=SnapshotStore(redis))
+    return {
+        ItemKind.SWEEP: partial(reconciler.handle, clients=clients),
+        ItemKind.DOCTOR: keyed(partial(examination.visit, clients=clients)),
+        ItemKind.IDLE_GPUS: keyed(IdleMonitor(clients, source, AlertStore(redis)).run),
+        ItemKind.PREVIEW: keyed(show),
+        ItemKind.GIT_NAMES: keyed(partial(catalog.look, git=clients.git)),
+        ItemKind.SETUP: keyed(setups.run),
+        ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
+        ItemKind.GPU_QUESTIONS: keyed(GpuQueryJob(clients, redis, source, digest_schedules).run),
+    }
+
+
+async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
+    """Queue the daily cleanups that the settings ask for, and return their handlers."""
+    settings, handlers = clients.settings, dict[str, Handler]()
+    if settings.image_days:
+        images = ImageGc(
+            redis=redis,
+            cluster=clients.cluster,
+            registry=clients.registry,
+            config=clients.config,
+            namespace=settings.k8s_namespace,
+            days=settings.image_days,
+            now=now,
+        )
+        handlers[ItemKind.IMAGE_GC] = keyed(images.run)
+        await clients.queue.add(image_gc.ITEM)
+    sweeps = SweepGc(
+        cluster=clients.cluster,
+        store=clients.store,
+        namespace=settings.k8s_namespace,
+        namespaces=all_namespaces(settings.k8s_namespace, clients.config),
+        days=settings.sweep_days,
+        now=now,
+    )
+    await clients.queue.add(retention.ITEM)
+    return handlers | {ItemKind.SWEEP_GC: keyed(sweeps.run)}
+
+
+def _probes(
+    probes: Probes, web: AsyncWebClient, cluster: KubernetesClient, informer: SweepInformer, worker: Worker
+) -> None:
+    probes.check("slack", partial(slack_identity, web), every=60)
+    probes.check("kubernetes", cluster.version, every=10)
+    probes.check("watch", informer.fresh)
+    probes.check("worker", partial(worker.moving, SLOW_ITEM))
+    probes.vital("worker", partial(worker.moving, STUCK_ITEM))
+
+
+async def _work(
+    worker: Coroutine[Any, Any, None], tasks: list[Coroutine[Any, Any, None]], stop: asyncio.Event
+) -> None:
+    """Run until `stop`, then cancel `tasks` at once, so that another process takes over their leases."""
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(each) for each in tasks]
+        group.create_task(worker)
+        await stop.wait()
+        for task in running:
+            task.cancel()
+
+
+async def _run_worker(
+    worker: Worker, setups: SetupWriter, informer: SweepInformer, stop: asyncio.Event
+) -> None:
+    await setups.ready(stop)
+    await informer.listed(stop)
+    await worker.run(stop)
