@@ -89,7 +89,9 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
     async def wake(sweep_id: str) -> None:
         await queue.add(WorkItem.sweep(sweep_id))
 
-    results = MlflowExperiments(settings.mlflow_tracking_uri, settings.mlflow_ui, wake)
+    results = MlflowExperiments(
+        settings.mlflow_tracking_uri, settings.mlflow_ui, wake, settings.katib_ui_url or ""
+    )
     results.warm_up()
     return Clients(
         store=Store(process.redis),

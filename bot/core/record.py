@@ -59,6 +59,7 @@ class SweepRecord:
     since: datetime  # start of the phase
     plan: SweepPlan | None = None
     thread: str | None = None  # ts of the parent message
+    permalink: str = ""  # URL of the parent message; "" if Slack gave none
     image: str | None = None  # as nodes pull it, by digest
     build_started_at: datetime | None = None  # None: no build so far
     build_uids: dict[str, str] = field(default_factory=dict)  # by Job; ignores failures of older Jobs

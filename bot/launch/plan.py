@@ -1,6 +1,5 @@
 """Plan a sweep: from a request, a space, and a commit to all Kubernetes manifests. Pure."""
 
-import json
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, Goal, MetricSource, Parameter, SearchSpace
 from bot.launch.metrics import collector
+from bot.results import run_tags
 from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible, PodShape, experiment
 from k8s.katib.training import TENSORBOARD_DIR
 from k8s.names import label_value
@@ -28,6 +28,7 @@ class Order:
 
     sweep: str
     owner: str  # Slack user id
+    owner_name: str = ""
     request_id: str  # distinguishes this experiment from an older one with the same name
     request: SweepRequest
     source: Source
@@ -138,17 +139,19 @@ def _variables(space: SearchSpace) -> dict[str, str]:
 
 
 def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
-    # MLflow sets these as tags of each run; mlflow.runName names the run without a change to the user's code.
-    context = {
-        "mlflow.runName": "${trialParameters.trialName}",
-        "sweepbot.sweep": order.sweep,
-        "sweepbot.owner": order.owner,
-        "sweepbot.commit": order.source.commit,
-    }
+    tags = run_tags.planned(
+        sweep=order.sweep,
+        owner=order.owner_name,
+        owner_id=order.owner,
+        team=order.team,
+        repository=order.source.repository.url,
+        branch=order.request.branch,
+        commit=order.source.commit,
+    )
     return {
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": order.results_name,
-        "MLFLOW_RUN_CONTEXT": json.dumps(context),
+        run_tags.VARIABLE: run_tags.encode(tags),
         "PYTHONUNBUFFERED": "1",  # else a crash loses the last log lines
         **_variables(order.space),
     }

@@ -13,6 +13,10 @@ from redis.exceptions import RedisError
 
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
+from bot.core.wording import counted
+from bot.results import run_tags
+from k8s.katib.status import ui_link
+from k8s.objects import TEAM_LABEL
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,10 +35,15 @@ MAX_FOUND = 100  # URLs that no reconcile has fetched: another worker was faster
 
 
 class MlflowExperiments:
-    """`wake` queues a sweep, by its ID, once the URL of its runs is known."""
+    """`wake` queues a sweep, by its ID, once the URL of its runs is known.
 
-    def __init__(self, tracking_uri: str, ui: str, wake: Callable[[str], Awaitable[None]]) -> None:
-        self._tracking_uri, self._ui, self._wake = tracking_uri, ui, wake
+    `ui`, `katib_ui`: URLs for browsers; "" if Katib's is unknown.
+    """
+
+    def __init__(
+        self, tracking_uri: str, ui: str, wake: Callable[[str], Awaitable[None]], katib_ui: str = ""
+    ) -> None:
+        self._tracking_uri, self._ui, self._wake, self._katib_ui = tracking_uri, ui, wake, katib_ui
         # Its own thread: a server that doesn't answer must not block the threads of name resolution.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
         self._lock = asyncio.Lock()
@@ -50,7 +59,7 @@ class MlflowExperiments:
         if found := self._found.pop(sweep.id, None):
             return found
         if sweep.plan and sweep.id not in self._tasks and monotonic() >= self._not_before:
-            tags = experiment_tags(sweep, sweep.plan)
+            tags = experiment_tags(sweep, sweep.plan, self._katib_ui)
             task = asyncio.create_task(self._open(sweep.id, sweep.plan.results_name, tags))
             self._tasks[sweep.id] = task
             task.add_done_callback(lambda _: self._tasks.pop(sweep.id))
@@ -94,30 +103,49 @@ class MlflowExperiments:
         client = _client(self._tracking_uri)
         from mlflow.exceptions import MlflowException  # noqa: PLC0415  see _client
 
-        if found := client.get_experiment_by_name(name):
-            return str(found.experiment_id)
-        try:
-            return str(client.create_experiment(name, tags=tags))
-        except MlflowException:  # another worker, or the first trial, was faster
-            found = client.get_experiment_by_name(name)
-            if found is None:
-                raise
-            return str(found.experiment_id)
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(client.create_experiment(name, tags=tags))
+            except MlflowException:  # another worker, or the first trial, was faster
+                found = client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        for key, value in tags.items() - found.tags.items():  # a trial creates it without tags
+            client.set_experiment_tag(found.experiment_id, key, value)
+        return str(found.experiment_id)
 
 
-def experiment_tags(sweep: SweepRecord, plan: SweepPlan) -> dict[str, str]:
+def experiment_tags(sweep: SweepRecord, plan: SweepPlan, katib_ui: str = "") -> dict[str, str]:
     """Return the experiment's tags, with a description that MLflow shows as Markdown above its runs."""
-    request, owner = sweep.request, sweep.requester.user_name
-    facts = [f"branch `{_inert(request.branch)}`", f"commit `{plan.commit[:8]}` ({_inert(plan.subject)})"]
-    facts += [f"space `{_inert(request.space)}`"] if request.space else []
-    who = f"Sweep `{sweep.id}`, started by {_inert(owner)} in Slack"
-    return {
-        "mlflow.note.content": f"{who}: {', '.join(facts)}.",
-        "sweepbot.sweep": sweep.id,
-        "sweepbot.owner": owner,
-        "sweepbot.branch": request.branch,
-        "sweepbot.commit": plan.commit,
+    request, requester = sweep.request, sweep.requester
+    tags = {
+        run_tags.NOTE: _description(sweep, plan, katib_ui),
+        run_tags.SWEEP: sweep.id,
+        run_tags.OWNER: requester.user_name or requester.user,
+        run_tags.OWNER_ID: requester.user,
+        run_tags.TEAM: plan.experiment["metadata"]["labels"].get(TEAM_LABEL, ""),
+        run_tags.REPOSITORY: plan.repo_url,
+        run_tags.BRANCH: request.branch,
+        run_tags.COMMIT: plan.commit,
+        run_tags.THREAD: sweep.permalink,
     }
+    return {name: value for name, value in tags.items() if value}
+
+
+def _description(sweep: SweepRecord, plan: SweepPlan, katib_ui: str) -> str:
+    request, space = sweep.request, plan.space
+    searched = f"seeds `{_inert(request.seeds)}`" if request.seeds else f"space `{_inert(request.space)}`"
+    facts = (
+        f"branch `{_inert(request.branch)}`",
+        f"commit `{plan.commit[:8]}` ({_inert(plan.subject)})",
+        searched,
+        f"up to {counted(space.max_trials, 'trial')} to {space.goal} `{_inert(space.metric)}`",
+    )
+    urls = {"Thread": sweep.permalink, "Katib": ui_link(katib_ui, plan.experiment_ref) if katib_ui else ""}
+    links = "".join(f" [{name}]({url})" for name, url in urls.items() if url)
+    who = f"Sweep `{sweep.id}`, started by {_inert(sweep.requester.user_name)} in Slack"
+    return f"{who}: {', '.join(facts)}.{links}"
 
 
 def _inert(text: str) -> str:

@@ -73,7 +73,11 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
         home = clients.config.channel_namespaces.get(sweep.requester.channel, clients.settings.k8s_namespace)
         team = team_of(clients.config.teams, home, sweep.requester.user)
         order = replace(
-            order, namespace=home, team=team, space=await with_prebuilt_image(order.space, clients)
+            order,
+            owner_name=sweep.requester.user_name,
+            namespace=home,
+            team=team,
+            space=await with_prebuilt_image(order.space, clients),
         )
         return Observation(
             commands=commands, plan=await run_in_parser_thread(plan, order, clients.settings), others=others

@@ -26,7 +26,8 @@ async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecor
         return await save(refuse(sweep, NOT_THERE, clients.now()))
     # The older phase makes this reconcile write the ConfigMap again at its end: a restored record without its
     # thread would open a second one.
-    return await save(replace(sweep, thread=ts, durable_phase=Phase.RECEIVED))
+    sweep = await save(replace(sweep, thread=ts, durable_phase=Phase.RECEIVED))
+    return await save(replace(sweep, permalink=await clients.slack.permalink(sweep.requester.channel, ts)))
 
 
 async def rename(sweep: SweepRecord, clients: Clients, save: Save) -> SweepRecord:

@@ -7,15 +7,17 @@ returns the same changes.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from bot.core.plan import Build, Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.registry.images import ImageRef
+from bot.results import run_tags
 from bot.sweeps.observation import Observation
 from k8s.jobs import Job
 from k8s.kaniko import with_base
 from k8s.katib.patches import drain_experiment, kill_trial, more_trials, stop_experiment
-from k8s.katib.spec import gated, with_image
+from k8s.katib.spec import gated, with_annotations, with_image, with_variable
 from k8s.katib.status import Experiment, Trial, TrialState
 from k8s.objects import Manifest, Ref
 
@@ -53,7 +55,7 @@ def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> Re
         case Phase.BUILDING:
             return _building(sweep, plan, seen)
         case Phase.PENDING if seen.experiment is None and sweep.image and not sweep.submitted:
-            manifest = with_image(plan.experiment, sweep.image)
+            manifest = _submitted(sweep, plan, sweep.image)
             return RequiredChanges(create=(gated(manifest) if sweep.gated else manifest,))
         case Phase.PENDING | Phase.RUNNING:
             return _running(sweep, plan, seen, now)
@@ -61,6 +63,15 @@ def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> Re
             return _ending(sweep, plan, seen, now)
         case _:
             return RequiredChanges()
+
+
+def _submitted(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:
+    """Return the experiment with what was unknown when it was planned: image, thread, and MLflow page."""
+    links = {"sweepbot/thread": sweep.permalink, "sweepbot/mlflow": sweep.results_url}
+    manifest = with_annotations(plan.experiment, {name: url for name, url in links.items() if url})
+    tags = run_tags.submitted(sweep.id, image, sweep.permalink)
+    manifest = with_variable(manifest, run_tags.VARIABLE, partial(run_tags.added, tags=tags))
+    return with_image(manifest, image)
 
 
 def _building(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> RequiredChanges:

@@ -5,6 +5,7 @@ is created again; metrics are reported once, after the training finished; a fini
 running trials on their GPUs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from k8s.katib.training import Collector, metrics_collector_spec, shell
@@ -15,6 +16,7 @@ REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created t
 USER = 1000
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
+TRIAL_NAME = "${trialParameters.trialName}"  # what Katib replaces by the trial's name
 KUBERNETES_GRACE = 30  # seconds from SIGTERM to SIGKILL if the pod doesn't set it
 # Katib creates a Job again if it is deleted before its metrics arrived, so Jobs are kept for days.
 JOB_TTL = 7 * 24 * 3600
@@ -256,13 +258,33 @@ def renamed(manifest: Manifest, name: str) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "name": name}}
 
 
+def with_annotations(manifest: Manifest, annotations: dict[str, str]) -> Manifest:
+    """Return the experiment with more annotations."""
+    meta = manifest["metadata"]
+    return {**manifest, "metadata": {**meta, "annotations": meta.get("annotations", {}) | annotations}}
+
+
 def with_image(manifest: Manifest, image: str) -> Manifest:
     """Return the experiment with the image by digest."""
+    return _with_main(manifest, lambda main: {**main, "image": image})
+
+
+def with_variable(manifest: Manifest, name: str, change: Callable[[str], str]) -> Manifest:
+    """Return the experiment with one environment variable of the training changed, if it has it."""
+
+    def changed(main: Manifest) -> Manifest:
+        env = [{**e, "value": change(e["value"])} if e["name"] == name else e for e in main.get("env", [])]
+        return {**main, "env": env}
+
+    return _with_main(manifest, changed)
+
+
+def _with_main(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
     spec = manifest["spec"]
     template = spec["trialTemplate"]
     trial = template["trialSpec"]
     pod = trial["spec"]["template"]["spec"]
-    containers = [{**c, "image": image} if c["name"] == MAIN else c for c in pod["containers"]]
+    containers = [change(c) if c["name"] == MAIN else c for c in pod["containers"]]
     job = {
         **trial["spec"],
         "template": {**trial["spec"]["template"], "spec": {**pod, "containers": containers}},

@@ -67,7 +67,10 @@ async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
     commit = lab.here.store.list("Experiment", "sweeps", {"sweepbot/sweep": sweep.id})[0]
     for run in runs:
         tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
-        assert (tags["sweepbot.sweep"], tags["sweepbot.owner"]) == (sweep.id, ADA)
+        assert (tags["sweepbot.sweep"], tags["sweepbot.owner_id"]) == (sweep.id, ADA)
+        assert tags["sweepbot.trial"] == run["info"]["run_name"]
+        assert "@sha256:" in tags["sweepbot.image"]
+        assert tags["sweepbot.thread"] in tags["mlflow.note.content"]
         assert tags["sweepbot.commit"] == commit["metadata"]["annotations"]["sweepbot/commit"]
 
 

@@ -10,7 +10,7 @@ from bot.core.errors import UserError
 from bot.core.ids import candidates
 from bot.core.space import command_line
 from bot.launch.plan import DIGEST, check_command, image_with, plan
-from tests.bot.factories import ORDER, PLAN, SETTINGS, SPACE
+from tests.bot.factories import COMMIT, ORDER, OWNER, PLAN, SETTINGS, SPACE
 
 
 def test_the_image_is_used_by_digest():
@@ -27,11 +27,29 @@ def test_parameters_become_katibs_strings():
     }
 
 
-def test_mlflow_names_the_runs_by_their_trials():
-    pod = PLAN.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
-    env = {e["name"]: e["value"] for e in pod["containers"][0]["env"]}
-    context = json.loads(env["MLFLOW_RUN_CONTEXT"])
-    assert context["mlflow.runName"] == "${trialParameters.trialName}"
+def variables(experiment):
+    pod = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    return {e["name"]: e["value"] for e in pod["containers"][0]["env"]}
+
+
+def test_mlflow_names_the_runs_by_their_trials_and_tags_where_they_come_from():
+    order = replace(ORDER, owner_name="ada", team="vision")
+    env = variables(plan(order, SETTINGS).experiment)
+    assert json.loads(env["MLFLOW_RUN_CONTEXT"]) == {
+        "mlflow.runName": "${trialParameters.trialName}",
+        "mlflow.user": "ada",
+        "mlflow.source.git.commit": COMMIT,
+        "mlflow.source.git.branch": "main",
+        "mlflow.source.git.repoURL": "https://git.example/digits.git",
+        "sweepbot.sweep": "lr-brave-otter",
+        "sweepbot.trial": "${trialParameters.trialName}",
+        "sweepbot.owner": "ada",
+        "sweepbot.owner_id": OWNER,
+        "sweepbot.team": "vision",
+        "sweepbot.repository": "https://git.example/digits.git",
+        "sweepbot.branch": "main",
+        "sweepbot.commit": COMMIT,
+    }
     assert env["MLFLOW_EXPERIMENT_NAME"] == PLAN.results_name == "digits/lr-brave-otter"
 
 

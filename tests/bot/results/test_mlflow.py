@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 
 from bot.core.record import Phase
 from bot.results.mlflow import MlflowExperiments, experiment_tags
-from tests.bot.factories import a_sweep
+from tests.bot.factories import OWNER, a_sweep
 
 SWEEP = a_sweep(Phase.PENDING)
 
@@ -95,12 +95,29 @@ async def test_a_submission_waits_for_an_experiment_under_creation_and_not_for_a
 def test_experiment_is_described_with_who_started_what(tmp_path, woken, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     plan = replace(SWEEP.plan, subject="Wider `net` <img src=x> [x](http://evil)\n# head")
-    tags = experiment_tags(replace(SWEEP, plan=plan), plan)
+    sweep = replace(SWEEP, plan=plan, permalink="https://lab.slack.com/archives/C1/p1")
+    tags = experiment_tags(sweep, plan, "https://katib.example")
     client = MlflowClient(tmp_path.as_uri())
     number = MlflowExperiments(tmp_path.as_uri(), "http://ui", woken.append)._experiment("digits/lr", tags)
     stored = client.get_experiment(number).tags
     assert stored["mlflow.note.content"] == (
         "Sweep `lr-brave-otter`, started by ada in Slack: branch `main`, "
-        "commit `01234567` (Wider  net   img src x   x (http //evil) # head), space `lr`."
+        "commit `01234567` (Wider  net   img src x   x (http //evil) # head), space `lr`, "
+        "up to 4 trials to minimize `val_loss`. [Thread](https://lab.slack.com/archives/C1/p1) "
+        "[Katib](https://katib.example/katib/experiment/sweeps/lr-brave-otter)"
     )
-    assert (stored["sweepbot.sweep"], stored["sweepbot.commit"]) == (SWEEP.id, plan.commit)
+    assert {name: stored[f"sweepbot.{name}"] for name in ("sweep", "commit", "owner", "owner_id")} == {
+        "sweep": SWEEP.id,
+        "commit": plan.commit,
+        "owner": "ada",
+        "owner_id": OWNER,
+    }
+
+
+def test_an_experiment_that_a_trial_has_created_gets_its_description(tmp_path, woken, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = MlflowClient(tmp_path.as_uri())
+    by_a_trial = client.create_experiment("digits/lr")
+    results = MlflowExperiments(tmp_path.as_uri(), "http://ui", woken.append)
+    assert results._experiment("digits/lr", experiment_tags(SWEEP, SWEEP.plan)) == by_a_trial
+    assert "started by ada" in client.get_experiment(by_a_trial).tags["mlflow.note.content"]

@@ -1,5 +1,6 @@
 """The changes to the cluster that each phase requires."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from bot.core.plan import Role
 from bot.core.record import Phase
 from bot.launch.plan import plan
 from bot.registry.images import ImageRef
+from bot.results import run_tags
 from bot.sweeps.observation import BuildSeen, Observation
 from bot.sweeps.required_changes import RequiredChanges, required_changes
 from k8s.jobs import Job, JobState
@@ -93,6 +95,18 @@ def test_phase_without_objects_requires_nothing(phase):
 def test_experiment_is_created_only_if_absent(sweep, seen):
     assert changes(a_sweep(Phase.PENDING, **sweep), **seen).create == ()
     assert len(changes(a_sweep(Phase.PENDING, image="i")).create) == 1
+
+
+def test_submitted_experiment_links_to_the_thread_and_tags_runs_with_the_image():
+    links = {"permalink": "https://slack/p1", "results_url": "https://mlflow/#/1"}
+    [made] = changes(a_sweep(Phase.PENDING, image="r/i@sha256:12", **links)).create
+    annotations = made["metadata"]["annotations"]
+    assert (annotations["sweepbot/thread"], annotations["sweepbot/mlflow"]) == tuple(links.values())
+    assert annotations["sweepbot/branch"] == "main"
+    [training] = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]["containers"]
+    [tags] = [json.loads(e["value"]) for e in training["env"] if e["name"] == run_tags.VARIABLE]
+    assert (tags[run_tags.IMAGE], tags[run_tags.THREAD]) == ("r/i@sha256:12", "https://slack/p1")
+    assert tags[run_tags.SWEEP] == "lr-brave-otter"
 
 
 def test_draining_completes_an_open_experiment_only():
