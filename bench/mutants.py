@@ -80,7 +80,7 @@ EQUIVALENT = {
     ): "any negative factor reverses the order",
     (
         "bot/storage/work_queue.py",
-        "await self._sleep(min(left, float(found) - 0.001, LONGEST_BLOCK, self._lease / 4))",
+        "await self._sleep(min(left, float(found) - 0.001, MAX_BLOCK_SECONDS, self._lease / 4))",
     ): "wakes 2 ms earlier and looks once more",
 }
 

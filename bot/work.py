@@ -118,7 +118,7 @@ def _job_handlers(
         ItemKind.DOCTOR: keyed(partial(examination.visit, clients=clients)),
         ItemKind.IDLE_GPUS: keyed(IdleMonitor(clients, source, AlertStore(redis)).run),
         ItemKind.PREVIEW: keyed(show),
-        ItemKind.GIT_NAMES: keyed(partial(catalog.look, git=clients.git)),
+        ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
         ItemKind.GPU_QUESTIONS: keyed(GpuQueryJob(clients, redis, source, digest_schedules).run),

@@ -91,7 +91,7 @@ class Worker:
     async def _take(self, lease: Lease, stop: asyncio.Event | None = None) -> Lease | None:
         """Run the item. Until `stop`, return the next one, which comes with the same call to Redis."""
         try:
-            async with self._queue.held(lease):
+            async with self._queue.renewing(lease):
                 again = await self._handle(lease)
             again_after = again.total_seconds() if again is not None else None
             if stop and not stop.is_set():

@@ -105,9 +105,9 @@ async def _look(context: HandlerContext, draft: Draft) -> None:
     except UserError:
         return
     await context.queue.add(snapshot_store.ITEM)
-    await context.catalog.known(url, patience=0)
+    await context.catalog.names(url, wait=0)
     if branch := draft.options.get("branch"):
-        await context.catalog.known(url, branch, patience=0)
+        await context.catalog.names(url, branch, wait=0)
 
 
 def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:

@@ -38,7 +38,7 @@ async def _branches(context: HandlerContext, body: Body) -> list[Option]:
     try:
         url = repository(options.get("repo"), context.config).url
         last = await context.drafts.last(body["user"]["id"])
-        known = await context.catalog.known(url)
+        known = await context.catalog.names(url)
     except (UserError, RedisError) as error:
         return _error_option(error)
     return names(known, body.get("value", ""), first=[last.options["branch"]] if last else [])
@@ -49,7 +49,7 @@ async def _spaces(context: HandlerContext, body: Body) -> list[Option]:
     if not options.get("branch"):
         return [option(NOTHING, text="Choose a branch first")]
     try:
-        known = await context.catalog.known(
+        known = await context.catalog.names(
             repository(options.get("repo"), context.config).url, options["branch"]
         )
     except (UserError, RedisError) as error:

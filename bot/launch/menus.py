@@ -19,7 +19,7 @@ def repositories(config: Config, typed: str) -> list[Option]:
 
 
 def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Option]:
-    """Return the matching names, and the typed text itself: it can be a tag, or git can be away."""
+    """Return the matching names, and the typed text: it can be a tag, or git can be unreachable."""
     typed = typed.strip()
     ahead = {name: place for place, name in enumerate([*first, *HOME])}
     fitting = [one for one in known.names if typed.lower() in one.name.lower() and len(one.name) <= VALUE]
@@ -33,9 +33,9 @@ def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Opt
 
 
 def _note(known: GitNames) -> str:
-    if known.trouble:
+    if known.error:
         since = f" (list from {known.at:%H:%M} UTC)" if known.at else ""
-        return f"{known.trouble}{since}"
+        return f"{known.error}{since}"
     return "" if known.at else "No answer from git yet. Type a name or reopen the menu"
 
 

@@ -1,6 +1,6 @@
 """Branches and spaces of a repository, for menus that must respond within three seconds.
 
-A worker reads git in the background, for the item `look: URL [BRANCH]`; menus read its result from Redis:
+A worker reads git for the work item `look: URL [BRANCH]`; menus read its result from Redis:
 
     names:<url>, names:<url> <branch>    the last result    a day
 """
@@ -36,15 +36,15 @@ class GitNames:
 
     names: tuple[Name, ...] = ()
     at: datetime | None = None  # None: no result yet
-    trouble: str = ""  # the last error
+    error: str = ""  # why the last attempt failed
 
 
-FRESH = timedelta(seconds=15)  # older results are refreshed
-KEPT = timedelta(days=1)
-PATIENCE = 1.5  # seconds to wait for a first result
-SPACES_MOST = 50  # whose descriptions are read
-NAMES_MOST = 3_000  # per repository: menus read all of them for each typed letter
-ABOUT_MOST = 100  # characters; a menu shows 75
+REFRESH_AFTER = timedelta(seconds=15)
+RETENTION = timedelta(days=1)
+FIRST_RESULT_TIMEOUT = 1.5  # seconds
+MAX_DESCRIBED = 50  # spaces whose descriptions are read
+MAX_NAMES = 3_000  # per repository: menus read all of them for each typed letter
+MAX_DESCRIPTION = 100  # characters; a menu shows 75
 _NAMES: TypeAdapter[GitNames] = TypeAdapter(GitNames)
 
 
@@ -52,27 +52,30 @@ class Catalog:
     def __init__(self, redis: Redis, queue: Queue, now: Callable[[], datetime]) -> None:
         self._redis, self._queue, self._now = redis, queue, now
 
-    async def known(self, url: str, branch: str = "", *, patience: float = PATIENCE) -> GitNames:
-        """Return the branches of a repository, or the spaces of a branch. Raises RedisError."""
-        until = monotonic() + patience
+    async def names(self, url: str, branch: str = "", *, wait: float = FIRST_RESULT_TIMEOUT) -> GitNames:
+        """Return the branches of a repository, or the spaces of a branch; queue a refresh if they are old.
+
+        Without a first result, waits up to `wait` seconds for one. Raises RedisError.
+        """
+        until = monotonic() + wait
         found = await self._read(url, branch)
-        if found.at is None or self._now() - found.at > FRESH:
+        if found.at is None or self._now() - found.at > REFRESH_AFTER:
             await self._queue.add(WorkItem(ItemKind.GIT_NAMES, f"{url} {branch}".rstrip()))
-        while found.at is None and not found.trouble and monotonic() < until:
+        while found.at is None and not found.error and monotonic() < until:
             await asyncio.sleep(0.1)
             found = await self._read(url, branch)
         return found
 
-    async def look(self, key: str, git: Git) -> None:
-        """Job: read git and store the result, or the error, for the menus."""
+    async def refresh(self, key: str, git: Git) -> None:
+        """Handle a work item: read git and store the result, or the error, for the menus."""
         url, _, branch = key.partition(" ")
         before = await self._read(url, branch)
         try:
             names = await (spaces(git, url, branch) if branch else branches(git, url))
             found = GitNames(names=names, at=self._now())
         except (UserError, GitUnavailableError) as error:
-            found = replace(before, trouble=str(error).splitlines()[0])
-        await self._redis.set(_key(url, branch), _NAMES.dump_json(found), ex=KEPT)
+            found = replace(before, error=str(error).splitlines()[0])
+        await self._redis.set(_key(url, branch), _NAMES.dump_json(found), ex=RETENTION)
 
     async def _read(self, url: str, branch: str) -> GitNames:
         found = await self._redis.get(_key(url, branch))
@@ -80,16 +83,16 @@ class Catalog:
 
 
 async def branches(git: Git, url: str) -> tuple[Name, ...]:
-    return tuple(Name(name=name) for name in (await git.branches(url))[:NAMES_MOST])
+    return tuple(Name(name=name) for name in (await git.branches(url))[:MAX_NAMES])
 
 
 async def spaces(git: Git, url: str, branch: str) -> tuple[Name, ...]:
     commit = (await git.resolve(url, branch)).commit
     files = [PurePosixPath(name) for name in await git.names(url, commit, FOLDER)]
-    stems = sorted(file.stem for file in files if file.suffix == ".yaml")[:NAMES_MOST]
+    stems = sorted(file.stem for file in files if file.suffix == ".yaml")[:MAX_NAMES]
     return tuple(
         [
-            Name(name=stem, about=await _about(git, url, commit, stem) if place < SPACES_MOST else "")
+            Name(name=stem, about=await _about(git, url, commit, stem) if place < MAX_DESCRIBED else "")
             for place, stem in enumerate(stems)
         ]
     )
@@ -104,10 +107,10 @@ async def _about(git: Git, url: str, commit: str, stem: str) -> str:
 
 def description(text: str) -> str:
     """Return a space file's `description:`, or else its first comment."""
-    if said := re.search(r"^description:[ \t]*(.+)$", text, re.MULTILINE):
-        return said[1].strip().strip("\"'")[:ABOUT_MOST]
+    if written := re.search(r"^description:[ \t]*(.+)$", text, re.MULTILINE):
+        return written[1].strip().strip("\"'")[:MAX_DESCRIPTION]
     first = re.match(r"\s*#+[ \t]*(.*)", text)
-    return first[1].strip()[:ABOUT_MOST] if first else ""
+    return first[1].strip()[:MAX_DESCRIPTION] if first else ""
 
 
 def _key(url: str, branch: str) -> str:

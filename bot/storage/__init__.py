@@ -1,4 +1,4 @@
-"""What is kept: sweep records in Redis and in ConfigMaps, the work queue, leases.
+"""Storage: sweep records in Redis and in ConfigMaps, the work queue, and leases.
 
-Knows what a record is, and not what is done with it.
+Knows the format of a record, but not what is done with it.
 """

@@ -1,7 +1,7 @@
-"""One worker of many does it: a named lease in Redis, for the watch on the cluster.
+"""Elect one worker as leader by a lease in Redis, for work that only one of them should do.
 
-It spares the API server; it proves nothing. A paused leader may act late, as anybody may, so what is done
-under this lease has to be harmless when two do it.
+The lease saves load, but excludes nothing: a leader that was paused can continue late. So work under this
+lease must be harmless if two workers do it at once.
 """
 
 import asyncio
@@ -13,34 +13,38 @@ from collections.abc import Awaitable, Callable
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.storage.work_queue import LeaseLostError, kept
+from bot.storage.work_queue import LeaseLostError, renewing
 
 log = logging.getLogger(__name__)
 
 _RENEW = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0"
-_LEAVE = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0"
+_RELEASE = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0"
 
 
 async def lead(redis: Redis, name: str, ttl: float, body: Callable[[], Awaitable[None]]) -> None:
-    """Run `body` whenever this process holds the key `name`, a lease of `ttl` seconds; until `body` ends.
+    """Run `body` while this process holds the lease `name`; return when `body` returns.
 
-    Lost, the body is cancelled and this stands in line again; ended, failed or cancelled, the lease is given
-    up at once. A Redis that can't be reached is waited for.
+    If the lease is lost, cancel `body` and wait for the lease again. When `body` ends, fails, or is
+    cancelled, release the lease at once. While Redis is unreachable, keep trying.
+
+    Args:
+        name: the key in Redis.
+        ttl: seconds until a lease expires that isn't renewed.
     """
     token = uuid.uuid4().hex
-    renew, leave = redis.register_script(_RENEW), redis.register_script(_LEAVE)
+    renew, release = redis.register_script(_RENEW), redis.register_script(_RELEASE)
     while True:
         try:
-            await _acquired(redis, name, token, ttl)
-            async with kept(ttl, lambda: renew([name], [token, round(ttl * 1000)])):
+            await _acquire(redis, name, token, ttl)
+            async with renewing(ttl, lambda: renew([name], [token, round(ttl * 1000)])):
                 return await body()
         except LeaseLostError:
             log.warning("lost the lease %s; another worker takes over", name)
         finally:  # also if cancelled while acquiring: Redis may have granted it
-            await _given_up(lambda: leave([name], [token]))
+            await _release(lambda: release([name], [token]))
 
 
-async def _acquired(redis: Redis, name: str, token: str, ttl: float) -> None:
+async def _acquire(redis: Redis, name: str, token: str, ttl: float) -> None:
     reachable = True
     while True:
         try:
@@ -54,10 +58,10 @@ async def _acquired(redis: Redis, name: str, token: str, ttl: float) -> None:
         await asyncio.sleep(ttl / 3 * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load, guards nothing
 
 
-async def _given_up(leave: Callable[[], Awaitable[object]]) -> None:
-    """At best: what can't be given up runs out."""
+async def _release(release: Callable[[], Awaitable[object]]) -> None:
+    """Release the lease; if Redis doesn't respond within a second, it expires by itself."""
     try:
         async with asyncio.timeout(1):
-            await leave()
+            await release()
     except (RedisError, TimeoutError):
         log.debug("can't release a lease; it expires")

@@ -12,8 +12,8 @@ local function lease_key(name) return P .. ':lease:' .. name end
 local function holds(token) return call('GET', lease_key(item)) == token end
 local function ring() if call('EXISTS', wake) == 0 then call('RPUSH', wake, 1) end end
 
--- Its quarantine was reported, so it doesn't run at all.
-local function out(name)
+-- Whether the item's quarantine was reported: then it doesn't run until `retry`.
+local function is_excluded(name)
   return call('HEXISTS', quarantine, name) == 1 and call('HEXISTS', starts, name) == 0
 end
 
@@ -29,13 +29,14 @@ local function make_ready(name, since)
 end
 
 local function schedule(due)
-  if out(item) then return end
+  if is_excluded(item) then return end
   if due <= now then return make_ready(item, due) end
   call('ZADD', delayed, 'LT', due, item)
   if call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
 end
 
--- Moves the running item to the earliest of `due` and the times at which it was added, if there is any.
+-- Ends the running item's lease, and schedules it for the earlier of `due` and the time for which it was
+-- added.
 local function finish(due)
   local added = call('ZSCORE', again, item)
   if added then due = math.min(added, due or math.huge) end
@@ -69,8 +70,8 @@ add(now)
 return 1
 """
 
-# What `take` answers: {item, failures, why it is quarantined or '', now}, or the seconds until it should be
-# called again, as text.
+# `take` returns {item, failures, why it is quarantined or '', now}; without an item, the seconds until it
+# should be called again, as text.
 _TAKING = """
 local function suspect_runs()
   for _, name in ipairs(call('ZRANGE', running, 0, -1)) do

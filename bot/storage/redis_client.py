@@ -17,10 +17,10 @@ RETRY_SECONDS = 1.0
 
 
 def connect(url: str, **options: Any) -> Redis:
-    """As Redis.from_url, but no cancellation gets lost in a call.
+    """Return Redis.from_url(url, **options) with calls that never lose a cancellation.
 
-    redis-py sends with asyncio.wait_for, which on Python 3.11 swallows a cancellation that comes at the very
-    moment of success (https://github.com/python/cpython/issues/86296): a loop around calls would never end.
+    redis-py sends with asyncio.wait_for, which on Python 3.11 swallows a cancellation that arrives just as
+    the call succeeds (https://github.com/python/cpython/issues/86296): a loop of calls would never end.
     """
     redis = Redis.from_url(url, **options)
     pool = redis.connection_pool
@@ -57,10 +57,10 @@ class _Cancellable(AbstractConnection):
         before = task.cancelling() if task else 0
         await super().send_packed_command(command, check_health)
         if task and task.cancelling() > before:
-            await self.disconnect(nowait=True)  # nobody will read the answer
+            await self.disconnect(nowait=True)  # its reply would be read as that of the next call
             raise asyncio.CancelledError
 
 
 def _cancellable(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """Of the kind that the URL asks for: TCP, TLS or a Unix socket."""
+    """Return a cancellable subclass of the connection class for the URL: TCP, TLS, or a Unix socket."""
     return type(kind.__name__, (_Cancellable, kind), {})

@@ -1,8 +1,8 @@
 """List sweeps from memory, and read from Redis only the summaries that changed.
 
-To read and parse a thousand summaries takes longer than all else that a command does. A save gives its sweep
-the latest time in `recent` (bot.storage.sweeps), so what changed is what has the last known time or a later
-one. Everything is read again when the number of sweeps isn't as expected, and once a minute.
+Reading and parsing a thousand summaries takes longer than the rest of a command. Each save sets its sweep's
+time in `recent` (bot.storage.sweeps), so only sweeps with the last known time or a later one can have
+changed. Everything is read again once a minute, and when the number of sweeps isn't the expected one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -15,9 +15,9 @@ from bot.core.record import SweepRecord
 from bot.core.sweep_summary import Entry, dump, entry_of, load
 from bot.storage.work_queue import text
 
-LISTED_MAX = 1000  # sweeps by last save; those that have not ended are always listed
-RELOAD = 60.0  # seconds
-OVERLAP = 5  # seconds by which the clock of a new primary can be behind
+MAX_RECENT = 1000  # sweeps by last save; unfinished ones are always listed
+RELOAD_INTERVAL = 60.0  # seconds
+CLOCK_SKEW = 5  # seconds that the clock of a new Redis primary can be behind
 
 _CHANGED = """
 local found = redis.call('ZRANGE', KEYS[1], ARGV[1], '+inf', 'BYSCORE', 'WITHSCORES')
@@ -34,7 +34,9 @@ ReadRecords = Callable[[Sequence[str]], Awaitable[list[SweepRecord]]]
 class Summaries:
     """Methods raise redis.exceptions.RedisError.
 
-    `active`, `recent`, `entries`: the keys. `records` reads the sweeps that have no readable summary.
+    Args:
+        active, recent, entries: keys in Redis.
+        records: reads the records of sweeps without a readable summary.
     """
 
     def __init__(self, redis: Redis, *, active: str, recent: str, entries: str, records: ReadRecords) -> None:
@@ -47,23 +49,23 @@ class Summaries:
         self._listed: list[Entry] = []
 
     async def listed(self) -> list[Entry]:
-        """Return all sweeps that have not ended and the last that did, the latest change first."""
-        if monotonic() - self._loaded > RELOAD or not await self._refresh():
+        """Return all unfinished sweeps and the latest finished ones, most recently saved first."""
+        if monotonic() - self._loaded > RELOAD_INTERVAL or not await self._refresh():
             await self._reload()
         return list(self._listed)
 
     async def _refresh(self) -> bool:
-        """Read what was saved since the last time. Return False if that isn't all that changed."""
-        since = max(self._times.values(), default=0) - OVERLAP
+        """Read what was saved since the last call. Return False if more has changed than that."""
+        since = max(self._times.values(), default=0) - CLOCK_SKEW
         count, *found = await self._changed([self._recent, self._entries], [since])
         self._times |= {text(sweep_id): float(at) for sweep_id, at, _ in found}
         if await self._read({text(sweep_id): raw for sweep_id, _, raw in found}):
             self._order()
-        return min(len(self._times), LISTED_MAX) == min(int(count), LISTED_MAX)
+        return min(len(self._times), MAX_RECENT) == min(int(count), MAX_RECENT)
 
     async def _reload(self) -> None:
         now = monotonic()
-        newest: Any = await self._redis.zrange(self._recent, 0, LISTED_MAX - 1, desc=True, withscores=True)
+        newest: Any = await self._redis.zrange(self._recent, 0, MAX_RECENT - 1, desc=True, withscores=True)
         times = {text(sweep_id): float(at) for sweep_id, at in newest}
         ids = [*times, *{text(each) for each in await self._redis.smembers(self._active)} - times.keys()]
         raw = await self._redis.hmget(self._entries, ids) if ids else []
@@ -74,7 +76,7 @@ class Summaries:
         self._loaded = now
 
     async def _read(self, summaries: Mapping[str, bytes | str]) -> bool:
-        """Parse those that are new, and return whether there are any."""
+        """Parse the summaries that are new. Return whether there were any."""
         new = {each: raw for each, raw in summaries.items() if self._known.get(each, ("", None))[0] != raw}
         parsed = {entry.id: entry for entry in load(raw for raw in new.values() if raw)}
         missing = [each for each in summaries if each not in parsed and each not in self._known]
@@ -83,7 +85,7 @@ class Summaries:
         return bool(parsed)
 
     async def _from_records(self, ids: Iterable[str]) -> dict[str, Entry]:
-        """Store the summaries of sweeps that an older version saved, unless they are being saved now."""
+        """Store summaries of sweeps saved by an older version, unless a save has just stored them."""
         entries = {record.id: entry_of(record) for record in await self._records(list(ids))}
         async with self._redis.pipeline(transaction=False) as all_:
             for sweep_id, entry in entries.items():
@@ -92,6 +94,6 @@ class Summaries:
         return entries
 
     def _order(self) -> None:
-        newest = sorted(self._times, key=lambda each: (self._times[each], each), reverse=True)[:LISTED_MAX]
+        newest = sorted(self._times, key=lambda each: (self._times[each], each), reverse=True)[:MAX_RECENT]
         others = sorted(each for each in self._known.keys() - set(newest) if self._known[each][1].live)
         self._listed = [self._known[each][1] for each in [*newest, *others] if each in self._known]

@@ -1,14 +1,14 @@
-"""The record that outlives Redis and Katib's objects: one ConfigMap per sweep, in its namespace."""
+"""Convert sweep records to ConfigMaps, which outlive Redis and Katib's objects: one per sweep."""
 
 from bot.core.record import SweepRecord, dump, load
 from k8s.names import label_value
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest, Ref
 
-# Select the ConfigMaps of sweeps that have not ended, and of those that have.
+# Label selectors for the ConfigMaps of unfinished sweeps, and of finished ones.
 STATE_LABEL = "sweepbot/state"
 UNFINISHED = f"{SWEEP_LABEL},{STATE_LABEL}=active"
 ENDED = f"{STATE_LABEL}=ended"
-# What stays of a sweep that has left the cluster: its name, under which MLflow has its runs.
+# The patch that empties the ConfigMap of a deleted sweep. The name stays taken: MLflow has runs under it.
 RETIRED: Manifest = {
     "metadata": {"labels": {STATE_LABEL: "retired", SWEEP_LABEL: None}},
     "data": {"schema": None, "record": None},
@@ -20,7 +20,7 @@ def ref(namespace: str, sweep_id: str) -> Ref:
 
 
 def config_map(sweep: SweepRecord) -> Manifest:
-    """Smaller than 1 MiB by far: a record holds one experiment manifest and no logs but the untold ones."""
+    """Return the ConfigMap, well below 1 MiB: logs are in a record only until they are posted."""
     address = ref(sweep.namespace, sweep.id)
     return {
         "apiVersion": "v1",
@@ -44,14 +44,14 @@ def is_retired(manifest: Manifest) -> bool:
 
 
 def own(manifest: Manifest, sweep: SweepRecord) -> SweepRecord | None:
-    """What this ConfigMap holds of just this sweep; None if it belongs to another one of the same name."""
+    """Return the record in this ConfigMap; None if it is of another sweep with the same name."""
     try:
-        held = read(manifest)
-    except (KeyError, ValueError):  # retired, or of a newer Sweepbot
+        found = read(manifest)
+    except (KeyError, ValueError):  # emptied, or of a newer Sweepbot
         return None
-    return held if held.request_id == sweep.request_id else None
+    return found if found.request_id == sweep.request_id else None
 
 
 def read(manifest: Manifest) -> SweepRecord:
-    """Raises ValueError for what is not a record, or is one of a newer Sweepbot."""
+    """Return the record in a ConfigMap. Raises KeyError and ValueError if it is unreadable or newer."""
     return load(manifest["data"]["record"])

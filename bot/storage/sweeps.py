@@ -5,10 +5,10 @@ lost. The script that writes checks both, so a worker that was paused can't over
 
     sweep:<id>       hash: version, record, by lease           expires 14 days after the sweep's end
     commands:<id>    list: commands for the next reconcile     14 days
-    active           set: ids of sweeps that have not ended
+    active           set: ids of unfinished sweeps
     recent           sorted set: ids by last save              14 days
     entries          hash: summaries for lists (bot.core.sweep_summary)
-    heard:<id>       a request id that Slack may repeat        a day
+    request:<id>     a request that Slack can repeat           a day
     delivery:<id>    request id -> sweep id                    a day
     build:<name>     set: ids that wait for a build            a day after the last one was added
     left:<name>      set: ids that stopped waiting             a day after the last one was added
@@ -80,14 +80,14 @@ if beside ~= '' then call('SET', beside, ARGV[8], 'EX', ARGV[9]) end
 return answer
 """
 
-# A client that lost the answer sends the script again: the same record by the same lease is no conflict. Two
-# workers can come to the same record; the second must be rejected, or both would post.
+# A client that lost the reply sends the script again: the same record by the same lease is no conflict. Two
+# workers can compute the same record; the second one must be rejected, or both would post.
 _SAVE = """
 local version, record, by = unpack(call('HMGET', sweep, 'version', 'record', 'by'))
 if record == ARGV[3] and by == ARGV[6] then return 'saved' end
-if ARGV[6] ~= '' and call('GET', KEYS[5]) ~= ARGV[6] then return 'its lease is lost' end
-if not version then return 'it is gone' end
-if tonumber(version) ~= ARGV[2] - 1 then return 'someone else saved version ' .. version end
+if ARGV[6] ~= '' and call('GET', KEYS[5]) ~= ARGV[6] then return 'the lease is lost' end
+if not version then return 'its record was deleted' end
+if tonumber(version) ~= ARGV[2] - 1 then return 'another worker saved version ' .. version end
 write(ARGV[2], ARGV[3], ARGV[4], ARGV[6])
 return 'saved'
 """
@@ -130,7 +130,7 @@ class StaleRecordError(Exception):
 
 
 class NoFreeIdError(Exception):
-    """Every candidate is taken."""
+    """Every candidate ID is taken."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ class Store:
     ) -> tuple[SweepRecord, bool]:
         """Store the record for the first free id, in one round trip per candidate.
 
-        In the same step, add the sweep to `queue`, and store `beside`. Returns the record and True, or for a
-        repeated request the existing record and False. Raises NoFreeIdError.
+        In the same step, add the sweep to `queue`, and store `beside`. Returns the record and True; for a
+        repeated request, the existing record and False. Raises NoFreeIdError.
         """
         taken = []
         for candidate in candidates:
@@ -191,7 +191,7 @@ class Store:
         raise NoFreeIdError(f"all of {', '.join(taken)} are taken")
 
     async def get(self, sweep_id: str) -> SweepRecord | None:
-        """Raises ValueError for a record of a newer Sweepbot."""
+        """Return the record; None if there is none. Raises ValueError for one of a newer Sweepbot."""
         found = await self._redis.hget(self._key("sweep", sweep_id), "record")
         return None if found is None else load(found)
 
@@ -219,8 +219,8 @@ class Store:
         `once`: a request id; a command with the same one is dropped for a day. Returns whether the sweep is
         active.
         """
-        heard = self._key("heard", once) if once else ""
-        keys = [heard, self._key("commands", sweep_id), self._key("active"), _prefix(queue)]
+        request = self._key("request", once) if once else ""
+        keys = [request, self._key("commands", sweep_id), self._key("active"), _prefix(queue)]
         ages = [_seconds(DAY), _seconds(self._keep_final)]
         return bool(await self._add_command(keys, [sweep_id, dump_command(command), *ages]))
 
@@ -230,7 +230,7 @@ class Store:
 
     async def is_new(self, request_id: str, age: timedelta = DAY) -> bool:
         """Return whether no request with this id came within `age`."""
-        return bool(await self._redis.set(self._key("heard", request_id), "1", nx=True, ex=age))
+        return bool(await self._redis.set(self._key("request", request_id), "1", nx=True, ex=age))
 
     async def remove_commands(self, sweep_id: str, commands: Sequence[Command]) -> None:
         """Remove these commands by value: by number, a late or repeated call would remove newer ones."""
@@ -240,15 +240,15 @@ class Store:
             await all_.execute()
 
     async def active(self) -> set[str]:
-        """Return the ids of all sweeps that have not ended."""
+        """Return the ids of all unfinished sweeps."""
         return await self._members(self._key("active"))
 
     async def listed(self) -> list[Entry]:
-        """Return all sweeps that have not ended and the last that did, the latest change first."""
+        """Return all unfinished sweeps and the latest finished ones, most recently saved first."""
         return await self._summaries.listed()
 
     async def records(self, ids: Sequence[str]) -> list[SweepRecord]:
-        """Return those of these sweeps that exist and can be read."""
+        """Return the records of these sweeps, without missing and unreadable ones."""
         async with self._redis.pipeline(transaction=False) as all_:
             for sweep_id in ids:
                 all_.hget(self._key("sweep", sweep_id), "record")
@@ -266,7 +266,7 @@ class Store:
         return bool(await self._redis.sismember(self._key("active"), sweep_id))
 
     async def active_of(self, ids: Sequence[str]) -> set[str]:
-        """Return those of these sweeps, at least one, that have not ended."""
+        """Return which of these sweeps are unfinished. `ids` must not be empty."""
         found = await self._redis.smismember(self._key("active"), list(ids))
         return {each for each, active in zip(ids, found, strict=True) if active}
 
@@ -277,12 +277,12 @@ class Store:
             await both.execute()
 
     async def stop_waiting(self, build: str, sweep_id: str) -> int:
-        """Return how many others still wait for this build. Its end still concerns this sweep."""
+        """Return how many other sweeps wait for this build. This sweep is still woken when the build ends."""
         keys = [self._key("build", build), self._key("left", build)]
         return int(await self._stop_waiting(keys, [sweep_id, int(DAY.total_seconds())]))
 
     async def concerned_by(self, build: str) -> set[str]:
-        """Return the unfinished sweeps that wait for this build, or that stopped and wait for its end."""
+        """Return the unfinished sweeps to wake when this build changes: they wait for it, or for its end."""
         keys = [self._key("build", build), self._key("left", build), self._key("active")]
         return {text(one) for one in await self._concerned(keys)}
 
@@ -309,7 +309,7 @@ def _seconds(time: timedelta) -> int:
 
 
 def _readable(found: bytes | str) -> SweepRecord | None:
-    """A newer Sweepbot's record hides no other from an older one beside it."""
+    """Return None for a record of a newer version, so that an older one can still list the others."""
     with contextlib.suppress(ValueError):
         return load(found)
     return None

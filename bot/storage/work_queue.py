@@ -1,22 +1,22 @@
 """A work queue in Redis, modeled on client-go's workqueue.
 
-An item (a sweep, or a job of another kind) is absent, ready, delayed, running, or running and dirty.
-However often it is added, it is in the queue once. One worker at a time runs it. Added while it runs, it is
-dirty, and runs once more afterwards. A worker renews its lease of an item; when a lease expires, the item
-is ready again. Every step is one Lua script that uses Redis' clock, so workers' clocks don't matter. No
-crash loses an item. A worker that was paused can act late, so `bot.storage.sweeps` checks the lease in the
-script that saves.
+An item (a sweep, or a job of another kind) is absent, ready, delayed, running, or running and dirty. However
+often it is added, it is in the queue once, and one worker at a time runs it. An item that is added while it
+runs is dirty: it runs once more afterwards. A worker renews its lease of an item; when a lease expires, the
+item is ready again. Every step is one Lua script that uses Redis' clock, so workers' clocks don't matter. No
+crash loses an item. A worker that was paused can continue late, so `bot.storage.sweeps` checks the lease in
+the script that saves.
 
 A busy worker needs one round trip per item: the script that finishes an item takes the next one. An idle
-one waits in BLPOP on the list `wake`, which has at most one element. Whoever makes an item ready, or delays
-one to before all others, pushes it; whoever takes an item and leaves others pushes it again. If a worker
-dies with it, the others notice within 2 s. (BZPOPMIN on the ready items would lose one between the pop and
-the lease.)
+worker waits in BLPOP on the list `wake`, which has at most one element. A script pushes the element when it
+makes an item ready, when it delays an item to a time before all others, and when it takes an item and leaves
+others. If a worker dies after it popped the element, the others notice within 2 s. (BZPOPMIN on the ready
+items would lose an item between the pop and the lease.)
 
 Quarantine: an item that kills its worker (out of memory, an endless loop) must not kill one after the
-other. Starts are counted until one ends. After MOST_STARTS the item gets one more lease, `quarantined`, to
-report it, and then none until `retry`. From the third start on, such items run one at a time, so that items
-that only ran beside the culprit end. A Redis that lost its data starts counting from zero.
+other. Starts are counted until a run ends. After MAX_STARTS the item gets one more lease, `quarantined`, to
+report that, and then none until `retry`. From the third start on, such items run one at a time, so that items
+that only ran next to the culprit can finish. If Redis loses its data, counting starts from zero.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ from bot.core.record import Quarantine
 from bot.core.work_item import WorkItem
 from bot.storage import queue_scripts
 
-FIRST_DELAY, LONGEST_DELAY = 1.0, 300.0  # seconds until the first retry, and between later ones at most
-MOST_STARTS = 5  # of an item in a row that didn't end
-MOST_REASON = 500  # characters of an error that are kept
-LONGEST_TURN = 900.0  # seconds that an item can run; then its worker is restarted
-LONGEST_BLOCK = 2.0  # seconds in BLPOP; redis-py gives up on a silent socket after 5
+FIRST_DELAY, MAX_DELAY = 1.0, 300.0  # seconds before the first retry, and before any
+MAX_STARTS = 5  # of an item in a row without an end
+MAX_REASON = 500  # characters of a stored error
+MAX_RUN_SECONDS = 900.0  # of one item; then its worker is restarted
+MAX_BLOCK_SECONDS = 2.0  # in BLPOP; redis-py gives up on a silent socket after 5
 
 
 class LeaseLostError(Exception):
@@ -61,9 +61,10 @@ class Lease:
 
 
 class Queue:
-    """`lease`: seconds without a heartbeat after which an item is ready again.
+    """Methods raise redis.exceptions.RedisError when Redis can't be reached.
 
-    Methods raise redis.exceptions.RedisError when Redis can't be reached.
+    Args:
+        lease: seconds without a heartbeat after which an item is ready again.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Queue:
         *,
         prefix: str = "sweepbot:queue",
         lease: float = 30.0,
-        most_starts: int = MOST_STARTS,
+        most_starts: int = MAX_STARTS,
     ) -> None:
         self._redis = redis
         self.prefix = prefix
@@ -80,18 +81,18 @@ class Queue:
         self._scripts = {body: redis.register_script(body) for body in queue_scripts.ALL}
 
     async def add(self, item: WorkItem) -> None:
-        """Make the item ready now, even if it was delayed; if it is running, afterwards."""
+        """Make the item ready now, even if it was delayed; if it is running, after that run."""
         await self._run(queue_scripts.ADD, str(item), 0)
 
     async def add_after(self, item: WorkItem, seconds: float) -> None:
         """Make the item ready in `seconds`, unless it will be ready earlier."""
         await self._run(queue_scripts.ADD, str(item), max(seconds, 0))
 
-    async def get(self, *, wait: float = LONGEST_BLOCK) -> Lease | None:
+    async def get(self, *, wait: float = MAX_BLOCK_SECONDS) -> Lease | None:
         """Lease the item that has been ready longest. Returns None if there is none within `wait` seconds.
 
-        Makes due items and items of dead workers ready. If it is cancelled while it takes an item, that item
-        is ready again when the lease expires.
+        First makes due items and items of dead workers ready. If this call is cancelled while it takes an
+        item, the item is ready again when its lease expires.
         """
         until = monotonic() + wait
         while True:
@@ -102,21 +103,21 @@ class Queue:
             left = until - monotonic()
             if left <= 0:
                 return None
-            await self._sleep(min(left, float(found) + 0.001, LONGEST_BLOCK, self._lease / 4))
+            await self._sleep(min(left, float(found) + 0.001, MAX_BLOCK_SECONDS, self._lease / 4))
 
     async def heartbeat(self, lease: Lease) -> bool:
         """Renew the lease. Returns False if it is lost."""
         return bool(await self._run(queue_scripts.HEARTBEAT, str(lease.item), lease.token, self._lease))
 
     async def done(self, lease: Lease, *, again_after: float | None = None) -> None:
-        """Finish an item that ran well, and forget its earlier failures. Ignored for a lost lease.
+        """Finish an item that succeeded, and reset its failures. Ignored for a lost lease.
 
         `again_after`: seconds until it runs again, unless it is added earlier.
         """
         await self._run(queue_scripts.DONE, *_finished(lease, again_after))
 
     async def done_and_get(self, lease: Lease, *, again_after: float | None = None) -> Lease | None:
-        """Do what `done` does, and lease the next ready item, if there is one, in the same round trip."""
+        """Finish an item like `done`, and lease the next ready one, if any, in the same round trip."""
         token = _new_token()
         found = await self._run(
             queue_scripts.DONE_AND_TAKE, *_finished(lease, again_after), token, self._lease, self._most_starts
@@ -130,38 +131,40 @@ class Queue:
     async def fail(self, lease: Lease, *, permanent: str = "") -> float:
         """Retry the item after 1 s, 2 s, 4 s ... 5 min, up to a fifth less. Returns the seconds until then.
 
-        An item that was added while it ran, or hurried, is ready earlier. Does nothing and returns 0 for a
-        lost lease. `permanent`: the error, if a retry is not expected to help. MOST_STARTS of those in a row,
-        or of starts that died with their worker, quarantine the item.
+        An item that was added while it ran, or hurried, is ready earlier. Ignored for a lost lease: returns
+        0. MAX_STARTS permanent errors in a row, or starts whose worker died, quarantine the item.
+
+        Args:
+            permanent: the error, if a retry isn't expected to help.
         """
         jitter = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
-        args = (FIRST_DELAY, LONGEST_DELAY, jitter, permanent[:MOST_REASON], lease.since)
+        args = (FIRST_DELAY, MAX_DELAY, jitter, permanent[:MAX_REASON], lease.since)
         return float(await self._run(queue_scripts.FAIL, str(lease.item), lease.token, *args))
 
-    async def retry(self, item: WorkItem, *, starts: int = MOST_STARTS) -> bool:
+    async def retry(self, item: WorkItem, *, starts: int = MAX_STARTS) -> bool:
         """Release an item from quarantine for so many starts. Returns False if it isn't quarantined."""
         return bool(await self._run(queue_scripts.RETRY, str(item), self._most_starts - starts))
 
     async def quarantined(self) -> dict[str, Quarantine]:
-        """Return the quarantined items by their text, which people read and type."""
+        """Return the quarantined items by their text, as admins read and type it."""
         found: Any = await self._redis.hgetall(f"{self.prefix}:quarantine")
         return {text(item): _read(text(why)) for item, why in found.items()}
 
     async def hurry(self) -> None:
-        """Make all items ready that are delayed by a failure, because its cause is over.
+        """Make all items ready that a failure has delayed, because its cause is over.
 
-        Items that run now and fail of it are ready at once.
+        Items that are running now are ready at once if they fail.
         """
-        await self._run(queue_scripts.HURRY, LONGEST_TURN)
+        await self._run(queue_scripts.HURRY, MAX_RUN_SECONDS)
 
     def lease_key(self, item: WorkItem) -> str:
         """Return the key of the item's lease token, which expires with the lease."""
         return f"{self.prefix}:lease:{item}"
 
     @asynccontextmanager
-    async def held(self, lease: Lease) -> AsyncIterator[None]:
+    async def renewing(self, lease: Lease) -> AsyncIterator[None]:
         """Renew the lease while the body runs. If it is lost, cancel the body and raise LeaseLostError."""
-        async with kept(self._lease, lambda: self.heartbeat(lease)):
+        async with renewing(self._lease, lambda: self.heartbeat(lease)):
             yield
 
     def _taken(self, found: Any, token: str) -> Lease | None:
@@ -172,28 +175,28 @@ class Queue:
         return Lease(item, token, int(found[1]), quarantined, key=key, since=float(found[3]))
 
     async def _sleep(self, seconds: float) -> None:
-        await self._redis.blpop([f"{self.prefix}:wake"], timeout=max(seconds, 0.01))  # 0 is for ever
+        await self._redis.blpop([f"{self.prefix}:wake"], timeout=max(seconds, 0.01))  # 0 would wait forever
 
     async def _run(self, script: str, *args: str | float) -> Any:
         return await self._scripts[script]([self.prefix], args)
 
 
 @asynccontextmanager
-async def kept(ttl: float, renew: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
+async def renewing(ttl: float, renew: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
     """Call `renew` every third of `ttl` seconds while the body runs.
 
-    When it returns False, or nothing for `ttl` seconds, cancel the body and raise LeaseLostError.
+    If it returns False, or doesn't return for `ttl` seconds, cancel the body and raise LeaseLostError.
     """
-    renewing: list[asyncio.Task[None]] = []  # most bodies end before the first renewal, and need no task
+    tasks: list[asyncio.Task[None]] = []  # most bodies end before the first renewal, and need no task
     try:
         async with asyncio.timeout(ttl) as limit:
-            begin = partial(_begin, renewing, ttl, renew, limit)
+            begin = partial(_begin, tasks, ttl, renew, limit)
             timer = asyncio.get_running_loop().call_later(ttl / 3, begin)
             try:
                 yield
             finally:
                 timer.cancel()
-                for task in renewing:
+                for task in tasks:
                     task.cancel()
                     await asyncio.wait([task])
     except TimeoutError:
@@ -204,24 +207,24 @@ async def kept(ttl: float, renew: Callable[[], Awaitable[bool]]) -> AsyncIterato
 
 
 def _begin(
-    renewing: list[asyncio.Task[None]],
+    tasks: list[asyncio.Task[None]],
     ttl: float,
     renew: Callable[[], Awaitable[bool]],
     limit: asyncio.Timeout,
 ) -> None:
-    renewing.append(asyncio.create_task(_renew(ttl, renew, limit)))
+    tasks.append(asyncio.create_task(_renew(ttl, renew, limit)))
 
 
 async def _renew(ttl: float, renew: Callable[[], Awaitable[bool]], limit: asyncio.Timeout) -> None:
     clock = asyncio.get_running_loop().time
     while not limit.expired():
-        asked = clock()
-        # A failure changes no limit: the next answer can still come in time.
+        called_at = clock()
+        # A failure doesn't move the limit: the next call can still succeed in time.
         with suppress(RedisError, TimeoutError):
-            async with asyncio.timeout(ttl / 3):  # redis-py itself would try for longer than the lease lasts
-                ours = await renew()
+            async with asyncio.timeout(ttl / 3):  # redis-py would try longer than the lease lasts
+                is_ours = await renew()
             if not limit.expired():
-                limit.reschedule(asked + ttl if ours else asked)
+                limit.reschedule(called_at + ttl if is_ours else called_at)
         await asyncio.sleep(ttl / 3)
 
 
@@ -233,8 +236,8 @@ def _finished(lease: Lease, again_after: float | None) -> tuple[str, str, str | 
     return str(lease.item), lease.token, "" if again_after is None else max(again_after, 0)
 
 
-def _read(kept: str) -> Quarantine:
-    since, _, why = kept.partition(" ")
+def _read(stored: str) -> Quarantine:
+    since, _, why = stored.partition(" ")
     return Quarantine(datetime.fromtimestamp(float(since) / 1000, UTC), why or "the worker died")
 
 

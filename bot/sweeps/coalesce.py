@@ -1,8 +1,8 @@
-"""What waits to be said, without what something later overtakes. Pure.
+"""Merge the events that wait in a sweep's outbox. Pure.
 
-Slack takes a message a second in a channel. When many things happen in one, nothing of them is lost: a better
-result stands for the ones before it, one sentence counts the trials that were ended, or that were restarted,
-and an end says the best result itself.
+Slack accepts one message per second in a channel. When more happens in that time, a better result replaces
+the earlier ones, one message counts the stopped or restarted trials, and the end of the sweep includes the
+best result.
 """
 
 from dataclasses import replace
@@ -13,11 +13,12 @@ ENDS = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED}
 
 
 def merged(outbox: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Return the outbox without repeated events and those that a later event replaces."""
     kept: list[Event] = []
     for event in outbox:
         if event in kept:
-            continue  # the same refusal of the same click
-        earlier = next((e for e in kept if _overtakes(event, e)), None)
+            continue  # the same denial of a repeated click
+        earlier = next((e for e in kept if _replaces(event, e)), None)
         if earlier is None:
             kept.append(event)
         elif event.kind in ENDS:
@@ -29,7 +30,7 @@ def merged(outbox: tuple[Event, ...]) -> tuple[Event, ...]:
     return tuple(kept)
 
 
-def _overtakes(event: Event, earlier: Event) -> bool:
+def _replaces(event: Event, earlier: Event) -> bool:
     if event.kind in ENDS:
         return earlier.kind is EventKind.BETTER
     if event.kind is EventKind.TRIAL_KILLED:

@@ -89,15 +89,15 @@ def parse_command(text: str, here: str = "") -> ParsedCommand:
     action = COMMANDS[word]
     if action is Action.RERUN:
         return _rerun(rest, here)
-    said = unescape(rest).replace("`", "").split()
+    words = unescape(rest).replace("`", "").split()
     total = ""
-    if action is Action.EXTEND and said:
-        total = said.pop()
-    sweep = here or (said.pop(0).lower() if said else "")
-    if here and said[:1] == [here]:
-        said.pop(0)
-    trial = said.pop(0).lower() if said and action in {Action.CANCEL, Action.LOGS} else ""
-    if said or (action is Action.EXTEND and not re.fullmatch(r"trials=[1-9]\d{0,5}", total)):
+    if action is Action.EXTEND and words:
+        total = words.pop()
+    sweep = here or (words.pop(0).lower() if words else "")
+    if here and words[:1] == [here]:
+        words.pop(0)
+    trial = words.pop(0).lower() if words and action in {Action.CANCEL, Action.LOGS} else ""
+    if words or (action is Action.EXTEND and not re.fullmatch(r"trials=[1-9]\d{0,5}", total)):
         raise UserError(f"Usage: {USAGE[word]}. {SWEEP_USAGE}.")
     _checked(sweep)
     action = Action.KILL if action is Action.CANCEL and trial else action

@@ -1,4 +1,4 @@
-"""Keep a sweep's ConfigMap in step with its record in Redis, so that it survives the loss of Redis."""
+"""Copy a sweep's record from Redis to its ConfigMap, so that it survives the loss of Redis."""
 
 import logging
 from collections.abc import Awaitable, Callable

@@ -1,9 +1,9 @@
-"""Decide what can follow from memory, which is a little behind the API server, and what needs a direct read.
+"""Decide which changes need a direct read of the API server; the caches are a little behind it. Pure.
 
-Counts, better results, and diagnoses follow from memory. A direct read precedes each change of phase: a sweep
-never ends because its experiment was not yet shown, nor is reported as cancelled while a pod is left. It also
-precedes each patch and deletion, and each message that a trial's GPUs are released. A creation needs none: it
-is refused if the object exists. Pure.
+Counts, better results, and diagnoses can come from caches. A change of phase needs a direct read: otherwise a
+sweep could fail because the caches don't have its experiment yet, or be reported as cancelled while a pod is
+left. So do patches, deletions, and messages that a trial's GPUs are released. Creating an object doesn't: the
+API server rejects it if it exists.
 """
 
 from dataclasses import replace
@@ -17,9 +17,9 @@ DECISIONS = ("phase", "to_kill", "restarted", "extending")  # fields of the reco
 
 
 def needs_fresh_read(before: SweepRecord, after: SweepRecord, seen: Observation, now: datetime) -> bool:
-    """Return whether `after`, or the changes in the cluster that it requires, must not follow from memory."""
+    """Return whether `after`, or the changes in the cluster that it requires, need a direct read."""
     decided = any(getattr(after, name) != getattr(before, name) for name in DECISIONS)
-    # Another worker's memory was further on when the record was saved: trials don't go back to running.
+    # The record was saved from newer caches of another worker: finished trials don't run again.
     outdated = after.progress.finished < before.progress.finished
     changes = replace(required_changes(after, seen, now), create=())
     return decided or outdated or changes != RequiredChanges()

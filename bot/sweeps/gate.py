@@ -1,8 +1,8 @@
 """The gate: one trial runs first, the others start once it is healthy, or a user decides. Pure.
 
     gated -> open                          the first trial is healthy, or a user starts all trials
-          -> held -> gated                 it failed, and a user tries again
-                  -> open                  it failed, and a user starts all trials
+          -> held -> gated                 it failed; a user retries it
+                  -> open                  it failed; a user starts all trials anyway
                   -> cancelled
 
 Katib's experiment is created with counts of one. Opening raises them with one patch, also after the first
@@ -32,7 +32,7 @@ def follow_gate(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRe
         return sweep
     if not sweep.gated and experiment.state is not ExperimentState.FAILED:
         return sweep
-    if experiment.max_trials >= plan.space.max_trials:  # opened before Redis lost the record
+    if experiment.max_trials >= plan.space.max_trials:  # opened before Redis lost its data
         return replace(sweep, gated=False)
     trial = seen.healthy or next((t.name for t in seen.succeeded), "")
     if sweep.gated and trial and (seen.open or experiment.reason == MAX_TRIALS_REACHED):
@@ -44,8 +44,8 @@ def opened(sweep: SweepRecord, event: Event) -> SweepRecord:
     return sweep.enqueue(event, gated=False, extending=sweep.submitted)
 
 
-def stays_over(sweep: SweepRecord, seen: Observation) -> bool:
-    """Return whether the sweep waits for the pods of its failed first trial, to be held then."""
+def is_held_or_will_be(sweep: SweepRecord, seen: Observation) -> bool:
+    """Return whether the sweep is held, or will be once the pods of its failed first trial are gone."""
     return sweep.phase is Phase.HELD or (_is_broken(sweep, seen) and not sweep.draining)
 
 
@@ -73,7 +73,7 @@ def _held(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime)
 
 
 def _savings(plan: SweepPlan, seen: Observation) -> str:
-    """Say what didn't start.
+    """Return how many trials the gate has prevented, and the GPU-hours they would have used.
 
     Without the gate, Katib would have started trials until `max_failed` had failed. If all fail alike, that
     is `max_failed` + `parallel` - 1 trials, each as long as the first.
@@ -114,7 +114,7 @@ def restarted(sweep: SweepRecord, event: Event, now: datetime, *, gated: bool) -
 
 
 def _with_complete_events(sweep: SweepRecord) -> SweepRecord:
-    """Write the first trial's message into its event, if it isn't posted yet: the record forgets it."""
+    """Store the first trial's message in its event if it isn't posted yet: the next attempt resets it."""
     if sweep.health is None:
         return sweep
     text = health(sweep, sweep.health).text
@@ -123,7 +123,7 @@ def _with_complete_events(sweep: SweepRecord) -> SweepRecord:
 
 
 def of_attempt(sweep: SweepRecord, seen: Observation) -> Observation:
-    """Drop the finished Jobs and pods of earlier experiments, which have the sweep's label, too."""
+    """Drop Jobs and pods of earlier experiments, which also have the sweep's label."""
     if sweep.attempt == 1 or sweep.plan is None:
         return seen
     prefix = f"{sweep.plan.experiment_ref.name}-"

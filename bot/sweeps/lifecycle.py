@@ -43,7 +43,7 @@ from bot.sweeps.events import (
 )
 from bot.sweeps.extension import limit_reason, more_trials
 from bot.sweeps.first_trials import failed_alike, follow
-from bot.sweeps.gate import follow_gate, of_attempt, stays_over
+from bot.sweeps.gate import follow_gate, is_held_or_will_be, of_attempt
 from bot.sweeps.observation import Observation
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
@@ -232,7 +232,7 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.open:
         waits = sweep.extending and experiment.max_trials < space.max_trials
         return replace(sweep, extending=waits)
-    if stays_over(sweep, seen):
+    if is_held_or_will_be(sweep, seen):
         return sweep
     if sweep.extending and sweep.progress.finished < space.max_trials:
         return sweep  # Katib hasn't removed the previous end yet

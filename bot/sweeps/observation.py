@@ -55,8 +55,8 @@ class Observation:
     pods: tuple[Pod, ...] = ()  # of trials
     trouble: tuple[Diagnosis, ...] = ()  # of trials, the most severe first
     healthy: str = ""  # gated: the first trial, once it has proved healthy
-    look_in: timedelta | None = None  # observe again by then
-    cached: bool = False  # from memory, at least in part: it may be a little old
+    observe_again_in: timedelta | None = None  # observe again within this time
+    cached: bool = False  # read from caches, at least in part
 
     @property
     def live(self) -> tuple[Trial, ...]:

@@ -1,4 +1,4 @@
-"""Ask the outside about one sweep: only what its phase needs to know."""
+"""Observe what one sweep's phase depends on: git, the registry, and the cluster."""
 
 import asyncio
 from dataclasses import replace
@@ -29,16 +29,17 @@ from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL
 from k8s.pods import is_trial_pod, read_pod
 
-PATIENCE = timedelta(minutes=2)
-NEXT = timedelta(seconds=1)  # until an older sweep of the same person may be planned
+PLAN_TIMEOUT = timedelta(minutes=2)  # of an unreachable git host or registry; then the sweep is refused
+PLAN_RETRY = timedelta(seconds=1)  # while an older sweep of the same user is planned
 
 
 async def observe(
     sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients, *, fresh: bool = False
 ) -> Observation:
-    """What is said in it, by pods, events, webhooks and git, is masked: it goes into records and to Slack.
+    """Return the observation, with secrets masked in texts from pods, events, webhooks, and git.
 
-    Unless `fresh`, objects of the experiment are read from memory where watches keep it complete.
+    Args:
+        fresh: read from the API server; otherwise from caches where watches keep them complete.
     """
     return _masked(await _seen(sweep, commands, clients, fresh=fresh), clients.mask)
 
@@ -58,7 +59,7 @@ async def _seen(
 
 async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:
     if (others := await _others(sweep, clients)) is None:
-        return Observation(commands=commands, look_in=NEXT)
+        return Observation(commands=commands, observe_again_in=PLAN_RETRY)
     try:
         repo = repository(sweep.request.repo, clients.config, sweep.requester.channel)
         order = await look_up(
@@ -85,19 +86,19 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))
     except (GitUnavailableError, RegistryError) as error:
-        if clients.now() - sweep.created < PATIENCE:
+        if clients.now() - sweep.created < PLAN_TIMEOUT:
             raise
-        return Observation(commands=commands, refusal=f"{error} Send the command again later.")
+        return Observation(commands=commands, refusal=f"{error} *Fix:* Run the command again later.")
 
 
 async def _others(sweep: SweepRecord, clients: Clients) -> int | None:
-    """GPUs that the person's other live sweeps can use.
+    """Return the peak GPUs of the user's other active sweeps; None while an older one isn't planned yet.
 
-    None: an older one is still to be planned, and comes first. So two at once can't both take what is left.
+    The older one is planned first, so that two sweeps can't both get the rest of the user's limit.
     """
     others = [one for one in await limited_sweeps(sweep.requester.user, clients) if one.id != sweep.id]
     first = (one for one in others if (one.created, one.id) < (sweep.created, sweep.id))
-    if any(one.plan is None and clients.now() - one.created < 2 * PATIENCE for one in first):
+    if any(one.plan is None and clients.now() - one.created < 2 * PLAN_TIMEOUT for one in first):
         return None
     return total_peak(others)
 
@@ -117,7 +118,7 @@ async def _experiment(
         reader.list("Pod", ref.namespace, labels=ours),
     )
     if experiment and experiment["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
-        # Nothing of an older sweep is ours to count or to end.
+        # The objects are of an older sweep with this name.
         return Observation(commands=commands, foreign=True, cached=reader.cached)
     space = plan_.space
     seen = Observation(
@@ -129,10 +130,10 @@ async def _experiment(
         pods=tuple(read_pod(p, MAIN) for p in pods if is_trial_pod(p)),
         cached=reader.cached,
     )
-    examination = EvidenceCollector(sweep, plan_, clients)
+    evidence = EvidenceCollector(sweep, plan_, clients)
     if experiment:
-        await examination.run(experiment, trials, jobs, pods)
-    return replace(seen, trouble=examination.diagnoses, look_in=examination.requeue_after)
+        await evidence.run(experiment, trials, jobs, pods)
+    return replace(seen, trouble=evidence.diagnoses, observe_again_in=evidence.requeue_after)
 
 
 def _masked(seen: Observation, mask: Mask) -> Observation:
@@ -151,5 +152,5 @@ def _masked_build(one: BuildSeen, mask: Mask) -> BuildSeen:
 
 
 def _masked_diagnosis(one: Diagnosis, mask: Mask) -> Diagnosis:
-    """Its key as well, which may be a line of a log."""
+    """Mask the key, too: it can be a line of a log."""
     return replace(one, key=mask(one.key), text=mask(one.text), fix=mask(one.fix), detail=mask(one.detail))

@@ -23,14 +23,15 @@ from k8s.objects import BUILD_LABEL
 from k8s.pods import Pod, read_pod
 
 # Events, queues, and quotas aren't watched, so builds that haven't started are polled.
-NEW_FOR, POLL_NEW, POLL = timedelta(minutes=2), timedelta(seconds=10), timedelta(minutes=1)
+EARLY, POLL_EARLY, POLL_LATE = timedelta(minutes=2), timedelta(seconds=10), timedelta(minutes=1)
 LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
 
 
 async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> Observation:
+    """Return the builds' Jobs, images, and failures. Raises RegistryError."""
     for build in plan.builds:
         await clients.store.wait_for_build(build.ref.name, sweep.id)
-    # Jobs first: an image that is pushed between the two calls isn't missed then.
+    # Jobs first: so an image that is pushed between the two calls is found.
     jobs = await asyncio.gather(*(_job(build, clients) for build in plan.builds))
     seen = [BuildSeen(build=build, job=job) for build, job in zip(plan.builds, jobs, strict=True)]
     digest = None
@@ -45,8 +46,8 @@ async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) 
     whole = next((one.digest for one in found if one.build.tag == plan.image_tag), None)
     builds = tuple([await _with_trouble(sweep, one, clients) for one in found])
     waits = any(one.running and not one.started for one in builds)
-    soon = POLL_NEW if clients.now() - sweep.since < NEW_FOR else POLL
-    return Observation(digest=whole or None, builds=builds, look_in=soon if waits else None)
+    poll = POLL_EARLY if clients.now() - sweep.since < EARLY else POLL_LATE
+    return Observation(digest=whole or None, builds=builds, observe_again_in=poll if waits else None)
 
 
 async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpace:
@@ -70,9 +71,9 @@ async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpa
 
 
 async def left_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> tuple[BuildSeen, ...]:
-    """Return the builds of a sweep that stops without an image, to delete those that no other sweep needs.
+    """Return the builds of a sweep that stops without an image; those that no other sweep needs are deleted.
 
-    A deleted Job is gone at once, its pod only after its container has ended.
+    A deleted Job disappears at once, its pod only after its container has exited.
     """
     left = []
     for build in () if sweep.image else plan.builds:

@@ -24,8 +24,8 @@ async def observe_gate(sweep: SweepRecord, seen: Observation, clients: Clients) 
         return seen
     settled, now = pod.running_since + STARTUP, clients.now()
     if now < settled:
-        return replace(seen, look_in=min(settled - now, seen.look_in or STARTUP))
+        return replace(seen, observe_again_in=min(settled - now, seen.observe_again_in or STARTUP))
     namespace = sweep.plan.experiment_ref.namespace
     if await has_line_since(clients.cluster, namespace, pod.name, MAIN, settled):
         return replace(seen, healthy=pod.job)
-    return replace(seen, look_in=min(POLL_INTERVAL, seen.look_in or POLL_INTERVAL))
+    return replace(seen, observe_again_in=min(POLL_INTERVAL, seen.observe_again_in or POLL_INTERVAL))

@@ -10,7 +10,7 @@ from bot.sweeps.durable_record import DurableRecord, Save
 from bot.sweeps.lifecycle import refuse
 from bot.sweeps.parent_message import Links, parent
 
-NOT_THERE = (
+NOT_IN_CHANNEL = (
     "I'm not in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try again."
 )
 
@@ -23,7 +23,7 @@ async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecor
     try:
         ts = await clients.slack.open_thread(sweep.requester.channel, parent(sweep, Links()))
     except NotInChannelError:
-        return await save(refuse(sweep, NOT_THERE, clients.now()))
+        return await save(refuse(sweep, NOT_IN_CHANNEL, clients.now()))
     # The older phase makes this reconcile write the ConfigMap again at its end: a restored record without its
     # thread would open a second one.
     sweep = await save(replace(sweep, thread=ts, durable_phase=Phase.RECEIVED))
@@ -31,7 +31,7 @@ async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecor
 
 
 async def rename(sweep: SweepRecord, clients: Clients, save: Save) -> SweepRecord:
-    """Start the same request under another name: an older sweep, lost by Redis, has this one."""
+    """Start the same request under another name: a sweep that Redis lost has this one."""
     head = sweep.request.name or sweep.request.space
     now = clients.now()
 

@@ -1,6 +1,6 @@
 """Build the parent message of a sweep: its current state, and the buttons. Pure.
 
-The plain `text` is for notifications and screen readers, the blocks for everybody else.
+Notifications and screen readers use the plain `text`; Slack shows the blocks.
 """
 
 import re

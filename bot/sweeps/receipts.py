@@ -22,7 +22,7 @@ from bot.sweeps.commands import about
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 2.0  # seconds
+CHECK_INTERVAL = 2.0  # seconds
 RECEIPTS_MAX = 1000  # the oldest are dropped
 RECEIPT_TTL = timedelta(hours=1)  # by then the user has noticed that nothing happened
 
@@ -58,7 +58,7 @@ class Receipts:
     async def run(self) -> None:
         """Restore lost requests until cancelled."""
         while True:
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(CHECK_INTERVAL)
             try:
                 await self.restore_lost()
             except (RedisError, TimeoutError) as error:

@@ -72,7 +72,7 @@ REPORTED_AFTER = 4  # failures in a row, about 7 s, before an error is reported
 async def handle(lease: Lease, clients: Clients) -> timedelta | None:
     """Reconcile the leased sweep, or report its quarantine: the worker's handler of sweeps.
 
-    Raises PermanentError, with its text masked, for whatever a retry is not expected to fix.
+    Raises PermanentError, with its text masked, for errors that a retry isn't expected to fix.
     """
     try:
         if lease.quarantined:
@@ -183,13 +183,13 @@ class _Reconcile:
         if (resolved := resolve_trouble(sweep)) != sweep:
             sweep = await self.notifier.post_outbox(await self.save(resolved))
         await self._open_results(sweep)
-        soon, again = self.notifier.pause, requeue_after(before, sweep, now, seen.look_in)
+        soon, again = self.notifier.pause, requeue_after(before, sweep, now, seen.observe_again_in)
         return min(soon, again) if soon and again is not None else soon or again
 
     async def _advanced(
         self, before: SweepRecord, commands: tuple[Command, ...], now: datetime
     ) -> tuple[Observation, SweepRecord]:
-        """Memory shows that something is to be done; what is done follows from a direct read."""
+        """Observe and advance; if a change needs it, once more from a direct read of the API server."""
         seen = await observe(before, commands, self.clients, fresh=bool(commands))
         seen = await observe_gate(before, seen, self.clients)
         after = advance(before, seen, self.clients.config, now)

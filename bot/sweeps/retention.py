@@ -22,7 +22,7 @@ from k8s.objects import OURS, SWEEP_LABEL, Manifest, ref_of
 log = logging.getLogger(__name__)
 
 ITEM = WorkItem(ItemKind.SWEEP_GC, "retire")
-INTERVAL = timedelta(hours=1)
+GC_INTERVAL = timedelta(hours=1)
 SUGGESTION_TTL = EXTENDABLE_FOR + timedelta(hours=1)  # a command that was just accepted still finds it
 
 
@@ -41,7 +41,7 @@ class SweepGc:
             await self._delete_suggestions(namespace)
         if self.days:
             await self._delete_sweeps()
-        return INTERVAL
+        return GC_INTERVAL
 
     async def _delete_suggestions(self, namespace: str) -> None:
         try:

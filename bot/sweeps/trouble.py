@@ -1,4 +1,4 @@
-"""Report errors that keep a sweep from being processed, and their end. Pure."""
+"""Report errors that prevent a sweep from being processed, and their end. Pure."""
 
 from bot.core.events import Event, EventKind
 from bot.core.record import SweepRecord
@@ -34,7 +34,7 @@ def report_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
 def resolve_trouble(sweep: SweepRecord) -> SweepRecord:
     """Report that a reconcile succeeded after errors, so that later errors are reported again.
 
-    Only errors reported in the thread are resolved there; an owner told privately sees the thread open.
+    Errors reported privately, before the thread existed, need no message: the owner sees the thread open.
     """
     over = [key for key in sweep.sent_keys if key.startswith(f"{EventKind.TROUBLE}/")]
     if not over:

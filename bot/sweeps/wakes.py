@@ -1,6 +1,6 @@
-"""Wake sweeps when the cluster changes: at once for a first change, then once for all that follow it.
+"""Wake sweeps when the cluster changes: at once for a first change, then once for those that follow it.
 
-A change in the cluster is a burst: a trial that starts changes a trial, a Job, and a pod several times each.
+Changes come in bursts: a trial that starts changes a Trial, a Job, and a pod several times each.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from k8s.objects import SWEEP_LABEL
 
 log = logging.getLogger(__name__)
 
-GATHER = 0.2  # seconds after a wake in which further changes of the same sweep are gathered
+BATCH_SECONDS = 0.2  # after a wake; further changes of the same sweep are one wake
 REDIS_RETRY = 1.0  # seconds
 
 
 class Wakes:
     def __init__(self, clients: Clients, clock: Callable[[], float] = monotonic) -> None:
         self._clients, self._clock = clients, clock
-        self._pending: dict[Group, bool] = {}  # and whether something of it is live
-        self._listed: set[str] = set()  # sweeps of which a first list has shown something live
-        self._sent: dict[Group, float] = {}  # when, in the last GATHER seconds
-        self._some = asyncio.Event()
+        self._pending: dict[Group, bool] = {}  # by group: whether one of its objects is live
+        self._listed: set[str] = set()  # sweeps with a live object in a first list
+        self._sent: dict[Group, float] = {}  # when, in the last BATCH_SECONDS seconds
+        self._has_work = asyncio.Event()
 
     def add(self, change: Change) -> None:
         label, value = change.group
@@ -36,25 +36,25 @@ class Wakes:
             self._pending[change.group] = change.live or self._pending.get(change.group, False)
         elif change.live and label == SWEEP_LABEL:
             self._listed.add(value)
-        self._some.set()
+        self._has_work.set()
 
     async def run(self) -> None:
-        """Send wakes until cancelled. They wait while Redis doesn't answer."""
+        """Send wakes until cancelled; keep them while Redis is unreachable."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._some.wait(), self._pause())
-            self._some.clear()
+                await asyncio.wait_for(self._has_work.wait(), self._pause())
+            self._has_work.clear()
             try:
                 await self.send()
             except RedisError as error:
                 log.warning("can't wake sweeps: %s", error)
-                self._some.set()
+                self._has_work.set()
                 await asyncio.sleep(REDIS_RETRY)
 
     async def send(self) -> None:
-        """Send the wakes that are due. Raises RedisError; then they are still pending."""
+        """Send the wakes that are due. Raises RedisError, and keeps them pending."""
         now = self._clock()
-        self._sent = {group: at for group, at in self._sent.items() if now - at < GATHER}
+        self._sent = {group: at for group, at in self._sent.items() if now - at < BATCH_SECONDS}
         due = {group: live for group, live in self._pending.items() if group not in self._sent}
         listed, self._listed = self._listed, set()
         for group in due:
@@ -71,11 +71,11 @@ class Wakes:
 
     def _pause(self) -> float | None:
         """Return the seconds until the next wake is due; None if nothing is pending."""
-        due = [self._sent.get(group, -math.inf) + GATHER - self._clock() for group in self._pending]
+        due = [self._sent.get(group, -math.inf) + BATCH_SECONDS - self._clock() for group in self._pending]
         return max(min(due), 0.0) if due else None
 
     async def _concerned(self, due: dict[Group, bool]) -> set[str]:
-        """Return unfinished sweeps, and ended ones with live objects: a paused worker can submit late."""
+        """Return unfinished sweeps, and finished ones with live objects: a paused worker can submit late."""
         sweeps = {value: live for (label, value), live in due.items() if label == SWEEP_LABEL}
         found = {sweep for sweep, live in sweeps.items() if live}
         found |= await self._active(sweeps.keys() - found)
@@ -85,7 +85,7 @@ class Wakes:
         return found
 
     async def _strays(self, listed: set[str]) -> set[str]:
-        """Return ended sweeps of which something lives. The others are woken by the resync."""
+        """Return finished sweeps with live objects; the resync wakes the unfinished ones."""
         return listed - await self._active(listed)
 
     async def _active(self, sweeps: Iterable[str]) -> set[str]:

@@ -16,7 +16,7 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.log_format import JsonLines
 from bot.runtime.probes import ProbeFailedError
 from bot.storage import work_queue
-from bot.storage.work_queue import MOST_STARTS, Lease, Queue
+from bot.storage.work_queue import MAX_STARTS, Lease, Queue
 from bot.sweeps import informer, reconciler
 from bot.sweeps.informer import SweepInformer
 from bot.worker import Worker, keyed
@@ -138,7 +138,7 @@ async def test_a_quarantine_that_slack_is_too_busy_to_hear_is_reported_later(que
             raise RetryAfterError("Slack asks to wait 30 s", 30)
 
     await queue.add(item)
-    for _ in range(MOST_STARTS):
+    for _ in range(MAX_STARTS):
         await queue.fail(await queue.get(wait=0), permanent="a bug")
         await queue.add(item)
     worker = Worker(queue, 1, {ItemKind.SWEEP: handle})
@@ -242,7 +242,7 @@ async def test_an_item_wakes_one_of_eight_idle_loops(
     queue, redis, trips, wait_until, monkeypatch, seconds, most
 ):
     """The calls: add, take (twice for a delay), done, and the next loop's take before it waits."""
-    monkeypatch.setattr(work_queue, "LONGEST_BLOCK", 4)
+    monkeypatch.setattr(work_queue, "MAX_BLOCK_SECONDS", 4)
     monkeypatch.setattr(queue, "get", partial(queue.get, wait=600))
     done = []
 
@@ -333,7 +333,7 @@ async def test_every_worker_watches_and_one_resyncs(redis, cluster, monkeypatch,
     assert await watchers[0].fresh() == "not started"
     tasks = [asyncio.create_task(watcher.run()) for watcher in watchers]
     await wait_until(lambda: any(each.listed for each in clusters), "one resyncs")
-    assert [len(each.fresh) for each in clusters] == [len(informer.WATCHED)] * 2
+    assert [len(each.fresh) for each in clusters] == [len(informer.WATCHED_KINDS)] * 2
     assert sum(each.listed for each in clusters) == 1
     assert {(await each.fresh()).partition(";")[0] for each in watchers} == {"watching"}
     await cancelled(tasks[clusters.index(next(each for each in clusters if each.listed))])
@@ -434,8 +434,8 @@ async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(queue, w
 async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, monkeypatch):
     watcher = a_watcher(redis, cluster)
     task = asyncio.create_task(watcher.run())
-    await wait_until(lambda: len(cluster.fresh) == len(informer.WATCHED), "it watches")
-    monkeypatch.setattr(informer, "STALE", 0.05)
+    await wait_until(lambda: len(cluster.fresh) == len(informer.WATCHED_KINDS), "it watches")
+    monkeypatch.setattr(informer, "STALE_AFTER", 0.05)
 
     async def silent():
         try:
@@ -444,10 +444,10 @@ async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, mon
             return str(broken)
         return ""
 
-    for kind in informer.WATCHED[1:]:
+    for kind in informer.WATCHED_KINDS[1:]:
         cluster.fresh[kind]()
     assert "Pod" in await wait_until(silent, "the silence shows")
-    monkeypatch.setattr(informer, "STALE", 60)
+    monkeypatch.setattr(informer, "STALE_AFTER", 60)
     for heard in cluster.fresh.values():
         heard()
     assert await silent() == ""

@@ -26,7 +26,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import WorkItem
 from bot.storage.sweeps import Store
-from bot.storage.work_queue import MOST_STARTS, Queue
+from bot.storage.work_queue import MAX_STARTS, Queue
 from tests.chaos.conftest import Crew, Server
 from tests.chaos.worker import POISON
 
@@ -226,7 +226,7 @@ async def test_a_sweep_that_kills_five_workers_is_quarantined_and_no_other_is(
         return bool(crew.ledger("quarantined"))
 
     await wait_until(quarantined, "it is quarantined")
-    assert [entry["sweep"] for entry in crew.ledger("died")] == [POISON] * MOST_STARTS
+    assert [entry["sweep"] for entry in crew.ledger("died")] == [POISON] * MAX_STARTS
     assert list(await sweeps.queue.quarantined()) == [POISON]
     for pid in list(crew.pids):
         crew.kill(pid)
@@ -261,7 +261,7 @@ async def test_a_worker_paused_past_its_lease_changes_nothing_when_it_goes_on(
     [refused] = await wait_until(lambda: crew.ledger("refused"), "the late one is refused")
     assert (refused["pid"], saved["pid"] != late) == (late, True)
     if manner == "stops unaware":
-        assert refused["why"].endswith("was not saved: its lease is lost")
+        assert refused["why"].endswith("was not saved: the lease is lost")
     await sweeps.all_heard()
     assert await sweeps.store.get("sweep-0") == before
     await sweeps.end()

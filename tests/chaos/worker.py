@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import StaleRecordError, Store
-from bot.storage.work_queue import MOST_STARTS, Lease, LeaseLostError, Queue
+from bot.storage.work_queue import MAX_STARTS, Lease, LeaseLostError, Queue
 
 POISON = "sweep-0"
 NEVER = 10**9  # starts until a quarantine: here it is not the sweeps that kill
@@ -49,7 +49,7 @@ class Worker:
 
     async def careful(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
         """Keeps its lease, and gives up a turn that is not its own any more."""
-        async with self.queue.held(lease):
+        async with self.queue.renewing(lease):
             await self.turn(lease, pause)
 
     async def poisoned(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
@@ -96,7 +96,7 @@ MANNERS = {
 
 async def live(url: str, ledger: int, lease: float, manner: str) -> None:
     async with connect(url) as redis:
-        most = MOST_STARTS if manner == "poisoned" else NEVER
+        most = MAX_STARTS if manner == "poisoned" else NEVER
         worker = Worker(Queue(redis, lease=lease, most_starts=most), Store(redis), ledger)
         while True:
             try:

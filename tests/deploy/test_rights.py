@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from bot.core.commands import Action
 from bot.core.commands import Command as Ordered
 from bot.core.record import Phase
-from bot.sweeps.informer import WATCHED, SweepInformer
+from bot.sweeps.informer import WATCHED_KINDS, SweepInformer
 from bot.sweeps.retention import SweepGc
 from k8s.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
@@ -103,7 +103,7 @@ async def watches(life: Guarded, wait_until: Any, *, namespaces: int = 1) -> Non
 
     def followed() -> bool:
         followed = [ask for ask in life.server.granted if ask.verb == "watch"]
-        return len(followed) == len(WATCHED) * namespaces
+        return len(followed) == len(WATCHED_KINDS) * namespaces
 
     async with life.started():
         waking = asyncio.create_task(SweepInformer(life.redis, life.clients).run())

@@ -201,7 +201,7 @@ async def test_a_double_click_on_rerun_is_one_sweep(app, context, redis):
         click.body["trigger_id"], click.body["user"]["id"] = trigger, user
         assert (await app.async_dispatch(click)).status == 200
     assert [ask.request_id for ask in await context.store.commands("lr-a-b")] == ["t1", "t3"]
-    assert 0 < await redis.ttl("sweepbot:heard:rerun/U1/lr-a-b") <= 10
+    assert 0 < await redis.ttl("sweepbot:request:rerun/U1/lr-a-b") <= 10
 
 
 @pytest.mark.parametrize("where", ["container", "message"])

@@ -109,7 +109,7 @@ class Desk:
                 preview_job.show, clients=self.clients, drafts=self.door.drafts, known=self.door.snapshots
             ),
             ItemKind.GPU_QUESTIONS: GpuQueryJob(self.clients, redis, self.meter, no_digests).run,
-            ItemKind.GIT_NAMES: partial(self.door.catalog.look, git=self.git),
+            ItemKind.GIT_NAMES: partial(self.door.catalog.refresh, git=self.git),
         }
 
     async def turns(self, wait=0.05):

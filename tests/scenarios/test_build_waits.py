@@ -5,7 +5,7 @@ import pytest
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.slack.mrkdwn import plain
-from bot.sweeps.observe_builds import NEW_FOR, POLL, POLL_NEW, observe_builds
+from bot.sweeps.observe_builds import EARLY, POLL_EARLY, POLL_LATE, observe_builds
 from bot.sweeps.parent_message import summary
 from local import kueue
 from tests.bot.health import real_messages
@@ -173,17 +173,17 @@ async def test_a_registry_secret_that_is_missing_is_told(redis):
 
 
 async def test_a_build_that_waits_is_looked_into_often_and_then_seldom(redis):
-    async def look_in(ward):
+    async def observe_again_in(ward):
         record = await ward.record()
-        return (await observe_builds(record, record.plan, ward.clients)).look_in
+        return (await observe_builds(record, record.plan, ward.clients)).observe_again_in
 
     ward = builds(redis)
     ward.kubernetes.admission("Job", suspend)
     async with ward.started():
         await ward.rounds(4)
-        assert await look_in(ward) == POLL_NEW
-        ward.ahead += 2 * NEW_FOR
-        assert await look_in(ward) == POLL
+        assert await observe_again_in(ward) == POLL_EARLY
+        ward.ahead += 2 * EARLY
+        assert await observe_again_in(ward) == POLL_LATE
 
 
 async def test_a_build_that_starts_in_time_is_not_looked_into(redis):

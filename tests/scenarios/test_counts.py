@@ -10,7 +10,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from bot.core.work_item import WorkItem
 from bot.storage.work_queue import Lease
-from bot.sweeps.informer import RESYNC, SweepInformer
+from bot.sweeps.informer import RESYNC_INTERVAL, SweepInformer
 from bot.sweeps.reconciler import reconcile
 from k8s.cache import Caches
 from tests.bot.factories import NOW
@@ -133,7 +133,7 @@ async def test_an_hour_of_an_unchanging_sweep_costs_a_list_of_records_each_five_
     cluster = Counting(running.cluster, "cluster", running.calls)
     informer = SweepInformer(running.redis, replace(running.clients, cluster=cluster, caches=Caches()))
     hour = Counter()
-    for _ in range(timedelta(hours=1) // RESYNC):
+    for _ in range(timedelta(hours=1) // RESYNC_INTERVAL):
         running.calls.clear()
         await informer._wake_unfinished()
         hour += running.calls

@@ -10,7 +10,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import ItemKind, WorkItem
-from bot.storage.work_queue import MOST_STARTS, Queue
+from bot.storage.work_queue import MAX_STARTS, Queue
 from bot.sweeps import observe, reconciler
 from bot.worker import Worker
 from handlers.app import build
@@ -70,7 +70,7 @@ async def quarantined(life, monkeypatch):
     assert (await life.record()).phase is Phase.RUNNING
     is_poison(monkeypatch)
     await life.clients.queue.add(WorkItem.sweep(SWEEP))
-    await work(life, MOST_STARTS + 3)
+    await work(life, MAX_STARTS + 3)
     assert list(await life.clients.queue.quarantined()) == [SWEEP]
 
 

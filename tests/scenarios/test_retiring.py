@@ -7,7 +7,7 @@ import pytest
 
 from bot.core.record import Phase
 from bot.storage import sweep_configmap
-from bot.sweeps.retention import INTERVAL, SweepGc
+from bot.sweeps.retention import GC_INTERVAL, SweepGc
 from k8s.errors import ApiError
 from k8s.katib.spec import REQUEST_ID
 from tests.bot.factories import NOW, PLAN, a_sweep
@@ -17,7 +17,7 @@ from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
 async def visit(life, days):
     """So many days from now, where sweeps stay for thirty."""
     here = {"cluster": life.cluster, "store": life.store, "namespace": "sweeps", "namespaces": ("sweeps",)}
-    assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == INTERVAL
+    assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == GC_INTERVAL
     await life.settle()
     return {kind for kind, _, _ in life.objects()}
 

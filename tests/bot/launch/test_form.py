@@ -197,7 +197,7 @@ def test_a_menu_offers_what_fits_with_the_last_branch_first():
     assert offered("v1.0") == ["v1.0"]  # a tag, perhaps
     assert offered("main") == ["main"]
     assert offered("", GitNames()) == ["-"]
-    late = names(replace(known, trouble="https://git.example didn't respond within 60 s"), "wi")
+    late = names(replace(known, error="https://git.example didn't respond within 60 s"), "wi")
     assert [one["value"] for one in late] == ["wide", "wi", "-"]
     assert late[-1]["text"]["text"].startswith("⚠ https://git.example did")
 
@@ -206,7 +206,7 @@ def test_menus_of_any_names_are_what_slack_takes():
     known = GitNames(
         names=tuple(Name(name=f"{n}" + WORST[: n % 200], about=WORST) for n in range(2000)),
         at=NOW,
-        trouble="x" * 500,
+        error="x" * 500,
     )
     for typed in ("", "1", WORST, "x" * 149):
         assert limits.options_complaints({"options": names(known, typed, first=["7"])}) == []

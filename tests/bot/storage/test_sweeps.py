@@ -81,7 +81,7 @@ async def test_saving_counts_the_versions(store, sweep):
 
 async def test_the_slower_of_two_saves_is_refused(store, sweep):
     faster = await store.save(sweep.to(Phase.BUILDING, NOW))
-    with pytest.raises(StaleRecordError, match="someone else saved version 1"):
+    with pytest.raises(StaleRecordError, match="another worker saved version 1"):
         await store.save(sweep.to(Phase.FAILED, NOW))
     assert await store.get(sweep.id) == faster
 
@@ -92,7 +92,7 @@ async def test_a_save_repeated_after_a_lost_answer_is_no_conflict(store, sweep):
 
 
 async def test_a_sweep_that_is_gone_is_not_saved(store):
-    with pytest.raises(StaleRecordError, match="it is gone"):
+    with pytest.raises(StaleRecordError, match="its record was deleted"):
         await store.save(record_for("lr-never-was"))
 
 
@@ -101,12 +101,12 @@ async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
     await queue.add(WorkItem.sweep(sweep.id))
     paused = await Queue(redis, lease=0.3).get()
     other = await queue.get(wait=20)
-    with pytest.raises(StaleRecordError, match="its lease is lost"):
+    with pytest.raises(StaleRecordError, match="the lease is lost"):
         await store.save(sweep.to(Phase.FAILED, NOW), paused)
     saved = await store.save(sweep.to(Phase.BUILDING, NOW), other)
     assert await store.get(sweep.id) == saved
     await queue.done(other)
-    with pytest.raises(StaleRecordError, match="its lease is lost"):
+    with pytest.raises(StaleRecordError, match="the lease is lost"):
         await store.save(saved.to(Phase.FAILED, NOW), other)
 
 
@@ -116,7 +116,7 @@ async def test_of_two_workers_that_save_the_same_record_the_second_is_too_late(s
     paused = await Queue(redis, lease=0.3).get()
     other = await queue.get(wait=20)
     saved = await store.save(sweep.to(Phase.BUILDING, NOW), other)
-    with pytest.raises(StaleRecordError, match="its lease is lost"):
+    with pytest.raises(StaleRecordError, match="the lease is lost"):
         await store.save(sweep.to(Phase.BUILDING, NOW), paused)
     assert await store.save(sweep.to(Phase.BUILDING, NOW), other) == saved, (
         "its own lost answer is no conflict"
@@ -125,7 +125,7 @@ async def test_of_two_workers_that_save_the_same_record_the_second_is_too_late(s
 
 
 async def test_a_lease_from_nowhere_saves_nothing(store, sweep):
-    with pytest.raises(StaleRecordError, match="its lease is lost"):
+    with pytest.raises(StaleRecordError, match="the lease is lost"):
         await store.save(sweep, Lease(WorkItem.sweep(sweep.id), "token", 0))
 
 
@@ -283,6 +283,6 @@ async def test_a_list_shows_each_save_and_what_a_new_redis_has(store, sweep, red
 async def test_is_new_is_true_once_for_each_delivery_until_its_age_is_over(store, redis):
     assert [await store.is_new("click-1", timedelta(seconds=10)) for _ in range(3)] == [True, False, False]
     assert await store.is_new("click-2")
-    assert 0 < await redis.ttl("sweepbot:heard:click-1") <= 10
-    await redis.pexpire("sweepbot:heard:click-1", 0)
+    assert 0 < await redis.ttl("sweepbot:request:click-1") <= 10
+    await redis.pexpire("sweepbot:request:click-1", 0)
     assert await store.is_new("click-1", timedelta(seconds=10))

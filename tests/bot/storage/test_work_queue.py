@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError as RedisDown
 from bot.core.work_item import WorkItem
 from bot.storage import work_queue as queue_module
 from bot.storage.redis_client import connect
-from bot.storage.work_queue import MOST_STARTS, Lease, LeaseLostError, Queue, kept
+from bot.storage.work_queue import MAX_STARTS, Lease, LeaseLostError, Queue, renewing
 
 sweep = WorkItem.sweep
 ROOT = Path(__file__).parents[3]
@@ -266,7 +266,7 @@ from bot.storage.redis_client import connect
 async def main():
     queue = Queue(connect(sys.argv[1]), lease=0.6)
     lease = await queue.get(wait=20)
-    async with queue.held(lease):
+    async with queue.renewing(lease):
         print(lease.item, flush=True)
         await asyncio.Event().wait()
 asyncio.run(main())
@@ -289,7 +289,7 @@ async def test_a_held_lease_lasts_as_long_as_the_body(redis, wait_until):
         turns.add(await redis.zscore("sweepbot:queue:running", "a"))
         return len(keys) > 2 and len(turns) > 2
 
-    async with queue.held(lease):
+    async with queue.renewing(lease):
         await wait_until(renewed_twice, "the lease was renewed twice")
     await queue.done(lease)
     assert await drain(queue) == []
@@ -301,7 +301,7 @@ async def test_a_body_whose_lease_is_lost_is_stopped(redis, queue):
     lease = await got(queue)
     await redis.set(queue.lease_key(sweep("a")), "another's token", px=60_000)
     with pytest.raises(LeaseLostError):
-        await hold_for_ever(queue.held(lease))
+        await hold_for_ever(queue.renewing(lease))
     await queue.done(Lease(sweep("a"), "another's token", 0))
 
 
@@ -310,7 +310,7 @@ async def test_a_body_is_stopped_when_redis_is_silent_for_a_whole_lease():
         raise RedisDown("gone")
 
     with pytest.raises(LeaseLostError):
-        await hold_for_ever(kept(0.1, renew))
+        await hold_for_ever(renewing(0.1, renew))
 
 
 async def test_what_the_body_raises_is_its_own():
@@ -318,7 +318,7 @@ async def test_what_the_body_raises_is_its_own():
         return True
 
     with pytest.raises(TimeoutError):
-        async with kept(60, renew):
+        async with renewing(60, renew):
             raise TimeoutError
 
 
@@ -326,7 +326,7 @@ async def test_cancelling_the_task_around_a_body_is_no_lost_lease():
     async def renew():
         return True
 
-    task = asyncio.create_task(hold_for_ever(kept(60, renew)))
+    task = asyncio.create_task(hold_for_ever(renewing(60, renew)))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -379,7 +379,7 @@ async def dies(queue, redis, item="a"):
 
 async def test_an_item_that_takes_five_workers_along_is_quarantined_told_once_and_then_left_out(queue, redis):
     await queue.add(sweep("a"))
-    assert [(await dies(queue, redis)).quarantined for _ in range(MOST_STARTS)] == [""] * MOST_STARTS
+    assert [(await dies(queue, redis)).quarantined for _ in range(MAX_STARTS)] == [""] * MAX_STARTS
     lease = await got(queue)
     assert lease.quarantined == "the worker died"
     await queue.add(sweep("a"))
@@ -397,7 +397,7 @@ async def test_an_item_that_takes_five_workers_along_is_quarantined_told_once_an
 async def test_a_turn_that_ends_clears_the_starts_before_it(queue, redis):
     await queue.add(sweep("a"))
     for ends in (queue.done, queue.fail):
-        for _ in range(MOST_STARTS - 1):
+        for _ in range(MAX_STARTS - 1):
             await dies(queue, redis)
         await ends(await got(queue))
         await queue.add(sweep("a"))
@@ -407,7 +407,7 @@ async def test_a_turn_that_ends_clears_the_starts_before_it(queue, redis):
 
 async def test_errors_that_only_repeat_themselves_quarantine_with_their_words(queue):
     await queue.add(sweep("a"))
-    for _ in range(MOST_STARTS):
+    for _ in range(MAX_STARTS):
         await queue.fail(await got(queue), permanent="KeyError: 'x'")
         await queue.add(sweep("a"))
     lease = await got(queue)
@@ -420,7 +420,7 @@ async def test_errors_that_only_repeat_themselves_quarantine_with_their_words(qu
 
 async def test_telling_of_a_quarantine_is_tried_again_and_given_up_when_it_kills_too(queue, redis):
     await queue.add(sweep("a"))
-    for _ in range(MOST_STARTS):
+    for _ in range(MAX_STARTS):
         await dies(queue, redis)
     for _ in range(10):
         await queue.fail(await got(queue))

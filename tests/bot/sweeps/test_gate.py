@@ -6,7 +6,7 @@ import pytest
 
 from bot.core.events import Event, EventKind, Health, HealthStatus, Progress, Result
 from bot.core.record import Phase
-from bot.sweeps.gate import follow_gate, of_attempt, opened, restarted, stays_over
+from bot.sweeps.gate import follow_gate, is_held_or_will_be, of_attempt, opened, restarted
 from bot.sweeps.observation import Observation
 from k8s.katib.patches import DRAINED
 from k8s.katib.status import Experiment, ExperimentState, TrialState
@@ -135,7 +135,7 @@ def test_held_event_estimates_the_gpu_hours_of_all_trials_without_the_gate(
     ],
 )
 def test_stays_over_while_held_or_with_a_failed_first_trial(sweep, seen, stays):
-    assert stays_over(sweep, seen) is stays
+    assert is_held_or_will_be(sweep, seen) is stays
 
 
 def test_restarted_sweep_forgets_the_failed_experiment():

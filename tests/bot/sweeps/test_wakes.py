@@ -6,7 +6,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from bot.sweeps import wakes as wakes_module
-from bot.sweeps.wakes import GATHER, Wakes
+from bot.sweeps.wakes import BATCH_SECONDS, Wakes
 from k8s.cache import Change
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 
@@ -56,8 +56,8 @@ async def test_a_first_change_wakes_at_once_and_a_burst_after_it_once(world):
     for _ in range(50):
         world.changed("a")
         assert await world.sent() == []
-    assert await world.sent(after=GATHER) == ["a"]
-    assert await world.sent(after=GATHER) == []
+    assert await world.sent(after=BATCH_SECONDS) == ["a"]
+    assert await world.sent(after=BATCH_SECONDS) == []
     assert world.trips == 0
 
 
@@ -67,7 +67,7 @@ async def test_a_change_after_a_wake_always_wakes_once_more(world):
     world.changed("a", live=False)
     world.changed("a", live=True)
     world.changed("a", live=False)
-    assert await world.sent(after=GATHER) == ["a"]
+    assert await world.sent(after=BATCH_SECONDS) == ["a"]
     assert world.trips == 0, "something lives: it matters whether the sweep has ended or not"
 
 
@@ -76,7 +76,7 @@ async def test_sweeps_are_gathered_each_for_itself(world):
     await world.sent()
     world.changed("a", "b")
     assert await world.sent() == ["b"]
-    assert await world.sent(after=GATHER) == ["a"]
+    assert await world.sent(after=BATCH_SECONDS) == ["a"]
 
 
 async def test_of_many_that_have_ended_redis_is_asked_once(world):
