@@ -40,7 +40,7 @@ GROUPS = {
         "registry_auth_file",
     ),
     "Builds": ("build_namespace", "kaniko_image", "base_image", "build_ca_configmap"),
-    "MLflow and Katib": ("mlflow_tracking_uri", "mlflow_ui_url", "katib_ui_url"),
+    "MLflow and Katib": ("mlflow_tracking_uri", "mlflow_secret", "mlflow_ui_url", "katib_ui_url"),
     "GPU metrics": (
         "prometheus_url",
         "prometheus_token",

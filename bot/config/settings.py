@@ -130,6 +130,12 @@ class PlanSettings(BaseSettings):
         description="MLflow URL for trials and the bot",
         examples=["http://mlflow.mlflow.svc:5000"],
     )
+    mlflow_secret: str | None = Field(
+        default=None,
+        description="Secret in each namespace of trials with MLFLOW_TRACKING_USERNAME and "
+        "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN; default: trials have no MLflow credentials",
+        examples=["mlflow-login"],
+    )
 
     @property
     def builds_in(self) -> str:

@@ -99,6 +99,8 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         image=image,
         gpus=order.request.gpus,
         env=_environment(order, settings),
+        env_secret=settings.mlflow_secret,
+        env_keys=run_tags.LOGIN,
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
     )

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from k8s.katib.spec import TRIAL_NAME
 
 VARIABLE = "MLFLOW_RUN_CONTEXT"
+# The variables from which MLflow's client takes its login.
+LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 SWEEP, TRIAL, COMMIT = "sweepbot.sweep", "sweepbot.trial", "sweepbot.commit"
 BRANCH, REPOSITORY, IMAGE = "sweepbot.branch", "sweepbot.repository", "sweepbot.image"
 OWNER, OWNER_ID, TEAM = "sweepbot.owner", "sweepbot.owner_id", "sweepbot.team"

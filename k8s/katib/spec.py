@@ -80,6 +80,8 @@ class ExperimentSpec:
     image: str
     gpus: int
     env: dict[str, str]
+    env_secret: str | None = None  # whose keys `env_keys` the training gets as variables, if it has them
+    env_keys: tuple[str, ...] = ()
     pull_secret: str | None = None
     shape: PodShape = PodShape()
     settings: dict[str, str] = field(default_factory=dict)  # of the algorithm
@@ -179,7 +181,10 @@ def _trial_pod(spec: ExperimentSpec) -> Manifest:
         # Without a command, Katib's webhook would fetch the image's entrypoint from the registry over HTTPS.
         "command": ["sh", "-c"],
         "args": [shell(spec.command, spec.arguments, spec.collector)],
-        "env": [{"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()],
+        "env": [
+            *({"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()),
+            *_secret_variables(spec),
+        ],
         "securityContext": _security(spec),
         "volumeMounts": [
             {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 - shared memory of data loaders
@@ -231,6 +236,14 @@ def _security(spec: ExperimentSpec) -> Manifest:
 def _home(spec: ExperimentSpec) -> dict[str, str]:
     """Return name and home of a user that isn't in the image; PyTorch looks up the name."""
     return {"HOME": "/tmp", "USER": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
+
+
+def _secret_variables(spec: ExperimentSpec) -> list[Manifest]:
+    """Return the variables from the Secret, by key: with `envFrom` it could set PATH."""
+    if not spec.env_secret:
+        return []
+    source = {"name": spec.env_secret, "optional": True}
+    return [{"name": key, "valueFrom": {"secretKeyRef": {**source, "key": key}}} for key in spec.env_keys]
 
 
 def _resources(spec: ExperimentSpec) -> Manifest:

@@ -82,15 +82,23 @@ def variables(store: Store, pod: Object, container: Object) -> dict[str, str]:
     for entry in container.get("env", []):
         source = entry.get("valueFrom")
         value = _from(store, pod, source) if source else expand(entry.get("value", ""), result)
-        result[entry["name"]] = value
+        if value is not None:
+            result[entry["name"]] = value
     return result
 
 
-def _from(store: Store, pod: Object, source: Object) -> str:
+def _from(store: Store, pod: Object, source: Object) -> str | None:
+    """Return the value; None if an optional Secret or key isn't there."""
     if "fieldRef" in source:
         return _field(pod, source["fieldRef"]["fieldPath"])
     if "secretKeyRef" in source:
-        return _secret(store, pod, source["secretKeyRef"]["name"], source["secretKeyRef"]["key"])
+        key = source["secretKeyRef"]
+        try:
+            return _secret(store, pod, key["name"], key["key"])
+        except NotReady:
+            if key.get("optional"):
+                return None
+            raise
     raise NotReady(f"the local nodes know no {', '.join(source)}")
 
 

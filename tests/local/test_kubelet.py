@@ -182,6 +182,14 @@ async def test_a_secret_comes_as_a_variable_and_as_a_file(start):
     assert cluster.log("build") == "x\nx"
 
 
+async def test_optional_key_of_a_missing_secret_sets_no_variable(start):
+    cluster = start()
+    source = {"secretKeyRef": {"name": "absent", "key": "token", "optional": True}}
+    cluster.run("train", sh("echo ${TOKEN-unset}", env=[{"name": "TOKEN", "valueFrom": source}]))
+    await cluster.phase("train", "Succeeded")
+    assert cluster.log("train") == "unset\n"
+
+
 async def test_annotations_of_a_pod_come_as_files(start):
     cluster = start()
     field = {"fieldPath": "metadata.labels['team']"}

@@ -53,6 +53,18 @@ def test_mlflow_names_the_runs_by_their_trials_and_tags_where_they_come_from():
     assert env["MLFLOW_EXPERIMENT_NAME"] == PLAN.results_name == "digits/lr-brave-otter"
 
 
+def test_trials_get_only_mlflows_login_from_the_secret():
+    settings = SETTINGS.model_copy(update={"mlflow_secret": "mlflow-login"})
+    job = plan(ORDER, settings).experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
+    [training] = job["template"]["spec"]["containers"]
+    found = {e["name"]: e["valueFrom"]["secretKeyRef"] for e in training["env"] if "valueFrom" in e}
+    assert found == {
+        name: {"name": "mlflow-login", "optional": True, "key": name}
+        for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+    }
+    assert "envFrom" not in training
+
+
 def test_a_trials_hours_are_its_pods_own_so_waiting_for_gpus_takes_none_of_them():
     experiment = plan(replace(ORDER, space=replace(SPACE, trial_hours=1.5)), SETTINGS).experiment
     job = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
