@@ -64,12 +64,12 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 @pytest.fixture
 def wait_until() -> WaitUntil:
-    """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after a minute.
+    """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after two minutes.
 
     Long enough for a machine that stands still for a while.
     """
 
-    async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
+    async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
         try:
             async with asyncio.timeout(seconds):
                 while not (found := await _value(fact)):  # noqa: ASYNC110 - facts of other processes, too

@@ -43,7 +43,7 @@ class AlertCommands:
         elif command.action is Action.MEASURES:
             await self.reply(command, await self._utilization(alert), alert)
         elif command.action is Action.KILL:
-            await self._cancel(command, alert)
+            await self._cancel(command, alert, current, now)
         elif command.action is Action.KEEP:
             return await self._snooze(command, alert, current, now)
         return current
@@ -59,7 +59,9 @@ class AlertCommands:
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't reply to %s: %s", command.user, error)
 
-    async def _cancel(self, command: Command, alert: Alert) -> None:
+    async def _cancel(
+        self, command: Command, alert: Alert, current: dict[str, Snooze], now: datetime
+    ) -> None:
         """Pass trials that are still idle to their sweep, which checks permissions; report the others."""
         trials = set(command.trial.split())
         items = [item for item in alert.items if item.name.removeprefix(f"{alert.sweep}-") in trials]
@@ -71,7 +73,7 @@ class AlertCommands:
         await self.clients.wake(alert.sweep)
         spared = [item for item in items if item not in alert.open and item.now is not Kind.ENDED]
         if spared:
-            await self.reply(command, not_cancelled(alert, spared), alert)
+            await self.reply(command, not_cancelled(alert, spared, current, now), alert)
 
     async def _snooze(
         self, command: Command, alert: Alert, current: dict[str, Snooze], now: datetime

@@ -99,8 +99,8 @@ def update_alerts(
 ) -> tuple[Alert, ...]:
     """Return all alerts as they should be shown now, the oldest first; `current` is by allocation key."""
     before = tuple(sent)
-    unused = {item.key for alert in before if alert.kind is Kind.UNUSED for item in alert.open}
-    current = {key: _still_unused(each) if key in unused else each for key, each in current.items()}
+    flagged = {(alert.kind, item.key) for alert in before for item in alert.open}
+    current = {key: _same_spell(each, flagged) for key, each in current.items()}
     current = {key: _not_yet_low(each, before, now) for key, each in current.items()}
     alerts = [
         replace(
@@ -127,10 +127,14 @@ def active_snooze(key: str, snoozes: Mapping[str, Snooze], now: datetime) -> Sno
     return snooze if snooze and snooze.until > now else None
 
 
-def _still_unused(current: Assessment) -> Assessment:
-    """Keep UNUSED when the samples no longer reach back to the start."""
-    same = current.kind is Kind.IDLE and current.allocation.busy_ever is None
-    return replace(current, kind=Kind.UNUSED) if same else current
+def _same_spell(current: Assessment, flagged: set[tuple[Kind, str]]) -> Assessment:
+    """Keep UNUSED or IDLE when only the number of samples changed, which tells these two apart."""
+    key = current.allocation.key
+    if current.kind is Kind.IDLE and current.allocation.busy_ever is None and (Kind.UNUSED, key) in flagged:
+        return replace(current, kind=Kind.UNUSED)
+    if current.kind is Kind.UNUSED and (Kind.IDLE, key) in flagged:
+        return replace(current, kind=Kind.IDLE)
+    return current
 
 
 def _not_yet_low(current: Assessment, sent: Iterable[Alert], now: datetime) -> Assessment:

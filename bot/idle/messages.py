@@ -27,6 +27,13 @@ CONDITIONS = {
     Kind.LOW: "underused for {lasted} ({mean} average)",
     Kind.STUCK: "busy for {lasted} with no log output",
 }
+NEW_STATES = {
+    Kind.UNUSED: "unused",
+    Kind.IDLE: "idle",
+    Kind.PARTIAL: "partly idle",
+    Kind.LOW: "underused",
+    Kind.STUCK: "busy with no log output",
+}
 ADVICE = {
     Kind.UNUSED: "*Check:* Does the code find the GPU and move the model to it? Is it still loading data?",
     Kind.IDLE: "*Check:* Is it hung, waiting for data, or computing on the CPU?",
@@ -43,10 +50,10 @@ NEVER_CANCELS = "Sweepbot never cancels idle trials by itself."
 
 
 def warning(alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> Message:
-    lines = _single(alert) if len(alert.items) == 1 else _group(alert)
-    snoozed = [each for item in alert.open if (each := active_snooze(item.key, snoozes, now))]
-    all_snoozed = len(snoozed) == len(alert.open)
-    lines += [*([] if all_snoozed else [_advice(alert)]), *_snoozed(alert, snoozed)]
+    active = _active(alert, snoozes, now)
+    lines = _single(alert, active) if len(alert.items) == 1 else _group(alert, active)
+    all_snoozed = all(item.key in active for item in alert.open)
+    lines += [*([] if all_snoozed else [_advice(alert)]), *_snoozed(alert, active)]
     shown = section("\n".join(lines))
     if not alert.open:
         return Message(text=lines[0], blocks=(shown,))
@@ -55,21 +62,28 @@ def warning(alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> Messa
     return Message(text=lines[0], blocks=(shown, below, _buttons(alert, all_snoozed)))
 
 
-def _snoozed(alert: Alert, snoozed: Sequence[Snooze]) -> list[str]:
+def _active(alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> dict[str, Snooze]:
+    """Return the active snoozes of the alert's items by allocation key."""
+    return {item.key: each for item in alert.items if (each := active_snooze(item.key, snoozes, now))}
+
+
+def _snoozed(alert: Alert, active: Mapping[str, Snooze]) -> list[str]:
     """Name the person without a mention, which would notify them again with each new post."""
+    flagged = alert.open or [item for item in alert.items if item.now.needs_alert]
+    snoozed = [active[item.key] for item in flagged if item.key in active]
     if not snoozed:
         return []
     first = min(snoozed, key=lambda snooze: snooze.until)
     who = quoted(first.name, 60) if first.name else mention(first.by)
-    part = "" if len(snoozed) == len(alert.open) else f" ({len(snoozed)} of {len(alert.open)})"
+    part = "" if len(snoozed) == len(flagged) else f" ({len(snoozed)} of {len(flagged)})"
     return [f"Snoozed{part} by {who} until {local_time(first.until)}."]
 
 
-def _single(alert: Alert) -> list[str]:
+def _single(alert: Alert, active: Mapping[str, Snooze]) -> list[str]:
     item = alert.items[0]
     who = f"Trial {code(item.name)}" if alert.sweep else _pod(alert, item)
     if item.now is not alert.kind:
-        return [f"{_emoji(alert)}{who} {_how_it_ended(alert, item)}."]
+        return [f"{_emoji(alert)}{who} {_how_it_ended(alert, item, active)}."]
     since = "since it started," if alert.kind is Kind.UNUSED else "since"
     comma = "" if alert.kind is Kind.UNUSED else ","
     condition = f"{_which(item)} {_condition(alert.kind, [item])}"
@@ -92,7 +106,7 @@ def _advice(alert: Alert) -> str:
     return ADVICE[alert.kind]
 
 
-def _group(alert: Alert) -> list[str]:
+def _group(alert: Alert, active: Mapping[str, Snooze]) -> list[str]:
     still, total = alert.open, counted(len(alert.items), "trial" if alert.sweep else "pod")
     if still:
         head = f":zzz: {len(still)} of {total}: GPUs {_condition(alert.kind, still)}"
@@ -100,13 +114,15 @@ def _group(alert: Alert) -> list[str]:
         head = f":zzz: Changed: {total}"
     else:
         head = f"{_emoji(alert)}No longer flagged: {total}"
-    lines = [f"• {_state(alert, item)}" for item in sorted(alert.items, key=lambda item: item not in still)]
+    lines = [
+        f"• {_state(alert, item, active)}" for item in sorted(alert.items, key=lambda item: item not in still)
+    ]
     return [head, *fitting(lines, LIST_LIMIT)]
 
 
-def _state(alert: Alert, item: AlertItem) -> str:
+def _state(alert: Alert, item: AlertItem, active: Mapping[str, Snooze]) -> str:
     if item.now is not alert.kind:
-        return f"{code(item.name)} {_how_it_ended(alert, item)}"
+        return f"{code(item.name)} {_how_it_ended(alert, item, active)}"
     where = plain(", ".join(item.nodes)[:60])
     return f"{code(item.name)} on {where}: {_which(item)}, since {local_time(item.since)}"
 
@@ -122,14 +138,16 @@ def _condition(kind: Kind, items: Sequence[AlertItem]) -> str:
     return CONDITIONS[kind].format(lasted=duration(max(item.lasted for item in items)), mean=percent(mean, 1))
 
 
-def _how_it_ended(alert: Alert, item: AlertItem) -> str:
+def _how_it_ended(alert: Alert, item: AlertItem, active: Mapping[str, Snooze]) -> str:
+    """Refer to a newer warning only if there is one: none is posted during a snooze."""
     before = f"after {duration(item.lasted)} {_before(alert.kind, item)}"
-    active = "logging" if alert.kind is Kind.STUCK else "busy"
+    busy = "logging" if alert.kind is Kind.STUCK else "busy"
     if item.now is Kind.ENDED:
-        return f"ended{f', {active} again' if item.recovered else ''} {before}"
+        return f"ended{f', {busy} again' if item.recovered else ''} {before}"
     if item.now.needs_alert:
-        return f"changed {before}; see the newer warning"
-    return f"is {active} {'now' if alert.kind is Kind.UNUSED else 'again'} {before}"
+        newer = "" if item.key in active else "; see the newer warning"
+        return f"is now {NEW_STATES[item.now]} {before}{newer}"
+    return f"is {busy} {'now' if alert.kind is Kind.UNUSED else 'again'} {before}"
 
 
 def _before(kind: Kind, item: AlertItem) -> str:
@@ -184,8 +202,11 @@ def _cancel(alert: Alert) -> dict[str, Any]:
     return button(action, f"Cancel {what}", value, style="danger", confirm=confirm)
 
 
-def not_cancelled(alert: Alert, items: Iterable[AlertItem]) -> str:
-    lines = [f"• {_state(alert, item)}" for item in items]
+def not_cancelled(
+    alert: Alert, items: Iterable[AlertItem], snoozes: Mapping[str, Snooze], now: datetime
+) -> str:
+    active = _active(alert, snoozes, now)
+    lines = [f"• {_state(alert, item, active)}" for item in items]
     return "\n".join(["Not cancelled:", *fitting(lines, LIST_LIMIT)])
 
 

@@ -42,13 +42,13 @@ class Gpus:
         return "\n".join([f"# TYPE {METRIC} gauge", *lines, ""])
 
     def _share(self, container: Container) -> float:
-        """Return utilization since the last call."""
+        """Return utilization since the last call, without the first tick, which can be of almost no work."""
         if not container.process:
             return 0.0
         now, used, pid = time.monotonic(), _cpu_seconds(container.process.pid), container.process.pid
         then, before = self._seen.get(pid, (now - 1, used))
         self._seen[pid] = (now, used)
-        return min(1.0, max(0.0, used - before) / max(now - then, 0.01))
+        return min(1.0, max(0.0, used - before - 1 / TICKS) / max(now - then, 0.01))
 
 
 def _gpus(container: Container) -> int:

@@ -217,7 +217,7 @@ def free_port() -> int:
 
 
 async def ready(url: str) -> None:
-    async with asyncio.timeout(90), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(200), aiohttp.ClientSession() as session:
         while True:
             try:
                 async with session.get(url) as response:

@@ -72,6 +72,8 @@ async def test_nothing_is_left_behind(demo: Demo, signals: tuple[signal.Signals,
 
 async def test_a_process_that_ends_by_itself_is_told_with_its_last_lines(demo: Demo) -> None:
     [worker] = [number for number, words in demo.processes().items() if words.endswith("-m bot work ")]
+    [log] = demo.folder.glob("*/logs/work.log")
+    await until(log.read_text, "the worker has logged something")
     os.kill(worker, signal.SIGKILL)
     assert await demo.process.wait() == 1
     assert re.search(r"^work ended with exit code -9\.\nwork: ", demo.text(), re.MULTILINE)

@@ -15,11 +15,10 @@ from typing import Any
 
 from local.world import NAMESPACE, World, commit, git, world
 
-PATIENCE = 90  # seconds until a fact that needs builds and trainings on a busy machine
+PATIENCE = 200  # seconds until a fact that needs builds and trainings on a busy machine
 
 TRAINING = """
 import argparse, os, time
-from tensorboardX import SummaryWriter
 said = argparse.ArgumentParser()
 said.add_argument("--width", type=int)
 said.add_argument("--wait", type=float, default=0)
@@ -27,7 +26,8 @@ said.add_argument("--tensorboard_dir", default="runs")
 said = said.parse_args()
 print("training with width", said.width)
 while said.wait and os.path.exists(os.environ["HOLD"]):
-    time.sleep(0.1)
+    time.sleep(0.5)  # rarely enough that a busy machine doesn't measure it as work
+from tensorboardX import SummaryWriter
 with SummaryWriter(said.tensorboard_dir) as log:
     log.add_scalar("loss", 1 / said.width, 1)
 """

@@ -16,7 +16,7 @@ command: python tiny.py --wait=1
 objective: {metric: loss, goal: minimize}
 algorithm: grid
 trials: {parallel: 2}
-watch: {idle_minutes: 0.2, first_use_minutes: 0.2}
+watch: {idle_minutes: 0.1, first_use_minutes: 0.1}
 parameters:
   width: {min: 1, max: 2}
 """
@@ -35,8 +35,13 @@ def warnings(sweep: Sweep, *words: str) -> list[dict[str, Any]]:
     return [m for m in thread if m.get("blocks") and all(word in shown(m) for word in words)]
 
 
-async def press(sweep: Sweep, action: str, *words: str, person: str = "ada") -> None:
-    message = warnings(sweep, *words)[-1]  # for a moment there may be the one that it replaces
+def current(sweep: Sweep, trial: str) -> list[dict[str, Any]]:
+    """Warnings of a condition that lasts; a condition that changed has an older message beside."""
+    return warnings(sweep, f"{trial}`: 1 GPU")
+
+
+async def press(sweep: Sweep, action: str, trial: str, person: str = "ada") -> None:
+    message = current(sweep, trial)[-1]  # a repeat is posted before the older message is deleted
     assert await sweep.lab.slack.click(person, sweep.channel, message["ts"], action) is None
 
 
@@ -46,23 +51,26 @@ async def test_a_trial_that_sleeps_is_told_of_and_kept_and_ended_by_button(lab: 
     def trials() -> list[str]:
         return [trial["metadata"]["name"] for trial in sweep.objects("Trial")]
 
-    await until(lambda: len(warnings(sweep, ": 1 GPU")) == 2, "both are told of", sweep.story)
+    await until(lambda: len(trials()) == 2, "both trials run", sweep.story)
     kept, ended = trials()
+    await until(lambda: current(sweep, kept) and current(sweep, ended), "both are flagged", sweep.story)
     await press(sweep, SNOOZE_4, kept)
-    await until(lambda: warnings(sweep, kept, "Snoozed by"), "it is noted who keeps it", sweep.story)
-    await until(lambda: warnings(sweep, ended, "48 s"), "the other is told of anew", sweep.story)
-    await until(lambda: len(warnings(sweep)) == 2, "what was told before is taken back", sweep.story)
+    await until(lambda: warnings(sweep, kept, "Snoozed by"), "who snoozed it is shown", sweep.story)
+    await until(lambda: warnings(sweep, ended, "for 24 s"), "the other warning is repeated", sweep.story)
+    await until(lambda: len(current(sweep, ended)) == 1, "the older message is deleted", sweep.story)
+    assert len(current(sweep, kept)) == 1
     await press(sweep, UTILIZATION, kept, person="grace")
     await until(
         lambda: [m for m in lab.slack.ephemerals("grace") if "(dcgm-exporter):" in m["text"]],
-        "what was measured is said to who asked",
+        "grace sees the utilization",
     )
     await press(sweep, CANCEL, ended)
     await sweep.posts(":no_entry_sign:", ended, "Its GPUs are free")
     await until(lambda: warnings(sweep, ended, "ended"), "its warning is over", sweep.story)
+    assert current(sweep, ended) == []
     assert [pod for pod in sweep.pods_alive() if pod.startswith(ended)] == []
     assert [pod for pod in sweep.pods_alive() if pod.startswith(kept)] != []
     lab.hold.unlink()
     await sweep.posts("Finished:")
     await until(lambda: warnings(sweep, kept, "ended"), "so is the other's", sweep.story)
-    assert len(warnings(sweep)) == 2
+    assert current(sweep, kept) == []

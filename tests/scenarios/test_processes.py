@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 PASSWORD = "hunter2-p@ss"
 TOKEN = "cluster-token-1"
-PATIENCE = 90  # seconds, on a busy machine
+PATIENCE = 200  # seconds, on a busy machine
 
 
 class Lab:

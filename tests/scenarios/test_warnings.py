@@ -173,6 +173,22 @@ async def test_who_keeps_it_is_noted_and_outlives_redis(ward):
     assert len(ward.texts()) == 2  # of what was told before, Redis knew alone
 
 
+async def test_a_condition_that_changes_during_a_snooze_is_posted_when_the_snooze_expires(redis):
+    ward = FailingTrials(redis, a_pod(QUIET, busy_ever=False))
+    await ward.sweep()
+    await ward.run()
+    await ward.click(Action.KEEP, alert=f"unused/sweeps/{TRIAL}", hours=4)
+    await ward.run(1)
+    await ward.run(100, a_pod(QUIET))
+    [changed] = ward.texts()
+    assert changed.startswith(f":zzz: Trial `{TRIAL}` is now idle after")
+    assert ("Snoozed by" in changed, "newer warning" in changed) == (True, False)
+    await ward.run(242)
+    changed, newer = ward.texts()
+    assert changed.endswith("; see the newer warning.")
+    assert f"Trial `{TRIAL}`: 1 GPU idle for" in newer
+
+
 @pytest.mark.parametrize(("user", "denial"), [(OWNER, True), (ADMIN, True), (STRANGER, False)])
 async def test_who_may_keep_it(ward, user, denial):
     await ward.run()

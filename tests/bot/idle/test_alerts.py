@@ -101,6 +101,12 @@ def test_unused_stays_unused_when_samples_no_longer_reach_the_start() -> None:
     assert states(update_alerts((), late, {}, NOW)) == [(Kind.IDLE, [Kind.IDLE])]
 
 
+def test_idle_stays_idle_when_more_samples_show_that_it_was_never_used() -> None:
+    alerts = after(after((), 0, Kind.IDLE), 25, Kind.UNUSED)
+    assert states(alerts) == [(Kind.IDLE, [Kind.IDLE])]
+    assert states(after(after(alerts, 30, Kind.FINE), 90, Kind.UNUSED))[0] == (Kind.IDLE, [Kind.UNUSED])
+
+
 def test_ended_trial_ends_its_alert() -> None:
     [alert] = update_alerts(after((), 0, Kind.IDLE), {}, {}, NOW + 5 * MINUTE)
     assert alert.over

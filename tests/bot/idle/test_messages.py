@@ -101,7 +101,7 @@ def test_last_repeat_asks_to_cancel_or_snooze() -> None:
         (
             [Kind.PARTIAL],
             ":zzz: ",
-            "changed after 42 min with 2 GPUs idle; see the newer warning.",
+            "is now partly idle after 42 min with 2 GPUs idle; see the newer warning.",
         ),
     ],
 )
@@ -167,6 +167,22 @@ def test_snoozed_warning_gives_no_advice() -> None:
     afterwards = warning(alert, snoozed, until)
     assert "*Still idle.* Cancel it" in shown(afterwards)
     assert list(buttons(afterwards)) == [CANCEL, SNOOZE_4, SNOOZE_24, UTILIZATION]
+
+
+def test_changed_condition_during_a_snooze_refers_to_no_newer_warning() -> None:
+    alert = sent(Kind.UNUSED)
+    snoozed = {alert.items[0].key: Snooze(until=NOW + timedelta(hours=4), by="U1", name="ada")}
+    [alert] = update_alerts([alert], found(Kind.IDLE), snoozed, NOW)
+    assert shown(warning(alert, snoozed, NOW)).splitlines() == [
+        ":zzz: Trial `lr-brave-otter-a` is now idle after 1 h with 2 GPUs unused.",
+        "Snoozed by ada until <!date^1795276800^{date_short_pretty} {time}|2026-11-21 16:00 UTC>.",
+    ]
+    group = sent(*[Kind.UNUSED] * 4)
+    group, *newer = update_alerts([group], found(*[Kind.IDLE] * 4), snoozed, NOW)
+    assert len(newer) == 3
+    lines = shown(warning(group, snoozed, NOW)).splitlines()
+    assert ["see the newer warning" in line for line in lines[1:]] == [False, True, True, True, False]
+    assert "Snoozed (1 of 4) by ada until" in lines[-1]
 
 
 def test_recovery_of_each_kind() -> None:
