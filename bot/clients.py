@@ -10,9 +10,11 @@ from bot.config.settings import Settings
 from bot.core.masking import Mask
 from bot.core.terminal import as_shown
 from bot.core.work_item import WorkItem
+from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import Registry
 from bot.repos.git import Git
 from bot.results.mlflow import MlflowExperiments
+from bot.results.store import ResultsStore
 from bot.slack.client import Slack
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
@@ -34,6 +36,7 @@ class Clients:
     settings: Settings
     config: Config
     queue: Queue
+    usage: HourlyStore
     now: Callable[[], datetime]
     caches: Caches = field(default_factory=Caches)  # filled by watches (bot.sweeps.informer)
 
@@ -41,6 +44,11 @@ class Clients:
     def mask(self) -> Mask:
         """Masks this installation's secrets, and known forms of secrets, in text from other systems."""
         return Mask(self.settings.secrets())
+
+    @property
+    def kept_results(self) -> ResultsStore:
+        """The results of ended sweeps."""
+        return ResultsStore(self.cluster, self.settings.k8s_namespace)
 
     async def wake(self, sweep_id: str, *, after: timedelta = timedelta(0)) -> None:
         """Queue a reconcile of the sweep; several calls result in one."""

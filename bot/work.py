@@ -24,6 +24,7 @@ from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
 from bot.doctor import examination
 from bot.gpus.collector import UsageCollector, measuring
+from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import Source
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
@@ -103,6 +104,7 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
         results=results,
         settings=settings,
         config=process.config,
+        usage=HourlyStore(process.redis),
         now=now,
     )
 

@@ -16,7 +16,10 @@ class Pod:
     job_uid: str = ""
     node: str
     finished: bool  # phase Succeeded or Failed: its GPUs are free
+    scheduled: datetime | None = None  # its GPUs are allocated from then on
     running_since: datetime | None = None  # of the main container
+    began: datetime | None = None  # of the main container, also once it has ended
+    ended: datetime | None = None  # of the main container
     unschedulable: str = ""  # the scheduler's message
     waiting: tuple[str, str] = ("", "")  # reason and message
     exit: tuple[int, str, str] | None = None  # code, reason, message
@@ -37,27 +40,27 @@ def read_pod(obj: Manifest, container: str) -> Pod:
     state = _state(status, container)
     running, over = state.get("running"), state.get("terminated")
     waiting, meta = _waiting(status, state), obj["metadata"]
+    began = parse_time((running or over or {}).get("startedAt"))
+    ended = parse_time(over.get("finishedAt")) if over else None
     return Pod(
         name=meta["name"],
         job=meta.get("labels", {}).get(JOB_LABEL, ""),
         job_uid=next((o["uid"] for o in meta.get("ownerReferences") or () if o["kind"] == "Job"), ""),
         node=obj.get("spec", {}).get("nodeName", ""),
         finished=status.get("phase") in {"Succeeded", "Failed"},
-        running_since=parse_time(running.get("startedAt")) if running else None,
+        scheduled=_scheduled(status),
+        running_since=began if running else None,
+        began=began,
+        ended=ended,
         unschedulable=_unschedulable(status),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")),
         exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
-        seconds=_seconds(over) if over else None,
+        seconds=(ended - began).total_seconds() if began and ended else None,
         failure=(status.get("reason", ""), status.get("message", "")),
         abandoned=_abandoned(status, state),
         deleted="deletionTimestamp" in meta,
         init_failed=_init_failed(status),
     )
-
-
-def _seconds(over: Manifest) -> float | None:
-    began, ended = parse_time(over.get("startedAt")), parse_time(over.get("finishedAt"))
-    return (ended - began).total_seconds() if began and ended else None
 
 
 def is_trial_pod(obj: Manifest) -> bool:
@@ -102,6 +105,13 @@ def _state(status: Manifest, container: str) -> Manifest:
             state: Manifest = entry.get("state") or {}
             return state
     return {}
+
+
+def _scheduled(status: Manifest) -> datetime | None:
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "True":
+            return parse_time(condition.get("lastTransitionTime"))
+    return None
 
 
 def _unschedulable(status: Manifest) -> str:

@@ -45,9 +45,16 @@ _SHAPES: dict[str, Any] = {
     },
     "Trial": {
         "spec": {"parameterAssignments": {"name": True, "value": True}},
-        "status": {"conditions": _CONDITIONS, "observation": {"metrics": True}},
+        "status": {
+            **dict.fromkeys(("startTime", "completionTime"), True),
+            "conditions": _CONDITIONS,
+            "observation": {"metrics": True},
+        },
     },
-    "Experiment": {"spec": {"maxTrialCount": True}, "status": {"conditions": _CONDITIONS}},
+    "Experiment": {
+        "spec": {"maxTrialCount": True},
+        "status": {"conditions": _CONDITIONS, "currentOptimalTrial": {"bestTrialName": True}},
+    },
 }
 
 

@@ -41,6 +41,7 @@ class EventKind(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    RESULTS = "results"  # the table of the best trials; stores the results first
 
 
 @dataclass(frozen=True, kw_only=True)

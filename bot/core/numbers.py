@@ -30,6 +30,11 @@ def signed(value: float) -> str:
     return "±0" if round(value, 1) == 0 else f"{'+' if value > 0 else '−'}{hours(abs(value))}"
 
 
+def short(value: str) -> str:
+    """Shorten a decimal with 7 or more places to 6 digits; the final command line has them all."""
+    return f"{float(value):.6g}" if re.fullmatch(r"-?\d+\.\d{7,}(e-?\d+)?", value) else value
+
+
 def as_csv(rows: Iterable[Iterable[object]]) -> str:
     """Write CSV. Text that a spreadsheet would run as a formula gets an apostrophe; numbers stay numbers."""
     text = StringIO()

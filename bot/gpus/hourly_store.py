@@ -50,6 +50,19 @@ class HourlyStore:
         await self._read(start, end, ("pods",), lambda stored: found.append(decode(stored)))
         return tuple(found)
 
+    async def of_sweep(self, sweep_id: str, start: datetime, end: datetime) -> tuple[HourUse, ...]:
+        """Return a sweep's pods in the stored hours from that of `start` until before `end`.
+
+        Each hour is reduced to these pods before the next is read.
+        """
+        found: list[HourUse] = []
+
+        def select(stored: Stored) -> None:
+            found.extend(use for use in decode(stored).uses if use.sweep == sweep_id)
+
+        await self._read(full_hour(start), end, ("pods",), select)
+        return tuple(found)
+
     async def totals(self, start: datetime, end: datetime) -> Totals:
         """Sum the stored hours that begin from `start` until before `end`."""
         totals = Totals()

@@ -98,4 +98,5 @@ def end_events(sweep: SweepRecord, ending: Phase) -> tuple[Event, ...]:
     if not sweep.thread and sweep.cancelled_by:
         also.add(sweep.cancelled_by)
     direct = [replace(event, to_user=user, response_url="") for user in sorted(also - {event.to_user})]
-    return (event, *direct)
+    results = (Event(kind=EventKind.RESULTS),) if sweep.submitted else ()
+    return (event, *results, *direct)

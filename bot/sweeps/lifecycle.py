@@ -26,10 +26,11 @@ from bot.config.policy import Config
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind, Progress, Result
 from bot.core.record import Phase, SweepRecord
-from bot.core.space import Goal, SearchSpace
+from bot.core.space import SearchSpace
 from bot.health.diagnosis import Diagnosis
 from bot.health.rules_startup import may_pass
 from bot.launch.plan import image_with
+from bot.results.ranking import best
 from bot.sweeps.commands import apply_command, with_entry
 from bot.sweeps.deadline import out_of_time, start_clock, time_left
 from bot.sweeps.events import (
@@ -352,14 +353,7 @@ def _by_seed(parameter: str, trials: tuple[Trial, ...]) -> dict[str, float | Non
 
 
 def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) -> Result | None:
-    """Return the best finite result; of equal ones, the one already reported.
-
-    Katib's currentOptimalTrial isn't used: it never changes again after a NaN.
-    """
-    sign = -1 if space.goal is Goal.MAXIMIZE else 1
-    finite = [(sign * t.value, t) for t in trials if t.value is not None]
-    if not finite:
+    found = best(space.goal, trials, before.trial if before else "")
+    if found is None or found.value is None:
         return None
-    reported = before.trial if before else ""
-    best = min(finite, key=lambda pair: (pair[0], pair[1].name != reported))[1]
-    return Result(trial=best.name, value=best.value or 0.0, parameters=best.parameters)
+    return Result(trial=found.name, value=found.value, parameters=found.parameters)

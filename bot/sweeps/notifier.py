@@ -13,10 +13,12 @@ from bot.clients import Clients
 from bot.core.commands import Command
 from bot.core.events import Event, EventKind
 from bot.core.record import Phase, SweepRecord
+from bot.results.table import best_table
 from bot.slack.blocks import actions, section
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
 from bot.sweeps.coalesce import merged
+from bot.sweeps.end_results import keep_results
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, duplicate, hold_buttons, parent
 from bot.sweeps.recipients import is_loud
@@ -63,6 +65,9 @@ class Notifier:
 
     async def _post(self, sweep: SweepRecord, event: Event) -> str:
         """Post one event. Return the ts of the health message in the thread, else ""."""
+        if event.kind is EventKind.RESULTS:
+            await self._post_results(sweep)
+            return ""
         slack, channel, text = self._clients.slack, sweep.requester.channel, event_text(sweep, event)
         if event.to_user:
             here = (channel, sweep.thread or "") if event.in_thread else ("", "")
@@ -77,6 +82,13 @@ class Notifier:
                 message = Message(text=text, blocks=(section(text), actions(*hold_buttons(sweep))))
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud(sweep, event))
         return ""
+
+    async def _post_results(self, sweep: SweepRecord) -> None:
+        """Store the results, also if there is no thread, then post the table of the best trials."""
+        results = await keep_results(sweep, self._clients)
+        table = best_table(results) if results else None
+        if table and sweep.thread:
+            await self._clients.slack.reply(sweep.requester.channel, sweep.thread, table)
 
     async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()

@@ -3,11 +3,11 @@
 Notifications and screen readers use the plain `text`; Slack shows the blocks.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from bot.core.events import Progress, Result
+from bot.core.numbers import short
 from bot.core.record import Phase, SweepRecord
 from bot.core.wording import counted
 from bot.slack.blocks import actions, button, context, plain_text, section
@@ -142,11 +142,6 @@ def result_text(sweep: SweepRecord, result: Result) -> str:
 
 def flags(parameters: dict[str, str]) -> str:
     return code(" ".join(f"{name}={short(value)}" for name, value in parameters.items()))
-
-
-def short(value: str) -> str:
-    """Shorten a decimal with 7 or more places to 6 digits; the final command line has them all."""
-    return f"{float(value):.6g}" if re.fullmatch(r"-?\d+\.\d{7,}(e-?\d+)?", value) else value
 
 
 def _footer(sweep: SweepRecord, links: Links) -> str:

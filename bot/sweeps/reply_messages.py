@@ -3,31 +3,28 @@
 Slack accepts 13,000 characters in a message's blocks and 100 rows in its table; the rest goes into a file.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from bot.core.commands import Action, AuditEntry
-from bot.core.events import Result
-from bot.core.numbers import as_csv
+from bot.core.numbers import as_csv, short
 from bot.core.record import Phase, SweepRecord
-from bot.core.space import Goal, SearchSpace
+from bot.core.space import SearchSpace
 from bot.core.sweep_summary import Entry
 from bot.core.wording import counted, fitting
+from bot.results.ranking import ranked
+from bot.results.table import COLUMNS_MAX, STATES, TABLE_MAX, length, row
 from bot.slack.blocks import Block, View, button, context, modal, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import block, code, mention, place, quoted
-from bot.sweeps.parent_message import PHASES, flags, short, summary
+from bot.sweeps.parent_message import PHASES, flags, summary
 from bot.sweeps.seed_messages import csv_rows
-from k8s.katib.status import Trial, TrialState
+from k8s.katib.status import Trial
 
 CANCEL_TRIAL = "end_trial"  # the button's action_id
 LISTED_MAX = 25  # sweeps
 AUDIT_SHOWN = 12  # entries in a status
 TEXT_MAX = 3_900  # characters
-TABLE_MAX = 9_000  # characters of its JSON
-COLUMNS_MAX = 16  # parameters
-CELL_MAX = 60  # characters
 TRIALS_MAX = 40  # in the modal
 BEST_SHOWN = 5  # trials in the plain text of results
 # Each action in a sweep's history: performed, and denied
@@ -39,14 +36,6 @@ HISTORY = {
     Action.EXTEND: ("extended the sweep to", "extend to"),
     Action.OPEN: ("started all trials", "start all trials"),
     Action.RETRY: ("retried the first trial", "retry the first trial"),
-}
-STATES = {
-    TrialState.LIVE: "active",
-    TrialState.SUCCEEDED: "done",
-    TrialState.FAILED: "failed",
-    TrialState.NO_METRICS: "no metrics",
-    TrialState.KILLED: "stopped",
-    TrialState.STOPPED_EARLY: "stopped early",
 }
 
 
@@ -94,17 +83,18 @@ def _local_time(at: datetime) -> str:
 
 def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> tuple[Message, str]:
     """Return a table of the trials, best first or by seed, and a CSV of all; "" when Katib has none."""
-    ranked = _by_seed(space, trials) if space.seed else _ranked(space, trials, sweep.progress.best)
+    reported = sweep.progress.best.trial if sweep.progress.best else ""
+    ordered = _by_seed(space, trials) if space.seed else ranked(space.goal, trials, reported)
     head = f"{summary(sweep)}\n"
-    if not ranked:
+    if not ordered:
         return Message(text=f"{head}Katib has no trials for this sweep."), ""
-    best = [_ranked_line(space, trial) for trial in ranked[:BEST_SHOWN] if trial.value is not None]
-    rows = _rows(sweep, space, ranked)
-    left = len(ranked) - len(rows) + 1
+    best = [_ranked_line(space, trial) for trial in ordered[:BEST_SHOWN] if trial.value is not None]
+    rows = _rows(sweep, space, ordered)
+    left = len(ordered) - len(rows) + 1
     below = [context(f"{counted(left, 'more trial')} in the CSV.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
     return Message(text="\n".join(fitting([*head.splitlines(), *best], TEXT_MAX)), blocks=blocks), _csv(
-        sweep, space, ranked
+        sweep, space, ordered
     )
 
 
@@ -112,48 +102,33 @@ def _by_seed(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:
     return sorted(trials, key=lambda trial: (int(trial.parameters.get(space.seed, -1)), trial.name))
 
 
-def _ranked(space: SearchSpace, trials: Iterable[Trial], best: Result | None) -> list[Trial]:
-    """Sort by the objective; of equal trials, the one reported as best comes first."""
-    sign, named = -1 if space.goal is Goal.MAXIMIZE else 1, best.trial if best else ""
-    return sorted(trials, key=lambda t: (t.value is None, sign * (t.value or 0.0), t.name != named, t.name))
-
-
 def _ranked_line(space: SearchSpace, trial: Trial) -> str:
     value = f"{code(space.metric)} {trial.value:.6g}"
     return f"{value} in {code(trial.name)} with {flags(trial.parameters)}"
 
 
-def _rows(sweep: SweepRecord, space: SearchSpace, ranked: list[Trial]) -> list[list[Block]]:
+def _rows(sweep: SweepRecord, space: SearchSpace, trials: list[Trial]) -> list[list[Block]]:
     names = [parameter.name for parameter in space.parameters][: COLUMNS_MAX - len(space.additional)]
-    rows = [_row(["trial", "state", *space.strategies, *names])]
-    room = TABLE_MAX - _length(rows[0])
-    for trial in ranked[:99]:
+    rows = [row(["trial", "state", *space.strategies, *names])]
+    room = TABLE_MAX - length(rows[0])
+    for trial in trials[:99]:
         value = "" if trial.value is None else f"{trial.value:.6g}"
         name = trial.name.removeprefix(f"{sweep.id}-")
         more = [f"{trial.more[n]:.6g}" if n in trial.more else "" for n in space.additional]
         parameters = (short(trial.parameters.get(n, "")) for n in names)
-        row = _row([name, STATES[trial.state], value, *more, *parameters])
-        room -= _length(row)
+        cells = row([name, STATES[trial.state], value, *more, *parameters])
+        room -= length(cells)
         if room < 0:
             break
-        rows.append(row)
+        rows.append(cells)
     return rows
 
 
-def _row(texts: list[str]) -> list[Block]:
-    """Slack rejects an empty cell."""
-    return [{"type": "raw_text", "text": text[:CELL_MAX] or "–"} for text in texts]
-
-
-def _length(row: list[Block]) -> int:
-    return len(json.dumps(row, ensure_ascii=False)) + 2
-
-
-def _csv(sweep: SweepRecord, space: SearchSpace, ranked: list[Trial]) -> str:
+def _csv(sweep: SweepRecord, space: SearchSpace, trials: list[Trial]) -> str:
     """Keep every digit of the values."""
     names = [parameter.name for parameter in space.parameters]
     rows = [["trial", "state", *space.strategies, *names]]
-    for trial in ranked:
+    for trial in trials:
         value = "" if trial.value is None else repr(trial.value)
         more = [repr(trial.more[n]) if n in trial.more else "" for n in space.additional]
         parameters = (trial.parameters.get(n, "") for n in names)

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
-from k8s.objects import Manifest, Ref, true_conditions
+from k8s.objects import Manifest, Ref, parse_time, true_conditions
 
 
 class ExperimentState(StrEnum):
@@ -25,6 +26,11 @@ class Experiment:
     def max_trials(self) -> int:
         return int(self.raw["spec"]["maxTrialCount"])
 
+    @property
+    def best(self) -> str:
+        """Return the name of Katib's own optimum; "" before it has one. After a NaN it never changes."""
+        return str((self.raw.get("status", {}).get("currentOptimalTrial") or {}).get("bestTrialName") or "")
+
 
 class TrialState(StrEnum):
     LIVE = "live"  # created, queued, or running: only its pod shows which
@@ -42,6 +48,8 @@ class Trial:
     parameters: dict[str, str]
     value: float | None  # of the objective, if finite
     more: dict[str, float] = field(default_factory=dict)  # of additional metrics, if finite
+    started: datetime | None = None  # by Katib: its Job was created
+    ended: datetime | None = None
     raw: Manifest
 
 
@@ -66,12 +74,15 @@ def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
     metric, *additional = strategies
     values = {name: _value(obj, name, strategies[name]) for name in strategies}
     assignments = obj.get("spec", {}).get("parameterAssignments") or []
+    status = obj.get("status", {})
     return Trial(
         name=obj["metadata"]["name"],
         state=_trial_state(obj),
         parameters={a["name"]: str(a["value"]) for a in assignments},
         value=values[metric],
         more={name: value for name in additional if (value := values[name]) is not None},
+        started=parse_time(status.get("startTime")),
+        ended=parse_time(status.get("completionTime")),
         raw=obj,
     )
 

@@ -112,6 +112,12 @@ def _size(*texts: str) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
+def _data_size(obj: Object) -> int:
+    """Return the bytes of a ConfigMap or Secret; `binaryData` counts decoded."""
+    binary = obj.get("binaryData", {}).values()
+    return _size(*obj.get("data", {}).values()) + sum(len(base64.b64decode(each)) for each in binary)
+
+
 def _too_long(field: str, most: int) -> Cause:
     return Cause(field, f"Too long: may not be more than {most} bytes", "FieldValueTooLong")
 
@@ -137,7 +143,7 @@ def _keys(field: str, items: dict[str, str]) -> Iterator[Cause]:
 
 
 def _content(kind: Kind, obj: Object) -> Iterator[Cause]:
-    if kind.name in ("ConfigMap", "Secret") and _size(*obj.get("data", {}).values()) > MOST_DATA:
+    if kind.name in ("ConfigMap", "Secret") and _data_size(obj) > MOST_DATA:
         yield _too_long("[]", MOST_DATA)
     if kind.name == "Pod":
         yield from check_containers("spec", obj.get("spec", {}))

@@ -10,6 +10,7 @@ from bot.channels.store import SetupWriter
 from bot.clients import Clients
 from bot.core.errors import UserError
 from bot.core.work_item import ItemKind
+from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import NodeUse, NoGpuDataError, Snapshot
 from bot.home.gpu_query_job import GpuQueryJob
 from bot.launch import preview_job
@@ -90,6 +91,7 @@ class Desk:
         self.clients = Clients(
             registry=None,
             results=None,
+            usage=HourlyStore(redis),
             cluster=DirectCluster(kubernetes.Store()),
             store=self.door.store,
             queue=self.door.queue,

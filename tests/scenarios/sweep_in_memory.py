@@ -18,6 +18,7 @@ from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
+from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import ImageMissingError
 from bot.registry.images import ImageRef
 from bot.repos.git import Tip
@@ -276,6 +277,7 @@ class SimulatedSweep:
                     "slack": self.slack,
                     "results": FakeResults(),
                     "queue": Queue(redis, prefix="life:queue"),
+                    "usage": HourlyStore(redis),
                 }.items()
             },
             settings=SETTINGS,

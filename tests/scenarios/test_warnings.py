@@ -10,6 +10,7 @@ from bot.clients import Clients
 from bot.config.teams import Team
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
+from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import ITEM, NodeUse, NoGpuDataError, Xid
 from bot.idle.alert_commands import GONE, UNSEEN
 from bot.idle.monitor import IdleMonitor
@@ -83,6 +84,7 @@ class FailingTrials:
             registry=None,
             git=None,
             results=None,
+            usage=HourlyStore(redis),
             queue=CrashingProxy(self.queue, self.clock),
             settings=SETTINGS,
             config=replace(CONFIG, teams=teams, admin_channel="CADMINS"),

@@ -54,6 +54,15 @@ async def test_totals_sum_pods_by_sweep_owner_and_model(redis):
     )
 
 
+async def test_pods_of_a_sweep_are_found_from_the_hour_it_started_in(redis):
+    hours, mine = HourlyStore(redis), {"sweep": "lr-brave-otter"}
+    for number in range(4):
+        at = NOON + number * HOUR
+        await hours.save([use(at, pod=f"t-{number}", **mine), use(at, sweep="other")], capacity(at))
+    found = await hours.of_sweep("lr-brave-otter", NOON + 1.5 * HOUR, NOON + 2.5 * HOUR)
+    assert [each.pod for each in found] == ["t-1", "t-2"]
+
+
 async def test_hours_of_version_1_are_read(redis):
     was = {"hour": "2026-11-20T08:00:00Z", "namespace": "vision", "pod": "a-1", "allocated": 2, "observed": 2}
     was |= {"used": 1, "idle": 1, "ram_peak": 5e9}

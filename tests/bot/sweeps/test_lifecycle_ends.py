@@ -143,7 +143,11 @@ STOPPING = a_sweep(Phase.STOPPING, submitted=True, ending=Phase.CANCELLED, reaso
 def test_stopping_ends_when_nothing_is_held(held):
     assert after(STOPPING, now=NOW, **held).phase is Phase.STOPPING
     ended = after(STOPPING, experiment=FAILED, pods=(a_pod("t1", finished=True),))
-    assert (ended.phase, ended.since, kinds(ended)) == (Phase.CANCELLED, LATER, [EventKind.CANCELLED])
+    assert (ended.phase, ended.since, kinds(ended)) == (
+        Phase.CANCELLED,
+        LATER,
+        [EventKind.CANCELLED, EventKind.RESULTS],
+    )
     assert after(replace(STOPPING, ending=None)) == replace(STOPPING, ending=None)
 
 

@@ -61,7 +61,7 @@ async def test_maximize_sweep_reports_the_largest_value_as_best_from_manifest_to
     better = [text for text in finished.slack.said if text.startswith(":chart_with_upwards_trend:")]
     assert [("0.3" in text, "0.5" in text) for text in better] == [(True, False), (False, True)]
     assert (finished.last.progress.best.value, entry_of(finished.last).best) == (0.5, 0.5)
-    end = next(text for text in reversed(finished.slack.said) if "4 trials" in text)
+    end = next(text for text in reversed(finished.slack.said) if "4 trials done" in text)
     width = f"width={finished.last.progress.best.parameters['width']}"
     assert ("*0.5*" in end, width in end) == (True, True)
     shown = json.dumps(finished.slack.parents[-1].blocks)

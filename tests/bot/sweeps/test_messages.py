@@ -12,7 +12,7 @@ from bot.slack.mrkdwn import CODE_LIMIT, block, code, link, place, plain
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.reply_messages import status
-from bot.sweeps.thread_messages import EVENTS, event_text
+from bot.sweeps.thread_messages import EVENTS, FROM_RESULTS, event_text
 from local.slack.limits import complaints
 from tests.bot.factories import PLAN, REQUEST, a_sweep
 
@@ -89,7 +89,7 @@ def test_the_fingerprint_changes_with_what_is_shown_only():
     assert parent(more, Links()).fingerprint != parent(RUNNING, Links()).fingerprint
 
 
-@pytest.mark.parametrize("kind", EventKind)
+@pytest.mark.parametrize("kind", EVENTS)
 def test_every_event_has_words_without_holes(kind):
     happened = Event(kind=kind, text="why", detail="log", trial="t1", result=BEST, seconds=41.7)
     text = event_text(replace(RUNNING, health=ILL), happened)
@@ -115,7 +115,7 @@ def test_a_failed_first_trial_is_shown_with_the_command_that_it_ran():
 
 
 def test_every_kind_of_event_is_known():
-    assert set(EVENTS) == set(EventKind)
+    assert set(EVENTS) | FROM_RESULTS == set(EventKind)
 
 
 def test_the_end_shows_the_command_that_trains_the_best():

@@ -116,6 +116,8 @@ def test_the_limits_of_sizes(store: Store) -> None:
     store.create({**config, "data": {"a": "x" * 1024 * 1024}})
     with pytest.raises(Refused, match="Too long: may not be more than 1048576 bytes"):
         store.patch("ConfigMap", "kaniko", "c", {"data": {"b": "x"}})
+    with pytest.raises(Refused, match="Too long: may not be more than 1048576 bytes"):
+        store.patch("ConfigMap", "kaniko", "c", {"binaryData": {"b": "AA=="}})
     store.create(experiment())
     with pytest.raises(Refused, match=r"metadata.annotations: Too long: may not be more than 262144 bytes"):
         store.patch("Experiment", "kaniko", "lr", {"metadata": {"annotations": {"a": "x" * 262144}}})

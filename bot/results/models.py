@@ -1,0 +1,109 @@
+"""What is kept of an ended sweep: its trials, and what they ran. Plain values, stored as one compressed text.
+
+The stored form must fit into a ConfigMap, which Kubernetes limits to 1 MiB: of a sweep with more trials than
+that, the best ones are stored, and `omitted` counts the others.
+"""
+
+import zlib
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from pydantic import TypeAdapter
+
+from bot.core.record import Phase
+from bot.core.space import SearchSpace
+from bot.results.ranking import ranked
+from k8s.katib.status import TrialState
+
+SCHEMA = 1  # of stored results; a reader refuses what is newer than itself
+MAX_STORED = 900_000  # bytes, compressed
+MAX_PARSED = 256 * 2**20  # bytes, uncompressed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialResult:
+    """One trial. None and "" mean unknown."""
+
+    name: str
+    state: TrialState
+    parameters: dict[str, str]
+    value: float | None = None  # of the objective, by its strategy; finite
+    more: dict[str, float] = field(default_factory=dict)  # of additional metrics; finite
+    started: datetime | None = None  # its training; by Katib's time of the trial if its pod is gone
+    ended: datetime | None = None
+    node: str = ""  # the last one, if it was restarted
+    gpu_model: str = ""
+    gpu_hours: float | None = None  # allocated, of all its pods
+    utilization: float | None = None  # mean, 0 to 1, of the measured part of these
+    cost: float | None = None  # in the sweep's currency
+    run_url: str = ""  # MLflow
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResults:
+    """An ended sweep, as far as its results need it. Times are UTC."""
+
+    sweep: str
+    request_id: str  # of the sweep's record
+    phase: Phase  # how it ended
+    reason: str = ""
+    owner: str  # Slack user id
+    owner_name: str = ""
+    channel: str  # Slack channel id
+    thread: str = ""  # ts of the parent message
+    repo_url: str
+    branch: str
+    commit: str  # 40 hexadecimal digits
+    subject: str = ""  # the commit message's first line
+    image: str = ""  # by digest
+    space: SearchSpace
+    gpus: int  # per trial
+    mlflow_experiment: str = ""  # name
+    mlflow_url: str = ""
+    started: datetime  # the sweep was requested
+    ended: datetime
+    currency: str = "$"
+    best: str = ""  # name of the reported best trial; "" for seeds, or without a finite objective
+    katib_best: str = ""  # name of Katib's own optimum
+    trials: tuple[TrialResult, ...] = ()  # by name
+    omitted: int = 0  # trials that didn't fit into the stored form
+    schema: int = SCHEMA
+
+    @property
+    def best_trial(self) -> TrialResult | None:
+        return next((trial for trial in self.trials if trial.name == self.best), None)
+
+
+class NewerResultsError(ValueError):
+    """The results were stored by a newer Sweepbot."""
+
+
+_RESULTS: TypeAdapter[SweepResults] = TypeAdapter(SweepResults)
+
+
+def dump(results: SweepResults, limit: int = MAX_STORED) -> bytes:
+    """Return the stored form, of at most `limit` bytes. Takes a second for 20,000 trials: use a thread."""
+    stored = zlib.compress(_RESULTS.dump_json(results, exclude_defaults=True))
+    while len(stored) > limit and results.trials:
+        results = _without_worst(results, keep=int(len(results.trials) * min(limit / len(stored), 1) * 0.95))
+        stored = zlib.compress(_RESULTS.dump_json(results, exclude_defaults=True))
+    return stored
+
+
+def load(stored: bytes) -> SweepResults:
+    """Raises ValueError for what isn't a stored form, NewerResultsError for a newer one."""
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(stored, MAX_PARSED)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    results = _RESULTS.validate_json(text)
+    if results.schema > SCHEMA:
+        raise NewerResultsError(f"results of {results.sweep} were stored by a newer Sweepbot")
+    return results
+
+
+def _without_worst(results: SweepResults, keep: int) -> SweepResults:
+    best = {each.name for each in ranked(results.space.goal, results.trials, results.best)[:keep]}
+    trials = tuple(trial for trial in results.trials if trial.name in best)
+    return replace(results, trials=trials, omitted=results.omitted + len(results.trials) - len(trials))

@@ -1,0 +1,59 @@
+"""Keep the results of ended sweeps in the cluster, one ConfigMap each, beside the sweep's record.
+
+They outlive Katib's objects, the pods, Redis, and the record itself: retention empties the record's ConfigMap
+and leaves this one, a few kilobytes for a usual sweep.
+"""
+
+import asyncio
+import binascii
+from base64 import b64decode, b64encode
+
+from bot.results.models import SweepResults, dump, load
+from k8s.client import KubernetesClient
+from k8s.configmaps import upsert
+from k8s.objects import MANAGED_BY, Manifest, Ref
+
+RESULTS_LABEL = "sweepbot/results"  # the sweep's ID; not the sweep label, which selects records
+KEY = "results"
+
+
+def ref(namespace: str, sweep_id: str) -> Ref:
+    return Ref("ConfigMap", namespace, f"results-{sweep_id}")
+
+
+class ResultsStore:
+    """`namespace`: of the records. Methods raise ApiError and UnreachableError."""
+
+    def __init__(self, cluster: KubernetesClient, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+
+    async def save(self, results: SweepResults) -> None:
+        """Store the results, or replace those of the sweep's earlier end."""
+        stored = await asyncio.to_thread(dump, results)
+        await upsert(self._cluster, self._config_map(results.sweep, stored))
+
+    async def get(self, sweep_id: str) -> SweepResults | None:
+        """Return the results; None if there are none. Raises ValueError if they can't be read."""
+        found = await self._cluster.get(ref(self._namespace, sweep_id))
+        text = (found.get("binaryData") or {}).get(KEY, "") if found else ""
+        return await asyncio.to_thread(_parsed, text) if text else None
+
+    def _config_map(self, sweep_id: str, stored: bytes) -> Manifest:
+        address = ref(self._namespace, sweep_id)
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": address.name,
+                "namespace": address.namespace,
+                "labels": {MANAGED_BY: "sweepbot", RESULTS_LABEL: sweep_id},
+            },
+            "binaryData": {KEY: b64encode(stored).decode()},
+        }
+
+
+def _parsed(text: str) -> SweepResults:
+    try:
+        return load(b64decode(text, validate=True))
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,69 @@
+"""Gather the results of an ended sweep, and keep them where they outlive Katib's objects and Redis."""
+
+import asyncio
+import logging
+
+from bot.clients import Clients
+from bot.core.plan import SweepPlan
+from bot.core.record import SweepRecord
+from bot.results.collect import Sources, collect
+from bot.results.models import SweepResults
+from k8s.errors import ApiError
+from k8s.katib.spec import EXPERIMENT_LABEL, MAIN, REQUEST_ID
+from k8s.katib.status import read_experiment, read_trial
+from k8s.objects import SWEEP_LABEL
+from k8s.pods import is_trial_pod, read_pod
+
+log = logging.getLogger(__name__)
+
+
+async def keep_results(sweep: SweepRecord, clients: Clients) -> SweepResults | None:
+    """Return an ended sweep's results, and store them; None if there are none.
+
+    If Katib's objects are gone, return what was stored. Raises ApiError and UnreachableError if a retry can
+    help.
+    """
+    results = await _gathered(sweep, sweep.plan, clients) if sweep.plan and sweep.submitted else None
+    if results is None:
+        stored = await stored_results(sweep.id, clients)
+        return stored if stored and stored.request_id == sweep.request_id else None
+    try:
+        await clients.kept_results.save(results)
+    except ApiError as error:
+        if not error.permanent:
+            raise
+        log.warning("can't store the results of %s: %s", sweep.id, error)
+    return results
+
+
+async def stored_results(sweep_id: str, clients: Clients) -> SweepResults | None:
+    """Return what was stored at the sweep's end; None if there is nothing readable."""
+    try:
+        return await clients.kept_results.get(sweep_id)
+    except ValueError as error:
+        log.warning("unreadable results of %s: %s", sweep_id, error)
+        return None
+
+
+async def _gathered(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> SweepResults | None:
+    ref, ours, cluster = plan.experiment_ref, f"{SWEEP_LABEL}={sweep.id}", clients.cluster
+    found = await cluster.get(ref)
+    if found is None or found["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
+        return None
+    trials, pods, uses = await asyncio.gather(
+        cluster.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}"),
+        cluster.list("Pod", ref.namespace, labels=ours, only=is_trial_pod),
+        clients.usage.of_sweep(sweep.id, sweep.created, sweep.since),
+    )
+    if not trials:
+        return None
+    experiment = read_experiment(found)
+    sources = Sources(
+        trials=[read_trial(each, plan.space.strategies) for each in trials],
+        pods=[read_pod(each, MAIN) for each in pods],
+        uses=uses,
+        katib_best=experiment.best if experiment else "",
+        prices=clients.config.prices,
+        currency=clients.config.currency,
+    )
+    return await asyncio.to_thread(collect, sweep, plan, sources)

@@ -1,0 +1,81 @@
+"""What is known of a trial, from Katib, its pods, and the measured hours."""
+
+from datetime import timedelta
+
+import pytest
+
+from bot.config.teams import Price
+from bot.core.record import Phase
+from bot.gpus.models import HourUse
+from bot.results.collect import Sources, collect, trial_of
+from k8s.katib.spec import MAIN
+from k8s.katib.status import Trial, TrialState
+from k8s.pods import Pod, read_pod
+from tests.bot.factories import NOW, PLAN, a_sweep
+
+LATER = NOW + timedelta(hours=2)
+
+
+def a_trial(name="t1", state=TrialState.SUCCEEDED, **facts):
+    return Trial(name=name, state=state, parameters={"lr": "0.1"}, value=0.5, raw={}, **facts)
+
+
+def a_pod(name="t1-abcde", **facts):
+    return Pod(name=name, job=name.rpartition("-")[0], node="n1", finished=True, **facts)
+
+
+def an_hour(pod="t1-abcde", **facts):
+    sums = {"allocated": 1.0, "observed": 0.8, "used": 0.4, "idle": 0.1, "node": "n9", "model": "NVIDIA A100"}
+    return HourUse(hour=NOW, namespace="sweeps", pod=pod, **sums | facts)
+
+
+def one(trial=None, **sources):
+    sweep = a_sweep(Phase.SUCCEEDED, submitted=True)
+    [found] = collect(sweep, PLAN, Sources(trials=[trial or a_trial()], **sources)).trials
+    return found
+
+
+def test_times_and_gpu_hours_are_of_the_pods():
+    pods = [
+        a_pod("t1-aaaaa", scheduled=NOW, began=NOW + timedelta(minutes=30), ended=NOW + timedelta(hours=1)),
+        a_pod("t1-bbbbb", scheduled=NOW + timedelta(hours=1), began=NOW + timedelta(hours=1), ended=LATER),
+    ]
+    found = one(a_trial(started=NOW - timedelta(days=1), ended=LATER), pods=pods)
+    assert (found.started, found.ended, found.node) == (NOW + timedelta(minutes=30), LATER, "n1")
+    assert found.gpu_hours == 2.0 * PLAN.gpus
+
+
+def test_measured_hours_stand_for_pods_that_are_gone():
+    prices = (Price(model="NVIDIA A100", hourly=2.5),)
+    found = one(uses=[an_hour(), an_hour(used=0.0), an_hour("t2-abcde")], prices=prices)
+    assert (found.node, found.gpu_model, found.gpu_hours, found.cost) == ("n9", "NVIDIA A100", 2.0, 5.0)
+    assert found.utilization == pytest.approx(0.25)
+
+
+def test_what_nothing_says_is_unknown():
+    found = one()
+    assert (found.started, found.ended, found.node, found.gpu_model) == (None, None, "", "")
+    assert (found.gpu_hours, found.utilization, found.cost) == (None, None, None)
+
+
+def test_trial_without_a_price_has_hours_and_no_cost():
+    assert one(uses=[an_hour()]).cost is None
+
+
+def test_trial_is_named_by_its_pods_name():
+    assert trial_of("lr-brave-otter-k2x9-q7wzp") == "lr-brave-otter-k2x9"
+
+
+def test_times_of_a_real_pods_status_are_read():
+    state = {
+        "terminated": {
+            "exitCode": 0,
+            "startedAt": "2026-11-21T12:10:00Z",
+            "finishedAt": "2026-11-21T13:00:00Z",
+        }
+    }
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"}
+    status = {"conditions": [scheduled], "containerStatuses": [{"name": MAIN, "state": state}]}
+    pod = read_pod({"metadata": {"name": "t1-abcde"}, "status": status}, MAIN)
+    assert (pod.scheduled, pod.began) == (NOW, NOW + timedelta(minutes=10))
+    assert (pod.ended, pod.seconds) == (NOW + timedelta(hours=1), 3000.0)
