@@ -9,7 +9,7 @@ from bench import table
 from bench.table import Row, bounded, compared, interleaved, spread, summary
 
 
-def test_compared_rounds_of_a_drifting_machine_takes_the_median_of_the_ratios():
+def test_compared_takes_the_median_ratio_of_rounds_on_a_drifting_machine():
     row = compared("ack", "Bolt", [1.0, 10.0, 3.0], [2.0, 20.0, 5.0], unit="ms", at_most=0.5)
     assert (row.ratio, row.goal, row.met) == (0.5, "at most 0.5x", True)
     assert row.measured == "3 ms (1-10) vs 5 ms (2-20)"
@@ -20,7 +20,7 @@ def test_compared_rounds_of_a_drifting_machine_takes_the_median_of_the_ratios():
     ("goal", "met"),
     [({"at_most": 0.4}, False), ({"at_least": 0.6}, False), ({"at_least": 0.5}, True), ({}, None)],
 )
-def test_compared_with_a_goal_on_either_side_says_whether_it_is_met(goal, met):
+def test_compared_with_a_goal_reports_whether_it_is_met(goal, met):
     assert compared("enqueue", "raw", [1.0], [2.0], unit="s", **goal).met is met
 
 
@@ -37,7 +37,7 @@ def test_summary_counts_only_rows_with_a_goal():
     assert summary(rows) == "goals met 1 of 2"
 
 
-async def test_interleaved_measures_take_turns_and_the_first_round_is_not_counted():
+async def test_interleaved_alternates_and_drops_the_first_round():
     calls = []
 
     def measure(name):
@@ -52,7 +52,7 @@ async def test_interleaved_measures_take_turns_and_the_first_round_is_not_counte
     assert (ours, theirs) == ([3, 6], [4, 5])
 
 
-def test_a_group_that_fails_is_a_goal_missed_and_hides_no_other(monkeypatch, tmp_path, capsys):
+def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, capsys):
     async def fine():
         return [bounded("fine", [1.0], unit="s", at_most=2)]
 

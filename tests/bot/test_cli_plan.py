@@ -39,14 +39,14 @@ def pod_of(manifests):
     return manifests[-1]["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
 
 
-async def test_without_an_installation_it_asks_git_only(url):
+async def test_plan_without_settings_needs_git_only(url):
     code, manifests, complaints = await planned(url)
     assert (code, complaints) == (0, "")
     assert {one["kind"] for one in manifests} == {"ConfigMap", "Job", "Experiment"}
     assert "runtimeClassName" not in pod_of(manifests)
 
 
-async def test_an_installations_configuration_is_part_of_it(url, tmp_path):
+async def test_plan_uses_the_configuration(url, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(
         f"repositories: {{other: {{url: https://git.example/other.git}}, digits: {{url: {url}}}}}\n"
@@ -62,7 +62,7 @@ async def test_an_installations_configuration_is_part_of_it(url, tmp_path):
     assert "gpus= can be at most" in complaints
 
 
-async def test_bad_input_is_told_in_a_sentence(url, tmp_path):
+async def test_plan_invalid_input_is_one_sentence(url, tmp_path):
     code, manifests, complaints = await planned(url, "branch=mian space=lr")
     assert (code, manifests) == (2, [])
     assert "Did you mean main?" in complaints

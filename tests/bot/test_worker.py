@@ -64,7 +64,7 @@ class Running:
         await asyncio.wait([self.task])
 
 
-async def test_a_turn_under_way_may_end_and_no_other_is_begun(queue, turns, wait_until):
+async def test_worker_stopping_finishes_the_current_item_and_starts_no_other(queue, turns, wait_until):
     running = Running(queue, turns)
     await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun, "a turn has begun")
@@ -78,7 +78,7 @@ async def test_a_turn_under_way_may_end_and_no_other_is_begun(queue, turns, wait
     assert (await queue.get(wait=0)).item.key == "lr-calm-lynx"
 
 
-async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(queue, turns, redis, wait_until):
+async def test_worker_stopping_releases_an_unfinished_item(queue, turns, redis, wait_until):
     running = Running(queue, turns)
     await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun, "a turn has begun")
@@ -88,9 +88,7 @@ async def test_a_turn_that_may_not_end_goes_to_another_worker_at_once(queue, tur
     assert (lease.item.key, lease.failures, turns.ended) == (SWEEP, 0, [])
 
 
-async def test_an_item_runs_by_the_handler_of_its_kind_and_waits_as_long_as_that_asks(
-    queue, turns, wait_until
-):
+async def test_item_runs_with_the_handler_of_its_kind_and_its_delay(queue, turns, wait_until):
     done = []
 
     async def busy(key):
@@ -107,7 +105,7 @@ async def test_an_item_runs_by_the_handler_of_its_kind_and_waits_as_long_as_that
     assert await queue.get(wait=0) is None  # not before Slack wants to hear more
 
 
-async def test_an_item_of_an_unknown_kind_is_dropped_and_logged(queue, turns, caplog, wait_until, redis):
+async def test_item_of_an_unknown_kind_is_dropped_and_logged(queue, turns, caplog, wait_until, redis):
     running = Running(queue, turns)
     await queue.add(WorkItem("newer", "x"))
     await wait_until(lambda: "unknown kind of work item, dropped: newer: x" in caplog.text, "it is logged")
@@ -116,7 +114,7 @@ async def test_an_item_of_an_unknown_kind_is_dropped_and_logged(queue, turns, ca
     assert await queue.get(wait=0) is None
 
 
-async def test_a_quarantined_job_does_not_run(queue):
+async def test_quarantined_job_does_not_run(queue):
     done = []
 
     async def run(key):
@@ -129,7 +127,7 @@ async def test_a_quarantined_job_does_not_run(queue):
     assert done == [WATCH.key]
 
 
-async def test_a_quarantine_that_slack_is_too_busy_to_hear_is_reported_later(queue, redis):
+async def test_quarantine_is_reported_later_if_slack_is_busy(queue, redis):
     item, told = WorkItem.sweep(SWEEP), []
 
     async def handle(lease):
@@ -150,7 +148,7 @@ async def test_a_quarantine_that_slack_is_too_busy_to_hear_is_reported_later(que
     assert await queue.get(wait=0) is None
 
 
-async def test_it_says_what_it_is_at(queue, turns, wait_until):
+async def test_worker_probe_reports_busy_places_and_stuck_items(queue, turns, wait_until):
     running = Running(queue, turns, places=1)
     assert await running.worker.moving(60) == "0 of 1 busy"
     await queue.add(WorkItem.sweep(SWEEP))
@@ -161,7 +159,7 @@ async def test_it_says_what_it_is_at(queue, turns, wait_until):
     await running.cancelled()
 
 
-async def test_what_a_turn_logs_names_its_sweep(queue, wait_until):
+async def test_log_lines_of_a_reconcile_name_its_sweep(queue, wait_until):
     async def failing(lease):
         raise ValueError("a bug")
 
@@ -196,9 +194,7 @@ async def test_what_a_turn_logs_names_its_sweep(queue, wait_until):
         (ValueError("a bug"), WATCH, ""),
     ],
 )
-async def test_only_a_sweeps_own_errors_count_as_permanent(
-    queue, monkeypatch, wait_until, error, item, permanent
-):
+async def test_only_errors_of_the_sweep_are_permanent(queue, monkeypatch, wait_until, error, item, permanent):
     failed = []
 
     async def failing(*_):
@@ -219,7 +215,7 @@ async def test_only_a_sweeps_own_errors_count_as_permanent(
     assert failed == [permanent]
 
 
-async def test_a_busy_worker_needs_one_round_trip_for_each_item(queue, trips, wait_until):
+async def test_busy_worker_needs_one_round_trip_per_item(queue, trips, wait_until):
     counts = []
 
     async def handle(lease):
@@ -238,7 +234,7 @@ async def test_a_busy_worker_needs_one_round_trip_for_each_item(queue, trips, wa
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(0, 4), (0.2, 6)])
-async def test_an_item_wakes_one_of_eight_idle_loops(
+async def test_item_wakes_one_of_eight_idle_loops(
     queue, redis, trips, wait_until, monkeypatch, seconds, most
 ):
     """The calls: add, take (twice for a delay), done, and the next loop's take before it waits."""
@@ -264,7 +260,7 @@ async def test_an_item_wakes_one_of_eight_idle_loops(
     await running.cancelled()
 
 
-async def test_an_item_taken_with_the_last_one_as_the_worker_stops_is_released(queue, redis, monkeypatch):
+async def test_item_acquired_while_stopping_is_released(queue, redis, monkeypatch):
     items = [WorkItem.sweep(SWEEP), WorkItem.sweep("lr-calm-lynx")]
     for item in items:
         await queue.add(item)
@@ -348,7 +344,7 @@ async def cancelled(*tasks):
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-async def test_waiting_for_the_first_lists_ends_with_them_and_with_the_process(
+async def test_first_lists_are_awaited_until_complete_or_stopped(
     redis, cluster, monkeypatch, wait_until, stopped
 ):
     watcher, stop = a_watcher(redis, cluster), asyncio.Event()
@@ -362,7 +358,7 @@ async def test_waiting_for_the_first_lists_ends_with_them_and_with_the_process(
     await cancelled(task)
 
 
-async def test_at_the_end_of_an_outage_nothing_that_failed_waits_any_longer(redis, cluster, wait_until):
+async def test_end_of_an_outage_requeues_failed_items_at_once(redis, cluster, wait_until):
     queue, watcher = Queue(redis), a_watcher(redis, cluster)
     task = asyncio.create_task(watcher.run())
     await wait_until(lambda: cluster.listed, "it has begun")
@@ -400,9 +396,7 @@ async def failed(queue, item, times):
         (ApiError(409, "Conflict", "again"), 0),
     ],
 )
-async def test_a_turn_that_fails_as_in_an_outage_makes_it_suspected(
-    queue, wait_until, redis, error, suspected
-):
+async def test_failed_item_suspects_an_outage_by_its_error(queue, wait_until, redis, error, suspected):
     async def failing(lease):
         raise error
 
@@ -416,7 +410,7 @@ async def test_a_turn_that_fails_as_in_an_outage_makes_it_suspected(
     assert len(found) == suspected
 
 
-async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(queue, wait_until, redis):
+async def test_busy_api_server_is_retried_and_counts_no_failure(queue, wait_until, redis):
     async def throttled(lease):
         raise ApiError(429, "TooManyRequests", "storage is (re)initializing", wait=7)
 
@@ -431,7 +425,7 @@ async def test_a_busy_api_server_is_waited_for_and_counts_as_no_failure(queue, w
     assert await redis.hget("sweepbot:queue:failures", SWEEP) is None
 
 
-async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, monkeypatch):
+async def test_silent_watch_fails_its_probe_and_recovers(redis, cluster, wait_until, monkeypatch):
     watcher = a_watcher(redis, cluster)
     task = asyncio.create_task(watcher.run())
     await wait_until(lambda: len(cluster.fresh) == len(informer.WATCHED_KINDS), "it watches")
@@ -455,7 +449,7 @@ async def test_a_silent_watch_shows_and_recovers(redis, cluster, wait_until, mon
     await asyncio.wait([task])
 
 
-async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
+async def test_process_stops_within_the_grace_period_and_releases_everything(
     queue, turns, redis, cluster, wait_until
 ):
     watcher, running = a_watcher(redis, cluster), asyncio.Event()
@@ -473,7 +467,7 @@ async def test_the_whole_process_ends_with_the_grace_and_gives_everything_back(
     assert (await queue.get(wait=0)).item.key == SWEEP
 
 
-async def test_a_job_that_fails_ends_the_others_in_order_and_is_told(queue, turns, wait_until):
+async def test_failed_job_stops_the_others_in_order_and_is_logged(queue, turns, wait_until):
     stop = asyncio.Event()
 
     async def failing():

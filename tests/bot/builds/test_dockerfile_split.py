@@ -19,7 +19,7 @@ CMD ["python", "train.py"]
 """
 
 
-def test_the_usual_one_is_split():
+def test_split_usual_dockerfile():
     found = split(USUAL)
     assert found.below.splitlines() == [
         "FROM python:3.11-slim",
@@ -42,7 +42,7 @@ def test_the_usual_one_is_split():
         ('ARG A=1\nENV B=$A\nSHELL ["bash", "-c"]\nRUN make $B', "COPY . /app", "COPY . /app"),
     ],
 )
-def test_the_code_goes_where_it_would_have_gone(before, copy, code):
+def test_split_copies_the_code_to_its_original_path(before, copy, code):
     assert split(f"FROM x\n{before}\n{copy}\n").code == f"FROM scratch\n{code}\n"
 
 
@@ -76,9 +76,9 @@ DOUBTFUL = {
 
 
 @pytest.mark.parametrize("why", DOUBTFUL)
-def test_in_doubt_it_is_built_as_it_is(why):
+def test_split_uncertain_dockerfile_is_built_unchanged(why):
     assert split(DOUBTFUL[why]) is None
 
 
-def test_installing_packages_is_no_doubt():
+def test_split_accepts_package_installation():
     assert split("FROM x\nRUN apt-get install -y git && pip install torch\nCOPY . /app\n")

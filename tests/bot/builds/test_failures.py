@@ -155,7 +155,7 @@ def explained(log, job, pod):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_failure_is_told_with_what_to_do(case):
+def test_failure_is_reported_with_its_fix(case):
     log, told = CASES[case]
     assert told in explained(log, JOB, a_pod(exit=(1, "Error", ""))).text
 
@@ -190,30 +190,30 @@ def test_a_failure_is_told_with_what_to_do(case):
         ),
     ],
 )
-def test_what_a_log_cannot_say(pod, job, told):
+def test_failure_without_a_usable_log_has_no_cause(pod, job, told):
     assert told in explain("", job, pod).text
 
 
-def test_the_last_lines_are_those_of_the_step_and_not_kanikos_own():
+def test_failure_shows_the_last_lines_of_the_step_without_kanikos_own():
     shown = explained(f"{BEGUN}Collecting torch\nERROR: no\n{STAGE}exit status 1", JOB, None).detail
     assert shown.splitlines() == ["Collecting torch", "ERROR: no", f"{STAGE}exit status 1"]
 
 
-def test_a_log_of_kanikos_own_lines_is_better_than_none():
+def test_failure_shows_kanikos_lines_if_there_are_no_others():
     assert "Retrieving image manifest" in explained(BEGUN, JOB, None).detail
 
 
-def test_the_executors_flags_are_not_shown_in_place_of_its_error():
+def test_failure_hides_the_executors_usage_behind_its_error():
     log = f"\x1b[36mINFO\x1b[0m[0000] active feature flags: FF_X \n{CONTEXT}object not found{USAGE}"
     assert explained(log, JOB, None).detail == f"{CONTEXT}object not found"
 
 
-def test_the_usage_of_somebody_elses_program_is_shown():
+def test_failure_shows_the_usage_of_other_programs():
     log = f"{BEGUN}Usage:\n  train FILE\n{STAGE}exit status 2"
     assert explained(log, JOB, None).detail.splitlines()[:2] == ["Usage:", "  train FILE"]
 
 
-def test_of_a_line_that_is_overwritten_the_last_is_shown_and_git_counts_in_vain():
+def test_failure_shows_the_last_state_of_progress_lines():
     log = (
         "Enumerating objects: 26, done.\n"
         "Counting objects:   3% (1/26)\rCounting objects: 100% (26/26), done.\n"

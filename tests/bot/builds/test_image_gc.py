@@ -68,7 +68,7 @@ def tidy(redis):
     return after
 
 
-async def test_parts_go_after_their_last_use_and_images_of_trials_stay(tidy):
+async def test_gc_deletes_unused_parts_and_keeps_trial_images(tidy):
     registry = Tags(*PARTS, *KEPT)
     ended = a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW)
     assert await tidy(29, registry, ended) == set()
@@ -76,13 +76,13 @@ async def test_parts_go_after_their_last_use_and_images_of_trials_stay(tidy):
     assert registry.there == KEPT
 
 
-async def test_what_a_living_sweep_may_need_stays(tidy):
+async def test_gc_keeps_images_of_active_sweeps(tidy):
     registry = Tags(*PARTS)
     for days in (0, 40, 80):
         assert await tidy(days, registry, a_sweep(Phase.BUILDING, plan=PLAN)) == set()
 
 
-async def test_another_sweep_begins_its_time_anew(tidy):
+async def test_gc_restarts_the_age_when_another_sweep_uses_an_image(tidy):
     registry = Tags(*PARTS)
     ended = a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW)
     later = replace(ended, id="lr-calm-fox", since=NOW + timedelta(days=20))
@@ -91,7 +91,7 @@ async def test_another_sweep_begins_its_time_anew(tidy):
     assert await tidy(51, registry, ended, later) == PARTS
 
 
-async def test_what_nobody_knows_of_is_as_old_as_our_knowledge_of_it(tidy, redis):
+async def test_gc_counts_unknown_images_from_their_first_sighting(tidy, redis):
     registry = Tags(STRANGE)
     assert await tidy(100, registry) == set()
     await redis.flushall()
@@ -100,7 +100,7 @@ async def test_what_nobody_knows_of_is_as_old_as_our_knowledge_of_it(tidy, redis
     assert await redis.keys() == []
 
 
-async def test_parts_go_even_when_their_sweep_has_left_the_cluster_before(tidy):
+async def test_gc_deletes_parts_of_sweeps_that_left_the_cluster(tidy):
     fork = Repository(name="fork", url="https://github.com/ada/digits.git")
     of_fork = plan(replace(ORDER, source=replace(SOURCE, repository=fork, files=APART)), SETTINGS)
     parts = {ImageRef(build.repository, build.tag) for build in of_fork.builds}
@@ -109,7 +109,7 @@ async def test_parts_go_even_when_their_sweep_has_left_the_cluster_before(tidy):
     assert await tidy(31, registry) == parts
 
 
-async def test_a_registry_that_refuses_is_told_and_asked_again_the_next_day(tidy, caplog):
+async def test_gc_reports_a_refusing_registry_and_retries_the_next_day(tidy, caplog):
     class Strict(Tags):
         async def delete(self, place):
             raise RegistryError("the registry r doesn't allow deletion (storage.delete.enabled)")
@@ -118,7 +118,7 @@ async def test_a_registry_that_refuses_is_told_and_asked_again_the_next_day(tidy
     assert "next try in 24 h: the registry r doesn't allow deletion" in caplog.text
 
 
-async def test_while_a_record_can_not_be_read_nothing_is_deleted(tidy, caplog):
+async def test_gc_deletes_nothing_while_a_record_is_unreadable(tidy, caplog):
     newer = a_sweep(Phase.BUILDING, plan=PLAN, schema=99)
     assert await tidy(31, Tags(*PARTS), a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW), newer) == set()
     assert "next try in 24 h: sweep lr-brave-otter was stored by a newer Sweepbot" in caplog.text

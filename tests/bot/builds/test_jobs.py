@@ -14,18 +14,18 @@ def planned(files, settings=SETTINGS, **source):
     return plan(replace(ORDER, source=replace(SOURCE, files=files, **source)), settings)
 
 
-def test_sweeps_of_one_commit_have_the_same_builds():
+def test_builds_of_one_commit_are_identical():
     other = replace(ORDER, sweep="lr-calm-fox", owner="UOTHER")
     assert plan(other, SETTINGS).builds == PLAN.builds
 
 
-def test_one_job_makes_the_image_of_a_dockerfile():
+def test_builds_of_a_dockerfile_are_one_job():
     (build,) = PLAN.builds
     assert (build.role, build.repository, build.tag) == (Role.IMAGE, "sweepbot/digits", PLAN.image_tag)
     assert build.tag.startswith(f"{COMMIT}-")
 
 
-def test_dependencies_belong_to_all_projects_and_code_to_its_own():
+def test_builds_share_dependencies_between_projects_and_keep_code_apart():
     made = planned(UV)
     dependencies, code = made.builds
     assert (dependencies.repository, code.repository) == ("sweepbot/dependencies", "sweepbot/digits")
@@ -37,18 +37,18 @@ def test_dependencies_belong_to_all_projects_and_code_to_its_own():
     assert fork.builds[1].ref != code.ref
 
 
-def test_another_commit_has_the_same_dependencies():
+def test_builds_of_another_commit_share_dependencies():
     before, after = planned(UV), planned(UV, commit="f" * 40)
     assert before.builds[0].tag == after.builds[0].tag
     assert before.builds[1].tag != after.builds[1].tag
 
 
-def test_dependencies_wait_for_the_heavy_ones():
+def test_builds_of_dependencies_wait_for_the_frameworks():
     heavy, dependencies, code = planned({"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}).builds
     assert (heavy.needs, dependencies.needs, code.needs) == ("", heavy.tag, "")
 
 
-def test_names_are_names_of_jobs_however_long_the_project():
+def test_build_names_are_valid_for_long_projects():
     long = Repository(name="a-very-long-name-of-a-repository-of-somebody", url="https://git.example/x.git")
     files = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
     for build in (
@@ -59,7 +59,7 @@ def test_names_are_names_of_jobs_however_long_the_project():
         assert len(build.tag) <= 128
 
 
-def test_the_three_addresses_of_a_registry():
+def test_builds_use_the_three_registry_urls():
     settings = SETTINGS.model_copy(
         update={"image_registry_push": "push:5000", "image_registry_plain_http": True}
     )
@@ -72,13 +72,13 @@ def test_the_three_addresses_of_a_registry():
     assert made.image_by_digest.startswith("registry:5000/sweepbot/digits@")
 
 
-def test_a_ready_image_has_no_build():
+def test_prebuilt_image_has_no_build():
     ready = replace(ORDER, space=replace(ORDER.space, image="registry:5000/lab/ready@sha256:ab"))
     made = plan(ready, SETTINGS)
     assert (made.builds, made.image_by_digest) == ((), "registry:5000/lab/ready@sha256:ab")
 
 
-def test_a_secret_for_the_registry_pushes_and_pulls_and_builds_get_certificates():
+def test_builds_mount_registry_credentials_and_certificates():
     settings = PlanSettings(image_registry_secret="login", build_ca_configmap="company-ca")
     made = plan(replace(ORDER, source=replace(SOURCE, files=UV)), settings)
     pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
@@ -88,7 +88,7 @@ def test_a_secret_for_the_registry_pushes_and_pulls_and_builds_get_certificates(
     assert {v["name"] for v in volumes} == {"generated", "registry", "ca"}
 
 
-def test_what_pushes_is_not_what_nodes_pull_with_and_a_project_may_push_as_itself():
+def test_builds_push_with_other_credentials_than_nodes_pull():
     settings = PlanSettings(image_registry_secret="pull", image_push_secret="push")
     source = replace(SOURCE, files=UV, repository=replace(REPOSITORY, push_secret="push-digits"))
     made = plan(replace(ORDER, source=source), settings)
@@ -99,7 +99,7 @@ def test_what_pushes_is_not_what_nodes_pull_with_and_a_project_may_push_as_itsel
     assert secrets == {Role.DEPENDENCIES: ["push"], Role.CODE: ["push-digits"]}
 
 
-def test_a_secret_for_git_is_named_where_files_of_the_repository_are_needed():
+def test_builds_name_the_git_secret_only_if_they_clone():
     files = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
     made = planned(files, repository=replace(REPOSITORY, secret="git-digits"))
     pods = {b.role: b.job["spec"]["template"]["spec"] for b in made.builds}
@@ -119,7 +119,7 @@ def test_a_secret_for_git_is_named_where_files_of_the_repository_are_needed():
     assert "git://" not in str(containers[Role.FRAMEWORKS]["args"])
 
 
-def test_what_a_dockerfile_makes_before_the_code_lies_with_its_project_where_kaniko_has_its_cache():
+def test_builds_before_the_code_are_stored_with_their_project():
     files = {"Dockerfile": "FROM python:3.11\nWORKDIR /app\nRUN pip install numpy\nCOPY . .\n"}
     fork = Repository(name="fork", url="https://git.example/fork.git")
     one, other = planned(files).builds[0], planned(files, repository=fork).builds[0]

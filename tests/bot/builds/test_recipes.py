@@ -68,7 +68,7 @@ def roles(found):
     return [step.role for step in found.steps]
 
 
-def test_a_dockerfile_is_used_before_anything_else():
+def test_recipe_prefers_a_dockerfile():
     found = made({"Dockerfile": "FROM x", **UV})
     assert (roles(found), found.words) == ([Role.IMAGE], "from `Dockerfile`")
     assert found.steps[0].own
@@ -79,7 +79,7 @@ def test_a_dockerfile_is_used_before_anything_else():
 DOCKERFILE = "FROM x\nWORKDIR /app\nCOPY needs.txt .\nRUN install-it needs.txt\nCOPY . .\n"
 
 
-def test_a_dockerfile_with_the_code_last_makes_two_images():
+def test_recipe_splits_a_dockerfile_that_copies_code_last():
     files = {"Dockerfile": DOCKERFILE, "needs.txt": "numpy"}
     below, code = made(files).steps
     assert (below.role, code.role, below.cache, code.cache) == (Role.DEPENDENCIES, Role.CODE, True, False)
@@ -89,23 +89,23 @@ def test_a_dockerfile_with_the_code_last_makes_two_images():
     assert same.key == code.key
 
 
-def test_the_rules_for_what_stays_out_are_those_of_the_dockerfile():
+def test_recipe_keeps_the_ignore_rules_of_the_dockerfile():
     files = {"Dockerfile": DOCKERFILE, "needs.txt": "", ".dockerignore": "data\n"}
     assert [step.ignore for step in made(files).steps] == ["data\n", "data\n.git\n"]
     files["Dockerfile.dockerignore"] = "runs\n"
     assert [step.ignore for step in made(files).steps] == ["runs\n", "runs\n.git\n"]
 
 
-def test_the_history_never_comes_with_the_code():
+def test_recipe_never_copies_the_git_history():
     """Of a clone, .git is another one each time: each commit would push all of it again."""
     assert made({"Dockerfile": DOCKERFILE, "needs.txt": ""}).steps[1].ignore == ".git\n"
 
 
-def test_a_dockerfile_that_copies_what_nobody_could_read_is_built_as_it_is():
+def test_recipe_keeps_a_dockerfile_with_unreadable_copies_unchanged():
     assert roles(made({"Dockerfile": DOCKERFILE})) == [Role.IMAGE]
 
 
-def test_a_lock_makes_dependencies_and_code_apart():
+def test_recipe_of_a_lockfile_separates_dependencies_and_code():
     found = made(UV)
     assert (roles(found), found.words) == ([Role.DEPENDENCIES, Role.CODE], "from `uv.lock`")
     dependencies, code = found.steps
@@ -132,14 +132,14 @@ def test_a_lock_makes_dependencies_and_code_apart():
         (UV, "python:3.12-slim@sha256:cd", [Role.DEPENDENCIES]),
     ],
 )
-def test_only_what_has_changed_is_made_anew(files, base, new):
+def test_recipe_rebuilds_only_what_changed(files, base, new):
     before = {step.role: step.key for step in made(UV).steps}
     after = made(files, base)
     assert [step.role for step in after.steps if before[step.role] != step.key] == new
     assert (after.key != made(UV).key) == bool(new)
 
 
-def test_heavy_packages_lie_under_the_others():
+def test_recipe_puts_frameworks_below_other_packages():
     found = made({**UV, "uv.lock": WITH_TORCH + CUDA})
     heavy, dependencies, _ = found.steps
     assert heavy.role is Role.FRAMEWORKS
@@ -149,14 +149,14 @@ def test_heavy_packages_lie_under_the_others():
     assert dependencies.dockerfile.startswith(f"FROM reg:5000/sweepbot/dependencies:heavy-{heavy.key}\n")
 
 
-def test_a_small_change_leaves_the_heavy_ones_alone():
+def test_recipe_keeps_the_frameworks_layer_after_a_small_change():
     one = made({**UV, "uv.lock": WITH_TORCH})
     other = made({**UV, "uv.lock": WITH_TORCH.replace("2.4.6", "2.4.7")})
     assert one.steps[0] == other.steps[0]
     assert one.steps[1].key != other.steps[1].key
 
 
-def test_a_lock_that_leaves_a_choice_is_not_split():
+def test_recipe_of_an_ambiguous_lockfile_is_not_split():
     """One version for the CPU, one for CUDA: which it is only uv knows."""
     assert (
         uv_lock.framework_pins(toml(WITH_TORCH + TORCH.replace("2.7.1", "2.7.1+cu128"), "uv.lock")).lines
@@ -165,7 +165,7 @@ def test_a_lock_that_leaves_a_choice_is_not_split():
     assert uv_lock.framework_pins(toml(LOCK, "uv.lock")).lines == ()
 
 
-def test_only_heavy_packages_that_the_project_asks_for_are_installed():
+def test_recipe_installs_only_required_frameworks():
     """The lock has extras, groups and other systems as well, which `uv sync --no-dev` leaves out."""
     root, more = 'source = { virtual = "." }\n', 'optional-dependencies = { gpu = [{ name = "torch" }] }\n'
     for lock in (
@@ -195,7 +195,7 @@ def test_only_heavy_packages_that_the_project_asks_for_are_installed():
         ("platform_python_implementation == 'PyPy'", False),
     ],
 )
-def test_a_marker_decides_what_is_installed_on_a_node(marker, installed):
+def test_recipe_evaluates_markers_for_the_node(marker, installed):
     lock = toml(WITH_TORCH.replace('"torch" }', f'"torch", marker = "{marker}" }}'), "uv.lock")
     assert bool(uv_lock.framework_pins(lock).lines) == installed
 
@@ -203,7 +203,7 @@ def test_a_marker_decides_what_is_installed_on_a_node(marker, installed):
 @pytest.mark.parametrize(
     "line", ["a==" + "1" * 4500, "a[" * 900, "a; " + "(" * 1900, "a" * 100_000, "a>=1.*", "-e .", ""]
 )
-def test_a_requirement_that_cannot_be_read_is_left_to_the_installer(line):
+def test_recipe_leaves_unreadable_requirements_to_the_installer(line):
     assert requirements.read_requirement(line) is None
     assert not_locked(toml(LOCK, "uv.lock"), {"project": {"name": "digits", "dependencies": [line]}}) == []
     assert requirements.framework_pins({"requirements.txt": f"{line}\n"}).lines == ()
@@ -219,12 +219,12 @@ def test_a_requirement_that_cannot_be_read_is_left_to_the_installer(line):
         ("torch @ https://host/torch-2.5.1-py3-none-any.whl", False),
     ],
 )
-def test_a_framework_is_pinned_by_one_version(line, pinned):
+def test_recipe_pins_a_framework_to_one_version(line, pinned):
     found = requirements.framework_pins({"requirements.txt": f"{line}\n"}).lines
     assert found == ((line,) if pinned else ())
 
 
-def test_heavy_packages_behind_an_extra_of_another_are_found():
+def test_recipe_finds_frameworks_behind_extras():
     """As uv 0.13.9 locks `jax[cuda12]`."""
     lock = LOCK.replace('{ name = "numpy" }', '{ name = "jax", extra = ["cuda12"] }', 1) + TORCH.replace(
         'name = "torch"\n',
@@ -235,7 +235,7 @@ def test_heavy_packages_behind_an_extra_of_another_are_found():
     assert [line.partition("=")[0] for line in found] == ["jax-cuda12-plugin", "jax", "nvidia-nccl-cu12"]
 
 
-def test_a_lock_older_than_its_project_is_told_before_anything_starts():
+def test_recipe_rejects_a_lockfile_older_than_its_project():
     files = {**UV, "pyproject.toml": PROJECT.replace('"numpy"', '"numpy", "scipy>=1.14"')}
     why = r"^`uv\.lock` of digits is out of date: .* `scipy>=1\.14` of .* \*Fix:\* Run `uv lock`"
     with pytest.raises(UserError, match=why):
@@ -283,18 +283,18 @@ requires-dist = [
         ("scipy", False),
     ],
 )
-def test_what_a_lock_was_made_for(line, locked):
+def test_lockfile_is_compared_with_each_requirement_of_its_project(line, locked):
     lock, project = toml(ENTRIES, "uv.lock"), {"project": {"name": "Proj.X", "dependencies": [line]}}
     assert not_locked(lock, project) == ([] if locked else [line])
 
 
-def test_a_lock_that_does_not_say_what_it_was_made_for_is_believed():
+def test_lockfile_without_requirements_is_accepted():
     lock = '[[package]]\nname = "a"\nsource = { virtual = "." }\ndependencies = [{ name = "numpy" }]\n'
     project = {"project": {"name": "a", "dependencies": ["numpy>=2"]}}
     assert not_locked(toml(lock, "uv.lock"), project) == []
 
 
-def test_an_index_of_its_own_comes_along():
+def test_recipe_keeps_a_package_index():
     lock = WITH_TORCH.replace("https://pypi.org/simple", "https://download.pytorch.org/whl/cu128")
     assert (
         "--index=https://download.pytorch.org/whl/cu128"
@@ -313,19 +313,19 @@ def test_an_index_of_its_own_comes_along():
         ("sha256:a1", "<<END"),
     ],
 )
-def test_nothing_in_a_lock_writes_a_line_of_a_dockerfile_or_a_command(old, new):
+def test_recipe_escapes_all_values_of_a_lockfile(old, new):
     found = made({**UV, "uv.lock": WITH_TORCH.replace(old, new)})
     for step in found.steps:
         lines = [line for line in step.dockerfile.splitlines() if "steal" in line or "END" in line]
         assert all("'--index=" in line for line in lines), lines
 
 
-def test_a_path_that_copy_would_read_as_an_option_is_refused():
+def test_recipe_rejects_paths_that_look_like_options():
     with pytest.raises(UserError, match=r"`--from=evil` can't be copied into a build\. \*Fix:\* Rename it"):
         made({"requirements.txt": "-r --from=evil\n", "--from=evil": ""})
 
 
-def test_requirements_and_what_they_name_make_the_dependencies():
+def test_recipe_of_requirements_includes_referenced_files():
     files = {"requirements.txt": "-c pins/c.txt\nnumpy\n", "pins/c.txt": "numpy==2.4.6\n"}
     dependencies, code = made(files).steps
     assert "COPY pins/c.txt /opt/project/pins/c.txt" in dependencies.dockerfile
@@ -335,7 +335,7 @@ def test_requirements_and_what_they_name_make_the_dependencies():
 
 
 @pytest.mark.parametrize("name", ["constraints.lock", "base.pip", "env/train.pip"])
-def test_requirements_have_any_name(name):
+def test_recipe_accepts_requirements_files_of_any_name(name):
     """Which they are was decided when they were found."""
     files = {"requirements.txt": f"-r {name}\n", name: "numpy==2.4.6\n", "setup.cfg": "", ".gitmodules": ""}
     dependencies, _ = made(files).steps
@@ -345,7 +345,7 @@ def test_requirements_have_any_name(name):
     assert roles(made({name: "numpy\n"}, requirements=name)) == [Role.DEPENDENCIES, Role.CODE]
 
 
-def test_a_constraint_asks_for_nothing():
+def test_recipe_installs_nothing_for_a_constraint():
     index = "--extra-index-url https://download.pytorch.org/whl/cu121"
     files = {
         "requirements.txt": "-c c.txt\n-r more/a.txt\nnumpy\n",
@@ -355,7 +355,7 @@ def test_a_constraint_asks_for_nothing():
     assert requirements.framework_pins(files).lines == ("jax==0.6.0", index), "where to look is asked of all"
 
 
-def test_a_pinned_torch_among_requirements_is_a_layer_of_its_own():
+def test_recipe_puts_a_pinned_framework_in_its_own_layer():
     index = "--extra-index-url https://download.pytorch.org/whl/cu121"
     pins = requirements.framework_pins(
         {"requirements.txt": f"{index}\ntorch==2.1.0+cu121  # the one\nnumpy\njaxtyping==1\n"}
@@ -369,7 +369,7 @@ def test_a_pinned_torch_among_requirements_is_a_layer_of_its_own():
     ]
 
 
-def test_a_pyproject_without_a_lock_says_so():
+def test_recipe_of_a_pyproject_without_lockfile_says_so():
     found = made({"pyproject.toml": PROJECT})
     assert roles(found) == [Role.DEPENDENCIES, Role.CODE]
     assert found.words == "from `pyproject.toml` (no lock file: latest versions)"
@@ -429,7 +429,7 @@ POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
         ),
     ],
 )
-def test_what_has_to_be_installed_takes_one_job_and_the_thread_says_why(files, why):
+def test_recipe_of_an_installable_project_is_one_job_with_the_reason(files, why):
     found = made(files)
     assert roles(found) == [Role.IMAGE]
     assert "installed in one Job" in found.words
@@ -437,14 +437,14 @@ def test_what_has_to_be_installed_takes_one_job_and_the_thread_says_why(files, w
     assert "COPY . /app\nRUN " in found.steps[0].dockerfile
 
 
-def test_the_configuration_may_say_that_it_has_to_be_installed():
+def test_recipe_installs_the_project_if_configured():
     assert roles(made(UV, install=True)) == [Role.IMAGE]
 
 
 @pytest.mark.parametrize(
     "backend", ["hatchling.build", "flit_core.buildapi", "uv_build", "setuptools.build_meta"]
 )
-def test_a_package_of_python_files_need_not_be_installed(backend):
+def test_recipe_does_not_install_a_package_of_python_files(backend):
     assert len(made({**UV, "pyproject.toml": f'{PROJECT}{BUILD}"{backend}"\n'}).steps) == 2
 
 
@@ -470,11 +470,11 @@ def test_a_package_of_python_files_need_not_be_installed(backend):
         ("-f wheels", True),
     ],
 )
-def test_what_needs_the_repository_itself(line, local):
+def test_local_requirement_finds_lines_that_need_the_repository(line, local):
     assert bool(local_requirement({"requirements.txt": f"{line}\n"})) == local
 
 
-def test_files_that_files_name():
+def test_recipe_reads_files_that_files_reference():
     text = (
         "-r base.txt\n--requirement ../common/b.txt\n-cpins.txt\n--constraint=c.txt\nnumpy -r\n# -r no.txt\n"
     )
@@ -483,7 +483,7 @@ def test_files_that_files_name():
         references("requirements.txt", "-r ../../etc/passwd")
 
 
-def test_ignore_files_are_merged_and_git_never_comes_back():
+def test_recipe_merges_ignore_files_and_excludes_git():
     *_, code = made({**UV, ".dockerignore": "data\n!.git\n"}).steps
     assert code.ignore.splitlines() == [
         "**/__pycache__",
@@ -496,7 +496,7 @@ def test_ignore_files_are_merged_and_git_never_comes_back():
     ]
 
 
-def test_a_hook_that_writes_the_version_down_is_no_reason_to_install():
+def test_recipe_does_not_install_for_a_version_hook():
     """It would want a .git, and there is none."""
     hooks = "[tool.hatch.build.hooks.vcs]\n[tool.hatch.build.targets.wheel.hooks.version]\n"
     assert len(made({**UV, "pyproject.toml": PROJECT + hooks}).steps) == 2
@@ -512,12 +512,12 @@ def test_a_hook_that_writes_the_version_down_is_no_reason_to_install():
         {"pyproject.toml": NO_PACKAGE},
     ],
 )
-def test_nothing_to_build_from_is_a_sentence(files):
+def test_recipe_without_build_files_is_an_error(files):
     with pytest.raises(UserError, match=r"^digits can't be built: no Dockerfile"):
         made(files)
 
 
-def test_a_broken_file_is_named():
+def test_recipe_names_a_broken_file():
     with pytest.raises(UserError, match=r"^pyproject\.toml is not valid TOML: "):
         made({"pyproject.toml": "[project"})
 
@@ -525,7 +525,7 @@ def test_a_broken_file_is_named():
 @pytest.mark.parametrize(
     "files", [UV, {"requirements.txt": "torch==2.7.1 --hash=sha256:a\n"}, {"pyproject.toml": PROJECT}]
 )
-def test_each_run_is_good_shell(files):
+def test_recipe_writes_valid_shell(files):
     for step in made(files).steps:
         for line in step.dockerfile.splitlines():
             if line.startswith("RUN "):
@@ -542,7 +542,7 @@ def test_each_run_is_good_shell(files):
         ('["a"' + ' . "b"' * 5_000 + "]", "uv.lock:1: a key can have at most 20 names"),
     ],
 )
-def test_a_file_that_would_keep_the_parser_busy_is_refused(text, why):
+def test_recipe_rejects_files_that_are_slow_to_parse(text, why):
     with pytest.raises(UserError, match=rf"^{why}"):
         toml(text, "uv.lock")
 
@@ -557,6 +557,6 @@ def test_a_file_that_would_keep_the_parser_busy_is_refused(text, why):
         {"pyproject.toml": "[build-system]\nbuild-backend = 1"},
     ],
 )
-def test_values_of_the_wrong_kind_are_the_persons_to_mend(files):
+def test_recipe_reports_values_of_the_wrong_type(files):
     with pytest.raises(UserError):
         made(files)

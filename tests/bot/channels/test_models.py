@@ -20,7 +20,7 @@ CONFIG = Config(
 WORST = "ﷺ*_~`<!channel>&" * 20
 
 
-def test_a_channel_has_its_repository_and_its_digest():
+def test_channel_has_its_repository_and_digest():
     place = ChannelSetup(repo="vision", team="see", hour=7, timezone="Europe/Berlin")
     after = applied(CONFIG, Setup(places={"C2": place}))
     assert repository(None, after, "C2").name == "vision"
@@ -33,7 +33,7 @@ def test_a_channel_has_its_repository_and_its_digest():
     assert applied(CONFIG, Setup(places={"C1": replace(place, hour=7)})).digests[0].hour == 7
 
 
-def test_a_channels_trials_run_in_a_namespace_that_the_configuration_lists():
+def test_channel_namespace_must_be_configured():
     setup = Setup(
         places={
             "C2": ChannelSetup(namespace="see"),
@@ -44,7 +44,7 @@ def test_a_channels_trials_run_in_a_namespace_that_the_configuration_lists():
     assert applied(replace(CONFIG, namespaces=("see",)), setup).channel_namespaces == {"C2": "see"}
 
 
-def test_what_the_configuration_no_longer_knows_is_not_set_up():
+def test_channel_settings_unknown_to_the_configuration_are_ignored():
     place = ChannelSetup(repo="gone", team="gone", hour=7)
     after = applied(CONFIG, Setup(places={"C2": place}, people={"U22": Person(team="gone")}))
     assert repository(None, after, "C2").name == "digits"
@@ -52,7 +52,7 @@ def test_what_the_configuration_no_longer_knows_is_not_set_up():
     assert after.teams == CONFIG.teams
 
 
-def test_a_person_is_in_the_team_of_the_file_else_in_the_one_chosen():
+def test_user_team_follows_the_file_then_the_choice():
     after = applied(CONFIG, Setup(people={"U11": Person(team="hear"), "U22": Person(team="hear")}))
     assert (team_of(after.teams, "", "U11"), team_of(after.teams, "", "U22")) == ("see", "hear")
     people = {user: Person(team="hear", chosen=True) for user in ("U11", "U22")}
@@ -61,7 +61,7 @@ def test_a_person_is_in_the_team_of_the_file_else_in_the_one_chosen():
     assert team_by_mail("", CONFIG) == team_by_mail("u1", replace(CONFIG, teams=())) == ""
 
 
-def test_entries_are_kept_one_by_one_and_nonsense_is_not_said():
+def test_entries_are_stored_separately_and_invalid_ones_ignored():
     place, person = ChannelSetup(repo="vision", hour=0), Person(team="see")
     kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}'}
     assert read(kept) == Setup(places={"C2": place}, people={"U22": person})
@@ -75,7 +75,7 @@ def chosen(view):
     return view | {"state": {"values": values}}
 
 
-def test_what_was_chosen_is_in_the_menu_however_many_there_are():
+def test_menu_contains_the_chosen_value():
     names = [f"x{number}" for number in range(150)]
     many = Config(
         repositories=tuple(replace(OTHER, name=name) for name in names),
@@ -88,7 +88,7 @@ def test_what_was_chosen_is_in_the_menu_however_many_there_are():
     assert [menu["initial_option"]["value"] for menu in menus] == ["x149", "x148", "x147", "-", "UTC"]
 
 
-def test_the_form_shows_what_holds_and_says_it_back():
+def test_form_round_trips_the_settings():
     for place in (
         ChannelSetup(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"),
         ChannelSetup(repo="digits"),
@@ -97,7 +97,7 @@ def test_the_form_shows_what_holds_and_says_it_back():
     assert read_setup(chosen(setup_form("C2", ChannelSetup(), CONFIG))) == ("C2", ChannelSetup(repo="digits"))
 
 
-def test_a_namespace_is_chosen_where_there_is_more_than_one():
+def test_form_offers_namespaces_if_there_are_several():
     more = replace(CONFIG, namespaces=("see", "hear"))
     for place in (ChannelSetup(repo="digits", namespace="hear"), ChannelSetup(repo="digits")):
         assert read_setup(chosen(setup_form("C2", place, more))) == ("C2", place)
@@ -105,13 +105,13 @@ def test_a_namespace_is_chosen_where_there_is_more_than_one():
     assert "repository `digits`, trials in `hear`, no daily digest." in said
 
 
-def test_a_timezone_is_found_by_a_part_of_its_name():
+def test_timezone_is_found_by_a_part_of_its_name():
     assert [one["value"] for one in zones("new york")] == ["America/New_York"]
     assert limits.options_complaints({"options": zones("")}) == []
     assert len(zones("")) == 100 < len(ZONES)
 
 
-def test_the_worst_contents_pass_slacks_limits():
+def test_form_of_maximum_size_passes_slacks_limits():
     many = tuple(Team(name=f"t{n}" * 20) for n in range(300))
     repos = tuple(Repository(name=f"r{n}" * (60 - n % 40), url="https://git.example/x") for n in range(300))
     config = Config(repositories=repos, teams=many)

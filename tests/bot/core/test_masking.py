@@ -55,7 +55,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         (f"{{'token': '{LONG}'}}", "{'token': '***'}"),
     ],
 )
-def test_a_secret_is_hidden_and_what_is_around_it_stays(text, shown):
+def test_mask_hides_secrets_only(text, shown):
     mask = Mask(OWN)
     assert mask(text) == shown
     assert mask(shown) == shown
@@ -78,19 +78,19 @@ def test_a_secret_is_hidden_and_what_is_around_it_stays(text, shown):
         f"HEAD is now at {LONG}",
     ],
 )
-def test_what_is_no_secret_is_shown(text):
+def test_mask_keeps_other_texts(text):
     assert Mask()(text) == text
 
 
-def test_a_secret_that_is_escaped_for_slack_is_hidden_too():
+def test_mask_hides_secrets_escaped_for_slack():
     assert Mask(["a&b<c>d"])("it is a&amp;b&lt;c&gt;d") == "it is ***"
 
 
-def test_of_a_key_in_several_lines_each_is_hidden():
+def test_mask_hides_each_line_of_a_key():
     assert Mask([KEY])("tail:\nb3BlbnNza\n") == "tail:\n***\n"
 
 
-def test_a_variable_is_secret_by_its_name_or_by_the_password_in_its_url():
+def test_mask_hides_variables_by_name_or_url_password():
     environ = {
         "UV_INDEX_ACME_PASSWORD": "index-pw",
         "UV_INDEX": "acme=https://ada:in-url@pypi.acme/simple b=https://toKen@other/simple",
@@ -105,6 +105,6 @@ def test_a_variable_is_secret_by_its_name_or_by_the_password_in_its_url():
     assert of_environment(environ) == {"index-pw", "in-url", "toKen", "p%40oxy", "p@oxy", "api-key", "git-pw"}
 
 
-def test_the_guide_lists_every_form():
+def test_masking_guide_lists_every_form():
     said = DOCS.read_text()
     assert [form.name for form in FORMS if f"- {form.name}" not in said] == []

@@ -28,11 +28,11 @@ from tests.bot.factories import PLAN, a_sweep
         (-1.23456, "-1.235"),
     ],
 )
-def test_as_csv_text_is_no_formula_and_numbers_stay_numbers(value, cell):
+def test_as_csv_writes_no_formulas_and_keeps_numbers(value, cell):
     assert next(csv.reader(StringIO(as_csv([[value]]), newline=""))) == [cell]
 
 
-def test_results_of_a_sweep_are_a_safe_table():
+def test_results_table_of_a_sweep_is_safe():
     name = PLAN.space.parameters[0].name
     done = TrialState.SUCCEEDED
     trial = Trial(name="lr-1", state=done, value=-0.123456, parameters={name: "-1+1"}, raw={})

@@ -15,7 +15,7 @@ from bot.core.wording import did_you_mean, fitting, listed
         (3, ["… and 3 more"]),
     ],
 )
-def test_lines_with_their_ends_have_room_or_are_counted(room: int, shown: list[str]) -> None:
+def test_fitting_lines_are_kept_whole_or_counted(room: int, shown: list[str]) -> None:
     assert fitting(["one", "two", "three"], room) == shown
 
 
@@ -28,7 +28,7 @@ def test_lines_with_their_ends_have_room_or_are_counted(room: int, shown: list[s
         ("sbol", " Did you mean sobol?"),
     ],
 )
-def test_what_begins_with_the_word_comes_before_what_looks_like_it(word: str, offered: str) -> None:
+def test_suggestions_by_prefix_precede_similar_words(word: str, offered: str) -> None:
     assert did_you_mean(word, ALGORITHMS) == offered
 
 

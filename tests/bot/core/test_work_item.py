@@ -17,10 +17,10 @@ from bot.core.work_item import ItemKind, WorkItem
         (WorkItem("newer", "x"), "newer: x"),
     ],
 )
-def test_an_item_is_parsed_as_it_was_written(item, text):
+def test_work_item_round_trips(item, text):
     assert str(item) == text
     assert WorkItem.parse(text) == item
 
 
-def test_no_key_of_a_job_reads_as_a_sweep():
+def test_work_item_of_a_job_never_parses_as_a_sweep():
     assert {WorkItem.parse(str(WorkItem(kind, "lr-brave-otter"))).kind for kind in ItemKind} == set(ItemKind)

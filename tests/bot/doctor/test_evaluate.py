@@ -50,7 +50,7 @@ PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.17.4"
 
 
 @pytest.mark.parametrize("mode", ["socket", "http"])
-def test_the_scopes_are_those_that_the_app_asks_for(mode):
+def test_scopes_equal_those_of_the_app_manifest(mode):
     manifest = Path(__file__).parents[3] / "deploy" / "slack" / f"manifest-{mode}.yaml"
     asked = yaml.safe_load(manifest.read_text())["oauth_config"]["scopes"]["bot"]
     assert sorted(asked) == sorted(evaluate_services.SCOPES)
@@ -227,13 +227,13 @@ def test_the_scopes_are_those_that_the_app_asks_for(mode):
         ),
     ],
 )
-def test_one_answer_one_finding(finding, level, said, fix):
+def test_probe_result_gives_one_finding(finding, level, said, fix):
     assert (finding.level, said in finding.found) == (level, True), finding
     assert fix in finding.fix
     assert bool(finding.fix) == (finding.level != "ok")
 
 
-def test_a_mysql_that_its_own_probe_kills_is_told_with_the_probe_that_helps():
+def test_mysql_killed_by_its_probe_is_reported_with_the_fix():
     mysql = a_workload("katib-mysql", {}, **MYSQL)
     finding = evaluate_cluster.katib_deployments([*katib(), mysql])
     assert "liveness probe kills MySQL" in finding.found
@@ -253,13 +253,13 @@ def test_a_mysql_that_its_own_probe_kills_is_told_with_the_probe_that_helps():
         ("sriov-device-plugin", "sriov", (2, 2), "broken", "not found"),
     ],
 )
-def test_the_device_plugin_is_recognised_and_counted(name, image, counts, level, said):
+def test_device_plugin_is_recognized_and_counted(name, image, counts, level, said):
     status = dict(zip(("numberReady", "desiredNumberScheduled"), counts, strict=True))
     [finding] = evaluate_cluster.device_plugins([a_workload(name, status, image)])
     assert (finding.level, said in finding.found) == (level, True), finding
 
 
-def test_a_helper_of_the_plugin_that_fits_no_node_is_not_its_fault():
+def test_plugin_helper_without_matching_nodes_is_no_error():
     plugin = a_workload("nvdp", {"numberReady": 2, "desiredNumberScheduled": 2}, PLUGIN)
     helper = a_workload("nvdp-mps-control-daemon", {"desiredNumberScheduled": 0}, PLUGIN)
     assert [f.found for f in evaluate_cluster.device_plugins([helper, plugin])] == ["nvdp 2/2"]
@@ -282,18 +282,18 @@ def test_a_helper_of_the_plugin_that_fits_no_node_is_not_its_fault():
         ),
     ],
 )
-def test_nodes_and_the_gpus_that_fell_out_of_them(nodes, found):
+def test_nodes_report_unavailable_gpus(nodes, found):
     assert [(f.level, f.found) for f in evaluate_cluster.gpu_nodes(nodes)] == found
 
 
-def test_only_served_versions_of_a_crd_count():
+def test_only_served_crd_versions_count():
     served = {"spec": {"versions": [{"name": "v1beta1", "served": True}]}}
     old = {"spec": {"versions": [{"name": "v1beta1", "served": False}]}}
     assert evaluate_cluster.katib_crds({"trials": served}).level is Level.OK
     assert "trials, experiments" in evaluate_cluster.katib_crds({"trials": old, "experiments": None}).found
 
 
-def test_a_name_that_resolves_now_and_then_is_a_warning_with_counts():
+def test_name_that_resolves_intermittently_is_a_warning_with_counts():
     found = evaluate_services.dns({"good": 5, "flaky": 3, "gone": 0}, 5)
     assert [(f.level, f.found) for f in found] == [
         ("warning", "flaky resolved 3 of 5 times"),
@@ -302,7 +302,7 @@ def test_a_name_that_resolves_now_and_then_is_a_warning_with_counts():
     assert evaluate_services.dns({"good": 5}, 5)[0].level is Level.OK
 
 
-def test_a_pods_series_without_which_nobody_is_warned_are_looked_for() -> None:
+def test_series_required_by_idle_warnings_are_checked() -> None:
     needed = {
         "kube_pod_container_resource_requests",
         "kube_pod_container_state_started",
@@ -312,7 +312,7 @@ def test_a_pods_series_without_which_nobody_is_warned_are_looked_for() -> None:
     assert used == needed <= evaluate_services.SERIES.keys()
 
 
-def test_a_prometheus_without_series_is_no_help():
+def test_prometheus_without_series_is_an_error():
     finding = evaluate_services.prometheus("http://prometheus", {"dcgm-exporter": 0, "kube-state-metrics": 4})
     assert (finding.level, finding.found) == (
         Level.BROKEN,

@@ -139,7 +139,7 @@ async def here(tmp_path, monkeypatch, redis_url, repositories):
         await one.redis.flushall()
 
 
-async def test_a_healthy_installation_has_nothing_but_ok_lines(here):
+async def test_examination_of_a_healthy_installation_finds_only_ok(here):
     assert await here.examined() == []
     guide = (DEPLOY.parent / "docs" / "install.md").read_text()
     assert [one.check for one in here.all] == re.findall(r"^ok       ([^:]+):", guide, re.MULTILINE)
@@ -350,7 +350,7 @@ FAULTS = [
 @pytest.mark.parametrize(
     ("plant", "check", "level", "said", "fix"), FAULTS, ids=[f[0].__name__ for f in FAULTS]
 )
-async def test_a_planted_fault_is_the_one_finding_with_its_mend(here, plant, check, level, said, fix):
+async def test_examination_of_one_fault_finds_it_with_its_fix(here, plant, check, level, said, fix):
     await plant(here)
     [finding] = await here.examined()
     assert (finding.check, finding.level) == (check, level)
@@ -358,7 +358,7 @@ async def test_a_planted_fault_is_the_one_finding_with_its_mend(here, plant, che
     assert fix in finding.fix
 
 
-async def test_a_missing_exporter_leaves_its_node_without_use_and_without_a_log(here):
+async def test_missing_exporter_leaves_its_node_without_metrics(here):
     await an_exporter_is_missing(here)
     log, use = await here.examined()
     assert (use.check, use.level) == ("GPU use", "warning")
@@ -380,17 +380,17 @@ async def test_exporters_in_another_namespace_need_their_own_roles(here):
     assert all("deploy/doctor in gpu-operator" in log.found for log in logs)
 
 
-async def test_one_fault_may_have_two_faces(here):
+async def test_one_fault_can_cause_two_findings(here):
     await nobody_behind_the_webhook(here)
     assert [f.check for f in await here.examined()] == ["Katib validating webhook", "Katib mutating webhook"]
 
 
-async def test_a_namespace_that_does_not_exist(here):
+async def test_missing_namespace_is_reported(here):
     await no_namespace(here)
     assert [f.check for f in await here.examined()] == ["RBAC in elsewhere", "namespace elsewhere"]
 
 
-async def test_every_namespace_of_trials_is_looked_at(here):
+async def test_every_trial_namespace_is_checked(here):
     here.config = replace(here.config, namespaces=("speech", "vision"))
     rights, *more = await here.examined()
     assert (rights.check, rights.fix) == (
@@ -401,14 +401,14 @@ async def test_every_namespace_of_trials_is_looked_at(here):
     assert [finding.check for finding in more] == ["RBAC in vision", "namespace vision"]
 
 
-async def test_a_missing_scope_is_named(here, monkeypatch):
+async def test_missing_scope_is_named(here, monkeypatch):
     all_but_one = [scope for scope in SCOPES if scope != "files:write"]
     monkeypatch.setattr("local.slack.webapi.SCOPES", ",".join(all_but_one))
     [finding] = await here.examined()
     assert (finding.check, finding.found) == ("Slack scopes", "bot token is missing files:write")
 
 
-async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_calls_nothing_broken(here):
+async def test_doctor_without_its_role_reports_missing_permissions_and_no_faults(here):
     here.store.delete("ClusterRoleBinding", "", "sweepbot-doctor")
     here.store.delete("ClusterRoleBinding", "", "sweepbot-usage")
     found = await here.examined()
@@ -418,7 +418,7 @@ async def test_without_its_own_role_the_doctor_says_what_it_may_not_see_and_call
     assert len(found) == 9
 
 
-async def test_a_log_that_may_not_be_read_is_unknown_not_broken(here):
+async def test_unreadable_log_is_unknown_not_broken(here):
     here.store.delete("RoleBinding", "dcgm-exporter", "sweepbot-doctor")
     assert [(f.check, f.level) for f in await here.examined()] == [("kubelet logs", "warning")] * 2
     denied = [finding.found for finding in here.all if finding.check == "kubelet logs"]
@@ -434,7 +434,7 @@ async def test_logs_of_kube_system_are_not_granted(here):
     assert not any("pods/log" in rule["resources"] for role in roles for rule in role["rules"])
 
 
-async def test_one_readable_pod_is_enough_among_many_that_are_not(here):
+async def test_one_readable_pod_is_enough(here):
     gpu_operator(here)
     for number in range(5):
         meta = {"name": f"device-plugin-{number}", "namespace": "gpu-operator"}
@@ -444,13 +444,13 @@ async def test_one_readable_pod_is_enough_among_many_that_are_not(here):
     assert await here.examined() == []
 
 
-async def test_with_prometheus_nobody_needs_the_way_to_the_exporters(here):
+async def test_prometheus_makes_exporter_access_unnecessary(here):
     await exporters_may_not_be_asked(here)
     await prometheus_down(here)
     assert {finding.check for finding in await here.examined()} == {"Prometheus", "kubelet logs"}
 
 
-async def test_a_check_that_never_ends_is_cut_off(here, monkeypatch):
+async def test_endless_check_is_stopped(here, monkeypatch):
     monkeypatch.setattr(examination, "CHECK_TIMEOUT", 0.5)
 
     async def silent(_):
@@ -462,7 +462,7 @@ async def test_a_check_that_never_ends_is_cut_off(here, monkeypatch):
     assert "no answer within" in finding.found
 
 
-async def test_no_finding_shows_a_secret(here):
+async def test_findings_contain_no_secrets(here):
     here.settings |= {"slack_bot_token": "xoxb-planted", "slack_app_token": "xapp-planted"}
     here.settings |= {"redis_url": "redis://:planted@127.0.0.1:9/0"}
     await here.examined()
@@ -479,7 +479,7 @@ class Whispers:
         self.heard.append((user, text.partition("\n")[0], response_url))
 
 
-async def test_a_visit_answers_everybody_who_asked_once(here):
+async def test_examination_answers_each_requester_once(here):
     records, slack_ = Records(here.redis), Whispers(refuses={"U2"})
     for user in ("U1", "U2", "U3"):
         await records.add_command(

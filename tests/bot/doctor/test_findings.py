@@ -7,7 +7,7 @@ from bot.doctor.findings import MAX_SLACK, as_json, as_lines, as_mrkdwn, broken,
 FOUND = [ok("Redis", "7.4"), warning("DNS", "3 of 5", "getent hosts x"), broken("MLflow", "<down>", "curl x")]
 
 
-def test_a_line_each_with_the_command_below_and_the_counts_last():
+def test_text_lists_findings_with_commands_and_counts_last():
     assert as_lines(FOUND).splitlines() == [
         "ok       Redis: 7.4",
         "warning  DNS: 3 of 5",
@@ -18,7 +18,7 @@ def test_a_line_each_with_the_command_below_and_the_counts_last():
     ]
 
 
-def test_programs_get_the_same():
+def test_json_has_the_same_findings():
     assert json.loads(as_json(FOUND))[2] == {
         "check": "MLflow",
         "level": "broken",
@@ -27,7 +27,7 @@ def test_programs_get_the_same():
     }
 
 
-def test_slack_gets_the_broken_first_and_what_is_well_in_one_line():
+def test_slack_message_puts_errors_first_and_ok_in_one_line():
     _, *lines = as_mrkdwn(FOUND).splitlines()
     assert lines == [
         ":x: *MLflow*: &lt;down&gt;",
@@ -38,7 +38,7 @@ def test_slack_gets_the_broken_first_and_what_is_well_in_one_line():
     ]
 
 
-def test_a_long_list_is_cut_between_entries_and_says_so():
+def test_long_message_is_cut_between_findings():
     many = [broken(f"check {number}", "x" * 300, "y" * 100) for number in range(30)]
     text = as_mrkdwn(many)
     assert len(text) < MAX_SLACK + 100

@@ -56,7 +56,7 @@ def collecting(redis: Redis, source: Any, at: Any, **changes: Any) -> UsageColle
     return UsageCollector(redis, one, source, settings(**changes), CONFIG, lambda: at)
 
 
-async def test_hours_are_written_when_they_are_over_and_settled(redis: Redis, no_litter: None) -> None:
+async def test_collector_writes_hours_once_complete(redis: Redis, no_litter: None) -> None:
     source = RecordedSource()
     for minutes, written in ((4, 2), (6, 3)):
         await collecting(redis, source, NOON + timedelta(minutes=minutes)).write_hours()
@@ -65,7 +65,7 @@ async def test_hours_are_written_when_they_are_over_and_settled(redis: Redis, no
     assert len(source.asked) == 3
 
 
-async def test_prometheus_fills_a_week_once_and_asks_no_more_for_what_nobody_saw(redis: Redis) -> None:
+async def test_collector_backfills_a_week_from_prometheus_once(redis: Redis) -> None:
     unseen = NOON - 30 * HOUR
     source = RecordedSource(unseen)
     one = collecting(redis, source, NOON + timedelta(minutes=10), prometheus_url="http://p")
@@ -76,7 +76,7 @@ async def test_prometheus_fills_a_week_once_and_asks_no_more_for_what_nobody_saw
 
 
 @pytest.mark.parametrize("first", [(0.2, 1.0), (1.0, 2.0)])
-async def test_an_hour_is_written_again_when_more_of_it_is_known(redis: Redis, first: Any) -> None:
+async def test_collector_rewrites_an_hour_with_more_data(redis: Redis, first: Any) -> None:
     source, hours = RecordedSource(), HourlyStore(redis)
     source.late = first
     now = [NOON + timedelta(minutes=5)]
@@ -100,7 +100,7 @@ async def test_an_hour_is_written_again_when_more_of_it_is_known(redis: Redis, f
     assert NOON - HOUR not in source.asked
 
 
-async def test_what_is_asked_for_again_is_so_less_and_less_often(redis: Redis) -> None:
+async def test_collector_retries_incomplete_hours_less_and_less_often(redis: Redis) -> None:
     source, asked = RecordedSource(), []
     source.late = (1.0, 7.0)
     now = [NOON + timedelta(minutes=5)]
@@ -114,14 +114,14 @@ async def test_what_is_asked_for_again_is_so_less_and_less_often(redis: Redis) -
     assert asked == [0, 1, 3, 7, 15, 31, 63, 127]
 
 
-async def test_with_prometheus_it_remembers_whose_the_pods_are(redis: Redis) -> None:
+async def test_collector_with_prometheus_remembers_pod_owners(redis: Redis) -> None:
     await collecting(redis, RecordedSource(), NOON, prometheus_url="http://p").collect_once(NOON)
     pod = ("a", "half")
     found = await OwnerStore(redis, ()).owners(NOON, [pod], {})
     assert found == {pod: Ownership(owner="U1A1", sweep="lr-brave-otter")}
 
 
-async def test_without_it_looks_itself_and_everybody_can_ask(redis: Redis) -> None:
+async def test_collector_without_prometheus_samples_and_shares_snapshots(redis: Redis) -> None:
     await collecting(redis, RecordedSource(), NOON).collect_once(NOON)
     async with measuring(settings(), CONFIG, redis, lambda: NOON) as source:
         assert isinstance(source, ScrapeSource)
@@ -130,7 +130,7 @@ async def test_without_it_looks_itself_and_everybody_can_ask(redis: Redis) -> No
         assert isinstance(source, PrometheusSource)
 
 
-async def test_the_lease_goes_to_one_and_then_to_the_next(redis: Redis, wait_until: Any) -> None:
+async def test_collector_lease_passes_to_the_next_worker(redis: Redis, wait_until: Any) -> None:
     tasks = [asyncio.create_task(collecting(redis, RecordedSource(), NOON).run()) for _ in range(2)]
     await wait_until(lambda: redis.keys("usage:main:hour:*"), "one has the lease and works")
     for task in tasks:
@@ -139,7 +139,7 @@ async def test_the_lease_goes_to_one_and_then_to_the_next(redis: Redis, wait_unt
     assert not await redis.exists("sweepbot:usage")
 
 
-async def test_nobody_is_warned_before_it_is_known_whose_the_pods_are(redis: Redis, wait_until: Any) -> None:
+async def test_collector_delays_warnings_until_owners_are_known(redis: Redis, wait_until: Any) -> None:
     one = asyncio.create_task(collecting(redis, RecordedSource(), NOON, prometheus_url="http://p").run())
     lease = await wait_until(lambda: Queue(redis).get(wait=0), "a look at idle GPUs is asked for")
     pod = ("a", "half")

@@ -56,7 +56,7 @@ KNOWN = Snapshot(at=NOW - timedelta(seconds=40), nodes=NODES, pods=(POD, NOTEBOO
         ("bill last", ParsedCommand(view="bill", month="last")),
     ],
 )
-def test_what_can_be_typed(text: str, parsed: ParsedCommand) -> None:
+def test_gpus_command_accepts_its_options(text: str, parsed: ParsedCommand) -> None:
     assert parse_command(text, TEAMS) == parsed
 
 
@@ -71,7 +71,7 @@ def test_what_can_be_typed(text: str, parsed: ParsedCommand) -> None:
         ),
     ],
 )
-def test_what_may_have_been_meant(text: str, said: str) -> None:
+def test_gpus_command_suggests_similar_options(text: str, said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
         parse_command(text, TEAMS)
 
@@ -108,13 +108,13 @@ _Measured 40 s ago._""",
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view(view: str) -> None:
+def test_gpus_views_show_their_data(view: str) -> None:
     assert answer(view, KNOWN, "U1ADA", NOW) == SAID[view]
     assert f"`/gpus {view}`" in HELP
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_nothing_and_very_much_can_be_told(view: str) -> None:
+def test_gpus_views_handle_no_data_and_very_much(view: str) -> None:
     nothing = Snapshot(at=NOW - 5 * HOUR, nodes=(), pods=())
     assert answer(view, nothing, "U1ADA", NOW).endswith("_Measured 5 h ago._")
     pods = tuple(replace(POD, pod=f"{n}" * 60, trial="<!here>" * 20, team=f"t{n}") for n in range(1000))
@@ -129,7 +129,7 @@ PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def test_a_bill_says_how_much_of_the_month_was_looked_at() -> None:
+def test_bill_shows_the_measured_share_of_the_month() -> None:
     half = [
         replace(hour, capacity=replace(hour.capacity, coverage=0.5)) for hour in lazy(DAY, DAY + 24 * HOUR)
     ]
@@ -137,14 +137,14 @@ def test_a_bill_says_how_much_of_the_month_was_looked_at() -> None:
     assert "_Measured: 26% of the month so far." in said
 
 
-def test_a_bill_counts_use_by_what_was_measured() -> None:
+def test_bill_counts_use_by_measured_time() -> None:
     [hour] = lazy(DAY, DAY + HOUR)
     blind = totals([replace(hour, uses=tuple(use._replace(observed=0, used=0) for use in hour.uses))])
     said = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
     assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in said
 
 
-def test_a_bill_tells_what_was_reserved_and_used() -> None:
+def test_bill_shows_allocated_and_used_hours() -> None:
     said = bill(ParsedCommand(view="bill"), totals(lazy(DAY, DAY + 24 * HOUR)), PRICES, "$", DAY + 24 * HOUR)
     assert said == (
         "*November 2026*: 168 GPU-h allocated, 67.2 used (43%), 12 unknown, at least $360\n"
@@ -171,7 +171,7 @@ def test_a_bill_tells_what_was_reserved_and_used() -> None:
     )
 
 
-def test_the_file_of_a_bill_adds_up() -> None:
+def test_bill_file_adds_up() -> None:
     lines = bill_file(ParsedCommand(view="bill"), totals(lazy(DAY, DAY + 24 * HOUR)), PRICES).splitlines()
     assert lines == [
         "team,owner,sweep,namespace,model,allocated,used,idle,unknown,cost",
@@ -189,11 +189,11 @@ def test_the_file_of_a_bill_adds_up() -> None:
         ("2026-12", "2026-12-01", "2027-01-01"),
     ],
 )
-def test_months(said: str, begin: str, end: str) -> None:
+def test_bill_accepts_months(said: str, begin: str, end: str) -> None:
     assert [f"{each:%Y-%m-%d}" for each in month(ParsedCommand(view="bill", month=said), NOW)] == [begin, end]
 
 
-def test_a_pod_of_some_minutes_is_not_called_idle() -> None:
+def test_pod_of_a_few_minutes_is_not_idle() -> None:
     young = replace(NOTEBOOK, started=NOW - timedelta(minutes=5))
     said = answer("now", replace(KNOWN, pods=(young,)), "U1ADA", NOW)
     assert "*1 GPU allocated, 0 idle for 30 min.*" in said

@@ -151,7 +151,7 @@ def near(truth: float) -> Any:
 
 
 @pytest.mark.slow
-async def test_every_pods_day_is_what_it_was(redis: Redis) -> None:
+async def test_hours_equal_the_reference_day(redis: Redis) -> None:
     watched, hours = Watched(redis, day.SCRAPE), []
     for number in range(24):
         source = await watched.until(number + 1)
@@ -173,7 +173,7 @@ async def test_every_pods_day_is_what_it_was(redis: Redis) -> None:
     assert_digest(START, hours)
 
 
-async def test_pods_hold_and_use_what_they_do(watched: Watched) -> None:
+async def test_snapshot_has_allocated_and_used_gpus(watched: Watched) -> None:
     watched.skip(17.4)
     pods = await (await watched.until(18.2)).pods(HALF_HOUR)
     found = {f"{p.namespace}/{p.pod}": (p.allocated, [gpu.peak for gpu in p.gpus]) for p in pods}
@@ -186,7 +186,7 @@ async def test_pods_hold_and_use_what_they_do(watched: Watched) -> None:
     }
 
 
-async def test_what_an_exporter_does_not_say_is_unknown(watched: Watched) -> None:
+async def test_missing_metrics_are_unknown(watched: Watched) -> None:
     watched.skip(3)
     pods = {pod.pod: pod for pod in await (await watched.until(3.8)).pods(HALF_HOUR)}
     assert [gpu.peak for gpu in pods["gap"].gpus] == []
@@ -194,7 +194,7 @@ async def test_what_an_exporter_does_not_say_is_unknown(watched: Watched) -> Non
     assert [gpu.peak for gpu in pods["restarts"].gpus] == [0.5]
 
 
-async def test_a_node_keeps_its_model_while_its_exporter_is_away(watched: Watched) -> None:
+async def test_node_keeps_its_model_while_its_exporter_is_away(watched: Watched) -> None:
     watched.skip(3.1)
     source = await watched.until(3.8)
     assert {node.node: node.model for node in await source.nodes()}["n2"] == day.MODELS["n2"]
@@ -215,7 +215,7 @@ async def test_a_node_keeps_its_model_while_its_exporter_is_away(watched: Watche
         (23, 23.4, "bursts", True),
     ],
 )
-async def test_who_never_used_a_gpu_is_known_or_said_to_be_unknown(
+async def test_never_used_gpu_is_known_or_unknown(
     watched: Watched, since: float, hour: float, pod: str, ever: bool | None
 ) -> None:
     watched.skip(since)
@@ -223,7 +223,7 @@ async def test_who_never_used_a_gpu_is_known_or_said_to_be_unknown(
     assert found.busy_ever is ever
 
 
-async def test_a_pod_with_all_that_is_known_of_it(watched: Watched) -> None:
+async def test_pod_has_all_known_fields(watched: Watched) -> None:
     watched.skip(22.9)
     pods = {pod.pod: pod for pod in await (await watched.until(24)).pods(timedelta(hours=1))}
     half = pods["half"]
@@ -234,7 +234,7 @@ async def test_a_pod_with_all_that_is_known_of_it(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(("hour", "warned"), WARNED.items())
-async def test_who_is_warned(watched: Watched, hour: float, warned: dict[str, Kind]) -> None:
+async def test_warnings_go_to_idle_pods(watched: Watched, hour: float, warned: dict[str, Kind]) -> None:
     watched.skip(max(0, hour - 3))
     source, now = await watched.until(hour), START + hour * HOUR
     held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
@@ -246,7 +246,7 @@ async def test_who_is_warned(watched: Watched, hour: float, warned: dict[str, Ki
     assert seen == warned
 
 
-async def test_nodes_have_what_is_free_lost_and_closed(watched: Watched) -> None:
+async def test_nodes_have_free_unavailable_and_cordoned_gpus(watched: Watched) -> None:
     watched.skip(23.9)
     nodes = await (await watched.until(24)).nodes()
     [slices] = [node for node in nodes if node.node == "n3"]
@@ -255,7 +255,7 @@ async def test_nodes_have_what_is_free_lost_and_closed(watched: Watched) -> None
     assert [(node.free, node.unavailable) for node in nodes] == [(6, 0), (2, 0), (2, 1), (0, 0)]
 
 
-async def test_a_gpu_with_an_error_says_which_and_who_held_it(watched: Watched) -> None:
+async def test_gpu_error_names_code_and_pod(watched: Watched) -> None:
     watched.skip(13.5)
     xids = await (await watched.until(13.6)).xids()
     broken = [xid for xid in xids if xid.code]
@@ -263,13 +263,13 @@ async def test_a_gpu_with_an_error_says_which_and_who_held_it(watched: Watched) 
     assert "slices" in {xid.pod for xid in broken}  # besides, there is a slice that nobody holds
 
 
-async def test_an_hour_looked_at_in_part_says_how_much(watched: Watched) -> None:
+async def test_hour_sampled_in_part_reports_its_coverage(watched: Watched) -> None:
     watched.skip(7.25)
     _, capacity = await (await watched.until(8)).hour(START + 7 * HOUR)
     assert (capacity.coverage, capacity.capacity) == (0.75, near(0.75 * 21))
 
 
-async def test_without_the_right_to_see_all_it_sees_the_sweeps(watched: Watched) -> None:
+async def test_missing_permission_limits_the_source_to_sweeps(watched: Watched) -> None:
     watched.cluster.refuses = ("Pod", "Node", "PodMetrics")
     watched.skip(22)
     source = await watched.until(22.6)
@@ -277,7 +277,7 @@ async def test_without_the_right_to_see_all_it_sees_the_sweeps(watched: Watched)
     assert await source.nodes() == ()
 
 
-async def test_a_namespace_without_the_bots_rights_hides_no_other(redis: Redis, caplog: Any) -> None:
+async def test_forbidden_namespace_hides_no_other(redis: Redis, caplog: Any) -> None:
     cluster, owners = DayCluster(), OwnerStore(redis, TEAMS)
     cluster.hour, cluster.refuses = 22.6, ("Pod", "Node", "PodMetrics", "b")
     found = await Sampler(cluster, ["a", "b"], owners).holders()  # type: ignore[arg-type]
@@ -287,7 +287,7 @@ async def test_a_namespace_without_the_bots_rights_hides_no_other(redis: Redis, 
         await Sampler(cluster, ["b", "a"], owners).holders()  # type: ignore[arg-type]
 
 
-async def test_when_nobody_looks_nothing_is_known(watched: Watched) -> None:
+async def test_no_samples_means_no_data(watched: Watched) -> None:
     with pytest.raises(NoGpuDataError, match="no GPU sample for 5 min"):
         await watched.source.pods(HALF_HOUR)
     source = await watched.until(0.1)
@@ -297,9 +297,7 @@ async def test_when_nobody_looks_nothing_is_known(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(("first", "then"), [(60, 600), (600, 60)])
-async def test_an_hour_is_whole_when_the_interval_of_looks_changes(
-    redis: Redis, first: int, then: int
-) -> None:
+async def test_hour_is_complete_after_a_change_of_interval(redis: Redis, first: int, then: int) -> None:
     watched = Watched(redis, first)
     watched.skip(6)
     await watched.until(7.5)
@@ -308,12 +306,12 @@ async def test_an_hour_is_whole_when_the_interval_of_looks_changes(
     assert (capacity.coverage, capacity.capacity) == (near(1), near(21))
 
 
-async def test_three_hours_are_kept(watched: Watched, redis: Redis, no_litter: None) -> None:
+async def test_source_keeps_three_hours(watched: Watched, redis: Redis, no_litter: None) -> None:
     await watched.until(3.2)
     [key] = [key for key in await redis.keys() if b"samples" in key]
     assert await redis.llen(key) == 181
 
 
 @pytest.mark.parametrize("many", [Gpu, PodUse, HourUse, PodSample])
-def test_what_there_are_a_hundred_thousand_of_takes_no_more_than_it_has_to(many: type) -> None:
+def test_memory_of_100_000_readings_is_limited(many: type) -> None:
     assert many.__dictoffset__ == 0

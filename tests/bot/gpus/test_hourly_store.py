@@ -25,7 +25,7 @@ def capacity(hour=NOON):
     return HourCapacity(hour=hour, capacity=8.0, allocated=2.0, unhealthy=1.0)
 
 
-async def test_an_hour_is_found_as_it_was_written(redis, no_litter):
+async def test_read_hour_equals_the_written_one(redis, no_litter):
     hours = HourlyStore(redis)
     await hours.save([use(), use(pod="a-2")], capacity())
     await hours.save([], capacity(NOON + 2 * HOUR))
@@ -116,7 +116,7 @@ async def test_hours_are_encoded_and_decoded_off_the_event_loop(redis, monkeypat
     assert threading.main_thread() not in threads
 
 
-async def test_a_month_is_read_in_parts(redis, monkeypatch):
+async def test_read_month_is_chunked(redis, monkeypatch):
     """A month of every hour at once would be hundreds of megabytes."""
     hours, read = HourlyStore(redis), []
     fields = hours._fields
@@ -125,7 +125,7 @@ async def test_a_month_is_read_in_parts(redis, monkeypatch):
     assert read == [24] * 30
 
 
-async def test_writing_it_again_leaves_nothing_of_before(redis):
+async def test_write_hour_again_replaces_it(redis):
     hours = HourlyStore(redis)
     await hours.save([use(), use(pod="a-2")], capacity())
     await hours.save([use(used=0.75)], capacity())
@@ -144,7 +144,7 @@ async def test_writing_it_again_leaves_nothing_of_before(redis):
         ((1, None), (1, 0.5), True),
     ],
 )
-async def test_an_hour_that_is_known_worse_replaces_nothing(redis, before, after, kept):
+async def test_write_of_an_hour_with_less_coverage_is_ignored(redis, before, after, kept):
     hours = HourlyStore(redis)
     for number, (coverage, observed) in enumerate((before, after)):
         known = replace(capacity(), coverage=coverage, observed=observed)
@@ -153,7 +153,7 @@ async def test_an_hour_that_is_known_worse_replaces_nothing(redis, before, after
     assert hour.uses == (use(pod=f"a-{int(kept)}"),)
 
 
-async def test_hours_with_something_unmeasured_are_incomplete(redis):
+async def test_hours_with_unmeasured_parts_are_incomplete(redis):
     hours = HourlyStore(redis)
     for number, (coverage, observed) in enumerate(((1, 2), (0.9, 2), (1, 1.9), (1, None), (0.995, 1.99))):
         await hours.save([], replace(capacity(NOON + number * HOUR), coverage=coverage, observed=observed))
@@ -161,18 +161,18 @@ async def test_hours_with_something_unmeasured_are_incomplete(redis):
     assert [(hour - NOON) / HOUR for hour in found] == [3, 2, 1, -1]
 
 
-async def test_missing_hours_are_named_the_latest_first(redis):
+async def test_missing_hours_are_listed_newest_first(redis):
     hours = HourlyStore(redis)
     await hours.save([], capacity(NOON + HOUR))
     assert await hours.missing(NOON, NOON + 3 * HOUR) == (NOON + 2 * HOUR, NOON)
     assert await hours.missing(NOON, NOON) == ()
 
 
-async def test_the_last_hour_counts_from_its_first_minute(redis):
+async def test_missing_includes_an_hour_once_it_is_over(redis):
     assert await HourlyStore(redis).missing(NOON, NOON + timedelta(minutes=61)) == (NOON + HOUR, NOON)
 
 
-async def test_days_that_begin_at_half_past_share_no_hour(redis):
+async def test_days_in_a_half_hour_time_zone_share_no_hour(redis):
     begin, day = NOON + timedelta(minutes=30), timedelta(days=1)
     hours = HourlyStore(redis)
     today, tomorrow = [await hours.missing(at, at + day) for at in (begin, begin + day)]
@@ -180,7 +180,7 @@ async def test_days_that_begin_at_half_past_share_no_hour(redis):
     assert not {*today} & {*tomorrow}
 
 
-async def test_forty_days_of_many_short_trials_leave_redis_room(redis):
+async def test_forty_days_of_many_short_trials_fit_in_redis(redis):
     asked = {"gpus": 2, "cpu_requested": 8.0, "ram_requested": 2.0**35}
     trials = [
         use(
@@ -198,7 +198,7 @@ async def test_forty_days_of_many_short_trials_leave_redis_room(redis):
     assert 40 * 24 * await redis.memory_usage(key, samples=0) < 150e6  # of 384 MB
 
 
-async def test_clusters_and_forty_days_keep_hours_apart(redis):
+async def test_clusters_do_not_share_hours(redis):
     await HourlyStore(redis).save([use()], capacity())
     assert await HourlyStore(redis, "other").between(NOON, NOON + HOUR) == ()
     [key] = await redis.keys()

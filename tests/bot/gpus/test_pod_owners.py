@@ -12,7 +12,7 @@ WHOLE = Ownership(owner="U1", team="vision", sweep="lr-brave-otter", trial="lr-b
 PLACE = ("sweeps", "lr-brave-otter-x-1")
 
 
-async def test_one_exported_label_erases_nothing_that_is_remembered(redis: Redis) -> None:
+async def test_exported_label_keeps_other_remembered_labels(redis: Redis) -> None:
     owners = OwnerStore(redis, ())
     await owners.save(NOON, {PLACE: WHOLE})
     for said in (
@@ -24,14 +24,14 @@ async def test_one_exported_label_erases_nothing_that_is_remembered(redis: Redis
         assert await owners.owners(NOON, [PLACE], {PLACE: said}) == {PLACE: WHOLE}
 
 
-async def test_an_exported_label_is_newer_than_what_is_remembered(redis: Redis) -> None:
+async def test_exported_label_overrides_the_remembered_one(redis: Redis) -> None:
     owners = OwnerStore(redis, (Team(name="speech", members=("U2",)),))
     await owners.save(NOON, {PLACE: Ownership(owner="U1", sweep="old")})
     found = await owners.owners(NOON, [PLACE], {PLACE: Ownership(owner="U2")})
     assert found == {PLACE: Ownership(owner="U2", team="speech", sweep="old")}
 
 
-async def test_a_pod_of_today_has_nothing_of_yesterdays_of_that_name(redis: Redis) -> None:
+async def test_pod_of_today_ignores_an_older_pod_of_the_same_name(redis: Redis) -> None:
     owners = OwnerStore(redis, ())
     await owners.save(NOON - timedelta(days=1), {PLACE: WHOLE})
     await owners.save(NOON, {PLACE: Ownership(owner="U2")})

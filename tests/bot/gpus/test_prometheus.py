@@ -50,7 +50,7 @@ def vector(*values: str) -> web.Response:
     return web.json_response(said)
 
 
-async def test_rows_are_values_with_labels_and_not_a_number_is_none(toy: Any) -> None:
+async def test_query_rows_have_labels_and_nan_is_none(toy: Any) -> None:
     start, asked = toy
     rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).query("up", AT)
     assert rows == [Row({"pod": "0"}, 0.5), Row({"pod": "3"}, 1000.0)]
@@ -70,13 +70,13 @@ async def test_rows_are_values_with_labels_and_not_a_number_is_none(toy: Any) ->
         (200, "[]", "200: []"),
     ],
 )
-async def test_what_is_no_answer_is_told(toy: Any, status: int, text: str, told: str) -> None:
+async def test_query_invalid_response_is_an_error(toy: Any, status: int, text: str, told: str) -> None:
     client = await toy[0](web.Response(status=status, text=text))
     with pytest.raises(NoGpuDataError, match=f"Prometheus answered {told}$".replace("[", r"\[")):
         await client.query("up", AT)
 
 
-async def test_nobody_there_is_told() -> None:
+async def test_query_unreachable_server_is_an_error() -> None:
     client = Prometheus("http://127.0.0.1:1")
     with pytest.raises(NoGpuDataError, match="Prometheus doesn't answer: "):
         await client.query("up", AT)
@@ -95,12 +95,12 @@ async def test_nobody_there_is_told() -> None:
         ({}, "", ""),
     ],
 )
-def test_a_slice_is_a_device_of_its_own(labels: dict[str, str], device: str, model: str) -> None:
+def test_mig_slice_is_a_separate_device(labels: dict[str, str], device: str, model: str) -> None:
     row = Row(labels | {"namespace": "a", "pod": "b"}, 1.0)
     assert row.device == ("a", "b", device, model)
 
 
-def test_windows_and_devices_stand_in_the_query() -> None:
+def test_queries_contain_windows_and_devices() -> None:
     which = 'UUID=~"G1|G2",GPU_I_ID="",UUID="",exported_pod="",pod!=""'
     assert f"max_over_time(DCGM_FI_DEV_GPU_UTIL{{{which}}}[1800s])" in promql.peak(1800, ("G1", "G2"))
     assert (
@@ -111,9 +111,7 @@ def test_windows_and_devices_stand_in_the_query() -> None:
 
 
 @pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])
-async def test_who_may_have_worked_before_the_day_that_is_looked_at_is_not_called_unused(
-    redis: Any, age: int, ever: bool | None
-) -> None:
+async def test_pod_older_than_the_day_is_not_called_unused(redis: Any, age: int, ever: bool | None) -> None:
     labels = {"namespace": "sweeps", "pod": "a", "node": "n1", "UUID": "GPU-1"}
 
     class Quiet(Prometheus):
@@ -134,7 +132,7 @@ async def test_who_may_have_worked_before_the_day_that_is_looked_at_is_not_calle
 TEAMS = (Team(name="vision", namespaces=("vision",)), Team(name="speech", members=("U1",)))
 
 
-async def test_whose_a_pod_was_is_remembered_when_it_is_gone(redis: Any, no_litter: None) -> None:
+async def test_owner_of_a_deleted_pod_is_remembered(redis: Any, no_litter: None) -> None:
     labels = {"sweepbot/owner": "U1", "sweepbot/sweep": "lr-brave-otter", "katib.kubeflow.org/trial": "t-1"}
     mine = by_labels(labels)
     assert mine == Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
@@ -147,13 +145,13 @@ async def test_whose_a_pod_was_is_remembered_when_it_is_gone(redis: Any, no_litt
     }
 
 
-async def test_whose_pods_were_is_forgotten_when_no_hour_asks_for_it_any_more(redis: Any) -> None:
+async def test_owner_is_forgotten_when_no_hour_needs_it(redis: Any) -> None:
     await OwnerStore(redis, ()).save(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
     [key] = await redis.keys()
     assert BACKFILL.days * 86400 < await redis.ttl(key) <= (BACKFILL.days + 1) * 86400
 
 
-async def test_at_midnight_pods_are_still_whose_they_were(redis: Any) -> None:
+async def test_owners_are_kept_at_midnight(redis: Any) -> None:
     pod, mine = ("sweeps", "t-1-x"), Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
     late = AT.replace(hour=23, minute=59, second=30)
     await OwnerStore(redis, ()).save(late, {pod: mine})
@@ -161,7 +159,7 @@ async def test_at_midnight_pods_are_still_whose_they_were(redis: Any) -> None:
     assert await OwnerStore(redis, ()).owners(late + timedelta(days=2), [pod], {}) == {pod: UNOWNED}
 
 
-async def test_what_is_said_now_counts_more_and_a_label_more_than_the_namespace(redis: Any) -> None:
+async def test_current_owner_and_team_precede_remembered_ones(redis: Any) -> None:
     pod = ("vision", "a")
     await OwnerStore(redis, TEAMS).save(AT, {pod: Ownership(owner="U1")})
     said = {pod: Ownership(owner="U2", team="robots")}

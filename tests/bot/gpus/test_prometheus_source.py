@@ -107,7 +107,7 @@ def near(truth: float) -> Any:
     return pytest.approx(truth, rel=0.01, abs=1e-9)
 
 
-async def test_every_pods_day_is_what_it_was(source_at) -> None:
+async def test_hours_equal_the_reference_day(source_at) -> None:
     hours = [await source_at(30).hour(START + number * HOUR) for number in range(24)]
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
     for use in (use for uses, _ in hours for use in uses):
@@ -127,7 +127,7 @@ async def test_every_pods_day_is_what_it_was(source_at) -> None:
     assert_digest(START, hours)
 
 
-async def test_an_hour_names_model_owner_and_team(source_at, redis: Redis) -> None:
+async def test_hour_names_model_owner_and_team(source_at, redis: Redis) -> None:
     remembered = {
         ("c", "slices"): Ownership(owner="U1A1", sweep="remembered"),
         ("b", "gap"): Ownership(owner="U1A1"),
@@ -147,7 +147,7 @@ async def test_an_hour_names_model_owner_and_team(source_at, redis: Redis) -> No
     )
 
 
-async def test_an_hour_that_nobody_looked_at_is_not_covered(source_at) -> None:
+async def test_unmeasured_hour_is_not_covered(source_at) -> None:
     uses, capacity = await source_at(24).hour(START - 3 * HOUR)
     assert (uses, capacity.capacity, capacity.coverage) == ((), 0, 0)
 
@@ -200,7 +200,7 @@ NOW = {
 
 
 @pytest.mark.parametrize("hour", NOW)
-async def test_pods_hold_and_use_what_they_do(source_at, hour: float) -> None:
+async def test_snapshot_has_allocated_and_used_gpus(source_at, hour: float) -> None:
     pods = await source_at(hour).pods(HALF_HOUR)
     found = {f"{p.namespace}/{p.pod}": (p.allocated, [gpu.peak for gpu in p.gpus]) for p in pods}
     assert found == {
@@ -219,7 +219,7 @@ async def test_snapshot_equals_nodes_and_pods_without_history(source_at, hour: f
     )
 
 
-async def test_a_pod_with_all_that_is_known_of_it(source_at) -> None:
+async def test_pod_has_all_known_fields(source_at) -> None:
     [half] = [pod for pod in await source_at(24).pods(timedelta(hours=2)) if pod.pod == "half"]
     model = cluster.MODELS["n2"]
     assert half == PodUse(
@@ -250,19 +250,19 @@ async def test_a_pod_with_all_that_is_known_of_it(source_at) -> None:
         (3.85, "gap", True),  # known by what came before and after the gap
     ],
 )
-async def test_who_never_used_a_gpu_is_known_or_said_to_be_unknown(source_at, hour, pod, ever) -> None:
+async def test_never_used_gpu_is_known_or_unknown(source_at, hour, pod, ever) -> None:
     [found] = [each for each in await source_at(hour).pods(timedelta(minutes=8)) if each.pod == pod]
     assert found.busy_ever is ever
 
 
-async def test_a_restart_begins_anew(source_at) -> None:
+async def test_container_restart_resets_the_idle_time(source_at) -> None:
     started = {pod.pod: pod.started for pod in await source_at(14).pods(HALF_HOUR)}
     assert started["restarts"] == START + 13.5 * HOUR
     assert started["lazy"] == START + 6 * HOUR
     assert {pod.pod: pod.started for pod in await source_at(24).pods(HALF_HOUR)}["pulling"] is None
 
 
-async def test_nodes_have_what_is_free_lost_and_closed(source_at) -> None:
+async def test_nodes_have_free_unavailable_and_cordoned_gpus(source_at) -> None:
     def node(name: str, allocatable: int, allocated: int, **more: Any) -> NodeUse:
         model = SLICE if name == "n3" else cluster.MODELS[name]
         known = {"physical": cluster.PHYSICAL[name], "allocatable": allocatable, "allocated": allocated}
@@ -284,7 +284,7 @@ async def test_nodes_have_what_is_free_lost_and_closed(source_at) -> None:
     assert [(each.free, each.unavailable) for each in night] == [(6, 0), (2, 0), (2, 1), (0, 0)]
 
 
-async def test_a_gpu_with_an_error_says_which_and_who_held_it(source_at) -> None:
+async def test_gpu_error_names_code_and_pod(source_at) -> None:
     assert not any(xid.code for xid in await source_at(12.9).xids())
     xids = await source_at(13.5).xids()
     broken = [xid for xid in xids if xid.code]
@@ -292,31 +292,31 @@ async def test_a_gpu_with_an_error_says_which_and_who_held_it(source_at) -> None
     assert "slices" in {xid.pod for xid in broken}  # besides, there is a slice that nobody holds
 
 
-async def test_the_time_between_scrapes_is_measured(source_at) -> None:
+async def test_scrape_interval_is_measured(source_at) -> None:
     source = source_at(24)
     await source.pods(HALF_HOUR)
     assert source._probe._default == cluster.SCRAPE
 
 
-async def test_the_doctor_finds_what_figures_are_made_of(prometheus: Prometheus) -> None:
+async def test_doctor_finds_the_series_of_the_figures(prometheus: Prometheus) -> None:
     found = {name: await prometheus.query(query, START + 12 * HOUR) for name, query in SERIES.items()}
     assert {name: round(row.value) > 3 for name, (row,) in found.items()} == dict.fromkeys(SERIES, True)
 
 
-async def test_a_hostile_name_is_only_a_name(prometheus: Prometheus) -> None:
+async def test_hostile_name_is_escaped(prometheus: Prometheus) -> None:
     names = {'GPU-1"} or vector(1)', "GPU-(", "a\\", "\n", ""}
     for query in (promql.peak(60, names), promql.samples(60, names), promql.last_models(names - {""})):
         assert await prometheus.query(query, START + 12 * HOUR) == []
     assert await prometheus.sample_times(promql.raw_samples(names, 60), START + 12 * HOUR) == []
 
 
-async def test_a_refusal_is_told(prometheus: Prometheus) -> None:
+async def test_prometheus_error_is_reported(prometheus: Prometheus) -> None:
     with pytest.raises(NoGpuDataError, match=r"Prometheus answered 400: .*parse error"):
         await prometheus.query("sum(", START)
 
 
 @pytest.mark.parametrize(("hour", "warned"), WARNED.items())
-async def test_who_is_warned(source_at, hour: float, warned: dict[str, Kind]) -> None:
+async def test_warnings_go_to_idle_pods(source_at, hour: float, warned: dict[str, Kind]) -> None:
     """Nobody for bursts, a gap of the exporter, a restart, a pod that lingers; and nobody too late."""
     source, now = source_at(hour), START + hour * HOUR
     held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
@@ -351,7 +351,7 @@ async def odd_source(
         yield pods, PrometheusSource(client, OwnerStore(redis, TEAMS), lambda: end)
 
 
-async def test_however_scraped_every_hour_is_what_it_was(odd_source) -> None:
+async def test_hours_do_not_depend_on_the_scrape_interval(odd_source) -> None:
     pods, source = odd_source
     hours = [await source.hour(START + number * HOUR) for number in range(generated.HOURS)]
     uses: dict[str, list[HourUse]] = defaultdict(list)
@@ -389,7 +389,7 @@ def agree(sums: list[float], truth: generated.Truth, step: int) -> bool:
     )
 
 
-async def test_one_exported_label_and_a_silent_exporter_hide_neither_owner_nor_price(odd_source) -> None:
+async def test_exported_label_and_silent_exporter_hide_neither_owner_nor_price(odd_source) -> None:
     pods, source = odd_source
     models = {pod.name: pod.node.model for pod in pods}
     for number in range(generated.HOURS):
@@ -398,7 +398,7 @@ async def test_one_exported_label_and_a_silent_exporter_hide_neither_owner_nor_p
             assert use.model == models[use.pod]
 
 
-async def test_cores_are_those_of_the_time_that_was_seen(odd_source) -> None:
+async def test_cpu_use_covers_the_observed_time_only(odd_source) -> None:
     pods, source = odd_source
     cores = {pod.name: pod.cores for pod in pods}
     known = 0
@@ -410,7 +410,7 @@ async def test_cores_are_those_of_the_time_that_was_seen(odd_source) -> None:
     assert known > len(pods)
 
 
-async def test_neither_a_missing_uuid_nor_a_nan_hides_a_gpu(odd_source) -> None:
+async def test_missing_uuid_or_nan_hides_no_gpu(odd_source) -> None:
     pods, source = odd_source
     held = {pod.pod: pod for pod in await source.pods(timedelta(minutes=10))}
     late = [pod for pod in pods if pod.end == generated.HOURS * 3600]

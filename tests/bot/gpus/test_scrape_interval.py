@@ -30,7 +30,7 @@ def scraped(*gaps: float) -> list[float]:
         ([], None),
     ],
 )
-def test_the_slowest_usual_rhythm_counts(gaps: list[float], step: int | None) -> None:
+def test_scrape_interval_is_the_slowest_usual_one(gaps: list[float], step: int | None) -> None:
     assert scrape_interval(scraped(*gaps)) == step
 
 
@@ -39,11 +39,11 @@ def test_late_scrapes_are_no_outage() -> None:
     assert scrape_interval(15 * number + dice.uniform(-2, 2) for number in range(240)) == 20
 
 
-def test_each_rung_is_a_whole_part_of_half_an_hour() -> None:
+def test_each_step_divides_half_an_hour() -> None:
     assert all(1800 % rung == 0 for rung in STANDARD_INTERVALS)
 
 
-def test_what_nothing_is_known_of_is_as_usual() -> None:
+def test_unknown_scrape_interval_is_the_default() -> None:
     intervals = ScrapeIntervals({"GPU-1": 60, "GPU-2": 15}, 15)
     assert [intervals.of(device) for device in ("GPU-1", "GPU-1/3", "GPU-9", "")] == [60, 60, 15, 15]
     assert (intervals.steps, ScrapeIntervals({}, 30).steps) == ((15, 60), (30,))

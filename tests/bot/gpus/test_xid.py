@@ -8,27 +8,27 @@ def xid(code: int, device: str = "GPU-1", **more: str) -> Xid:
     return Xid(device=device, node="n1", model="NVIDIA A100", code=code, **more)
 
 
-def test_only_what_changes_is_news() -> None:
+def test_new_errors_reports_changes_only() -> None:
     new, known = news({}, [xid(79), xid(0, "GPU-2")])
     assert ([each.code for each in new], known) == ([79], {"GPU-1": 79, "GPU-2": 0})
     assert news(known, [xid(79), xid(0, "GPU-2")])[0] == []
     assert [each.code for each in news(known, [xid(31)])[0]] == [31]
 
 
-def test_a_new_exporter_begins_at_none_and_then_it_is_news_again() -> None:
+def test_new_errors_of_a_new_exporter_start_from_its_first_value() -> None:
     known = news({"GPU-1": 79}, [xid(0)])[1]
     assert [each.code for each in news(known, [xid(79)])[0]] == [79]
 
 
-def test_a_gpu_that_is_not_seen_keeps_what_was_known() -> None:
+def test_new_errors_keep_the_state_of_a_missing_gpu() -> None:
     assert news({"GPU-1": 79}, []) == ([], {"GPU-1": 79})
 
 
-def test_the_slices_of_one_gpu_are_one_error() -> None:
+def test_new_errors_of_mig_slices_are_one_per_gpu() -> None:
     assert len(news({}, [xid(94), xid(94), xid(0)])[0]) == 1
 
 
-def test_it_says_whose_matter_it_is() -> None:
+def test_error_names_who_must_act() -> None:
     text = message([xid(79, namespace="sweeps", pod="lr-x"), xid(31), xid(999)]).text
     machine = "Hardware fault: check the node, and cordon it with `kubectl cordon n1`."
     assert text.splitlines() == [
@@ -39,12 +39,12 @@ def test_it_says_whose_matter_it_is() -> None:
     ]
 
 
-def test_a_free_gpu_is_not_its_exporters() -> None:
+def test_error_of_a_free_gpu_does_not_name_the_exporters_pod() -> None:
     text = message([xid(79, namespace="gpu-operator", pod="nvidia-dcgm-exporter-x7")]).text
     assert "allocated to" not in text
 
 
-def test_many_stay_short_and_call_nobody() -> None:
+def test_many_errors_are_a_short_message_without_mentions() -> None:
     text = message([xid(79, f"GPU-{'<!here>' * 20}{n}") for n in range(500)]).text
     assert len(text) < 4000
     assert "<!here>" not in text

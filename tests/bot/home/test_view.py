@@ -34,7 +34,7 @@ def words(view):
     return "\n".join(texts), [(b["text"]["text"], b.get("url") or b.get("value")) for b in buttons]
 
 
-def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
+def test_home_shows_own_and_team_sweeps_queue_gpus_and_digest():
     sweeps = [
         a_sweep_of(OWNER, "mine-runs", progress=Progress(running=2)),
         a_sweep_of(OWNER, "mine-ended", Phase.SUCCEEDED),
@@ -65,13 +65,13 @@ def test_it_shows_mine_my_teams_the_queue_the_gpus_and_the_last_digest():
     assert [value for word, value in buttons if word == "Cancel sweep"] == ["mine-runs"]
 
 
-def test_a_new_person_finds_the_way_in():
+def test_home_of_a_new_user_shows_the_first_steps():
     text, buttons = words(home("U1", HomeFacts(), CONFIG))
     assert "No sweeps yet. Select *New sweep* to start one." in text
     assert buttons == [("New sweep", None), ("Refresh", None)]
 
 
-def test_the_worst_contents_pass_slacks_limits():
+def test_home_of_maximum_size_passes_slacks_limits():
     sweeps = [
         a_sweep_of(user, f"{'x' * 23}-{n}", phase, reason=WORST * 20)
         for n in range(50)
@@ -88,7 +88,7 @@ def test_the_worst_contents_pass_slacks_limits():
     assert len(view["blocks"]) <= 100
 
 
-def test_of_a_thousand_sweeps_only_those_that_are_shown_are_read():
+def test_home_of_a_thousand_sweeps_reads_only_the_shown_ones():
     entries = [
         entry_of(a_sweep_of(user, f"{user.lower()}-{phase}-{number}", phase))
         for number in range(300)

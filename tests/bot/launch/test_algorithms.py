@@ -40,13 +40,13 @@ def text(algorithm: str, parameters: str = "{lr: [1, 2]}") -> str:
         ("{name: sobol}", {}),
     ],
 )
-def test_an_algorithm_is_a_name_or_a_name_with_settings(algorithm: str, settings: dict[str, str]) -> None:
+def test_algorithm_is_a_name_or_a_name_with_settings(algorithm: str, settings: dict[str, str]) -> None:
     found = space(text(algorithm))
     assert found.algorithm in algorithm
     assert found.settings == settings
 
 
-def test_cmaes_has_settings_too() -> None:
+def test_cmaes_accepts_settings() -> None:
     found = space(text("{name: cmaes, sigma: 0.1, restart_strategy: none}", TWO))
     assert found.settings == {"sigma": "0.1", "restart_strategy": "none"}
 
@@ -113,7 +113,7 @@ SEED = "algorithm.random_state"
         ),
     ],
 )
-def test_a_wrong_algorithm_or_setting_is_told_with_what_was_meant(algorithm: str, told: str) -> None:
+def test_algorithm_unknown_name_or_setting_gets_a_suggestion(algorithm: str, told: str) -> None:
     parameters = TWO if "cmaes" in algorithm else "{lr: [1, 2]}"
     assert complaint(text(algorithm, parameters)) == f"{FILE}:3: {told}"
 
@@ -133,7 +133,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("algorithm", "parameter"), GOOD)
-def test_a_parameter_that_the_algorithm_searches_as_it_is_written(algorithm: str, parameter: str) -> None:
+def test_algorithm_accepts_parameters_that_it_searches_as_written(algorithm: str, parameter: str) -> None:
     assert space(text(algorithm, f"{{p: {parameter}}}")).algorithm == algorithm
 
 
@@ -203,14 +203,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("algorithm", "parameter", "told"), BAD)
-def test_a_parameter_that_it_would_search_otherwise_is_refused(
+def test_algorithm_rejects_parameters_that_it_would_search_differently(
     algorithm: str, parameter: str, told: str
 ) -> None:
     lines = text(algorithm, f"\n  p: {parameter}\n  q: {{min: 0.1, max: 0.9}}\n  r: {{min: 1, max: 8}}")
     assert f"{FILE}:6: parameters.p: {told}" in complaint(lines).splitlines()
 
 
-def test_cmaes_searches_no_line() -> None:
+def test_cmaes_rejects_a_single_parameter() -> None:
     one = text("cmaes", "{a: {min: 0.1, max: 0.9}}")
     assert complaint(one) == f"{FILE}:5: parameters: cmaes needs at least two ranges of numbers; use tpe"
     assert space(text("cmaes", TWO)).settings == {}
@@ -224,7 +224,7 @@ def test_cmaes_searches_no_line() -> None:
         (", base_estimator: RF", "{layers: {min: 1, max: 4}}", False),
     ],
 )
-def test_a_search_along_gradients_needs_a_range_and_a_gaussian_process(
+def test_bayesian_search_needs_a_range_and_a_gaussian_process(
     more: str, parameters: str, *, fits: bool
 ) -> None:
     lines = text(f"{{name: bayesianoptimization, acq_optimizer: lbfgs{more}}}", parameters)
@@ -235,16 +235,16 @@ def test_a_search_along_gradients_needs_a_range_and_a_gaussian_process(
         assert complaint(lines) == f"{FILE}:5: parameters: {told}"
 
 
-def test_an_algorithm_of_the_command_leaves_the_settings_of_another_behind() -> None:
+def test_algorithm_of_the_command_drops_the_files_settings() -> None:
     lines = text("{name: tpe, gamma: 0.3}")
     found = [parse_space(lines, FILE, replace(REQUEST, algorithm=word), LIMITS) for word in ("random", "tpe")]
     assert [(one.algorithm, one.settings) for one in found] == [("random", {}), ("tpe", {"gamma": "0.3"})]
 
 
-def test_an_algorithm_of_the_command_is_checked_against_the_file() -> None:
+def test_algorithm_of_the_command_is_checked_against_the_file() -> None:
     told = complaint(text("tpe", "{a: {min: 0.1, max: 0.9}}"), replace(REQUEST, algorithm="cmaes"))
     assert told.endswith("cmaes needs at least two ranges of numbers; use tpe")
 
 
-def test_katibs_deployment_for_the_longest_experiment_has_a_name_that_kubernetes_takes() -> None:
+def test_suggestion_deployment_of_the_longest_experiment_name_is_valid() -> None:
     assert all(len(f"{'x' * 40}-{algorithm}") <= 63 for algorithm in ALGORITHMS)

@@ -71,7 +71,7 @@ LR = SweepRequest(branch="main", space="lr")
         ("branch=<mailto:ada@x.org|ada@x.org> space=lr", SweepRequest(branch="ada@x.org", space="lr")),
     ],
 )
-def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
+def test_parse_reads_a_request(text: str, request_: SweepRequest) -> None:
     assert parse(text, CONFIG) == request_
 
 
@@ -97,7 +97,7 @@ def test_a_request_is_read(text: str, request_: SweepRequest) -> None:
         ),
     ],
 )
-def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: SweepRequest) -> None:
+def test_parse_accepts_typographic_quotes_and_spacing(text: str, request_: SweepRequest) -> None:
     assert parse(text, CONFIG) == request_
 
 
@@ -189,7 +189,7 @@ def test_words_are_read_as_phones_and_habit_type_them(text: str, request_: Sweep
         ),
     ],
 )
-def test_what_cannot_be_meant_is_told_in_a_sentence(text: str, told: str) -> None:
+def test_parse_invalid_value_names_the_requirement(text: str, told: str) -> None:
     with pytest.raises(UserError) as error:
         parse(text, CONFIG)
     assert told in str(error.value)
@@ -217,7 +217,7 @@ def test_what_cannot_be_meant_is_told_in_a_sentence(text: str, told: str) -> Non
     + [f'"a{c}b"' for c in " ~^:?*[\t\x01\x7f"]
     + [r"'a\b'"],
 )
-def test_a_branch_is_a_name_that_git_accepts(branch: str) -> None:
+def test_parse_rejects_invalid_branch_names(branch: str) -> None:
     with pytest.raises(UserError, match="must be a branch or tag name"):
         parse(f"space=lr branch={branch}", CONFIG)
 
@@ -225,7 +225,7 @@ def test_a_branch_is_a_name_that_git_accepts(branch: str) -> None:
 @pytest.mark.parametrize(
     "branch", ["v1.0", "fix/a-b_c", "a@b", "ünder", "deadbeef", "a.locked", "a+b", "{x}"]
 )
-def test_unusual_but_good_names_pass(branch: str) -> None:
+def test_parse_accepts_unusual_valid_names(branch: str) -> None:
     assert parse(f"space=lr branch={branch}", CONFIG).branch == branch
 
 
@@ -247,7 +247,7 @@ def test_parse_seeds_with_options_that_contradict_them_names_the_option(options:
     assert message in str(error.value)
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_parse_reports_all_errors_at_once() -> None:
     with pytest.raises(UserError) as error:
         parse("branch=-x space=lr gpus=99 trails=3", CONFIG)
     assert str(error.value).splitlines() == [
@@ -257,18 +257,18 @@ def test_everything_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_without_gpus_in_the_cluster_none_are_asked_for() -> None:
+def test_parse_without_gpu_nodes_requests_no_gpus() -> None:
     config = Config(repositories=CONFIG.repositories, limits=Limits(gpus_per_trial=0, parallel=16, trials=5))
     assert parse("branch=main space=lr", config) == SweepRequest(branch="main", space="lr", gpus=0)
 
 
-def test_help_shows_a_command_that_works() -> None:
+def test_help_shows_a_working_command() -> None:
     commands = [part.removeprefix("/sweep ") for part in HELP.split("`") if part.startswith("/sweep ")]
     sweeps = [command for command in commands if command.startswith("branch=")]
     assert [parse(command, CONFIG).space for command in sweeps] == ["lr", "seeds"]
 
 
-def test_a_rerun_changes_what_is_said_and_nothing_else() -> None:
+def test_rerun_changes_only_the_given_options() -> None:
     before = SweepRequest(branch="main", space="lr", gpus=2, parallel=4)
     assert changed(before, "", CONFIG) == before
     assert changed(before, "trials=20", CONFIG) == replace(before, trials=20)

@@ -88,7 +88,7 @@ def test_commands_whose_last_program_is_the_training_can_be_stopped(command):
     assert parsed("medianstop", command=command).early_stopping == {}
 
 
-def test_a_trial_stopped_early_is_counted_as_what_it_is_and_keeps_its_value():
+def test_early_stopped_trial_is_counted_and_keeps_its_value():
     conditions = [{"type": "Running", "status": "True"}, {"type": "EarlyStopped", "status": "True"}]
     observation = {"metrics": [{"name": "loss", "min": "0.5", "max": "1", "latest": "1"}]}
     status = {"conditions": conditions, "observation": observation}

@@ -224,7 +224,7 @@ def test_metrics_option_overrides_the_file_of_the_space():
     )
 
 
-def test_a_metrics_file_in_a_volume_of_the_cluster_is_rejected_before_the_build():
+def test_metrics_file_in_a_cluster_volume_is_rejected_before_the_build():
     space = parse_space(f"{HEAD}{LOSS}metrics: {{from: file, path: /data/m.txt}}\n", "f", REQUEST, Limits())
     shape = PodShape(volumes=(Volume(claim="c", at="/data", read_only=False),))
     with pytest.raises(UserError, match=r"/data/m\.txt is in /data, where this cluster mounts a volume"):

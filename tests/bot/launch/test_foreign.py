@@ -47,7 +47,7 @@ def wandb(parameters, more="", request=REQUEST):
     return parsed(f"{WANDB}parameters: {parameters}\n{more}", request)
 
 
-def test_the_katib_experiment_of_the_examples_becomes_a_space():
+def test_katib_example_becomes_a_space():
     space = parsed((FILES / "katib.yaml").read_text())
     assert space.command == "python3 train.py --epochs=2"
     assert (space.metric, space.goal, space.target, space.additional) == (
@@ -67,7 +67,7 @@ def test_the_katib_experiment_of_the_examples_becomes_a_space():
     assert [note.partition(": ")[0] for note in space.notes] == ["line 4", "line 31"]
 
 
-def test_the_spec_alone_needs_a_command_and_reads_tensorboard():
+def test_katib_spec_without_metadata_needs_a_command_and_reads_tensorboard():
     text = (FILES / "launch.yaml").read_text()
     assert errors(text) == 'sweeps/x.yaml:2: has no command. Set cmd=, for example cmd="python train.py".'
     space = parsed(text, WITH_CMD)
@@ -75,7 +75,7 @@ def test_the_spec_alone_needs_a_command_and_reads_tensorboard():
     assert [parameter.name for parameter in space.parameters] == ["optim.lr", "seed"]
 
 
-def test_the_wandb_file_of_the_examples_becomes_a_space():
+def test_wandb_example_becomes_a_space():
     space = parsed((FILES / "wandb.yaml").read_text())
     assert (space.command, space.flags, space.algorithm) == ("python train.py", FlagStyle.DOTS, "tpe")
     assert (space.max_trials, space.target, space.fixed) == (6, 0.05, {"epochs": "2"})
@@ -91,7 +91,7 @@ def test_the_wandb_file_of_the_examples_becomes_a_space():
 
 
 @pytest.mark.parametrize("name", ["katib", "wandb", "launch"])
-def test_a_converted_file_is_a_space_file_that_says_the_same(name):
+def test_converted_file_is_an_equal_space_file(name):
     space = parsed((FILES / f"{name}.yaml").read_text(), WITH_CMD if name == "launch" else REQUEST)
     again = parsed(as_yaml(space))
     assert again == replace(space, notes=())
@@ -111,7 +111,7 @@ def test_a_converted_file_is_a_space_file_that_says_the_same(name):
         ("extra: 1", ":8: extra: unknown in a Katib Experiment"),
     ],
 )
-def test_what_a_katib_experiment_has_and_sweepbot_does_not_is_an_error_with_its_line(line, message):
+def test_katib_feature_that_sweepbot_lacks_is_an_error_with_its_line(line, message):
     with pytest.raises(UserError) as error:
         katib(more=f"{line}\n")
     assert message in str(error.value)
@@ -143,13 +143,13 @@ def test_what_a_katib_experiment_has_and_sweepbot_does_not_is_an_error_with_its_
         (f"{LR}, {LR}", 'duplicate parameter "lr"'),
     ],
 )
-def test_parameters_of_katib_that_cannot_be_searched_are_reported(parameter, message):
+def test_katib_parameters_that_cannot_be_searched_are_reported(parameter, message):
     with pytest.raises(UserError) as error:
         katib(f"[{parameter}]")
     assert message in str(error.value)
 
 
-def test_katibs_collectors_and_policies_have_their_equivalents():
+def test_katib_collectors_and_policies_have_equivalents():
     file = (
         "{collector: {kind: File}, source: {fileSystemPath: {kind: File, path: /logs/m.txt, format: TEXT}}}"
     )
@@ -160,7 +160,7 @@ def test_katibs_collectors_and_policies_have_their_equivalents():
     assert katib(more=early).early_stopping == {"start_step": "6"}
 
 
-def test_a_flag_of_another_name_in_the_template_is_an_error_at_its_line():
+def test_katib_template_flag_with_another_name_is_an_error_with_its_line():
     text = (FILES / "katib.yaml").read_text().replace("--lr=$", "--rate=$")
     assert "must be --lr=VALUE, as Sweepbot passes it" in errors(text)
     assert parsed(text, WITH_CMD).command == "python t.py"
@@ -200,7 +200,7 @@ LOG_TO_ROOT_E = Parameter(name="a", min=1.0, max=math.exp(0.5), log=True)
         ("{distribution: categorical, values: [1]}", Parameter(name="a", values=("1",))),
     ],
 )
-def test_each_wandb_distribution_is_searched_as_wandb_would(parameter, found):
+def test_wandb_distributions_are_searched_alike(parameter, found):
     assert wandb(f"{{a: {parameter}}}").parameters == (found,)
 
 
@@ -248,7 +248,7 @@ def test_wandb_commands_choose_the_flags():
         assert (space.command, space.flags, space.switches) == ("python3 -m train", style, switches)
 
 
-def test_a_wandb_file_without_a_metric_or_a_program_needs_them_in_the_command():
+def test_wandb_file_without_metric_or_program_needs_them_in_the_command():
     text = "method: random\nparameters: {a: {values: [1]}}\n"
     assert "missing key: metric" in errors(text)
     assert "missing key: program" in errors(text)
@@ -273,5 +273,5 @@ HEAD = "kind: Experiment\napiVersion: kubeflow.org/x\n"
         f"{LIST}objective: 3\nalgorithm: []\ntrialTemplate: {{trialSpec: {{spec: [1]}}}}\n",
     ],
 )
-def test_files_of_the_wrong_shape_are_reported_and_not_raised(text):
+def test_foreign_files_of_the_wrong_shape_are_reported(text):
     assert errors(text).startswith("sweeps/x.yaml:")

@@ -66,14 +66,14 @@ def words(view):
         ),
     ],
 )
-def test_a_request_filled_into_the_form_comes_back(asked):
+def test_form_round_trips_a_request(asked):
     draft = Draft(options=options_of(asked), channel="C1", inline=asked.text is not None)
     again, wrong = request(read(shown(form(draft, CONFIG))), CONFIG)
     assert wrong == {}
     assert again == replace(asked, repo=asked.repo or "digits", commit=None)
 
 
-def test_every_mistake_is_said_at_its_field():
+def test_form_reports_each_error_at_its_field():
     draft = Draft(options=SAID | {"trials": "2", "parallel": "4", "branch": "-"}, channel="C1")
     view = shown(form(draft, CONFIG))
     asked, wrong = request(read(view), CONFIG)
@@ -83,7 +83,7 @@ def test_every_mistake_is_said_at_its_field():
     assert "got parallel=4, trials=2" in found["parallel"]
 
 
-def test_a_space_written_in_the_form_is_checked_line_by_line():
+def test_form_checks_an_inline_space_by_line():
     draft = Draft(options={"branch": "main", "text": SPACE + "trials: {max: 0}\n"}, channel="C1", inline=True)
     view = shown(form(draft, CONFIG))
     assert "text" in fields(view)
@@ -92,7 +92,7 @@ def test_a_space_written_in_the_form_is_checked_line_by_line():
     assert errors_by_block(view, wrong) == {"text": "your space:4: trials.max: must be at least 1; got 0"}
 
 
-def test_a_text_put_aside_for_a_file_is_there_again():
+def test_form_restores_the_inline_text_after_a_file():
     written = Draft(options={"branch": "main", "text": SPACE}, channel="C1", inline=True)
     chosen = shown(form(replace(read(shown(form(written, CONFIG))), inline=False), CONFIG))
     assert "text" not in fields(chosen)
@@ -121,7 +121,7 @@ def test_worker_errors_are_routed_to_their_form_field(about_what, writes, field)
     assert before.partition(":")[0] == field
 
 
-def test_the_preview_tells_what_it_comes_to():
+def test_preview_sums_up_the_sweep():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5), Price(model="H", hourly=3.0)))
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, PLAN, config, free=3))
     for fact in (
@@ -135,7 +135,7 @@ def test_the_preview_tells_what_it_comes_to():
         assert fact in text
 
 
-def test_the_preview_tells_the_most_of_trials_that_are_ended_in_time():
+def test_preview_shows_the_maximum_gpu_hours_of_limited_trials():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5),))
     plan = replace(PLAN, space=replace(PLAN.space, trial_hours=2.5), gpus=2)
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, plan, config))
@@ -145,14 +145,14 @@ def test_the_preview_tells_the_most_of_trials_that_are_ended_in_time():
     assert "Up to 2,016,000 ($3,024,000)" in text
 
 
-def test_the_preview_names_the_settings_of_the_algorithm():
+def test_preview_names_algorithm_settings():
     space = replace(PLAN.space, algorithm="tpe", settings={"gamma": "0.3"})
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))
     assert "4, tpe, gamma=0.3" in text
     assert "*Example trial* (actual values are sampled)" in text
 
 
-def test_the_worst_contents_pass_slacks_limits():
+def test_form_of_maximum_size_passes_slacks_limits():
     many = tuple(Repository(name=f"r{n}" * 40, url=f"https://git.example/{'x' * 200}") for n in range(300))
     config = Config(repositories=many, limits=Limits(trials=10**9), allowed_urls=("https://git.example/",))
     options = dict.fromkeys(("repo", "branch", "space", "cmd", "image", "name", "trials", "text"), WORST * 10)
@@ -173,7 +173,7 @@ def test_the_worst_contents_pass_slacks_limits():
             assert len(view.get("private_metadata", "")) <= METADATA_MOST
 
 
-def test_no_text_of_users_mentions_anybody_or_breaks_out():
+def test_form_escapes_user_texts():
     evil = "`<!channel> <@U1> <https://evil|here> *"
     draft = Draft(options={"branch": evil, "space": "x", "text": evil, "cmd": evil}, channel="C1")
     asked = SweepRequest(branch=evil, space="x", name=evil)
@@ -186,7 +186,7 @@ def test_no_text_of_users_mentions_anybody_or_breaks_out():
         assert "```" not in said.replace("```\\n", "").replace("\\n```", "")
 
 
-def test_a_menu_offers_what_fits_with_the_last_branch_first():
+def test_menu_lists_matches_with_the_last_branch_first():
     known = GitNames(names=tuple(Name(name=n) for n in ("dev", "fix/loss", "main", "wide")), at=NOW)
 
     def offered(typed, known=known):
@@ -202,7 +202,7 @@ def test_a_menu_offers_what_fits_with_the_last_branch_first():
     assert late[-1]["text"]["text"].startswith("⚠ https://git.example did")
 
 
-def test_menus_of_any_names_are_what_slack_takes():
+def test_menu_options_fit_slacks_limits():
     known = GitNames(
         names=tuple(Name(name=f"{n}" + WORST[: n % 200], about=WORST) for n in range(2000)),
         at=NOW,
@@ -216,14 +216,14 @@ def test_menus_of_any_names_are_what_slack_takes():
         assert limits.options_complaints({"options": repositories(config, typed)}) == []
 
 
-def test_what_a_view_remembers_fits_when_all_of_it_is_escaped():
+def test_private_metadata_fits_when_escaped():
     said = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
     hidden = metadata(Draft(options={**said, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
     assert len(hidden) <= METADATA_MOST
     assert {"channel": "C1", "commit": "a" * 40}.items() <= json.loads(hidden).items()
 
 
-def test_what_is_wrong_fits_below_its_field():
+def test_form_errors_fit_below_their_fields():
     view = form(Draft(options={"text": "x"}, channel="C1", inline=True), CONFIG)
     [sentence] = errors_by_block(view, {"text": "the space: " * 1_000}).values()
     assert len(sentence) <= 1_000

@@ -13,12 +13,12 @@ from bot.launch.plan import DIGEST, check_command, image_with, plan
 from tests.bot.factories import COMMIT, ORDER, OWNER, PLAN, SETTINGS, SPACE
 
 
-def test_the_image_is_used_by_digest():
+def test_plan_uses_the_image_by_digest():
     assert image_with(PLAN, "sha256:ab") == "registry:5000/sweepbot/digits@sha256:ab"
     assert DIGEST in PLAN.image_by_digest
 
 
-def test_parameters_become_katibs_strings():
+def test_plan_writes_parameters_as_katibs_strings():
     spaces = {p["name"]: p["feasibleSpace"] for p in PLAN.experiment["spec"]["parameters"]}
     assert spaces == {
         "lr": {"min": "0.0001", "max": "0.1", "distribution": "logUniform"},
@@ -32,7 +32,7 @@ def variables(experiment):
     return {e["name"]: e["value"] for e in pod["containers"][0]["env"]}
 
 
-def test_mlflow_names_the_runs_by_their_trials_and_tags_where_they_come_from():
+def test_plan_names_mlflow_runs_by_trial_and_tags_their_origin():
     order = replace(ORDER, owner_name="ada", team="vision")
     env = variables(plan(order, SETTINGS).experiment)
     assert json.loads(env["MLFLOW_RUN_CONTEXT"]) == {
@@ -53,7 +53,7 @@ def test_mlflow_names_the_runs_by_their_trials_and_tags_where_they_come_from():
     assert env["MLFLOW_EXPERIMENT_NAME"] == PLAN.results_name == "digits/lr-brave-otter"
 
 
-def test_trials_get_only_mlflows_login_from_the_secret():
+def test_plan_passes_only_mlflows_credentials_from_the_secret():
     settings = SETTINGS.model_copy(update={"mlflow_secret": "mlflow-login"})
     job = plan(ORDER, settings).experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
     [training] = job["template"]["spec"]["containers"]
@@ -65,7 +65,7 @@ def test_trials_get_only_mlflows_login_from_the_secret():
     assert "envFrom" not in training
 
 
-def test_a_trials_hours_are_its_pods_own_so_waiting_for_gpus_takes_none_of_them():
+def test_plan_limits_a_trials_hours_from_its_pods_start():
     experiment = plan(replace(ORDER, space=replace(SPACE, trial_hours=1.5)), SETTINGS).experiment
     job = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
     assert job["template"]["spec"]["activeDeadlineSeconds"] == 5400
@@ -81,7 +81,7 @@ def test_a_trials_hours_are_its_pods_own_so_waiting_for_gpus_takes_none_of_them(
         ("python train.py --n ${trialSpec.Name}", "placeholders"),
     ],
 )
-def test_commands_that_would_break_the_wrapper_are_refused(command, complaint):
+def test_plan_rejects_commands_that_break_the_wrapper(command, complaint):
     with pytest.raises(UserError, match=complaint):
         check_command(command)
 
@@ -90,7 +90,7 @@ def test_commands_that_would_break_the_wrapper_are_refused(command, complaint):
     ("command", "code", "marker"),
     [("true", 0, True), ("exec true", 0, True), ("false", 1, False), ("sh -c 'exit 7'", 7, False)],
 )
-def test_the_wrapped_command_keeps_its_exit_code_and_marks_only_success(command, code, marker, tmp_path):
+def test_wrapped_command_keeps_its_exit_code_and_marks_only_success(command, code, marker, tmp_path):
     """What Katib appends, run by a real shell as the kubelet would: `$$` is `$` by then."""
     made = plan(replace(ORDER, space=replace(SPACE, command=command)), SETTINGS)
     pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
@@ -100,12 +100,12 @@ def test_the_wrapped_command_keeps_its_exit_code_and_marks_only_success(command,
     assert (done.returncode, file.exists()) == (code, marker)
 
 
-def test_a_command_line_can_be_pasted():
+def test_command_line_can_be_pasted():
     line = command_line(SPACE, {"lr": "0.003", "name": "it's"})
     assert line == """python train.py --lr=0.003 '--name=it'"'"'s'"""
 
 
-def test_ids_fit_and_are_the_same_for_the_same_delivery():
+def test_ids_fit_and_are_deterministic_per_request():
     ids = list(candidates("a-very-long-experiment-name-indeed", "trigger-1"))
     assert ids == list(candidates("a-very-long-experiment-name-indeed", "trigger-1"))
     assert len(set(ids)) == len(ids) == 8
@@ -113,7 +113,7 @@ def test_ids_fit_and_are_the_same_for_the_same_delivery():
 
 
 @pytest.mark.parametrize("head", ["lr", "2024_grid", "x" * 60, "Ünïcode", "_", "-"])
-def test_every_id_is_a_valid_experiment_name(head):
+def test_id_is_a_valid_experiment_name(head):
     for sweep_id in candidates(head, "seed"):
         assert len(sweep_id) <= 27
         assert sweep_id[0].isalpha()
@@ -122,7 +122,7 @@ def test_every_id_is_a_valid_experiment_name(head):
         assert sweep_id.isascii()
 
 
-def test_pods_of_trials_say_whose_team_they_count_as():
+def test_plan_labels_trial_pods_with_the_team():
     def labels(order):
         return plan(order, SETTINGS).experiment["metadata"]["labels"]
 

@@ -47,43 +47,43 @@ async def found(files, **config):
     return order.source.files
 
 
-async def test_with_a_dockerfile_nothing_else_matters():
+async def test_resolve_prefers_a_dockerfile():
     files = {"Dockerfile": "FROM x", "uv.lock": "", ".gitmodules": "[submodule]"}
     assert (await found(files)).keys() == {"Dockerfile", ".gitmodules"}
 
 
-async def test_of_a_dockerfile_with_the_code_last_what_it_takes_before_is_read_too():
+async def test_resolve_reads_files_copied_before_the_code():
     text = "FROM x\nCOPY a.txt lib /\nCOPY . /app\n"
     files = {"Dockerfile": text, "a.txt": "a", "b.txt": "b", ".dockerignore": "c"}
     assert (await found(files)).keys() == {"Dockerfile", ".dockerignore", "a.txt"}
 
 
-async def test_a_dockerfile_that_the_configuration_names_must_be_there():
+async def test_resolve_missing_configured_dockerfile_is_an_error():
     with pytest.raises(UserError, match=r"digits has no `docker/train`"):
         await found({"Dockerfile": "FROM x"}, dockerfile="docker/train")
 
 
-async def test_requirements_are_read_with_all_that_they_name_once():
+async def test_resolve_reads_referenced_requirements_once():
     files = {"requirements.txt": "-r a.txt\n-c c.txt\n", "a.txt": "-c c.txt\n", "c.txt": "", "other.txt": ""}
     assert list(await found(files)) == ["requirements.txt", "a.txt", "c.txt"]
 
 
-async def test_what_requirements_name_may_have_any_ending_and_comes_after_the_fixed_names():
+async def test_resolve_reads_referenced_files_of_any_ending_last():
     files = {"env/train.pip": "-c pins.lock\n", "env/pins.lock": "", "setup.cfg": "[metadata]"}
     there = await found(files, requirements="env/train.pip")
     assert list(there) == ["setup.cfg", "env/train.pip", "env/pins.lock"]
 
 
-async def test_a_file_that_requirements_name_must_be_there():
+async def test_resolve_missing_referenced_file_is_an_error():
     with pytest.raises(UserError, match=r"digits has no `base\.txt`, which its requirements include"):
         await found({"requirements.txt": "-r base.txt\n"})
 
 
-async def test_the_one_requirements_file_is_found_by_its_ending():
+async def test_resolve_finds_the_only_requirements_file_by_its_ending():
     assert "requirements-train.txt" in await found({"requirements-train.txt": ""})
 
 
-async def test_of_several_requirements_files_somebody_has_to_choose():
+async def test_resolve_several_requirements_files_need_a_choice():
     files = {"requirements-a.txt": "", "requirements-b.txt": ""}
     with pytest.raises(
         UserError, match=r"digits has `requirements-a\.txt` and `requirements-b\.txt`, but no"
@@ -92,16 +92,16 @@ async def test_of_several_requirements_files_somebody_has_to_choose():
     assert "requirements-b.txt" in await found(files, requirements="requirements-b.txt")
 
 
-async def test_a_ready_image_needs_nothing_of_it():
+async def test_resolve_of_a_prebuilt_image_reads_no_build_files():
     assert await found({"sweeps/lr.yaml": f"{SPACE}image: pytorch/pytorch:2.7\n", "uv.lock": ""}) == {}
 
 
-async def test_a_ready_image_must_be_an_allowed_one():
+async def test_resolve_rejects_a_prebuilt_image_that_is_not_allowed():
     with pytest.raises(UserError, match=r"image=evil/pytorch isn't allowed \(resolved to docker\.io/evil/"):
         await found({"sweeps/lr.yaml": f"{SPACE}image: evil/pytorch\n"})
 
 
-async def test_the_commit_that_was_previewed_is_taken_while_the_branch_has_it():
+async def test_resolve_keeps_the_previewed_commit_while_the_branch_has_it():
     seen, known = "5ee2" * 10, Config(repositories=(Repository(name="d", url="https://git.example/d.git"),))
     request = SweepRequest(branch="main", space="lr", commit=seen)
 
@@ -118,7 +118,7 @@ async def test_the_commit_that_was_previewed_is_taken_while_the_branch_has_it():
         await source(Files(files))
 
 
-async def test_requirements_that_lead_on_and_on_are_refused():
+async def test_resolve_rejects_endless_requirements():
     files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
     with pytest.raises(UserError, match=r"`requirements\.txt` in digits can include at most 30 files"):
         await found(files | {"requirements.txt": "-r r0.txt\n"})

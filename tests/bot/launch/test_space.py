@@ -42,7 +42,7 @@ def complaint(text: str, request: SweepRequest = REQUEST, limits: Limits = LIMIT
     return str(error.value)
 
 
-def test_the_whole_file_is_read() -> None:
+def test_read_space_reads_all_keys() -> None:
     assert space(FULL) == SearchSpace(
         name="lr",
         command="python train.py",
@@ -63,7 +63,7 @@ def test_the_whole_file_is_read() -> None:
     )
 
 
-def test_what_nobody_says_has_a_usual_value() -> None:
+def test_read_space_has_defaults() -> None:
     found = space(SHORT)
     usual = (found.algorithm, found.target, found.max_trials, found.parallel, found.max_failed)
     assert usual == ("random", None, 12, 4, 3)
@@ -98,7 +98,7 @@ def test_what_nobody_says_has_a_usual_value() -> None:
         ("['a\";$(id)']", "can only contain letters, digits, and _.,:/+=@-; got "),
     ],
 )
-def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, told: str) -> None:
+def test_read_space_invalid_parameter_names_its_line(line: str, told: str) -> None:
     text = f"command: x\nobjective: {{metric: m, goal: minimize}}\nparameters:\n  lr: {line}\n"
     assert complaint(text).startswith(f"{FILE}:4: parameters.lr")
     assert told in complaint(text)
@@ -177,12 +177,12 @@ def test_a_parameter_that_katib_would_choke_on_is_told_with_its_line(line: str, 
         ),
     ],
 )
-def test_every_other_mistake_is_told_with_its_line(text: str, told: str) -> None:
+def test_read_space_invalid_value_names_its_line(text: str, told: str) -> None:
     assert told in complaint(text)
     assert complaint(text).startswith(FILE)
 
 
-def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+def test_read_space_reports_all_errors_in_file_order() -> None:
     text = FULL.replace("minimize", "min").replace("max: 4", "max: 0").replace("20", "200")
     assert complaint(text).splitlines() == [
         f'{FILE}:2: objective.goal: must be minimize or maximize; got "min"',
@@ -194,19 +194,19 @@ def test_everything_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
 GRID = SHORT.replace("{lr: [1, 2]}", "{lr: [1, 2], layers: {min: 1, max: 3}}") + "algorithm: grid\n"
 
 
-def test_hours_that_are_no_number_are_told_once() -> None:
+def test_read_space_invalid_hours_are_reported_once() -> None:
     assert (
         complaint(SHORT + "trials: {trial_hours: 2h}")
         == f'{FILE}:4: trials.trial_hours: must be a number; got "2h"'
     )
 
 
-def test_a_grid_tries_every_combination_once() -> None:
+def test_combinations_of_a_grid_are_its_trials() -> None:
     found = space(GRID)
     assert (combinations(found), found.max_trials, found.parallel, found.max_failed) == (6, 6, 4, 3)
 
 
-def test_a_grid_never_asks_for_more_trials_than_it_has() -> None:
+def test_grid_has_no_more_trials_than_combinations() -> None:
     found = space(GRID + "trials: {max: 50, parallel: 8, max_failed: 9}")
     assert (found.max_trials, found.parallel, found.max_failed) == (6, 6, 6)
     assert space(GRID + "trials: {max: 4}").max_trials == 4
@@ -225,16 +225,16 @@ def test_a_grid_never_asks_for_more_trials_than_it_has() -> None:
         ("{min: 0, max: 0.3, step: 0.1}", 3),  # numpy.arange's rounding, which Katib counts with
     ],
 )
-def test_steps_are_counted_as_katib_counts_them(parameter: str, size: int) -> None:
+def test_combinations_count_steps_as_katib(parameter: str, size: int) -> None:
     assert combinations(space(GRID.replace("{min: 1, max: 3}", parameter))) == 2 * size
 
 
-def test_combinations_are_counted_no_further_than_anybody_reads() -> None:
+def test_combinations_stop_counting_at_the_limit() -> None:
     many = "".join(f"  p{n}: {{min: 1, max: 1{'0' * 299}}}\n" for n in range(30))
     assert combinations(space(f"{FULL.partition('parameters:')[0]}parameters:\n{many}")) == 10**15
 
 
-def test_a_range_without_steps_has_no_number_of_combinations() -> None:
+def test_combinations_of_a_range_without_steps_are_unknown() -> None:
     assert combinations(space(FULL)) is None
 
 
@@ -248,21 +248,21 @@ def test_a_range_without_steps_has_no_number_of_combinations() -> None:
         ("{min: 1, max: 60}", ":1: trials.max: can be at most 100 on this cluster (limits.trials); got 120"),
     ],
 )
-def test_a_grid_that_cannot_be_walked_is_refused(parameter: str, told: str) -> None:
+def test_grid_without_steps_is_rejected(parameter: str, told: str) -> None:
     assert told in complaint(GRID.replace("{min: 1, max: 3}", parameter))
 
 
-def test_the_command_wins_over_the_file() -> None:
+def test_options_of_the_command_override_the_file() -> None:
     found = space(FULL, replace(REQUEST, cmd="python other.py", trials=30, parallel=8))
     assert (found.command, found.max_trials, found.parallel) == ("python other.py", 30, 8)
 
 
-def test_fewer_trials_in_the_command_take_the_file_along() -> None:
+def test_options_with_fewer_trials_lower_the_files_limits() -> None:
     found = space(FULL, replace(REQUEST, trials=1))
     assert (found.max_trials, found.parallel, found.max_failed) == (1, 1, 1)
 
 
-def test_a_command_in_the_request_replaces_a_missing_one() -> None:
+def test_options_can_supply_a_missing_command() -> None:
     assert space(SHORT.replace("command: python train.py\n", ""), replace(REQUEST, cmd="x")).command == "x"
 
 
@@ -278,21 +278,21 @@ def test_a_command_in_the_request_replaces_a_missing_one() -> None:
         (replace(REQUEST, parallel=9), "parallel=9 in the command: can be at most 8 on this cluster"),
     ],
 )
-def test_a_number_from_the_command_is_named_as_such(request_: SweepRequest, told: str) -> None:
+def test_options_errors_name_the_option(request_: SweepRequest, told: str) -> None:
     assert complaint(GRID, request_).startswith(told)
 
 
-def test_a_trial_may_take_what_its_file_says_else_what_the_cluster_allows() -> None:
+def test_trial_hours_follow_the_file_then_the_cluster() -> None:
     assert space(SHORT + "trials: {trial_hours: 0.5}").trial_hours == 0.5
     assert space(SHORT).trial_hours == LIMITS.trial_hours == 8
     assert space(SHORT, limits=Limits()).trial_hours is None
 
 
-def test_a_trial_has_its_grace() -> None:
+def test_trial_has_a_grace_period() -> None:
     assert space(SHORT + "trials: {grace_seconds: 120}").grace_seconds == 120
     assert space(SHORT).grace_seconds is None
 
 
-def test_the_usual_values_stay_below_small_limits() -> None:
+def test_defaults_stay_below_small_limits() -> None:
     found = space(SHORT, limits=Limits(parallel=2, trials=5))
     assert (found.max_trials, found.parallel, found.max_failed) == (5, 2, 3)

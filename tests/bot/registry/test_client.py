@@ -39,7 +39,7 @@ def challenge(how):
     return web.Response(status=401, headers={"WWW-Authenticate": how})
 
 
-async def test_the_digest_of_an_image_asked_for_in_all_four_types(asked):
+async def test_digest_is_requested_with_all_four_media_types(asked):
     async def distribution(request):
         assert (request.method, request.path) == ("HEAD", "/v2/team/lr/manifests/v1")
         assert request.headers.getall("Accept") == [MANIFESTS]
@@ -49,7 +49,7 @@ async def test_the_digest_of_an_image_asked_for_in_all_four_types(asked):
     assert await asked(distribution) == DIGEST
 
 
-async def test_only_404_is_missing(asked):
+async def test_digest_is_none_for_404_only(asked):
     async def empty(_):
         return web.Response(status=404)
 
@@ -57,21 +57,21 @@ async def test_only_404_is_missing(asked):
 
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500, 503])
-async def test_anything_else_is_an_error_that_names_host_and_status(asked, status):
+async def test_digest_other_status_is_an_error_with_host_and_status(asked, status):
     async def broken(_):
         return web.Response(status=status)
 
     assert await asked(broken) == f"the registry HOST answered {status} for team/lr:v1"
 
 
-async def test_an_answer_without_a_digest_is_an_error(asked):
+async def test_digest_missing_in_the_response_is_an_error(asked):
     async def silent(_):
         return web.Response()
 
     assert await asked(silent) == "the registry HOST answered no digest for team/lr:v1"
 
 
-async def test_a_password_is_shown_when_asked_for(asked):
+async def test_basic_credentials_are_sent_when_requested(asked):
     async def htpasswd(request):
         return found() if request.headers.get("Authorization") == BASIC else challenge('Basic realm="r"')
 
@@ -82,7 +82,7 @@ async def test_a_password_is_shown_when_asked_for(asked):
 
 @pytest.mark.parametrize("field", ["token", "access_token"])
 @pytest.mark.parametrize("credentials", [None, ("bot", "secret")])
-async def test_a_token_is_fetched_where_the_registry_says(asked, field, credentials):
+async def test_token_is_fetched_from_the_registrys_realm(asked, field, credentials):
     async def bearer(request):
         if request.path == "/token":
             assert request.headers.get("Authorization") == (BASIC if credentials else None)
@@ -95,7 +95,7 @@ async def test_a_token_is_fetched_where_the_registry_says(asked, field, credenti
     assert await asked(bearer, credentials) == DIGEST
 
 
-async def test_a_refused_token_is_an_error(asked):
+async def test_token_that_is_rejected_is_an_error(asked):
     async def bearer(request):
         if request.path == "/token":
             return web.Response(status=403)
@@ -104,7 +104,7 @@ async def test_a_refused_token_is_an_error(asked):
     assert await asked(bearer) == "the registry HOST answered 403 from its token service 127.0.0.1"
 
 
-async def test_a_registry_that_is_not_there_is_an_error(free_port):
+async def test_unreachable_registry_is_an_error(free_port):
     registry = Registry(f"127.0.0.1:{free_port}", insecure=True)
     with pytest.raises(
         RegistryError, match=f"the registry 127.0.0.1:{free_port} is unreachable: Cannot connect"
@@ -113,7 +113,7 @@ async def test_a_registry_that_is_not_there_is_an_error(free_port):
     await registry.close()
 
 
-async def test_a_registry_without_tls_is_not_asked_in_the_clear(toy):
+async def test_registry_without_tls_is_not_called_over_http(toy):
     async def plain(_):
         return found()
 
@@ -126,7 +126,7 @@ async def test_a_registry_without_tls_is_not_asked_in_the_clear(toy):
 @pytest.mark.parametrize(
     "document", [b'{"a":' + b" " * 5_000_000 + b"1}", b"[" * 100_000, b"null", b"<html>"]
 )
-async def test_a_document_of_no_use_is_refused(toy, document):
+async def test_invalid_document_is_rejected(toy, document):
     async def packed(_):
         page = gzip.compress(document)
         return web.Response(body=page, headers={"Content-Encoding": "gzip", "Content-Type": OCI})

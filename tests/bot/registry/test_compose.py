@@ -41,7 +41,7 @@ async def read(address, place, what="manifests", reference=""):
 
 @pytest.mark.parametrize("below", [DOCKER, OCI])
 @pytest.mark.parametrize("above", [DOCKER, OCI])
-async def test_code_is_put_on_its_dependencies(address, registry, below, above):
+async def test_compose_puts_code_on_its_dependencies(address, registry, below, above):
     push = Pusher(address)
     await push.image("lab/lr", "deps", TYPES[below], [b"base", b"venv"], BELOW)
     await push.image("lab/lr", "code", TYPES[above], [b"code"], ABOVE)
@@ -58,14 +58,14 @@ async def test_code_is_put_on_its_dependencies(address, registry, below, above):
     assert [h["created_by"] for h in config["history"]] == ["RUN", "COPY"]
 
 
-async def test_composing_again_gives_the_same_image(address, registry):
+async def test_compose_is_deterministic(address, registry):
     push = Pusher(address)
     await push.image("lab/lr", "deps", TYPES[OCI], [b"base"], BELOW)
     await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
     assert await registry.compose(TO, DEPS, CODE) == await registry.compose(TO, DEPS, CODE)
 
 
-async def test_layers_of_another_repository_are_mounted(address, registry):
+async def test_compose_mounts_layers_of_another_repository(address, registry):
     push = Pusher(address)
     await push.image("lab/shared", "deps", TYPES[DOCKER], [b"base", b"venv"], BELOW)
     await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], ABOVE)
@@ -75,7 +75,7 @@ async def test_layers_of_another_repository_are_mounted(address, registry):
     assert (status, body) == (200, b"venv")
 
 
-async def test_what_is_named_by_digest_is_taken_by_digest(address, registry):
+async def test_compose_reads_images_by_digest(address, registry):
     push = Pusher(address)
     deps, _ = await push.image("lab/lr", "deps", TYPES[DOCKER], [b"base"], BELOW)
     code, _ = await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
@@ -86,7 +86,7 @@ async def test_what_is_named_by_digest_is_taken_by_digest(address, registry):
     assert [layer["digest"] for layer in layers] == [digest_of(b"base"), digest_of(b"code")]
 
 
-async def test_bytes_that_do_not_have_their_digest_are_refused(tmp_path):
+async def test_compose_rejects_content_with_another_digest(tmp_path):
     async with a_registry("local", tmp_path / "r") as address:
         push, registry = Pusher(address), Registry(address, insecure=True)
         deps, _ = await push.image("lab/lr", "deps", TYPES[DOCKER], [b"base"], BELOW)
@@ -99,7 +99,7 @@ async def test_bytes_that_do_not_have_their_digest_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("absent", ["deps", "code"])
-async def test_an_image_that_is_gone_is_told_by_name(address, registry, absent):
+async def test_compose_names_a_missing_image(address, registry, absent):
     for tag in {"deps", "code"} - {absent}:
         await Pusher(address).image("lab/lr", tag, TYPES[DOCKER], [b"x"], {})
     with pytest.raises(ImageMissingError, match=f"lab/lr:{absent} is not in the registry {address}"):
@@ -107,7 +107,7 @@ async def test_an_image_that_is_gone_is_told_by_name(address, registry, absent):
 
 
 @pytest.mark.slow
-async def test_the_part_for_our_machines_is_taken_from_an_index(tmp_path):
+async def test_compose_chooses_the_platform_from_an_index(tmp_path):
     async with a_registry("distribution", tmp_path / "r") as address:
         push, registry = Pusher(address), Registry(address, insecure=True)
         entries = []
@@ -127,7 +127,7 @@ async def test_the_part_for_our_machines_is_taken_from_an_index(tmp_path):
 
 
 @pytest.mark.slow
-async def test_a_password_opens_a_real_registry(tmp_path):
+async def test_compose_authenticates_to_a_real_registry(tmp_path):
     async with a_registry("distribution", tmp_path / "r", password=True) as address:
         push = Pusher(address, ("bot", "secret"))
         await push.image("lab/lr", "deps", TYPES[DOCKER], [b"base"], {})
@@ -141,7 +141,7 @@ async def test_a_password_opens_a_real_registry(tmp_path):
         await stranger.close()
 
 
-async def test_one_token_serves_a_whole_composition_and_is_asked_for_what_it_needs(toy, address):
+async def test_compose_requests_one_token_with_the_required_scopes(toy, address):
     """A registry with tokens in front of the real one."""
     push, scopes = Pusher(address), []
     await push.image("lab/shared", "deps", TYPES[DOCKER], [b"base"], {})
@@ -177,14 +177,14 @@ async def test_one_token_serves_a_whole_composition_and_is_asked_for_what_it_nee
     ]
 
 
-async def test_tokens_given_out_in_the_clear_are_not_asked_for():
+async def test_compose_requests_no_token_over_http():
     registry = Registry("registry.example", credentials=("bot", "secret"))
     with pytest.raises(RegistryError, match=r"a token URL without TLS: http://evil"):
         await registry._token({"realm": "http://evil"}, "repository:x:pull")
     await registry.close()
 
 
-async def test_a_registry_that_mounts_nothing_is_carried_to(toy, address):
+async def test_compose_copies_layers_if_mounting_fails(toy, address):
     push = Pusher(address)
     await push.image("lab/shared", "deps", TYPES[DOCKER], [b"base"], {})
     await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
@@ -215,7 +215,7 @@ async def test_a_registry_that_mounts_nothing_is_carried_to(toy, address):
         (f"localhost/a:t@sha256:{'0' * 64}", ("localhost", "a", "t", f"sha256:{'0' * 64}")),
     ],
 )
-def test_an_image_has_a_name(text, name):
+def test_image_reference_is_parsed(text, name):
     assert ImageName.parse(text) == ImageName(*name)
 
 
@@ -223,7 +223,7 @@ NO_NAMES = ["", "https://x/y", "a b", "x@sha256:1", "Upper/case", "-x", "$(id)",
 
 
 @pytest.mark.parametrize("text", [*NO_NAMES, "r:5000/lab/../other", "r/a/./b", "r/.."])
-def test_what_is_no_name_of_an_image(text):
+def test_image_reference_that_is_invalid_is_an_error(text):
     with pytest.raises(ValueError, match="isn't an image name"):
         ImageName.parse(text)
 
@@ -241,11 +241,11 @@ AUTH = b64encode(b"bot:se:cret").decode()
         ({"reg": {"auth": AUTH}}, "other", None),
     ],
 )
-def test_who_to_be_at_which_registry(auths, registry, who):
+def test_credentials_are_found_by_registry(auths, registry, who):
     assert login(json.dumps({"auths": auths}), registry) == who
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"auths": {"reg": {"auth": "?"}}}', '{"auths": []}'])
-def test_a_document_that_docker_did_not_write(text):
+def test_docker_config_in_another_format_is_an_error(text):
     with pytest.raises(ValueError, match="as docker login writes it"):
         login(text, "reg")

@@ -28,23 +28,23 @@ async def registry(address):
 
 
 @pytest.mark.parametrize("page", [2, 5, 100])
-async def test_tags_are_listed_page_by_page(registry, monkeypatch, page):
+async def test_tags_are_listed_in_pages(registry, monkeypatch, page):
     monkeypatch.setattr(module, "PAGE", page)
     assert sorted(await registry.tags("lab/lr")) == list("abcde")
 
 
-async def test_an_unknown_repository_has_no_tags(registry):
+async def test_tags_of_an_unknown_repository_are_empty(registry):
     assert await registry.tags("lab/other") == []
 
 
-async def test_an_image_is_deleted_with_all_its_tags_and_no_other(registry):
+async def test_delete_removes_all_tags_of_the_image_and_no_other(registry):
     assert await registry.delete(ImageRef("lab/lr", "a"))
     assert not await registry.delete(ImageRef("lab/lr", "b")), "it was the same image"
     assert sorted(await registry.tags("lab/lr")) == list("cde")
     assert await registry.digest("lab/lr", "c")
 
 
-async def test_a_registry_that_allows_no_deletions_says_which_setting_does(toy):
+async def test_delete_in_a_registry_without_deletion_names_the_setting(toy):
     async def strict(request):
         headers = {"Docker-Content-Digest": "sha256:" + "a" * 64}
         return web.Response(headers=headers, status=200 if request.method == "HEAD" else 405)

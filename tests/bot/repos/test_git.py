@@ -66,13 +66,13 @@ def git(tmp_path: Path) -> Git:
     return Git(tmp_path / "cache", timeout=20)
 
 
-async def test_a_branch_is_resolved_to_its_commit(repo: Repo, url: str, git: Git) -> None:
+async def test_branch_is_resolved_to_its_commit(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin", {"a.txt": "a"})
     repo.push("main:refs/heads/fix/loss")
     assert await git.resolve(url, "fix/loss") == Tip("refs/heads/fix/loss", commit)
 
 
-async def test_an_annotated_tag_is_resolved_to_the_commit_it_names(repo: Repo, url: str, git: Git) -> None:
+async def test_annotated_tag_is_resolved_to_its_commit(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin", {"a.txt": "a"})
     repo.git("tag", "-a", "-m", "First", "v1")
     repo.git("tag", "light")
@@ -81,7 +81,7 @@ async def test_an_annotated_tag_is_resolved_to_the_commit_it_names(repo: Repo, u
     assert await git.resolve(url, "light") == Tip("refs/tags/light", commit)
 
 
-async def test_a_branch_comes_before_a_tag_of_the_same_name(repo: Repo, url: str, git: Git) -> None:
+async def test_branch_precedes_a_tag_of_the_same_name(repo: Repo, url: str, git: Git) -> None:
     repo.commit("Old", {})
     repo.git("tag", "release")
     new = repo.commit("New", {})
@@ -89,7 +89,7 @@ async def test_a_branch_comes_before_a_tag_of_the_same_name(repo: Repo, url: str
     assert await git.resolve(url, "release") == Tip("refs/heads/release", new)
 
 
-async def test_an_unknown_branch_is_told_with_the_nearest_names(repo: Repo, url: str, git: Git) -> None:
+async def test_unknown_branch_is_reported_with_similar_names(repo: Repo, url: str, git: Git) -> None:
     repo.commit("Begin", {})
     repo.push("main", "main:refs/heads/a/main", "main:refs/heads/fix-loss")
     with pytest.raises(
@@ -100,7 +100,7 @@ async def test_an_unknown_branch_is_told_with_the_nearest_names(repo: Repo, url:
         await git.resolve(url, "0123abc")
 
 
-async def test_a_file_is_read_as_it_was_at_that_commit(repo: Repo, url: str, git: Git) -> None:
+async def test_file_is_read_at_its_commit(repo: Repo, url: str, git: Git) -> None:
     old = repo.commit("Old space, password=hunter2", {"sweeps/lr.yaml": "lr: ä\n"})
     new = repo.commit("New space", {"sweeps/lr.yaml": "lr: 2\n"})
     repo.push("main")
@@ -109,7 +109,7 @@ async def test_a_file_is_read_as_it_was_at_that_commit(repo: Repo, url: str, git
     assert await git.subject(url, old) == "Old space, password=***"
 
 
-async def test_a_commit_is_in_a_branch_until_that_is_rewritten(repo: Repo, url: str, git: Git) -> None:
+async def test_contains_is_true_until_the_branch_is_rewritten(repo: Repo, url: str, git: Git) -> None:
     first, seen = repo.commit("Begin", {"a.txt": "a"}), repo.commit("See", {"a.txt": "b"})
     repo.commit("Go on", {"a.txt": "c"})
     repo.git("tag", "-a", "-m", "First", "v1")
@@ -124,14 +124,14 @@ async def test_a_commit_is_in_a_branch_until_that_is_rewritten(repo: Repo, url: 
     assert not await git.contains(url, tip, seen)
 
 
-async def test_only_the_file_that_is_read_is_downloaded(repo: Repo, url: str, git: Git) -> None:
+async def test_read_downloads_only_the_file(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Data", {"big.bin": os.urandom(500_000), "sweeps/lr.yaml": "lr: 1\n"})
     repo.push("main")
     await git.read(url, commit, "sweeps/lr.yaml")
     assert size(git.cache) < 200_000
 
 
-async def test_a_server_without_filters_is_read_as_well(
+async def test_read_works_without_partial_clone(
     repo: Repo, url: str, git: Git, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(githost.CONFIG, "uploadpack.allowFilter", "false")
@@ -145,7 +145,7 @@ def size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-async def test_a_missing_file_is_none_and_its_neighbours_can_be_named(repo: Repo, url: str, git: Git) -> None:
+async def test_missing_file_is_none_and_its_folder_can_be_listed(repo: Repo, url: str, git: Git) -> None:
     files: dict[str, str | bytes] = {
         "sweeps/lr.yaml": "",
         "sweeps/depth.yaml": "",
@@ -161,21 +161,21 @@ async def test_a_missing_file_is_none_and_its_neighbours_can_be_named(repo: Repo
     assert await git.names(url, commit, "nowhere") == []
 
 
-async def test_a_file_that_is_not_text_is_refused(repo: Repo, url: str, git: Git) -> None:
+async def test_binary_file_is_rejected(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin", {"sweeps/lr.yaml": b"\xff\xfe"})
     repo.push("main")
     with pytest.raises(UserError, match="isn't UTF-8"):
         await git.read(url, commit, "sweeps/lr.yaml")
 
 
-async def test_many_readers_at_once_do_not_disturb_each_other(repo: Repo, url: str, git: Git) -> None:
+async def test_concurrent_reads_do_not_disturb_each_other(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin", {f"{n}.txt": str(n) for n in range(8)})
     repo.push("main")
     texts = await asyncio.gather(*(git.read(url, commit, f"{n}.txt") for n in range(8)))
     assert texts == [str(n) for n in range(8)]
 
 
-async def test_what_a_killed_fetch_left_behind_heals_at_the_next_try(repo: Repo, url: str, git: Git) -> None:
+async def test_fetch_recovers_after_a_killed_fetch(repo: Repo, url: str, git: Git) -> None:
     first = repo.commit("Begin", {"a.txt": "a"})
     repo.push("main")
     await git.read(url, first, "a.txt")
@@ -188,17 +188,17 @@ async def test_what_a_killed_fetch_left_behind_heals_at_the_next_try(repo: Repo,
     assert await git.read(url, second, "a.txt") == "b"
 
 
-async def test_a_repository_that_is_not_there_is_the_persons_to_mend(url: str, git: Git) -> None:
+async def test_missing_repository_is_a_user_error(url: str, git: Git) -> None:
     with pytest.raises(UserError, match=r"not found\. Check that the repository exists"):
         await git.resolve(url.replace("digits", "digitz"), "main")
 
 
-async def test_a_host_that_is_down_is_worth_another_try(git: Git, unused_port: int) -> None:
+async def test_unreachable_host_is_retried(git: Git, unused_port: int) -> None:
     with pytest.raises(GitUnavailableError, match="unable to access"):
         await git.resolve(f"http://127.0.0.1:{unused_port}/acme/digits.git", "main")
 
 
-async def test_a_host_that_never_answers_is_given_up_and_git_is_ended(tmp_path: Path) -> None:
+async def test_host_without_response_times_out_and_git_is_stopped(tmp_path: Path) -> None:
     silent = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     with pytest.raises(GitUnavailableError, match=r"didn't respond within 0\.3 s"):
@@ -207,7 +207,7 @@ async def test_a_host_that_never_answers_is_given_up_and_git_is_ended(tmp_path: 
 
 
 @pytest.mark.parametrize("url", ["file:///etc", "ext::sh -c id", "ssh://host/x", "--upload-pack=id"])
-async def test_other_protocols_are_not_spoken(git: Git, url: str) -> None:
+async def test_other_protocols_are_rejected(git: Git, url: str) -> None:
     with pytest.raises((GitUnavailableError, UserError)):
         await git.resolve(url, "main")
 
@@ -225,11 +225,11 @@ async def test_other_protocols_are_not_spoken(git: Git, url: str) -> None:
         ("", GitUnavailableError),
     ],
 )
-def test_only_what_trying_again_cannot_mend_is_told_to_the_person(said: str, kind: type[Exception]) -> None:
+def test_only_permanent_failures_are_user_errors(said: str, kind: type[Exception]) -> None:
     assert type(_failure("https://x/y.git", said)) is kind
 
 
-def test_a_failure_is_told_without_passwords() -> None:
+def test_failure_text_contains_no_passwords() -> None:
     said = Mask()("fatal: unable to access 'https://ada:secret@x/y.git/': oops")
     assert (
         str(_failure("https://x/y.git", said))
@@ -255,7 +255,7 @@ def private(repo: Repo) -> Repo:
     return repo
 
 
-async def test_a_private_repository_is_read_with_a_login_that_only_git_hears(
+async def test_private_repository_is_read_with_credentials_passed_to_git_only(
     private: Repo, url: str, tmp_path: Path
 ) -> None:
     commit = private.commit("Begin", {"a.txt": "a"})
@@ -267,7 +267,7 @@ async def test_a_private_repository_is_read_with_a_login_that_only_git_hears(
     assert kept == []
 
 
-async def test_without_its_login_a_private_repository_is_the_persons_to_mend(
+async def test_private_repository_without_credentials_is_a_user_error(
     private: Repo, url: str, git: Git, tmp_path: Path
 ) -> None:
     for one in (git, Git(tmp_path / "other", {url: ("bot", f"old-{TOKEN}")}, timeout=20)):
@@ -276,7 +276,7 @@ async def test_without_its_login_a_private_repository_is_the_persons_to_mend(
         assert TOKEN not in str(error.value)
 
 
-async def test_a_login_is_for_one_host(private: Repo, url: str, tmp_path: Path) -> None:
+async def test_credentials_are_used_for_one_host(private: Repo, url: str, tmp_path: Path) -> None:
     private.commit("Begin", {})
     private.push("main")
     other = url.replace("127.0.0.1", "localhost")
@@ -284,7 +284,7 @@ async def test_a_login_is_for_one_host(private: Repo, url: str, tmp_path: Path) 
         await Git(tmp_path / "cache", {url: ("bot", TOKEN)}, timeout=20).resolve(other, "main")
 
 
-def test_logins_come_from_the_environment_by_the_name_of_their_secret() -> None:
+def test_credentials_are_read_from_the_environment_by_secret_name() -> None:
     digits = Repository(name="digits", url="https://x/y.git", secret="git-digits.lab")
     config = Config(repositories=(digits, Repository(name="open", url="https://x/z.git")))
     environment = {"GIT_USERNAME_GIT_DIGITS_LAB": "bot", "GIT_PASSWORD_GIT_DIGITS_LAB": TOKEN}
@@ -293,7 +293,7 @@ def test_logins_come_from_the_environment_by_the_name_of_their_secret() -> None:
         logins(config, {"GIT_USERNAME_GIT_DIGITS_LAB": "bot"})
 
 
-async def test_a_submodule_is_pinned_to_a_commit(repo: Repo, url: str, git: Git) -> None:
+async def test_submodule_is_pinned_to_a_commit(repo: Repo, url: str, git: Git) -> None:
     first = repo.commit("Begin", {"a.txt": "a"})
     repo.git("update-index", "--add", "--cacheinfo", f"160000,{first},lib")
     repo.git("commit", "--quiet", "-m", "Add it")
@@ -304,7 +304,7 @@ async def test_a_submodule_is_pinned_to_a_commit(repo: Repo, url: str, git: Git)
         await git.submodule(url, commit, "a.txt")
 
 
-async def test_a_login_may_be_used_for_one_more_url(repo: Repo, url: str, tmp_path: Path) -> None:
+async def test_credentials_can_be_used_for_one_more_url(repo: Repo, url: str, tmp_path: Path) -> None:
     repo.commit("Begin", {})
     repo.push("main")
     (repo.bare / "password").write_text(f"bot:{TOKEN}")
@@ -316,7 +316,7 @@ async def test_a_login_may_be_used_for_one_more_url(repo: Repo, url: str, tmp_pa
         await git.with_login(url, like="https://git.example/b").reach(url)
 
 
-async def test_a_file_is_weighed_before_it_is_read(repo: Repo, url: str, git: Git) -> None:
+async def test_file_size_is_checked_before_reading(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin", {"uv.lock": b"\0" * 40_000_000, "a.txt": "a"})
     repo.push("main")
     assert await git.read(url, commit, "a.txt") == "a"
@@ -329,7 +329,7 @@ async def test_a_file_is_weighed_before_it_is_read(repo: Repo, url: str, git: Gi
         tracemalloc.stop()
 
 
-async def test_an_answer_without_end_is_cut_off(repo: Repo, url: str, git: Git) -> None:
+async def test_endless_response_is_cut_off(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin", {f"folder/{n:0200}": "" for n in range(400)})
     repo.push("main")
     assert len(await git.names(url, commit, "folder")) == 400
@@ -337,12 +337,12 @@ async def test_an_answer_without_end_is_cut_off(repo: Repo, url: str, git: Git) 
         await git._run(url, "-C", *git.cache.glob("*.git"), "ls-tree", "-r", commit, most=50_000)
 
 
-async def test_a_subject_is_a_line(repo: Repo, url: str, git: Git) -> None:
+async def test_commit_subject_is_one_line(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin " * 15_000, {"a.txt": "a"})
     repo.push("main")
     assert len(await git.subject(url, commit)) == 300
 
 
-async def test_git_gets_no_more_memory_than_it_needs(git: Git) -> None:
+async def test_git_has_a_memory_limit(git: Git) -> None:
     limit = await git._run("url", "-c", "alias.limit=!ulimit -v", "limit")
     assert int(limit) == 524_288

@@ -66,7 +66,7 @@ async def looked_up(modules, *, private=True):
         ("./inside.git", f"{HOST}/acme/digits.git/inside.git"),
     ],
 )
-async def test_one_on_the_same_host_is_allowed_and_looked_into(url, there):
+async def test_submodule_on_the_same_host_is_allowed_and_checked(url, there):
     assert there in await looked_up({URL: module(url)})
 
 
@@ -87,32 +87,32 @@ async def test_one_on_the_same_host_is_allowed_and_looked_into(url, there):
         "https://git.example/a/../../x",
     ],
 )
-async def test_one_elsewhere_is_refused_before_anything_starts(url):
+async def test_submodule_on_another_host_is_rejected_before_the_build(url):
     with pytest.raises(UserError, match=r"isn't on https://git\.example\. The build would send the git cred"):
         await looked_up({URL: module(url)})
 
 
-async def test_so_is_one_of_a_submodule():
+async def test_nested_submodule_on_another_host_is_rejected():
     inner = f"{HOST}/acme/lib.git"
     with pytest.raises(UserError, match=r"names `https://evil\.example/x`, which isn't on"):
         await looked_up({URL: module("../lib.git"), inner: module("https://evil.example/x")})
 
 
-async def test_without_credentials_there_is_nothing_to_lose():
+async def test_submodule_elsewhere_without_credentials_is_allowed():
     assert URL in await looked_up({URL: module("https://other.example/x")}, private=False)
 
 
-async def test_a_repository_that_contains_itself_is_looked_into_once():
+async def test_recursive_submodule_is_checked_once():
     await looked_up({URL: module(URL), "x": ""})
 
 
-async def test_there_is_a_limit():
+async def test_submodules_have_a_limit():
     many = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MOST + 1))
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
         await looked_up({URL: many})
 
 
-async def test_one_submodule_named_many_times_is_not_looked_at_many_times():
+async def test_repeated_submodule_is_checked_once():
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
         await looked_up({URL: module("../lib.git", "lib") * (MOST + 1)})
 
@@ -130,11 +130,11 @@ async def test_one_submodule_named_many_times_is_not_looked_at_many_times():
         '[include]\npath = x\n[submodule "a"]\npath = a\nurl = ../a\n',
     ],
 )
-def test_what_parsers_may_read_in_different_ways_is_refused(text):
+def test_ambiguous_gitmodules_is_rejected(text):
     with pytest.raises(UserError, match=r"`\.gitmodules`"):
         modules(text)
 
 
-def test_settings_beside_path_and_url_and_comments_are_left_alone():
+def test_gitmodules_other_settings_and_comments_are_ignored():
     text = '# ours\n[submodule "a"]\n\tpath = a\n\turl = ../a\n\tbranch = main\n\tignore = dirty\n'
     assert modules(text) == [("a", "../a")]

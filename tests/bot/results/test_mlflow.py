@@ -42,7 +42,7 @@ def slow(woken):
     slow.may_answer.set()
 
 
-async def test_no_turn_waits_for_mlflow_and_the_sweep_is_woken_when_it_has_answered(slow, woken, wait_until):
+async def test_reconcile_does_not_wait_for_mlflow_and_the_response_wakes_the_sweep(slow, woken, wait_until):
     assert await slow.open(SWEEP) is None
     await wait_until(lambda: slow.asked, "it is asked")
     assert await slow.open(SWEEP) is None
@@ -53,7 +53,7 @@ async def test_no_turn_waits_for_mlflow_and_the_sweep_is_woken_when_it_has_answe
     assert await slow.open(SWEEP) == url
 
 
-async def test_urls_that_another_worker_was_faster_with_do_not_pile_up(slow, woken, wait_until, monkeypatch):
+async def test_urls_found_by_another_worker_do_not_accumulate(slow, woken, wait_until, monkeypatch):
     monkeypatch.setattr("bot.results.mlflow.MAX_FOUND", 2)
     slow.may_answer.set()
     for number in range(4):
@@ -62,7 +62,7 @@ async def test_urls_that_another_worker_was_faster_with_do_not_pile_up(slow, wok
     assert list(slow._found) == ["lr-2", "lr-3"]
 
 
-async def test_a_silent_server_is_asked_once_and_left_alone_for_a_while(wait_until, caplog):
+async def test_silent_server_is_called_once_and_then_skipped_for_a_while(wait_until, caplog):
     async def never(_):
         raise AssertionError
 
@@ -76,9 +76,7 @@ async def test_a_silent_server_is_asked_once_and_left_alone_for_a_while(wait_unt
     assert [record.getMessage()[:18] for record in caplog.records] == ["MLflow unavailable"]
 
 
-async def test_a_submission_waits_for_an_experiment_under_creation_and_not_for_a_silent_server(
-    slow, woken, monkeypatch
-):
+async def test_submission_waits_for_an_experiment_being_created_only(slow, woken, monkeypatch):
     await slow.open(SWEEP)
     slow.may_answer.set()
     await slow.ready(SWEEP)

@@ -40,7 +40,7 @@ def said(monkeypatch):
     logging.root.setLevel(level)
 
 
-def test_a_line_is_one_json_object(said):
+def test_log_line_is_one_json_object(said):
     lines = said()
     record = logging.LogRecord("bot.worker", logging.WARNING, "", 0, "two\nlines of %s", ("it",), None)
     record.created = 1795262400.25
@@ -55,7 +55,7 @@ def test_a_line_is_one_json_object(said):
     ]
 
 
-async def test_a_line_names_the_sweep_it_is_about(said):
+async def test_log_line_names_its_sweep(said):
     lines = said()
 
     async def turn(sweep):
@@ -75,7 +75,7 @@ async def test_a_line_names_the_sweep_it_is_about(said):
     assert "sweep" not in found[-1]
 
 
-def test_for_terminals_the_same_in_text(said):
+def test_log_line_for_terminals_is_text(said):
     lines = said("text")
     with about("lr-brave-otter"):
         log.warning("the token is %s", SECRETS[0])
@@ -118,7 +118,7 @@ async def forgotten(secret):
 @pytest.mark.parametrize("style", ["json", "text"])
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_secret_is_never_said(said, style, secret):
+async def test_log_line_contains_no_secret(said, style, secret):
     lines = said(style)
     everywhere(secret)
     Dying(secret)

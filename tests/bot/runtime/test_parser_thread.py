@@ -10,7 +10,7 @@ from bot.core.errors import UserError
 from bot.runtime.parser_thread import run_in_parser_thread
 
 
-async def test_the_loop_goes_on_while_a_file_is_read():
+async def test_parser_thread_does_not_block_the_event_loop():
     turns, text = 0, "".join(f"[table-{n}]\n" for n in range(20_000))
 
     async def others():
@@ -25,18 +25,18 @@ async def test_the_loop_goes_on_while_a_file_is_read():
     assert turns > 10
 
 
-async def test_files_are_read_one_after_the_other():
+async def test_parser_thread_reads_files_one_at_a_time():
     threads = await asyncio.gather(*(run_in_parser_thread(threading.get_ident) for _ in range(5)))
     assert len(set(threads)) == 1
     assert threads[0] != threading.get_ident()
 
 
-async def test_what_is_wrong_with_a_file_is_raised_where_it_is_asked_for():
+async def test_parser_thread_raises_errors_in_the_caller():
     with pytest.raises(UserError, match=r"^uv.lock is not valid TOML"):
         await run_in_parser_thread(toml, "[", "uv.lock")
 
 
-async def test_a_file_that_takes_too_long_is_refused_and_delays_no_other(monkeypatch):
+async def test_parser_thread_rejects_slow_files_without_delaying_others(monkeypatch):
     monkeypatch.setattr("bot.runtime.parser_thread.DEADLINE", 0.05)
     end = threading.Event()
     with pytest.raises(UserError, match=r"^Reading the file took more than 0.05 s\. \*Fix:\*"):

@@ -35,14 +35,14 @@ def said(probes, name="part"):
     return probes.ready()[1]["checks"][name]["message"]
 
 
-async def test_nothing_is_ready_before_it_was_asked(probes):
+async def test_readiness_is_false_before_the_first_check(probes):
     assert probes.ready() == (True, {"ready": True, "checks": {}})
     probes.check("part", Part())
     ready, page = probes.ready()
     assert (ready, page["checks"]["part"]["message"]) == (False, "not checked yet")
 
 
-async def test_a_broken_part_shows_and_recovers(probes, wait_until, caplog):
+async def test_readiness_shows_a_failed_part_and_its_recovery(probes, wait_until, caplog):
     caplog.set_level(logging.INFO)
     part = Part()
     probes.check("part", part, every=0.01)
@@ -59,7 +59,7 @@ async def test_a_broken_part_shows_and_recovers(probes, wait_until, caplog):
     ]
 
 
-async def test_a_part_that_hangs_hinders_nobody(probes, wait_until, monkeypatch):
+async def test_hanging_check_blocks_no_other(probes, wait_until, monkeypatch):
     monkeypatch.setattr(module, "PROBE_TIMEOUT", 0.05)
     probes.check("part", asyncio.Event().wait, every=0.01)
     probes.check("other", Part(), every=0.01)
@@ -67,7 +67,7 @@ async def test_a_part_that_hangs_hinders_nobody(probes, wait_until, monkeypatch)
     assert said(probes, "other") == "well"
 
 
-async def test_an_old_answer_is_none(probes, wait_until, monkeypatch):
+async def test_old_check_result_is_unknown(probes, wait_until, monkeypatch):
     part = Part()
     probes.check("part", part, every=1000)
     await wait_until(lambda: probes.ready()[0], "it is ready")
@@ -76,14 +76,14 @@ async def test_an_old_answer_is_none(probes, wait_until, monkeypatch):
     assert (ready, page["checks"]["part"]["message"]) == (False, "check is stuck; last result: well")
 
 
-async def test_what_says_nothing_is_named(probes, wait_until):
+async def test_failed_check_without_text_shows_its_exception(probes, wait_until):
     part = Part()
     part.trouble = ConnectionError()
     probes.check("part", part)
     await wait_until(lambda: said(probes) == "ConnectionError", "the trouble shows")
 
 
-async def test_at_the_end_it_is_not_ready_and_complains_no_more(probes, wait_until, caplog):
+async def test_shutdown_is_not_ready_and_logs_no_errors(probes, wait_until, caplog):
     part = Part()
     probes.check("part", part, every=0.01)
     await wait_until(lambda: probes.ready()[0], "it is ready")
@@ -93,7 +93,7 @@ async def test_at_the_end_it_is_not_ready_and_complains_no_more(probes, wait_unt
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_two_jobs_that_need_the_same_ask_once(probes, wait_until):
+async def test_two_checks_of_one_system_share_a_request(probes, wait_until):
     first, second = Part(), Part()
     probes.check("part", first, every=0.01)
     probes.check("part", second, every=0.01)

@@ -62,9 +62,7 @@ async def told():
         (200, "application/json", '{"ok": false, "error": "update_failed"}', "update_failed"),
     ],
 )
-async def test_trouble_that_passes_is_raised_as_it_is_so_that_the_turn_is_repeated(
-    told, status, kind, body, word
-):
+async def test_transient_error_is_raised_for_a_retry(told, status, kind, body, word):
     error = await told(status, kind, body)
     assert isinstance(error, SlackApiError)
     assert error_code(error) == word
@@ -81,7 +79,7 @@ async def test_trouble_that_passes_is_raised_as_it_is_so_that_the_turn_is_repeat
         (429, "application/json", "", {"Retry-After": "30"}, 30),
     ],
 )
-async def test_a_rate_limit_is_one_however_it_is_said(told, status, kind, body, headers, seconds):
+async def test_rate_limit_is_recognized_in_every_form(told, status, kind, body, headers, seconds):
     error = await told(status, kind, body, **headers)
     assert isinstance(error, SlackBusyError)
     assert error.seconds == seconds
@@ -90,7 +88,7 @@ async def test_a_rate_limit_is_one_however_it_is_said(told, status, kind, body, 
 @pytest.mark.parametrize(
     ("word", "kind"), [("is_archived", NotInChannelError), ("no_text", MessageRejectedError)]
 )
-async def test_what_slack_refuses_is_not_said_again(told, word, kind):
+async def test_rejected_message_is_not_sent_again(told, word, kind):
     assert isinstance(await told(200, "application/json", f'{{"ok": false, "error": "{word}"}}'), kind)
 
 
@@ -110,9 +108,7 @@ def slack(workspace):
 @pytest.mark.parametrize(
     "word", ["missing_scope", "blocked_file_type", "a_word_of_tomorrow", "not_allowed_token_type", DOWN]
 )
-async def test_words_are_posted_without_a_file_that_slack_refuses_however_it_says_so(
-    workspace, slack, method, word
-):
+async def test_text_is_posted_without_a_rejected_file(workspace, slack, method, word):
     parent = await slack.reply("C01SWEEPS00", "", "A sweep")
     workspace.stumble(method, word)
     assert await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed") == ""
@@ -122,9 +118,7 @@ async def test_words_are_posted_without_a_file_that_slack_refuses_however_it_say
 
 
 @pytest.mark.parametrize("place", ["http://127.0.0.1:9/", "{url}/nothing/there"])
-async def test_words_are_posted_when_only_the_host_of_files_is_out_of_reach(
-    workspace, slack, place, monkeypatch
-):
+async def test_text_is_posted_when_only_the_file_host_is_unreachable(workspace, slack, place, monkeypatch):
     async def elsewhere(*_, **__):
         return {"upload_url": place.format(url=workspace.api_url), "file_id": "F1"}
 
@@ -135,14 +129,14 @@ async def test_words_are_posted_when_only_the_host_of_files_is_out_of_reach(
     assert said == "The build failed.\nCouldn't attach `build.log`: the upload failed."
 
 
-async def test_a_file_for_one_person_that_slack_refuses_is_told_in_words(workspace, slack):
+async def test_ephemeral_file_that_slack_rejects_is_replaced_by_text(workspace, slack):
     workspace.stumble("files.completeUploadExternal", "a_word_of_tomorrow")
     await slack.send_file("U01ADALOVEL", "All trials", "trials.csv", "a,b")
     [said] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
     assert said["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
 
 
-async def test_while_all_of_slack_is_away_a_file_waits_with_its_words(workspace, slack):
+async def test_file_waits_with_its_text_while_slack_is_unreachable(workspace, slack):
     workspace.stumble("files.completeUploadExternal", DOWN)
     workspace.stumble("chat.postMessage", DOWN)
     with pytest.raises(SlackApiError):
@@ -166,7 +160,7 @@ class Taking:
         return call
 
 
-async def test_whatever_people_are_shown_is_masked():
+async def test_every_text_is_masked():
     web, token = Taking(), "ghp_plantedplantedplanted1234"
     slack, words = Slack(web, mask=Mask(["planted-own"])), f"planted-own {token}"
     section = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
@@ -184,7 +178,7 @@ async def test_whatever_people_are_shown_is_masked():
     assert "'private_metadata': 'stays'" in web.taken[-2]
 
 
-async def test_nothing_longer_than_slack_takes_is_sent(workspace, slack):
+async def test_texts_are_cut_to_slacks_limits(workspace, slack):
     words, lines = "&amp; <@U01ADALOVEL> " * 2_000, [{"type": "divider"}] * 80
     part = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
     ts = await slack.open_thread("C01SWEEPS00", Message(text=words, blocks=(part, *lines)))

@@ -99,7 +99,7 @@ def shown(blocks):
 
 @settings(max_examples=60, deadline=None)
 @given(sweeps(), st.lists(trials(), max_size=5))
-def test_what_is_read_about_a_sweep(sweep, found):
+def test_external_text_in_the_parent_is_escaped(sweep, found):
     message = parent(sweep, Links(katib="https://k/x", mlflow="https://m/x"))
     shown(message.blocks)
     safe(message.text)
@@ -115,7 +115,7 @@ def test_what_is_read_about_a_sweep(sweep, found):
 
 @settings(max_examples=60, deadline=None)
 @given(sweeps(), MOODS, NASTY, NASTY)
-def test_what_is_told_of_a_first_trial(sweep, mood, name, detail):
+def test_external_text_in_first_trial_messages_is_escaped(sweep, mood, name, detail):
     """The words and the mend are the bot's own; the log is not."""
     state = Health(
         status=mood, key="k", text="It failed.", detail=detail, trial=name, parameters={name: detail}
@@ -132,7 +132,7 @@ OWN_WORDS = {EventKind.NOT_ALLOWED, EventKind.HEALTH}
 @pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in OWN_WORDS])
 @settings(max_examples=25, deadline=None)
 @given(sweep=sweeps(), detail=NASTY, trial=NASTY, text=NASTY)
-def test_what_is_told_in_the_thread(kind, sweep, detail, trial, text):
+def test_external_text_in_thread_messages_is_escaped(kind, sweep, detail, trial, text):
     result = Result(trial=trial, value=1.0, parameters={trial or "p": detail})
     sweep = replace(sweep, cancelled_by="UGRACE")
     told = event_text(
@@ -142,12 +142,12 @@ def test_what_is_told_in_the_thread(kind, sweep, detail, trial, text):
     assert told.count("```") % 2 == 0 or "```" in plain(text)
 
 
-def test_a_warning_shows_what_people_wrote_as_written():
+def test_warning_escapes_user_texts():
     [alert] = update_alerts((), found(Kind.IDLE), {}, NOW)
     shown(warning(alert, {}, NOW).blocks)
 
 
-def test_a_thousand_trials_are_a_table_that_slack_takes_and_a_modal_of_forty():
+def test_thousand_trials_fit_into_a_table_and_a_modal():
     space = replace(PLAN.space, parameters=tuple(Parameter(name=f"parameter_{n}") for n in range(30)))
     sweep = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=space))
     values = {f"parameter_{n}": "0.0028079050224114393" for n in range(30)}
@@ -167,7 +167,7 @@ def test_a_thousand_trials_are_a_table_that_slack_takes_and_a_modal_of_forty():
 
 
 @given(st.lists(st.sampled_from([*PIECES, "\n" * 3]), min_size=200, max_size=400).map("".join), st.booleans())
-def test_what_is_cut_stays_whole(text, coded):
+def test_cut_text_keeps_whole_entities(text, coded):
     inside = "\n".join(map(mrkdwn.code, text.splitlines())) if coded else mrkdwn.quoted(text, 9_000)
     for most in (300, 1_000, 4_000):
         shown = mrkdwn.cut(f"*Bold*: {inside}\n{mrkdwn.block(text)}\n{inside}", most)
@@ -175,6 +175,6 @@ def test_what_is_cut_stays_whole(text, coded):
         assert not re.search(r"&(?!amp;|lt;|gt;)", safe(shown))
 
 
-def test_cut_behind_a_code_block_adds_no_backtick():
+def test_cut_after_a_code_block_adds_no_backtick():
     text = f"{'x' * 230}\n{mrkdwn.block('a log')}\n{mrkdwn.code('y' * 100)}"
     assert mrkdwn.cut(text, 300).endswith("\na log\n```\n…")

@@ -23,33 +23,33 @@ def pace(redis):
     return RateLimiter(redis)
 
 
-async def test_a_burst_goes_at_once_and_the_rest_one_after_another(pace):
+async def test_burst_is_sent_at_once_and_the_rest_spaced(pace):
     waits = [await pace.wait("c", f"s{n}", SLOW) for n in range(5)]
     assert waits[:2] == [0, 0]
     assert [round(wait, -1) for wait in waits[2:]] == [10, 20, 30]
 
 
-async def test_who_asks_again_too_early_keeps_its_place(pace):
+async def test_early_retry_keeps_its_place(pace):
     for n in range(3):
         await pace.wait("c", f"s{n}", SLOW)
     assert 9 < await pace.wait("c", "s2", SLOW) <= 10
     assert 19 < await pace.wait("c", "s3", SLOW) <= 20
 
 
-async def test_who_has_waited_goes(pace):
+async def test_waiting_message_is_sent_when_due(pace):
     await pace.wait("c", "first", QUICK)
     wait = await pace.wait("c", "second", QUICK)
     await asyncio.sleep(wait + 0.01)
     assert await pace.wait("c", "second", QUICK) == 0
 
 
-async def test_another_line_is_not_held_up(pace):
+async def test_other_channels_are_not_delayed(pace):
     await pace.hold("c", 60)
     assert await pace.wait("c", "s", QUICK) > 59
     assert await pace.wait("d", "s", QUICK) == 0
 
 
-async def test_what_slack_says_holds_all_workers_in_that_channel_alone(redis):
+async def test_retry_after_applies_to_all_workers_in_one_channel(redis):
     slack = await serve(rates={"chat.postMessage": Limit(per_minute=6, burst=1)})
     try:
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
@@ -66,7 +66,7 @@ async def test_what_slack_says_holds_all_workers_in_that_channel_alone(redis):
         await slack.close()
 
 
-async def test_a_message_whose_blocks_slack_can_not_draw_is_told_in_words():
+async def test_message_with_rejected_blocks_is_sent_as_text():
     slack = await serve()
     try:
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
@@ -78,7 +78,7 @@ async def test_a_message_whose_blocks_slack_can_not_draw_is_told_in_words():
         await slack.close()
 
 
-async def test_an_answer_with_a_file_is_told_once_in_a_busy_channel(redis, monkeypatch):
+async def test_reply_with_a_file_is_sent_once_in_a_busy_channel(redis, monkeypatch):
     """A file that had to wait would have the words told again, for ever."""
     monkeypatch.setattr("bot.slack.client.POSTS", Rate(gap=0.2, burst=4))
     slack = await serve()
@@ -101,7 +101,7 @@ async def test_an_answer_with_a_file_is_told_once_in_a_busy_channel(redis, monke
         await slack.close()
 
 
-async def test_who_can_not_be_answered_where_they_asked_gets_a_direct_message(unused_tcp_port):
+async def test_reply_that_cannot_be_posted_becomes_a_direct_message(unused_tcp_port):
     slack = await serve()
     try:
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)

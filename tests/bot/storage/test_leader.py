@@ -30,7 +30,7 @@ class Worker:
         await asyncio.wait([self.task])
 
 
-async def test_another_leads_when_the_leader_stops(redis, wait_until):
+async def test_leader_that_stops_is_replaced(redis, wait_until):
     workers = [Worker(redis) for _ in range(3)]
     await wait_until(lambda: any(w.leading for w in workers), "somebody leads")
     first = next(w for w in workers if w.leading)
@@ -42,7 +42,7 @@ async def test_another_leads_when_the_leader_stops(redis, wait_until):
     assert await redis.exists("the-watch") == 0
 
 
-async def test_a_leader_whose_lease_is_lost_stops_and_stands_in_line_again(redis, wait_until):
+async def test_leader_that_lost_its_lease_stops_and_waits_again(redis, wait_until):
     worker = Worker(redis)
     await wait_until(lambda: worker.leading, "it leads")
     await redis.set("the-watch", "another", px=60_000)
@@ -53,7 +53,7 @@ async def test_a_leader_whose_lease_is_lost_stops_and_stands_in_line_again(redis
     await worker.stop()
 
 
-async def test_a_body_that_ends_or_fails_gives_the_lease_up(redis):
+async def test_leader_releases_the_lease_when_the_body_ends_or_fails(redis):
     async def ends():
         pass
 

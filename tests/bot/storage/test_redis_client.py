@@ -13,7 +13,7 @@ from bot.storage.redis_client import connect, wait_until_reachable
 from tests.chaos.redis_server import Server
 
 
-async def test_a_cancellation_at_the_moment_of_success_is_not_lost(
+async def test_cancellation_at_the_moment_of_success_is_not_lost(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await redis.mset({"a": "1", "b": "2"})
@@ -31,7 +31,7 @@ async def test_a_cancellation_at_the_moment_of_success_is_not_lost(
     assert await redis.get("b") == b"2"
 
 
-async def test_who_is_cancelled_may_still_clean_up(redis: Redis) -> None:
+async def test_cancelled_task_can_still_clean_up(redis: Redis) -> None:
     async def works() -> None:
         try:
             await asyncio.Event().wait()
@@ -53,7 +53,7 @@ async def test_who_is_cancelled_may_still_clean_up(redis: Redis) -> None:
         ("unix:///run/redis.sock", UnixDomainSocketConnection),
     ],
 )
-def test_the_address_says_how_to_connect(url: str, kind: type) -> None:
+def test_redis_url_configures_the_connection(url: str, kind: type) -> None:
     assert isinstance(connect(url).connection_pool.make_connection(), kind)
 
 

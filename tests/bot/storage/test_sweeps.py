@@ -50,7 +50,7 @@ async def end(store, record):
     return await store.save(record.to(Phase.SUCCEEDED, NOW))
 
 
-async def test_a_new_sweep_gets_the_first_free_id(store, sweep):
+async def test_create_takes_the_first_free_id(store, sweep):
     record, new = await store.create(record_for, ["lr-brave-otter", "lr-calm-finch", "lr-x"], "d2")
     assert (record, new) == (record_for("lr-calm-finch"), True)
     assert await store.get("lr-calm-finch") == record
@@ -58,45 +58,45 @@ async def test_a_new_sweep_gets_the_first_free_id(store, sweep):
     await end(store, record)
 
 
-async def test_a_repeated_delivery_is_the_same_sweep(store, sweep):
+async def test_create_of_a_repeated_request_returns_the_same_sweep(store, sweep):
     assert await store.create(record_for, ["lr-calm-finch"], "d1") == (sweep, False)
     assert await store.active() == {sweep.id}
 
 
-async def test_no_free_id_is_said(store, sweep):
+async def test_create_without_a_free_id_is_an_error(store, sweep):
     with pytest.raises(NoFreeIdError, match="lr-brave-otter"):
         await store.create(record_for, ["lr-brave-otter"], "d2")
 
 
-async def test_an_unknown_sweep_is_none(store):
+async def test_get_unknown_sweep_is_none(store):
     assert await store.get("lr-never-was") is None
 
 
-async def test_saving_counts_the_versions(store, sweep):
+async def test_save_increments_the_version(store, sweep):
     saved = await store.save(sweep.to(Phase.BUILDING, NOW))
     assert saved == replace(sweep.to(Phase.BUILDING, NOW), version=1)
     assert await store.get(sweep.id) == saved
     assert (await store.save(saved.enqueue())).version == 2
 
 
-async def test_the_slower_of_two_saves_is_refused(store, sweep):
+async def test_save_of_a_stale_version_is_rejected(store, sweep):
     faster = await store.save(sweep.to(Phase.BUILDING, NOW))
     with pytest.raises(StaleRecordError, match="another worker saved version 1"):
         await store.save(sweep.to(Phase.FAILED, NOW))
     assert await store.get(sweep.id) == faster
 
 
-async def test_a_save_repeated_after_a_lost_answer_is_no_conflict(store, sweep):
+async def test_save_repeated_after_a_lost_answer_succeeds(store, sweep):
     once = await store.save(sweep.to(Phase.BUILDING, NOW))
     assert await store.save(sweep.to(Phase.BUILDING, NOW)) == once
 
 
-async def test_a_sweep_that_is_gone_is_not_saved(store):
+async def test_save_of_a_deleted_sweep_is_rejected(store):
     with pytest.raises(StaleRecordError, match="its record was deleted"):
         await store.save(record_for("lr-never-was"))
 
 
-async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
+async def test_save_with_a_lost_lease_is_rejected(store, sweep, redis):
     queue = Queue(redis)
     await queue.add(WorkItem.sweep(sweep.id))
     paused = await Queue(redis, lease=0.3).get()
@@ -110,7 +110,7 @@ async def test_a_save_with_a_lost_lease_is_refused(store, sweep, redis):
         await store.save(saved.to(Phase.FAILED, NOW), other)
 
 
-async def test_of_two_workers_that_save_the_same_record_the_second_is_too_late(store, sweep, redis):
+async def test_save_of_the_same_record_by_a_second_worker_is_rejected(store, sweep, redis):
     queue = Queue(redis)
     await queue.add(WorkItem.sweep(sweep.id))
     paused = await Queue(redis, lease=0.3).get()
@@ -124,12 +124,12 @@ async def test_of_two_workers_that_save_the_same_record_the_second_is_too_late(s
     await queue.done(other)
 
 
-async def test_a_lease_from_nowhere_saves_nothing(store, sweep):
+async def test_save_with_an_unknown_lease_changes_nothing(store, sweep):
     with pytest.raises(StaleRecordError, match="the lease is lost"):
         await store.save(sweep, Lease(WorkItem.sweep(sweep.id), "token", 0))
 
 
-async def test_an_ended_sweep_is_not_active_and_expires(redis):
+async def test_ended_sweep_is_inactive_and_expires(redis):
     store = Store(redis, keep_final=timedelta(days=3))
     record, _ = await store.create(record_for, ["lr-brave-otter"], "d1")
     await end(store, record)
@@ -138,7 +138,7 @@ async def test_an_ended_sweep_is_not_active_and_expires(redis):
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.CANCELLED])
-async def test_a_lost_sweep_is_restored_as_it_was(store, phase):
+async def test_restore_stores_a_lost_sweep_unchanged(store, phase):
     lost = replace(record_for("lr-brave-otter"), phase=phase, version=7)
     assert await store.restore(lost)
     assert await store.get(lost.id) == lost
@@ -146,19 +146,19 @@ async def test_a_lost_sweep_is_restored_as_it_was(store, phase):
     await end(store, lost)
 
 
-async def test_a_known_sweep_is_not_overwritten_by_restoring_it(store, sweep):
+async def test_restore_does_not_overwrite_a_stored_sweep(store, sweep):
     newer = await store.save(sweep.to(Phase.RUNNING, NOW))
     assert not await store.restore(sweep)
     assert await store.get(sweep.id) == newer
 
 
-async def test_a_record_of_a_newer_bot_is_refused_aloud(store):
+async def test_get_newer_record_is_an_error(store):
     await store.restore(replace(record_for("lr-x"), schema=SCHEMA + 1, phase=Phase.FAILED))
     with pytest.raises(ValueError, match="newer Sweepbot"):
         await store.get("lr-x")
 
 
-async def test_asks_wait_in_order_until_answered(store, redis):
+async def test_commands_are_kept_in_order_until_answered(store, redis):
     again = replace(CANCEL, user="U2")
     await store.add_command("lr-x", CANCEL)
     await store.add_command("lr-x", again)
@@ -170,7 +170,7 @@ async def test_asks_wait_in_order_until_answered(store, redis):
     assert await redis.keys() == []
 
 
-async def test_an_ask_answered_late_or_twice_takes_no_newer_one_along(store):
+async def test_answered_command_that_is_late_or_repeated_removes_no_newer_one(store):
     newer = replace(CANCEL, user="U2")
     await store.add_command("lr-x", CANCEL)
     await store.remove_commands("lr-x", [CANCEL])
@@ -179,13 +179,13 @@ async def test_an_ask_answered_late_or_twice_takes_no_newer_one_along(store):
     assert await store.commands("lr-x") == [newer]
 
 
-async def test_an_ask_of_an_older_bot_is_found_to_be_taken_away(store, redis):
+async def test_command_of_an_older_version_can_be_removed(store, redis):
     await redis.rpush("sweepbot:commands:lr-x", '{"action":"cancel","user":"U1","user_name":"ada"}')
     await store.remove_commands("lr-x", await store.commands("lr-x"))
     assert await redis.keys() == []
 
 
-async def test_a_build_knows_who_waits_for_it(store, redis):
+async def test_build_lists_its_waiting_sweeps(store, redis):
     for sweep_id in ("a", "b", "a"):
         await store.wait_for_build("build-1", sweep_id)
     assert await store.stop_waiting("build-1", "a") == 1
@@ -194,7 +194,7 @@ async def test_a_build_knows_who_waits_for_it(store, redis):
     assert [await redis.ttl(key) > 0 for key in await redis.keys()] == [True]
 
 
-async def test_the_end_of_a_build_concerns_who_waits_and_who_stopped_until_they_have_ended(store, sweep):
+async def test_build_end_concerns_waiting_and_stopped_sweeps_until_they_end(store, sweep):
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
     for sweep_id in (sweep.id, other.id):
         await store.wait_for_build("build-1", sweep_id)
@@ -204,15 +204,15 @@ async def test_the_end_of_a_build_concerns_who_waits_and_who_stopped_until_they_
     assert await store.concerned_by("build-1") == {sweep.id}
 
 
-async def test_a_delivery_is_remembered_for_a_day(store, sweep, redis):
+async def test_request_id_is_kept_for_a_day(store, sweep, redis):
     assert 0 < await redis.ttl("sweepbot:delivery:d1") <= DAY
 
 
-async def test_records_survive_redis_as_text(redis, store, sweep):
+async def test_record_in_redis_is_text(redis, store, sweep):
     assert await redis.hget(f"sweepbot:sweep:{sweep.id}", "record") == dump(sweep).encode()
 
 
-async def test_lists_need_no_record(store, sweep, monkeypatch):
+async def test_list_reads_no_records(store, sweep, monkeypatch):
     running = replace(sweep.to(Phase.RUNNING, NOW), thread="1.1", progress=Progress(succeeded=2, running=1))
     await store.save(running)
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
@@ -224,21 +224,21 @@ async def test_lists_need_no_record(store, sweep, monkeypatch):
     assert sorted(await store.listed(), key=lambda entry: entry.id) == [live, ended]
 
 
-async def test_what_an_older_bot_saved_is_entered_once_it_is_listed(store, sweep, redis, monkeypatch):
+async def test_list_adds_sweeps_saved_by_an_older_version(store, sweep, redis, monkeypatch):
     await redis.delete("sweepbot:entries")
     assert await store.listed() == [entry_of(sweep)]
     monkeypatch.setattr("bot.storage.sweeps.load", None)
     assert await store.listed() == [entry_of(sweep)]
 
 
-async def test_an_entry_of_a_newer_bot_hides_no_other(store, sweep, redis):
+async def test_list_entry_of_a_newer_version_hides_no_other(store, sweep, redis):
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
     await redis.hset("sweepbot:entries", other.id, '{"id": "lr-calm-finch", "phase": "dreaming"}')
     assert sweep.id in [entry.id for entry in await store.listed()]
     await end(store, other)
 
 
-async def test_entries_go_with_the_sweeps_that_ended_two_weeks_ago(store, sweep, redis):
+async def test_list_entries_expire_two_weeks_after_the_end(store, sweep, redis):
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
     await end(store, other)
     await redis.zadd("sweepbot:recent", {sweep.id: 1, other.id: 1})
@@ -249,7 +249,7 @@ async def test_entries_go_with_the_sweeps_that_ended_two_weeks_ago(store, sweep,
     await end(store, third)
 
 
-async def test_a_list_in_which_nothing_changed_is_one_round_trip_without_old_summaries(store, redis, trips):
+async def test_list_without_changes_is_one_round_trip(store, redis, trips):
     ended = [await store.restore(replace(record_for(f"lr-{n}"), phase=Phase.FAILED)) for n in range(30)]
     await redis.zadd("sweepbot:recent", {f"lr-{n}": 1_000 + 60 * n for n in range(len(ended))})
     before = await store.listed()
@@ -261,7 +261,7 @@ async def test_a_list_in_which_nothing_changed_is_one_round_trip_without_old_sum
     assert (await redis.info("commandstats"))["cmdstat_hget"]["calls"] == 1, "of the latest one only"
 
 
-async def test_a_list_shows_each_save_and_what_a_new_redis_has(store, sweep, redis):
+async def test_list_shows_each_save_and_an_emptied_redis(store, sweep, redis):
     await store.listed()
     running = await store.save(sweep.to(Phase.RUNNING, NOW))
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
@@ -280,7 +280,7 @@ async def test_a_list_shows_each_save_and_what_a_new_redis_has(store, sweep, red
     assert await store.listed() == [entry_of(running)]
 
 
-async def test_is_new_is_true_once_for_each_delivery_until_its_age_is_over(store, redis):
+async def test_is_new_is_true_once_per_request_until_it_expires(store, redis):
     assert [await store.is_new("click-1", timedelta(seconds=10)) for _ in range(3)] == [True, False, False]
     assert await store.is_new("click-2")
     assert 0 < await redis.ttl("sweepbot:request:click-1") <= 10

@@ -42,19 +42,19 @@ async def drain(queue):
     return order
 
 
-async def test_an_item_added_ten_times_runs_once(queue):
+async def test_add_repeated_runs_the_item_once(queue):
     for _ in range(10):
         await queue.add(sweep("lr-brave-otter"))
     assert await drain(queue) == ["lr-brave-otter"]
 
 
-async def test_the_item_that_is_ready_longest_comes_first(queue):
+async def test_get_returns_the_item_that_is_ready_longest(queue):
     for item in ("c", "a", "b", "c"):
         await queue.add(sweep(item))
     assert await drain(queue) == ["c", "a", "b"]
 
 
-async def test_a_running_item_is_given_to_nobody_else(queue):
+async def test_get_never_returns_a_running_item(queue):
     await queue.add(sweep("a"))
     lease = await got(queue)
     await queue.add(sweep("a"))
@@ -63,7 +63,7 @@ async def test_a_running_item_is_given_to_nobody_else(queue):
     assert await drain(queue) == ["a"], "what was added while it ran, once more"
 
 
-async def test_what_failed_is_hurried_and_what_was_only_put_off_is_not(queue):
+async def test_hurry_applies_to_failed_items_and_not_to_delayed_ones(queue):
     for _ in range(8):
         await queue.add(sweep("failed"))
         await queue.fail(await got(queue))
@@ -75,7 +75,7 @@ async def test_what_failed_is_hurried_and_what_was_only_put_off_is_not(queue):
     assert await drain(queue) == ["later"]
 
 
-async def test_a_turn_that_began_before_the_hurry_and_fails_after_it_is_repeated_at_once(queue):
+async def test_hurry_during_a_failing_run_repeats_the_item_at_once(queue):
     """It hung in a call of the outage that is over."""
     for _ in range(8):
         await queue.add(sweep("a"))
@@ -89,7 +89,7 @@ async def test_a_turn_that_began_before_the_hurry_and_fails_after_it_is_repeated
     assert await drain(queue) == ["a"]
 
 
-async def test_works_with_a_client_that_decodes(redis_url):
+async def test_queue_works_with_a_decoding_client(redis_url):
     async with connect(redis_url, decode_responses=True) as redis:
         queue = Queue(redis)
         await queue.add(sweep("a"))
@@ -97,7 +97,7 @@ async def test_works_with_a_client_that_decodes(redis_url):
         await redis.flushall()
 
 
-async def test_a_sleeping_worker_is_woken_by_an_add(queue, redis, wait_until):
+async def test_add_wakes_a_sleeping_worker(queue, redis, wait_until):
     waiting = asyncio.create_task(queue.get(wait=20))
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
     await queue.add(sweep("a"))
@@ -106,7 +106,7 @@ async def test_a_sleeping_worker_is_woken_by_an_add(queue, redis, wait_until):
     await queue.done(lease)
 
 
-async def test_many_sleeping_workers_get_one_item_each(queue, redis, wait_until):
+async def test_add_of_many_items_wakes_one_worker_each(queue, redis, wait_until):
     waiting = [asyncio.create_task(queue.get(wait=20)) for _ in range(5)]
     await wait_until(lambda: blocked(redis, 5), "all sleep in Redis")
     await asyncio.gather(*(queue.add(sweep(item)) for item in "abcde"))
@@ -116,7 +116,7 @@ async def test_many_sleeping_workers_get_one_item_each(queue, redis, wait_until)
         await queue.done(lease)
 
 
-async def test_an_add_wakes_a_worker_and_whoever_leaves_items_behind_the_next(queue, redis):
+async def test_add_wakes_a_worker_and_remaining_items_wake_the_next(queue, redis):
     for item in "ab":
         await queue.add(sweep(item))
         assert await redis.llen("sweepbot:queue:wake") == 1
@@ -128,7 +128,7 @@ async def test_an_add_wakes_a_worker_and_whoever_leaves_items_behind_the_next(qu
         await queue.done(lease)
 
 
-async def test_a_worker_cancelled_in_its_sleep_takes_nothing_along(queue, redis, wait_until):
+async def test_get_cancelled_while_sleeping_takes_no_item(queue, redis, wait_until):
     waiting = asyncio.create_task(queue.get(wait=20))
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
     waiting.cancel()
@@ -137,7 +137,7 @@ async def test_a_worker_cancelled_in_its_sleep_takes_nothing_along(queue, redis,
     await queue.done(await got(queue))
 
 
-async def test_a_delayed_item_wakes_a_sleeping_worker_when_it_is_due(queue, redis, wait_until):
+async def test_delayed_item_wakes_a_sleeping_worker_when_due(queue, redis, wait_until):
     await queue.add_after(sweep("later"), 1000)
     waiting = asyncio.create_task(queue.get(wait=20))
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
@@ -149,7 +149,7 @@ async def test_a_delayed_item_wakes_a_sleeping_worker_when_it_is_due(queue, redi
     assert await drain(queue) == ["later"], "a plain add wins over a delay"
 
 
-async def test_a_sleeping_worker_looks_for_dead_ones_four_times_a_lease(redis, monkeypatch):
+async def test_sleeping_worker_checks_for_expired_leases_four_times_per_lease(redis, monkeypatch):
     """So a dead worker's turn is begun again within 1.25 of its lease: no event tells of a death."""
     queue, slept = Queue(redis, lease=4), []
     await queue.add(sweep("a"))
@@ -168,7 +168,7 @@ async def test_a_sleeping_worker_looks_for_dead_ones_four_times_a_lease(redis, m
     await queue.done(again)
 
 
-async def test_of_two_delays_the_shorter_counts(queue, redis):
+async def test_add_with_two_delays_keeps_the_shorter(queue, redis):
     for seconds in (1000, 10, 1000):
         await queue.add_after(sweep("a"), seconds)
     second, _ = await redis.time()
@@ -177,7 +177,7 @@ async def test_of_two_delays_the_shorter_counts(queue, redis):
     assert await drain(queue) == ["a"]
 
 
-async def test_failures_delay_an_item_twice_as_long_each_time_up_to_five_minutes(queue):
+async def test_failures_double_the_delay_up_to_five_minutes(queue):
     for failures, longest in enumerate([1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]):
         await queue.add(sweep("a"))
         lease = await got(queue)
@@ -191,7 +191,7 @@ async def test_failures_delay_an_item_twice_as_long_each_time_up_to_five_minutes
     await queue.done(lease)
 
 
-async def test_news_during_a_failing_turn_are_not_held_up(queue):
+async def test_add_during_a_failing_run_is_not_delayed(queue):
     await queue.add(sweep("a"))
     lease = await got(queue)
     await queue.add(sweep("a"))
@@ -199,7 +199,7 @@ async def test_news_during_a_failing_turn_are_not_held_up(queue):
     assert await drain(queue) == ["a"]
 
 
-async def test_what_is_given_back_goes_to_another_at_once_and_counts_as_no_failure(queue, redis):
+async def test_release_hands_the_item_over_at_once_and_counts_no_failure(queue, redis):
     await queue.add(sweep("a"))
     await queue.fail(await got(queue))
     await queue.add(sweep("a"))
@@ -212,7 +212,7 @@ async def test_what_is_given_back_goes_to_another_at_once_and_counts_as_no_failu
     await queue.done(again)
 
 
-async def test_an_item_can_ask_for_its_next_turn(queue, redis):
+async def test_done_with_again_after_delays_the_next_run(queue, redis):
     await queue.add(sweep("a"))
     await queue.done(await got(queue), again_after=1000)
     assert await state_of(redis, queue, "a") == "delayed"
@@ -220,7 +220,7 @@ async def test_an_item_can_ask_for_its_next_turn(queue, redis):
     await queue.done(await got(queue))
 
 
-async def test_the_item_of_a_silent_worker_goes_to_another(queue, redis):
+async def test_item_of_a_silent_worker_goes_to_another(queue, redis):
     await queue.add(sweep("a"))
     silent = await got(Queue(redis, lease=0.3))
     await queue.add(sweep("a"))
@@ -233,7 +233,7 @@ async def test_the_item_of_a_silent_worker_goes_to_another(queue, redis):
     await queue.done(other)
 
 
-async def test_an_item_taken_back_is_lost_to_its_worker_before_another_has_it(queue, redis):
+async def test_item_with_an_expired_lease_is_lost_to_its_worker_first(queue, redis):
     await queue.add(sweep("a"))
     silent = await got(queue)
     await queue.add(sweep("b"))
@@ -245,7 +245,7 @@ async def test_an_item_taken_back_is_lost_to_its_worker_before_another_has_it(qu
     assert await drain(queue) == ["a"]
 
 
-async def test_the_item_of_a_killed_worker_goes_to_another(redis, redis_url):
+async def test_item_of_a_killed_worker_goes_to_another(redis, redis_url):
     queue = Queue(redis)
     await queue.add(sweep("a"))
     worker = await asyncio.create_subprocess_exec(
@@ -278,7 +278,7 @@ async def hold_for_ever(holding):
         await asyncio.Event().wait()
 
 
-async def test_a_held_lease_lasts_as_long_as_the_body(redis, wait_until):
+async def test_lease_lasts_as_long_as_the_body(redis, wait_until):
     queue = Queue(redis, lease=1.5)
     await queue.add(sweep("a"))
     lease = await got(queue)
@@ -295,7 +295,7 @@ async def test_a_held_lease_lasts_as_long_as_the_body(redis, wait_until):
     assert await drain(queue) == []
 
 
-async def test_a_body_whose_lease_is_lost_is_stopped(redis, queue):
+async def test_body_with_a_lost_lease_is_cancelled(redis, queue):
     queue = Queue(redis, lease=0.3)
     await queue.add(sweep("a"))
     lease = await got(queue)
@@ -305,7 +305,7 @@ async def test_a_body_whose_lease_is_lost_is_stopped(redis, queue):
     await queue.done(Lease(sweep("a"), "another's token", 0))
 
 
-async def test_a_body_is_stopped_when_redis_is_silent_for_a_whole_lease():
+async def test_body_is_cancelled_when_redis_is_silent_for_a_whole_lease():
     async def renew():
         raise RedisDown("gone")
 
@@ -313,7 +313,7 @@ async def test_a_body_is_stopped_when_redis_is_silent_for_a_whole_lease():
         await hold_for_ever(renewing(0.1, renew))
 
 
-async def test_what_the_body_raises_is_its_own():
+async def test_body_exception_is_raised_unchanged():
     async def renew():
         return True
 
@@ -322,7 +322,7 @@ async def test_what_the_body_raises_is_its_own():
             raise TimeoutError
 
 
-async def test_cancelling_the_task_around_a_body_is_no_lost_lease():
+async def test_cancelling_the_caller_is_no_lost_lease():
     async def renew():
         return True
 
@@ -333,7 +333,7 @@ async def test_cancelling_the_task_around_a_body_is_no_lost_lease():
         await task
 
 
-async def test_twenty_workers_run_every_item_alone_and_after_its_last_add(queue, redis, wait_until):
+async def test_twenty_workers_run_each_item_alone_and_after_its_last_add(queue, redis, wait_until):
     wanted, seen, running, turns = Counter(), Counter(), set(), Counter()
 
     async def work():
@@ -377,7 +377,7 @@ async def dies(queue, redis, item="a"):
     return lease
 
 
-async def test_an_item_that_takes_five_workers_along_is_quarantined_told_once_and_then_left_out(queue, redis):
+async def test_item_that_kills_five_workers_is_quarantined_and_reported_once(queue, redis):
     await queue.add(sweep("a"))
     assert [(await dies(queue, redis)).quarantined for _ in range(MAX_STARTS)] == [""] * MAX_STARTS
     lease = await got(queue)
@@ -394,7 +394,7 @@ async def test_an_item_that_takes_five_workers_along_is_quarantined_told_once_an
     assert (await queue.quarantined(), await drain(queue)) == ({}, ["a"])
 
 
-async def test_a_turn_that_ends_clears_the_starts_before_it(queue, redis):
+async def test_successful_run_resets_the_start_counter(queue, redis):
     await queue.add(sweep("a"))
     for ends in (queue.done, queue.fail):
         for _ in range(MAX_STARTS - 1):
@@ -405,7 +405,7 @@ async def test_a_turn_that_ends_clears_the_starts_before_it(queue, redis):
     await queue.done(await got(queue))
 
 
-async def test_errors_that_only_repeat_themselves_quarantine_with_their_words(queue):
+async def test_repeated_permanent_errors_quarantine_with_their_text(queue):
     await queue.add(sweep("a"))
     for _ in range(MAX_STARTS):
         await queue.fail(await got(queue), permanent="KeyError: 'x'")
@@ -418,7 +418,7 @@ async def test_errors_that_only_repeat_themselves_quarantine_with_their_words(qu
     assert await drain(queue) == ["a"]
 
 
-async def test_telling_of_a_quarantine_is_tried_again_and_given_up_when_it_kills_too(queue, redis):
+async def test_report_of_a_quarantine_is_retried_and_given_up_if_it_kills_too(queue, redis):
     await queue.add(sweep("a"))
     for _ in range(MAX_STARTS):
         await dies(queue, redis)
@@ -436,7 +436,7 @@ async def test_telling_of_a_quarantine_is_tried_again_and_given_up_when_it_kills
     assert await drain(queue) == ["a"]
 
 
-async def test_what_ran_beside_a_culprit_is_not_quarantined_with_it(queue, redis):
+async def test_items_beside_a_crashing_one_are_not_quarantined(queue, redis):
     """One process runs four turns and dies of one of them; the others end, once they run without that one."""
     for item in ("innocent-1", "innocent-2", "culprit", "innocent-3"):
         await queue.add(sweep(item))
@@ -516,7 +516,7 @@ ACTS = st.tuples(
 
 @given(st.lists(ACTS, max_size=40))
 @settings(max_examples=60, deadline=None)
-def test_every_act_in_every_state(redis_url, acts):
+def test_every_operation_in_every_state_has_the_expected_result(redis_url, acts):
     asyncio.run(play(redis_url, acts))
 
 

@@ -31,10 +31,10 @@ NO = Event(kind=EventKind.NOT_ALLOWED, text="no", to_user="UADA")
         ([ILL, Event(kind=EventKind.TRIAL_FAILED, text="no disk")], None),
     ],
 )
-def test_what_is_left_to_say(outbox, said):
+def test_coalesce_drops_superseded_events(outbox, said):
     assert list(merged(tuple(outbox))) == (outbox if said is None else said)
 
 
-def test_merging_twice_changes_nothing_more():
+def test_coalesce_is_idempotent():
     once = merged((*KILLED, BETTER, BEST))
     assert merged(once) == once

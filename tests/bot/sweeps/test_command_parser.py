@@ -42,7 +42,7 @@ SWEEPS = [
         ("rerun gpus=2", "lr-a-b", ParsedCommand(action=Action.RERUN, sweep="lr-a-b", changes="gpus=2")),
     ],
 )
-def test_words_are_read(text, here, parsed):
+def test_parse_command_reads_words(text, here, parsed):
     assert parse_command(text, here) == parsed
 
 
@@ -65,7 +65,7 @@ def test_words_are_read(text, here, parsed):
         (Action.RESULTS, "yak", "UADA", "big-calm-yak"),
     ],
 )
-def test_the_sweep_that_is_meant(action, said, user, chosen):
+def test_command_resolves_the_named_sweep(action, said, user, chosen):
     assert choose(ParsedCommand(action=action, sweep=said), user, SWEEPS, CONFIG).sweep == chosen
 
 
@@ -78,12 +78,12 @@ def test_the_sweep_that_is_meant(action, said, user, chosen):
         (Action.CANCEL, "brave-oter", "UADA", "Did you mean lr-brave-otter"),
     ],
 )
-def test_when_it_is_not_clear_the_choices_are_told(action, said, user, answer):
+def test_command_without_a_unique_sweep_lists_the_choices(action, said, user, answer):
     with pytest.raises(UserError, match=answer):
         choose(ParsedCommand(action=action, sweep=said), user, SWEEPS, CONFIG)
 
 
-def test_one_that_was_refused_is_offered_to_nobody_and_found_by_its_whole_name():
+def test_refused_sweep_is_not_suggested_and_found_by_its_full_name():
     sweeps = [*SWEEPS, sweep("lr-vain-otter", phase=Phase.REFUSED)]
     with pytest.raises(UserError) as error:
         choose(ParsedCommand(action=Action.LOGS, sweep="zzz"), "UADA", sweeps, CONFIG)
@@ -113,17 +113,17 @@ def test_one_that_was_refused_is_offered_to_nobody_and_found_by_its_whole_name()
         ("lists = x", ""),
     ],
 )
-def test_a_slip_in_the_first_word(text, meant):
+def test_misspelled_command_gets_a_suggestion(text, meant):
     assert suggest_command(text, "help") == meant
 
 
-def test_several_of_ones_own_are_listed():
+def test_several_own_sweeps_are_listed():
     mine = [sweep(f"lr-{animal}-yak") for animal in "abcdefghij"]
     with pytest.raises(UserError, match=r"Several of your sweeps match.*`lr-a-yak`.* and 2 more"):
         choose(ParsedCommand(action=Action.CANCEL), "UADA", mine, CONFIG)
 
 
-def test_a_list_of_mine_shows_ended_ones_too():
+def test_list_mine_includes_ended_sweeps():
     assert [s.id for s in selected("mine", "UGRACE", SWEEPS, CONFIG)] == ["lr-calm-finch", "lr-calm-otter"]
     assert [s.id for s in selected("", "ULINUS", SWEEPS, CONFIG)] == [
         "lr-brave-otter",
@@ -135,7 +135,7 @@ def test_a_list_of_mine_shows_ended_ones_too():
 ENDED = [sweep(f"lr-old-{number}", "UGRACE", Phase.SUCCEEDED) for number in range(60)]
 
 
-def test_ended_sweeps_of_others_wear_no_name_out():
+def test_others_ended_sweeps_do_not_make_a_name_ambiguous():
     mine = sweep("lr-brave-otter")
     assert (
         choose(ParsedCommand(action=Action.CANCEL, sweep="lr"), "UADA", [*ENDED, mine], CONFIG).sweep
@@ -146,7 +146,7 @@ def test_ended_sweeps_of_others_wear_no_name_out():
     )
 
 
-def test_who_may_change_several_is_asked_which():
+def test_user_with_access_to_several_sweeps_must_choose_one():
     sweeps = [sweep("lr-brave-otter", ADMIN), sweep("lr-calm-finch", "UGRACE")]
     with pytest.raises(UserError, match="`lr-brave-otter`, `lr-calm-finch`"):
         choose(ParsedCommand(action=Action.CANCEL, sweep="lr"), ADMIN, sweeps, CONFIG)
@@ -172,7 +172,7 @@ def test_who_may_change_several_is_asked_which():
         ),
     ],
 )
-def test_a_trial_may_be_named_without_its_sweep(text, user, parsed):
+def test_trial_can_be_named_without_its_sweep(text, user, parsed):
     assert choose(parse_command(text), user, SWEEPS, CONFIG) == parsed
 
 
@@ -191,6 +191,6 @@ def test_a_trial_may_be_named_without_its_sweep(text, user, parsed):
         ("rerun a-b-../../secrets", "UADA", "isn't a sweep name"),
     ],
 )
-def test_a_name_that_is_none_is_told(text, user, answer):
+def test_unknown_name_is_reported(text, user, answer):
     with pytest.raises(UserError, match=answer):
         choose(parse_command(text), user, SWEEPS, CONFIG)

@@ -241,6 +241,39 @@ def test_extend_up_to_the_limit_is_allowed(config, trials):
     assert applied(FINISHED, a_command(Action.EXTEND, trials=trials), config=config).extending
 
 
+GATED = replace(RUNNING, gated=True)
+HELD = a_sweep(Phase.HELD, submitted=True, gated=True, reason="first trial failed")
+
+
+def test_open_of_a_running_sweep_raises_the_experiments_counts():
+    after = applied(GATED, a_command(Action.OPEN))
+    assert (after.phase, after.gated, after.extending, after.attempt) == (Phase.RUNNING, False, True, 1)
+    assert after.outbox == (Event(kind=EventKind.GATE_OPENED, by=OWNER),)
+
+
+@pytest.mark.parametrize(
+    ("action", "gated", "kind"),
+    [(Action.OPEN, False, EventKind.GATE_OPENED), (Action.RETRY, True, EventKind.RETRIED)],
+)
+def test_open_or_retry_of_a_held_sweep_continues_in_a_new_experiment(action, gated, kind):
+    after = applied(HELD, a_command(action))
+    assert (after.phase, after.since, after.attempt, after.gated) == (Phase.PENDING, NOW, 2, gated)
+    assert (after.submitted, after.extending) == (False, False)
+    assert after.outbox == (Event(kind=kind, by=OWNER),)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "action", "denied"),
+    [
+        (RUNNING, Action.OPEN, "`lr-brave-otter` isn't waiting for its first trial."),
+        (GATED, Action.RETRY, "`lr-brave-otter` isn't on hold."),
+        (HELD, Action.DRAIN, "`lr-brave-otter` is on hold."),
+    ],
+)
+def test_command_about_the_gate_is_denied_in_other_states(sweep, action, denied):
+    assert denial_of(sweep, a_command(action)) == denied
+
+
 def test_audit_log_keeps_the_newest_fifty():
     sweep = RUNNING
     for number in range(51):

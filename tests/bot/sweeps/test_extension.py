@@ -50,6 +50,13 @@ def test_finished_sweep_that_cannot_run_more_says_why(case, why):
     assert f"Can't run more trials: {why}" in str(parent(sweep, Links()).blocks)
 
 
+@pytest.mark.parametrize("ending", [Phase.CANCELLED, Phase.FAILED])
+def test_sweep_that_did_not_succeed_offers_no_more_trials(ending):
+    stopping = a_sweep(Phase.STOPPING, ending=ending, submitted=True)
+    sweep = advance(stopping, Observation(experiment=DONE), CONFIG, NOW)
+    assert (sweep.phase, sweep.more_trials, sweep.not_extendable) == (ending, 0, "")
+
+
 def test_button_adds_its_number_of_trials():
     click = Command(action=Action.EXTEND, user=OWNER, user_name="ada")
     again = advance(ended(), Observation(experiment=DONE, commands=(click,)), CONFIG, NOW)

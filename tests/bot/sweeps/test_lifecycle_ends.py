@@ -199,6 +199,7 @@ def test_extension_that_katib_rejects_ends_the_sweep_as_before():
         (Phase.OPENING, Phase.BUILDING, None, 0),
         (Phase.RUNNING, Phase.RUNNING, None, 300),
         (Phase.BUILDING, Phase.BUILDING, None, 300),
+        (Phase.HELD, Phase.HELD, None, 300),
         (Phase.PENDING, Phase.PENDING, None, 20),
         (Phase.STOPPING, Phase.STOPPING, None, 20),
         (Phase.RUNNING, Phase.RUNNING, 10, 10),

@@ -30,7 +30,7 @@ def shown(sweep):
     return "\n".join(b["text"]["text"] for b in message.blocks if b["type"] == "section")
 
 
-def test_a_running_sweep_at_a_glance():
+def test_parent_of_a_running_sweep_summarizes_it():
     assert shown(RUNNING).splitlines() == [
         ":runner: *lr-brave-otter* · Running",
         "`lr` on `main` @ `01234567` “Try a wider net” · 1 GPU per trial · *ada*",
@@ -50,7 +50,7 @@ def test_final_sweep_shows_the_reason_and_best_result():
     assert "\nBest: `val_loss` *0.03125*" in shown(replace(RUNNING, phase=Phase.CANCELLED))
 
 
-def test_links_appear_when_there_is_something_behind_them():
+def test_parent_links_only_what_exists():
     message = parent(RUNNING, Links(katib="https://kf/x", mlflow="https://ml/y"))
     [context] = [b for b in message.blocks if b["type"] == "context"]
     assert context["elements"][0]["text"] == "<https://kf/x|Katib>  ·  <https://ml/y|Runs in MLflow>"
@@ -67,7 +67,7 @@ def test_links_appear_when_there_is_something_behind_them():
         (Phase.FAILED, False, ["Logs", "Rerun"]),
     ],
 )
-def test_buttons_are_there_as_long_as_they_mean_something(phase, submitted, buttons):
+def test_parent_buttons_follow_the_phase(phase, submitted, buttons):
     [actions] = [
         b for b in parent(a_sweep(phase, submitted=submitted), Links()).blocks if b["type"] == "actions"
     ]
@@ -76,13 +76,13 @@ def test_buttons_are_there_as_long_as_they_mean_something(phase, submitted, butt
     assert confirmed == {"Cancel sweep", "Rerun"} & set(buttons)
 
 
-def test_the_button_becomes_who_did_it():
+def test_parent_names_who_used_the_button():
     done = a_sweep(Phase.CANCELLED, cancelled_by="U7")
     assert "Cancelled by <@U7>" in shown(done)
     assert parent(done, Links()).text == "lr-brave-otter: Cancelled by <@U7>"
 
 
-def test_the_fingerprint_changes_with_what_is_shown_only():
+def test_fingerprint_changes_only_with_the_content():
     same = replace(RUNNING, version=9, sent_keys=("x",))
     assert parent(same, Links()).fingerprint == parent(RUNNING, Links()).fingerprint
     more = replace(RUNNING, progress=replace(BUSY, running=1))
@@ -90,7 +90,7 @@ def test_the_fingerprint_changes_with_what_is_shown_only():
 
 
 @pytest.mark.parametrize("kind", EVENTS)
-def test_every_event_has_words_without_holes(kind):
+def test_event_text_has_no_empty_placeholders(kind):
     happened = Event(kind=kind, text="why", detail="log", trial="t1", result=BEST, seconds=41.7)
     text = event_text(replace(RUNNING, health=ILL), happened)
     assert text
@@ -98,14 +98,14 @@ def test_every_event_has_words_without_holes(kind):
 
 
 @pytest.mark.parametrize("mood", HealthStatus)
-def test_the_health_of_first_trials_is_told_in_a_message_that_can_be_edited(mood):
+def test_health_message_of_first_trials_can_be_edited(mood):
     """Slack takes 4,000 characters in an edit."""
     text = health(RUNNING, replace(ILL, status=mood, detail="<" * 9000)).text
     assert "No room." in text
     assert len(text) < 4000
 
 
-def test_a_failed_first_trial_is_shown_with_the_command_that_it_ran():
+def test_health_of_a_failed_first_trial_shows_its_command():
     ill = replace(ILL, parameters={"lr": "0.01"})
     assert (
         "*Command:* `python train.py --lr=0.01`"
@@ -114,24 +114,24 @@ def test_a_failed_first_trial_is_shown_with_the_command_that_it_ran():
     assert "*Parameters:* `lr=0.01`" in health(RUNNING, replace(ill, status=HealthStatus.UNHEALTHY)).text
 
 
-def test_every_kind_of_event_is_known():
+def test_event_text_covers_every_kind():
     assert set(EVENTS) | FROM_RESULTS == set(EventKind)
 
 
-def test_the_end_shows_the_command_that_trains_the_best():
+def test_end_message_shows_the_command_of_the_best_trial():
     done = replace(RUNNING, phase=Phase.SUCCEEDED, reason="4 trials done")
     text = event_text(done, Event(kind=EventKind.SUCCEEDED, text="4 trials done", result=BEST))
     assert "```\npython train.py --lr=0.01 --optimizer=adam\n```" in text
 
 
-def test_a_long_number_is_short_to_read_and_whole_to_type():
+def test_long_number_is_rounded_in_text_and_exact_in_commands():
     best = replace(BEST, parameters={"lr": "0.0028079050224114393", "width": "128", "seed": "12345678.9"})
     text = event_text(replace(RUNNING, phase=Phase.SUCCEEDED), Event(kind=EventKind.SUCCEEDED, result=best))
     assert "with `lr=0.00280791 width=128 seed=12345678.9`" in text
     assert "--lr=0.0028079050224114393" in text
 
 
-def test_a_refusal_names_each_place_on_its_own_line():
+def test_refusal_lists_each_error_on_its_own_line():
     why = "sweeps/lr.yaml@01234567:100: trials.max: must be at least 1\nsweeps/lr.yaml@01234567:7: `x` is odd"
     assert event_text(RUNNING, Event(kind=EventKind.REFUSED, text=why)).splitlines() == [
         "`lr-brave-otter` didn't start.",
@@ -153,11 +153,11 @@ def test_a_refusal_names_each_place_on_its_own_line():
         ),
     ],
 )
-def test_one_image_is_told_in_fewer_words_than_its_parts(kind, text, said):
+def test_build_of_one_image_has_a_shorter_text(kind, text, said):
     assert said in event_text(RUNNING, Event(kind=kind, text=text))
 
 
-def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
+def test_external_text_mentions_no_user_and_stays_quoted():
     nasty = replace(
         RUNNING,
         request=replace(REQUEST, branch=NASTY),
@@ -173,7 +173,7 @@ def test_nothing_written_elsewhere_pings_or_ends_its_quotation():
         assert text.count("```") % 2 == 0
 
 
-def test_worst_contents_pass_slacks_limits():
+def test_messages_of_maximum_size_pass_slacks_limits():
     long = "x" * 5000
     huge = replace(
         RUNNING,
@@ -186,14 +186,14 @@ def test_worst_contents_pass_slacks_limits():
     assert len(event_text(huge, Event(kind=EventKind.TRIAL_FAILED, detail=long))) < 4000
 
 
-def test_a_long_log_keeps_its_end():
+def test_long_log_keeps_its_end():
     text = block("\n".join(f"line {n}" for n in range(2000)))
     assert text.endswith("line 1999\n```")
     assert text.startswith("```\n…\nline ")
     assert len(text) < CODE_LIMIT + 20
 
 
-def test_a_thread_in_direct_messages_says_where_its_words_are_heard():
+def test_thread_in_direct_messages_says_where_commands_work():
     requester = Requester(user="U1", user_name="ada", channel="D1")
     [_, below, _] = parent(replace(RUNNING, requester=requester), Links()).blocks
     assert below["elements"][0]["text"] == (
@@ -201,7 +201,7 @@ def test_a_thread_in_direct_messages_says_where_its_words_are_heard():
     )
 
 
-def test_a_progress_bar_is_shown_as_it_stood_and_a_long_line_by_its_end():
+def test_log_shows_the_last_state_of_a_progress_bar_and_the_end_of_a_long_line():
     assert block("0%\r50%\r100%\ndone\0") == "```\n100%\ndone\n```"
     assert block("y" * 9000).count("y") == CODE_LIMIT
 
@@ -218,11 +218,11 @@ def test_a_progress_bar_is_shown_as_it_stood_and_a_long_line_by_its_end():
         (place("D1"), "direct messages"),
     ],
 )
-def test_mrkdwn(made, expected):
+def test_mrkdwn_escapes_and_formats(made, expected):
     assert made == expected
 
 
-def test_a_sweep_that_did_not_start_does_not_look_alive():
+def test_sweep_that_did_not_start_shows_no_activity():
     refused = a_sweep(Phase.REFUSED, plan=None, reason="branch=mian isn't in digits.")
     first, second, third = status(refused).splitlines()
     assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."

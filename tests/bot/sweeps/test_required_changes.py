@@ -109,6 +109,15 @@ def test_submitted_experiment_links_to_the_thread_and_tags_runs_with_the_image()
     assert tags[run_tags.SWEEP] == "lr-brave-otter"
 
 
+def test_experiment_of_a_gated_sweep_is_created_for_one_trial():
+    counts = [
+        {key: made["spec"][key] for key in COUNTS}
+        for gated in (True, False)
+        for made in changes(a_sweep(Phase.PENDING, image="i", gated=gated)).create
+    ]
+    assert counts == [dict.fromkeys(COUNTS, 1), COUNTS]
+
+
 def test_draining_completes_an_open_experiment_only():
     draining = a_sweep(Phase.RUNNING, submitted=True, drained_by=OWNER)
     [patch] = changes(draining, experiment=OPEN).patch

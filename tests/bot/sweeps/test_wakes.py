@@ -50,7 +50,7 @@ def world():
     return World()
 
 
-async def test_a_first_change_wakes_at_once_and_a_burst_after_it_once(world):
+async def test_first_change_wakes_at_once_and_a_burst_after_it_once(world):
     world.changed("a")
     assert await world.sent() == ["a"]
     for _ in range(50):
@@ -61,7 +61,7 @@ async def test_a_first_change_wakes_at_once_and_a_burst_after_it_once(world):
     assert world.trips == 0
 
 
-async def test_a_change_after_a_wake_always_wakes_once_more(world):
+async def test_change_after_a_wake_wakes_again(world):
     world.changed("a")
     await world.sent()
     world.changed("a", live=False)
@@ -71,7 +71,7 @@ async def test_a_change_after_a_wake_always_wakes_once_more(world):
     assert world.trips == 0, "something lives: it matters whether the sweep has ended or not"
 
 
-async def test_sweeps_are_gathered_each_for_itself(world):
+async def test_wakes_are_coalesced_per_sweep(world):
     world.changed("a")
     await world.sent()
     world.changed("a", "b")
@@ -79,23 +79,23 @@ async def test_sweeps_are_gathered_each_for_itself(world):
     assert await world.sent(after=BATCH_SECONDS) == ["a"]
 
 
-async def test_of_many_that_have_ended_redis_is_asked_once(world):
+async def test_changes_of_many_ended_sweeps_query_redis_once(world):
     world.changed(*(f"ended-{n}" for n in range(100)), "b", live=False)
     assert (await world.sent(), world.trips) == (["b"], 1)
 
 
-async def test_a_first_list_of_a_thousand_objects_asks_redis_once_and_wakes_only_what_has_ended(world):
+async def test_first_list_of_a_thousand_objects_queries_redis_once_and_wakes_ended_sweeps_only(world):
     for _ in range(500):
         world.changed("a", "stray", initial=True)
     assert (await world.sent(), world.trips) == (["stray"], 1)
 
 
-async def test_a_build_wakes_all_that_wait_for_it(world):
+async def test_build_wakes_every_sweep_that_waits_for_it(world):
     world.changed("build-1", live=False, label=BUILD_LABEL)
     assert await world.sent() == ["a", "b"]
 
 
-async def test_what_redis_did_not_take_is_sent_when_it_is_back(world):
+async def test_wakes_that_redis_rejected_are_sent_later(world):
     world.changed("a")
     world.changed("stray", initial=True)
     world.away = True
@@ -106,7 +106,7 @@ async def test_what_redis_did_not_take_is_sent_when_it_is_back(world):
     assert await world.sent() == ["a", "stray"]
 
 
-async def test_the_loop_sends_what_is_due_and_goes_on_after_an_outage(world, wait_until, monkeypatch):
+async def test_loop_sends_due_wakes_and_continues_after_an_outage(world, wait_until, monkeypatch):
     monkeypatch.setattr(wakes_module, "REDIS_RETRY", 0.01)
     monkeypatch.setattr(world.wakes, "_clock", wakes_module.monotonic)
     world.away = True
