@@ -14,7 +14,7 @@ from tests.scenarios.local_world import PATIENCE, Lab
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
-async def test_a_sweep_is_chosen_previewed_and_launched(opened: Opened, lab: Lab) -> None:
+async def test_form_fills_previews_and_launches_a_sweep(opened: Opened, lab: Lab) -> None:
     page = await opened("ada")
     form = await ask(page, "/sweep")
     await choose(form, "Branch or tag", "mai", "main")
@@ -36,7 +36,7 @@ async def test_a_sweep_is_chosen_previewed_and_launched(opened: Opened, lab: Lab
     await expect(messages(page, f"{started} ·")).to_contain_text("Finished")
 
 
-async def test_the_form_with_the_keyboard_alone(opened: Opened) -> None:
+async def test_form_works_with_the_keyboard(opened: Opened) -> None:
     page = await opened("grace")
     await tab_to(page, page.get_by_role("textbox", name="Message"))
     await page.keyboard.type("/sweep branch=main")
@@ -53,7 +53,7 @@ async def test_the_form_with_the_keyboard_alone(opened: Opened) -> None:
     await expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-async def test_a_mistake_git_finds_is_in_the_form_again(opened: Opened) -> None:
+async def test_form_shows_an_error_found_in_git(opened: Opened) -> None:
     page = await opened("linus")
     form = await ask(page, "/sweep branch=mian")
     await choose(form, "Space", "tiny", "tiny")
@@ -70,7 +70,7 @@ async def test_a_mistake_git_finds_is_in_the_form_again(opened: Opened) -> None:
     await expect(form).to_be_hidden()
 
 
-async def test_home_shows_what_goes_on_and_starts_and_cancels(opened: Opened, lab: Lab) -> None:
+async def test_home_shows_starts_and_cancels_sweeps(opened: Opened, lab: Lab) -> None:
     page = await opened("ada")
     await page.get_by_role("button", name="Sweepbot’s home").click()
     home = page.get_by_label("Home")
@@ -94,7 +94,7 @@ async def test_home_shows_what_goes_on_and_starts_and_cancels(opened: Opened, la
     await expect(home).to_contain_text(f"{sweep.id} · Cancelled")
 
 
-async def test_a_new_person_is_greeted_in_a_conversation_of_its_own(opened: Opened) -> None:
+async def test_new_user_is_greeted_in_direct_messages(opened: Opened) -> None:
     page = await opened("linus")
     await page.get_by_role("textbox", name="Message").fill("/sweep help")
     await page.keyboard.press("Enter")
@@ -102,7 +102,7 @@ async def test_a_new_person_is_greeted_in_a_conversation_of_its_own(opened: Open
     await expect(messages(page, "Hi Linus Pauling!")).to_contain_text("You're in team speech.")
 
 
-async def test_an_administrator_sets_up_a_channel(opened: Opened, lab: Lab) -> None:
+async def test_admin_sets_up_a_channel(opened: Opened, lab: Lab) -> None:
     page = await opened("ada")
     await page.get_by_role("button", name="# vision").click()
     form = await ask(page, "/sweep setup")

@@ -35,9 +35,7 @@ async def seen(lab: Lab, wait_until: Any, fact: Callable[[Sample], bool]) -> Non
         await wait_until(looked, "a worker has seen it", seconds=PATIENCE)
 
 
-async def test_a_digest_is_asked_for_and_read_on_a_phone_too(
-    opened: Opened, lab: Lab, wait_until: Any
-) -> None:
+async def test_digest_on_request_is_readable_on_a_phone(opened: Opened, lab: Lab, wait_until: Any) -> None:
     await seen(lab, wait_until, lambda sample: bool(sample.nodes))
     await busyday.write(lab.here.env["REDIS_URL"])
     page = await opened("ada", height=1180)
@@ -63,7 +61,7 @@ async def test_a_digest_is_asked_for_and_read_on_a_phone_too(
     await picture(phone, "chart")
 
 
-async def test_gpus_answers_in_private(opened: Opened, lab: Lab, wait_until: Any) -> None:
+async def test_gpus_command_replies_ephemerally(opened: Opened, lab: Lab, wait_until: Any) -> None:
     await lab.sweep("branch=main gpus=1 space=held")
     await seen(lab, wait_until, lambda sample: bool(sample.pods))
     page = await opened("ada", height=900)

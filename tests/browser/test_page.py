@@ -21,7 +21,7 @@ def replies(page: Page, words: str) -> Locator:
     return page.get_by_role("log", name="Replies").get_by_role("listitem").filter(has_text=words)
 
 
-async def test_a_sweep_is_typed_followed_in_its_thread_and_cancelled(opened: Opened, lab: Lab) -> None:
+async def test_page_starts_follows_and_cancels_a_sweep(opened: Opened, lab: Lab) -> None:
     page = await opened("ada")
     await page.get_by_role("textbox", name="Message").fill(SWEEP)
     await page.get_by_role("button", name="Send").first.click()
@@ -44,7 +44,7 @@ async def test_a_sweep_is_typed_followed_in_its_thread_and_cancelled(opened: Ope
     assert not lab.pods_alive()
 
 
-async def test_the_same_with_the_keyboard_alone(opened: Opened, lab: Lab) -> None:
+async def test_page_works_with_the_keyboard(opened: Opened, lab: Lab) -> None:
     page = await opened("grace")
     await tab_to(page, page.get_by_role("textbox", name="Message"))
     await page.keyboard.type("/sw")
@@ -67,7 +67,7 @@ async def test_the_same_with_the_keyboard_alone(opened: Opened, lab: Lab) -> Non
     assert not lab.pods_alive()
 
 
-async def test_a_mistake_is_shown_to_nobody_else(opened: Opened) -> None:
+async def test_page_shows_an_error_to_its_user_only(opened: Opened) -> None:
     ada, grace = await opened("ada"), await opened("grace")
     await ada.get_by_role("textbox", name="Message").fill("/sweep branch=mian space=tiny")
     await ada.keyboard.press("Enter")
@@ -79,9 +79,7 @@ async def test_a_mistake_is_shown_to_nobody_else(opened: Opened) -> None:
     assert await messages(grace, "Did you mean main?").count() == 0
 
 
-async def test_the_link_to_mlflow_opens_the_runs_by_the_names_of_their_trials(
-    opened: Opened, lab: Lab
-) -> None:
+async def test_mlflow_link_opens_runs_named_by_trial(opened: Opened, lab: Lab) -> None:
     page = await opened("ada")
     sweep = await lab.sweep('branch=main space=lr trials=1 cmd="python train.py --epochs=1"')
     await sweep.posts("Finished:")
@@ -91,7 +89,7 @@ async def test_the_link_to_mlflow_opens_the_runs_by_the_names_of_their_trials(
     await expect((await tab.value).get_by_role("link", name=trial["metadata"]["name"])).to_be_visible()
 
 
-async def test_who_reads_the_end_sees_the_answer_beside_a_thread_too(opened: Opened) -> None:
+async def test_page_at_the_end_shows_replies_beside_an_open_thread(opened: Opened) -> None:
     page = await opened("ada")
     write = page.get_by_role("textbox", name="Message")
     for _ in range(12):  # more than fits
@@ -109,7 +107,7 @@ async def test_who_reads_the_end_sees_the_answer_beside_a_thread_too(opened: Ope
     await expect(messages(page, "Here again")).to_be_in_viewport()
 
 
-async def test_no_mark_up_is_left_to_be_read(opened: Opened) -> None:
+async def test_page_shows_no_raw_markup(opened: Opened) -> None:
     """After all that was said above: no emoji by its name, no link or mention in brackets."""
     page = await opened("ada")
     await page.get_by_role("textbox", name="Message").fill("/")

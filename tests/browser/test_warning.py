@@ -19,7 +19,7 @@ def warning(page: Page) -> Locator:
     return page.get_by_role("log", name="Replies").get_by_role("listitem").filter(has_text=words)
 
 
-async def test_an_idle_trial_is_kept_and_another_ended_on_the_page(opened: Opened, lab: Lab) -> None:
+async def test_idle_warning_snoozes_one_trial_and_cancels_another(opened: Opened, lab: Lab) -> None:
     ada = await opened("ada")
     lab.commit("Try the small network first", {"README.md": "# Digits\n"})
     sweep = await lab.sweep("branch=main gpus=2 space=idle")

@@ -18,19 +18,19 @@ def redis_url():
         yield url
 
 
-async def test_sweeps_under_faults_are_neither_lost_nor_doubled(redis):
+async def test_wave_under_faults_neither_loses_nor_doubles_sweeps(redis):
     wave = await Wave(redis, "7", sweeps=5, faults=30).run()
     assert wave.figures.broken == []
     assert wave.figures.faults.total() >= 30
 
 
-async def test_a_seed_replays_its_run(redis):
+async def test_wave_with_the_same_seed_repeats_its_run(redis):
     first, second = [await Wave(redis, "3", sweeps=2, faults=8).run() for _ in range(2)]
     assert first.gate.journal == second.gate.journal
     assert first.fingerprint() != (await Wave(redis, "4", sweeps=2, faults=8).run()).fingerprint()
 
 
-async def test_what_a_flush_loses_is_told(redis):
+async def test_wave_reports_what_a_flush_loses(redis):
     wave = await Wave(redis, "3", sweeps=4, faults=20, flush=True).run()
     assert wave.figures.broken == []
     assert wave.figures.restored
@@ -38,14 +38,14 @@ async def test_what_a_flush_loses_is_told(redis):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", [False, True])
-async def test_many_sweeps_under_many_faults_are_neither_lost_nor_doubled(redis, flush):
+async def test_wave_of_many_sweeps_under_many_faults_neither_loses_nor_doubles(redis, flush):
     wave = await Wave(redis, "5", sweeps=10, faults=50, flush=flush).run()
     assert wave.figures.broken == []
     assert wave.figures.faults.total() >= 50
 
 
 @pytest.mark.slow
-async def test_sweeps_on_real_processes_survive_what_dies_around_them():
+async def test_wave_on_real_processes_survives_crashes():
     figures = await processes.run(5, sweeps=2)
     assert figures.broken == []
     assert figures.faults.total() >= 4

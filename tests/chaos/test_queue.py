@@ -135,7 +135,7 @@ def one_effect_each(saved: Iterable[dict[str, Any]], forgiven: Iterable[float] =
         seen[key] = entry["at"]
 
 
-async def test_twenty_workers_at_once_never_share_a_sweep(sweeps: Sweeps, crew: Crew) -> None:
+async def test_queue_with_twenty_workers_runs_each_sweep_alone(sweeps: Sweeps, crew: Crew) -> None:
     await sweeps.create(15)
     await crew.hire(20, lease=30)
     for _ in range(8):
@@ -151,7 +151,7 @@ async def test_twenty_workers_at_once_never_share_a_sweep(sweeps: Sweeps, crew: 
     await sweeps.end()
 
 
-async def test_workers_killed_and_paused_at_random_lose_nothing(sweeps: Sweeps, crew: Crew) -> None:
+async def test_queue_with_killed_and_paused_workers_loses_nothing(sweeps: Sweeps, crew: Crew) -> None:
     await sweeps.create(12)
     await crew.hire(20, lease=LEASE)
     asking = asyncio.create_task(_ask_for(3, sweeps))
@@ -184,7 +184,7 @@ async def _resume(pid: int, crew: Crew) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-async def test_the_turn_of_a_killed_worker_is_begun_again_soon(
+async def test_queue_item_of_a_killed_worker_runs_again_soon(
     sweeps: Sweeps, crew: Crew, wait_until: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The bound here is a generous one for a loaded machine; what was measured is printed."""
@@ -210,7 +210,7 @@ async def test_the_turn_of_a_killed_worker_is_begun_again_soon(
     await sweeps.end()
 
 
-async def test_a_sweep_that_kills_five_workers_is_quarantined_and_no_other_is(
+async def test_queue_quarantines_only_the_sweep_that_kills_five_workers(
     sweeps: Sweeps, crew: Crew, wait_until: Any
 ) -> None:
     await sweeps.create(6)
@@ -245,7 +245,7 @@ def _lives(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("manner", ["stops", "stops unaware"])
-async def test_a_worker_paused_past_its_lease_changes_nothing_when_it_goes_on(
+async def test_worker_paused_past_its_lease_changes_nothing(
     sweeps: Sweeps, crew: Crew, wait_until: Any, manner: str
 ) -> None:
     await sweeps.create(1)
@@ -267,7 +267,7 @@ async def test_a_worker_paused_past_its_lease_changes_nothing_when_it_goes_on(
     await sweeps.end()
 
 
-async def test_what_redis_has_written_is_there_after_it_was_killed(
+async def test_redis_keeps_what_it_wrote_before_a_kill(
     sweeps: Sweeps, crew: Crew, server: Server, redis: Redis, wait_until: Any
 ) -> None:
     """Ready, delayed, running and asked for again: each is what it was."""
@@ -297,7 +297,7 @@ async def _state(redis: Redis) -> dict[str, Any]:
     return {name: await redis.zrange(f"sweepbot:queue:{name}", 0, -1, withscores=True) for name in names}
 
 
-async def test_redis_killed_at_random_loses_at_most_its_last_moment(
+async def test_redis_killed_at_random_loses_at_most_the_last_second(
     sweeps: Sweeps, crew: Crew, server: Server
 ) -> None:
     await sweeps.create(10)

@@ -6,7 +6,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 
 
-def test_every_difference_is_listed_and_shown() -> None:
+def test_difference_listed_has_a_test_and_the_reverse() -> None:
     listed = re.findall(r"^## (.+)$", (FOLDER / "DIFFERENCES.md").read_text(), re.MULTILINE)
     tests = "".join(file.read_text() for file in FOLDER.glob("test_*.py"))
     shown = re.findall(r'mark\.differs\("([^"]+)"\)', tests)

@@ -47,7 +47,7 @@ async def life(place: Place, since: str, last: str) -> list[tuple[list[str], Job
         ("Failed", "FailureTarget", "Failed", JobState.FAILED),
     ],
 )
-async def test_the_end_of_a_job_is_announced_before_it_is_there(
+async def test_job_end_is_announced_before_it_is_final(
     place: Place, started: Any, phase: str, before: str, last: str, state: JobState
 ) -> None:
     job, pod = await started()
@@ -59,7 +59,7 @@ async def test_the_end_of_a_job_is_announced_before_it_is_there(
     ]
 
 
-async def test_a_failed_job_says_why_and_when(place: Place, started: Any, wait_until: Any) -> None:
+async def test_job_that_failed_has_reason_and_time(place: Place, started: Any, wait_until: Any) -> None:
     _, pod = await started()
     await place.set_status(pod, "Failed")
 
@@ -72,7 +72,7 @@ async def test_a_failed_job_says_why_and_when(place: Place, started: Any, wait_u
     assert job.ended
 
 
-async def test_the_client_deletes_a_job_at_once_and_its_pods_soon(
+async def test_delete_job_removes_it_at_once_and_its_pods_soon(
     place: Place, started: Any, wait_until: Any
 ) -> None:
     job, _ = await started()
@@ -85,7 +85,7 @@ async def test_the_client_deletes_a_job_at_once_and_its_pods_soon(
     await wait_until(gone, "the pods have gone")
 
 
-async def test_a_job_deleted_without_a_policy_leaves_its_pods_running(
+async def test_delete_job_without_policy_leaves_its_pods_running(
     place: Place, started: Any, wait_until: Any
 ) -> None:
     await started()
@@ -102,7 +102,7 @@ async def test_a_job_deleted_without_a_policy_leaves_its_pods_running(
     assert "deletionTimestamp" not in pod["metadata"]
 
 
-async def test_a_job_deleted_in_the_foreground_goes_after_its_pods(
+async def test_delete_job_in_the_foreground_removes_its_pods_first(
     place: Place, started: Any, wait_until: Any
 ) -> None:
     await started()
@@ -116,7 +116,7 @@ async def test_a_job_deleted_in_the_foreground_goes_after_its_pods(
     assert await place.pods("build") == []
 
 
-async def test_a_pod_on_a_node_only_goes_when_its_kubelet_says_so(place: Place) -> None:
+async def test_delete_pod_on_a_node_waits_for_its_kubelet(place: Place) -> None:
     ref = place.ref("Pod", "p")
     await place.cluster.create(place.a_pod("main", nodeName="sweepbot-conformance-no-such-node"))
     assert await place.cluster.delete(ref)
@@ -127,14 +127,14 @@ async def test_a_pod_on_a_node_only_goes_when_its_kubelet_says_so(place: Place) 
     assert await place.cluster.get(ref) is None
 
 
-async def test_a_pod_without_a_node_has_an_empty_log(place: Place) -> None:
+async def test_log_of_a_pod_without_node_is_empty(place: Place) -> None:
     await place.cluster.create(place.a_pod("main"))
     answer = await place.http.send("GET", place.path("Pod", "p", "log"))
     assert (answer.status, answer.body) == (204, "")
     assert await place.cluster.log(place.namespace, "p", "main") == ""
 
 
-async def test_a_log_names_its_container(place: Place) -> None:
+async def test_log_names_its_container(place: Place) -> None:
     await place.cluster.create(place.a_pod("main", "metrics-collector"))
     answer = await place.http.send("GET", place.path("Pod", "p", "log"))
     words = "a container name must be specified for pod p, choose one of: [main metrics-collector]"
@@ -144,5 +144,5 @@ async def test_a_log_names_its_container(place: Place) -> None:
         await place.cluster.log(place.namespace, "p", "nope")
 
 
-async def test_the_log_of_a_pod_that_has_gone_is_empty(place: Place) -> None:
+async def test_log_of_a_deleted_pod_is_empty(place: Place) -> None:
     assert await place.cluster.log(place.namespace, "p", "main") == ""

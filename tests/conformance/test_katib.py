@@ -31,7 +31,7 @@ VERDICTS = sorted(
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-async def test_an_experiment_gets_the_recorded_verdict(place: Place, name: str) -> None:
+async def test_experiment_gets_the_recorded_verdict(place: Place, name: str) -> None:
     answer, real = await replay(place, name), recording(name)
     assert answer.status == real["status"]
     if real["status"] == 201:
@@ -41,18 +41,18 @@ async def test_an_experiment_gets_the_recorded_verdict(place: Place, name: str) 
 
 
 @pytest.mark.unlabelled
-async def test_a_namespace_without_the_label_gets_the_recorded_refusal(place: Place) -> None:
+async def test_experiment_in_a_namespace_without_label_gets_the_recorded_error(place: Place) -> None:
     answer = await replay(place, "13-400-namespace-not-labelled")
     assert alike(answer.body) == alike(recording("13-400-namespace-not-labelled")["body"])
 
 
-async def test_a_refusal_by_katib_has_no_reason_but_is_final(place: Place) -> None:
+async def test_katib_rejection_without_a_reason_is_permanent(place: Place) -> None:
     with pytest.raises(ApiError, match=r"validator\.experiment\.katib\.kubeflow\.org") as caught:
         await place.cluster.create(an_experiment(place, parallelTrialCount=9, maxTrialCount=1))
     assert (caught.value.status, caught.value.reason, caught.value.permanent) == (400, "", True)
 
 
-async def test_all_that_trials_may_need_is_taken(place: Place) -> None:
+async def test_katib_accepts_everything_that_trials_may_need(place: Place) -> None:
     shaped = plan(replace(ORDER, shape=SHAPE), SETTINGS).experiment
     made = await place.cluster.create(an_experiment(place, shaped))
     kept = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
@@ -139,7 +139,7 @@ def begun(place: Place, wait_until: Any) -> Any:
     return begin
 
 
-async def test_a_killed_trial_is_counted_and_replaced_and_its_job_stays_away(begun: Any) -> None:
+async def test_killed_trial_is_counted_and_replaced_and_its_job_stays_deleted(begun: Any) -> None:
     running = await begun(maxTrialCount=4)
     [victim, other] = await running.live(2)
     await running.kill(victim)
@@ -155,7 +155,7 @@ async def test_a_killed_trial_is_counted_and_replaced_and_its_job_stays_away(beg
     assert kept["status"]["conditions"][0]["type"] == "Killed"
 
 
-async def test_a_job_deleted_first_is_made_again(begun: Any, wait_until: Any) -> None:
+async def test_job_deleted_first_is_created_again(begun: Any, wait_until: Any) -> None:
     running = await begun(maxTrialCount=2, parallelTrialCount=1)
     [trial] = await running.live(1)
     before = await running.job(trial)
@@ -170,7 +170,7 @@ async def test_a_job_deleted_first_is_made_again(begun: Any, wait_until: Any) ->
     assert await running.trials(TrialState.KILLED) == []
 
 
-async def test_a_status_sent_to_the_main_address_changes_nothing(begun: Any) -> None:
+async def test_status_sent_to_the_main_resource_is_ignored(begun: Any) -> None:
     running = await begun(maxTrialCount=2, parallelTrialCount=1)
     [trial] = await running.live(1)
     ref = running.place.ref("Trial", trial["metadata"]["name"])
@@ -178,7 +178,7 @@ async def test_a_status_sent_to_the_main_address_changes_nothing(begun: Any) -> 
     assert after["status"] == trial["status"]
 
 
-async def test_a_kill_decided_on_an_old_picture_is_refused(begun: Any) -> None:
+async def test_kill_based_on_an_old_version_is_rejected(begun: Any) -> None:
     running = await begun(maxTrialCount=2, parallelTrialCount=1)
     [trial] = await running.live(1)
     ref = running.place.ref("Trial", trial["metadata"]["name"])
@@ -195,7 +195,7 @@ def _up_to(total: int, experiment: Manifest) -> Manifest:
 
 
 @pytest.mark.parametrize(("close", "state"), [(stop_experiment, "failed"), (drain_experiment, "succeeded")])
-async def test_an_end_set_from_outside_stays_and_starts_no_more(begun: Any, close: Any, state: str) -> None:
+async def test_experiment_closed_by_a_client_stays_closed(begun: Any, close: Any, state: str) -> None:
     running = await begun(maxTrialCount=4)
     trials = await running.live(2)
     patch = close(await running.now(), "by Ada", NOW)
@@ -215,7 +215,7 @@ async def test_an_end_set_from_outside_stays_and_starts_no_more(begun: Any, clos
     assert caught.value.permanent
 
 
-async def test_an_experiment_that_used_up_its_trials_takes_more(begun: Any) -> None:
+async def test_experiment_that_used_all_trials_can_be_extended(begun: Any) -> None:
     running = await begun(
         maxTrialCount=1, parallelTrialCount=1, maxFailedTrialCount=1, resumePolicy="LongRunning"
     )
@@ -229,7 +229,7 @@ async def test_an_experiment_that_used_up_its_trials_takes_more(begun: Any) -> N
     assert read_experiment(await running.now()).state is ExperimentState.RUNNING
 
 
-async def test_a_deleted_experiment_takes_all_along(begun: Any, wait_until: Any) -> None:
+async def test_delete_experiment_removes_its_objects(begun: Any, wait_until: Any) -> None:
     running = await begun(maxTrialCount=2)
     place = running.place
     answer = await place.http.send("DELETE", place.path("Experiment", running.ref.name))

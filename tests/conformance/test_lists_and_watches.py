@@ -36,7 +36,7 @@ async def whole(cluster: KubernetesClient, kind: str, namespace: str) -> tuple[l
     return names, version
 
 
-async def test_items_of_a_list_do_not_say_what_they_are_but_the_client_does(place: Place) -> None:
+async def test_list_items_have_no_kind_and_the_client_adds_it(place: Place) -> None:
     await place.cluster.create(place.a_map(app="bot"))
     listed = (await place.http.send("GET", f"{place.path('ConfigMap')}?labelSelector={BOT}")).body
     assert listed["kind"] == "ConfigMapList"
@@ -46,7 +46,7 @@ async def test_items_of_a_list_do_not_say_what_they_are_but_the_client_does(plac
 
 
 @pytest.mark.needs("custom")
-async def test_items_of_custom_kinds_say_what_they_are(place: Place) -> None:
+async def test_list_items_of_custom_kinds_have_their_kind(place: Place) -> None:
     made = {"kind": "Experiment", "apiVersion": "kubeflow.org/v1beta1"}
     meta = {"name": "lr", "namespace": place.namespace}
     await place.cluster.create({**made, "metadata": meta, "spec": {}})
@@ -54,9 +54,7 @@ async def test_items_of_custom_kinds_say_what_they_are(place: Place) -> None:
     assert {key: listed["items"][0][key] for key in made} == made
 
 
-async def test_lists_select_by_labels_and_events_by_what_they_are_about(
-    place: Place, wait_until: Any
-) -> None:
+async def test_lists_filter_by_labels_and_events_by_their_object(place: Place, wait_until: Any) -> None:
     await place.cluster.create(place.a_map("a", app="bot", team="x"))
     await place.cluster.create(place.a_map("b", app="other"))
     for labels, names in ((BOT, ["a"]), ("app=bot,team", ["a"]), ("app", ["a", "b"]), ("app=none", [])):
@@ -70,7 +68,7 @@ async def test_lists_select_by_labels_and_events_by_what_they_are_about(
     assert [one["reason"] for one in said] == ["SuccessfulCreate"]
 
 
-async def test_a_list_in_pages_shows_one_moment(place: Place) -> None:
+async def test_list_pages_have_one_version(place: Place) -> None:
     for name in "abc":
         await place.cluster.create(place.a_job(name, suspend=True))
     first = (await place.http.send("GET", f"{place.path('Job')}?limit=2")).body
@@ -86,7 +84,7 @@ async def test_a_list_in_pages_shows_one_moment(place: Place) -> None:
     assert int(version) > int(first["metadata"]["resourceVersion"])
 
 
-async def test_a_watch_tells_what_happened_since(place: Place) -> None:
+async def test_watch_reports_changes_since_its_version(place: Place) -> None:
     """An object that leaves the selection comes as DELETED, and as ADDED when it returns."""
     since = await version_of(place)
     ref = place.ref("ConfigMap", "a")
@@ -105,7 +103,7 @@ async def test_a_watch_tells_what_happened_since(place: Place) -> None:
     ]
 
 
-async def test_what_leaves_the_selection_is_told_as_it_was_in_it(place: Place) -> None:
+async def test_watch_reports_an_object_that_leaves_the_selection_with_its_last_match(place: Place) -> None:
     await place.cluster.create(place.a_map("a", app="bot"))
     since = await version_of(place)
     left = await place.cluster.merge(place.ref("ConfigMap", "a"), {"metadata": {"labels": {"app": "not"}}})
@@ -117,7 +115,7 @@ async def test_what_leaves_the_selection_is_told_as_it_was_in_it(place: Place) -
     assert obj["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
 
 
-async def test_a_watch_ends_in_time_with_a_bookmark_before(place: Place) -> None:
+async def test_watch_times_out_after_a_bookmark(place: Place) -> None:
     """The bookmark comes two seconds early, so there may be more after it."""
     await place.cluster.create(place.a_map("before"))  # of a kind that never changed there are no bookmarks
     since = await version_of(place)
@@ -134,7 +132,7 @@ async def test_a_watch_ends_in_time_with_a_bookmark_before(place: Place) -> None
     assert rest[0] == ("ADDED", "late")
 
 
-async def test_a_watch_from_the_future_is_silent(place: Place) -> None:
+async def test_watch_from_a_future_version_is_silent(place: Place) -> None:
     """After etcd was restored from a copy, say."""
     future = str(int(await version_of(place)) + 100_000)
     listening = asyncio.create_task(told(place, since=future, timeout=3))
@@ -167,7 +165,7 @@ def a_watch(place: Place, cache: Seen) -> _Watch:
     return _Watch(place.cluster, cache, BOT, Outage(place.cluster, lambda: None), lambda: None)
 
 
-async def test_who_watches_from_the_future_lists_anew(
+async def test_client_watching_from_a_future_version_lists_again(
     place: Place, wait_until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("k8s.watch.STREAM", 2)
@@ -180,7 +178,7 @@ async def test_who_watches_from_the_future_lists_anew(
     await ended(running)
 
 
-async def test_a_list_may_be_asked_for_no_future_version(place: Place) -> None:
+async def test_list_of_a_future_version_is_an_error(place: Place) -> None:
     future = int(await version_of(place)) + 100_000
     answer = await place.http.send("GET", f"{place.path('ConfigMap')}?resourceVersion={future}")
     assert (answer.status, answer.body["reason"]) == (504, "Timeout")
@@ -201,7 +199,7 @@ async def forget(place: Place) -> Answer:
     return answer
 
 
-async def test_a_watch_from_a_forgotten_version_is_expired(place: Place) -> None:
+async def test_watch_from_an_old_version_is_expired(place: Place) -> None:
     """Answered with 200 and one ERROR event, which the client raises as any refusal."""
     answer = await forget(place)
     assert (answer.status, answer.body["type"], answer.body["object"]["code"]) == (200, "ERROR", 410)
@@ -210,7 +208,7 @@ async def test_a_watch_from_a_forgotten_version_is_expired(place: Place) -> None
     assert (expired.value.expired, expired.value.reason) == (True, "Expired")
 
 
-async def test_who_watches_from_a_forgotten_version_lists_anew(place: Place, wait_until: Any) -> None:
+async def test_client_watching_from_an_old_version_lists_again(place: Place, wait_until: Any) -> None:
     await forget(place)
     cache = Seen(place, "gone")
     watch = a_watch(place, cache)
@@ -224,7 +222,7 @@ async def test_who_watches_from_a_forgotten_version_lists_anew(place: Place, wai
     assert told == [("put", "here"), ("gone", "gone"), ("put", "new")]
 
 
-async def test_watching_for_ever_tells_what_is_there_and_what_comes(place: Place, wait_until: Any) -> None:
+async def test_watch_forever_yields_existing_and_new_objects(place: Place, wait_until: Any) -> None:
     await place.cluster.create(place.a_map("a", app="bot"))
     cache, outage = Seen(place), Outage(place.cluster, lambda: None)
     running = asyncio.create_task(watch_forever(place.cluster, cache, BOT, outage, on_fresh=lambda: None))

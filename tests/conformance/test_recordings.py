@@ -75,18 +75,18 @@ def requests(names: list[str]) -> list[object]:
 
 
 @pytest.mark.parametrize("name", requests(ON_AN_EMPTY_NAMESPACE))
-async def test_answers_as_recorded_on_an_empty_namespace(place: Place, name: str) -> None:
+async def test_responses_in_an_empty_namespace_equal_the_recordings(place: Place, name: str) -> None:
     await compare(place, name)
 
 
 @pytest.mark.differs("continue tokens")
 @pytest.mark.parametrize("name", ["09-page-continue-bad", "09-page-continue-and-rv"])
-async def test_answers_as_recorded_to_tokens_the_client_never_sends(place: Place, name: str) -> None:
+async def test_responses_to_unused_tokens_equal_the_recordings(place: Place, name: str) -> None:
     await compare(place, name)
 
 
 @pytest.mark.parametrize("name", requests(ON_WHAT_IS_THERE))
-async def test_answers_as_recorded_on_what_is_there(place: Place, name: str) -> None:
+async def test_responses_about_existing_objects_equal_the_recordings(place: Place, name: str) -> None:
     if "kubeflow" in recording(name)["request"]:
         await put(place, recording("02-create-again-409")["request_body"])
         await put(place, recording("02-create-yaml")["body"])

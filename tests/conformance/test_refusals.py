@@ -22,13 +22,11 @@ async def refused(doing: Any) -> tuple[int, str, set[str]]:
     return caught.value.status, caught.value.reason, {word for word in WORDS if getattr(caught.value, word)}
 
 
-async def test_the_server_says_its_version(place: Place) -> None:
+async def test_server_reports_its_version(place: Place) -> None:
     assert (await place.cluster.version()).startswith("v1.")
 
 
-async def test_a_kind_nobody_serves_is_a_404_in_plain_text(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unknown_kind_is_a_404_in_plain_text(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(client.KINDS, "Nothing", ("sweepbot.example.com/v1", "nothings"))
     with pytest.raises(ApiError, match=r"doesn't serve sweepbot\.example\.com/v1/.*is it installed"):
         await place.cluster.list("Nothing", place.namespace)
@@ -37,7 +35,7 @@ async def test_a_kind_nobody_serves_is_a_404_in_plain_text(
     assert (answer.status, answer.body) == (404, "404 page not found\n")
 
 
-async def test_a_namespace_that_does_not_exist_is_empty_and_takes_nothing(place: Place) -> None:
+async def test_missing_namespace_lists_nothing_and_accepts_nothing(place: Place) -> None:
     nowhere = Place(f"{place.namespace}-not", place.cluster, place.http)
     assert await place.cluster.list("ConfigMap", nowhere.namespace) == []
     assert await place.cluster.get(nowhere.ref("ConfigMap", "sweep-lr")) is None
@@ -45,13 +43,13 @@ async def test_a_namespace_that_does_not_exist_is_empty_and_takes_nothing(place:
     assert verdict == (404, "NotFound", {"absent", "permanent"})
 
 
-async def test_what_is_there_already_exists(place: Place) -> None:
+async def test_existing_object_is_a_conflict(place: Place) -> None:
     made = await place.cluster.create(place.a_map())
     assert await refused(place.cluster.create(place.a_map())) == (409, "AlreadyExists", {"exists"})
     assert await place.cluster.get(place.ref("ConfigMap", "sweep-lr")) == made
 
 
-async def test_what_is_about_to_go_is_neither_there_nor_away(place: Place) -> None:
+async def test_terminating_object_still_exists(place: Place) -> None:
     ref = place.ref("ConfigMap", "sweep-lr")
     await place.cluster.create(place.a_map())
     await place.hold(ref)
@@ -66,7 +64,7 @@ async def test_what_is_about_to_go_is_neither_there_nor_away(place: Place) -> No
     assert await refused(place.cluster.create(place.a_map())) == (409, "AlreadyExists", set())
 
 
-async def test_a_patch_of_an_older_version_is_stale(place: Place) -> None:
+async def test_patch_of_an_old_version_is_a_conflict(place: Place) -> None:
     ref, made = place.ref("ConfigMap", "sweep-lr"), await place.cluster.create(place.a_map())
     merged = await place.cluster.merge(ref, {"data": {"phase": None, "best": "0.1"}})
     assert merged["data"] == {"best": "0.1"}
@@ -76,7 +74,7 @@ async def test_a_patch_of_an_older_version_is_stale(place: Place) -> None:
     assert await refused(absent) == (404, "NotFound", {"absent", "permanent"})
 
 
-async def test_only_the_object_that_was_meant_is_deleted(place: Place) -> None:
+async def test_delete_with_uid_deletes_only_that_object(place: Place) -> None:
     ref, made = place.ref("ConfigMap", "sweep-lr"), await place.cluster.create(place.a_map())
     assert not await place.cluster.delete(ref, uid="00000000-0000-0000-0000-000000000000")
     assert await place.cluster.get(ref) == made
@@ -85,7 +83,7 @@ async def test_only_the_object_that_was_meant_is_deleted(place: Place) -> None:
     assert not await place.cluster.delete(ref)
 
 
-async def test_a_mistake_in_a_manifest_is_told_with_its_field(place: Place) -> None:
+async def test_invalid_manifest_is_rejected_with_its_field(place: Place) -> None:
     job = place.a_job()
     job["spec"]["template"]["spec"]["restartPolicy"] = "Always"
     assert await refused(place.cluster.create(job)) == (422, "Invalid", {"permanent"})
@@ -93,7 +91,7 @@ async def test_a_mistake_in_a_manifest_is_told_with_its_field(place: Place) -> N
         await place.cluster.create(job)
 
 
-async def test_a_field_nobody_knows_is_dropped_with_a_warning(place: Place) -> None:
+async def test_unknown_field_is_dropped_with_a_warning(place: Place) -> None:
     job = place.a_job(backofLimit=3, suspend=True)
     answer = await place.http.send("POST", place.path("Job"), job)
     assert (answer.status, answer.warning) == (201, '299 - "unknown field \\"spec.backofLimit\\""')
@@ -101,7 +99,7 @@ async def test_a_field_nobody_knows_is_dropped_with_a_warning(place: Place) -> N
 
 
 @pytest.mark.needs("custom")
-async def test_what_the_bot_makes_has_no_field_a_server_does_not_know(place: Place) -> None:
+async def test_manifests_of_the_bot_have_no_unknown_field(place: Place) -> None:
     """Strictly checked, and the trial's Job as well, which Katib will make."""
     trial = PLAN.experiment["spec"]["trialTemplate"]["trialSpec"]
     job = {**trial, "metadata": {**trial["metadata"], "name": "trial"}}
@@ -122,7 +120,7 @@ def unscheduled(manifest: Manifest, place: Place) -> Manifest:
     return made
 
 
-async def test_someone_without_rights_is_told_so_whatever_is_there(
+async def test_user_without_permission_is_forbidden_before_existence_is_checked(
     place: Place, stranger: KubernetesClient
 ) -> None:
     ref = place.ref("ConfigMap", "sweep-lr")
@@ -144,7 +142,7 @@ async def test_someone_without_rights_is_told_so_whatever_is_there(
 
 
 @pytest.mark.differs("quotas")
-async def test_a_quota_refuses_a_job_with_403_too(place: Place, wait_until: Any) -> None:
+async def test_quota_rejects_a_job_with_403(place: Place, wait_until: Any) -> None:
     path = f"/api/v1/namespaces/{place.namespace}/resourcequotas"
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
     assert (await place.http.send("POST", path, quota)).status == 201
@@ -159,7 +157,7 @@ async def test_a_quota_refuses_a_job_with_403_too(place: Place, wait_until: Any)
 
 
 @pytest.mark.differs("namespaces")
-async def test_a_namespace_that_ends_takes_nothing_new(place: Place) -> None:
+async def test_terminating_namespace_rejects_new_objects(place: Place) -> None:
     await place.cluster.create(place.a_map())
     await place.hold(place.ref("ConfigMap", "sweep-lr"))
     await place.http.send("DELETE", f"/api/v1/namespaces/{place.namespace}")
@@ -180,7 +178,7 @@ NEVER_SENT = [
 
 @pytest.mark.differs("ways to write")
 @pytest.mark.parametrize(("method", "path", "kind", "body", "status"), NEVER_SENT)
-async def test_ways_to_write_that_the_client_does_not_use(
+async def test_unused_write_methods_work_on_a_real_server(
     place: Place, method: str, path: str, kind: str, body: Any, status: int
 ) -> None:
     made = place.a_map()
@@ -192,7 +190,7 @@ async def test_ways_to_write_that_the_client_does_not_use(
 
 @pytest.mark.differs("selectors")
 @pytest.mark.parametrize("labels", ["app in (bot, x)", "app notin (x)", "app!=x", "!team"])
-async def test_selectors_that_the_client_does_not_use(place: Place, labels: str) -> None:
+async def test_unused_selectors_work_on_a_real_server(place: Place, labels: str) -> None:
     await place.cluster.create(place.a_map(app="bot"))
     found = await place.cluster.list("ConfigMap", place.namespace, labels=labels)
     assert "sweep-lr" in [one["metadata"]["name"] for one in found]  # beside those of the cluster itself
@@ -200,14 +198,14 @@ async def test_selectors_that_the_client_does_not_use(place: Place, labels: str)
 
 @pytest.mark.differs("jobs and pods")
 @pytest.mark.parametrize("spec", [{"parallelism": 2}, {"completions": 2}])
-async def test_jobs_that_the_bot_does_not_make(place: Place, spec: Manifest) -> None:
+async def test_unused_job_specs_work_on_a_real_server(place: Place, spec: Manifest) -> None:
     assert await place.cluster.create(place.a_job(suspend=True, **spec))
 
 
-async def test_a_suspended_job_can_be_resumed(place: Place) -> None:
+async def test_suspended_job_can_be_resumed(place: Place) -> None:
     await place.cluster.create(place.a_job(suspend=True))
     assert await place.cluster.merge(place.ref("Job", "build"), {"spec": {"suspend": False}})
 
 
-async def test_a_pod_with_an_init_container(place: Place) -> None:
+async def test_pod_with_an_init_container_is_accepted(place: Place) -> None:
     assert await place.cluster.create(place.a_pod("main", initContainers=containers("first")["containers"]))

@@ -10,7 +10,7 @@ from bot.core.record import Phase
 TEXT = DOCUMENT.read_text()
 
 
-async def test_the_route_is_the_way_of_a_sweep_and_its_figures_are_measured(redis):
+async def test_route_equals_that_of_a_sweep_and_its_figures(redis):
     passed, sweep = await traced(redis)
     named = route()
     assert sweep.phase is Phase.SUCCEEDED
@@ -33,11 +33,11 @@ PASSED = ["bot/worker.py", "bot/sweeps/create.py", "bot/sweeps/reconciler.py"]
         (["bot/sweeps/reconciler.py"] * 14, f"lines, more than {MAX_LINES}"),
     ],
 )
-def test_a_route_that_a_sweep_does_not_go_or_nobody_reads_is_found(named, fault):
+def test_route_with_unused_or_unlisted_files_is_found(named, fault):
     assert any(fault in each for each in faults(named, PASSED))
 
 
-def test_every_file_and_folder_that_it_names_is_there():
+def test_named_files_and_folders_exist():
     names = re.findall(r"`((?:bot|handlers|k8s|tests)/[\w/.]*)`", TEXT)
     assert len(names) > 40
     assert [name for name in names if not (ROOT / name).exists()] == []

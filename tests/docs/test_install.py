@@ -22,24 +22,24 @@ WRITTEN = dict(re.findall(r"cat > (deploy/mine/\S+) <<'END'\n(.*?)\nEND\n", GUID
 MANIFESTS = sorted((ROOT / "examples" / "cluster").glob("*.yaml"))
 
 
-def test_every_file_it_names_is_there():
+def test_named_files_exist():
     named = set(re.findall(r"(?<!\w/)\b((?:deploy|examples|docs)/[\w./-]*\w)", GUIDE))
     assert named >= {"deploy/slack/manifest-socket.yaml", "examples/cluster/registry.yaml"}
     assert not [path for path in named if not path.startswith("deploy/mine") and not (ROOT / path).exists()]
 
 
-def test_every_setting_it_names_is_one():
+def test_named_settings_exist():
     settings = {name.upper() for name in Settings.model_fields} | {"REDIS_PASSWORD"}
     named = set(re.findall(r"\b(?:IMAGE|SLACK|REDIS|MLFLOW|K8S|KATIB)_[A-Z_]+\b", GUIDE))
     assert named <= settings
 
 
-def test_the_configuration_it_shows_is_understood():
+def test_shown_configuration_is_valid():
     config = parse_config(WRITTEN["deploy/mine/config.yaml"], "config.yaml")
     assert config.admins == ("U012ABCDEF",)
 
 
-def test_the_folder_it_shows_renders_with_its_values(tmp_path):
+def test_shown_overlay_renders_with_its_values(tmp_path):
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
     (tmp_path / "deploy" / "mine").mkdir()
     for file, text in WRITTEN.items():
@@ -54,7 +54,7 @@ def test_the_folder_it_shows_renders_with_its_values(tmp_path):
 
 
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
-def test_the_example_manifests_pin_images_and_serve_the_addresses_it_names(file):
+def test_example_manifests_pin_images_and_serve_the_named_urls(file):
     objects = list(yaml.safe_load_all(file.read_text()))
     images = re.findall(r"image: (\S+)", file.read_text())
     assert all(re.search(r":v?\d+\.\d+", image) for image in images)
@@ -64,7 +64,7 @@ def test_the_example_manifests_pin_images_and_serve_the_addresses_it_names(file)
 
 
 @pytest.mark.slow
-async def test_mlflow_started_as_its_manifest_says_knows_the_name_it_is_called_by(tmp_path, wait_until):
+async def test_mlflow_manifest_accepts_its_service_name(tmp_path, wait_until):
     [server] = [o for o in yaml.safe_load_all(MANIFESTS[0].read_text()) if o["kind"] == "Deployment"]
     _, *arguments = server["spec"]["template"]["spec"]["containers"][0]["args"]
     with socket.socket() as free:

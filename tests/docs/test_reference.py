@@ -81,12 +81,12 @@ def fits(value: object, schema: dict) -> bool:
     return all(checks[keyword](rule) for keyword, rule in schema.items() if keyword not in notes)
 
 
-def test_what_make_reference_writes_is_committed():
+def test_committed_reference_is_current():
     stale = [path.name for path, content in reference.files().items() if path.read_text() != content]
     assert stale == [], "run `make reference`"
 
 
-def test_the_reference_has_every_key_and_its_anchors():
+def test_reference_has_every_key_and_its_anchors():
     text = (ROOT / "docs" / "configuration.md").read_text()
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert [heading.lower().replace(" ", "-") for heading in headings] == [
@@ -103,12 +103,12 @@ def test_the_reference_has_every_key_and_its_anchors():
 
 
 @pytest.mark.parametrize("file", SPACES, ids=lambda file: f"{file.parts[-3]}/{file.stem}")
-def test_example_spaces_fit_their_schema(file):
+def test_example_spaces_match_their_schema(file):
     schema = json.loads((ROOT / "docs/schemas/space.schema.json").read_text())
     assert fits(plain(read(file.read_text(), file.name)), schema)
 
 
-def test_the_deployed_configuration_fits_its_schema():
+def test_deployed_configuration_matches_its_schema():
     schema = json.loads((ROOT / "docs/schemas/config.schema.json").read_text())
     text = (ROOT / "deploy/base/config.yaml").read_text()
     assert fits(plain(read(text, "config.yaml")), schema)
@@ -129,26 +129,26 @@ def test_the_deployed_configuration_fits_its_schema():
         (policy_keys.KEYS, "{repositories: {a: {url: https://x.org/a}}, digests: [{hour: 24}]}"),
     ],
 )
-def test_a_mistake_does_not_fit_its_schema(keys, text):
+def test_invalid_configuration_does_not_match_the_schema(keys, text):
     assert not fits(value_of(text), object_schema(keys))
 
 
 @pytest.mark.parametrize(
     ("path", "key"), [*flat(space_keys.KEYS), *flat(policy_keys.KEYS)], ids=lambda each: str(each)[:40]
 )
-def test_every_example_fits_its_key(path, key):
+def test_examples_match_their_keys(path, key):
     assert key.example or key.keys
     assert not key.example or fits(value_of(key.example), key.schema)
 
 
 @pytest.mark.parametrize("name", [name for name, key in policy_keys.KEYS.items() if key.example])
-def test_the_configuration_reads_every_example(name):
+def test_configuration_accepts_every_example(name):
     needed = "" if name == "repositories" else "repositories: {a: {url: https://x.org/a}}\n"
     parse_config(f"{needed}{name}: {policy_keys.KEYS[name].example}\n", "c.yaml")
 
 
 @pytest.mark.parametrize("name", [name for name, key in space_keys.KEYS.items() if key.example])
-def test_a_space_reads_every_example(name):
+def test_space_accepts_every_example(name):
     keys = space_keys.KEYS
     used = {each: keys[each].example for each in keys if keys[each].required} | {name: keys[name].example}
     used |= {"metrics": "stdout"} if name == "early_stopping" else {}

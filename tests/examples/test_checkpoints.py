@@ -20,7 +20,7 @@ def train(folder: Path, *flags: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=FOLDER, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def test_a_stopped_training_resumes_where_it_was(tmp_path):
+def test_stopped_training_resumes_from_its_checkpoint(tmp_path):
     (tmp_path / "trial-1").mkdir()
     first = train(tmp_path, "--steps=1000000", "--pause=0.001")
     while not list(tmp_path.glob("events/*tfevents*")):  # its handler is there, and it trains
@@ -34,7 +34,7 @@ def test_a_stopped_training_resumes_where_it_was(tmp_path):
     assert f"resumed at step {step}" in again
 
 
-def test_its_space_gives_it_time():
+def test_space_gives_time_to_save():
     request = SweepRequest(branch="main", gpus=1, space="lr")
     space = parse_space((FOLDER / "sweeps" / "lr.yaml").read_text(), "lr.yaml", request, Limits())
     assert space.grace_seconds == 60

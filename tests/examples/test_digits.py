@@ -40,7 +40,7 @@ def scalars(folder: Path) -> dict[str, list[float]]:
     return found
 
 
-def test_two_epochs_are_printed_and_logged_with_the_tags_of_the_spaces(tmp_path: Path) -> None:
+def test_training_prints_and_logs_two_epochs_with_the_metrics_of_the_spaces(tmp_path: Path) -> None:
     run = train("--lr=0.003", "--epochs=2", "--tensorboard_dir", str(tmp_path))
     printed = re.findall(r"epoch \d/2 val_loss=(\S+) val_accuracy=(\S+)", run.stdout)
     logged = scalars(tmp_path)
@@ -50,7 +50,7 @@ def test_two_epochs_are_printed_and_logged_with_the_tags_of_the_spaces(tmp_path:
     assert len(printed) == 2
 
 
-def test_the_learning_rate_matters_and_a_run_can_be_repeated(tmp_path: Path) -> None:
+def test_training_depends_on_the_learning_rate_and_is_repeatable(tmp_path: Path) -> None:
     def loss(rate: str, folder: str) -> float:
         train(f"--lr={rate}", "--epochs=2", "--tensorboard_dir", str(tmp_path / folder))
         return scalars(tmp_path / folder)["val_loss"][-1]
@@ -61,7 +61,7 @@ def test_the_learning_rate_matters_and_a_run_can_be_repeated(tmp_path: Path) -> 
     assert good == loss("0.003", "again")
 
 
-def test_an_unknown_optimizer_fails_at_once_with_the_reason_last() -> None:
+def test_training_with_an_unknown_optimizer_fails_with_the_reason_last() -> None:
     run = train("--optimizer=adamw")
     assert run.returncode == 1
     assert run.stdout == ""
@@ -83,25 +83,25 @@ def space(name: str) -> SearchSpace:
         ("idle", "random", 2, 2),
     ],
 )
-def test_every_space_is_accepted(name: str, algorithm: str, trials: int, parallel: int) -> None:
+def test_spaces_are_valid(name: str, algorithm: str, trials: int, parallel: int) -> None:
     found = space(name)
     assert (found.algorithm, found.max_trials, found.parallel) == (algorithm, trials, parallel)
 
 
-def test_the_lines_that_training_prints_are_read_as_its_metrics(tmp_path: Path) -> None:
+def test_printed_lines_are_read_as_metrics(tmp_path: Path) -> None:
     run = train("--lr=0.003", "--epochs=2", "--tensorboard_dir", str(tmp_path))
     found = re.findall(line_filter(space("printed").strategies), run.stdout)
     assert [name for name, _ in found] == ["val_loss", "val_accuracy"] * 2
 
 
-def test_every_parameter_of_a_space_is_a_flag_of_the_program() -> None:
+def test_space_parameters_are_flags_of_the_program() -> None:
     flags = train("--help").stdout
     for name in ("lr", "printed", "depth", "crash", "idle"):
         for flag in [each.name for each in space(name).parameters] + [*space(name).fixed]:
             assert f"--{flag} " in flags
 
 
-def test_the_example_installs_the_versions_the_project_tests_with() -> None:
+def test_example_pins_the_versions_of_the_projects_tests() -> None:
     locked = (ROOT / "requirements" / "dev.txt").read_text()
     for line in (DIGITS / "requirements.txt").read_text().splitlines():
         assert re.search(rf"^{re.escape(line)}\b", locked, re.MULTILINE | re.IGNORECASE), line

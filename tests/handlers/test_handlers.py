@@ -76,7 +76,7 @@ def a_click(value, **more):
     return AsyncBoltRequest(mode="socket_mode", body=body)
 
 
-async def test_a_command_is_stored_and_queued_before_it_is_acknowledged(app, context):
+async def test_command_is_stored_and_queued_before_its_ack(app, context):
     answer = await app.async_dispatch(a_command("branch=main space=lr gpus=2"))
     lease = await context.queue.get(wait=0)
     assert (answer.status, lease.item.key in answer.body) == (200, True)
@@ -84,7 +84,7 @@ async def test_a_command_is_stored_and_queued_before_it_is_acknowledged(app, con
     assert (sweep.phase, sweep.request.gpus, sweep.requester.channel) == (Phase.RECEIVED, 2, "C1")
 
 
-async def test_the_log_tells_who_asked_for_what(app, context, caplog):
+async def test_log_names_who_requested_what(app, context, caplog):
     lines = JsonLines(Mask([]))
     caplog.handler.setFormatter(lines)
     caplog.set_level(logging.INFO)
@@ -98,7 +98,7 @@ async def test_the_log_tells_who_asked_for_what(app, context, caplog):
     ]
 
 
-async def test_a_repeated_delivery_starts_nothing_twice(app, context):
+async def test_command_delivered_twice_starts_one_sweep(app, context):
     first = await app.async_dispatch(a_command("branch=main space=lr"))
     again = await app.async_dispatch(a_command("branch=main space=lr"))
     other = await app.async_dispatch(a_command("branch=main space=lr", trigger="trigger-9"))
@@ -119,14 +119,14 @@ async def test_a_repeated_delivery_starts_nothing_twice(app, context):
         ("branch=main space=lr cmd='oops", "quote"),
     ],
 )
-async def test_what_starts_nothing(app, context, text, answer):
+async def test_help_and_invalid_commands_start_nothing(app, context, text, answer):
     response = await app.async_dispatch(a_command(text))
     assert response.status == 200
     assert answer in response.body
     assert await context.store.active() == set()
 
 
-async def test_a_queue_out_of_reach_is_admitted(app, context, monkeypatch):
+async def test_queue_that_is_unreachable_is_reported(app, context, monkeypatch):
     async def down(*_, **__):
         raise RedisDown
 
@@ -135,7 +135,7 @@ async def test_a_queue_out_of_reach_is_admitted(app, context, monkeypatch):
     assert (response.status, UNREACHABLE in response.body) == (200, True)
 
 
-async def test_that_the_queue_is_out_of_reach_is_said_only_when_it_is(app, context, monkeypatch):
+async def test_slow_queue_is_acknowledged_without_an_error(app, context, monkeypatch):
     async def slow(*_, **__):
         await asyncio.sleep(60)
 
@@ -145,7 +145,7 @@ async def test_that_the_queue_is_out_of_reach_is_said_only_when_it_is(app, conte
     assert (response.status, LATE in response.body, UNREACHABLE in response.body) == (200, True, False)
 
 
-async def test_hundreds_of_sweeps_are_listed_and_named_without_reading_one(app, context, monkeypatch):
+async def test_hundreds_of_sweeps_are_listed_without_reading_one(app, context, monkeypatch):
     for number in range(350):
         sweep = a_sweep(Phase.SUCCEEDED, request_id=f"d{number}")
         await context.store.create(lambda i, s=sweep: replace(s, id=i), [f"lr-old-{number}"], f"d{number}")
@@ -159,7 +159,7 @@ async def test_hundreds_of_sweeps_are_listed_and_named_without_reading_one(app, 
     assert [ask.action for ask in await context.store.commands(live.id)] == [Action.CANCEL]
 
 
-async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, context):
+async def test_doctor_requested_by_an_admin_is_queued(app, context):
     response = await app.async_dispatch(a_command("doctor", user=ADMIN))
     assert "Running checks" in response.body
     [ask] = await context.store.commands(str(DOCTOR))
@@ -167,24 +167,24 @@ async def test_an_administrator_asks_the_doctor_and_a_worker_will_answer(app, co
     assert (await context.queue.get(wait=0)).item == DOCTOR
 
 
-async def test_others_hear_who_may_ask_the_doctor(app, context):
+async def test_doctor_requested_by_others_names_the_admins(app, context):
     response = await app.async_dispatch(a_command("doctor"))
     assert f"Only admins can do that: <@{ADMIN}>." in response.body
     assert await context.queue.get(wait=0) is None
 
 
-async def test_nobody_reaches_the_doctor_through_a_sweeps_name(app, context):
+async def test_doctor_cannot_be_reached_through_a_sweeps_name(app, context):
     await app.async_dispatch(a_command("cancel doctor: now"))
     await app.async_dispatch(a_command("cancel doctor"))
     assert await context.store.commands(str(DOCTOR)) == []
 
 
-async def test_what_people_type_pings_nobody_in_the_answer(app):
+async def test_ack_escapes_user_text(app):
     response = await app.async_dispatch(a_command("branch=<!channel> space=lr"))
     assert "<!channel>" not in response.body
 
 
-async def test_a_click_on_the_home_tab_is_acknowledged_while_the_queue_is_away(app, context, monkeypatch):
+async def test_home_tab_click_is_acknowledged_while_the_queue_is_unreachable(app, context, monkeypatch):
     async def down(*_, **__):
         raise RedisDown
 
@@ -194,7 +194,7 @@ async def test_a_click_on_the_home_tab_is_acknowledged_while_the_queue_is_away(a
     assert (await app.async_dispatch(click)).status == 200
 
 
-async def test_a_double_click_on_rerun_is_one_sweep(app, context, redis):
+async def test_double_click_on_rerun_is_one_sweep(app, context, redis):
     for trigger, user in (("t1", "U1"), ("t2", "U1"), ("t3", "U2")):
         click = a_click("lr-a-b")
         click.body["actions"][0]["action_id"] = RERUN
@@ -205,7 +205,7 @@ async def test_a_double_click_on_rerun_is_one_sweep(app, context, redis):
 
 
 @pytest.mark.parametrize("where", ["container", "message"])
-async def test_a_click_in_a_thread_is_answered_there(app, context, where):
+async def test_thread_click_is_answered_in_the_thread(app, context, where):
     places = {
         "container": {"type": "message", "message_ts": "2.0", "channel_id": "C1"},
         "message": {"ts": "2.0"},
@@ -225,7 +225,7 @@ async def test_a_click_in_a_thread_is_answered_there(app, context, where):
         *itertools.product([CANCEL, TRIALS], ["doctor: now"]),
     ],
 )
-async def test_a_button_with_a_forged_value_asks_nobody(app, context, action, value):
+async def test_forged_button_value_queues_nothing(app, context, action, value):
     click = a_click(value, container={"type": "view"}, view={"id": "V1", "type": "modal"})
     click.body["actions"][0]["action_id"] = action
     assert (await app.async_dispatch(click)).status == 404
@@ -233,7 +233,7 @@ async def test_a_button_with_a_forged_value_asks_nobody(app, context, action, va
     assert await context.store.commands(value) == []
 
 
-async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, context, monkeypatch):
+async def test_slow_slack_does_not_delay_a_click(app, slack, context, monkeypatch):
     async def slow(*_, **__):
         await asyncio.sleep(60)
 
@@ -250,7 +250,7 @@ async def test_a_slow_slack_does_not_keep_a_click_waiting(app, slack, context, m
         assert (await app.async_dispatch(click)).status == 200
 
 
-async def test_a_slow_slack_does_not_keep_a_mention_waiting(app, context, monkeypatch):
+async def test_slow_slack_does_not_delay_a_mention(app, context, monkeypatch):
     told, go_on = [], asyncio.Event()
 
     async def slow(_, **message):
@@ -267,12 +267,12 @@ async def test_a_slow_slack_does_not_keep_a_mention_waiting(app, context, monkey
     assert [text.startswith("*Start a sweep:*") for text in told] == [True]
 
 
-async def test_what_was_typed_is_escaped_once(app):
+async def test_user_text_is_escaped_once(app):
     response = await app.async_dispatch(a_command("list &lt;!channel&gt;"))
     assert "Unknown list “&lt;!channel&gt;”. Usage: `/sweep list`" in response.body
 
 
-async def test_a_form_that_slack_does_not_open_is_told_with_the_way_around_it(app, monkeypatch):
+async def test_form_that_slack_rejects_is_reported_with_an_alternative(app, monkeypatch):
     async def away(*_, **__):
         raise ClientConnectionError
 
@@ -282,7 +282,7 @@ async def test_a_form_that_slack_does_not_open_is_told_with_the_way_around_it(ap
         assert (response.status, response.body) == (200, NOT_OPENED)
 
 
-async def test_a_form_that_the_home_tab_can_not_open_is_told_directly(app, context, monkeypatch):
+async def test_form_rejected_from_the_home_tab_is_reported_directly(app, context, monkeypatch):
     told = []
 
     async def away(*_, **__):
@@ -300,7 +300,7 @@ async def test_a_form_that_the_home_tab_can_not_open_is_told_directly(app, conte
     assert told == [("U1", NOT_OPENED)]
 
 
-async def test_who_asks_for_trials_that_slack_does_not_show_hears_so(app, monkeypatch):
+async def test_trials_modal_that_slack_rejects_is_reported(app, monkeypatch):
     told = []
 
     async def hears(_, text, **__):
@@ -313,7 +313,7 @@ async def test_who_asks_for_trials_that_slack_does_not_show_hears_so(app, monkey
     assert told == [NOT_SHOWN]
 
 
-async def test_a_click_waits_in_the_sweeps_mailbox(app, context):
+async def test_click_is_stored_in_the_sweeps_mailbox(app, context):
     sweep = a_sweep(Phase.RUNNING)
     await context.store.create(lambda i: replace(sweep, id=i), [sweep.id], sweep.request_id)
     response = await app.async_dispatch(a_click(sweep.id))
@@ -339,7 +339,7 @@ async def test_a_click_waits_in_the_sweeps_mailbox(app, context):
         ("rerun\nlr-brave-otter\ntrials=4", (Action.RERUN, "", 0)),
     ],
 )
-async def test_words_wait_in_the_sweeps_mailbox(app, context, text, asked):
+async def test_command_is_stored_in_the_sweeps_mailbox(app, context, text, asked):
     response = await app.async_dispatch(a_command(text))
     [ask] = await context.store.commands("lr-brave-otter")
     assert (ask.action, ask.trial, ask.trials) == asked
@@ -359,14 +359,14 @@ async def test_words_wait_in_the_sweeps_mailbox(app, context, text, asked):
         ("logs fox", "No sweep named `fox`"),
     ],
 )
-async def test_a_word_that_is_not_understood_is_shown_its_form(app, context, text, answer):
+async def test_invalid_command_shows_its_usage(app, context, text, answer):
     response = await app.async_dispatch(a_command(text))
     assert answer in response.body
     assert await context.queue.get(wait=0) is None
 
 
 @pytest.mark.parametrize("name", ["x/../../configmaps/kube-root-ca.crt", "../secrets", "L_R", "a" * 41])
-async def test_what_can_be_no_name_of_a_sweep_asks_nobody(app, context, name):
+async def test_invalid_sweep_name_queues_nothing(app, context, name):
     response = await app.async_dispatch(a_command(f"cancel {name}"))
     assert "isn't a sweep name" in response.body
     assert await context.queue.get(wait=0) is None
@@ -383,7 +383,7 @@ async def test_what_can_be_no_name_of_a_sweep_asks_nobody(app, context, name):
         ("list " + "w" * 7_000, "Unknown list"),
     ],
 )
-async def test_an_answer_is_no_longer_than_a_message(app, text, told):
+async def test_reply_fits_a_message(app, text, told):
     answer = await app.async_dispatch(a_command(text))
     assert told in answer.body
     assert len(answer.body) <= 4_000

@@ -66,14 +66,14 @@ def listening(http, slack, context):
     return http.client
 
 
-async def test_a_signed_command_starts_a_sweep(listening, context):
+async def test_signed_command_starts_a_sweep(listening, context):
     status, text = await call(listening, COMMAND)
     [sweep] = await context.store.active()
     assert (status, f"Sweep `{sweep}` queued." in text) == (200, True)
     assert (await context.queue.get(wait=0)).item.key == sweep
 
 
-async def test_a_signed_click_reaches_the_sweeps_mailbox(listening, context):
+async def test_signed_click_reaches_the_sweeps_mailbox(listening, context):
     sweep = a_sweep(Phase.RUNNING)
     await context.store.create(lambda _: sweep, [sweep.id], sweep.request_id)
     payload = {
@@ -87,7 +87,7 @@ async def test_a_signed_click_reaches_the_sweeps_mailbox(listening, context):
     assert (status, [ask.user for ask in await context.store.commands(sweep.id)]) == (200, ["U1"])
 
 
-async def test_a_signed_menu_is_told_its_options(listening):
+async def test_signed_menu_request_gets_its_options(listening):
     hidden = json.dumps({"channel": "C1", "inline": False, "options": {}})
     payload = {
         "type": "block_suggestion",
@@ -103,14 +103,14 @@ async def test_a_signed_menu_is_told_its_options(listening):
     assert (status, [each["value"] for each in json.loads(text)["options"]]) == (200, ["digits"])
 
 
-async def test_slack_finds_the_address_of_events_to_be_ours(listening):
+async def test_url_verification_is_answered(listening):
     body = json.dumps({"type": "url_verification", "challenge": "3eZbrw1aBm2r"}).encode()
     headers = signed(body) | {"Content-Type": "application/json"}
     async with listening.post(SLACK, data=body, headers=headers) as answer:
         assert (answer.status, json.loads(await answer.text())) == (200, {"challenge": "3eZbrw1aBm2r"})
 
 
-async def test_a_replayed_call_starts_nothing_twice(listening, context):
+async def test_replayed_request_starts_nothing_twice(listening, context):
     body = urlencode(COMMAND).encode()
     headers = signed(body)
     answers = []
@@ -131,7 +131,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("how", FORGED.values(), ids=FORGED)
-async def test_a_forged_or_old_signature_is_refused(listening, context, how):
+async def test_forged_or_old_signature_is_rejected(listening, context, how):
     status, _ = await call(listening, COMMAND, **how)
     assert (status, await context.store.active()) == (401, set())
 
@@ -154,14 +154,14 @@ ODD = {
 
 
 @pytest.mark.parametrize(("body", "headers"), ODD.values(), ids=ODD)
-async def test_odd_calls_start_nothing_and_break_nothing(listening, context, body, headers):
+async def test_malformed_requests_start_and_break_nothing(listening, context, body, headers):
     async with listening.post(SLACK, data=body, headers={"Content-Type": FORM, **headers()}) as answer:
         assert answer.status == 401
     assert await context.store.active() == set()
     assert (await call(listening, COMMAND))[0] == 200
 
 
-async def test_a_call_without_end_is_refused(listening):
+async def test_endless_request_is_rejected(listening):
     async def pieces():
         for _ in range(LARGEST // 65536 + 2):
             yield b"x" * 65536
@@ -183,7 +183,7 @@ def looks_signed():
 
 
 @pytest.mark.parametrize("how", [{"age": 360}, {"version": "v1"}, None], ids=str)
-async def test_what_slack_cannot_have_sent_is_refused_before_it_is_read(listening, http, how):
+async def test_request_that_slack_cannot_have_sent_is_rejected_unread(listening, http, how):
     headers = [] if how is None else [f"{key}: {value}" for key, value in signed(b"", **how).items()]
     reader, writer = await begun(http, *headers)
     answer = await reader.read()  # to the connection's end
@@ -191,7 +191,7 @@ async def test_what_slack_cannot_have_sent_is_refused_before_it_is_read(listenin
     writer.close()
 
 
-async def test_a_call_that_says_it_is_too_large_is_not_read(listening, http):
+async def test_oversized_request_is_rejected_unread(listening, http):
     reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
     lines = ["POST /slack/events HTTP/1.1", "Host: x", f"Content-Length: {LARGEST + 1}", *looks_signed()]
     writer.write("\r\n".join([*lines, "", ""]).encode())
@@ -199,7 +199,7 @@ async def test_a_call_that_says_it_is_too_large_is_not_read(listening, http):
     writer.close()
 
 
-async def test_unfinished_calls_make_room_for_others(listening, http, monkeypatch):
+async def test_unfinished_requests_make_room_for_others(listening, http, monkeypatch):
     monkeypatch.setattr("handlers.http_server.MOST_BODIES", 3)
     calls = [await begun(http, *looks_signed()) for _ in range(5)]
     assert [(await reader.read())[:12] for reader, _ in calls[:2]] == [b"HTTP/1.1 408"] * 2
@@ -208,7 +208,7 @@ async def test_unfinished_calls_make_room_for_others(listening, http, monkeypatc
         writer.close()
 
 
-async def test_a_call_must_come_whole_in_time(listening, http, monkeypatch):
+async def test_request_body_has_a_deadline(listening, http, monkeypatch):
     monkeypatch.setattr("handlers.http_server.BODY_TIMEOUT", 0.05)
     reader, writer = await begun(http, *looks_signed())
     assert (await reader.read()).startswith(b"HTTP/1.1 408")
@@ -216,7 +216,7 @@ async def test_a_call_must_come_whole_in_time(listening, http, monkeypatch):
 
 
 @pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"])
-async def test_headers_must_come_in_time(http, monkeypatch, before):
+async def test_request_headers_have_a_deadline(http, monkeypatch, before):
     monkeypatch.setattr("handlers.http_server.HEADERS_TIMEOUT", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
     writer.write(before + b"GET /healthz HTTP/1.1\r\nX: ")
@@ -235,7 +235,7 @@ async def test_idle_connections_make_room_for_others(http, monkeypatch):
         writer.close()
 
 
-async def test_a_caller_who_hangs_up_leaves_nothing_behind(listening, http, caplog):
+async def test_closed_connection_leaves_no_resources(listening, http, caplog):
     _, writer = await asyncio.open_connection("127.0.0.1", http.port)
     writer.write(b"POST /slack/events HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
     await writer.drain()
@@ -247,12 +247,12 @@ async def test_a_caller_who_hangs_up_leaves_nothing_behind(listening, http, capl
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", SLACK), ("POST", "/"), ("GET", "/slack"), ("GET", "/docs")]
 )
-async def test_there_is_nothing_else(listening, method, path):
+async def test_other_paths_are_not_found(listening, method, path):
     async with listening.request(method, path) as answer:
         assert answer.status in {401, 404}
 
 
-async def test_in_socket_mode_nobody_calls(http):
+async def test_socket_mode_serves_no_slack_path(http):
     assert (await call(http.client, COMMAND))[0] == 404
 
 
@@ -261,7 +261,7 @@ async def page(http, path):
         return answer.status, await answer.json()
 
 
-async def test_readyz_tells_each_part_and_recovers(http, probes, wait_until):
+async def test_readyz_reports_each_part_and_recovers(http, probes, wait_until):
     up = False
 
     async def redis():
@@ -282,7 +282,7 @@ async def test_readyz_tells_each_part_and_recovers(http, probes, wait_until):
     assert (status, said["ready"], said["checks"]["redis"]["message"]) == (200, True, "answers")
 
 
-async def test_healthz_answers_also_when_nothing_else_works(http, probes):
+async def test_healthz_answers_while_all_else_fails(http, probes):
     async def broken():
         raise ProbeFailedError("down")
 
@@ -293,7 +293,7 @@ async def test_healthz_answers_also_when_nothing_else_works(http, probes):
     assert (status, said["checks"]["turns"]["message"]) == (503, "down")
 
 
-async def test_a_port_that_is_taken_is_a_sentence(http, probes):
+async def test_port_in_use_is_a_clear_error(http, probes):
     with pytest.raises(
         UserError, match=rf"^HTTP_HOST, HTTP_PORT: can't listen on 127.0.0.1 {http.port}: Address"
     ):
@@ -302,7 +302,7 @@ async def test_a_port_that_is_taken_is_a_sentence(http, probes):
 
 
 @pytest.mark.parametrize("host", ["::", "127.0.0.1"])
-async def test_pods_of_either_family_are_reached(probes, host):
+async def test_server_listens_on_ipv4_and_ipv6(probes, host):
     async with (
         served(Http(probes), host, 0) as port,
         aiohttp.request("GET", f"http://127.0.0.1:{port}/healthz") as answer,
@@ -310,7 +310,7 @@ async def test_pods_of_either_family_are_reached(probes, host):
         assert answer.status == 200
 
 
-async def test_a_connection_sends_the_body_without_waiting_for_an_acknowledgment(http, monkeypatch):
+async def test_response_does_not_wait_for_an_acknowledgment(http, monkeypatch):
     options = []
 
     def connected(connection, transport):
@@ -324,7 +324,7 @@ async def test_a_connection_sends_the_body_without_waiting_for_an_acknowledgment
     assert options == [1]
 
 
-async def test_a_command_that_starts_a_sweep_is_one_round_trip_to_redis(listening, context, trips):
+async def test_command_that_starts_a_sweep_is_one_round_trip_to_redis(listening, context, trips):
     await call(listening, COMMAND)  # loads the script
     for _ in range(2):  # the second is a repeated request
         trips.clear()
@@ -335,7 +335,7 @@ async def test_a_command_that_starts_a_sweep_is_one_round_trip_to_redis(listenin
     assert (await context.drafts.last("U1")).channel == "C1"
 
 
-async def test_a_command_on_a_sweep_is_looked_up_and_queued_in_two_round_trips(listening, context, trips):
+async def test_command_on_a_sweep_is_two_round_trips_to_redis(listening, context, trips):
     await call(listening, COMMAND)
     [sweep] = await context.store.active()
     drain = COMMAND | {"text": f"drain {sweep}"}

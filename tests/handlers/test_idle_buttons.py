@@ -65,27 +65,27 @@ def a_click(action, value, response_url="https://hooks/2"):
 
 
 @pytest.mark.parametrize(("action", "hours"), [(SNOOZE_4, 4), (SNOOZE_24, 24)])
-async def test_keep_goes_to_the_watch_on_gpus(app, context, action, hours):
+async def test_snooze_is_queued_for_the_monitor(app, context, action, hours):
     assert (await app.async_dispatch(a_click(action, NOTICE))).status == 200
     [ask] = await context.store.commands(str(ITEM))
     assert (ask.action, ask.user, ask.alert, ask.hours) == (Action.KEEP, "U1", NOTICE, hours)
     assert (await context.queue.get(wait=0)).item == ITEM
 
 
-async def test_what_was_measured_is_asked_there_too(app, context):
+async def test_utilization_is_requested_from_the_monitor(app, context):
     await app.async_dispatch(a_click(UTILIZATION, NOTICE))
     [ask] = await context.store.commands(str(ITEM))
     assert (ask.action, ask.alert, ask.response_url) == (Action.MEASURES, NOTICE, "https://hooks/2")
 
 
-async def test_a_trial_is_ended_by_its_sweep(app, context):
+async def test_cancel_of_one_trial_goes_to_its_sweep(app, context):
     await app.async_dispatch(a_click(CANCEL, "lr-brave-otter x"))
     [ask] = await context.store.commands("lr-brave-otter")
     assert (ask.action, ask.trial, ask.user, ask.in_thread) == (Action.KILL, "x", "U1", True)
     assert (await context.queue.get(wait=0)).item.key == "lr-brave-otter"
 
 
-async def test_many_are_looked_at_anew_before_they_are_ended(app, context):
+async def test_cancel_of_many_trials_is_checked_by_the_monitor(app, context):
     await app.async_dispatch(a_click(CANCEL_MANY, f"{NOTICE} x y"))
     [ask] = await context.store.commands(str(ITEM))
     assert (ask.action, ask.alert, ask.trial, ask.request_id) == (Action.KILL, NOTICE, "x y", "trigger-2")
@@ -93,7 +93,7 @@ async def test_many_are_looked_at_anew_before_they_are_ended(app, context):
     assert (await context.queue.get(wait=0)).item == ITEM
 
 
-async def test_a_click_that_can_t_be_queued_is_told(app, context, monkeypatch):
+async def test_click_that_cannot_be_queued_is_reported(app, context, monkeypatch):
     said = []
 
     async def send(_, *, text="", **__):

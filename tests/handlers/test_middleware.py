@@ -85,7 +85,7 @@ async def kept(redis):
 
 
 @pytest.mark.parametrize("way", DOORS)
-async def test_another_workspace_is_turned_away_and_nothing_is_put_down(redis, slack, way, caplog):
+async def test_other_workspace_is_rejected_and_stores_nothing(redis, slack, way, caplog):
     caplog.set_level("INFO")
     here = Place(redis, slack)
     said = await here.sends(DOORS[way])
@@ -95,7 +95,7 @@ async def test_another_workspace_is_turned_away_and_nothing_is_put_down(redis, s
     assert "result=rejected" in caplog.text
 
 
-async def test_it_is_told_why_and_who_can_help(redis, slack):
+async def test_other_workspace_is_told_the_reason_and_whom_to_ask(redis, slack):
     said = await Place(redis, slack).sends(command(THEIRS, ADA.id))
     assert AWAY in said
     assert f"*Fix:* Ask <@{ADMIN}> to add yours to `workspaces:`." in said
@@ -113,7 +113,7 @@ async def test_it_is_told_why_and_who_can_help(redis, slack):
         (mention(OURS, ADA.id, user_team=OURS), {}),
     ],
 )
-async def test_our_own_come_in_and_so_does_whom_the_configuration_names(redis, slack, body, config):
+async def test_own_and_configured_workspaces_are_accepted(redis, slack, body, config):
     await Place(redis, slack, **config).sends(body)
     assert await kept(redis) != []
 
@@ -136,7 +136,7 @@ def everybody_is_a_guest(monkeypatch):
     return guest
 
 
-async def test_guests_are_turned_away_and_slack_is_asked_once(redis, slack, everybody_is_a_guest):
+async def test_guests_are_rejected_with_one_lookup(redis, slack, everybody_is_a_guest):
     here = Place(redis, slack)
     for _ in range(2):
         assert "Guests can't use Sweepbot here. *Fix:* Ask" in await here.sends(command(OURS, ADA.id))
@@ -145,16 +145,14 @@ async def test_guests_are_turned_away_and_slack_is_asked_once(redis, slack, ever
 
 
 @pytest.mark.parametrize(("config", "user"), [({"guests": True}, ADA.id), ({}, ADMIN)])
-async def test_guests_come_in_where_the_configuration_says_so(
-    redis, slack, everybody_is_a_guest, config, user
-):
+async def test_configured_guests_are_accepted(redis, slack, everybody_is_a_guest, config, user):
     assert "queued." in str(await Place(redis, slack, **config).sends(command(OURS, user))) or await kept(
         redis
     )
     assert everybody_is_a_guest.asked == 0
 
 
-async def test_members_come_in_while_slack_does_not_say_who_is_a_guest(redis, slack):
+async def test_members_are_accepted_while_slack_does_not_answer(redis, slack):
     slack.stumble("users.info", "internal_error")
     await Place(redis, slack).sends(command(OURS, ADA.id))
     assert await kept(redis) != []

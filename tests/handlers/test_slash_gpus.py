@@ -86,7 +86,7 @@ def here(redis: Redis) -> Place:
     return Place(redis)
 
 
-async def test_the_first_answer_is_measured_and_the_next_is_known(here: Place) -> None:
+async def test_gpus_measures_first_and_then_uses_the_snapshot(here: Place) -> None:
     assert (await here.types("free")).startswith("Loading GPU data…")
     assert await here.queued() == [ITEM]
     await here.telling.run(ITEM.key)
@@ -97,7 +97,7 @@ async def test_the_first_answer_is_measured_and_the_next_is_known(here: Place) -
     assert await here.queued() == []
 
 
-async def test_what_is_old_is_said_at_once_and_measured_anew(here: Place) -> None:
+async def test_gpus_shows_an_old_snapshot_at_once_and_measures_again(here: Place) -> None:
     await SnapshotStore(here.redis).save(Snapshot(at=NOW - timedelta(minutes=30), nodes=(NODE,), pods=(POD,)))
     said = await here.types("mine")
     assert said.startswith("*You have 2 GPUs.*")
@@ -108,7 +108,7 @@ async def test_what_is_old_is_said_at_once_and_measured_anew(here: Place) -> Non
     assert [text.rpartition("\n")[2] for _, text, _ in here.slack.said] == ["_Measured just now._"]
 
 
-async def test_what_can_not_be_measured_is_waited_for_and_then_told(here: Place) -> None:
+async def test_gpus_that_cannot_be_measured_is_answered_later(here: Place) -> None:
     here.source.trouble = "nobody looks"
     await here.types("free")
     assert await here.telling.run(ITEM.key)
@@ -118,7 +118,7 @@ async def test_what_can_not_be_measured_is_waited_for_and_then_told(here: Place)
     assert here.slack.said[0][1] == "GPU metrics are unavailable: nobody looks"
 
 
-async def test_a_bill_comes_with_a_file(here: Place) -> None:
+async def test_bill_has_a_file(here: Place) -> None:
     day = NOW.replace(hour=0)
     for hour in lazy(day, NOW):
         await HourlyStore(here.redis).save(hour.uses, hour.capacity)
@@ -129,7 +129,7 @@ async def test_a_bill_comes_with_a_file(here: Place) -> None:
     assert here.slack.files == ["gpus-2026-11.csv"]
 
 
-async def test_a_file_that_has_to_wait_repeats_no_bill(here: Place) -> None:
+async def test_bill_file_that_waits_repeats_no_message(here: Place) -> None:
     for hour in lazy(NOW - timedelta(hours=2), NOW):
         await HourlyStore(here.redis).save(hour.uses, hour.capacity)
     await here.types("bill")
@@ -144,7 +144,7 @@ async def test_a_file_that_has_to_wait_repeats_no_bill(here: Place) -> None:
     assert (len(here.slack.said), len(here.slack.files)) == (2, 2)
 
 
-async def test_only_administrators_ask_for_a_digest(here: Place) -> None:
+async def test_digest_is_for_admins(here: Place) -> None:
     assert (await here.types("digest")).startswith("Only admins can do that")
     assert await here.queued() == []
     assert (await here.types("digest", ADMIN)).startswith("Posting yesterday's digest here.")
@@ -153,7 +153,7 @@ async def test_only_administrators_ask_for_a_digest(here: Place) -> None:
     assert await here.queued() == [item("C1", NOW.date() - timedelta(days=1))]
 
 
-async def test_a_digest_asked_for_together_with_another_question_hides_no_answer(here: Place) -> None:
+async def test_digest_requested_with_other_queries_hides_no_reply(here: Place) -> None:
     await here.types("digest", ADMIN)
     await here.types("free")
     await here.telling.run(ITEM.key)
@@ -162,7 +162,7 @@ async def test_a_digest_asked_for_together_with_another_question_hides_no_answer
     assert await here.context.snapshots.queries() == []
 
 
-async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_half_an_hour(
+async def test_failing_reply_blocks_no_other_and_is_retried_for_half_an_hour(
     here: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: Any) -> None:
@@ -180,7 +180,7 @@ async def test_one_answer_that_fails_keeps_nobody_elses_back_and_is_tried_for_ha
     assert await here.context.snapshots.queries() == []
 
 
-async def test_what_nobody_understands_is_answered_with_what_was_meant(here: Place) -> None:
+async def test_unknown_option_gets_a_suggestion(here: Place) -> None:
     unknown = await here.types("<!channel> nods")
     assert unknown.startswith("Unknown view “&lt;!channel&gt; nods”.")
     assert "free, mine, team, nodes, now, bill, digest" in unknown

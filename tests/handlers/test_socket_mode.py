@@ -43,7 +43,7 @@ async def is_connected(socket):
         return False
 
 
-async def test_it_says_when_it_is_connected_and_when_not(socket, slack, wait_until):
+async def test_socket_mode_probe_reports_its_connection(socket, slack, wait_until):
     assert not await is_connected(socket)
     await socket.open()
     assert await is_connected(socket)
@@ -59,7 +59,7 @@ async def not_(answer):
     return not await answer
 
 
-async def test_a_wrong_token_ends_the_start(slack, context):
+async def test_socket_mode_with_an_invalid_token_stops_the_start(slack, context):
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
     socket = Socket(build(web, context), "xapp-wrong")
     with pytest.raises(SlackApiError, match="invalid_auth"):
@@ -67,7 +67,7 @@ async def test_a_wrong_token_ends_the_start(slack, context):
     await socket.close_async()
 
 
-async def test_what_is_under_way_is_answered_before_the_line_is_closed(socket, slack, context, monkeypatch):
+async def test_socket_mode_close_waits_for_running_handlers(socket, slack, context, monkeypatch):
     await socket.open()
     begun, go_on = asyncio.Event(), asyncio.Event()
     create = context.store.create
@@ -92,7 +92,7 @@ async def test_what_is_under_way_is_answered_before_the_line_is_closed(socket, s
     assert len(await context.store.active()) == 1
 
 
-async def test_a_call_that_never_ends_does_not_hold_the_end_up(socket, slack, context, monkeypatch):
+async def test_socket_mode_close_does_not_wait_for_an_endless_handler(socket, slack, context, monkeypatch):
     await socket.open()
     begun = asyncio.Event()
 

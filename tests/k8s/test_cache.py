@@ -36,7 +36,7 @@ class Kept(Cache):
         self.listed.set()
 
 
-def test_a_change_is_reported_with_its_group_and_whether_it_is_live():
+def test_change_is_reported_with_its_group_and_whether_it_is_live():
     cache = Kept()
     cache.put(a_trial())
     cache.put(a_trial(version=2, **condition("Succeeded")))
@@ -45,7 +45,7 @@ def test_a_change_is_reported_with_its_group_and_whether_it_is_live():
     assert (cache.get("t1"), cache.list(dict([GROUP]))) == (None, [])
 
 
-def test_a_change_of_what_no_reconcile_reads_is_kept_and_not_reported():
+def test_change_of_unread_fields_is_cached_and_not_reported():
     cache = Kept()
     cache.put(a_trial())
     cache.put(a_trial(version=2, lastReconcileTime="2026-11-21T12:00:00Z"))
@@ -53,14 +53,14 @@ def test_a_change_of_what_no_reconcile_reads_is_kept_and_not_reported():
     assert cache.get("t1")["metadata"]["resourceVersion"] == "2"
 
 
-def test_what_the_first_list_shows_is_reported_as_initial():
+def test_first_list_is_reported_as_initial():
     cache = Kept()
     cache.listed.clear()
     cache.put(a_trial())
     assert cache.changes == [Change(GROUP, live=True, initial=True)]
 
 
-def test_an_object_whose_label_changes_moves_and_both_groups_are_reported():
+def test_object_whose_label_changes_moves_and_both_groups_are_reported():
     cache = Kept()
     cache.put(a_trial())
     cache.put(a_trial(version=2, sweep="lr-calm-lynx"))
@@ -69,7 +69,7 @@ def test_an_object_whose_label_changes_moves_and_both_groups_are_reported():
     assert len(cache.list({SWEEP_LABEL: "lr-calm-lynx"})) == 1
 
 
-def test_objects_of_no_sweep_and_no_build_are_not_kept():
+def test_objects_of_no_sweep_and_no_build_are_not_cached():
     cache = Kept()
     trial = a_trial()
     trial["metadata"]["labels"] = None
@@ -77,7 +77,7 @@ def test_objects_of_no_sweep_and_no_build_are_not_kept():
     assert (cache.get("t1"), cache.changes) == (None, [])
 
 
-def test_after_a_list_only_what_it_showed_is_kept():
+def test_list_replaces_the_cached_objects():
     cache = Kept()
     for name in ("t1", "t2", "t3"):
         cache.put(a_trial(name))
@@ -86,7 +86,7 @@ def test_after_a_list_only_what_it_showed_is_kept():
     assert len(cache.changes) == 5
 
 
-def test_all_labels_of_a_selector_must_match():
+def test_selector_needs_all_labels():
     cache = Kept()
     cache.put(a_trial())
     experiment = "katib.kubeflow.org/experiment"
@@ -95,7 +95,7 @@ def test_all_labels_of_a_selector_must_match():
     assert cache.list({experiment: GROUP[1]}) is None
 
 
-def test_a_hostile_object_takes_little_memory():
+def test_hostile_object_takes_little_memory():
     cache = Kept()
     trial = a_trial(**condition("Failed"))
     trial["status"]["conditions"][0]["message"] = "x" * 1_000_000
@@ -119,7 +119,7 @@ class Direct:
 
 @pytest.mark.parametrize("namespace", ["sweeps", "vision"])
 @pytest.mark.parametrize("complete", [True, False])
-async def test_reads_go_to_the_api_server_unless_memory_is_complete(complete, namespace):
+async def test_reader_uses_the_api_server_until_the_cache_is_complete(complete, namespace):
     cache, direct = Kept(), Direct()
     cache.complete = complete
     cache.put(a_trial())
@@ -134,13 +134,13 @@ async def test_reads_go_to_the_api_server_unless_memory_is_complete(complete, na
     assert direct.asked == ([] if from_memory else asked)
 
 
-async def test_an_unknown_selector_is_read_from_the_api_server():
+async def test_reader_uses_the_api_server_for_unknown_selectors():
     reader = CacheReader(Caches([Kept()]), direct := Direct())
     await reader.list("Trial", "sweeps", labels="app=web")
     assert (len(direct.asked), reader.cached) == (1, False)
 
 
-async def test_an_object_that_memory_does_not_have_is_absent_without_a_request():
+async def test_reader_missing_object_needs_no_request():
     reader = CacheReader(Caches([Kept()]), direct := Direct())
     assert await reader.get(Ref("Trial", "sweeps", "t1")) is None
     assert (direct.asked, reader.cached) == ([], True)
@@ -162,7 +162,7 @@ def recorded():
         yield from ((file.name, kind, {"kind": kind} | obj) for obj in items if kind in READ)
 
 
-def test_slim_objects_read_as_whole_ones():
+def test_slim_objects_parse_like_whole_ones():
     """Of every pod, Job, trial, and experiment that a real API server answered."""
     objects = [each for each in recorded() if "metadata" in each[2]]
     assert {kind for _, kind, _ in objects} == READ.keys()
@@ -175,7 +175,7 @@ def without_raw(value):
     return {**vars(value), "raw": None} if hasattr(value, "raw") else value
 
 
-def test_a_trial_with_its_job_and_pod_takes_less_than_five_kilobytes():
+def test_trial_with_job_and_pod_takes_less_than_five_kilobytes():
     files = ("13-trials.json", "05-job-complete.json", "04-pod-oomkilled.json")
     objects = [next(obj for file, _, obj in recorded() if file == name) for name in files]
     caches = {obj["kind"]: Cache(obj["kind"], "sweeps", lambda _: None) for obj in objects}

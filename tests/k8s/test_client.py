@@ -68,7 +68,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("name", "holds"), REFUSALS)
-async def test_what_a_refusal_means(replaying, recorded, name, holds):
+async def test_api_error_classifies_the_response(replaying, recorded, name, holds):
     cluster, _ = await replaying(name)
     with pytest.raises(ApiError) as caught:
         await cluster.create(JOB)
@@ -79,7 +79,7 @@ async def test_what_a_refusal_means(replaying, recorded, name, holds):
         assert caught.value == ApiError(said["code"], said.get("reason", ""), said["message"][:500])
 
 
-async def test_an_object_that_is_not_there_is_none(replaying):
+async def test_get_missing_object_is_none(replaying):
     cluster, asked = await replaying("03-job-get-404")
     assert await cluster.get(REF) is None
     method, path, _, _, headers = asked[0]
@@ -88,7 +88,7 @@ async def test_an_object_that_is_not_there_is_none(replaying):
     assert headers["User-Agent"] == "sweepbot"
 
 
-async def test_a_kind_that_is_not_installed_is_said(replaying):
+async def test_kind_that_is_not_installed_is_reported(replaying):
     cluster, _ = await replaying("01-list-cr-absent")
     with pytest.raises(
         ApiError, match=r"doesn't serve kubeflow.org/v1beta1/.*experiments/kx; is it installed"
@@ -96,7 +96,7 @@ async def test_a_kind_that_is_not_installed_is_said(replaying):
         await cluster.get(EXPERIMENT)
 
 
-async def test_an_answer_that_is_not_of_a_cluster_is_refused(toy, connected):
+async def test_response_that_is_no_kubernetes_object_is_an_error(toy, connected):
     async def login(_):
         return web.Response(text="<html>Please log in</html>")
 
@@ -104,14 +104,14 @@ async def test_an_answer_that_is_not_of_a_cluster_is_refused(toy, connected):
         await (await connected(await toy(login))).get(REF)
 
 
-async def test_a_created_object_comes_back_completed(replaying, recorded):
+async def test_create_returns_the_stored_object(replaying, recorded):
     cluster, asked = await replaying("03-job-create")
     assert await cluster.create(JOB) == recorded("03-job-create")["body"]
     assert (asked[0][0], asked[0][1]) == ("POST", "/apis/batch/v1/namespaces/kaniko/jobs")
     assert json.loads(asked[0][3]) == JOB
 
 
-async def test_a_list_has_all_pages_and_says_what_its_items_are(replaying, recorded):
+async def test_list_reads_all_pages_and_adds_kinds(replaying, recorded):
     end = "02-list-missing-ns"
     cluster, asked = await replaying("09-page-1", "09-page-2", end)
     jobs = await cluster.list("Job", "kaniko", labels="app=bot", fields="metadata.name!=x")
@@ -124,20 +124,20 @@ async def test_a_list_has_all_pages_and_says_what_its_items_are(replaying, recor
     assert [query for _, _, query, _, _ in asked] == [{**selected, **token} for token in tokens]
 
 
-async def test_of_a_list_only_what_is_wanted_is_kept(replaying, recorded):
+async def test_list_keeps_only_matching_items(replaying, recorded):
     cluster, _ = await replaying("09-page-1", "09-page-2", "02-list-missing-ns")
     wanted = recorded("09-page-2")["body"]["items"][0]["metadata"]["name"]
     jobs = await cluster.list("Job", "kaniko", only=lambda job: job["metadata"]["name"] == wanted)
     assert [job["metadata"]["name"] for job in jobs] == [wanted]
 
 
-async def test_a_list_too_slow_for_its_pages_is_read_in_one_piece(replaying):
+async def test_list_with_expired_pages_is_read_at_once(replaying):
     cluster, asked = await replaying("09-page-1", "11-410-continue-expired", "02-list-missing-ns")
     assert await cluster.list("Job", "kaniko") == []
     assert asked[-1][2] == {}
 
 
-async def test_pages_come_one_by_one_with_the_version_at_which_all_are_true(replaying, recorded):
+async def test_pages_have_the_version_of_the_list(replaying, recorded):
     names = ("09-page-1", "09-page-2", "02-list-missing-ns")
     cluster, asked = await replaying(*names)
     found = [(len(items), version, len(asked)) async for items, version in cluster.pages("Job", "kaniko")]
@@ -155,7 +155,7 @@ THROTTLED = {"kind": "Status", "reason": "TooManyRequests", "message": "storage 
     ("said", "wait"),
     [("1", 1), ("3600", 60), ("", 0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0), ("-5", 0)],
 )
-async def test_how_long_a_busy_server_asks_to_wait(toy, connected, said, wait):
+async def test_retry_after_is_read_from_a_busy_server(toy, connected, said, wait):
     async def busy(_):
         return web.json_response(THROTTLED, status=429, headers={"Retry-After": said})
 
@@ -169,7 +169,7 @@ async def test_how_long_a_busy_server_asks_to_wait(toy, connected, said, wait):
 @pytest.mark.parametrize(
     ("status", "ready"), [(200, True), (401, True), (403, True), (500, False), (502, False)]
 )
-async def test_a_server_is_ready_when_it_says_so_and_for_whoever_may_not_ask(toy, connected, status, ready):
+async def test_server_is_ready_if_it_says_so_or_denies_the_check(toy, connected, status, ready):
     async def answer(request):
         assert request.path == "/readyz"
         return web.Response(status=status, text="whatever")
@@ -178,11 +178,11 @@ async def test_a_server_is_ready_when_it_says_so_and_for_whoever_may_not_ask(toy
     assert await cluster.is_ready() is ready
 
 
-async def test_a_server_that_is_not_there_is_not_ready(connected, free_port):
+async def test_server_that_is_unreachable_is_not_ready(connected, free_port):
     assert not await (await connected(f"127.0.0.1:{free_port}")).is_ready()
 
 
-async def test_who_finds_no_connection_gives_up_long_before_the_end_of_a_call(connected, monkeypatch):
+async def test_connect_timeout_is_far_below_the_request_timeout(connected, monkeypatch):
     """A server whose packets are lost: here its queue of connections is full."""
     sooner = aiohttp.ClientTimeout(total=client.CALL.total, sock_connect=client.CALL.sock_connect / 20)
     monkeypatch.setattr(client, "CALL", sooner)
@@ -197,7 +197,7 @@ async def test_who_finds_no_connection_gives_up_long_before_the_end_of_a_call(co
             await cluster.get(REF)
 
 
-async def test_a_version_that_is_yet_to_come_has_not_been_reached(replaying):
+async def test_future_version_is_reported_as_not_reached(replaying):
     cluster, asked = await replaying("09-list-rv-future", "02-list-missing-ns", "08-403-list-jobs")
     assert not await cluster.has_reached("Job", "kaniko", "99999999")
     assert await cluster.has_reached("Job", "kaniko", "5")
@@ -215,21 +215,21 @@ async def test_a_version_that_is_yet_to_come_has_not_been_reached(replaying):
         ("02-delete-precond-uid", False),
     ],
 )
-async def test_a_deletion_takes_all_it_owns_along(replaying, name, deleted):
+async def test_delete_removes_dependents(replaying, name, deleted):
     cluster, asked = await replaying(name)
     assert await cluster.delete(REF, uid="u-1") is deleted
     sent = json.loads(asked[0][3])
     assert (sent["propagationPolicy"], sent["preconditions"]) == ("Background", {"uid": "u-1"})
 
 
-async def test_a_deletion_that_conflicts_without_a_uid_is_no_absence(replaying):
+async def test_delete_conflict_without_uid_is_no_absence(replaying):
     cluster, _ = await replaying("02-delete-precond-uid")
     with pytest.raises(ApiError) as caught:
         await cluster.delete(REF)
     assert caught.value.stale
 
 
-async def test_a_merge_patch_says_that_it_is_one(replaying):
+async def test_merge_sends_its_content_type(replaying):
     cluster, asked = await replaying("03-job-create")
     await cluster.merge(EXPERIMENT, {"status": {"conditions": []}}, subresource="status")
     method, path, _, body, headers = asked[0]
@@ -239,7 +239,7 @@ async def test_a_merge_patch_says_that_it_is_one(replaying):
 
 
 @pytest.mark.parametrize("name", ["04-pod-log-no-host", "04-pod-log-no-kubelet", "04-pod-log-404"])
-async def test_a_log_that_is_not_there_is_empty(replaying, name):
+async def test_log_of_a_missing_pod_is_empty(replaying, name):
     cluster, asked = await replaying(name)
     assert await cluster.log("kaniko", "build-a-8wcr7", "kaniko", tail=5) == ""
     assert asked[0][1] == "/api/v1/namespaces/kaniko/pods/build-a-8wcr7/log"
@@ -254,7 +254,7 @@ async def test_a_log_that_is_not_there_is_empty(replaying, name):
         ("container nope is not valid for pod p", ApiError),
     ],
 )
-async def test_a_container_that_has_said_nothing_yet(toy, connected, message, expected):
+async def test_log_of_a_starting_container_is_empty(toy, connected, message, expected):
     async def refuse(_):
         return web.json_response({"kind": "Status", "message": message, "reason": "BadRequest"}, status=400)
 
@@ -266,7 +266,7 @@ async def test_a_container_that_has_said_nothing_yet(toy, connected, message, ex
         assert await cluster.log("kaniko", "p", "main", previous=True) == expected
 
 
-async def test_a_log_with_broken_characters_is_read(toy, connected):
+async def test_log_with_invalid_utf8_is_read(toy, connected):
     async def say(_):
         return web.Response(body=b"loss \xff 0.5\n")
 
@@ -296,17 +296,17 @@ def streaming(*chunks, dies=False):
         ([b"xoxb-" + b"s" * MAX_LOG, b" the end\n"], "the end\n"),  # half a token would pass the mask
     ],
 )
-async def test_the_end_of_a_long_log_is_read_however_long_it_is(toy, connected, chunks, kept):
+async def test_log_tail_is_read_whatever_its_length(toy, connected, chunks, kept):
     assert await (await connected(await toy(streaming(*chunks)))).log("kaniko", "p", "main") == kept
 
 
-async def test_a_log_that_breaks_off_is_no_end(toy, connected):
+async def test_log_that_breaks_off_is_an_error(toy, connected):
     cluster = await connected(await toy(streaming(b"a line\n", dies=True)))
     with pytest.raises(UnreachableError):
         await cluster.log("kaniko", "p", "main")
 
 
-async def test_a_watch_brings_changes_and_bookmarks(toy, connected, recorded):
+async def test_watch_yields_changes_and_bookmarks(toy, connected, recorded):
     events = recorded("10-watch-stream-bookmarks")["body"]["events"]
     lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     torn = [lines[n : n + 1000] for n in range(0, len(lines), 1000)]
@@ -316,7 +316,7 @@ async def test_a_watch_brings_changes_and_bookmarks(toy, connected, recorded):
     assert seen[-1][0] == "BOOKMARK"
 
 
-async def test_a_watch_from_too_long_ago_is_expired(toy, connected, recorded):
+async def test_watch_from_an_old_version_is_expired(toy, connected, recorded):
     line = json.dumps(recorded("11-watch-410-jobs")["body"]["events"][0]).encode() + b"\n"
     cluster = await connected(await toy(streaming(line)))
     with pytest.raises(ApiError, match="too old resource version") as caught:
@@ -324,26 +324,26 @@ async def test_a_watch_from_too_long_ago_is_expired(toy, connected, recorded):
     assert caught.value.expired
 
 
-async def test_a_watch_reads_objects_larger_than_any_buffer(toy, connected):
+async def test_watch_reads_objects_larger_than_any_buffer(toy, connected):
     large = {"type": "ADDED", "object": {"metadata": {"annotations": {"a": "x" * 5_000_000}}}}
     cluster = await connected(await toy(streaming(json.dumps(large).encode() + b"\n")))
     assert await anext(cluster.watch("Job", "kaniko", since="1", timeout=4)) == ("ADDED", large["object"])
 
 
-async def test_a_server_that_dies_in_the_middle_is_unreachable(toy, connected):
+async def test_server_that_dies_midway_is_unreachable(toy, connected):
     line = b'{"type": "ADDED", "object": {}}\n'
     cluster = await connected(await toy(streaming(line, dies=True)))
     with pytest.raises(UnreachableError, match="the API server is unreachable"):
         [pair async for pair in cluster.watch("Job", "kaniko", since="1", timeout=4)]
 
 
-async def test_a_server_that_is_not_there_is_unreachable(connected, free_port):
+async def test_server_without_listener_is_unreachable(connected, free_port):
     cluster = await connected(f"127.0.0.1:{free_port}")
     with pytest.raises(UnreachableError, match="Cannot connect"):
         await cluster.version()
 
 
-async def test_a_server_that_never_answers_is_unreachable(toy, connected, monkeypatch):
+async def test_server_that_never_responds_is_unreachable(toy, connected, monkeypatch):
     async def sleep(_):
         await asyncio.Event().wait()
 
@@ -353,7 +353,7 @@ async def test_a_server_that_never_answers_is_unreachable(toy, connected, monkey
         await cluster.version()
 
 
-async def test_a_named_kubeconfig_comes_before_the_pod_it_runs_in(replaying, connected, monkeypatch):
+async def test_named_kubeconfig_precedes_the_pods_service_account(replaying, connected, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     cluster, _ = await replaying("01-version")
@@ -363,7 +363,7 @@ async def test_a_named_kubeconfig_comes_before_the_pod_it_runs_in(replaying, con
         await KubernetesClient.connect()
 
 
-async def test_a_pod_that_answers_without_end_is_given_up(toy, connected):
+async def test_endless_proxy_response_is_cut_off(toy, connected):
     async def endless(request):
         response = web.StreamResponse()
         await response.prepare(request)

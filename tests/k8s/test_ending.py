@@ -60,7 +60,7 @@ def train(tmp_path):
 
 @pytest.mark.parametrize("name", SHELLS)
 @pytest.mark.parametrize("before", ["", "cd / && ", "LR=1 ", "exec ", "true; ", "python3 -c 1 && "])
-async def test_sigterm_reaches_the_training_and_not_its_children(name, before, train, tmp_path):
+async def test_sigterm_reaches_the_training_only(name, before, train, tmp_path):
     process = await begun(name, before + train, tmp_path)
     assert await process.stdout.readline() == b"training\n"
     process.send_signal(signal.SIGTERM)
@@ -76,7 +76,7 @@ async def test_sigterm_reaches_the_training_and_not_its_children(name, before, t
     ("command", "code"),
     [("true", 0), ("exec true", 0), ("false", 1), ("sh -c 'exit 7'", 7), ("sh -c 'kill -9 $$'", 137)],
 )
-async def test_an_end_of_its_own_keeps_the_exit_code_and_marks_only_success(name, command, code, tmp_path):
+async def test_training_that_exits_keeps_its_code_and_marks_only_success(name, command, code, tmp_path):
     process = await begun(name, command, tmp_path)
     await process.communicate()
     [*marker] = [file.read_text() for file in tmp_path.glob("*.pid")]
@@ -84,7 +84,7 @@ async def test_an_end_of_its_own_keeps_the_exit_code_and_marks_only_success(name
 
 
 @pytest.mark.parametrize("program", [TRAINING, DEAF])
-async def test_on_a_node_the_training_has_its_grace(program, tmp_path):
+async def test_training_on_a_node_has_its_grace_period(program, tmp_path):
     (tmp_path / "train.py").write_text(program)
     cluster = KubernetesClient(tmp_path / "pods")
     try:
@@ -98,7 +98,7 @@ async def test_on_a_node_the_training_has_its_grace(program, tmp_path):
         await cluster.kubelet.close()
 
 
-def test_the_grace_is_the_spaces_then_the_clusters_then_kubernetes():
+def test_grace_period_follows_space_then_cluster_then_kubernetes():
     shape = PodShape(grace_seconds=60)
     graces = [
         grace_of(experiment(replace(SPEC, grace_seconds=own, shape=each)))

@@ -21,7 +21,7 @@ DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="2",UUID="GPU-6fe2",modelName="NVIDIA A100-SXM
 """  # noqa: E501
 
 
-def test_an_exporters_text_is_one_reading_per_gpu_and_slice() -> None:
+def test_exporter_text_has_one_reading_per_gpu_and_slice() -> None:
     model = "NVIDIA A100-SXM4-80GB"
     found = sorted(read_exporter(TEXT), key=lambda each: each.device)
     assert found == [
@@ -31,7 +31,7 @@ def test_an_exporters_text_is_one_reading_per_gpu_and_slice() -> None:
     ]
 
 
-def test_the_last_error_of_a_gpu_is_its_xid() -> None:
+def test_xid_is_the_last_error_of_a_gpu() -> None:
     text = (
         'DCGM_FI_DEV_XID_ERRORS{UUID="GPU-4dc0",modelName="A100",err_code="79",namespace="a",pod="b"} 79\n'
         'DCGM_FI_DEV_XID_ERRORS{gpu="1",UUID="GPU-5ed1",modelName="A100",namespace="",pod=""} 0\n'
@@ -70,32 +70,32 @@ def util(value: str = "97", *more: str, index: int = 0, labels: str = 'UUID="GPU
         (util("9" * 5000), []),
     ],
 )
-def test_a_line_that_says_nothing_hides_no_other(text: str, shares: list[float]) -> None:
+def test_invalid_line_hides_no_other(text: str, shares: list[float]) -> None:
     assert [reading.share for reading in read_exporter(text)] == pytest.approx(shares)
 
 
-def test_a_share_that_is_no_number_is_taken_from_the_other_metric() -> None:
+def test_utilization_that_is_nan_is_read_from_the_other_metric() -> None:
     engine = util("NaN").replace("DEV_GPU_UTIL", "PROF_GR_ENGINE_ACTIVE")
     assert [reading.share for reading in read_exporter(util("50", engine))] == [0.5]
 
 
-def test_escapes_in_labels_are_undone() -> None:
+def test_label_escapes_are_decoded() -> None:
     [reading] = read_exporter(util().replace("A100", r"A \"100\" \\ , } x"))
     assert reading.model == r'A "100" \ , } x'
 
 
-def test_gpus_without_a_uuid_are_told_apart_by_their_index() -> None:
+def test_gpus_without_uuid_are_distinguished_by_index() -> None:
     text = util("5", util("7", index=1, labels=""), labels="")
     assert {(each.device, each.share) for each in read_exporter(text)} == {("n1:0", 0.05), ("n1:1", 0.07)}
     errors = read_errors(text.replace("DEV_GPU_UTIL", "DEV_XID_ERRORS"))
     assert {error.device for error in errors} == {"n1:0", "n1:1"}
 
 
-def test_an_error_that_is_no_number_is_none() -> None:
+def test_xid_that_is_no_number_is_none() -> None:
     assert read_errors(util("NaN").replace("DEV_GPU_UTIL", "DEV_XID_ERRORS")) == []
 
 
-def test_a_hostile_line_takes_no_time() -> None:
+def test_hostile_line_is_parsed_in_linear_time() -> None:
     hostile = util(labels='a="' + r"\"" * 2**20 + '",')
     assert [reading.share for reading in read_exporter(f"{hostile}\n{util()}")] == [0.97]
 
@@ -120,7 +120,7 @@ HOLDER = {"namespace": "sweeps", "pod": "t-1-x", "node": "n1", "labels": {"a": "
 SIZES = {"cpu_requested": 0.5, "ram_requested": 4.0 * 2**30}
 
 
-def test_a_pod_holds_its_gpus_while_it_runs_and_while_its_image_comes() -> None:
+def test_pod_allocates_gpus_while_it_runs_or_pulls_its_image() -> None:
     started = datetime(2026, 11, 20, 10, tzinfo=UTC)
     assert read_holder(pod()) == Holder(**HOLDER, **SIZES, started=started)
     assert read_holder(pod(phase="Pending", since=None)) == Holder(**HOLDER, **SIZES, started=None)
@@ -135,11 +135,11 @@ def test_a_pod_holds_its_gpus_while_it_runs_and_while_its_image_comes() -> None:
         pod(**{"nvidia.com/gpu": "0"}),
     ],
 )
-def test_others_hold_none(pod) -> None:
+def test_pod_in_other_states_allocates_none(pod) -> None:
     assert read_holder(pod) is None
 
 
-def test_of_all_pods_those_with_gpus_and_their_exporters_matter() -> None:
+def test_holders_are_pods_with_gpus_and_their_exporters() -> None:
     exporter = pod(**{"nvidia.com/gpu": "0"})
     assert not concerns_gpus(exporter)
     exporter["metadata"]["labels"] = {"app": "nvidia-dcgm-exporter"}
@@ -147,7 +147,7 @@ def test_of_all_pods_those_with_gpus_and_their_exporters_matter() -> None:
     assert concerns_gpus(pod(phase="Pending", node=""))
 
 
-def test_limits_alone_are_requests_and_slices_are_gpus() -> None:
+def test_limits_count_as_requests_and_slices_as_gpus() -> None:
     asked = pod()
     limits = {"nvidia.com/mig-3g.40gb": "1", "nvidia.com/gpu": "2"}
     asked["spec"]["containers"][0]["resources"] = {"limits": limits}
@@ -163,7 +163,7 @@ def node(**changes):
     return {"metadata": {"name": "n1"}, "spec": changes.get("spec", {}), "status": status}
 
 
-def test_a_node_has_gpus_some_of_them_lost() -> None:
+def test_node_has_unavailable_gpus() -> None:
     found = read_node(node())
     assert (found.physical, found.allocatable, found.ready, found.cordoned) == (8, 7, True, False)
     assert read_node(node(ready="Unknown")).ready is False
@@ -181,11 +181,11 @@ def test_a_node_has_gpus_some_of_them_lost() -> None:
         ({"app": "other"}, "Running", False),
     ],
 )
-def test_exporters_are_known_by_their_labels(labels, phase, is_one) -> None:
+def test_exporters_are_found_by_their_labels(labels, phase, is_one) -> None:
     assert is_exporter({"metadata": {"labels": labels}, "status": {"phase": phase}}) is is_one
 
 
-def test_what_a_pod_uses_is_without_katibs_sidecar() -> None:
+def test_requests_exclude_katibs_sidecar() -> None:
     main = {"name": "main", "usage": {"cpu": "1500123456n", "memory": "2097152Ki"}}
     sidecar = {"name": "metrics-collector", "usage": {"cpu": "1", "memory": "1Gi"}}
     assert read_usage({"containers": [main, sidecar]}) == (pytest.approx(1.500123456), 2.0 * 2**30)
@@ -196,12 +196,12 @@ def test_what_a_pod_uses_is_without_katibs_sidecar() -> None:
     [("0", 0), ("4", 4), ("500m", 0.5), ("12345678n", 0.012345678), ("20u", 2e-5), ("1k", 1000), ("2M", 2e6),
      ("1.5Gi", 1.5 * 2**30), ("128974848", 128974848), ("129e6", 129e6), ("1Ki", 1024), ("3E", 3e18)],
 )  # fmt: skip
-def test_quantities_are_numbers(text, number) -> None:
+def test_quantity_is_parsed(text, number) -> None:
     assert read_usage(using(text)) == (pytest.approx(number), 0)
 
 
 @pytest.mark.parametrize("text", ["", "four", "1ki", "NaN", "Infinity", "1e999999999"])
-def test_what_is_no_quantity_is_refused(text) -> None:
+def test_quantity_that_is_invalid_is_an_error(text) -> None:
     with pytest.raises(ValueError, match=text):
         read_usage(using(text))
 

@@ -22,17 +22,17 @@ from tests.recordings.__init__ import body
         ("05-job-complete", JobState.COMPLETE),
     ],
 )
-def test_a_job_is_active_until_it_says_otherwise(recording, state):
+def test_job_is_active_without_a_final_condition(recording, state):
     assert read_job(body(recording)).state is state
 
 
-def test_a_job_whose_pods_still_end_has_not_failed_yet():
+def test_job_with_terminating_pods_has_not_failed_yet():
     job = body("04-job-failed")
     job["status"]["conditions"] = [c for c in job["status"]["conditions"] if c["type"] == "FailureTarget"]
     assert read_job(job).state is JobState.ACTIVE
 
 
-def test_a_failed_job_says_when_and_why():
+def test_job_that_failed_has_time_and_reason():
     job = read_job(body("05-job-deadline"))
     assert job.ended == datetime(2026, 11, 21, 12, 56, 50, tzinfo=UTC)
     assert job.message == "DeadlineExceeded: Job was active longer than specified deadline"
@@ -49,7 +49,7 @@ def test_a_failed_job_says_when_and_why():
         ("04-pod-imagepullbackoff", "image-pull"),
     ],
 )
-def test_what_a_pod_waits_for(recording, key):
+def test_pod_waiting_reason_is_read(recording, key):
     found = waiting(read_pod(body(recording), "kaniko"))
     assert (found and found.key) == key
 
@@ -68,17 +68,17 @@ def test_what_a_pod_waits_for(recording, key):
         (real_messages.CORDONED, "The pod can't be scheduled for now."),
     ],
 )
-def test_a_build_asks_for_no_gpus_and_waits_for_none(said, text):
+def test_waiting_of_a_build_pod_names_no_gpus(said, text):
     pod = replace(read_pod(body("04-pod-unschedulable"), "kaniko"), unschedulable=said)
     assert waiting(pod).text == text
 
 
-def test_the_systems_own_words_are_kept():
+def test_pod_messages_are_kept_verbatim():
     found = waiting(read_pod(body("04-pod-unschedulable"), "kaniko"))
     assert found.detail.startswith("0/4 nodes are available: 4 Insufficient nvidia.com/gpu.")
 
 
-def test_a_pod_being_deleted_still_holds_its_gpus():
+def test_pod_being_deleted_still_has_its_gpus():
     pod = read_pod(body("07-pod-terminating"), "kaniko")
     assert not pod.finished
 
@@ -94,14 +94,14 @@ def an_init_pod(init, main):
 INITIALIZING = {"waiting": {"reason": "PodInitializing"}}
 
 
-def test_what_an_init_container_waits_for_is_what_its_pod_waits_for():
+def test_pod_waits_for_what_its_init_container_waits_for():
     refused = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
     assert read_pod(an_init_pod(refused, INITIALIZING), "kaniko").waiting == ("ErrImagePull", "no such image")
     runs = read_pod(an_init_pod({"running": {}}, INITIALIZING), "kaniko")
     assert (runs.waiting[0], runs.init_failed) == ("PodInitializing", "")
 
 
-def test_an_init_container_that_failed_is_named():
+def test_pod_with_a_failed_init_container_names_it():
     failed = {"terminated": {"exitCode": 1, "reason": "Error"}}
     assert read_pod(an_init_pod(failed, INITIALIZING), "kaniko").init_failed == "fetch"
     done = {"terminated": {"exitCode": 0, "reason": "Completed"}}

@@ -34,7 +34,7 @@ def container(spec):
     return found
 
 
-def test_the_repositorys_own_dockerfile_is_built_with_the_cache_that_works():
+def test_job_builds_the_repositorys_dockerfile_with_cache():
     assert container(OWN)["args"] == [
         f"--context=git://git.example/digits.git#refs/heads/main#{COMMIT}",
         "--git=single-branch=true",
@@ -55,7 +55,7 @@ def test_the_repositorys_own_dockerfile_is_built_with_the_cache_that_works():
     assert container(OWN)["env"] == []
 
 
-def test_a_generated_dockerfile_comes_with_the_pod():
+def test_job_mounts_a_generated_dockerfile():
     template = build_job(GENERATED)["spec"]["template"]
     assert template["metadata"]["annotations"] == {DOCKERFILE: "FROM python\n", IGNORE: ".git\n"}
     assert "--dockerfile=/sweepbot/Dockerfile" in container(GENERATED)["args"]
@@ -68,12 +68,12 @@ def test_a_generated_dockerfile_comes_with_the_pod():
     assert not any(argument.startswith("--cache") for argument in container(GENERATED)["args"])
 
 
-def test_code_alone_is_small_and_always_the_same():
+def test_job_of_code_is_small_and_reproducible():
     assert "--reproducible" in container(CODE)["args"]
     assert container(CODE)["resources"]["requests"]["memory"] == "128Mi"
 
 
-def test_plain_http_is_said_for_git_and_registry_apart():
+def test_job_sets_plain_http_for_git_and_registry_separately():
     assert container(replace(OWN, plain_http=("push:5000", "pull:5000")))["args"][-2:] == [
         "--insecure-registry=push:5000",
         "--insecure-registry=pull:5000",
@@ -82,31 +82,31 @@ def test_plain_http_is_said_for_git_and_registry_apart():
     assert plain["env"] == [{"name": "GIT_PULL_METHOD", "value": "http"}]
 
 
-def test_a_companys_certificates_are_trusted_beside_the_public_ones():
+def test_job_trusts_company_certificates_beside_public_ones():
     spec = replace(OWN, ca="company-ca")
     assert {"name": "ca", "configMap": {"name": "company-ca"}} in pod(spec)["volumes"]
     assert {"name": "ca", "mountPath": "/kaniko/ca", "readOnly": True} in container(spec)["volumeMounts"]
     assert container(spec)["env"] == [{"name": "SSL_CERT_DIR", "value": "/kaniko/ssl/certs:/kaniko/ca"}]
 
 
-def test_kubernetes_replaces_nothing_in_a_branchs_name():
+def test_job_protects_branch_names_from_variable_expansion():
     branch = "refs/heads/$(GIT_PASSWORD)-$$-$HOME"
     known = {"GIT_PASSWORD": "hunter2"}
     sent = [expand(word, known) for word in container(replace(OWN, ref=branch))["args"]]
     assert sent[0] == f"--context=git://git.example/digits.git#{branch}#{COMMIT}"
 
 
-def test_what_takes_nothing_from_the_repository_asks_git_for_nothing():
+def test_job_without_repository_files_does_not_clone():
     arguments = container(replace(GENERATED, alone=True, submodules=True))["args"]
     assert arguments[:2] == ["--context=/sweepbot", "--dockerfile=/sweepbot/Dockerfile"]
     assert not any("git" in argument.partition("--destination=")[0] for argument in arguments)
 
 
-def test_submodules_are_fetched_where_there_are_any():
+def test_job_clones_submodules_if_present():
     assert "--git=recurse-submodules=true" in container(replace(OWN, submodules=True))["args"]
 
 
-def test_the_git_login_is_where_nothing_of_the_repository_runs():
+def test_job_passes_git_credentials_only_to_the_clone():
     for spec in (OWN, GENERATED):
         made = pod(replace(spec, git_secret="git-digits", registry_secret="registry-login", submodules=True))
         (fetch,), (build,) = made["initContainers"], made["containers"]
@@ -132,7 +132,7 @@ def test_the_git_login_is_where_nothing_of_the_repository_runs():
     assert annotations == {FETCHING: "FROM scratch\n"}, "nothing is built there"
 
 
-def test_logins_are_named_and_never_held():
+def test_job_references_credentials_without_containing_them():
     job = build_job(replace(CODE, git_secret="git-digits", registry_secret="registry-login"))
     (one,) = job["spec"]["template"]["spec"]["containers"]
     assert one["env"] == [
@@ -147,7 +147,7 @@ def test_logins_are_named_and_never_held():
 
 
 @pytest.mark.parametrize("spec", [OWN, GENERATED, CODE])
-def test_a_build_may_do_little(spec):
+def test_job_has_minimal_permissions(spec):
     """Pod Security "baseline", and less."""
     job = build_job(spec)["spec"]
     assert (job["backoffLimit"], job["activeDeadlineSeconds"], job["ttlSecondsAfterFinished"]) == (
@@ -195,15 +195,15 @@ def a_pod(message=DIGEST, code=0, owner="u1"):
         ([], None),
     ],
 )
-def test_the_digest_of_a_build_is_what_its_own_pod_reports_after_a_good_end(pods, pushed):
+def test_digest_is_reported_by_the_jobs_own_successful_pod(pods, pushed):
     assert pushed_digest(MADE, pods, OWN.destination) == pushed
 
 
-def test_a_job_of_the_same_name_that_pushes_elsewhere_is_another_build():
+def test_job_with_another_destination_is_another_build():
     assert pushed_digest(MADE, [a_pod()], "registry:5000/sweepbot/digits:other") is None
 
 
-def test_a_base_is_named_by_digest():
+def test_with_base_uses_the_digest():
     text = "FROM r/sweepbot/dependencies:heavy-0a\nRUN echo :heavy-0a\n"
     job = build_job(replace(GENERATED, dockerfile=text))
     made = with_base(job, "heavy-0a", DIGEST)["spec"]["template"]["metadata"]["annotations"][DOCKERFILE]

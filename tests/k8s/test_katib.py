@@ -42,7 +42,7 @@ SPEC = ExperimentSpec(
 )
 
 
-def test_the_whole_experiment():
+def test_experiment_has_the_expected_manifest():
     ours = {"app.kubernetes.io/managed-by": "sweepbot", "sweepbot/sweep": "lr-brave-otter"}
     command = f"( python train.py --out $$HOME {FLAGS} )"
     trap = "trap 'kill -TERM $p; wait $p; exit 143' TERM"
@@ -141,7 +141,7 @@ def test_the_whole_experiment():
     }
 
 
-def test_root_is_only_by_configuration_and_even_then_without_privileges():
+def test_experiment_runs_as_root_only_if_configured_and_without_privileges():
     made = experiment(replace(SPEC, shape=PodShape(user=0)))
     pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["securityContext"] == {
@@ -153,7 +153,7 @@ def test_root_is_only_by_configuration_and_even_then_without_privileges():
     assert "securityContext" not in pod, "it would be the collector's, too, which is Katib's"
 
 
-def test_settings_of_the_algorithm_are_texts():
+def test_experiment_settings_are_strings():
     spec = replace(SPEC, algorithm="tpe", settings={"gamma": "0.25", "random_state": "1"})
     assert experiment(spec)["spec"]["algorithm"] == {
         "algorithmName": "tpe",
@@ -161,7 +161,7 @@ def test_settings_of_the_algorithm_are_texts():
     }
 
 
-def test_the_image_is_put_in_without_touching_the_plan():
+def test_with_image_leaves_the_plan_unchanged():
     plan = experiment(SPEC)
     before = copy.deepcopy(plan)
     made = with_image(plan, "registry:5000/x@sha256:bb")
@@ -180,12 +180,12 @@ def test_the_image_is_put_in_without_touching_the_plan():
         ("katib/06-LongRunning-after-extend", ExperimentState.SUCCEEDED, "ExperimentMaxTrialsReached"),
     ],
 )
-def test_recorded_experiments(recording, state, reason):
+def test_read_experiment_parses_recordings(recording, state, reason):
     found = read_experiment(body(recording))
     assert (found.state, found.reason) == (state, reason)
 
 
-def test_an_experiment_just_created_has_no_status_and_runs():
+def test_read_experiment_without_status_is_running():
     obj = body("13-experiment-final")
     del obj["status"]
     assert read_experiment(obj).state is ExperimentState.RUNNING
@@ -199,13 +199,13 @@ def test_an_experiment_just_created_has_no_status_and_runs():
         ("15-trials-failed", TrialState.FAILED, None),
     ],
 )
-def test_recorded_trials(recording, state, value):
+def test_read_trial_parses_recordings(recording, state, value):
     trials = [read_trial(t, {"loss": "min"}) for t in body(recording)["items"]]
     assert {(t.state, t.value) for t in trials} == {(state, value)}
     assert all(set(t.parameters) == {"lr", "momentum"} for t in trials)
 
 
-def test_the_best_of_a_trial_follows_the_goal():
+def test_best_value_of_a_trial_follows_the_goal():
     trial = body("13-trials")["items"][0]
     assert read_trial(trial, {"loss": "max"}).value == 0.9
 
@@ -216,7 +216,7 @@ def test_nan_is_no_value():
     assert read_trial(trial, {"loss": "min"}).value is None
 
 
-def test_a_killed_trial_has_killed_first_and_running_false():
+def test_kill_patch_puts_killed_first_and_running_false():
     """The order and the fields of the patch that the real Katib took (katib/02-A1)."""
     trial = body("13-trials")["items"][0]
     trial["status"]["conditions"] = [
@@ -236,7 +236,7 @@ def test_a_killed_trial_has_killed_first_and_running_false():
     assert read_trial(trial, {"loss": "min"}).state is TrialState.KILLED
 
 
-def test_an_ended_experiment_has_failed_last_and_a_completion_time():
+def test_close_patch_puts_failed_last_and_a_completion_time():
     """As in katib/04-cancel-A, which the real Katib never overwrote."""
     obj = body("14-experiment-backoff6-still-running")
     patch = stop_experiment(obj, "Sweepbot: cancelled", NOW)
@@ -246,6 +246,6 @@ def test_an_ended_experiment_has_failed_last_and_a_completion_time():
     assert patch["status"]["completionTime"] == "2026-11-21T14:00:00Z"
 
 
-def test_the_link_has_the_namespace_before_the_name():
+def test_katib_link_has_the_namespace_before_the_name():
     ref = Ref("Experiment", "sweeps", "lr-brave-otter")
     assert ui_link("https://kf", ref) == "https://kf/katib/experiment/sweeps/lr-brave-otter"

@@ -22,7 +22,7 @@ async def read(answer, clean=str, lines=LOG_LINES):
 
 
 @pytest.mark.parametrize("lines", [LOG_LINES, 3 * LOG_LINES])
-async def test_a_secret_at_the_cut_is_masked_whole(lines):
+async def test_secret_at_the_cut_is_masked_whole(lines):
     most = LOG_CHARACTERS * lines // LOG_LINES
 
     async def long():
@@ -32,7 +32,7 @@ async def test_a_secret_at_the_cut_is_masked_whole(lines):
     assert (len(found), "ter2" in found) == (most, False)
 
 
-async def test_a_node_that_is_silent_or_refuses_is_named_instead(monkeypatch):
+async def test_node_that_is_silent_or_refuses_is_named(monkeypatch):
     async def refused():
         raise ApiError(500, "", "token hunter2 expired")
 

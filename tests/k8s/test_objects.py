@@ -22,5 +22,5 @@ from tests.recordings.__init__ import body
         ("15-experiment-failed", False),
     ],
 )
-def test_what_still_lives(recording, lives):
+def test_is_active_until_finished(recording, lives):
     assert still_live(body(recording)) is lives

@@ -25,21 +25,21 @@ def quick(monkeypatch):
     monkeypatch.setattr(outage_module, "PAUSE", 0)
 
 
-async def test_many_wait_and_one_probes():
+async def test_outage_has_one_probe_while_others_wait():
     server, ends = Server(5), []
     outage = Outage(server, lambda: ends.append(server.probes))
     assert await asyncio.gather(*(outage.over() for _ in range(10))) == [True] * 10
     assert (server.probes, ends) == (6, [6])
 
 
-async def test_a_server_that_answers_was_not_away():
+async def test_outage_needs_a_failing_probe():
     server, ends = Server(0), []
     outage = Outage(server, lambda: ends.append(1))
     assert await asyncio.gather(*(outage.over() for _ in range(3))) == [False] * 3
     assert ends == []
 
 
-async def test_who_has_waited_long_may_try_all_the_same_and_the_end_is_told_later(monkeypatch):
+async def test_outage_waiters_proceed_after_the_maximum_wait(monkeypatch):
     server, ends = Server(10**9), []
     outage = Outage(server, lambda: ends.append(1))
     monkeypatch.setattr(outage_module, "LONGEST", 0.01)
@@ -50,7 +50,7 @@ async def test_who_has_waited_long_may_try_all_the_same_and_the_end_is_told_late
     assert ends == [1]
 
 
-async def test_a_later_outage_is_another_one():
+async def test_later_outage_is_separate():
     server, ends = Server(2), []
     outage = Outage(server, lambda: ends.append(1))
     assert await outage.over()

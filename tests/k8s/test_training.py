@@ -122,12 +122,12 @@ async def test_early_stopping_finds_one_child_which_is_the_training(name, source
 
 
 @pytest.mark.parametrize("name", SHELLS)
-async def test_without_tee_the_training_fails_instead_of_waiting_for_it(name, tmp_path):
+async def test_training_without_tee_fails_at_once(name, tmp_path):
     text = rewritten("stdout", "echo loss=1", tmp_path).replace("command -v tee", "command -v no-such-tee")
     assert (await output(name, text))[0] == 127
 
 
 @pytest.mark.parametrize("name", SHELLS)
-async def test_output_that_a_background_process_keeps_open_does_not_delay_the_end(name, tmp_path):
+async def test_background_process_with_open_output_does_not_delay_the_exit(name, tmp_path):
     ended, said = await output(name, rewritten("stdout", "sleep 3 & echo loss=0.5", tmp_path))
     assert (ended, "loss=0.5" in said) == (0, True)

@@ -140,7 +140,7 @@ def started(toy, connected):
     return start
 
 
-async def test_what_is_there_and_what_changes(started, wait_until):
+async def test_watch_reports_existing_objects_and_changes(started, wait_until):
     there = [job("a", 3)]
     changes = [event("ADDED", job("b", 6)), event("MODIFIED", job("a", 7)), event("DELETED", job("a", 8))]
     _, cluster = await started([(5, there)], [changes])
@@ -152,7 +152,7 @@ async def test_what_is_there_and_what_changes(started, wait_until):
     assert listener.fresh >= 4
 
 
-async def test_after_an_ordinary_end_it_goes_on_where_it_was(started, wait_until):
+async def test_watch_continues_after_an_ordinary_end(started, wait_until):
     bookmark = event("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "9"}})
     server, cluster = await started([(5, [])], [[event("ADDED", job("a", 6)), bookmark]])
     listener = Listener()
@@ -162,7 +162,7 @@ async def test_after_an_ordinary_end_it_goes_on_where_it_was(started, wait_until
     assert listener.seen == [("PUT", "a")]
 
 
-async def test_too_old_means_listing_anew_and_reporting_what_vanished(started, wait_until, caplog):
+async def test_watch_from_an_expired_version_lists_again_and_reports_deletions(started, wait_until, caplog):
     lists = [(5, [job("a", 3), job("b", 4)]), (20, [job("b", 15)])]
     server, cluster = await started(lists, [[EXPIRED]])
     listener = Listener()
@@ -173,7 +173,7 @@ async def test_too_old_means_listing_anew_and_reporting_what_vanished(started, w
     assert caplog.records == [], "nothing to tell an operator"
 
 
-async def test_a_broken_connection_loses_nothing(started, wait_until):
+async def test_watch_survives_a_broken_connection_without_loss(started, wait_until):
     server, cluster = await started([(5, [])], [[event("ADDED", job("a", 6)), "die"], ["die"]])
     listener = Listener()
     async with watching(cluster, listener):
@@ -181,9 +181,7 @@ async def test_a_broken_connection_loses_nothing(started, wait_until):
     assert server.asked == ["5", "6", "6"]
 
 
-async def test_a_quiet_kind_of_which_the_server_sends_no_bookmark_is_no_dead_line(
-    started, wait_until, caplog
-):
+async def test_watch_without_bookmarks_of_a_quiet_kind_is_not_dead(started, wait_until, caplog):
     server, cluster = await started([(5, [])], [["nothing"]] * 3)
     listener = Listener()
     async with watching(cluster, listener):
@@ -193,7 +191,7 @@ async def test_a_quiet_kind_of_which_the_server_sends_no_bookmark_is_no_dead_lin
     assert caplog.records == []
 
 
-async def test_a_line_on_which_even_the_end_is_late_is_dead(started, wait_until, monkeypatch, caplog):
+async def test_watch_that_misses_its_timeout_is_dead(started, wait_until, monkeypatch, caplog):
     monkeypatch.setattr(watch_module, "STREAM", 0.02)
     monkeypatch.setattr(client, "WATCH_MARGIN", 0.03)
     server, cluster = await started([(5, [])], [["silence"]])
@@ -203,7 +201,7 @@ async def test_a_line_on_which_even_the_end_is_late_is_dead(started, wait_until,
     assert "is interrupted: the API server is unreachable" in caplog.text
 
 
-async def test_a_place_that_is_yet_to_come_is_given_up(started, wait_until):
+async def test_watch_from_a_future_version_lists_again(started, wait_until):
     """After etcd was restored from a backup: watches from there are silent, without an error."""
     server, cluster = await started([(5000, []), (3, [job("a", 2)])], [["nothing"]])
     listener = Listener()
@@ -213,7 +211,7 @@ async def test_a_place_that_is_yet_to_come_is_given_up(started, wait_until):
     assert listener.seen == [("PUT", "a")]
 
 
-async def test_the_cache_is_complete_except_while_the_watch_is_interrupted(started, wait_until):
+async def test_cache_is_complete_except_while_the_watch_is_interrupted(started, wait_until):
     server, cluster = await started([(5, [job("a", 3)])], [[event("ADDED", job("b", 6)), "hold"]])
     listener = Listener()
     assert not listener.complete, "nothing was listed"
@@ -228,7 +226,7 @@ async def test_the_cache_is_complete_except_while_the_watch_is_interrupted(start
     assert (server.lists_asked, server.asked) == (1, ["5", "6"])
 
 
-async def test_a_list_that_breaks_off_leaves_the_cache_incomplete(wait_until):
+async def test_cache_stays_incomplete_after_an_interrupted_list(wait_until):
     class Breaking(Pages):
         async def pages(self, *args, **kwargs):
             async for page in super().pages(*args, **kwargs):
@@ -244,7 +242,7 @@ async def test_a_list_that_breaks_off_leaves_the_cache_incomplete(wait_until):
     assert not listener.listed.is_set()
 
 
-async def test_a_backup_restored_during_an_interruption_means_listing_again(started, wait_until):
+async def test_watch_lists_again_after_a_restored_backup(started, wait_until):
     lists = [(5000, [job("a", 3)]), (900, [])]
     server, cluster = await started(lists, [["die"]])
     listener = Listener()
@@ -254,7 +252,7 @@ async def test_a_backup_restored_during_an_interruption_means_listing_again(star
     assert listener.seen == [("PUT", "a"), ("GONE", "a")]
 
 
-async def test_an_outage_of_the_cluster_is_told_once_and_over_once(server, local, store, wait_until, caplog):
+async def test_watch_reports_an_outage_once_and_its_end_once(server, local, store, wait_until, caplog):
     caplog.set_level(logging.INFO, "k8s.watch")
     listener = Listener("ConfigMap")
     async with watching(local, listener, labels="team=vision") as outage:
@@ -312,7 +310,7 @@ class Pages:
         return made
 
 
-async def test_of_a_long_list_no_more_than_two_pages_are_in_memory_and_then_the_slim_objects():
+async def test_watch_keeps_two_pages_of_a_long_list_in_memory():
     cluster, changes = Pages(20, 50), []
     cache = Cache("Trial", "sweeps", changes.append)
     watch = _Watch(cluster, cache, "", Outage(cluster, lambda: None), lambda: None)
@@ -323,7 +321,7 @@ async def test_of_a_long_list_no_more_than_two_pages_are_in_memory_and_then_the_
     assert cache.get("t-3-1")["metadata"]["labels"] == {"sweepbot/sweep": "lr-3"}
 
 
-async def test_who_is_asked_to_wait_waits_so_long_and_counts_no_failure(monkeypatch):
+async def test_watch_obeys_retry_after_without_counting_a_failure(monkeypatch):
     slept, listener = [], Listener()
 
     async def sleep(seconds):

@@ -20,14 +20,14 @@ def git(git_host, origin, tmp_path):
     return in_thread
 
 
-async def test_branches_can_be_listed_without_a_clone(git, origin):
+async def test_git_server_lists_branches_without_a_clone(git, origin):
     commit = origin.commit({"a.txt": "a"}, branch="lr-sweep")
     assert (
         await git("ls-remote", "ORIGIN", "refs/heads/lr-sweep")
     ).stdout == f"{commit}\trefs/heads/lr-sweep\n"
 
 
-async def test_a_commit_can_be_fetched_by_its_sha_and_without_files(git, origin):
+async def test_git_server_serves_a_commit_by_sha_without_files(git, origin):
     older = origin.commit({"a.txt": "older"})
     origin.commit({"a.txt": "newer"})
     await git("init", "-q", "there")
@@ -36,7 +36,7 @@ async def test_a_commit_can_be_fetched_by_its_sha_and_without_files(git, origin)
     assert (await git("-C", "there", "rev-parse", "FETCH_HEAD")).stdout.strip() == older
 
 
-async def test_a_long_history_arrives_in_a_compressed_request(git, origin):
+async def test_git_server_accepts_compressed_requests(git, origin):
     """git gzips requests above 1024 bytes; many "have" lines make one."""
     for number in range(25):
         origin.commit({"a.txt": str(number)})
@@ -47,11 +47,11 @@ async def test_a_long_history_arrives_in_a_compressed_request(git, origin):
     assert (await git("-C", "there", "log", "--oneline")).stdout.count("\n") == 50
 
 
-async def test_nobody_can_push(git, origin):
+async def test_git_server_rejects_pushes(git, origin):
     origin.commit({"a.txt": "a"})
     await git("clone", "-q", "ORIGIN", "there")
     assert "403" in (await git("-C", "there", "push", "-q", "origin", "HEAD:refs/heads/mine")).stderr
 
 
-async def test_an_unknown_repository(git, git_host):
+async def test_git_server_unknown_repository_is_not_found(git, git_host):
     assert "not found" in (await git("ls-remote", f"{git_host.url}/team/nope.git")).stderr

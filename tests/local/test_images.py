@@ -14,9 +14,7 @@ import pytest
 from local import images
 
 
-def test_containers_that_start_at_once_make_their_python_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_containers_share_one_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, create = [], venv.create
 
     def slow(*args: Any, **options: Any) -> None:
@@ -36,9 +34,7 @@ def test_containers_that_start_at_once_make_their_python_once(
     assert said.stdout == "found\n", said.stderr
 
 
-def test_image_python_of_a_linked_environment_outlives_the_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_image_python_outlives_a_linked_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "link").symlink_to("own")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "link"))

@@ -22,7 +22,7 @@ CMD ["python", "train.py"]
 """
 
 
-async def test_a_commit_becomes_an_image(kaniko, origin, images, tmp_path):
+async def test_build_of_a_commit_is_an_image(kaniko, origin, images, tmp_path):
     commit = origin.commit({"Dockerfile": TRAINING, "requirements.txt": "pip\n", "train.py": "print(1)\n"})
     ended = await kaniko(commit, "--cache=true", "--snapshot-mode=redo")
     assert ended.code == 0, ended.said
@@ -37,7 +37,7 @@ async def test_a_commit_becomes_an_image(kaniko, origin, images, tmp_path):
     assert f"Pushed {images.address}/code@{image.digest}" in ended.said
 
 
-async def test_run_really_runs_and_its_files_are_a_layer(kaniko, origin, images, tmp_path):
+async def test_build_runs_commands_and_adds_their_files_as_a_layer(kaniko, origin, images, tmp_path):
     run = "RUN echo $LEVEL > made.txt && mkdir -p /opt/tool && touch /opt/tool/x"
     commit = origin.commit({"Dockerfile": f"FROM python:3.11-slim\nENV LEVEL=3\nWORKDIR /app\n{run}\n"})
     assert (await kaniko(commit)).code == 0
@@ -49,7 +49,7 @@ async def test_run_really_runs_and_its_files_are_a_layer(kaniko, origin, images,
     assert len(image.layers) == 1
 
 
-async def test_a_base_from_the_registry_brings_its_layers_and_settings(kaniko, origin, images, tmp_path):
+async def test_build_inherits_layers_and_settings_of_its_base(kaniko, origin, images, tmp_path):
     base = origin.commit({"Dockerfile": 'FROM scratch\nENV A=1\nCOPY a.txt /app/\nCMD ["x"]\n', "a.txt": "a"})
     assert (await kaniko(base, to="base:1")).code == 0
     child = f'FROM {images.address}/base:1\nENV B=$A$A\nENTRYPOINT ["y"]\nCOPY b.txt /app/\n'
@@ -62,7 +62,7 @@ async def test_a_base_from_the_registry_brings_its_layers_and_settings(kaniko, o
     assert image.config == {"Env": ["A=1", "B=11"], "Entrypoint": ["y"]}
 
 
-async def test_reproducible_code_images_are_the_same_image(kaniko, origin, tmp_path):
+async def test_build_of_code_is_reproducible(kaniko, origin, tmp_path):
     ignore = {".dockerignore": ".git\n**/*.log\ndocs/*\n!docs/keep.md\n"}
     files = {
         "a/train.py": "1",
@@ -110,7 +110,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-async def test_a_build_fails_by(case, kaniko, origin, images):
+async def test_build_that_fails_has_kanikos_error(case, kaniko, origin, images):
     text, code, message = FAILURES[case]
     ended = await kaniko(origin.commit({"Dockerfile": text}))
     assert ended.code == code
@@ -130,7 +130,7 @@ NO_BRANCH = 'Error: error resolving source context: couldn\'t find remote ref "r
         ("main", "1" * 40, "Error: error resolving source context: object not found"),
     ],
 )
-async def test_a_commit_that_is_not_there(branch, commit, message, kaniko, origin):
+async def test_build_of_a_missing_commit_fails(branch, commit, message, kaniko, origin):
     there = origin.commit({"Dockerfile": FROM_SCRATCH})
     ended = await kaniko(commit or there, branch=branch)
     error, *usage = ended.said.splitlines()
@@ -150,13 +150,13 @@ async def test_a_commit_that_is_not_there(branch, commit, message, kaniko, origi
         ("--git=depth=1", "Error: error resolving source context: a local build has no --git=depth=1"),
     ],
 )
-async def test_a_command_line_it_refuses(flag, message, kaniko, origin):
+async def test_build_rejects_unsupported_flags(flag, message, kaniko, origin):
     ended = await kaniko(origin.commit({"Dockerfile": FROM_SCRATCH}), flag)
     assert ended.code == 1
     assert ended.said.startswith(message)
 
 
-async def test_a_registry_without_tls_must_be_named(kaniko, origin, images):
+async def test_build_needs_a_flag_for_a_registry_without_tls(kaniko, origin, images):
     ended = await kaniko(origin.commit({"Dockerfile": FROM_SCRATCH}), "--insecure-registry=", to="x:1")
     assert ended.code == 0, "named once is enough"
     other = f"--destination=localhost:{images.address.split(':')[1]}/x:1"
@@ -166,7 +166,9 @@ async def test_a_registry_without_tls_must_be_named(kaniko, origin, images):
     assert "http: server gave HTTP response to HTTPS client" in ended.said
 
 
-async def test_a_dockerfile_beside_the_context_with_its_own_ignore_file(kaniko, origin, images, tmp_path):
+async def test_build_uses_a_dockerfile_outside_the_context_with_its_ignore_file(
+    kaniko, origin, images, tmp_path
+):
     made = tmp_path / "gen" / "Dockerfile"
     made.parent.mkdir()
     made.write_text(FROM_SCRATCH)
@@ -181,7 +183,9 @@ async def test_a_dockerfile_beside_the_context_with_its_own_ignore_file(kaniko, 
     ]
 
 
-async def test_a_private_repository_wants_the_login_of_the_environment(kaniko, origin, tmp_path, monkeypatch):
+async def test_build_of_a_private_repository_needs_credentials_in_the_environment(
+    kaniko, origin, tmp_path, monkeypatch
+):
     commit = origin.commit({"Dockerfile": FROM_SCRATCH})
     (origin.bare / "password").write_text("bot:secret")
     ended = await kaniko(commit)
@@ -191,7 +195,7 @@ async def test_a_private_repository_wants_the_login_of_the_environment(kaniko, o
     assert (await kaniko(commit)).code == 0
 
 
-async def test_submodules_come_when_they_are_asked_for(kaniko, origin, git_host, images, tmp_path):
+async def test_build_clones_submodules_if_requested(kaniko, origin, git_host, images, tmp_path):
     library = origin.bare.parent / "library.git"
     origin.git("clone", "-q", "--bare", str(origin.bare), str(library))
     origin.commit({"Dockerfile": FROM_SCRATCH, "own.txt": ""})
@@ -206,7 +210,7 @@ async def test_submodules_come_when_they_are_asked_for(kaniko, origin, git_host,
         assert (place / "app/lib/own.txt").exists() == there
 
 
-async def test_a_registry_that_refuses_stops_the_build_before_it_begins(kaniko, origin, tmp_path):
+async def test_build_checks_push_permission_first(kaniko, origin, tmp_path):
     commit = origin.commit({"Dockerfile": FROM_SCRATCH})
     assert (await kaniko(commit)).code == 0
     (tmp_path / "registry/repositories/code/read-only").touch()
@@ -215,7 +219,7 @@ async def test_a_registry_that_refuses_stops_the_build_before_it_begins(kaniko, 
     assert ended.said.startswith("error checking push permissions: checking push permission for ")
 
 
-async def test_a_folder_as_context_needs_no_git(kaniko, origin, images, tmp_path):
+async def test_build_of_a_folder_needs_no_git(kaniko, origin, images, tmp_path):
     made = tmp_path / "gen" / "Dockerfile"
     made.parent.mkdir()
     made.write_text("FROM python:3.11-slim\nRUN mkdir -p /opt/tool && echo made > /opt/tool/made.txt\n")

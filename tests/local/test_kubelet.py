@@ -89,7 +89,7 @@ async def start(tmp_path):
         await cluster.kubelet.close()
 
 
-async def test_a_pod_runs_and_succeeds(start):
+async def test_pod_runs_and_succeeds(start):
     cluster = start()
     cluster.run("hello", sh("echo one; echo two; echo three >&2; printf done > /dev/termination-log"))
     await cluster.phase("hello", "Succeeded")
@@ -104,7 +104,7 @@ async def test_a_pod_runs_and_succeeds(start):
 @pytest.mark.parametrize(
     ("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143), ("nonsense", 127)]
 )
-async def test_a_failing_command_fails_the_pod(script, code, start):
+async def test_pod_with_a_failing_command_fails(script, code, start):
     cluster = start()
     cluster.run("bad", sh(script.replace("$$", "$$$$")))
     await cluster.phase("bad", "Failed")
@@ -112,7 +112,7 @@ async def test_a_failing_command_fails_the_pod(script, code, start):
     assert (ended["exitCode"], ended["reason"]) == (code, "Error")
 
 
-async def test_a_command_that_is_not_there(start):
+async def test_pod_with_a_missing_command_fails(start):
     cluster = start()
     cluster.run("typo", {"name": "main", "image": PYTHON, "command": ["pyhton", "train.py"]})
     await cluster.phase("typo", "Failed")
@@ -125,7 +125,7 @@ async def test_a_command_that_is_not_there(start):
     assert ended["message"].endswith('exec: "pyhton": executable file not found in $PATH')
 
 
-async def test_variables_as_the_real_kubelet_makes_them(start):
+async def test_variables_expand_as_on_a_real_kubelet(start):
     cluster = start()
     env = [
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -148,11 +148,11 @@ async def test_variables_as_the_real_kubelet_makes_them(start):
         ("$(A", "$(A"),
     ],
 )
-def test_dollars(text, expanded):
+def test_expand_resolves_dollar_references(text, expanded):
     assert expand(text, {"A": "1"}) == expanded
 
 
-async def test_what_these_nodes_cannot_give_is_waited_for(start):
+async def test_pod_that_no_node_fits_is_unschedulable(start):
     cluster = start()
     source = {"configMapKeyRef": {"name": "git", "key": "token"}}
     cluster.run("env", sh("echo $TOKEN", env=[{"name": "TOKEN", "valueFrom": source}]))
@@ -163,7 +163,7 @@ async def test_what_these_nodes_cannot_give_is_waited_for(start):
     await cluster.until(lambda: ("FailedMount", said) in cluster.events("disk"), "it is said")
 
 
-async def test_a_secret_comes_as_a_variable_and_as_a_file(start):
+async def test_secret_is_mounted_as_variable_and_file(start):
     cluster = start()
     source = {"secretKeyRef": {"name": "git", "key": "token"}}
     items = [{"key": "token", "path": "config.json"}]
@@ -190,7 +190,7 @@ async def test_optional_key_of_a_missing_secret_sets_no_variable(start):
     assert cluster.log("train") == "unset\n"
 
 
-async def test_annotations_of_a_pod_come_as_files(start):
+async def test_downward_api_writes_annotations_to_files(start):
     cluster = start()
     field = {"fieldPath": "metadata.labels['team']"}
     volumes = [{"name": "made", "downwardAPI": {"items": [{"path": "Dockerfile", "fieldRef": field}]}}]
@@ -200,7 +200,7 @@ async def test_annotations_of_a_pod_come_as_files(start):
     assert cluster.log("build") == "vision"
 
 
-async def test_a_missing_config_map_is_waited_for(start):
+async def test_missing_config_map_is_awaited(start):
     cluster = start()
     cluster.run("build", sh("true"), volumes=[{"name": "gen", "configMap": {"name": "gen"}}])
     missing = 'MountVolume.SetUp failed for volume "gen" : configmap "gen" not found'
@@ -210,7 +210,7 @@ async def test_a_missing_config_map_is_waited_for(start):
     await cluster.phase("build", "Succeeded")
 
 
-async def test_volumes_are_folders_that_containers_share(start):
+async def test_volumes_are_shared_between_containers(start):
     cluster = start()
     meta = {"name": "gen", "namespace": "default"}
     cluster.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a.txt": "hi"}})
@@ -224,7 +224,7 @@ async def test_volumes_are_folders_that_containers_share(start):
     assert cluster.log("share", "reader") == "hi\n"
 
 
-async def test_an_image_that_is_not_there_is_asked_for_again_and_again(start, images):
+async def test_missing_image_is_pulled_repeatedly(start, images):
     cluster = start(registry=images.address)
     name = f"{images.address}/exp/vision:abc"
     cluster.run("lost", sh("true", image=name))
@@ -244,7 +244,7 @@ async def test_an_image_that_is_not_there_is_asked_for_again_and_again(start, im
     } <= set(cluster.events("lost"))
 
 
-async def test_a_built_image_runs_with_its_own_settings(start, images, kaniko, origin):
+async def test_built_image_runs_with_its_settings(start, images, kaniko, origin):
     script = "import os; print(os.environ['LEVEL'], open('data.txt').read(), open('/app/data.txt').read())"
     files = {"train.py": script.replace("open('/app/data.txt').read()", "os.path.basename(os.getcwd())")}
     dockerfile = (
@@ -258,7 +258,7 @@ async def test_a_built_image_runs_with_its_own_settings(start, images, kaniko, o
     assert cluster.log("train") == "3 data app\n"
 
 
-async def test_kaniko_runs_in_a_pod_and_leaves_the_digest_as_its_message(start, images, git_host, origin):
+async def test_pod_of_kaniko_reports_the_digest_as_its_message(start, images, git_host, origin):
     commit = origin.commit({"Dockerfile": "FROM scratch\nCOPY . /app\n"})
     cluster = start(registry=images.address)
     args = [
@@ -275,7 +275,7 @@ async def test_kaniko_runs_in_a_pod_and_leaves_the_digest_as_its_message(start, 
     assert f"Pushed {images.address}/code@{digest}" in cluster.log("build", "kaniko")
 
 
-async def test_pods_wait_for_gpus_and_get_them_when_others_end(start):
+async def test_pods_wait_for_gpus_until_others_finish(start):
     cluster = start(nodes={"gpu-1": 1, "gpu-2": 1})
     for name in ("one", "two"):
         cluster.run(name, sh("until [ -e /tmp/nothing-here ]; do sleep 0.05; done", **gpu(1)))
@@ -296,7 +296,7 @@ async def test_pods_wait_for_gpus_and_get_them_when_others_end(start):
     await cluster.phase("three", "Succeeded")
 
 
-async def test_a_pod_that_only_waits_for_its_image_holds_its_gpus(start):
+async def test_pod_waiting_for_its_image_has_its_gpus(start):
     cluster = start(nodes={"gpu-1": 1})
     cluster.run("lost", sh("true", image="nowhere:5000/x:1", **gpu(1)))
     await cluster.waiting_for("lost", "ImagePullBackOff")
@@ -305,7 +305,7 @@ async def test_a_pod_that_only_waits_for_its_image_holds_its_gpus(start):
     assert cluster.events("next")[0][0] == "FailedScheduling"
 
 
-async def test_a_pod_that_asks_for_a_node_gets_that_one_or_none(start):
+async def test_pod_with_a_node_name_runs_there_or_not_at_all(start):
     cluster = start()
     cluster.run("there", sh("true"), nodeSelector={"kubernetes.io/hostname": "gpu-2"})
     cluster.run("nowhere", sh("true"), nodeSelector={"kubernetes.io/hostname": "gpu-3"})
@@ -315,7 +315,7 @@ async def test_a_pod_that_asks_for_a_node_gets_that_one_or_none(start):
     assert "2 node(s) didn't match Pod's node affinity/selector" in cluster.events("nowhere")[0][1]
 
 
-async def test_a_deleted_pod_is_asked_to_stop_before_it_goes(start, tmp_path):
+async def test_deleted_pod_gets_sigterm_first(start, tmp_path):
     cluster = start()
     trap = f"trap 'echo bye > {tmp_path}/said; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     cluster.run("long", sh(trap))
@@ -326,7 +326,7 @@ async def test_a_deleted_pod_is_asked_to_stop_before_it_goes(start, tmp_path):
     assert (tmp_path / "said").read_text() == "bye\n"
 
 
-async def test_only_the_first_process_is_asked_to_stop(start, tmp_path):
+async def test_sigterm_goes_to_the_first_process_only(start, tmp_path):
     """As containerd does it: a training behind a shell is killed, unless the shell passes the signal on."""
     cluster = start()
     child = f"trap 'touch {tmp_path}/told; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
@@ -337,7 +337,7 @@ async def test_only_the_first_process_is_asked_to_stop(start, tmp_path):
     assert not (tmp_path / "told").exists()
 
 
-async def test_a_container_starts_when_the_one_before_it_was_tried(start):
+async def test_containers_start_in_order_without_waiting_for_failing_pulls(start):
     """While an image can't be pulled, the containers after it run, and don't see the first one."""
     seen = []
 
@@ -355,7 +355,7 @@ async def test_a_container_starts_when_the_one_before_it_was_tried(start):
     assert sorted(seen, key=len) == [set(), {"main"}]
 
 
-async def test_a_pod_that_is_deleted_before_it_runs_has_failed(start):
+async def test_pod_deleted_before_it_runs_has_failed(start):
     """Its Job may keep it until it knows how it ended."""
     cluster = start()
     cluster.run("early", sh("true"), volumes=[{"name": "none", "secret": {"secretName": "none"}}])
@@ -365,7 +365,7 @@ async def test_a_pod_that_is_deleted_before_it_runs_has_failed(start):
     await cluster.phase("early", "Failed")
 
 
-async def test_a_pod_that_does_not_listen_is_killed_after_its_grace(start):
+async def test_pod_that_ignores_sigterm_is_killed_after_its_grace_period(start):
     cluster = start()
     cluster.run("deaf", sh("trap '' TERM; echo $$$$; while :; do sleep 0.05; done"))
     pid = int(await cluster.until(lambda: cluster.log("deaf"), "it runs"))
@@ -374,7 +374,7 @@ async def test_a_pod_that_does_not_listen_is_killed_after_its_grace(start):
     assert not _alive(pid)
 
 
-async def test_a_pod_that_outlives_its_deadline_has_failed_and_frees_its_gpus(start):
+async def test_pod_over_its_deadline_has_failed_and_releases_its_gpus(start):
     """However well its processes end."""
     cluster = start(nodes={"gpu-1": 2})
     slow = sh("trap 'exit 0' TERM; while :; do sleep 0.05; done", **gpu(2))
@@ -387,7 +387,7 @@ async def test_a_pod_that_outlives_its_deadline_has_failed_and_frees_its_gpus(st
     await cluster.phase("next", "Running")
 
 
-async def test_nothing_runs_after_the_kubelet_is_closed(start):
+async def test_closed_kubelet_runs_nothing(start):
     cluster = start()
     cluster.run("long", sh("sleep 1000 & echo $!; wait"))
     pid = int(await cluster.until(lambda: cluster.log("long"), "it runs"))
@@ -400,7 +400,7 @@ def _alive(pid: int) -> bool:
     return stat.exists() and stat.read_text().split()[2] != "Z"
 
 
-async def test_a_builtin_container_sees_the_others_end(start):
+async def test_builtin_container_sees_the_others_end(start):
     async def collect(pod, container, volumes, log, siblings):
         codes = {name: await code for name, code in siblings.items()}
         log(json.dumps([codes, container["name"], (volumes["out"] / "x").read_text()]))
@@ -417,7 +417,7 @@ async def test_a_builtin_container_sees_the_others_end(start):
     assert cluster.state("trial", 1)["terminated"]["exitCode"] == 0
 
 
-async def test_an_init_container_runs_before_the_others_and_alone(start):
+async def test_init_container_runs_first_and_alone(start):
     cluster = start()
     fetch = sh("echo fetched > /data/file", "fetch", volumeMounts=[{"name": "data", "mountPath": "/data"}])
     main = sh("cat /data/file", volumeMounts=[{"name": "data", "mountPath": "/data"}])
@@ -428,7 +428,7 @@ async def test_an_init_container_runs_before_the_others_and_alone(start):
     assert (status["name"], status["state"]["terminated"]["exitCode"]) == ("fetch", 0)
 
 
-async def test_an_init_container_that_fails_ends_its_pod(start):
+async def test_init_container_that_fails_fails_its_pod(start):
     cluster = start()
     cluster.run("p", sh("echo never"), initContainers=[sh("echo no; exit 3", "fetch")])
     assert await cluster.phase("p", "Succeeded", "Failed") == "Failed"

@@ -65,7 +65,7 @@ def said(store, name):
         ({"limits": {GPU: "8"}}, TOO_MUCH),
     ],
 )
-async def test_what_the_queue_can_never_admit_stays_suspended(resources, words, wait_until):
+async def test_job_that_never_fits_stays_suspended(resources, words, wait_until):
     async with cluster("2") as store:
         job(store, "build", resources)
         await wait_until(lambda: said(store, "build"), "Kueue says why")
@@ -74,7 +74,7 @@ async def test_what_the_queue_can_never_admit_stays_suspended(resources, words, 
         assert store.list("Pod") == []
 
 
-async def test_a_job_waits_for_the_one_before_it(wait_until):
+async def test_job_waits_for_the_one_before_it(wait_until):
     async with cluster("1") as store:
         job(store, "first", GPUS)
         await wait_until(lambda: len(store.list("Pod")) == 1, "the first has its pod")
@@ -89,14 +89,14 @@ async def test_a_job_waits_for_the_one_before_it(wait_until):
         await wait_until(lambda: len(store.list("Pod")) == 2, "the second has its pod")
 
 
-async def test_without_a_queue_in_its_namespace_a_job_is_left_alone():
+async def test_job_without_a_local_queue_is_not_managed():
     async with cluster("1") as store:
         store.delete("LocalQueue", "default", "default")
         job(store, "free", GPUS)
         assert not store.get("Job", "default", "free")["spec"]["suspend"]
 
 
-def test_its_kinds_are_served_once_it_is_installed():
+def test_kueue_kinds_are_served_once_installed():
     store = Store()
     assert "Workload" not in {kind.name for kind in store.kinds()}
     kueue.install(store)

@@ -67,14 +67,14 @@ async def registry(images):
         yield Client(session, images.address)
 
 
-async def test_it_says_that_it_is_there(registry):
+async def test_registry_answers_its_version_check(registry):
     answer = await registry("GET", "")
     assert (answer.status, answer.body) == (200, b"{}")
     assert answer.headers["Docker-Distribution-Api-Version"] == "registry/2.0"
 
 
 @pytest.mark.parametrize("kind", [DOCKER, OCI])
-async def test_an_image_is_found_by_tag_and_digest(kind, registry):
+async def test_image_is_found_by_tag_and_digest(kind, registry):
     digest = await registry.push("exp/vision", "abc", kind)
     for reference in ("abc", digest):
         answer = await registry("HEAD", f"exp/vision/manifests/{reference}", Accept=BOTH)
@@ -82,7 +82,7 @@ async def test_an_image_is_found_by_tag_and_digest(kind, registry):
         assert answer.headers["Content-Type"] == kind
 
 
-async def test_an_oci_image_hides_from_those_who_do_not_accept_it(registry):
+async def test_oci_image_is_hidden_from_clients_that_do_not_accept_it(registry):
     await registry.push("exp", "abc", OCI)
     for accept in ("*/*", DOCKER):
         answer = await registry("GET", "exp/manifests/abc", Accept=accept)
@@ -90,7 +90,7 @@ async def test_an_oci_image_hides_from_those_who_do_not_accept_it(registry):
         assert "accept header does not support OCI manifests" in answer.errors[0]["message"]
 
 
-async def test_a_docker_image_by_tag_turns_into_schema_1_with_another_digest(registry):
+async def test_docker_image_by_tag_becomes_schema_1_with_another_digest(registry):
     digest = await registry.push("exp", "abc", DOCKER)
     answer = await registry("HEAD", "exp/manifests/abc", Accept=OCI)
     assert answer.headers["Content-Type"] == SCHEMA1
@@ -112,12 +112,12 @@ async def test_a_docker_image_by_tag_turns_into_schema_1_with_another_digest(reg
         ),
     ],
 )
-async def test_what_is_not_there(path, error, registry):
+async def test_missing_objects_are_not_found(path, error, registry):
     answer = await registry("GET", path)
     assert (answer.status, answer.errors) == (404, [error])
 
 
-async def test_a_blob_belongs_to_its_repository_until_it_is_mounted(registry):
+async def test_blob_belongs_to_its_repository_until_mounted(registry):
     blob = await registry.upload("one", b"data")
     assert (await registry("GET", f"two/blobs/{blob}")).first == (404, "BLOB_UNKNOWN")
     assert (await registry("POST", f"two/blobs/uploads/?mount={blob}&from=nobody")).status == 202
@@ -126,7 +126,7 @@ async def test_a_blob_belongs_to_its_repository_until_it_is_mounted(registry):
     assert (await registry("GET", f"two/blobs/{blob}")).body == b"data"
 
 
-async def test_uploads_it_refuses(registry):
+async def test_invalid_uploads_are_rejected(registry):
     async def begin() -> str:
         return (await registry("POST", "a/blobs/uploads/")).headers["Location"]
 
@@ -140,7 +140,7 @@ async def test_uploads_it_refuses(registry):
     ]
 
 
-async def test_a_manifest_must_be_one_and_its_blobs_must_be_there(registry):
+async def test_manifest_must_be_valid_with_existing_blobs(registry):
     parts = {"config": {"digest": NOTHING}, "layers": [{"digest": NOTHING}]}
     body = json.dumps({"schemaVersion": 2, "mediaType": OCI} | parts).encode()
     empty = await registry("PUT", "a/manifests/x", body, Content_Type=OCI)

@@ -38,7 +38,7 @@ async def ended(redis, algorithm: str, parameters: str) -> Numbers:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_a_sweep_ends_well_with_each_algorithm(redis, algorithm):
+async def test_sweep_with_each_algorithm_succeeds(redis, algorithm):
     life = await ended(redis, algorithm, PARAMETERS[algorithm])
     assert life.last.phase is Phase.SUCCEEDED
     assert life.last.progress.succeeded == 6
@@ -49,7 +49,7 @@ async def test_a_sweep_ends_well_with_each_algorithm(redis, algorithm):
     assert len(set(losses)) > 1
 
 
-async def test_settings_reach_the_service_as_texts(redis):
+async def test_settings_reach_the_service_as_strings(redis):
     life = await ended(redis, "{name: tpe, n_EI_candidates: 24, random_state: 1}", RANGES)
     assert life.last.phase is Phase.SUCCEEDED
     [suggestion] = life.kubernetes.list("Suggestion")
@@ -59,7 +59,7 @@ async def test_settings_reach_the_service_as_texts(redis):
     ]
 
 
-async def test_what_an_algorithm_would_do_otherwise_is_refused_before_anything_is_made(redis):
+async def test_algorithm_that_would_behave_differently_is_rejected_before_the_build(redis):
     life = await ended(redis, "bayesianoptimization", RANGES)
     assert life.last.phase is Phase.REFUSED
     [(_, told)] = life.slack.whispers

@@ -41,7 +41,7 @@ async def waits(ward):
 
 
 @pytest.mark.parametrize("case", EXPLAINED)
-async def test_a_quota_that_has_no_room_for_a_build_is_told_and_goes_on_when_raised(redis, case):
+async def test_quota_without_room_for_a_build_is_reported_and_the_build_continues_when_raised(redis, case):
     spec, expected, words_of_quota = EXPLAINED[case]
     async with builds(redis).started() as ward:
         meta = {"name": "team", "namespace": "sweeps"}
@@ -65,7 +65,7 @@ async def trained(ward):
     assert (await ward.record()).build_trouble == ""
 
 
-async def test_katibs_webhook_that_is_away_is_told_for_builds(redis):
+async def test_unavailable_katib_webhook_is_reported_for_builds(redis):
     async with builds(redis).started() as ward:
         ward.katib.away = True
         await ward.rounds(6)
@@ -77,7 +77,7 @@ async def test_katibs_webhook_that_is_away_is_told_for_builds(redis):
         await trained(ward)
 
 
-async def test_katibs_webhook_that_is_away_is_told_for_trials(redis):
+async def test_unavailable_katib_webhook_is_reported_for_trials(redis):
     ward = FailingTrials(redis, lambda *_: None)
 
     def goes(experiment):
@@ -111,7 +111,7 @@ def suspend(job):
         (None, 61, "The build Job is suspended, and Kueue gives no reason."),
     ],
 )
-async def test_a_build_that_a_queue_holds_is_told(redis, said, due, expected):
+async def test_build_held_by_a_queue_is_reported(redis, said, due, expected):
     ward = builds(redis)
     ward.kubernetes.admission("Job", suspend)
     ward.cluster.kueue = said
@@ -125,7 +125,7 @@ async def test_a_build_that_a_queue_holds_is_told(redis, said, due, expected):
         assert (said or "") in told
 
 
-async def test_a_build_in_a_queue_for_gpus_goes_on_when_the_queue_has_cpu(redis):
+async def test_build_in_a_queue_without_cpu_continues_when_it_has_cpu(redis):
     """Kueue itself, with a LocalQueue that takes every Job of the namespace."""
     ward = builds(redis)
     kueue.install(ward.kubernetes)
@@ -162,7 +162,7 @@ def queue(ward, kind, name, spec):
     )
 
 
-async def test_a_registry_secret_that_is_missing_is_told(redis):
+async def test_missing_registry_secret_is_reported(redis):
     async with builds(redis).started() as ward:
         await ward.rounds(4)
         [pod] = ward.kubernetes.list("Pod", "sweeps")
@@ -172,7 +172,7 @@ async def test_a_registry_secret_that_is_missing_is_told(redis):
         assert "The pod can't start: secret `compcrdwebhook-secret` doesn't exist." in await waits(ward)
 
 
-async def test_a_build_that_waits_is_looked_into_often_and_then_seldom(redis):
+async def test_waiting_build_is_diagnosed_often_and_then_rarely(redis):
     async def observe_again_in(ward):
         record = await ward.record()
         return (await observe_builds(record, record.plan, ward.clients)).observe_again_in
@@ -186,7 +186,7 @@ async def test_a_build_that_waits_is_looked_into_often_and_then_seldom(redis):
         assert await observe_again_in(ward) == POLL_LATE
 
 
-async def test_a_build_that_starts_in_time_is_not_looked_into(redis):
+async def test_build_that_starts_in_time_is_not_diagnosed(redis):
     async with builds(redis).started() as ward:
         await ward.rounds(4)
         [pod] = ward.kubernetes.list("Pod", "sweeps")

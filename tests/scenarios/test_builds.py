@@ -64,7 +64,7 @@ def change(lab: Lab, repository: str, files: dict[str, str], message: str = "Cha
 
 
 @pytest.mark.parametrize("repository", ["uv", "requirements"])
-async def test_a_repository_without_a_dockerfile_runs_and_a_change_of_code_is_a_blink(lab, repository):
+async def test_repository_without_a_dockerfile_runs_and_rebuilds_code_only(lab, repository):
     ask = f"repo={repository} branch=main space=lr trials=1"
     first = await lab.sweep(ask)
     await first.posts("Building", "dependencies and code")
@@ -80,7 +80,7 @@ async def test_a_repository_without_a_dockerfile_runs_and_a_change_of_code_is_a_
     await third.posts("Finished:")
 
 
-async def test_a_dockerfile_with_the_code_last_is_built_apart_and_the_image_used_by_others_as_it_is(lab):
+async def test_dockerfile_with_code_last_is_split_and_prebuilt_image_used_unchanged(lab):
     first = await lab.sweep("repo=digits branch=main space=tiny trials=1")
     await first.posts("Building", "dependencies and code", "from `Dockerfile`")
     await first.posts("Image ready: dependencies built in", "code built in")
@@ -96,20 +96,20 @@ async def test_a_dockerfile_with_the_code_last_is_built_apart_and_the_image_used
     await ready.posts("Finished:")
 
 
-async def test_an_image_that_is_not_allowed_is_refused_at_once(lab):
+async def test_image_that_is_not_allowed_is_rejected_at_once(lab):
     assert "image=python:3.11 isn't allowed (resolved to " in await lab.types(
         "repo=digits branch=main space=tiny trials=1 image=python:3.11"
     )
 
 
-async def test_a_lock_that_lags_behind_its_project_is_told_privately(lab):
+async def test_outdated_lockfile_is_reported_ephemerally(lab):
     project = (lab.here.git / "uv" / "pyproject.toml").read_text()
     change(lab, "uv", {"pyproject.toml": project.replace("dependencies = [", 'dependencies = ["scipy", ')})
     told = await lab.answer("repo=uv branch=main space=lr")
     assert "`uv.lock` of uv is out of date: it lacks `scipy` of `pyproject.toml`." in told
 
 
-async def test_a_project_with_commands_is_installed_in_one_job_and_the_thread_says_why(lab):
+async def test_project_with_commands_is_installed_in_one_job_with_the_reason(lab):
     """`why`, a command of the project itself, trains."""
     project = (
         '[project]\nname = "why"\nversion = "1"\ndependencies = ["tensorboardX==2.6.5", "numpy==2.4.6"]\n'
@@ -143,7 +143,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("why", FAILURES)
-async def test_a_build_fails_with_its_reason_what_to_do_and_the_whole_log(lab, why):
+async def test_failed_build_shows_reason_fix_and_whole_log(lab, why):
     dockerfile, *words = FAILURES[why]
     lab.commit(f"Break it: {why}", {"Dockerfile": dockerfile}, branch=f"broken-{why}")
     sweep = await lab.sweep(f"repo=digits branch=broken-{why} space=tiny trials=1")
@@ -155,20 +155,20 @@ async def test_a_build_fails_with_its_reason_what_to_do_and_the_whole_log(lab, w
     assert b"\x1b" not in log
 
 
-async def test_a_package_that_does_not_exist_is_named(lab):
+async def test_missing_package_is_named(lab):
     change(lab, "requirements", {"requirements.txt": "sweepbot-has-no-such-package\n"})
     sweep = await lab.sweep("repo=requirements branch=main space=lr")
     await sweep.posts("Image build failed", "No matching package: sweepbot-has-no-such-package")
 
 
-async def test_nothing_to_build_from_is_told_privately(lab):
+async def test_missing_build_files_are_reported_ephemerally(lab):
     (lab.here.git / "requirements" / "requirements.txt").unlink()
     change(lab, "requirements", {"constraints.md": ""})
     told = await lab.answer("repo=requirements branch=main space=lr")
     assert "requirements can't be built: no Dockerfile" in told
 
 
-async def test_a_registry_that_refuses_is_told(lab):
+async def test_registry_that_rejects_pushes_is_reported(lab):
     held = lab.here.folder / "blobs" / "repositories" / "sweepbot+digits" / "read-only"
     held.parent.mkdir(parents=True, exist_ok=True)
     held.touch()
@@ -178,13 +178,13 @@ async def test_a_registry_that_refuses_is_told(lab):
     held.unlink()
 
 
-async def test_a_password_that_git_does_not_take_is_told(lab):
+async def test_rejected_git_password_is_reported(lab):
     sweep = await lab.sweep("repo=locked branch=main space=lr")
     await sweep.posts("Image build failed", "The git host requires credentials.")
     assert "--cache-ttl" not in str(lab.slack.messages("sweeps", sweep.parent()["ts"])), "no list of flags"
 
 
-async def test_a_private_repository_runs_and_its_token_is_nowhere_but_in_its_secret(lab):
+async def test_private_repository_runs_and_its_token_is_only_in_its_secret(lab):
     sweep = await lab.sweep("repo=private branch=main space=lr trials=1")
     await sweep.posts("Finished:")
     files = [f for f in lab.here.folder.rglob("*") if f.is_file() and f.name != "password"]

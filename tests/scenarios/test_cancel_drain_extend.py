@@ -31,7 +31,7 @@ async def here(tmp_path):
         yield made
 
 
-async def test_a_trial_is_ended_a_sweep_drained_and_a_finished_one_extended(here: Lab):
+async def test_trial_is_cancelled_sweep_drained_and_finished_sweep_extended(here: Lab):
     sweep = await here.sweep("branch=main gpus=1 space=queue")
     await sweep.shows("2 running")
     first, second = sorted(sweep.pods_alive())
@@ -60,7 +60,7 @@ async def test_a_trial_is_ended_a_sweep_drained_and_a_finished_one_extended(here
     )
 
 
-async def test_what_ran_is_asked_for_by_word_mention_and_button(here: Lab):
+async def test_results_logs_and_rerun_work_by_command_mention_and_button(here: Lab):
     sweep = await here.sweep("branch=main gpus=1 space=tiny")
     await sweep.posts("Finished:", "2 trials")
     assert "2 of 2 trials" in await here.answer("results")

@@ -33,7 +33,7 @@ def no_pace(monkeypatch):
 pytestmark = pytest.mark.usefixtures("no_pace")
 
 
-async def test_a_status_says_where_it_stands_and_what_people_did(redis):
+async def test_status_shows_state_and_audit_log(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         await lab.types("cancel", person="grace")
@@ -44,7 +44,7 @@ async def test_a_status_says_where_it_stands_and_what_people_did(redis):
         assert "grace: cancel denied" in answer
 
 
-async def test_the_id_may_be_left_out_or_be_a_part_of_it(redis):
+async def test_sweep_name_can_be_omitted_or_shortened(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         answer, _ = await lab.types("cancel", person="grace")
@@ -58,7 +58,7 @@ async def test_the_id_may_be_left_out_or_be_a_part_of_it(redis):
 
 
 @pytest.mark.parametrize(("which", "there"), [("", True), ("mine", False), ("running", True), ("team", None)])
-async def test_lists(redis, which, there):
+async def test_list_shows_sweeps(redis, which, there):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         answer, _ = await lab.types(f"list {which}", person="grace")
@@ -68,7 +68,7 @@ async def test_lists(redis, which, there):
             assert (f"*{SWEEP}* · Running" in answer) is there
 
 
-async def test_results_are_a_table_the_best_first_and_a_file(redis):
+async def test_results_are_a_table_with_the_best_first_and_a_file(redis):
     async with chat(redis, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
         _, [_, told] = await lab.types("results")
@@ -89,7 +89,7 @@ async def test_results_are_a_table_the_best_first_and_a_file(redis):
         assert [file["name"] for file in direct["files"]] == [f"{SWEEP}.csv"]
 
 
-async def test_where_the_app_may_upload_no_files_a_direct_message_says_so(redis):
+async def test_missing_upload_permission_is_explained_in_a_direct_message(redis):
     async with chat(redis, **READY) as lab:
         lab.slack.stumble("files.getUploadURLExternal", "missing_scope")
         await lab.until(Phase.SUCCEEDED)
@@ -98,7 +98,7 @@ async def test_where_the_app_may_upload_no_files_a_direct_message_says_so(redis)
         assert direct["text"].endswith(f"\nCouldn't attach `{SWEEP}.csv`: Slack error `missing_scope`.")
 
 
-async def test_a_redis_that_forgot_an_ended_sweep_hides_no_results(redis):
+async def test_results_of_a_sweep_that_redis_lost_are_available(redis):
     async with chat(redis, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
         await lab.rounds(2)
@@ -108,7 +108,7 @@ async def test_a_redis_that_forgot_an_ended_sweep_hides_no_results(redis):
         assert "3 of 3 trials" in told[-1]
 
 
-async def test_the_buttons_of_an_ended_sweep(redis):
+async def test_buttons_of_an_ended_sweep_rerun_and_extend(redis):
     async with chat(redis, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
         await lab.rounds(2)
@@ -125,7 +125,7 @@ async def test_the_buttons_of_an_ended_sweep(redis):
         )
 
 
-async def test_words_reach_trials_in_a_namespace_of_their_own(redis):
+async def test_commands_reach_trials_in_their_own_namespace(redis):
     config = replace(CONFIG, namespaces=("vision",), channel_namespaces={ADA.channel: "vision"})
     async with chat(redis, config=config, **HELD) as lab:
         labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
@@ -139,7 +139,7 @@ async def test_words_reach_trials_in_a_namespace_of_their_own(redis):
         assert lab.life.kubernetes.list("Pod") == []
 
 
-async def test_who_may_not_launch_reruns_nothing(redis):
+async def test_rerun_without_permission_is_denied(redis):
     config = replace(CONFIG, launch=Launch(people=(ADA.user,)))
     async with chat(redis, config=config, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
@@ -151,7 +151,7 @@ async def test_who_may_not_launch_reruns_nothing(redis):
         assert "You don't have permission to start sweeps" in lab.slack.ephemerals("grace")[-1]["text"]
 
 
-async def test_a_rerun_with_another_word_is_another_sweep_and_a_wrong_word_is_none(redis):
+async def test_rerun_with_a_changed_option_is_another_sweep_and_an_invalid_one_none(redis):
     async with chat(redis, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
         _, [_, told] = await lab.types("rerun trails=2")
@@ -161,7 +161,7 @@ async def test_a_rerun_with_another_word_is_another_sweep_and_a_wrong_word_is_no
         assert (await lab.life.store.get(other)).request == replace(REQUEST, trials=2)
 
 
-async def test_trials_are_shown_in_a_modal_and_ended_there(redis):
+async def test_trials_are_listed_and_cancelled_in_a_modal(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         await lab.rounds(2)
@@ -175,7 +175,7 @@ async def test_trials_are_shown_in_a_modal_and_ended_there(redis):
         assert any(f"*ada* cancelled trial `{trial}`" in text for text in lab.thread())
 
 
-async def test_a_stranger_ends_no_trial_and_reads_why(redis):
+async def test_cancel_of_a_trial_by_a_stranger_is_denied_with_the_reason(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         await lab.rounds(2)
@@ -196,7 +196,7 @@ async def mentions(lab, text, person="ada"):
     return lab.thread()[before + 1 :]
 
 
-async def test_in_the_thread_the_bot_is_mentioned_and_answers_there(redis):
+async def test_mention_in_a_thread_is_answered_there(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         assert any("the last lines of main" in text for text in await mentions(lab, "@sweepbot logs"))
@@ -213,7 +213,7 @@ async def test_in_the_thread_the_bot_is_mentioned_and_answers_there(redis):
         await lab.until(Phase.CANCELLED)
 
 
-async def test_results_are_told_once_where_every_message_has_to_wait(redis, monkeypatch):
+async def test_results_are_posted_once_under_rate_limits(redis, monkeypatch):
     asked = count()
 
     async def every_other(_, line, *__):
@@ -228,14 +228,14 @@ async def test_results_are_told_once_where_every_message_has_to_wait(redis, monk
         assert [text.startswith("All trials of") for text in told] == [False, True]
 
 
-async def test_a_mention_elsewhere_gets_help(redis):
+async def test_mention_elsewhere_gets_help(redis):
     async with chat(redis, **HELD) as lab:
         lab.slack.say("ada", CHANNEL, "@sweepbot what can you do?")
         await lab.settled()
         assert "Start a sweep" in lab.slack.ephemerals("ada")[-1]["text"]
 
 
-async def test_the_owner_is_called_at_the_end_and_nowhere_before(redis):
+async def test_owner_is_mentioned_only_at_the_end(redis):
     async with chat(redis, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
         await lab.rounds(2)
@@ -245,7 +245,7 @@ async def test_the_owner_is_called_at_the_end_and_nowhere_before(redis):
 
 
 @pytest.mark.parametrize(("notify", "direct"), [(Notify.DM, 1), (Notify.NONE, 0)])
-async def test_who_wants_no_broadcast_gets_none(redis, notify, direct):
+async def test_sweep_with_broadcast_off_posts_none(redis, notify, direct):
     request = replace(REQUEST, notify=notify)
     async with chat(redis, **READY, sweep={"request": request}) as lab:
         await lab.until(Phase.SUCCEEDED)
@@ -260,7 +260,7 @@ async def test_who_wants_no_broadcast_gets_none(redis, notify, direct):
         )
 
 
-async def test_a_click_on_an_old_message_acts_on_the_present_and_repairs_it(redis):
+async def test_click_on_an_outdated_message_acts_on_the_current_state_and_updates_it(redis):
     async with chat(redis, **READY) as lab:
         await lab.until(Phase.SUCCEEDED)
         await lab.rounds(2)
@@ -275,7 +275,7 @@ async def test_a_click_on_an_old_message_acts_on_the_present_and_repairs_it(redi
         assert [b["type"] for b in shown] == [b["type"] for b in true]
 
 
-async def test_the_message_about_a_failed_first_trial_can_end_the_sweep(redis):
+async def test_message_about_a_failed_first_trial_can_cancel_the_sweep(redis):
     async with chat(redis, **READY, crash=True, space=SPACE_OF_MANY) as lab:
         await lab.until(Phase.PENDING)
         for _ in range(12):
@@ -304,7 +304,7 @@ parameters:
 """
 
 
-async def test_a_mention_that_slack_repeats_is_heard_once(redis):
+async def test_mention_delivered_twice_is_handled_once(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         asked = []
@@ -323,7 +323,7 @@ async def test_a_mention_that_slack_repeats_is_heard_once(redis):
         assert [ask.action for ask in asked] == [Action.LOGS]
 
 
-async def test_a_mention_that_somebody_edits_is_not_heard_again(redis):
+async def test_edited_mention_is_ignored(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         for number, more in enumerate([{}, {"edited": {"user": ADA.user, "ts": "9.0"}}]):
@@ -345,7 +345,7 @@ async def test_a_mention_that_somebody_edits_is_not_heard_again(redis):
         assert len(await lab.life.store.active()) == 2
 
 
-async def test_a_first_trial_that_fails_is_told_directly_to_who_wants_that(redis):
+async def test_first_trial_failure_is_sent_directly_if_chosen(redis):
     request = replace(REQUEST, notify=Notify.DM)
     async with chat(redis, **READY, crash=True, sweep={"request": request}) as lab:
         await lab.until(Phase.FAILED)

@@ -29,7 +29,7 @@ async def until_phase(one, phase, most=20):
     pytest.fail(f"still {(await one.record()).phase}")
 
 
-async def test_both_are_built_at_once_and_then_put_together(life):
+async def test_composing_builds_both_parts_at_once(life):
     one = life(files=UV)
     async with one.started():
         await until_phase(one, Phase.BUILDING)
@@ -41,7 +41,7 @@ async def test_both_are_built_at_once_and_then_put_together(life):
     assert told(one, "code built in")
 
 
-async def test_two_builds_that_the_cluster_refuses_are_told_once(life):
+async def test_composing_reports_two_rejected_builds_once(life):
     asked = []
 
     def refuse(job):
@@ -57,7 +57,7 @@ async def test_two_builds_that_the_cluster_refuses_are_told_once(life):
     assert len(one.slack.said) == 3  # that it builds, this, and the end
 
 
-async def test_what_dependencies_are_made_of_comes_before_them_and_code_waits_for_neither(life):
+async def test_composing_builds_dependencies_in_order_and_code_beside_them(life):
     one = life(files=FRAMEWORKS)
     async with one.started():
         await until_phase(one, Phase.BUILDING)
@@ -67,7 +67,7 @@ async def test_what_dependencies_are_made_of_comes_before_them_and_code_waits_fo
     assert told(one, "ML frameworks built in")
 
 
-async def test_dependencies_that_are_there_are_reused_without_asking_for_what_they_are_made_of(life):
+async def test_composing_reuses_dependencies_without_checking_their_base(life):
     one = life(files=FRAMEWORKS)
     asked = []
     async with one.started():
@@ -88,7 +88,7 @@ async def test_dependencies_that_are_there_are_reused_without_asking_for_what_th
     assert not [tag for tag in asked if tag.startswith("heavy-")]
 
 
-async def test_dependencies_deleted_just_before_they_are_needed_are_built_again(life):
+async def test_composing_rebuilds_dependencies_deleted_before_use(life):
     one = life(files=UV)
     compose = one.registry.compose
 

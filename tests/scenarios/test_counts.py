@@ -85,7 +85,7 @@ async def requests(life):
         return {name: count for name, count in sorted(life.calls.items()) if name != "redis"}
 
 
-async def test_a_sweep_of_thirty_trials_costs_as_many_requests_as_one_of_ten(counted):
+async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(counted):
     costs = []
     for trials in (10, 30):
         life = counted(space=space(trials))
@@ -124,12 +124,12 @@ async def running(counted):
         yield life
 
 
-async def test_a_reconcile_of_an_unchanging_sweep_costs_two_trips_to_redis_and_no_request(running):
+async def test_reconcile_of_an_unchanged_sweep_costs_two_redis_trips_and_no_request(running):
     """One reads its record, and one its commands; those of the queue are counted in tests/bot/storage."""
     assert await running.reconciled() == {"redis": 2}
 
 
-async def test_an_hour_of_an_unchanging_sweep_costs_a_list_of_records_each_five_minutes(running):
+async def test_hour_of_an_unchanged_sweep_costs_one_list_of_records_per_five_minutes(running):
     cluster = Counting(running.cluster, "cluster", running.calls)
     informer = SweepInformer(running.redis, replace(running.clients, cluster=cluster, caches=Caches()))
     hour = Counter()

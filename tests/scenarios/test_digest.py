@@ -18,7 +18,7 @@ def appoint(config: Path, channel: str) -> None:
     config.write_text(f"{config.read_text()}digests: [{{channel: {channel}, hour: {hour}}}]\n")
 
 
-async def test_the_digest_of_a_channel_comes_at_its_hour_and_once(tmp_path: Path) -> None:
+async def test_digest_of_a_channel_is_posted_once_at_its_hour(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         appoint(Path(here.env["SWEEPBOT_CONFIG"]), here.slack.workspace.channel("sweeps").id)
         await busyday.write(here.env["REDIS_URL"])

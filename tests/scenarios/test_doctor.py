@@ -22,7 +22,7 @@ async def cli(here, *flags):
     return out.decode(), process.returncode
 
 
-async def test_the_doctor_of_a_world_that_is_well_and_then_is_not(tmp_path, wait_until):
+async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, wait_until):
     async with world(tmp_path) as here:
         pods = lambda: here.store.list("Pod", "kube-system")  # noqa: E731
         running = lambda: {p["status"]["phase"] for p in pods()} == {"Running"}  # noqa: E731

@@ -84,7 +84,7 @@ async def test_cancel_after_a_claim_whose_answer_was_lost_closes_the_record(life
     assert life.kubernetes.list("Experiment") == []
 
 
-async def test_a_claim_that_arrives_after_the_end_finds_the_name_taken(life):
+async def test_claim_that_arrives_after_the_end_finds_the_name_taken(life):
     async def away(*_):
         raise UnreachableError("the API server does not answer")
 
@@ -99,7 +99,7 @@ async def test_a_claim_that_arrives_after_the_end_finds_the_name_taken(life):
     assert state(life) == "ended"
 
 
-async def test_a_record_that_a_paused_worker_left_active_is_closed_by_the_resync(life):
+async def test_record_left_active_by_a_paused_worker_is_closed_by_the_resync(life):
     await rounds(life, 8)
     late = sweep_configmap.config_map(await life.record())
     await cancel(life)
@@ -113,7 +113,7 @@ async def test_a_record_that_a_paused_worker_left_active_is_closed_by_the_resync
     assert state(life) == "ended"
 
 
-async def test_a_sweep_is_claimed_while_git_does_not_answer(life):
+async def test_sweep_is_claimed_while_git_does_not_respond(life):
     async def away(*_):
         raise UnreachableError("git.example does not answer")
 
@@ -124,7 +124,7 @@ async def test_a_sweep_is_claimed_while_git_does_not_answer(life):
     assert (await life.record()).phase in {Phase.PENDING, Phase.RUNNING}
 
 
-async def test_restored_sweep_tells_its_thread_that_commands_may_be_lost(life):
+async def test_restored_sweep_reports_that_commands_may_be_lost(life):
     await rounds(life, 8)
     await life.redis.flushall()
     await rounds(life, 3)
@@ -137,7 +137,7 @@ async def test_restored_sweep_tells_its_thread_that_commands_may_be_lost(life):
     assert sum("Redis lost its data" in text for text in life.slack.said) == 2, "an ended one loses nothing"
 
 
-async def test_a_delivery_repeated_after_a_loss_goes_on_where_the_sweep_was(life):
+async def test_request_repeated_after_a_loss_continues_the_sweep(life):
     await rounds(life, 8)
     before = await life.record()
     await life.redis.flushall()
@@ -148,7 +148,7 @@ async def test_a_delivery_repeated_after_a_loss_goes_on_where_the_sweep_was(life
 
 
 @pytest.mark.parametrize("status", [403, 413])
-async def test_a_record_that_the_cluster_refuses_with_the_plan_ends_the_sweep_with_words(life, status):
+async def test_record_that_the_cluster_rejects_with_its_plan_ends_the_sweep_with_a_message(life, status):
     async def refused(*_, **__):
         raise ApiError(status, "", "no room for this ConfigMap")
 
@@ -160,7 +160,7 @@ async def test_a_record_that_the_cluster_refuses_with_the_plan_ends_the_sweep_wi
 
 
 @pytest.mark.parametrize(("user", "told"), [(OWNER, [OWNER]), (ADMIN, [OWNER, ADMIN])])
-async def test_a_sweep_cancelled_before_its_thread_opened_tells_owner_and_canceller(life, user, told):
+async def test_sweep_cancelled_before_its_thread_opened_notifies_owner_and_canceller(life, user, told):
     slack_is_busy(life)
     await rounds(life, 2)
     await cancel(life, user)
@@ -169,7 +169,7 @@ async def test_a_sweep_cancelled_before_its_thread_opened_tells_owner_and_cancel
     assert all("Cancelled" in text and SWEEP in text for _, text in life.slack.whispers)
 
 
-async def test_a_name_that_is_none_reaches_no_path_of_the_api(life):
+async def test_invalid_name_reaches_no_api_path(life):
     asked = []
     get, forged = life.cluster.get, "../../x"
 

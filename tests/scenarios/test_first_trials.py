@@ -296,7 +296,7 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_what_is_wrong_with_the_first_trial_is_told_in_time(redis, story):
+async def test_first_trial_problem_is_reported_in_time(redis, story):
     happens, due, expected = STORIES[story]
     gpus = 8 if happens is too_large else 1
     async with FailingTrials(
@@ -323,7 +323,7 @@ async def without_katib(redis, *conditions, story=()):
         yield ward
 
 
-async def test_1_the_search_service_does_not_come_up(redis):
+async def test_suggestion_service_that_does_not_start_is_reported(redis):
     async for ward in without_katib(
         redis,
         {
@@ -340,7 +340,7 @@ async def test_1_the_search_service_does_not_come_up(redis):
         assert real_messages.NOT_READY in told
 
 
-async def test_1_katib_says_in_an_event_only_that_it_cannot_go_on(redis):
+async def test_katib_error_that_is_only_in_an_event_is_reported(redis):
     ready = {"type": "DeploymentReady", "status": "True", "message": "Deployment is ready"}
     async for ward in without_katib(redis, ready):
         experiment = ward.kubernetes.get("Experiment", "sweeps", SWEEP)
@@ -358,7 +358,7 @@ async def test_1_katib_says_in_an_event_only_that_it_cannot_go_on(redis):
         assert "```\njobs.batch is forbidden" in told
 
 
-async def test_2_the_search_service_refuses_the_settings(redis):
+async def test_settings_that_the_suggestion_service_rejects_are_reported(redis):
     async for ward in without_katib(
         redis,
         {
@@ -393,7 +393,7 @@ def suspend(job):
     return {**job, "spec": {**job["spec"], "suspend": True}}
 
 
-async def test_3_katib_may_not_make_the_job(redis):
+async def test_job_that_katib_cannot_create_is_reported(redis):
     ward = FailingTrials(redis, lambda *_: None)
     ward.kubernetes.admission("Job", forbid(real_messages.NO_RIGHT))
     async with ward.started():
@@ -415,7 +415,7 @@ async def test_3_katib_may_not_make_the_job(redis):
         (None, MINUTE, "Kueue gives no reason"),
     ],
 )
-async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
+async def test_job_held_by_kueue_is_reported(redis, said, due, expected):
     ward = FailingTrials(redis, lambda *_: None)
     ward.kubernetes.admission("Job", only_trials(suspend))
     ward.cluster.kueue = said
@@ -434,7 +434,7 @@ async def test_4_kueue_keeps_it_waiting(redis, said, due, expected):
         (real_messages.NO_PRIMARY, "find the training container"),
     ],
 )
-async def test_5_its_pod_is_refused(redis, said, expected):
+async def test_pod_that_is_rejected_is_reported(redis, said, expected):
     ward = FailingTrials(redis, lambda *_: None)
     ward.kubernetes.admission("Pod", forbid(said))
     async with ward.started():
@@ -447,7 +447,7 @@ def without_collector(pod):
     return {**pod, "spec": {**pod["spec"], "containers": containers}}
 
 
-async def test_20_the_namespace_lacks_katibs_label(redis):
+async def test_namespace_without_katibs_label_is_reported(redis):
     """So that the API server does not call Katib's webhook for pods."""
     async with FailingTrials(redis, lambda ward, pod: ward.runs(pod)).started() as ward:
         ward.kubernetes.admission("Pod", without_collector)
@@ -456,7 +456,7 @@ async def test_20_the_namespace_lacks_katibs_label(redis):
         assert "kubectl label namespace sweeps katib.kubeflow.org/metrics-collector-injection=enabled" in told
 
 
-async def test_a_pod_that_waits_for_two_seconds_while_another_one_ends_is_not_told(redis):
+async def test_pod_that_waits_two_seconds_for_a_finishing_one_is_not_reported(redis):
     async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
         await ward.rounds(8)
         ward.happens = lambda ward, pod: ward.runs(pod)
@@ -466,7 +466,7 @@ async def test_a_pod_that_waits_for_two_seconds_while_another_one_ends_is_not_to
         assert await ward.message() is None
 
 
-async def test_one_message_follows_the_state_until_it_is_well(redis):
+async def test_first_trial_message_follows_the_state_until_recovery(redis):
     async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
         await ward.rounds(8)
         await ward.after(MINUTE)
@@ -489,7 +489,7 @@ async def test_one_message_follows_the_state_until_it_is_well(redis):
         assert len(ward.slack.said) == len(before) + 1  # the first trial runs
 
 
-async def test_the_owner_of_a_first_trial_that_fails_is_called_for_that_and_for_the_end(redis):
+async def test_owner_of_a_failed_first_trial_is_mentioned_for_it_and_for_the_end(redis):
     async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
         await ward.rounds(8)
         await ward.after(MINUTE)
@@ -504,7 +504,7 @@ async def test_the_owner_of_a_first_trial_that_fails_is_called_for_that_and_for_
         assert called[1].startswith(":x: <@UOWNER> Sweep failed")
 
 
-async def test_another_trial_in_trouble_is_not_called_the_first(redis):
+async def test_problem_of_another_trial_is_not_called_the_first(redis):
     def happens(ward, pod):
         ward.first = getattr(ward, "first", pod["metadata"]["name"])
         if pod["metadata"]["name"] == ward.first:
@@ -519,7 +519,7 @@ async def test_another_trial_in_trouble_is_not_called_the_first(redis):
         assert (await ward.message()).startswith(f":warning: Problem with trial `{trial}`.")
 
 
-async def test_other_trials_that_wait_are_no_news_once_one_runs(redis):
+async def test_waiting_trials_are_not_reported_once_one_runs(redis):
     def happens(ward, pod):
         ward.first = getattr(ward, "first", pod["metadata"]["name"])
         if pod["metadata"]["name"] == ward.first:
@@ -533,7 +533,7 @@ async def test_other_trials_that_wait_are_no_news_once_one_runs(redis):
         assert await ward.message() is None
 
 
-async def test_a_later_failure_of_another_kind_is_told_on_its_own_and_one_of_the_same_kind_is_not(redis):
+async def test_later_failure_of_another_kind_is_reported_and_one_of_the_same_kind_is_not(redis):
     space = SPACE.replace("max_failed: 1", "max_failed: 3").replace("parallel: 2", "parallel: 1")
     logs = [real_messages.TRACEBACK, real_messages.TRACEBACK, real_messages.CUDA_OOM]
     names = []
@@ -553,7 +553,7 @@ async def test_a_later_failure_of_another_kind_is_told_on_its_own_and_one_of_the
         assert any("1 more trial failed the same way." in text for text in ward.slack.said)
 
 
-async def test_a_failure_after_a_trial_has_succeeded_is_told_on_its_own_and_takes_over_no_message(redis):
+async def test_failure_after_a_success_is_a_message_of_its_own(redis):
     names = []
 
     def happens(ward, pod):
@@ -594,7 +594,7 @@ async def recovering(redis, dies_at=None):
         return told_by, ward.clock.calls, shown
 
 
-async def test_a_worker_that_dies_leaves_at_most_one_more_message_and_the_last_is_true(redis):
+async def test_crash_posts_at_most_one_more_message_and_the_last_is_current(redis):
     told_by, calls, [calm] = await recovering(redis)
     assert calm.startswith(":white_check_mark: Recovered")
     for dies_at in range(told_by - 12, calls + 1):

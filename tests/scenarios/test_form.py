@@ -22,7 +22,7 @@ async def desk(redis):
         yield made
 
 
-async def test_a_sweep_is_put_together_previewed_and_launched(desk):
+async def test_form_fills_previews_and_launches_a_sweep(desk):
     slack = desk.slack
     assert await slack.command("ada", "sweeps", "/sweep", "") == ""
     assert desk.modal()["title"]["text"] == "New sweep"
@@ -45,7 +45,7 @@ async def test_a_sweep_is_put_together_previewed_and_launched(desk):
     assert (record.request.gpus, record.requester.user, record.requester.channel) == (2, ADA, "C01SWEEPS00")
 
 
-async def test_launch_is_about_the_commit_that_the_preview_shows(desk):
+async def test_launch_uses_the_previewed_commit(desk):
     slack = desk.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await desk.choose("sweep_space", "lr")
@@ -62,7 +62,7 @@ async def test_launch_is_about_the_commit_that_the_preview_shows(desk):
 
 
 @pytest.mark.parametrize(("then", "stands"), [("launch", "queued"), ("change", "Updates go to")])
-async def test_a_late_look_does_not_come_over_what_was_done_since(desk, then, stands):
+async def test_late_preview_does_not_overwrite_later_input(desk, then, stands):
     slack = desk.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await desk.choose("sweep_space", "lr")
@@ -74,7 +74,7 @@ async def test_a_late_look_does_not_come_over_what_was_done_since(desk, then, st
     assert stands in str(desk.modal()["blocks"])
 
 
-async def test_launch_pressed_twice_starts_one_sweep(desk):
+async def test_launch_clicked_twice_starts_one_sweep(desk):
     slack = desk.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await desk.choose("sweep_space", "lr")
@@ -85,7 +85,7 @@ async def test_launch_pressed_twice_starts_one_sweep(desk):
     assert len(await desk.door.store.active()) == 1
 
 
-async def test_what_git_knows_better_is_said_at_its_field_in_the_form(desk):
+async def test_git_error_is_shown_at_its_field(desk):
     slack = desk.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=mian")
     await desk.choose("sweep_space", "lr")
@@ -106,7 +106,7 @@ async def test_what_git_knows_better_is_said_at_its_field_in_the_form(desk):
     assert desk.modal()["callback_id"] == "sweep_form"
 
 
-async def test_a_space_is_written_in_the_form(desk):
+async def test_inline_space_is_launched(desk):
     slack = desk.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")
@@ -156,7 +156,7 @@ async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(desk,
     assert found == {"text": "Checking the space took more than 2 s. Try again, or commit it as a file."}
 
 
-async def test_the_next_form_is_filled_with_what_was_launched_last(desk):
+async def test_next_form_is_prefilled_with_the_last_launch(desk):
     await desk.slack.command("ada", "sweeps", "/sweep", "branch=dev space=lr gpus=3 trials=2 algorithm=grid")
     await desk.turns()
     await desk.slack.command("ada", "vision", "/sweep", "gpus=1")
@@ -185,7 +185,7 @@ async def test_the_next_form_is_filled_with_what_was_launched_last(desk):
     assert offered == ["dev", "main"]
 
 
-async def test_a_git_host_that_is_away_is_named_in_the_menu_and_in_the_form(desk):
+async def test_unreachable_git_host_is_named_in_menu_and_form(desk):
     desk.git.away = True
     await desk.slack.command("ada", "sweeps", "/sweep", "")
     offered = await desk.offered("sweep_branch", "mai")
@@ -198,20 +198,20 @@ async def test_a_git_host_that_is_away_is_named_in_the_menu_and_in_the_form(desk
     assert "The git host isn't responding. Try again." in desk.shows()
 
 
-async def test_a_menu_does_not_wait_for_a_worker(desk):
+async def test_menu_does_not_wait_for_a_worker(desk):
     """Nobody takes turns: Slack hears so within its three seconds, and what is typed can be taken."""
     await desk.slack.command("ada", "sweeps", "/sweep", "")
     assert [one["value"] for one in await desk.slack.options("ada", "sweep_branch", "mai")] == ["mai", "-"]
 
 
-async def test_who_may_not_launch_is_told_in_words_without_a_form(redis):
+async def test_form_without_permission_is_denied_with_a_message(redis):
     async with a_desk(redis, replace(CONFIG, launch=Launch(people=("U2",)))) as desk:
         answer = await desk.slack.command("ada", "sweeps", "/sweep", "")
         assert "You don't have permission to start sweeps" in answer
         assert desk.slack.modals("ada") == []
 
 
-async def test_a_form_whose_draft_was_lost_says_so(desk, redis):
+async def test_form_with_a_lost_draft_says_so(desk, redis):
     await desk.slack.command("ada", "sweeps", "/sweep", "branch=main")
     await desk.choose("sweep_space", "lr")
     await desk.slack.submit("ada")

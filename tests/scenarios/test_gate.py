@@ -33,7 +33,7 @@ async def crashing(redis):
         yield life
 
 
-async def test_a_broken_sweep_costs_one_trial_and_holds_no_gpus(crashing):
+async def test_gate_holds_a_broken_sweep_after_one_trial_and_releases_its_gpus(crashing):
     held = await until(crashing, Phase.HELD)
     assert (len(trials(crashing)), crashing.gpus_held()) == (1, [])
     assert (held.progress.failed, held.progress.waiting, held.outbox) == (1, 0, ())
@@ -50,7 +50,7 @@ async def test_a_broken_sweep_costs_one_trial_and_holds_no_gpus(crashing):
     assert (len(trials(crashing)), crashing.texts()) == (1, texts)
 
 
-async def test_a_retry_runs_one_more_trial_in_a_new_experiment(crashing):
+async def test_retry_runs_one_more_trial_in_a_new_experiment(crashing):
     await until(crashing, Phase.HELD)
     crashing.story["crash"] = False
     crashing.acts = {Action.RETRY: Phase.HELD}
@@ -66,7 +66,7 @@ async def test_a_retry_runs_one_more_trial_in_a_new_experiment(crashing):
     assert texts.index("retrying") < texts.index("is healthy. Starting"), texts
 
 
-async def test_a_second_failure_is_held_and_reported_again(crashing):
+async def test_second_failure_is_held_and_reported_again(crashing):
     await until(crashing, Phase.HELD)
     crashing.acts = {Action.RETRY: Phase.HELD}
     await crashing.round()
@@ -85,7 +85,7 @@ async def test_run_all_anyway_starts_all_trials(crashing):
     assert crashing.last.progress.succeeded == 5
 
 
-async def test_a_held_sweep_is_cancelled(crashing):
+async def test_held_sweep_is_cancelled(crashing):
     await until(crashing, Phase.HELD)
     crashing.acts = {Action.CANCEL: Phase.HELD}
     await crashing.round()
@@ -93,7 +93,7 @@ async def test_a_held_sweep_is_cancelled(crashing):
     assert len(trials(crashing)) == 1
 
 
-async def test_a_first_trial_that_finishes_opens_the_sweep_with_one_patch(redis):
+async def test_first_trial_that_finishes_opens_the_gate_with_one_patch(redis):
     life = SimulatedSweep(redis, Clock(None), **GATED)
     merge, opening = life.cluster.merge, []
 
@@ -110,7 +110,7 @@ async def test_a_first_trial_that_finishes_opens_the_sweep_with_one_patch(redis)
     assert "5 of 5 trials" in life.slack.parents[-1].text
 
 
-async def test_a_running_first_trial_opens_the_sweep_once_it_logs_after_startup(redis):
+async def test_running_first_trial_opens_the_gate_once_it_logs_after_startup(redis):
     life = SimulatedSweep(redis, Clock(None), endless="trainings", **GATED)
     async with life.started():
         await until(life, Phase.RUNNING)
@@ -134,7 +134,7 @@ async def test_open_starts_all_trials_beside_the_first(redis):
         assert len(trials(life)) == 2
 
 
-async def test_a_cancelled_first_trial_holds_the_sweep(redis):
+async def test_cancelled_first_trial_holds_the_sweep(redis):
     acts = {Action.KILL: Phase.RUNNING}
     life = SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED)
     async with life.started():
@@ -142,20 +142,20 @@ async def test_a_cancelled_first_trial_holds_the_sweep(redis):
     assert (held.reason, life.gpus_held()) == ("first trial was stopped", [])
 
 
-async def test_a_drained_first_trial_ends_the_sweep(redis):
+async def test_drained_first_trial_ends_the_sweep(redis):
     acts = {Action.DRAIN: Phase.RUNNING}
     life = await SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED).run()
     assert (life.last.phase, life.last.reason) == (Phase.SUCCEEDED, "drained after 1 trial")
 
 
-async def test_a_target_reached_by_the_first_trial_ends_the_sweep(redis):
+async def test_target_reached_by_the_first_trial_ends_the_sweep(redis):
     space = MANY.replace("goal: minimize", "goal: minimize, target: 0.9")
     life = await SimulatedSweep(redis, Clock(None), **GATED | {"space": space}).run()
     assert (life.last.phase, life.last.reason) == (Phase.SUCCEEDED, "target reached")
     assert len(trials(life)) == 1
 
 
-async def test_a_redis_lost_after_the_opening_opens_nothing_twice(redis):
+async def test_redis_lost_after_the_gate_opened_opens_nothing_twice(redis):
     life = SimulatedSweep(redis, Clock(None), forget_in=Phase.RUNNING, **GATED)
     life = await life.run()
     assert (life.last.phase, life.last.progress.succeeded) == (Phase.SUCCEEDED, 5)

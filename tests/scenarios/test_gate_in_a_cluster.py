@@ -24,7 +24,7 @@ async def here(tmp_path):
         yield made
 
 
-async def test_a_broken_sweep_of_40_trials_costs_one_trial(here: Lab):
+async def test_gate_of_a_broken_sweep_of_40_trials_costs_one_trial(here: Lab):
     sweep = await here.sweep("branch=main gpus=1 space=broken40 gate=on")
     await sweep.posts("On hold: first trial failed.", "39 other trials didn't start.")
     assert (len(sweep.objects("Trial")), sweep.pods_alive()) == (1, [])

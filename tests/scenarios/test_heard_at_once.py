@@ -72,7 +72,7 @@ async def heard(redis, request):
     ],
     indirect=["heard"],
 )
-async def test_a_cancelled_sweep_is_told_when_its_last_pod_has_ended(heard, phase, pods):
+async def test_cancelled_sweep_ends_with_its_last_pod(heard, phase, pods):
     life = heard.life
     await heard.until(phase, pods=pods)
     await life.store.add_command(SWEEP, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
@@ -83,7 +83,7 @@ async def test_a_cancelled_sweep_is_told_when_its_last_pod_has_ended(heard, phas
 
 
 @pytest.mark.parametrize("heard", [TRAININGS], indirect=True)
-async def test_a_ready_image_is_submitted_and_said_to_be_in_the_very_next_turn(heard):
+async def test_prebuilt_image_is_submitted_and_reported_in_the_next_reconcile(heard):
     said = heard.life.slack.said
     await heard.until(Phase.PENDING, pods=False)
     assert said[-1].startswith(":package: Image built")
@@ -93,7 +93,7 @@ async def test_a_ready_image_is_submitted_and_said_to_be_in_the_very_next_turn(h
 
 @pytest.mark.parametrize("heard", [TRAININGS], indirect=True)
 @pytest.mark.parametrize("initial", [False, True])
-async def test_what_an_ended_sweep_left_running_wakes_it_and_what_has_ended_wakes_nobody(heard, initial):
+async def test_objects_left_by_an_ended_sweep_wake_it_and_ended_ones_wake_none(heard, initial):
     """A paused worker may submit after the end: what is live then has to be stopped."""
     life = heard.life
     await life.store.save((await life.record()).to(Phase.CANCELLED, NOW))
@@ -104,7 +104,7 @@ async def test_what_an_ended_sweep_left_running_wakes_it_and_what_has_ended_wake
 
 
 @pytest.mark.parametrize("heard", [TRAININGS], indirect=True)
-async def test_the_first_list_wakes_no_unfinished_sweep(heard):
+async def test_first_list_wakes_no_unfinished_sweep(heard):
     """The resync wakes each of them once; a list per kind would do so four times."""
     heard.wakes.add(Change((SWEEP_LABEL, SWEEP), live=True, initial=True))
     await heard.wakes.send()

@@ -20,7 +20,7 @@ def text(view):
     return "\n".join(block.get("text", {}).get("text", "") for block in view["blocks"])
 
 
-async def test_it_shows_what_was_started_and_starts_and_cancels(desk, wait_until):
+async def test_home_shows_starts_and_cancels_a_sweep(desk, wait_until):
     slack = desk.slack
     slack.visit_home("ada")
     home = await wait_until(lambda: slack.home("ada"), "Ada has a home tab")
@@ -53,7 +53,7 @@ async def opened(desk, wait_until):
     return first, text(desk.slack.home("ada"))
 
 
-async def test_gpus_are_measured_anew_for_who_opens_it_and_shown_without_another_click(desk, wait_until):
+async def test_home_measures_gpus_when_opened_and_updates_itself(desk, wait_until):
     first, then = await opened(desk, wait_until)
     assert "_Loading GPU data…" in first
     assert "*6 of 8 GPUs free*" in then
@@ -71,7 +71,7 @@ async def test_gpus_are_measured_anew_for_who_opens_it_and_shown_without_another
     assert "Refreshing" not in then
 
 
-async def test_what_can_not_be_measured_is_said_there(desk, wait_until):
+async def test_home_shows_that_gpus_cannot_be_measured(desk, wait_until):
     desk.meter.trouble = "nobody looks"
     first, _ = await opened(desk, wait_until)
     assert "Loading" in first
@@ -82,7 +82,7 @@ async def test_what_can_not_be_measured_is_said_there(desk, wait_until):
     assert await desk.door.snapshots.queries() == []
 
 
-async def test_another_person_sees_no_buttons_of_it(desk, wait_until):
+async def test_home_of_another_user_has_no_buttons_of_it(desk, wait_until):
     slack = desk.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main space=lr")
     slack.visit_home("grace")

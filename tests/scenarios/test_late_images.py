@@ -52,7 +52,7 @@ def told(ward):
     return [text for text in ward.slack.said if "restarted." in text]
 
 
-async def test_a_trial_whose_image_comes_late_gets_a_new_pod_and_is_well(redis):
+async def test_trial_with_a_late_image_gets_a_new_pod_and_recovers(redis):
     async with FailingTrials(redis, waits).started() as ward:
         await ward.rounds(8)
         assert restarts(await ward.record()) == []
@@ -72,7 +72,7 @@ def uid(pod):
     return pod["metadata"]["ownerReferences"][0]["uid"]
 
 
-async def test_one_that_waits_for_a_minute_is_restarted_once_and_again_when_its_image_comes(redis):
+async def test_trial_waiting_a_minute_for_its_image_is_restarted_once_and_again_when_it_arrives(redis):
     async with FailingTrials(redis, lambda ward, pod: waits(ward, pod, since=61)).started() as ward:
         await ward.rounds(12)
         assert restarts(await ward.record()) == [1, 1]
@@ -87,7 +87,7 @@ async def test_one_that_waits_for_a_minute_is_restarted_once_and_again_when_its_
 
 
 @pytest.mark.parametrize("cause", ["image-missing", "image-login", "image-tls"])
-async def test_what_nobody_but_a_person_can_mend_is_not_restarted_while_it_waits(redis, cause):
+async def test_trial_that_only_a_person_can_fix_is_not_restarted(redis, cause):
     state = {"waiting": {"reason": "ErrImagePull", "message": real_messages.PULLS[cause]}}
     happens = lambda ward, pod: without_collector(ward, pod, state, since=600)  # noqa: E731
     async with FailingTrials(redis, happens).started() as ward:
@@ -95,7 +95,7 @@ async def test_what_nobody_but_a_person_can_mend_is_not_restarted_while_it_waits
         assert restarts(await ward.record()) == []
 
 
-async def test_a_pod_that_ended_before_anybody_looked_is_explained(redis):
+async def test_pod_that_ended_unobserved_is_explained(redis):
     def ends(ward, pod):
         over = {"exitCode": 0, "reason": "Completed", "startedAt": ago(1), "finishedAt": ago(0)}
         without_collector(ward, pod, {"terminated": over})
@@ -127,7 +127,7 @@ async def trains(_pod, _container, volumes, _log, _siblings):
     return 0
 
 
-async def test_on_a_node_a_registry_that_comes_back_in_time_costs_no_trial(redis, tmp_path):
+async def test_trial_on_a_node_survives_a_short_registry_outage(redis, tmp_path):
     ward = Real(redis, None)
     builtins = dict(ward.katib.builtins)
     kubelet = Kubelet(ward.kubernetes, {"n1": 2}, "127.0.0.1:1", builtins, tmp_path, retry=600)

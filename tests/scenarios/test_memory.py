@@ -61,7 +61,7 @@ class Late(SimulatedSweep):
 
 @pytest.mark.parametrize("kind", [Direct, Late])
 @pytest.mark.parametrize("story", STORIES)
-async def test_a_sweep_ends_the_same_without_memory_and_with_a_late_one(redis, story, kind):
+async def test_sweep_ends_alike_without_a_cache_and_with_a_late_one(redis, story, kind):
     usual = await SimulatedSweep(redis, Clock(None), **STORIES[story]).run()
     other = await kind(redis, Clock(None), **STORIES[story]).run()
     assert other.last.phase is usual.last.phase
@@ -80,7 +80,7 @@ def memory_of(life, *, empty=False):
     return Caches(caches)
 
 
-async def test_memory_alone_ends_no_sweep(redis):
+async def test_cache_alone_ends_no_sweep(redis):
     """Neither because its experiment is not shown, nor as cancelled while its pods are not shown."""
     async with Direct(redis, Clock(None), image=True, endless=True).started() as life:
         life.clients = replace(life.clients, caches=memory_of(life, empty=True))
@@ -95,7 +95,7 @@ async def test_memory_alone_ends_no_sweep(redis):
         assert life.last.phase is Phase.CANCELLED
 
 
-async def test_a_worker_whose_memory_is_behind_the_record_takes_no_count_and_no_result_back(redis):
+async def test_worker_with_an_outdated_cache_takes_no_count_and_no_result_back(redis):
     """Of two workers one sees the trials finish, and the other still sees none finished."""
     finished = []
     async with Direct(redis, Clock(None), image=True).started() as life:

@@ -87,7 +87,7 @@ async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
         yield made
 
 
-async def test_metrics_in_the_output_are_read_and_the_log_stays_in_the_trials_log(lab: Lab) -> None:
+async def test_metrics_in_the_output_are_read_and_the_log_stays_complete(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=printed")
     end = await sweep.posts("Finished:", "2 trials done")
     assert "*0.5* with `net.width=2`" in end
@@ -101,12 +101,12 @@ async def test_metrics_in_a_file_are_read(lab: Lab) -> None:
     assert "*0.5* with `net.width=2`" in await sweep.posts("Finished:", "2 trials done")
 
 
-async def test_a_training_that_prints_no_metric_is_reported_with_the_fix(lab: Lab) -> None:
+async def test_training_without_a_metric_is_reported_with_the_fix(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=silent")
     await sweep.posts("printed no line with `loss=0.1`", "Print it")
 
 
-async def test_seeds_report_their_mean_and_the_seed_that_failed(lab: Lab) -> None:
+async def test_seeds_report_their_mean_and_the_failed_seed(lab: Lab) -> None:
     sweep = await lab.sweep(
         'branch=main seeds=4 metrics=stdout metric=val/acc goal=maximize cmd="python seeded.py"'
     )
@@ -117,7 +117,7 @@ async def test_seeds_report_their_mean_and_the_seed_that_failed(lab: Lab) -> Non
     assert "queued: a rerun of" in again
 
 
-async def test_a_trial_that_is_worse_than_the_others_is_stopped_early(lab: Lab) -> None:
+async def test_trial_worse_than_the_others_is_stopped_early(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=early")
     await sweep.posts("New best: `loss` *1*")
     await sweep.shows("2 of 4 trials")
@@ -127,7 +127,7 @@ async def test_a_trial_that_is_worse_than_the_others_is_stopped_early(lab: Lab) 
     assert lab.pods_alive() == []
 
 
-async def test_a_wandb_file_is_a_space_and_its_notes_are_in_the_thread(lab: Lab) -> None:
+async def test_wandb_file_is_a_space_with_notes_in_the_thread(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=wandb")
     await sweep.posts("Notes on the file:", "line 3: project: not used")
     assert "*0.3* with `seed=3`" in await sweep.posts("Finished:", "2 trials done")

@@ -34,7 +34,7 @@ async def phases(life, *turns):
     return (await life.store.get(SWEEP)).phase, (await life.store.get(SECOND)).phase
 
 
-async def test_the_second_waits_for_the_first_to_be_planned_and_is_then_refused(life):
+async def test_second_sweep_waits_for_the_plan_of_the_first_and_is_denied(life):
     await another(life)
     assert await phases(life, SECOND) == (Phase.RECEIVED, Phase.RECEIVED)
     assert await phases(life, SWEEP) == (Phase.OPENING, Phase.RECEIVED)
@@ -44,13 +44,13 @@ async def test_the_second_waits_for_the_first_to_be_planned_and_is_then_refused(
 
 
 @pytest.mark.parametrize("user", [STRANGER, ADMIN])
-async def test_others_are_not_counted_and_admins_not_limited(life, user):
+async def test_limit_per_person_ignores_others_and_admins(life, user):
     requester = replace(a_sweep().requester, user=user)
     await another(life, requester=requester)
     assert await phases(life, SECOND, SWEEP) == (Phase.OPENING, Phase.OPENING)
 
 
-async def test_one_that_never_gets_planned_holds_nobody_up_for_long(life):
+async def test_sweep_that_is_never_planned_delays_others_briefly(life):
     await another(life)
     life.clients = replace(life.clients, now=lambda: NOW + timedelta(minutes=5))
     assert await phases(life, SECOND) == (Phase.RECEIVED, Phase.OPENING)

@@ -32,7 +32,7 @@ async def has_its_image(life):
     await life.has(PLAN.image_repository, PLAN.image_tag)
 
 
-async def test_a_registry_that_is_down_is_told_once_and_cancel_still_works(life):
+async def test_unreachable_registry_is_reported_once_and_cancel_works(life):
     async def down(*_):
         raise UnreachableError("registry:5000 does not answer")
 
@@ -46,7 +46,7 @@ async def test_a_registry_that_is_down_is_told_once_and_cancel_still_works(life)
     assert life.texts()[-1].startswith(":no_entry_sign: Cancelled")
 
 
-async def test_a_cancel_clicked_twice_is_answered_once_and_leaves_nothing_in_the_mailbox(life):
+async def test_cancel_clicked_twice_is_answered_once_and_empties_the_mailbox(life):
     await has_its_image(life)
     await rounds(life, 8)
     for _ in range(2):
@@ -59,7 +59,7 @@ async def test_a_cancel_clicked_twice_is_answered_once_and_leaves_nothing_in_the
     assert (await life.store.commands(SWEEP), life.slack.whispers) == ([], [])
 
 
-async def test_a_second_persons_cancel_is_answered_with_who_cancelled_first(life):
+async def test_cancel_by_a_second_user_names_the_first(life):
     await has_its_image(life)
     await rounds(life, 8)
     await cancel(life)
@@ -76,7 +76,7 @@ async def test_a_second_persons_cancel_is_answered_with_who_cancelled_first(life
     assert (life.last.phase, life.last.cancelled_by, len(life.slack.whispers)) == (Phase.CANCELLED, OWNER, 1)
 
 
-async def test_a_git_host_that_is_down_is_told_privately(life):
+async def test_unreachable_git_host_is_reported_ephemerally(life):
     async def down(*_):
         raise UnreachableError("git.example does not answer")
 
@@ -91,7 +91,7 @@ async def test_a_git_host_that_is_down_is_told_privately(life):
 
 
 @pytest.mark.parametrize("retired", [False, True])
-async def test_the_name_of_an_older_sweep_is_left_to_it(life, retired):
+async def test_name_of_an_older_sweep_is_not_reused(life, retired):
     """Redis has forgotten it; its results are in MLflow, and in the cluster its record, or only its name."""
     older = a_sweep(Phase.SUCCEEDED, request_id="long-ago", submitted=True)
     life.kubernetes.create(sweep_configmap.config_map(older))
@@ -108,7 +108,7 @@ async def test_the_name_of_an_older_sweep_is_left_to_it(life, retired):
     assert life.slack.whispers == []
 
 
-async def test_an_older_experiment_of_the_same_name_is_not_adopted(life):
+async def test_older_experiment_of_the_same_name_is_not_adopted(life):
     older = replace(PLAN, experiment={**PLAN.experiment, "metadata": {**PLAN.experiment["metadata"]}})
     older.experiment["metadata"]["annotations"] = {"sweepbot/delivery": "long-ago"}
     await has_its_image(life)
@@ -118,7 +118,7 @@ async def test_an_older_experiment_of_the_same_name_is_not_adopted(life):
     assert "already exists" in life.slack.said[-1]
 
 
-async def test_a_refused_record_is_told_and_leaves_nothing(life):
+async def test_rejected_record_is_reported_and_leaves_nothing(life):
     async def forbidden(manifest):
         raise ApiError(403, "Forbidden", 'configmaps is forbidden: User "sweepbot" cannot create')
 
@@ -130,7 +130,7 @@ async def test_a_refused_record_is_told_and_leaves_nothing(life):
 
 
 @pytest.mark.parametrize("error", [NotInChannelError("C1"), MessageRejectedError("invalid_blocks")])
-async def test_a_sweep_whose_channel_is_gone_goes_on_without_words(life, error):
+async def test_sweep_whose_channel_was_deleted_continues_silently(life, error):
     await rounds(life, 4)
 
     async def refused(*_, **__):
@@ -143,7 +143,7 @@ async def test_a_sweep_whose_channel_is_gone_goes_on_without_words(life, error):
     assert (record.phase, record.outbox) == (Phase.CANCELLED, ())
 
 
-async def test_a_redis_that_forgot_loses_no_sweep_and_repeats_no_end(life):
+async def test_emptied_redis_loses_no_sweep_and_repeats_no_end(life):
     await has_its_image(life)
     await rounds(life, 8)
     assert (await life.record()).phase in {Phase.PENDING, Phase.RUNNING}
@@ -157,13 +157,13 @@ async def test_a_redis_that_forgot_loses_no_sweep_and_repeats_no_end(life):
     assert life.slack.said == said
 
 
-async def test_an_ask_for_what_never_was_is_answered(life):
+async def test_command_for_a_sweep_that_never_existed_is_answered(life):
     await life.store.add_command("lr-no-such", Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
     await life.round(item="lr-no-such")
     assert "No sweep named `lr-no-such`" in life.slack.whispers[0][1]
 
 
-async def test_an_api_server_away_for_a_while_is_told_once_and_so_is_its_return(life):
+async def test_api_server_outage_is_reported_once_and_so_is_its_end(life):
     await has_its_image(life)
     await rounds(life, 8)
     there = dict(vars(life.cluster))
@@ -192,7 +192,7 @@ async def test_an_api_server_away_for_a_while_is_told_once_and_so_is_its_return(
     assert (await life.record()).phase is Phase.CANCELLED
 
 
-async def test_a_build_deleted_by_hand_is_made_again_without_a_word(life):
+async def test_deleted_build_job_is_created_again_silently(life):
     await rounds(life, 6)
     [build] = [j for j in life.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")]
     said = list(life.slack.said)
@@ -203,7 +203,7 @@ async def test_a_build_deleted_by_hand_is_made_again_without_a_word(life):
     assert life.slack.said == said
 
 
-async def test_an_experiment_deleted_by_hand_ends_the_sweep_and_frees_its_gpus(life):
+async def test_deleted_experiment_ends_the_sweep_and_releases_its_gpus(life):
     await has_its_image(life)
     await rounds(life, 8)
     assert life.gpus_held()
@@ -214,7 +214,7 @@ async def test_an_experiment_deleted_by_hand_ends_the_sweep_and_frees_its_gpus(l
     assert life.gpus_held() == []
 
 
-async def test_a_trials_job_deleted_by_hand_is_made_again_by_katib_and_the_sweep_ends_well(life):
+async def test_deleted_trial_job_is_created_again_by_katib_and_the_sweep_succeeds(life):
     await has_its_image(life)
     await rounds(life, 8)
     job = life.kubernetes.list("Job", "sweeps")[0]["metadata"]
@@ -226,7 +226,7 @@ async def test_a_trials_job_deleted_by_hand_is_made_again_by_katib_and_the_sweep
     assert (await life.record()).phase is Phase.SUCCEEDED
 
 
-async def test_a_record_deleted_by_hand_is_kept_again(life):
+async def test_deleted_record_is_stored_again(life):
     await has_its_image(life)
     await rounds(life, 4)
     life.kubernetes.delete("ConfigMap", "sweeps", f"sweep-{SWEEP}")
@@ -235,7 +235,7 @@ async def test_a_record_deleted_by_hand_is_kept_again(life):
     assert kept.phase is (await life.record()).phase
 
 
-async def test_the_same_command_twice_in_a_second_is_two_sweeps_and_one_build(life):
+async def test_same_command_twice_in_a_second_is_two_sweeps_and_one_build(life):
     second = a_sweep(request_id="trigger-2")
     await life.store.create(lambda i: replace(second, id=i), ["lr-calm-fox"], "trigger-2")
     for _ in range(8):
@@ -246,7 +246,7 @@ async def test_the_same_command_twice_in_a_second_is_two_sweeps_and_one_build(li
     assert sum("another sweep's build" in text for text in life.slack.said) == 1
 
 
-async def test_a_job_that_took_the_place_of_the_one_looked_at_is_left_alone(life):
+async def test_job_that_replaced_the_observed_one_is_kept(life):
     """Deletions name the uid that was seen: of the same name there may be another by then."""
     await has_its_image(life)
     await rounds(life, 8)

@@ -22,7 +22,7 @@ async def plan_of(one):
     return (await one.record()).plan
 
 
-async def test_dependencies_that_another_has_pushed_are_built_all_the_same(life):
+async def test_dependencies_pushed_by_others_are_built_anyway(life):
     one = life(files=UV)
     async with one.started():
         for build in (await plan_of(one)).builds:
@@ -32,7 +32,7 @@ async def test_dependencies_that_another_has_pushed_are_built_all_the_same(life)
         assert one.registry.composed == [(DIGEST, DIGEST)]
 
 
-async def test_a_whole_image_that_another_has_pushed_is_built_all_the_same(life):
+async def test_image_pushed_by_others_is_built_anyway(life):
     one = life()
     one.registry.push(f"{PLAN.image_repository}:{PLAN.image_tag}", PLANTED)
     async with one.started():
@@ -40,7 +40,7 @@ async def test_a_whole_image_that_another_has_pushed_is_built_all_the_same(life)
         assert (await one.record()).image.endswith(DIGEST)
 
 
-async def test_a_tag_moved_between_the_build_and_its_use_changes_nothing(life):
+async def test_tag_moved_between_build_and_use_changes_nothing(life):
     one = life(files=FRAMEWORKS)
     ends = one._end
 
@@ -57,7 +57,7 @@ async def test_a_tag_moved_between_the_build_and_its_use_changes_nothing(life):
     assert dockerfile.startswith(f"FROM registry:5000/sweepbot/dependencies@{DIGEST}\n")
 
 
-async def test_what_was_recorded_is_reused_also_when_redis_has_lost_everything(life):
+async def test_recorded_image_is_reused_after_redis_lost_everything(life):
     one = life(files=UV)
     async with one.started():
         plan = await plan_of(one)
@@ -83,7 +83,7 @@ async def test_what_was_recorded_is_reused_also_when_redis_has_lost_everything(l
     assert told(again, "from the registry")
 
 
-async def test_what_was_recorded_and_has_left_the_registry_is_built_again(life):
+async def test_recorded_image_that_left_the_registry_is_built_again(life):
     one = life()
     async with one.started():
         await one.has(PLAN.image_repository, PLAN.image_tag, PLANTED)
@@ -92,7 +92,7 @@ async def test_what_was_recorded_and_has_left_the_registry_is_built_again(life):
         assert (await one.record()).image.endswith(DIGEST)
 
 
-async def test_a_build_that_does_not_report_its_digest_is_told(life):
+async def test_build_without_a_reported_digest_is_reported(life):
     one = life()
     ends = one._status
 

@@ -154,7 +154,7 @@ async def lab(tmp_path):
         yield lab
 
 
-async def test_the_pages_tell_what_is_broken_and_when_it_is_mended(lab, wait_until):
+async def test_probes_report_failures_and_recovery(lab, wait_until):
     bot = await lab.start("all")
     await wait_until(bot.ready, "it is ready")
     _, page = await bot.page("/readyz")
@@ -180,7 +180,7 @@ async def named(bot, *names):
     return set(names) <= await bot.broken()
 
 
-async def test_a_turn_that_cannot_end_in_time_goes_to_another_worker_at_once(lab, wait_until):
+async def test_item_that_cannot_finish_in_time_goes_to_another_worker(lab, wait_until):
     serving, first, second = [await lab.start(c, SHUTDOWN_GRACE="1") for c in ("serve", "work", "work")]
     for bot in (serving, first, second):
         await wait_until(bot.ready, "it is ready")
@@ -194,7 +194,7 @@ async def test_a_turn_that_cannot_end_in_time_goes_to_another_worker_at_once(lab
     assert await serving.end() == 0
 
 
-async def test_a_turn_may_end_and_the_resync_goes_over_before_it_does(lab, wait_until):
+async def test_worker_finishes_its_item_while_the_resync_moves_on(lab, wait_until):
     serving, first = [await lab.start(c, SHUTDOWN_GRACE="60") for c in ("serve", "work")]
     holder = await wait_until(lambda: lab.redis.get("sweepbot:resync"), "the first one has the lease")
     await wait_until(serving.ready, "Slack is answered")
@@ -227,7 +227,7 @@ async def order(first, second, fact):
     return (second, first) if await fact(second) else None
 
 
-async def test_slack_calls_over_signed_http_until_the_very_end(lab, wait_until):
+async def test_http_mode_serves_signed_requests_until_the_end(lab, wait_until):
     bot = await lab.start("serve", SLACK_MODE="http", SLACK_APP_TOKEN="", SHUTDOWN_GRACE="6")
     await wait_until(bot.ready, "it is ready")
     assert "socket" not in (await bot.page("/readyz"))[1]["checks"]
@@ -254,7 +254,7 @@ async def test_slack_calls_over_signed_http_until_the_very_end(lab, wait_until):
         ),
     ],
 )
-async def test_a_start_that_cannot_go_well_ends_in_a_sentence(lab, env, sentence):
+async def test_invalid_start_ends_with_one_sentence(lab, env, sentence):
     bot = await lab.start("serve", **env)
     assert await bot.process.wait() == 2
     assert sentence in bot.log.read_text()
@@ -262,7 +262,7 @@ async def test_a_start_that_cannot_go_well_ends_in_a_sentence(lab, env, sentence
     assert "hunter2" not in bot.log.read_text()
 
 
-async def test_every_line_is_json_and_none_tells_a_secret(lab, wait_until):
+async def test_log_lines_are_json_without_secrets(lab, wait_until):
     """With everything broken, and all that libraries have to say."""
     bot = await lab.start("all")
     await wait_until(bot.ready, "it is ready")
@@ -284,7 +284,7 @@ async def test_every_line_is_json_and_none_tells_a_secret(lab, wait_until):
     assert [secret for secret in secrets if secret in told] == []
 
 
-async def test_a_thread_in_a_call_without_end_does_not_keep_the_process():
+async def test_endless_thread_does_not_keep_the_process():
     code = "import threading, time, bot.app as s; threading.Thread(target=time.sleep, args=(600,)).start()"
     code += "; s._exit_after(0.1)"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)

@@ -74,7 +74,7 @@ async def quarantined(life, monkeypatch):
     assert list(await life.clients.queue.quarantined()) == [SWEEP]
 
 
-async def test_a_poisonous_sweep_is_told_once_with_its_cause_and_shown_in_its_parent(life, monkeypatch):
+async def test_quarantine_is_reported_once_with_its_cause_and_shown_in_the_parent(life, monkeypatch):
     await quarantined(life, monkeypatch)
     told = [text for text in life.slack.said if "stopped processing" in text]
     assert told == [life.slack.said[-1]]
@@ -83,7 +83,7 @@ async def test_a_poisonous_sweep_is_told_once_with_its_cause_and_shown_in_its_pa
     assert "Quarantined" in str(life.slack.parents[-1].blocks)
 
 
-async def test_an_administrator_releases_it_and_it_goes_on(life, door, monkeypatch):
+async def test_quarantine_is_released_by_an_admin_and_the_sweep_continues(life, door, monkeypatch):
     await quarantined(life, monkeypatch)
     monkeypatch.undo()
     assert "isn't quarantined" in await types(door, "release lr-no-such", ADMIN)
@@ -96,7 +96,7 @@ async def test_an_administrator_releases_it_and_it_goes_on(life, door, monkeypat
 
 
 @pytest.mark.parametrize(("user", "phase"), [(OWNER, Phase.CANCELLED), (STRANGER, Phase.RUNNING)])
-async def test_its_owner_can_cancel_it_all_the_same(life, door, monkeypatch, user, phase):
+async def test_quarantined_sweep_can_be_cancelled_by_its_owner(life, door, monkeypatch, user, phase):
     await quarantined(life, monkeypatch)
     monkeypatch.undo()
     await door.send(SWEEP, Command(action=Action.CANCEL, user=user, user_name="x"))
@@ -105,7 +105,7 @@ async def test_its_owner_can_cancel_it_all_the_same(life, door, monkeypatch, use
     assert bool(life.gpus_held()) is (phase is Phase.RUNNING)
 
 
-async def test_a_worker_that_dies_of_it_leaves_the_cancel_to_the_next(life, door, monkeypatch):
+async def test_crash_on_a_quarantined_sweep_leaves_the_cancel_to_the_next_worker(life, door, monkeypatch):
     """It is saved before anything is looked at."""
     await quarantined(life, monkeypatch)
     await door.send(SWEEP, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))

@@ -37,7 +37,7 @@ async def resync(life):
     await SweepInformer(life.redis, replace(life.clients, cluster=life.cluster))._wake_unfinished()
 
 
-async def test_a_sweep_lost_before_its_claim_is_stored_again_under_its_name(life, door):
+async def test_sweep_lost_before_its_claim_is_restored_under_its_name(life, door):
     first = await life.record()
     door.receipts.add_sweep(first)
     await life.redis.flushall()
@@ -65,7 +65,7 @@ async def test_restore_lost_stores_and_queues_the_sweep_in_one_step(life, door, 
     assert (await queue.get(wait=0)).item.key == SWEEP
 
 
-async def test_a_claimed_sweep_is_left_to_the_record_in_the_cluster(life, door):
+async def test_claimed_sweep_is_restored_from_the_record_in_the_cluster(life, door):
     door.receipts.add_sweep(await life.record())
     await rounds(life, 8)
     await door.receipts.restore_lost()
@@ -77,7 +77,7 @@ async def test_a_claimed_sweep_is_left_to_the_record_in_the_cluster(life, door):
     assert (await life.record()).phase is Phase.RUNNING
 
 
-async def test_a_sweep_claimed_just_before_the_loss_is_not_started_twice(life, door):
+async def test_sweep_claimed_just_before_the_loss_is_not_started_twice(life, door):
     door.receipts.add_sweep(await life.record())
     await rounds(life, 8)
     thread = (await life.record()).thread
@@ -90,7 +90,7 @@ async def test_a_sweep_claimed_just_before_the_loss_is_not_started_twice(life, d
     assert len(life.kubernetes.list("Experiment")) == 1
 
 
-async def test_a_cancel_that_redis_lost_is_heard_all_the_same(life, door):
+async def test_cancel_that_redis_lost_is_applied_anyway(life, door):
     await rounds(life, 8)
     assert life.gpus_held()
     await door.send(SWEEP, CANCEL)
@@ -101,7 +101,7 @@ async def test_a_cancel_that_redis_lost_is_heard_all_the_same(life, door):
     assert ((await life.record()).phase, life.gpus_held()) == (Phase.CANCELLED, [])
 
 
-async def test_a_cancel_that_was_heard_while_the_cluster_was_away_survives_a_loss(life, door):
+async def test_cancel_applied_while_the_cluster_was_unreachable_survives_a_loss(life, door):
     async def away(*_, **__):
         raise UnreachableError("the API server does not answer")
 
@@ -118,7 +118,7 @@ async def test_a_cancel_that_was_heard_while_the_cluster_was_away_survives_a_los
     assert (await life.record()).phase is Phase.CANCELLED
 
 
-async def test_a_cancel_in_the_cluster_survives_without_any_receipt(life):
+async def test_cancel_in_the_cluster_survives_without_a_receipt(life):
     """Before its pods are gone, and while Slack takes no word of it."""
 
     async def busy(*_, **__):
@@ -135,7 +135,7 @@ async def test_a_cancel_in_the_cluster_survives_without_any_receipt(life):
     assert ((await life.record()).phase, life.gpus_held()) == (Phase.CANCELLED, [])
 
 
-async def test_a_command_that_was_refused_is_not_repeated(life, door):
+async def test_denied_command_is_not_repeated(life, door):
     await rounds(life, 8)
     kill = Command(action=Action.KILL, user=OWNER, user_name="ada", trial="no-such")
     await door.send(SWEEP, kill)
@@ -146,7 +146,7 @@ async def test_a_command_that_was_refused_is_not_repeated(life, door):
     assert len(life.slack.whispers) == 1
 
 
-async def test_a_command_to_what_never_was_is_answered_once(life, door):
+async def test_command_for_a_sweep_that_never_existed_is_answered_once(life, door):
     await door.send("lr-no-such", CANCEL)
     await life.round(item="lr-no-such")
     await door.receipts.restore_lost()
@@ -162,7 +162,7 @@ async def test_receipts_are_limited(life, door):
 
 
 @pytest.mark.parametrize("cancelled_in", [None, 0, 1, 2, 6])
-async def test_a_redis_that_forgets_after_any_turn_loses_and_doubles_nothing(redis, cancelled_in):
+async def test_redis_emptied_after_any_reconcile_loses_and_doubles_nothing(redis, cancelled_in):
     """Each life has one loss, after one turn more than the life before; then the resync, and the receipts."""
     for lost_after in range(12):
         async with SimulatedSweep(

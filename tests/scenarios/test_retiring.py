@@ -35,7 +35,7 @@ async def life(redis):
         yield life
 
 
-async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life, caplog):
+async def test_expired_sweep_is_deleted_with_its_trials_and_pods(life, caplog):
     caplog.set_level("INFO", "bot.sweeps.retention")
     there = await visit(life, 29)
     assert {"ConfigMap", "Experiment", "Trial", "Job", "Pod"} <= there
@@ -46,19 +46,19 @@ async def test_a_sweep_goes_with_its_trials_and_pods_when_its_days_are_over(life
     assert "deleted lr-brave-otter, ended 2026-11-21" in caplog.text
 
 
-async def test_an_experiment_of_another_sweep_of_that_name_stays(life):
+async def test_experiment_of_another_sweep_with_the_name_is_kept(life):
     changed = {"metadata": {"annotations": {REQUEST_ID: "of-another-request"}}}
     life.kubernetes.patch("Experiment", "sweeps", "lr-brave-otter", changed)
     assert "Experiment" in await visit(life, 31)
     assert records(life) == set()
 
 
-async def test_a_sweep_that_goes_on_again_stays(life):
+async def test_extended_sweep_is_kept(life):
     await life.redis.sadd(life.store._key("active"), "lr-brave-otter")
     assert "Experiment" in await visit(life, 31)
 
 
-async def test_a_namespace_that_is_no_longer_the_bots_keeps_no_other_sweep(life, caplog, monkeypatch):
+async def test_namespace_that_is_no_longer_configured_keeps_no_other_sweep(life, caplog, monkeypatch):
     elsewhere = a_sweep(Phase.SUCCEEDED, id="lr-able-ant")
     experiment = {**PLAN.experiment, "metadata": {**PLAN.experiment["metadata"], "namespace": "lost"}}
     elsewhere = replace(elsewhere, plan=replace(PLAN, experiment=experiment))
@@ -76,7 +76,7 @@ async def test_a_namespace_that_is_no_longer_the_bots_keeps_no_other_sweep(life,
     assert "kept lr-able-ant: the cluster rejected its deletion: " in caplog.text
 
 
-async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
+async def test_unfinished_or_unreadable_sweep_is_kept(life, caplog):
     running = a_sweep(Phase.RUNNING, id="lr-calm-heron")
     newer = replace(a_sweep(Phase.SUCCEEDED), id="lr-old-fox", schema=99)
     for sweep in (running, newer):
@@ -86,7 +86,7 @@ async def test_what_has_not_ended_or_can_not_be_read_stays(life, caplog):
     assert "kept sweep-lr-old-fox: unreadable record" in caplog.text
 
 
-async def test_a_suggestion_service_goes_a_day_after_the_end_and_its_sweep_stays(life):
+async def test_suggestion_service_is_deleted_a_day_after_the_end_and_its_sweep_kept(life):
     def services():
         return [each["metadata"]["name"] for each in life.kubernetes.list("Suggestion")]
 
@@ -98,7 +98,7 @@ async def test_a_suggestion_service_goes_a_day_after_the_end_and_its_sweep_stays
     assert services() == []  # Katib makes none again
 
 
-async def test_the_suggestion_service_of_an_extendable_sweep_stays_with_it(redis):
+async def test_suggestion_service_of_an_extendable_sweep_is_kept_with_it(redis):
     space = f"{SPACE}extendable: true\n"
     async with SimulatedSweep(redis, Clock(None), image=True, space=space).started() as life:
         while not (await life.record()).phase.final:

@@ -157,7 +157,7 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_whatever_the_outside_says_no_secret_is_printed_anywhere(redis, lines, story):
+async def test_secrets_are_printed_nowhere_whatever_other_systems_answer(redis, lines, story):
     given, spoil = STORIES[story]
     told = AlertStore(redis, lines, **given)
     if spoil:

@@ -46,7 +46,7 @@ async def set_up(desk):
     await desk.turns()
 
 
-async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
+async def test_channel_setup_selects_the_repository_of_its_sweeps(desk):
     await set_up(desk)
     assert (
         f"Saved. <#{VISION}>: repository `vision`, trials in `speech`, digest at 07:00 "
@@ -64,7 +64,7 @@ async def test_a_channel_is_set_up_and_its_sweeps_are_of_its_repository(desk):
     assert values["sweep_repo"]["selected_option"]["value"] == "vision"
 
 
-async def test_what_was_set_up_by_whom_is_in_the_log(desk, caplog):
+async def test_channel_setup_is_logged_with_its_user(desk, caplog):
     caplog.set_level("INFO", "sweepbot.audit")
     await set_up(desk)
     said = '{"repo":"vision","namespace":"speech","team":"","hour":7,"timezone":"Europe/Berlin"}'
@@ -73,7 +73,7 @@ async def test_what_was_set_up_by_whom_is_in_the_log(desk, caplog):
     ]
 
 
-async def test_a_lost_redis_loses_nothing_of_it(desk, redis):
+async def test_channel_setup_survives_a_lost_redis(desk, redis):
     await set_up(desk)
     await redis.flushall()
     await desk.setups.look()
@@ -82,13 +82,13 @@ async def test_a_lost_redis_loses_nothing_of_it(desk, redis):
     assert anew.config.channel_repos == {VISION: "vision"}
 
 
-async def test_only_administrators_set_up(desk):
+async def test_channel_setup_is_for_admins(desk):
     answer = await desk.slack.command("grace", "vision", "/sweep", "setup")
     assert answer == f"Only admins can do that: <@{ADA}>."
     assert desk.slack.modals("grace") == []
 
 
-async def test_a_new_person_is_greeted_once_and_known_by_the_address(desk):
+async def test_new_user_is_greeted_once_and_found_by_email(desk):
     for _ in range(2):
         await desk.slack.command("grace", "sweeps", "/sweep", "help")
         await desk.turns()
@@ -99,7 +99,7 @@ async def test_a_new_person_is_greeted_once_and_known_by_the_address(desk):
     assert desk.door.channel_setup.setup.people == {"U01GRACEHOP": Person(team="see")}
 
 
-async def test_whom_no_team_names_chooses_one(desk):
+async def test_user_without_a_team_chooses_one(desk):
     await desk.slack.command("linus", "sweeps", "/sweep", "help")
     await desk.turns()
     [hello] = desk.slack.messages("D01LINUSPAU")
@@ -112,7 +112,7 @@ async def test_whom_no_team_names_chooses_one(desk):
     assert desk.clients.config.teams[1].members == ("U01LINUSPAU",)
 
 
-async def test_nobody_is_greeted_and_nothing_overwritten_before_it_is_known_what_there_is(redis):
+async def test_greeting_and_setup_wait_until_the_stored_entries_are_known(redis):
     async with a_desk(redis, HOUSE) as desk:
         assert "Try again" in (await desk.slack.command("ada", "vision", "/sweep", "setup") or "")
         await desk.slack.command("grace", "sweeps", "/sweep", "help")
@@ -121,7 +121,7 @@ async def test_nobody_is_greeted_and_nothing_overwritten_before_it_is_known_what
 
 
 @pytest.mark.parametrize("dies_at", range(1, 14))
-async def test_a_worker_that_dies_at_any_call_greets_twice_at_most_and_writes_once(redis, dies_at):
+async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, dies_at):
     async with a_desk(redis, HOUSE) as desk:
         clock = Clock(dies_at)
         mortal = replace(

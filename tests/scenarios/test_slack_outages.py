@@ -11,7 +11,7 @@ from tests.scenarios.slack_session import CHANNEL, chat
 
 
 @pytest.mark.parametrize("trouble", [DOWN, "rate_limited", "message_limit_exceeded", "update_failed"])
-async def test_the_end_is_told_and_the_parent_shows_it(redis, monkeypatch, trouble):
+async def test_end_is_reported_and_shown_in_the_parent(redis, monkeypatch, trouble):
     monkeypatch.setattr("bot.slack.client.DEFAULT_RETRY_AFTER", 0.01)
     for name in ("POSTS", "EDITS"):
         monkeypatch.setattr(f"bot.slack.client.{name}", Rate(gap=0.01, burst=20))
@@ -28,9 +28,7 @@ async def test_the_end_is_told_and_the_parent_shows_it(redis, monkeypatch, troub
         assert posts == edits == []
 
 
-async def test_a_parent_that_slack_posted_while_answering_500_loses_its_buttons_at_the_first_click(
-    redis, monkeypatch
-):
+async def test_parent_posted_with_an_error_response_loses_its_buttons_at_the_first_click(redis, monkeypatch):
     monkeypatch.setattr("bot.slack.client.POSTS", Rate(gap=0.01, burst=20))
     async with chat(redis, image=True, endless=True) as here:
         slack = here.life.clients.slack

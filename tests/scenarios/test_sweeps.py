@@ -36,7 +36,7 @@ async def gpus_are_free_at_the_end(lab: Lab) -> AsyncIterator[None]:
     await until(lambda: not lab.pods_alive(), "no pod is left", lambda: f"{lab.pods_alive()}")
 
 
-async def test_a_sweep_ends_with_a_command_line_that_really_trains(lab: Lab, tmp_path: Path) -> None:
+async def test_sweep_ends_with_a_command_line_that_trains(lab: Lab, tmp_path: Path) -> None:
     sweep = await lab.sweep('branch=main space=lr trials=2 cmd="python train.py --epochs=1"')
     end = await sweep.posts("Finished:", "2 trials done")
     command = shlex.split(end.split("```")[1])
@@ -74,7 +74,7 @@ async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
         assert tags["sweepbot.commit"] == commit["metadata"]["annotations"]["sweepbot/commit"]
 
 
-async def test_the_second_sweep_of_a_commit_reuses_its_image(lab: Lab) -> None:
+async def test_second_sweep_of_a_commit_reuses_its_image(lab: Lab) -> None:
     first = await lab.sweep("branch=main space=tiny")
     await first.posts("First trial is running")
     second = await lab.sweep("branch=main space=tiny")
@@ -83,7 +83,7 @@ async def test_the_second_sweep_of_a_commit_reuses_its_image(lab: Lab) -> None:
     assert not any("Building" in text for text in second.thread())
 
 
-async def test_two_sweeps_of_one_commit_share_one_build(lab: Lab) -> None:
+async def test_two_sweeps_of_one_commit_share_a_build(lab: Lab) -> None:
     commit = lab.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=3)}, branch="shared-build")
     first = await lab.sweep("branch=shared-build space=tiny", "ada")
     await first.posts(":package: Building")
@@ -107,7 +107,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("command", REFUSALS)
-async def test_what_cannot_start_is_told_to_the_person_alone(lab: Lab, command: str) -> None:
+async def test_invalid_request_is_reported_to_its_user_only(lab: Lab, command: str) -> None:
     before = lab.slack.messages("sweeps"), made_for_sweeps(lab)
     told = await lab.answer(command)
     told = re.sub(r"127\.0\.0\.1:\d+", "HOST", re.sub(r"\b[0-9a-f]{8}\b", "COMMIT", told))
@@ -129,11 +129,11 @@ def of_sweeps(lab: Lab) -> set[tuple[str, str]]:
     return {(kind, name) for kind, name in names if kind != "ConfigMap" or name.startswith("sweep-")}
 
 
-async def test_an_unknown_key_is_answered_at_once(lab: Lab) -> None:
+async def test_unknown_option_is_reported_at_once(lab: Lab) -> None:
     assert "Unknown option: `brnch=`. Did you mean branch?" in await lab.types("brnch=main space=tiny")
 
 
-async def test_a_channel_without_the_bot_gets_nothing_but_a_private_invitation(lab: Lab) -> None:
+async def test_channel_without_the_bot_gets_only_an_ephemeral_invitation(lab: Lab) -> None:
     told = await lab.answer("branch=main space=tiny", channel="random")
     assert "/invite @sweepbot" in told
     name = re.search("`([a-z-]+)` didn't start", told)
@@ -143,7 +143,7 @@ async def test_a_channel_without_the_bot_gets_nothing_but_a_private_invitation(l
         assert lab.here.store.list(kind, "sweeps", {"sweepbot/sweep": name[1]}) == []
 
 
-async def test_a_failing_build_shows_what_failed(lab: Lab) -> None:
+async def test_failed_build_shows_its_error(lab: Lab) -> None:
     broken = "FROM python:3.11-slim\nWORKDIR /app\nRUN echo looking for a compiler && gcc-99 --version\n"
     lab.commit("Need a compiler", {"Dockerfile": broken}, branch="broken-build")
     sweep = await lab.sweep("branch=broken-build space=tiny")
@@ -154,7 +154,7 @@ async def test_a_failing_build_shows_what_failed(lab: Lab) -> None:
     assert sweep.objects("Experiment") == []
 
 
-async def test_a_failing_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
+async def test_failed_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=crash")
     told = await sweep.posts(":warning:", "failed", "exit code 1")
     assert "ValueError: unknown optimizer 'adamw'" in told
@@ -162,7 +162,7 @@ async def test_a_failing_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
     await sweep.shows("Failed", "1 trial failed")
 
 
-async def test_too_many_gpus_are_told_in_the_schedulers_words(lab: Lab) -> None:
+async def test_too_many_gpus_are_reported_in_the_schedulers_words(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main gpus=8 space=tiny")
     told = await sweep.posts("can't fit: it requests 8 GPUs")
     assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in told
@@ -171,7 +171,7 @@ async def test_too_many_gpus_are_told_in_the_schedulers_words(lab: Lab) -> None:
     assert sweep.pods_alive() == []
 
 
-async def test_an_image_that_no_node_can_pull_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_image_that_no_node_can_pull_is_reported(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab.here.kubelet, "node", replace(lab.here.kubelet.node, registry="elsewhere:5000"))
     sweep = await lab.sweep("branch=main space=tiny")
     told = await sweep.posts("can't pull the image")
@@ -180,7 +180,7 @@ async def test_an_image_that_no_node_can_pull_is_told(lab: Lab, monkeypatch: pyt
     await sweep.posts(":no_entry_sign:")
 
 
-async def test_only_the_owner_cancels_and_the_gpus_come_free_in_the_middle_of_training(lab: Lab) -> None:
+async def test_cancel_by_the_owner_releases_the_gpus_during_training(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=held")
     await sweep.posts("First trial is running")
     before = len(lab.slack.ephemerals("grace"))
@@ -199,7 +199,7 @@ async def test_only_the_owner_cancels_and_the_gpus_come_free_in_the_middle_of_tr
     assert all("Killed" in trial for trial in sweep.conditions("Trial"))
 
 
-async def test_a_sweep_is_cancelled_while_its_image_is_built(lab: Lab) -> None:
+async def test_sweep_is_cancelled_during_its_build(lab: Lab) -> None:
     commit = lab.commit("Build for ever", {"Dockerfile": SLOW.format(seconds=300)}, branch="slow-build")
     sweep = await lab.sweep("branch=slow-build space=tiny")
     await until(lab.pods_alive, "the build runs")
@@ -209,7 +209,7 @@ async def test_a_sweep_is_cancelled_while_its_image_is_built(lab: Lab) -> None:
     assert sweep.objects("Experiment") == []
 
 
-async def test_a_command_delivered_twice_starts_one_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_delivered_twice_starts_one_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     once = lab.slack.sockets.deliver
     answers: list[Any] = []
 
@@ -225,7 +225,7 @@ async def test_a_command_delivered_twice_starts_one_sweep(lab: Lab, monkeypatch:
     await sweep.click_cancel("ada")
 
 
-async def test_a_killed_worker_is_replaced_in_the_middle_of_a_build_and_of_a_run(lab: Lab) -> None:
+async def test_killed_worker_is_replaced_during_a_build_and_a_run(lab: Lab) -> None:
     lab.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=4)}, branch="patient-build")
     sweep = await lab.sweep("branch=patient-build space=held")
     await until(lab.pods_alive, "the build runs")
@@ -238,7 +238,7 @@ async def test_a_killed_worker_is_replaced_in_the_middle_of_a_build_and_of_a_run
     assert len(sweep.thread()) <= len(set(sweep.thread())) + 2  # at most one message again for each death
 
 
-async def test_an_emptied_redis_is_filled_again_from_the_cluster(lab: Lab) -> None:
+async def test_emptied_redis_is_refilled_from_the_cluster(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main space=held")
     await sweep.posts("First trial is running")
     async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
@@ -249,7 +249,7 @@ async def test_an_emptied_redis_is_filled_again_from_the_cluster(lab: Lab) -> No
     await sweep.shows("Finished")
 
 
-async def test_what_an_emptied_redis_had_for_no_worker_yet_is_stored_again(lab: Lab) -> None:
+async def test_sweep_that_no_worker_had_when_redis_was_emptied_is_restored(lab: Lab) -> None:
     """A sweep that was only acknowledged, and the cancel of one that runs."""
     running = await lab.sweep("branch=main space=held")
     await running.posts("First trial is running")

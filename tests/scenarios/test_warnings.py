@@ -118,7 +118,7 @@ async def ward(redis):
     return ward
 
 
-async def test_an_idle_trial_is_told_of_once_in_its_thread(ward):
+async def test_idle_trial_is_reported_once_in_its_thread(ward):
     await ward.run()
     await ward.run(3)
     [(channel, thread, _)] = ward.slack.posted.values()
@@ -126,7 +126,7 @@ async def test_an_idle_trial_is_told_of_once_in_its_thread(ward):
     assert f"Trial `{TRIAL}`: 1 GPU idle for 30 min" in ward.texts()[0]
 
 
-async def test_the_one_message_follows_what_becomes_of_it(ward):
+async def test_idle_warning_follows_its_trial(ward):
     await ward.run()
     await ward.run(31)
     assert "for 1 h," in ward.texts()[0]
@@ -140,7 +140,7 @@ async def test_the_one_message_follows_what_becomes_of_it(ward):
     assert await AlertStore(ward.redis).all() == ()
 
 
-async def test_what_is_told_again_calls_again_and_stays_one_message(ward):
+async def test_idle_warning_repeated_mentions_the_owner_again_and_stays_one_message(ward):
     posts = []
     for minutes in (0, 15, 31, 60, 91, 200):
         await ward.run(minutes)
@@ -152,7 +152,7 @@ async def test_what_is_told_again_calls_again_and_stays_one_message(ward):
     assert (ward.slack.number, len(ward.texts())) == (4, 1)
 
 
-async def test_who_keeps_it_calls_nobody_until_that_is_over(ward):
+async def test_snoozed_warning_mentions_nobody_until_the_snooze_expires(ward):
     await ward.run()
     await ward.click(Action.KEEP, hours=4)
     for minutes in (1, 40, 100, 239):
@@ -162,7 +162,7 @@ async def test_who_keeps_it_calls_nobody_until_that_is_over(ward):
     assert (ward.slack.number, len(ward.texts())) == (2, 1)
 
 
-async def test_who_keeps_it_is_noted_and_outlives_redis(ward):
+async def test_snooze_is_recorded_with_its_user_and_survives_redis(ward):
     await ward.run()
     await ward.click(Action.KEEP, hours=4)
     await ward.run(1)
@@ -192,7 +192,7 @@ async def test_a_condition_that_changes_during_a_snooze_is_posted_when_the_snooz
 
 
 @pytest.mark.parametrize(("user", "denial"), [(OWNER, True), (ADMIN, True), (STRANGER, False)])
-async def test_who_may_keep_it(ward, user, denial):
+async def test_snooze_is_for_owner_team_and_admins(ward, user, denial):
     await ward.run()
     await ward.click(Action.KEEP, user, hours=24)
     await ward.run(1)
@@ -201,7 +201,7 @@ async def test_who_may_keep_it(ward, user, denial):
     assert [(who, text[: len(refusals[0][1])]) for who, text in ward.slack.whispers] == refusals
 
 
-async def test_anybody_may_see_what_was_measured(ward):
+async def test_utilization_is_shown_to_everybody(ward):
     await ward.run()
     await ward.click(Action.MEASURES, STRANGER)
     await ward.run(1)
@@ -210,13 +210,13 @@ async def test_anybody_may_see_what_was_measured(ward):
     assert "max 0.4%, mean 0.2%" in text
 
 
-async def test_a_click_on_an_old_message_is_answered(ward):
+async def test_click_on_an_old_warning_is_answered(ward):
     await ward.click(Action.KEEP, alert="idle/sweeps/gone", hours=4)
     await ward.run()
     assert ward.slack.whispers == [(OWNER, "These GPUs are busy again or no longer allocated.")]
 
 
-async def test_while_nothing_is_measured_nobody_is_warned_and_everybody_is_heard(ward):
+async def test_commands_work_while_no_metrics_are_available(ward):
     await ward.run()
     ward.source.now = None
     await ward.click(Action.KEEP, hours=4)
@@ -225,7 +225,7 @@ async def test_while_nothing_is_measured_nobody_is_warned_and_everybody_is_heard
     assert "Snoozed by" in ward.texts()[0]
 
 
-async def test_what_can_t_be_read_any_more_is_passed_over(ward):
+async def test_invalid_alert_is_skipped(ward):
     await ward.redis.hset("usage:main:alerts", "old", '{"kind": "idle"}')
     snoozed = {"metadata": {"name": "sweepbot-keeps", "namespace": "sweeps"}, "data": {"keeps": "[]"}}
     ward.kubernetes.create({"apiVersion": "v1", "kind": "ConfigMap", **snoozed})
@@ -235,7 +235,7 @@ async def test_what_can_t_be_read_any_more_is_passed_over(ward):
     assert "Snoozed by" in ward.texts()[0]
 
 
-async def test_a_sweep_may_have_its_own_times(redis):
+async def test_sweep_can_have_its_own_thresholds(redis):
     ward = FailingTrials(redis, a_pod(QUIET, age=15))
     space = replace(PLAN.space, watch={"idle_minutes": 10})
     await ward.sweep(plan=replace(PLAN, space=space))
@@ -251,7 +251,7 @@ ALWAYS = (1.0, 0.99, 1.0)
     ("lately", "ever", "told"),
     [("", "step 300", True), ("step 301", "step 301", False), ("", "", False), (None, "", False)],
 )
-async def test_work_without_a_pause_that_writes_nothing_is_told_of(redis, lately, ever, told):
+async def test_busy_trial_with_a_stalled_log_is_reported(redis, lately, ever, told):
     ward, asked = FailingTrials(redis, a_pod(ALWAYS)), []
     await ward.sweep()
 
@@ -267,14 +267,14 @@ async def test_work_without_a_pause_that_writes_nothing_is_told_of(redis, lately
     assert ["busy for 30 min with no log output" in text for text in ward.texts()] == [True] * told
 
 
-async def test_a_sweep_that_ends_is_left_alone(redis):
+async def test_ended_sweep_gets_no_warning(redis):
     ward = FailingTrials(redis, a_pod(QUIET))
     await ward.sweep(phase=Phase.STOPPING)
     await ward.run()
     assert ward.texts() == []
 
 
-async def test_pods_of_no_sweep_are_told_to_their_team_where_it_has_a_channel(redis):
+async def test_pods_without_a_sweep_are_reported_to_their_team_if_it_has_a_channel(redis):
     lost = {"sweep": "", "trial": "", "namespace": "vision"}
     ward = FailingTrials(
         redis, a_pod(QUIET, pod="notebook", team="vision", **lost), a_pod(QUIET, pod="other", **lost)
@@ -292,7 +292,7 @@ async def test_pods_of_no_sweep_are_told_to_their_team_where_it_has_a_channel(re
     ]
 
 
-async def test_an_error_of_a_gpu_is_told_to_the_administrators_once(redis):
+async def test_gpu_error_is_reported_to_the_admins_once(redis):
     ward = FailingTrials(redis)
     ward.source.errors = (Xid(device="GPU-1", node="n1", code=79),)
     for _ in range(3):
@@ -302,7 +302,7 @@ async def test_an_error_of_a_gpu_is_told_to_the_administrators_once(redis):
     assert "Xid 79, fallen off the bus" in message.text
 
 
-async def test_one_busy_channel_does_not_hold_up_the_others(redis):
+async def test_busy_channel_does_not_delay_the_others(redis):
     ward = FailingTrials(
         redis, a_pod(QUIET), a_pod(QUIET, pod="notebook", team="vision", sweep="", namespace="vision")
     )
@@ -344,7 +344,7 @@ async def kills(ward) -> list[str]:
     return [ask.trial.removeprefix("lr-brave-otter-") for ask in commands]
 
 
-async def test_of_many_that_are_cancelled_those_at_work_again_are_left_alone(redis):
+async def test_cancel_of_many_keeps_trials_that_are_busy_again(redis):
     ward = await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET)
     assert await kills(ward) == ["w", "y"]
     assert (await ward.queue.get(wait=0)).item.key == "lr-brave-otter"
@@ -352,17 +352,17 @@ async def test_of_many_that_are_cancelled_those_at_work_again_are_left_alone(red
     assert ward.slack.whispers == [(OWNER, told)]
 
 
-async def test_who_cancels_trials_that_all_work_or_have_ended_hears_so(redis):
+async def test_cancel_of_trials_that_are_busy_or_ended_is_answered(redis):
     ward = await four_are_cancelled(redis, BUSY, BUSY, BUSY, BUSY)
     assert (await kills(ward), ward.slack.whispers) == ([], [(OWNER, GONE)])
 
 
-async def test_nobody_is_cancelled_unseen(redis):
+async def test_cancel_of_many_needs_a_current_measurement(redis):
     ward = await four_are_cancelled(redis)
     assert (await kills(ward), ward.slack.whispers) == ([], [(OWNER, UNSEEN)])
 
 
-async def test_a_worker_may_die_while_many_are_cancelled(redis):
+async def test_crash_while_cancelling_many_cancels_each_once(redis):
     calls = (await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET)).clock.calls
     for dies_at in range(1, calls + 1):
         await redis.flushall()
@@ -393,7 +393,7 @@ async def a_day(redis, dies_at=None) -> FailingTrials:
     return ward
 
 
-async def test_a_worker_may_die_at_any_call(redis):
+async def test_crash_at_any_call_posts_each_warning_once(redis):
     whole = await a_day(redis)
     calls, texts, whispers = whole.clock.calls, whole.texts(), len(whole.slack.whispers)
     assert (len(texts), whispers) == (1, 1)

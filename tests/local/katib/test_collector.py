@@ -42,7 +42,7 @@ class Pod:
         return found["min"], found["max"], found["latest"]
 
 
-async def test_min_max_and_latest_are_reported_once_at_the_end(tmp_path):
+async def test_collector_reports_min_max_and_latest_once_at_the_end(tmp_path):
     pod = Pod(tmp_path)
     pod.write([("loss", 0.5), ("accuracy", 0.25), ("loss", 0.125), ("loss", 0.25)])
     assert await pod.collect(pod.end()) == 0
@@ -50,7 +50,7 @@ async def test_min_max_and_latest_are_reported_once_at_the_end(tmp_path):
     assert pod.log[-1] == "In sweep-1 3 metrics will be reported."
 
 
-async def test_nothing_is_looked_at_before_the_training_has_ended(tmp_path):
+async def test_collector_reads_nothing_before_the_training_ends(tmp_path):
     pod = Pod(tmp_path)
     ended = asyncio.get_running_loop().create_future()
     collecting = asyncio.create_task(pod.collect(ended))
@@ -63,14 +63,14 @@ async def test_nothing_is_looked_at_before_the_training_has_ended(tmp_path):
     assert pod.observed() == ("0.5",) * 3
 
 
-async def test_it_fails_for_good_when_the_training_has_not_started_yet(tmp_path):
+async def test_collector_fails_if_the_training_starts_too_late(tmp_path):
     pod = Pod(tmp_path)
     assert await pod.collect(None) == 1
     assert "Unable to find main pid" in pod.log[-1]
 
 
 @pytest.mark.parametrize("marker", ["", "early-stopped"])
-async def test_without_the_marker_nothing_is_reported_and_the_collector_fails(tmp_path, marker):
+async def test_collector_without_the_marker_reports_nothing_and_fails(tmp_path, marker):
     pod = Pod(tmp_path)
     pod.write([("loss", 0.5)])
     assert await pod.collect(pod.end(marker)) == 1
@@ -88,20 +88,20 @@ async def test_without_the_marker_nothing_is_reported_and_the_collector_fails(tm
         ("accuracy", "", "loss", False),
     ],
 )
-async def test_which_tags_belong_to_a_metric(tmp_path, tag, below, metric, found):
+async def test_collector_matches_tags_to_metrics(tmp_path, tag, below, metric, found):
     pod = Pod(tmp_path, metric)
     pod.write([(tag, 0.5)], below)
     assert await pod.collect(pod.end()) == 0
     assert pod.observed() == (("0.5",) * 3 if found else ("unavailable",) * 3)
 
 
-async def test_training_which_wrote_nothing_is_reported_as_unavailable(tmp_path):
+async def test_collector_without_values_reports_unavailable(tmp_path):
     pod = Pod(tmp_path)
     assert await pod.collect(pod.end()) == 0
     assert pod.observed() == ("unavailable",) * 3
 
 
-async def test_a_file_cut_off_in_the_middle_is_read_as_far_as_it_goes(tmp_path):
+async def test_collector_reads_a_truncated_file_to_its_cut(tmp_path):
     pod = Pod(tmp_path)
     pod.write([("loss", 0.5), ("loss", 0.25)])
     (path,) = tmp_path.glob("*tfevents*")

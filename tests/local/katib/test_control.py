@@ -9,7 +9,7 @@ WAS_RUNNING = [("Created", "True", "ExperimentCreated"), ("Running", "False", "E
 ALL_TRIALS = ("Succeeded", "True", "ExperimentMaxTrialsReached")
 
 
-async def test_a_killed_trial_is_counted_and_replaced_and_its_job_stays_away(world):
+async def test_killed_trial_is_counted_and_replaced_and_its_job_stays_deleted(world):
     await world.experiment(maxTrialCount=6, parallelTrialCount=2)
     killed, other = world.trials()
     await world.kill(killed)
@@ -23,7 +23,7 @@ async def test_a_killed_trial_is_counted_and_replaced_and_its_job_stays_away(wor
     assert "trialsFailed" not in world.status()
 
 
-async def test_a_killed_trial_never_wakes_again(world):
+async def test_killed_trial_never_runs_again(world):
     await world.experiment(maxTrialCount=4, parallelTrialCount=1)
     killed = world.trials()[0]
     before = world.status(killed, "Trial")["conditions"]
@@ -35,7 +35,7 @@ async def test_a_killed_trial_never_wakes_again(world):
     assert "observation" not in world.status(killed, "Trial")
 
 
-async def test_killing_every_trial_uses_them_up(world):
+async def test_killed_trials_use_up_the_maximum(world):
     await world.experiment(maxTrialCount=3, parallelTrialCount=1)
     while world.conditions() == RUNNING:
         await world.kill(world.status()["runningTrialList"][0])
@@ -43,7 +43,7 @@ async def test_killing_every_trial_uses_them_up(world):
     assert world.status()["trialsKilled"] == 3
 
 
-async def test_the_job_deleted_first_is_a_restart_and_no_kill(world):
+async def test_job_deleted_first_is_a_restart_and_no_kill(world):
     await world.experiment()
     (trial,) = world.trials()
     world.store.delete("Job", "kaniko", trial)
@@ -54,7 +54,7 @@ async def test_the_job_deleted_first_is_a_restart_and_no_kill(world):
 @pytest.mark.parametrize(
     ("type_", "reason"), [("Succeeded", "SweepbotDrained"), ("Failed", "SweepbotCancelled")]
 )
-async def test_an_end_from_outside_starts_no_more_and_is_never_overwritten(world, type_, reason):
+async def test_experiment_closed_by_a_client_starts_no_trials_and_stays_closed(world, type_, reason):
     await world.experiment(maxTrialCount=5, parallelTrialCount=2, maxFailedTrialCount=1)
     first, second = world.trials()
     await world.end_from_outside(type_, reason)
@@ -75,7 +75,7 @@ async def test_an_end_from_outside_starts_no_more_and_is_never_overwritten(world
         world.store.patch("Experiment", "kaniko", "sweep", {"spec": {"maxTrialCount": 9}})
 
 
-async def test_conditions_that_say_hardly_anything_stop_no_controller(world):
+async def test_minimal_conditions_stop_no_controller(world):
     await world.experiment(parallelTrialCount=2)
     first, second = world.trials()
     await world.patch(
@@ -91,7 +91,7 @@ def without_times(conditions):
 
 
 @pytest.mark.parametrize(("policy", "goes_on"), [("LongRunning", True), ("Never", False)])
-async def test_taking_our_end_away_resumes_a_long_running_experiment_only(world, policy, goes_on):
+async def test_removed_close_resumes_a_long_running_experiment_only(world, policy, goes_on):
     await world.experiment(maxTrialCount=4, maxFailedTrialCount=3, resumePolicy=policy)
     await world.end_from_outside("Succeeded", "SweepbotPaused")
     await world.succeed(world.trials()[0])
@@ -103,7 +103,7 @@ async def test_taking_our_end_away_resumes_a_long_running_experiment_only(world,
 
 
 @pytest.mark.parametrize("first_ends", [False, True])
-async def test_the_gate_opens_with_one_patch(world, first_ends):
+async def test_gate_opens_with_one_patch(world, first_ends):
     await world.experiment(
         maxTrialCount=1, parallelTrialCount=1, maxFailedTrialCount=1, resumePolicy="LongRunning"
     )
@@ -116,7 +116,7 @@ async def test_the_gate_opens_with_one_patch(world, first_ends):
     assert ("Restarting" in [one[0] for one in world.conditions()]) is first_ends
 
 
-async def test_the_gate_stays_shut_after_a_failure(world):
+async def test_gate_stays_shut_after_a_failure(world):
     await world.experiment(
         maxTrialCount=1, parallelTrialCount=1, maxFailedTrialCount=1, resumePolicy="LongRunning"
     )
@@ -125,7 +125,7 @@ async def test_the_gate_stays_shut_after_a_failure(world):
         world.store.patch("Experiment", "kaniko", "sweep", {"spec": {"maxTrialCount": 6}})
 
 
-async def test_a_finished_experiment_can_be_extended_as_recorded(world):
+async def test_finished_experiment_can_be_extended_as_recorded(world):
     counts = {"maxTrialCount": 2, "parallelTrialCount": 2, "maxFailedTrialCount": 1}
     await world.experiment(**counts, resumePolicy="LongRunning")
     for trial in world.trials():
@@ -143,7 +143,7 @@ async def test_a_finished_experiment_can_be_extended_as_recorded(world):
     assert world.status()["trials"] == recorded["trials"]
 
 
-async def test_lowering_parallel_which_would_delete_trials_is_refused(world):
+async def test_lowering_parallel_trials_that_would_delete_trials_is_rejected(world):
     await world.experiment(maxTrialCount=9, parallelTrialCount=5)
     with pytest.raises(Refused, match="the local Katib refuses to delete trials"):
         world.store.patch("Experiment", "kaniko", "sweep", {"spec": {"parallelTrialCount": 2}})

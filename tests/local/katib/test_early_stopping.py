@@ -20,7 +20,7 @@ def done(name):
     return {"metadata": {"name": name}, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
 
 
-def test_rules_are_the_mean_of_means_once_enough_trials_have_succeeded():
+def test_medianstop_rules_are_the_mean_of_means_after_enough_trials():
     metrics = MetricsStore()
     for name, values in {"a": "9 1 1 1 0", "b": "5 3 3 1 0", "c": "6 2 2 2 0"}.items():
         metrics.report(name, [Reported(value, n) for n, value in enumerate(values.split())])
@@ -38,13 +38,13 @@ def test_rules_are_the_mean_of_means_once_enough_trials_have_succeeded():
         ("steps", "1", "unknown setting steps for algorithm medianstop"),
     ],
 )
-def test_settings_are_refused_in_the_services_words(name, value, why):
+def test_settings_are_rejected_in_the_services_words(name, value, why):
     setting = {"algorithmName": "medianstop", "algorithmSettings": [{"name": name, "value": value}]}
     assert early_stopping.objection(SPEC | {"earlyStopping": setting}).startswith(why)
 
 
 @pytest.mark.parametrize(("loss", "stopped"), [("9", True), ("1", False)])
-async def test_a_rule_stops_the_shells_only_child_at_its_step(tmp_path, loss, stopped, wait_until):
+async def test_rule_stops_the_shells_only_child_at_its_step(tmp_path, loss, stopped, wait_until):
     training = f"import time; print('loss={loss} loss={loss}', flush=True); time.sleep(60)"
     command = f'( {sys.executable} -c "{training}" ) > {tmp_path}/m.log'
     text = f"{{ {command} & wait $!; }}; echo completed > {tmp_path}/$$.pid"

@@ -22,7 +22,7 @@ def sorted_deep(value):
     return [sorted_deep(one) for one in value] if isinstance(value, list) else value
 
 
-async def test_a_new_experiment_runs_as_many_trials_as_it_may(world):
+async def test_experiment_starts_parallel_trials(world):
     await world.experiment(parallelTrialCount=2)
     status = world.status()
     assert world.conditions() == RUNNING
@@ -33,7 +33,7 @@ async def test_a_new_experiment_runs_as_many_trials_as_it_may(world):
     ]
 
 
-async def test_a_trial_and_its_job_have_the_recorded_shape(world):
+async def test_trial_and_job_have_the_recorded_shape(world):
     await world.experiment("c1b")
     (name,) = world.trials("c1b")
     trial, recorded = world.store.get("Trial", "kaniko", name), world.recorded("katib/01-trial")["body"]
@@ -51,7 +51,7 @@ async def test_a_trial_and_its_job_have_the_recorded_shape(world):
     assert {reason for _, reason, _ in world.events(name)} == {"JobCreated", "JobRunning"}
 
 
-async def test_trials_follow_each_other_until_the_most_is_reached(world):
+async def test_trials_are_started_up_to_the_maximum(world):
     await world.experiment(maxTrialCount=3, parallelTrialCount=2)
     while world.conditions()[-1][0] != "Succeeded":
         await world.succeed(world.status()["runningTrialList"][0])
@@ -62,7 +62,7 @@ async def test_trials_follow_each_other_until_the_most_is_reached(world):
     )
 
 
-async def test_a_succeeded_trial_says_what_its_job_said(world):
+async def test_trial_that_succeeded_quotes_its_job(world):
     await world.experiment()
     (trial,) = world.trials()
     await world.succeed(trial)
@@ -73,7 +73,7 @@ async def test_a_succeeded_trial_says_what_its_job_said(world):
     assert world.status(trial, "Trial")["observation"] == {"metrics": metrics}
 
 
-async def test_a_trial_without_metrics_stays_running_until_they_arrive(world):
+async def test_trial_without_metrics_runs_until_they_arrive(world):
     await world.experiment()
     (trial,) = world.trials()
     await world.job_ends(trial, ("Complete", "CompletionsReached", "m"))
@@ -83,7 +83,7 @@ async def test_a_trial_without_metrics_stays_running_until_they_arrive(world):
     assert world.conditions(trial, "Trial")[-1][0] == "Succeeded"
 
 
-async def test_failed_trials_fail_the_experiment_and_the_others_run_on(world):
+async def test_experiment_fails_with_its_trials_and_others_run_on(world):
     await world.experiment(maxTrialCount=3, parallelTrialCount=2, maxFailedTrialCount=1)
     first, second = world.trials()
     await world.fail(first)
@@ -105,20 +105,20 @@ async def test_unavailable_metrics_count_as_failures(world):
     assert shape(world.status(world.trials()[0], "Trial")) == shape(wanted)
 
 
-async def test_a_trial_without_metrics_is_replaced_beyond_the_most(world):
+async def test_trial_without_metrics_is_replaced_beyond_the_maximum(world):
     await world.experiment(maxTrialCount=2, parallelTrialCount=2, maxFailedTrialCount=2)
     await world.succeed(world.trials()[0], "unavailable")
     assert world.status()["trials"] == 3
 
 
-async def test_zero_allowed_failures_still_needs_one_to_fail(world):
+async def test_zero_allowed_failures_need_one_failure(world):
     await world.experiment(maxFailedTrialCount=0)
     assert world.conditions() == RUNNING
     await world.fail(world.trials()[0])
     assert world.conditions() == [*WAS_RUNNING, ("Failed", "True", "ExperimentFailed")]
 
 
-async def test_the_goal_ends_it_and_later_results_still_count(world):
+async def test_goal_closes_the_experiment_and_later_results_count(world):
     objective = {"type": "minimize", "goal": 0.4, "objectiveMetricName": "loss"}
     await world.experiment(maxTrialCount=3, parallelTrialCount=2, objective=objective)
     first, second = world.trials()
@@ -134,7 +134,7 @@ async def test_the_goal_ends_it_and_later_results_still_count(world):
 @pytest.mark.parametrize(
     ("type_", "strategy", "best"), [("minimize", None, 0), ("maximize", None, 1), ("minimize", "latest", 1)]
 )
-async def test_the_best_trial_is_found_by_the_strategy(world, type_, strategy, best):
+async def test_best_trial_follows_the_strategy(world, type_, strategy, best):
     strategies = {"metricStrategies": [{"name": "loss", "value": strategy}]} if strategy else {}
     objective = {"type": type_, "objectiveMetricName": "loss", **strategies}
     await world.experiment(maxTrialCount=5, parallelTrialCount=2, objective=objective)
@@ -144,7 +144,7 @@ async def test_the_best_trial_is_found_by_the_strategy(world, type_, strategy, b
     assert world.status()["currentOptimalTrial"]["bestTrialName"] == [first, second][best]
 
 
-async def test_nan_from_the_first_trial_stays_the_best_for_ever(world):
+async def test_nan_of_the_first_trial_stays_the_best(world):
     await world.experiment(maxTrialCount=5, parallelTrialCount=2)
     first, second = sorted(world.trials())
     await world.succeed(first, "nan")
@@ -152,7 +152,7 @@ async def test_nan_from_the_first_trial_stays_the_best_for_ever(world):
     assert world.status()["currentOptimalTrial"]["bestTrialName"] == first
 
 
-async def test_a_deleted_job_of_a_live_trial_comes_back(world):
+async def test_deleted_job_of_an_active_trial_is_recreated(world):
     await world.experiment()
     (trial,) = world.trials()
     before = world.store.get("Job", "kaniko", trial)["metadata"]["uid"]
@@ -162,7 +162,7 @@ async def test_a_deleted_job_of_a_live_trial_comes_back(world):
     assert world.conditions(trial, "Trial")[-1] == ("Running", "True", "TrialRunning")
 
 
-async def test_a_deleted_trial_comes_back_with_its_name_and_values(world):
+async def test_deleted_trial_is_recreated_with_its_name_and_values(world):
     await world.experiment(parallelTrialCount=2)
     trial, other = world.trials()
     before = world.store.get("Trial", "kaniko", trial)
@@ -174,7 +174,7 @@ async def test_a_deleted_trial_comes_back_with_its_name_and_values(world):
     assert world.trials() == [trial, other]
 
 
-async def test_a_job_is_deleted_at_the_end_unless_it_is_to_be_kept(world):
+async def test_finished_job_is_deleted_unless_retained(world):
     body = world.recorded_experiment()
     body["spec"]["trialTemplate"]["retain"] = False
     world.store.create(body)
@@ -185,7 +185,7 @@ async def test_a_job_is_deleted_at_the_end_unless_it_is_to_be_kept(world):
     assert ("Normal", "JobDeleted", f"Job {trial} has been deleted") in world.events(trial)
 
 
-async def test_a_deleted_experiment_takes_nothing_up_again(world):
+async def test_deleted_experiment_starts_nothing(world):
     await world.experiment()
     (trial,) = world.trials()
     await world.succeed(trial)
@@ -198,7 +198,7 @@ async def test_a_deleted_experiment_takes_nothing_up_again(world):
     assert world.katib.metrics.observation(trial, "loss") is None
 
 
-async def test_a_value_with_a_quote_leaves_the_experiment_created_with_only_an_event(world):
+async def test_value_with_a_quote_leaves_a_created_experiment_and_an_event(world):
     space = {"list": ['a"b']}
     parameter = {"name": "lr", "parameterType": "categorical", "feasibleSpace": space}
     await world.experiment(parameters=[parameter])
@@ -209,7 +209,7 @@ async def test_a_value_with_a_quote_leaves_the_experiment_created_with_only_an_e
     assert message.startswith("Failed to reconcile: failed to convert string to unstructured: ")
 
 
-async def test_a_parameter_the_template_does_not_use_leaves_only_an_event(world):
+async def test_unused_parameter_leaves_only_an_event(world):
     unused = {"name": "opt", "parameterType": "categorical", "feasibleSpace": {"list": ["a"]}}
     parameters = [world.recorded_experiment()["spec"]["parameters"][0], unused]
     await world.experiment(parameters=parameters)

@@ -48,7 +48,7 @@ def comparable(pod):
     }
 
 
-async def test_a_trial_pod_is_rewritten_as_recorded(world):
+async def test_trial_pod_is_mutated_as_recorded(world):
     trial = world.recorded("katib/01-trial")["body"]
     trial["metadata"] = {key: trial["metadata"][key] for key in ("name", "namespace", "labels")}
     world.store.create(trial)
@@ -58,7 +58,7 @@ async def test_a_trial_pod_is_rewritten_as_recorded(world):
     assert comparable(pod) == comparable(recorded)
 
 
-async def test_a_pod_of_anything_else_is_left_alone(world):
+async def test_other_pods_are_not_mutated(world):
     spec = {"containers": [{"name": "main", "image": "x"}], "restartPolicy": "Never"}
     pod = {
         "apiVersion": "v1",
@@ -78,7 +78,7 @@ async def with_main(world, **changes):
     return world.trials()[0]
 
 
-async def test_words_of_a_command_are_joined_without_quotes(world):
+async def test_command_words_are_joined_without_quotes(world):
     trial = await with_main(world, command=["python", "-c", "print('a b')"], args=["${trialParameters.lr}"])
     main = world.store.create(pod_of(world, trial))["spec"]["containers"][0]
     given = world.status("sweep", "Suggestion")["suggestions"][0]["parameterAssignments"][0]["value"]
@@ -86,7 +86,7 @@ async def test_words_of_a_command_are_joined_without_quotes(world):
     assert (main["command"], main["args"]) == (["sh", "-c"], [said])
 
 
-async def test_stdout_redirects_the_output_to_the_collector_of_lines(world):
+async def test_stdout_collector_redirects_the_output(world):
     world.store.create(world.recorded("13-201-create-defaulted-by-webhook")["request_body"])
     await world.settle()
     main, sidecar = world.store.create(pod_of(world, world.trials("kx")[0]))["spec"]["containers"]
@@ -96,7 +96,7 @@ async def test_stdout_redirects_the_output_to_the_collector_of_lines(world):
     assert (sidecar["name"], args["-format"]) == ("metrics-logger-and-collector", "TEXT")
 
 
-async def test_a_push_collector_leaves_the_command_and_adds_no_container(world):
+async def test_push_collector_leaves_command_and_containers(world):
     await world.experiment(metricsCollectorSpec={"collector": {"kind": "Push"}})
     (trial,) = world.trials()
     spec = world.store.create(pod_of(world, trial))["spec"]
@@ -106,7 +106,7 @@ async def test_a_push_collector_leaves_the_command_and_adds_no_container(world):
     assert world.conditions(trial, "Trial")[-1][0] == "MetricsUnavailable"
 
 
-async def test_a_pod_without_a_command_is_refused_as_recorded(world):
+async def test_pod_without_a_command_is_rejected_as_recorded(world):
     body = world.recorded_experiment()
     del body["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]["containers"][0]["command"]
     world.store.create(body)

@@ -30,7 +30,7 @@ async def search(world, one, count=20, algorithm="random"):
         (parameter("categorical", list=["sgd", "adam"]), lambda text: text in {"sgd", "adam"}),
     ],
 )
-async def test_random_draws_from_the_space(world, one, fits):
+async def test_random_samples_the_space(world, one, fits):
     await search(world, one)
     drawn = values(world)
     assert len(drawn) == 20
@@ -47,7 +47,7 @@ async def test_random_draws_from_the_space(world, one, fits):
         (parameter("categorical", list=["a", "b"]), ["a", "b"]),
     ],
 )
-async def test_grid_gives_every_point_once(world, one, points):
+async def test_grid_yields_every_point_once(world, one, points):
     await search(world, one, count=len(points), algorithm="grid")
     assert sorted(values(world)) == points
 
@@ -59,7 +59,7 @@ async def test_grid_gives_every_point_once(world, one, points):
         (parameter("double", min="0", max="1"), "all parameters must include step"),
     ],
 )
-async def test_a_grid_that_cannot_be_walked_fails_the_experiment(world, one, said):
+async def test_grid_without_steps_fails_the_experiment(world, one, said):
     await search(world, one, algorithm="grid")
     *_, end = world.status("sweep", "Suggestion")["conditions"]
     assert (end["type"], end["reason"]) == ("Failed", "SuggestionFailed")
@@ -74,7 +74,7 @@ async def test_a_grid_that_cannot_be_walked_fails_the_experiment(world, one, sai
 
 
 @pytest.mark.parametrize("one", [parameter("double", min="x", max="1"), parameter("categorical", list=[])])
-async def test_a_space_nobody_can_draw_from_is_told_in_an_event_only(world, one):
+async def test_invalid_space_is_reported_in_an_event_only(world, one):
     await search(world, one)
     assert world.conditions() == [("Created", "True", "ExperimentCreated")]
     assert world.events("sweep")[0][:2] == ("Warning", "ReconcileError")
@@ -125,7 +125,7 @@ def loss(said):
 
 
 @pytest.mark.parametrize("algorithm", [*LEARNING, "sobol"])
-async def test_each_algorithm_searches_the_space_to_its_end(world, algorithm):
+async def test_algorithms_search_the_space_to_the_end(world, algorithm):
     made = await learn(world, chosen(algorithm), count=8)
     assert world.conditions()[-1][2] == "ExperimentMaxTrialsReached"
     assert len(made) == 8
@@ -135,24 +135,24 @@ async def test_each_algorithm_searches_the_space_to_its_end(world, algorithm):
         assert one["optimizer"] in {"sgd", "adam"}
 
 
-async def test_what_was_reported_makes_the_next_values_better(world):
+async def test_reported_results_improve_the_next_values(world):
     made = [loss(one) for one in await learn(world, chosen("tpe", random_state="1"))]
     assert sum(made[-8:]) < sum(made[:8]) * 0.7
 
 
-async def test_the_same_seed_and_reports_give_the_same_values(world):
+async def test_same_seed_and_results_give_the_same_values(world):
     one = await learn(world, chosen("multivariate-tpe", random_state="3"), "one", 6)
     assert one == await learn(world, chosen("multivariate-tpe", random_state="3"), "two", 6)
     assert one != await learn(world, chosen("multivariate-tpe", random_state="4"), "three", 6)
 
 
-async def test_sobol_is_the_same_everywhere_and_never_draws_the_largest_whole_number(world):
+async def test_sobol_is_deterministic_and_never_yields_the_largest_integer(world):
     await search(world, parameter("int", **RANGE), algorithm="sobol")
     assert set(values(world)) == {"1", "2"}
     assert values(world)[:4] == ["2", "2", "1", "1"]
 
 
-async def test_bayesian_optimization_draws_decimals_on_a_log_scale_only(world):
+async def test_bayesian_optimization_samples_decimals_on_a_log_scale_only(world):
     await search(world, parameter("double", min="0.000001", max="1"), algorithm="bayesianoptimization")
     assert sum(float(text) < 0.01 for text in values(world)) > 5
     await world.experiment(
@@ -192,13 +192,13 @@ async def test_bayesian_optimization_draws_decimals_on_a_log_scale_only(world):
         (chosen("cmaes"), "CMA-ES only supports two or more dimensional continuous search space."),
     ],
 )
-async def test_a_service_refuses_a_setting_in_its_own_words(world, algorithm, said):
+async def test_invalid_setting_is_rejected_in_the_services_words(world, algorithm, said):
     await world.experiment(parameters=[parameter("int", **RANGE)], algorithm=algorithm)
     *_, end = world.status("sweep", "Suggestion")["conditions"]
     assert (end["type"], end["reason"], end["message"]) == ("Failed", "SuggestionFailed", REFUSED + said)
 
 
-async def test_cmaes_never_begins_with_a_seed_that_is_no_number(world):
+async def test_cmaes_with_an_invalid_seed_never_starts(world):
     two = [parameter("int", **RANGE), parameter("double", min="0", max="1") | {"name": "b"}]
     await world.experiment(parameters=two, algorithm=chosen("cmaes", random_state="x", whatever="y"))
     why = 'strconv.Atoi: parsing "x": invalid syntax'
@@ -207,7 +207,7 @@ async def test_cmaes_never_begins_with_a_seed_that_is_no_number(world):
 
 
 @pytest.mark.parametrize(("first", "goes_on"), [(True, True), (False, False)])
-async def test_goptuna_never_gets_over_a_trial_whose_last_condition_is_killed(world, first, goes_on):
+async def test_goptuna_fails_after_a_trial_whose_last_condition_is_killed(world, first, goes_on):
     counts = {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 1}
     one = [parameter("double", min="0", max="1")]
     await world.experiment(parameters=one, algorithm=chosen("sobol"), **counts)

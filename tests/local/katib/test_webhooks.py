@@ -133,7 +133,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "value", "said"), REFUSED)
-async def test_one_wrong_field_is_refused_by_name(world, path, value, said):
+async def test_webhook_rejects_an_invalid_field_by_name(world, path, value, said):
     with pytest.raises(Refused) as refused:
         world.store.create(intended(world, *path, value=value))
     assert refused.value.code == 400
@@ -149,7 +149,7 @@ async def test_one_wrong_field_is_refused_by_name(world, path, value, said):
         (("parameters", 0, "feasibleSpace", "min"), "x"),
     ],
 )
-async def test_what_the_real_one_lets_through_is_let_through(world, path, value):
+async def test_webhook_accepts_what_the_real_one_accepts(world, path, value):
     world.store.create(intended(world, *path, value=value))
 
 
@@ -163,7 +163,7 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("name", "trials"), EDITS)
-async def test_an_edit_of_a_running_experiment_is_refused_as_recorded(world, name, trials):
+async def test_webhook_rejects_edits_of_a_running_experiment_as_recorded(world, name, trials):
     recorded = world.recorded(name)
     await world.experiment(maxTrialCount=8, parallelTrialCount=trials)
     with pytest.raises(Refused) as refused:
@@ -171,7 +171,7 @@ async def test_an_edit_of_a_running_experiment_is_refused_as_recorded(world, nam
     assert refused.value.body == recorded["body"]
 
 
-async def test_a_finished_experiment_is_closed_for_edits_but_not_for_annotations(world):
+async def test_webhook_accepts_only_annotations_of_a_finished_experiment(world):
     recorded = world.recorded("katib/06-Never-edit-max-same")
     await world.experiment(maxTrialCount=2, parallelTrialCount=2, maxFailedTrialCount=2)
     for trial in world.trials():

@@ -32,7 +32,7 @@ async def ended(world, pod, phase, code):
     await world.patch("Pod", pod["metadata"]["name"], patch, "status")
 
 
-async def test_a_sweep_runs_from_its_first_pod_to_its_last(cluster):
+async def test_experiment_runs_from_first_to_last_pod(cluster):
     await cluster.experiment(maxTrialCount=3, parallelTrialCount=2)
     seen = set()
     while left := [pod for pod in pods(cluster) if pod["metadata"]["uid"] not in seen]:
@@ -46,7 +46,7 @@ async def test_a_sweep_runs_from_its_first_pod_to_its_last(cluster):
     assert cluster.status()["trialsSucceeded"] == 3
 
 
-async def test_a_failing_pod_fails_its_trial_with_the_job(cluster):
+async def test_pod_that_fails_fails_job_and_trial(cluster):
     await cluster.experiment(maxFailedTrialCount=1)
     (pod,) = pods(cluster)
     await ended(cluster, pod, "Failed", 1)
@@ -57,7 +57,7 @@ async def test_a_failing_pod_fails_its_trial_with_the_job(cluster):
     assert cluster.conditions()[-1] == ("Failed", "True", "ExperimentFailed")
 
 
-async def test_deleting_an_experiment_takes_trials_jobs_and_pods_along(cluster):
+async def test_delete_experiment_removes_trials_jobs_and_pods(cluster):
     await cluster.experiment(parallelTrialCount=2)
     assert len(pods(cluster)) == 2
     cluster.store.delete("Experiment", "kaniko", "sweep")
@@ -66,7 +66,7 @@ async def test_deleting_an_experiment_takes_trials_jobs_and_pods_along(cluster):
     assert {kind: cluster.store.list(kind) for kind in kinds} == {kind: [] for kind in kinds}
 
 
-async def test_a_deleted_trial_is_begun_again_with_a_new_job(cluster):
+async def test_deleted_trial_is_recreated_with_a_new_job(cluster):
     await cluster.experiment(parallelTrialCount=2)
     trial = cluster.trials()[0]
     before = cluster.store.get("Job", "kaniko", trial)["metadata"]["uid"]
@@ -78,7 +78,7 @@ async def test_a_deleted_trial_is_begun_again_with_a_new_job(cluster):
     assert len(pods(cluster)) == 2
 
 
-async def test_a_killed_trial_loses_its_pod_and_another_takes_its_place(cluster):
+async def test_killed_trial_loses_its_pod_and_is_replaced(cluster):
     await cluster.experiment(parallelTrialCount=1, maxTrialCount=3)
     trial = cluster.trials()[0]
     await cluster.kill(trial)
@@ -86,7 +86,7 @@ async def test_a_killed_trial_loses_its_pod_and_another_takes_its_place(cluster)
     assert pod["metadata"]["labels"]["katib.kubeflow.org/trial"] == cluster.trials()[1]
 
 
-async def test_a_pod_refused_by_the_webhook_is_told_in_an_event_of_the_job(cluster):
+async def test_pod_rejected_by_the_webhook_is_an_event_of_the_job(cluster):
     body = cluster.recorded_experiment()
     del body["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]["containers"][0]["command"]
     cluster.store.create(body)

@@ -43,7 +43,7 @@ def pod(*containers: str, node: str | None = "n1") -> Object:
     }
 
 
-async def test_a_job_is_created_patched_and_deleted(api: client.ApiClient) -> None:
+async def test_job_is_created_patched_and_deleted(api: client.ApiClient) -> None:
     batch = client.BatchV1Api(api)
     created = await batch.create_namespaced_job("kaniko", job())
     assert created.spec.backoff_limit == 6
@@ -59,7 +59,7 @@ async def test_a_job_is_created_patched_and_deleted(api: client.ApiClient) -> No
     assert gone.value.status == 404
 
 
-async def test_custom_objects_take_merge_patches_and_a_status(api: client.ApiClient) -> None:
+async def test_custom_objects_accept_merge_patches_and_a_status(api: client.ApiClient) -> None:
     custom = client.CustomObjectsApi(api)
     await custom.create_namespaced_custom_object(*EXPERIMENTS, experiment("lr"))
     await custom.patch_namespaced_custom_object(*EXPERIMENTS, "lr", {"spec": {"a": None, "b": 2}}, **MERGE)
@@ -76,7 +76,7 @@ async def test_custom_objects_take_merge_patches_and_a_status(api: client.ApiCli
         ("app", ["a", "b"]),
     ],
 )
-async def test_label_selectors(
+async def test_list_filters_by_label_selectors(
     http: aiohttp.ClientSession, store: Store, selector: str, names: list[str]
 ) -> None:
     for name, labels in (("a", {"app": "bot", "team": "x"}), ("b", {"app": "other"}), ("c", {})):
@@ -88,7 +88,7 @@ async def test_label_selectors(
     assert {item["kind"] for item in found["items"]} == {"Experiment"}
 
 
-async def test_a_list_in_pages_shows_one_moment(http: aiohttp.ClientSession, store: Store) -> None:
+async def test_list_pages_have_one_version(http: aiohttp.ClientSession, store: Store) -> None:
     for name in "abc":
         store.create(experiment(name))
     address = "/apis/kubeflow.org/v1beta1/namespaces/kaniko/experiments"
@@ -105,7 +105,7 @@ async def test_a_list_in_pages_shows_one_moment(http: aiohttp.ClientSession, sto
         assert (response.status, (await response.json())["reason"]) == (410, "Expired")
 
 
-async def test_events_are_found_by_what_they_are_about(api: client.ApiClient, store: Store) -> None:
+async def test_events_are_filtered_by_their_object(api: client.ApiClient, store: Store) -> None:
     store.record_event(store.create(pod("main")), "Warning", "BackOff", "pulling", "kubelet")
     store.record_event(store.create(experiment("p")), "Normal", "Created", "made", "katib")
     selector = "involvedObject.kind=Pod,involvedObject.name=p"
@@ -113,7 +113,7 @@ async def test_events_are_found_by_what_they_are_about(api: client.ApiClient, st
     assert [event.reason for event in found.items] == ["BackOff"]
 
 
-async def test_closing_the_server_ends_its_watches(
+async def test_close_ends_watches(
     server: ApiServer, http: aiohttp.ClientSession, store: Store, wait_until: Any
 ) -> None:
     response = await http.get("/api/v1/pods?watch=1")
@@ -139,7 +139,7 @@ async def test_closing_the_server_ends_its_watches(
         (["main"], "?previous=true", 400, 'previous terminated container "main" in pod "p" not found'),
     ],
 )
-async def test_logs_name_their_container(
+async def test_log_names_its_container(
     server: ApiServer,
     http: aiohttp.ClientSession,
     store: Store,
@@ -157,7 +157,7 @@ async def test_logs_name_their_container(
 
 
 @pytest.mark.parametrize(("node", "status"), [(None, 204), ("n1", 500)])
-async def test_logs_of_pods_no_kubelet_has(
+async def test_log_without_a_kubelet_is_an_error(
     http: aiohttp.ClientSession, store: Store, node: str | None, status: int
 ) -> None:
     store.create(pod("main", node=node))
@@ -165,7 +165,7 @@ async def test_logs_of_pods_no_kubelet_has(
         assert response.status == status
 
 
-async def test_what_is_not_simulated_is_refused(http: aiohttp.ClientSession) -> None:
+async def test_unsupported_request_is_rejected(http: aiohttp.ClientSession) -> None:
     for method, address, status in (
         ("PUT", f"{JOBS}/build", 405),
         ("DELETE", JOBS, 405),
@@ -176,9 +176,7 @@ async def test_what_is_not_simulated_is_refused(http: aiohttp.ClientSession) -> 
             assert (address, response.status) == (address, status)
 
 
-async def test_of_a_kind_that_never_changed_no_bookmark_is_sent(
-    http: aiohttp.ClientSession, store: Store
-) -> None:
+async def test_watch_of_an_unchanged_kind_has_no_bookmark(http: aiohttp.ClientSession, store: Store) -> None:
     query = f"watch=1&allowWatchBookmarks=1&timeoutSeconds=3&resourceVersion={store.version}"
     async with http.get(f"{JOBS}?{query}") as answer:
         assert await answer.text() == ""

@@ -7,7 +7,7 @@ import sys
 from k8s.client import KubernetesClient
 
 
-async def test_it_serves_until_it_is_asked_to_stop(tmp_path, monkeypatch):
+async def test_command_serves_until_stopped(tmp_path, monkeypatch):
     config = tmp_path / "kubeconfig"
     command = [sys.executable, "-m", "local", "kubernetes", "--port", "0", "--kubeconfig", str(config)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)

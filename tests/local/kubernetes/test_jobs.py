@@ -59,7 +59,7 @@ def kubelet(store: Store, wait_until: Any) -> Kubelet:
     return Kubelet(store, wait_until)
 
 
-async def test_a_job_makes_a_pod_that_carries_its_labels(store: Store, kubelet: Kubelet) -> None:
+async def test_job_creates_a_pod_with_its_labels(store: Store, kubelet: Kubelet) -> None:
     made = store.create(job())
     meta = (await kubelet.pod())["metadata"]
     uid = made["metadata"]["uid"]
@@ -70,7 +70,7 @@ async def test_a_job_makes_a_pod_that_carries_its_labels(store: Store, kubelet: 
     assert meta["name"].startswith("build-")
 
 
-async def test_the_life_of_a_job_that_succeeds(store: Store, kubelet: Kubelet) -> None:
+async def test_job_that_succeeds_has_the_recorded_states(store: Store, kubelet: Kubelet) -> None:
     changes = store.follow(store.version)
     store.create(job())
     kubelet.set_status(await kubelet.pod(), "Succeeded")
@@ -85,7 +85,7 @@ async def test_the_life_of_a_job_that_succeeds(store: Store, kubelet: Kubelet) -
     assert kubelet.events() == [("Normal", "SuccessfulCreate"), ("Normal", "Completed")]
 
 
-async def test_a_job_that_fails_says_so_twice_and_never_completes(store: Store, kubelet: Kubelet) -> None:
+async def test_job_that_fails_reports_it_twice_and_never_completes(store: Store, kubelet: Kubelet) -> None:
     store.create(job(backoffLimit=0))
     kubelet.set_status(await kubelet.pod(), "Failed")
     status = await kubelet.until("Failed")
@@ -96,7 +96,7 @@ async def test_a_job_that_fails_says_so_twice_and_never_completes(store: Store, 
     assert kubelet.events()[-1] == ("Warning", "BackoffLimitExceeded")
 
 
-async def test_a_failed_pod_is_replaced_as_often_as_allowed(store: Store, kubelet: Kubelet) -> None:
+async def test_failed_pod_is_replaced_up_to_the_backoff_limit(store: Store, kubelet: Kubelet) -> None:
     store.create(job(backoffLimit=2))
     for _ in range(3):
         kubelet.set_status(await kubelet.pod(), "Failed")
@@ -104,14 +104,14 @@ async def test_a_failed_pod_is_replaced_as_often_as_allowed(store: Store, kubele
     assert (await kubelet.until("Failed"))["failed"] == 3
 
 
-async def test_a_pod_somebody_deletes_counts_as_failed(store: Store, kubelet: Kubelet) -> None:
+async def test_pod_deleted_by_a_client_counts_as_failed(store: Store, kubelet: Kubelet) -> None:
     store.create(job(backoffLimit=0))
     store.delete("Pod", "kaniko", (await kubelet.pod())["metadata"]["name"])
     assert (await kubelet.until("Failed"))["failed"] == 1
     assert store.list("Pod") == []
 
 
-async def test_a_job_over_its_deadline_waits_for_its_pod_to_end(store: Store, kubelet: Kubelet) -> None:
+async def test_job_over_its_deadline_waits_for_its_pod(store: Store, kubelet: Kubelet) -> None:
     store.create(job(activeDeadlineSeconds=1))
     pod = await kubelet.pod()
     kubelet.binds(pod)
@@ -134,7 +134,7 @@ def disrupt(store: Store, pod: Object) -> None:
     store.patch("Pod", "kaniko", name, {"status": {"conditions": [DISRUPTED]}}, subresource="status")
 
 
-async def test_a_disrupted_pod_is_replaced_and_counts_for_nothing(store: Store, kubelet: Kubelet) -> None:
+async def test_disrupted_pod_is_replaced_and_not_counted(store: Store, kubelet: Kubelet) -> None:
     store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
     for _ in range(2):
         pod = await kubelet.pod()
@@ -145,9 +145,7 @@ async def test_a_disrupted_pod_is_replaced_and_counts_for_nothing(store: Store, 
     assert (await kubelet.until("Failed"))["failed"] == 1
 
 
-async def test_a_pod_on_a_dead_node_is_replaced_only_once_it_has_failed(
-    store: Store, kubelet: Kubelet
-) -> None:
+async def test_pod_on_a_dead_node_is_replaced_once_failed(store: Store, kubelet: Kubelet) -> None:
     """A dead node's taint deletes it, and nobody is there to end it."""
     made = store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
     assert made["spec"]["podReplacementPolicy"] == "Failed"
@@ -166,7 +164,7 @@ async def test_a_pod_on_a_dead_node_is_replaced_only_once_it_has_failed(
     assert "failed" not in kubelet.status()
 
 
-async def test_a_pod_that_is_deleted_before_it_has_a_node_has_failed(store: Store, kubelet: Kubelet) -> None:
+async def test_pod_deleted_before_scheduling_has_failed(store: Store, kubelet: Kubelet) -> None:
     """Kubernetes' pod collector says so."""
     store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
     store.delete("Pod", "kaniko", (await kubelet.pod())["metadata"]["name"])
@@ -180,18 +178,18 @@ async def test_a_pod_that_is_deleted_before_it_has_a_node_has_failed(store: Stor
         {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [137]}},
     ],
 )
-async def test_other_policies_are_refused(store: Store, rule: Object) -> None:
+async def test_other_policies_are_rejected(store: Store, rule: Object) -> None:
     with pytest.raises(Refused, match="only ignores, and by conditions of its pod"):
         store.create(job(podFailurePolicy={"rules": [rule]}))
 
 
 @pytest.mark.parametrize("asked", [{"parallelism": 2}, {"completions": 2}])
-async def test_what_the_local_jobs_cannot_do_is_refused(store: Store, asked: Object) -> None:
+async def test_unsupported_job_is_rejected(store: Store, asked: Object) -> None:
     with pytest.raises(Refused, match="a Job of the local cluster has one pod"):
         store.create(job(**asked))
 
 
-async def test_a_pod_that_is_refused_leaves_only_events(store: Store, kubelet: Kubelet) -> None:
+async def test_rejected_pod_leaves_only_events(store: Store, kubelet: Kubelet) -> None:
     def hook(_pod: Object) -> Object:
         raise refusal(400, "no command")
 
@@ -202,14 +200,16 @@ async def test_a_pod_that_is_refused_leaves_only_events(store: Store, kubelet: K
     assert "active" not in kubelet.status()
 
 
-async def test_a_finished_job_goes_with_its_pods_after_its_time(store: Store, kubelet: Kubelet) -> None:
+async def test_finished_job_is_deleted_with_its_pods_after_its_ttl(store: Store, kubelet: Kubelet) -> None:
     store.create(job(ttlSecondsAfterFinished=0))
     kubelet.set_status(await kubelet.pod(), "Succeeded")
     await kubelet.wait_until(lambda: not store.list("Job"), "the Job has gone")
     assert store.list("Pod") == []
 
 
-async def test_background_takes_the_job_at_once_and_its_pods_after_it(store: Store, kubelet: Kubelet) -> None:
+async def test_delete_in_the_background_removes_the_job_before_its_pods(
+    store: Store, kubelet: Kubelet
+) -> None:
     store.create(job())
     await kubelet.pod()
     store.delete("Job", "kaniko", "build")
@@ -217,7 +217,9 @@ async def test_background_takes_the_job_at_once_and_its_pods_after_it(store: Sto
     await kubelet.wait_until(lambda: not store.list("Pod"), "the pod has gone")
 
 
-async def test_foreground_keeps_the_job_until_its_pods_have_gone(store: Store, kubelet: Kubelet) -> None:
+async def test_delete_in_the_foreground_removes_the_pods_before_the_job(
+    store: Store, kubelet: Kubelet
+) -> None:
     store.create(job())
     pod = await kubelet.pod()
     kubelet.binds(pod)
@@ -229,7 +231,7 @@ async def test_foreground_keeps_the_job_until_its_pods_have_gone(store: Store, k
     await kubelet.wait_until(lambda: not store.list("Job"), "the Job has gone")
 
 
-async def test_orphan_leaves_the_pods_alone(store: Store, kubelet: Kubelet) -> None:
+async def test_delete_with_orphan_keeps_the_pods(store: Store, kubelet: Kubelet) -> None:
     store.create(job())
     await kubelet.pod()
     store.delete("Job", "kaniko", "build", propagation="Orphan")

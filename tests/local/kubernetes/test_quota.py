@@ -24,7 +24,7 @@ def refusal(store: Store, **resources: dict[str, str]) -> tuple[int, str]:
     return refused.value.code, str(refused.value)
 
 
-def test_what_lives_counts_and_what_has_ended_does_not() -> None:
+def test_quota_counts_unfinished_pods_only() -> None:
     store = Store()
     quota(store, requests_memory="3Gi", pods="5")
     pod(store, "first", limits={"memory": "2Gi"})  # a request that isn't there is the limit
@@ -40,7 +40,7 @@ def test_what_lives_counts_and_what_has_ended_does_not() -> None:
     pod(store, "late", requests={"memory": "1536Mi"})
 
 
-def test_a_limited_resource_has_to_be_specified() -> None:
+def test_quota_requires_limited_resources() -> None:
     store = Store()
     quota(store, limits_cpu="4")
     assert refusal(store, requests={"cpu": "1"})[1].endswith(
@@ -49,7 +49,7 @@ def test_a_limited_resource_has_to_be_specified() -> None:
     pod(store, "late", limits={"cpu": "4"})
 
 
-def test_gpus_as_recorded() -> None:
+def test_quota_of_gpus_answers_as_recorded() -> None:
     store = Store()
     meta, hard = {"name": "q", "namespace": "default"}, {"requests.nvidia.com/gpu": "1"}
     store.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}})

@@ -59,13 +59,13 @@ def steady(body: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-async def test_without_a_role_the_answers_are_the_real_ones(http: aiohttp.ClientSession, name: str) -> None:
+async def test_user_without_role_gets_the_recorded_errors(http: aiohttp.ClientSession, name: str) -> None:
     ours, real = await replayed(http, name)
     assert {key: real[key] for key in ours} == ours  # newer servers add to /version
 
 
 @pytest.mark.parametrize("name", WITH_THE_ROLE)
-async def test_with_the_role_the_answers_are_the_real_ones(http: aiohttp.ClientSession, name: str) -> None:
+async def test_user_with_role_gets_the_recorded_responses(http: aiohttp.ClientSession, name: str) -> None:
     for bound in BOUND:
         await replayed(http, bound)
     ours, real = await replayed(http, name)
@@ -92,7 +92,7 @@ ACCOUNT = {"kind": "ServiceAccount", "namespace": "kaniko", "name": "bot"}
         ("/api/v1/namespaces/default", 403),
     ],
 )
-async def test_a_service_account_may_what_its_role_names(
+async def test_service_account_can_do_what_its_role_grants(
     server: ApiServer, store: Store, http: aiohttp.ClientSession, path: str, status: int
 ) -> None:
     place = {"name": "bot", "namespace": "kaniko"}
@@ -109,7 +109,7 @@ async def test_a_service_account_may_what_its_role_names(
         assert response.status == 401
 
 
-async def test_a_cluster_role_holds_everywhere(
+async def test_cluster_role_applies_to_all_namespaces(
     server: ApiServer, store: Store, http: aiohttp.ClientSession
 ) -> None:
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "bots"}}

@@ -22,7 +22,7 @@ def pod(name: str = "p", **meta: Any) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-def test_the_generation_counts_changes_of_the_spec_only(store: Store) -> None:
+def test_generation_counts_spec_changes_only(store: Store) -> None:
     store.create(experiment(maxTrialCount=1))
     store.patch("Experiment", "kaniko", "lr", {"metadata": {"labels": {"a": "b"}}})
     store.patch("Experiment", "kaniko", "lr", {"status": {"trials": 1}}, subresource="status")
@@ -31,7 +31,7 @@ def test_the_generation_counts_changes_of_the_spec_only(store: Store) -> None:
     assert after["status"] == {"trials": 1}
 
 
-def test_the_main_resource_does_not_write_the_status_nor_the_status_the_spec(store: Store) -> None:
+def test_patch_of_the_main_resource_and_of_the_status_are_separate(store: Store) -> None:
     store.create(experiment(maxTrialCount=1))
     store.patch("Experiment", "kaniko", "lr", {"status": {"trials": 9}})
     both = {"status": {"trials": 1}, "spec": {"maxTrialCount": 7}}
@@ -39,18 +39,18 @@ def test_the_main_resource_does_not_write_the_status_nor_the_status_the_spec(sto
     assert (after["spec"], after["status"]) == ({"maxTrialCount": 1}, {"trials": 1})
 
 
-def test_a_patch_that_changes_nothing_writes_nothing(store: Store) -> None:
+def test_patch_without_changes_writes_nothing(store: Store) -> None:
     before = store.create(experiment(maxTrialCount=1))
     assert store.patch("Experiment", "kaniko", "lr", {"spec": {"maxTrialCount": 1}}) == before
 
 
-def test_what_the_store_gives_out_is_a_copy(store: Store) -> None:
+def test_store_returns_copies(store: Store) -> None:
     store.create(experiment(maxTrialCount=1))["spec"]["maxTrialCount"] = 99
     store.list("Experiment")[0]["spec"]["maxTrialCount"] = 99
     assert store.list("Experiment")[0]["spec"] == {"maxTrialCount": 1}
 
 
-def test_admission_sees_creations_without_a_uid_and_changes_of_the_spec_with_one(store: Store) -> None:
+def test_admission_sees_creations_without_uid_and_spec_changes_with_uid(store: Store) -> None:
     seen = []
 
     def hook(obj: Object) -> Object:
@@ -64,7 +64,7 @@ def test_admission_sees_creations_without_a_uid_and_changes_of_the_spec_with_one
     assert seen == [False, True]
 
 
-def test_what_admission_refuses_is_not_there(store: Store) -> None:
+def test_admission_rejection_stores_nothing(store: Store) -> None:
     def hook(_obj: Object) -> Object:
         raise refusal(400, "denied")
 
@@ -74,7 +74,7 @@ def test_what_admission_refuses_is_not_there(store: Store) -> None:
     assert store.list("Experiment") == []
 
 
-def test_a_finalizer_keeps_a_deleted_object_until_it_is_taken_away(store: Store) -> None:
+def test_finalizer_keeps_a_deleted_object(store: Store) -> None:
     kept = experiment()
     kept["metadata"]["finalizers"] = ["example.com/hold"]
     store.create(kept)
@@ -83,7 +83,7 @@ def test_a_finalizer_keeps_a_deleted_object_until_it_is_taken_away(store: Store)
     assert store.get("Experiment", "kaniko", "lr") is None
 
 
-def test_a_running_pod_waits_for_its_kubelet(store: Store) -> None:
+def test_delete_running_pod_waits_for_its_kubelet(store: Store) -> None:
     store.create(pod())
     store.patch("Pod", "kaniko", "p", {"spec": {"nodeName": "n1"}})
     store.patch("Pod", "kaniko", "p", {"status": {"phase": "Running"}}, subresource="status")
@@ -94,7 +94,7 @@ def test_a_running_pod_waits_for_its_kubelet(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("node", "phase"), [(None, "Pending"), ("n1", "Succeeded"), ("n1", "Failed")])
-def test_a_pod_that_does_not_run_goes_at_once(store: Store, node: str | None, phase: str) -> None:
+def test_delete_pod_that_does_not_run_removes_it_at_once(store: Store, node: str | None, phase: str) -> None:
     store.create(pod())
     if node:
         store.patch("Pod", "kaniko", "p", {"spec": {"nodeName": node}})
@@ -103,7 +103,7 @@ def test_a_pod_that_does_not_run_goes_at_once(store: Store, node: str | None, ph
     assert store.get("Pod", "kaniko", "p") is None
 
 
-def test_a_pod_stays_on_its_node_with_its_command(store: Store) -> None:
+def test_pod_keeps_its_node_and_command(store: Store) -> None:
     store.create(pod())
     store.patch("Pod", "kaniko", "p", {"spec": {"nodeName": "n1"}})
     for change in ({"nodeName": "n2"}, {"containers": [{"name": "c", "image": "x", "command": ["sh"]}]}):
@@ -111,7 +111,7 @@ def test_a_pod_stays_on_its_node_with_its_command(store: Store) -> None:
             store.patch("Pod", "kaniko", "p", {"spec": change})
 
 
-def test_the_limits_of_sizes(store: Store) -> None:
+def test_size_limits_are_enforced(store: Store) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kaniko"}}
     store.create({**config, "data": {"a": "x" * 1024 * 1024}})
     with pytest.raises(Refused, match="Too long: may not be more than 1048576 bytes"):
@@ -131,14 +131,14 @@ def test_the_limits_of_sizes(store: Store) -> None:
         ({"limits": {"memory": "4 GB"}}, "quantities must match the regular expression"),
     ],
 )
-def test_resources_nobody_can_have(store: Store, resources: Object, why: str) -> None:
+def test_invalid_resources_are_rejected(store: Store, resources: Object, why: str) -> None:
     asking = pod()
     asking["spec"]["containers"][0]["resources"] = resources
     with pytest.raises(Refused, match=why):
         store.create(asking)
 
 
-def test_the_same_event_again_is_counted(store: Store) -> None:
+def test_repeated_event_is_counted(store: Store) -> None:
     about = store.create(pod())
     for _ in range(3):
         store.record_event(about, "Warning", "FailedScheduling", "0/2 nodes are available", "scheduler")
@@ -149,7 +149,7 @@ def test_the_same_event_again_is_counted(store: Store) -> None:
     ]
 
 
-async def test_a_subscriber_hears_what_there_is_and_what_happens(store: Store) -> None:
+async def test_subscriber_gets_existing_objects_and_changes(store: Store) -> None:
     store.create(pod("first"))
     heard = []
 

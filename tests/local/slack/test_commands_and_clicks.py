@@ -27,7 +27,7 @@ async def pressed(slack: Slack, web: AsyncWebClient, channel: str = "C01SWEEPS00
     return ts
 
 
-async def test_a_command_reaches_the_app_and_its_answer_the_person(slack: Slack, app: AsyncApp) -> None:
+async def test_command_reaches_the_app_and_its_reply_the_user(slack: Slack, app: AsyncApp) -> None:
     heard: list[dict[str, Any]] = []
 
     @app.command("/sweep")
@@ -58,7 +58,7 @@ async def test_a_command_reaches_the_app_and_its_answer_the_person(slack: Slack,
     }
 
 
-async def test_a_late_acknowledgement_is_shown_as_no_response(slack: Slack, app: AsyncApp) -> None:
+async def test_late_ack_is_shown_as_no_response(slack: Slack, app: AsyncApp) -> None:
     late = asyncio.Event()
 
     @app.command("/sweep")
@@ -73,19 +73,17 @@ async def test_a_late_acknowledgement_is_shown_as_no_response(slack: Slack, app:
     assert post_ephemeral["text"].startswith("/sweep failed because the app did not respond.")
 
 
-async def test_a_command_without_an_app_fails_at_once(slack: Slack) -> None:
+async def test_command_without_an_app_fails_at_once(slack: Slack) -> None:
     assert await slack.command("ada", "sweeps", "/sweep", "") is None
     assert "did not respond" in slack.ephemerals("ada")[0]["text"]
 
 
-async def test_an_unknown_command_never_reaches_the_app(slack: Slack, app: AsyncApp) -> None:
+async def test_unknown_command_never_reaches_the_app(slack: Slack, app: AsyncApp) -> None:
     assert await slack.command("ada", "sweeps", "/swoop", "") is None
     assert slack.ephemerals("ada")[0]["text"].startswith("`/swoop` is not a valid command.")
 
 
-async def test_an_answer_slack_cannot_show_is_an_invalid_command_response(
-    slack: Slack, app: AsyncApp
-) -> None:
+async def test_invalid_reply_is_an_invalid_command_response(slack: Slack, app: AsyncApp) -> None:
     @app.command("/sweep")
     async def sweep(ack: Any) -> None:
         await ack(blocks=[{"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}])
@@ -94,9 +92,7 @@ async def test_an_answer_slack_cannot_show_is_an_invalid_command_response(
     assert slack.ephemerals("ada")[0]["text"] == '/sweep failed with the error "invalid_command_response"'
 
 
-async def test_a_click_carries_the_message_it_was_made_on(
-    slack: Slack, app: AsyncApp, web: AsyncWebClient
-) -> None:
+async def test_click_contains_its_message(slack: Slack, app: AsyncApp, web: AsyncWebClient) -> None:
     heard: list[dict[str, Any]] = []
 
     @app.action("stop")
@@ -129,16 +125,14 @@ async def test_a_click_carries_the_message_it_was_made_on(
     assert body["team"] == {"id": "T01LOCALLAB", "domain": "local-lab"}
 
 
-async def test_a_click_nobody_acknowledges_shows_a_warning(
-    slack: Slack, app: AsyncApp, web: AsyncWebClient
-) -> None:
+async def test_click_without_ack_shows_a_warning(slack: Slack, app: AsyncApp, web: AsyncWebClient) -> None:
     ts = (await web.chat_postMessage(channel="C01SWEEPS00", text="Sweep", blocks=BUTTONS))["ts"]
     assert "did not respond" in (await slack.click("ada", "sweeps", ts, "stop") or "")
     with pytest.raises(LookupError):
         await slack.click("ada", "sweeps", ts, "start")
 
 
-async def test_a_response_url_replaces_the_message_clicked(
+async def test_response_url_replaces_the_clicked_message(
     slack: Slack, app: AsyncApp, web: AsyncWebClient
 ) -> None:
     @app.action("stop")
@@ -151,9 +145,7 @@ async def test_a_response_url_replaces_the_message_clicked(
     assert (message["ts"], message["text"], "blocks" in message) == (ts, "Stopped", False)
 
 
-async def test_an_ephemeral_message_is_replaced_and_removed_by_its_response_url(
-    slack: Slack, app: AsyncApp
-) -> None:
+async def test_response_url_replaces_and_removes_an_ephemeral_message(slack: Slack, app: AsyncApp) -> None:
     answers = iter(
         [{"text": "Sure?", "blocks": BUTTONS, "replace_original": True}, {"delete_original": True}]
     )
@@ -176,9 +168,7 @@ async def test_an_ephemeral_message_is_replaced_and_removed_by_its_response_url(
     assert slack.ephemerals("ada") == []
 
 
-async def test_a_channel_without_the_bot_takes_answers_only_through_the_response_url(
-    slack: Slack, app: AsyncApp
-) -> None:
+async def test_response_url_works_in_a_channel_without_the_bot(slack: Slack, app: AsyncApp) -> None:
     @app.command("/sweep")
     async def sweep(ack: Any, say: Any, respond: Any) -> None:
         await ack()
@@ -190,7 +180,7 @@ async def test_a_channel_without_the_bot_takes_answers_only_through_the_response
     assert [message["text"] for message in slack.messages("random")] == ["Type /invite @sweepbot first"]
 
 
-async def test_a_response_url_works_five_times_and_thirty_minutes() -> None:
+async def test_response_url_works_five_times_and_thirty_minutes() -> None:
     now = [0.0]
     slack = await serve(ack_seconds=1, clock=lambda: now[0])
     urls: list[str] = []
@@ -223,7 +213,7 @@ async def opened(slack: Slack) -> str:
     return url
 
 
-async def test_each_payload_goes_to_one_of_several_connections(slack: Slack) -> None:
+async def test_payload_goes_to_one_of_several_connections(slack: Slack) -> None:
     async with aiohttp.ClientSession() as session:
         sockets = [await session.ws_connect(await opened(slack)) for _ in range(10)]
         hellos = [await socket.receive_json() for socket in sockets]
@@ -241,9 +231,7 @@ async def test_each_payload_goes_to_one_of_several_connections(slack: Slack) -> 
         await asyncio.gather(*receiving, return_exceptions=True)
 
 
-async def test_an_app_comes_back_after_its_connection_was_cut(
-    slack: Slack, app: AsyncApp, until: Any
-) -> None:
+async def test_app_reconnects_after_a_closed_connection(slack: Slack, app: AsyncApp, until: Any) -> None:
     @app.command("/sweep")
     async def sweep(ack: Any) -> None:
         await ack("Here")

@@ -80,7 +80,7 @@ async def opened(slack: Slack, app: AsyncApp) -> list[dict[str, Any]]:
     return heard
 
 
-async def test_a_form_is_filled_refused_mended_and_closed(
+async def test_modal_is_filled_rejected_corrected_and_closed(
     slack: Slack, opened: list[dict[str, Any]], until: Any
 ) -> None:
     offered = await slack.options("ada", "branch", "ma")
@@ -102,9 +102,7 @@ async def test_a_form_is_filled_refused_mended_and_closed(
     assert [body["type"] for body in opened] == kinds
 
 
-async def test_a_menu_that_asks_is_told_no_state_but_the_metadata(
-    slack: Slack, opened: list[dict[str, Any]]
-) -> None:
+async def test_menu_request_has_metadata_and_no_state(slack: Slack, opened: list[dict[str, Any]]) -> None:
     await slack.enter("ada", "name", "typed")
     await slack.enter("ada", "branch", option("main"))
     assert opened[0]["view"]["state"]["values"]["branch"]["branch"]["selected_option"]["value"] == "main"
@@ -115,7 +113,7 @@ async def test_a_menu_that_asks_is_told_no_state_but_the_metadata(
     assert values["name"]["name"] == {"type": "plain_text_input", "value": "typed"}
 
 
-async def test_a_trigger_opens_one_view_within_three_seconds() -> None:
+async def test_trigger_id_opens_one_view_within_three_seconds() -> None:
     now = [0.0]
     slack = await serve(clock=lambda: now[0])
     web = AsyncWebClient(slack.bot_token, base_url=slack.api_url, retry_handlers=[])
@@ -155,7 +153,7 @@ async def test_a_trigger_opens_one_view_within_three_seconds() -> None:
         ({"type": "home", "blocks": []}, "unsupported type: home"),
     ],
 )
-async def test_a_view_slack_cannot_show_is_refused(
+async def test_invalid_view_is_rejected(
     slack: Slack, web: AsyncWebClient, view: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(SlackApiError) as caught:
@@ -164,7 +162,7 @@ async def test_a_view_slack_cannot_show_is_refused(
     assert complaint in caught.value.response["response_metadata"]["messages"][0]
 
 
-async def test_the_home_tab_is_published_when_opened_and_its_buttons_work(
+async def test_home_tab_is_published_when_opened_and_its_buttons_work(
     slack: Slack, app: AsyncApp, until: Any
 ) -> None:
     button = {"type": "button", "action_id": "new", "value": "1", "text": plain("New sweep")}
@@ -186,7 +184,7 @@ async def test_the_home_tab_is_published_when_opened_and_its_buttons_work(
     assert slack.home("grace") is None
 
 
-async def test_a_mention_is_an_event_and_its_answer_private(
+async def test_mention_is_an_event_with_an_ephemeral_reply(
     slack: Slack, app: AsyncApp, web: AsyncWebClient, until: Any
 ) -> None:
     @app.event("app_mention")
@@ -203,7 +201,7 @@ async def test_a_mention_is_an_event_and_its_answer_private(
     )
 
 
-async def test_a_mention_in_direct_messages_is_told_to_nobody(
+async def test_mention_in_direct_messages_is_no_event(
     slack: Slack, app: AsyncApp, web: AsyncWebClient, until: Any
 ) -> None:
     heard = []
@@ -219,7 +217,7 @@ async def test_a_mention_in_direct_messages_is_told_to_nobody(
     assert heard == [SWEEPS]
 
 
-async def test_who_is_ada_and_where_to_write_to_her(web: AsyncWebClient) -> None:
+async def test_users_and_direct_message_channels_are_found(web: AsyncWebClient) -> None:
     ada = (await web.users_info(user=ADA))["user"]
     assert (ada["name"], ada["profile"]["email"]) == ("ada", "ada@lab.example")
     assert (await web.conversations_open(users=ADA))["channel"]["id"] == "D01ADALOVEL"
@@ -228,13 +226,13 @@ async def test_who_is_ada_and_where_to_write_to_her(web: AsyncWebClient) -> None
     assert await refused(away) == "user_not_in_channel"
 
 
-async def test_a_broadcast_is_in_the_thread_and_in_the_channel(slack: Slack, web: AsyncWebClient) -> None:
+async def test_broadcast_is_in_thread_and_channel(slack: Slack, web: AsyncWebClient) -> None:
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
     await web.chat_postMessage(channel=SWEEPS, text="Done", thread_ts=parent, reply_broadcast=True)
     assert [message["text"] for message in slack.messages("sweeps")] == ["Sweep lr", "Done"]
 
 
-async def test_views_have_a_rate_of_their_own_and_say_how_long_to_wait() -> None:
+async def test_views_have_their_own_rate_limit_with_retry_after() -> None:
     slack = await serve(rates={"views.publish": Rate(60, 2)}, clock=lambda: 0.0)
     web = AsyncWebClient(slack.bot_token, base_url=slack.api_url, retry_handlers=[])
     home = {"type": "home", "blocks": [{"type": "divider"}]}

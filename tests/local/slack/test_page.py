@@ -23,7 +23,7 @@ async def page_of(slack: Slack, person: str) -> AsyncIterator[aiohttp.ClientWebS
         yield page
 
 
-async def test_the_page_hears_what_happens_where_the_person_is_and_acts_for_them(slack: Slack) -> None:
+async def test_page_receives_events_of_its_user_and_acts_for_them(slack: Slack) -> None:
     async with page_of(slack, "linus") as page:
         welcome = await page.receive_json()
         slack.say("ada", "vision", "not for linus")
@@ -34,7 +34,7 @@ async def test_the_page_hears_what_happens_where_the_person_is_and_acts_for_them
     assert change["message"]["text"] == f"2 &lt; 3, <@{GRACE}>"
 
 
-async def test_a_command_typed_on_the_page_is_answered_only_there(slack: Slack) -> None:
+async def test_command_typed_on_the_page_is_answered_there_only(slack: Slack) -> None:
     async with page_of(slack, "ada") as page:
         await page.receive_json()
         await page.send_json({"do": "command", "channel": "sweeps", "command": "/sweep", "text": ""})
@@ -43,7 +43,7 @@ async def test_a_command_typed_on_the_page_is_answered_only_there(slack: Slack) 
     assert change["to"] == "U01ADALOVEL"
 
 
-async def test_another_sites_script_cannot_act_for_ada(slack: Slack) -> None:
+async def test_other_origins_cannot_act_for_a_user(slack: Slack) -> None:
     async with aiohttp.ClientSession(headers={"Origin": "https://elsewhere.example"}) as session:
         with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
             await session.ws_connect(f"{slack.url}live?as=ada")
@@ -52,13 +52,13 @@ async def test_another_sites_script_cannot_act_for_ada(slack: Slack) -> None:
 @pytest.mark.parametrize(
     "file", ["", "page/page.js", "page/text.js", "page/page.css", "archives/C01SWEEPS00/p17"]
 )
-async def test_the_page_loads_nothing_from_elsewhere(slack: Slack, file: str) -> None:
+async def test_page_loads_nothing_external(slack: Slack, file: str) -> None:
     async with aiohttp.ClientSession() as session, session.get(slack.url + file) as response:
         assert response.status == 200
         assert re.findall(r"https?://[\w.]+", await response.text()) == []
 
 
-def test_the_page_has_a_picture_for_every_emoji_the_bot_says() -> None:
+def test_page_has_an_image_for_every_emoji_of_the_bot() -> None:
     texts = [path.read_text() for path in (ROOT / "bot" / "sweeps").glob("*_message*.py")]
     said = set(re.findall(r":([a-z]+(?:_[a-z]+)*):", "".join(texts)))
     drawn = (ROOT / "local" / "slack" / "page" / "text.js").read_text()

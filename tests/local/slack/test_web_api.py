@@ -32,7 +32,7 @@ async def refusal(call: Any) -> dict[str, Any]:
     return data
 
 
-async def test_a_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) -> None:
+async def test_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) -> None:
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
     await web.chat_postMessage(channel=SWEEPS, text="Build started", thread_ts=parent)
     slack.say("ada", "sweeps", "Thanks!", parent)
@@ -46,7 +46,7 @@ async def test_a_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) ->
     assert slack.messages("sweeps")[0]["reply_count"] == 1
 
 
-async def test_stamps_are_unique_and_increase(slack: Slack, web: AsyncWebClient) -> None:
+async def test_timestamps_are_unique_and_increase(slack: Slack, web: AsyncWebClient) -> None:
     stamps = [slack.say("ada", "sweeps", str(number))["ts"] for number in range(1000)]
     assert stamps == sorted(set(stamps))
     assert [len(part) for part in stamps[0].split(".")] == [10, 6]
@@ -61,7 +61,7 @@ async def test_stamps_are_unique_and_increase(slack: Slack, web: AsyncWebClient)
         ({"blocks": []}, "old", []),
     ],
 )
-async def test_an_update_replaces_what_it_names(
+async def test_update_replaces_the_named_fields(
     slack: Slack, web: AsyncWebClient, change: dict[str, Any], text: str, kinds: list[str]
 ) -> None:
     ts = (await web.chat_postMessage(channel=SWEEPS, text="old", blocks=[section("*old*")]))["ts"]
@@ -71,20 +71,20 @@ async def test_an_update_replaces_what_it_names(
     assert message["edited"]["user"] == "U01SWEEPBOT"
 
 
-async def test_a_person_is_written_to_directly_by_their_id(slack: Slack, web: AsyncWebClient) -> None:
+async def test_direct_message_can_be_sent_to_a_user_id(slack: Slack, web: AsyncWebClient) -> None:
     answer = await web.chat_postMessage(channel=ADA, text="Your sweep is done")
     assert answer["channel"] == "D01ADALOVEL"
     assert slack.messages("D01ADALOVEL")[0]["text"] == "Your sweep is done"
 
 
-async def test_a_permalink_names_the_message_and_its_thread(slack: Slack, web: AsyncWebClient) -> None:
+async def test_permalink_names_message_and_thread(slack: Slack, web: AsyncWebClient) -> None:
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep"))["ts"]
     reply = (await web.chat_postMessage(channel=SWEEPS, text="Build", thread_ts=parent))["ts"]
     link = (await web.chat_getPermalink(channel=SWEEPS, message_ts=reply))["permalink"]
     assert link == f"{slack.url}archives/{SWEEPS}/p{reply.replace('.', '')}?thread_ts={parent}&cid={SWEEPS}"
 
 
-async def test_who_am_i(web: AsyncWebClient) -> None:
+async def test_auth_test_names_the_bot(web: AsyncWebClient) -> None:
     me = await web.auth_test()
     assert (me["user_id"], me["bot_id"], me["team_id"]) == ("U01SWEEPBOT", "B01SWEEPBOT", "T01LOCALLAB")
     assert "chat:write" in me.headers["x-oauth-scopes"]
@@ -105,18 +105,18 @@ async def test_who_am_i(web: AsyncWebClient) -> None:
         ("apps.connections.open", {}, "not_allowed_token_type"),
     ],
 )
-async def test_a_refusal_has_slacks_own_name(
+async def test_errors_have_slacks_names(
     web: AsyncWebClient, method: str, arguments: dict[str, Any], error: str
 ) -> None:
     assert (await refusal(web.api_call(method, json=arguments)))["error"] == error
 
 
 @pytest.mark.parametrize(("token", "error"), [(None, "not_authed"), ("xoxb-other", "invalid_auth")])
-async def test_a_wrong_token_is_refused(slack: Slack, token: str | None, error: str) -> None:
+async def test_invalid_token_is_rejected(slack: Slack, token: str | None, error: str) -> None:
     assert (await refusal(AsyncWebClient(token, base_url=slack.api_url).auth_test()))["error"] == error
 
 
-async def test_the_bot_deletes_what_it_said_and_nothing_else(slack: Slack, web: AsyncWebClient) -> None:
+async def test_delete_removes_only_the_bots_messages(slack: Slack, web: AsyncWebClient) -> None:
     mine = (await web.chat_postMessage(channel=SWEEPS, text="x"))["ts"]
     theirs = slack.say("ada", "sweeps", "hello")["ts"]
     await web.chat_delete(channel=SWEEPS, ts=mine)
@@ -125,7 +125,7 @@ async def test_the_bot_deletes_what_it_said_and_nothing_else(slack: Slack, web: 
     assert (await refusal(web.chat_delete(channel=SWEEPS, ts=theirs)))["error"] == "cant_delete_message"
 
 
-async def test_an_update_is_refused_when_too_long_or_not_the_bots(slack: Slack, web: AsyncWebClient) -> None:
+async def test_update_is_rejected_if_too_long_or_not_the_bots(slack: Slack, web: AsyncWebClient) -> None:
     mine = (await web.chat_postMessage(channel=SWEEPS, text="x" * 40_001))["ts"]
     assert len(slack.messages("sweeps")[0]["text"]) == 40_000
     assert (await refusal(web.chat_update(channel=SWEEPS, ts=mine, text="x" * 4001)))[
@@ -220,7 +220,7 @@ PLAIN = {"type": "plain_text", "text": "x"}
         ),
     ],
 )
-async def test_blocks_slack_cannot_show_are_refused_with_a_pointer(
+async def test_invalid_blocks_are_rejected_with_a_pointer(
     web: AsyncWebClient, blocks: list[dict[str, Any]], complaint: str
 ) -> None:
     refused = await refusal(web.chat_postMessage(channel=SWEEPS, text="x", blocks=blocks))
@@ -229,7 +229,7 @@ async def test_blocks_slack_cannot_show_are_refused_with_a_pointer(
     assert refused["response_metadata"]["messages"] == [f"[ERROR] {complaint}"]
 
 
-async def test_a_full_but_correct_message_is_shown(slack: Slack, web: AsyncWebClient) -> None:
+async def test_message_of_maximum_size_is_shown(slack: Slack, web: AsyncWebClient) -> None:
     rich = {"type": "rich_text_section", "elements": [{"type": "text", "text": "x", "style": {"bold": True}}]}
     blocks = [
         {"type": "header", "text": PLAIN},
@@ -244,14 +244,14 @@ async def test_a_full_but_correct_message_is_shown(slack: Slack, web: AsyncWebCl
     assert (await web.chat_postMessage(channel=SWEEPS, text="x", blocks=blocks))["ok"]
 
 
-async def test_two_tables_are_one_too_many(web: AsyncWebClient) -> None:
+async def test_second_table_is_rejected(web: AsyncWebClient) -> None:
     table = {"type": "table", "rows": [[{"type": "raw_text", "text": "lr"}]]}
     assert (await refusal(web.chat_postMessage(channel=SWEEPS, blocks=[table] * 2)))[
         "error"
     ] == "invalid_attachments"
 
 
-async def test_a_burst_is_allowed_and_then_one_post_a_second_and_channel() -> None:
+async def test_burst_is_allowed_and_then_one_post_per_second_and_channel() -> None:
     now = [100.0]
     slack = await serve(rates={"chat.postMessage": Rate(per_minute=60, burst=3)}, clock=lambda: now[0])
     web = AsyncWebClient(slack.bot_token, base_url=slack.api_url, retry_handlers=[])
@@ -269,7 +269,7 @@ async def test_a_burst_is_allowed_and_then_one_post_a_second_and_channel() -> No
     await slack.close()
 
 
-async def test_a_file_is_uploaded_in_three_calls_and_shown_in_a_thread(
+async def test_file_is_uploaded_in_three_calls_and_shown_in_a_thread(
     slack: Slack, web: AsyncWebClient
 ) -> None:
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
@@ -281,7 +281,7 @@ async def test_a_file_is_uploaded_in_three_calls_and_shown_in_a_thread(
         assert await answer.text() == "line 1\nline 2"
 
 
-async def test_a_file_that_never_came_is_not_shown(slack: Slack, web: AsyncWebClient) -> None:
+async def test_file_without_content_is_not_shown(slack: Slack, web: AsyncWebClient) -> None:
     begun = await web.files_getUploadURLExternal(filename="x.png", length=3)
     async with aiohttp.request("POST", begun["upload_url"], data=b"four") as answer:
         assert answer.status == 400
