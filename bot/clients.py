@@ -13,6 +13,7 @@ from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import Registry
 from bot.repos.git import Git
+from bot.results.live import LiveValues
 from bot.results.mlflow import MlflowExperiments
 from bot.results.store import ResultsStore
 from bot.slack.client import Slack
@@ -33,6 +34,7 @@ class Clients:
     git: Git
     slack: Slack
     results: MlflowExperiments
+    live: LiveValues
     settings: Settings
     config: Config
     queue: Queue

@@ -34,7 +34,9 @@ from bot.launch import drafts, preview_job
 from bot.registry.client import Registry
 from bot.repos.catalog import Catalog
 from bot.repos.git import Git, logins
+from bot.results.live import LiveValues
 from bot.results.mlflow import MlflowExperiments
+from bot.results.tracking_api import TrackingApi
 from bot.runtime.probes import Probes
 from bot.slack.client import Slack, client
 from bot.slack.rate_limit import RateLimiter
@@ -102,6 +104,7 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
         git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
         slack=Slack(web, RateLimiter(process.redis), Mask(settings.secrets())),
         results=results,
+        live=LiveValues(process.redis, TrackingApi(settings.mlflow_tracking_uri), wake),
         settings=settings,
         config=process.config,
         usage=HourlyStore(process.redis),

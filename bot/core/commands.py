@@ -22,6 +22,7 @@ class Action(StrEnum):
     LOGS = "read the logs of"
     RESULTS = "see the results of"
     TRIALS = "see the trials of"
+    CURVES = "see the learning curves of"
     KEEP = "keep the idle GPUs of"  # handled by the GPU monitor
     MEASURES = "see the GPU use of"  # as above
     RELEASE = "release"  # from quarantine; handled by the queue
@@ -38,7 +39,14 @@ class Action(StrEnum):
 
         A rerun is a new sweep: its own reconcile checks who can launch.
         """
-        return self in {Action.RERUN, Action.STATUS, Action.LOGS, Action.RESULTS, Action.TRIALS}
+        return self in {
+            Action.RERUN,
+            Action.STATUS,
+            Action.LOGS,
+            Action.RESULTS,
+            Action.TRIALS,
+            Action.CURVES,
+        }
 
 
 _LABELS = {

@@ -26,6 +26,7 @@ class EventKind(StrEnum):
     BETTER = "better"
     TRIAL_KILLED = "trial_killed"
     TRIAL_RESTARTED = "trial_restarted"
+    NO_LIVE_VALUES = "no_live_values"  # MLflow is unavailable
     GATE_OPENED = "gate_opened"
     HELD = "held"
     RETRIED = "retried"
@@ -51,6 +52,15 @@ class Result:
     trial: str
     value: float
     parameters: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveResult:
+    """The last finite value of a running trial."""
+
+    trial: str
+    value: float
+    step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +91,8 @@ class Progress:
     killed: int = 0
     stopped_early: int = 0
     best: Result | None = None  # of a search
+    live: LiveResult | None = None  # the best of the running trials
+    minutes_left: int | None = None  # estimated, and rounded up
     seeds: dict[str, float | None] = field(default_factory=dict)  # results by seed; None: no result
 
     @property

@@ -217,7 +217,9 @@ class Slack:
             return
         await self._post(user, message)
 
-    async def send_file(self, user: str, text: str, name: str, content: str | bytes) -> None:
+    async def send_file(
+        self, user: str, text: str, name: str, content: str | bytes, *, alt: str = ""
+    ) -> None:
         """Send a direct message with a file; without the file if the upload fails."""
         try:
             # Uploads need a channel id; messages also accept a user id.
@@ -227,6 +229,7 @@ class Slack:
                 initial_comment=cut(self._mask(text)),
                 filename=name,
                 content=await self._masked_file(content),
+                alt_txt=alt or None,
             )
         except UPLOAD_ERRORS as error:
             await self._post_without_file(user, text, name, error)

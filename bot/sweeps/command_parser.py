@@ -30,6 +30,7 @@ COMMANDS = {
     "extend": Action.EXTEND,
     "logs": Action.LOGS,
     "results": Action.RESULTS,
+    "curves": Action.CURVES,
     "rerun": Action.RERUN,
 }
 USAGE = {
@@ -42,6 +43,7 @@ USAGE = {
     "extend": "`/sweep extend [SWEEP] trials=20` (the new total)",
     "logs": "`/sweep logs [SWEEP]`, or `/sweep logs [SWEEP] TRIAL`",
     "results": "`/sweep results [SWEEP]`",
+    "curves": "`/sweep curves [SWEEP]` (learning curves, also of running trials)",
     "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
 }
 SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if only one of your sweeps matches"

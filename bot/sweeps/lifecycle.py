@@ -45,6 +45,7 @@ from bot.sweeps.events import (
 from bot.sweeps.extension import limit_reason, more_trials
 from bot.sweeps.first_trials import failed_alike, follow
 from bot.sweeps.gate import follow_gate, is_held_or_will_be, of_attempt
+from bot.sweeps.live_values import follow_live
 from bot.sweeps.observation import Observation
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
@@ -228,7 +229,8 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.experiment is None:
         return fail(sweep, "the Katib experiment was deleted", now)
     space = sweep.plan.space
-    sweep = _restarted(_killed(_unreported(_results(sweep, seen), seen, now), seen), seen, now)
+    sweep = follow_live(_results(sweep, seen), seen, now)
+    sweep = _restarted(_killed(_unreported(sweep, seen, now), seen), seen, now)
     experiment = seen.experiment
     if seen.open:
         waits = sweep.extending and experiment.max_trials < space.max_trials

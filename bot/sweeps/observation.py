@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bot.core.commands import Command
+from bot.core.curves import LiveReading
 from bot.core.plan import Build, SweepPlan
 from bot.health.diagnosis import Diagnosis
 from k8s.jobs import Job, JobState
@@ -55,6 +56,7 @@ class Observation:
     pods: tuple[Pod, ...] = ()  # of trials
     trouble: tuple[Diagnosis, ...] = ()  # of trials, the most severe first
     healthy: str = ""  # gated: the first trial, once it has proved healthy
+    reading: LiveReading | None = None  # running: what trials report; None: not read
     observe_again_in: timedelta | None = None  # observe again within this time
     cached: bool = False  # read from caches, at least in part
 

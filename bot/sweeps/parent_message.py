@@ -14,6 +14,7 @@ from bot.slack.blocks import actions, button, context, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, direct, link, mention, plain, quoted
 from bot.sweeps.seed_messages import summary_line
+from bot.sweeps.time_left import time_text
 
 # The buttons' action_ids
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
@@ -111,6 +112,19 @@ def _results(sweep: SweepRecord) -> list[str]:
     if progress.best:
         best = "Best" if sweep.phase.final else "Best so far"
         lines.append(f"{best}: {result_text(sweep, progress.best)}")
+    return [*lines, *_running(sweep)]
+
+
+def _running(sweep: SweepRecord) -> list[str]:
+    """Return what running trials report, and the time left; nothing once the sweep stops."""
+    progress, lines = sweep.progress, []
+    if sweep.plan is None or sweep.phase is not Phase.RUNNING:
+        return []
+    if live := progress.live:
+        value = f"{code(sweep.plan.space.metric)} *{live.value:.6g}* at step {live.step:,}"
+        lines.append(f"Best running trial: {value} ({code(live.trial)})")
+    if progress.minutes_left is not None:
+        lines.append(f"About {time_text(progress.minutes_left)} left")
     return lines
 
 

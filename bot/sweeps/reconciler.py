@@ -42,6 +42,7 @@ from bot.sweeps.notifier import Notifier
 from bot.sweeps.observation import Observation
 from bot.sweeps.observe import observe
 from bot.sweeps.observe_gate import observe_gate
+from bot.sweeps.observe_live import observe_live
 from bot.sweeps.open_thread import open_thread, rename
 from bot.sweeps.replies import answer
 from bot.sweeps.required_changes import required_changes
@@ -190,14 +191,18 @@ class _Reconcile:
         self, before: SweepRecord, commands: tuple[Command, ...], now: datetime
     ) -> tuple[Observation, SweepRecord]:
         """Observe and advance; if a change needs it, once more from a direct read of the API server."""
-        seen = await observe(before, commands, self.clients, fresh=bool(commands))
-        seen = await observe_gate(before, seen, self.clients)
+        seen = await self._observe(before, commands, fresh=bool(commands))
         after = advance(before, seen, self.clients.config, now)
         if seen.cached and needs_fresh_read(before, after, seen, now):
-            again = await observe(before, commands, self.clients, fresh=True)
-            seen = await observe_gate(before, again, self.clients)
+            seen = await self._observe(before, commands, fresh=True)
             after = advance(before, seen, self.clients.config, now)
         return seen, after
+
+    async def _observe(
+        self, sweep: SweepRecord, commands: tuple[Command, ...], *, fresh: bool
+    ) -> Observation:
+        seen = await observe(sweep, commands, self.clients, fresh=fresh)
+        return await observe_live(sweep, await observe_gate(sweep, seen, self.clients), self.clients)
 
     async def report_failure(self, error: Exception) -> None:
         """Report an error that lasts, and post what this reconcile saved before it failed."""

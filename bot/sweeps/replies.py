@@ -20,6 +20,7 @@ from bot.slack.mrkdwn import CODE_LIMIT, code, plain
 from bot.sweeps import reply_messages
 from bot.sweeps.commands import named
 from bot.sweeps.create import start
+from bot.sweeps.curves import draw_curves
 from bot.sweeps.observation import Observation
 from k8s import kaniko
 from k8s.katib.spec import MAIN
@@ -47,6 +48,8 @@ async def answer(command: Command, sweep: SweepRecord, seen: Observation, client
                 await reply.results()
             case Action.TRIALS:
                 await reply.trials()
+            case Action.CURVES:
+                await reply.curves()
             case Action.RERUN:
                 await reply.rerun()
     except UserError as error:
@@ -86,6 +89,17 @@ class _Reply:
             await self._with_file(message, text, f"{self.sweep.id}.csv", sheet)
         else:
             await self.send(message)
+
+    async def curves(self) -> None:
+        picture = await draw_curves(self.sweep, self.seen, self.clients)
+        command, sweep, slack = self.command, self.sweep, self.clients.slack
+        name = f"{sweep.id}-curves.png"
+        if command.in_thread and sweep.thread:
+            file = (picture.text, name, picture.png)
+            await slack.upload(sweep.requester.channel, sweep.thread, *file, alt=picture.alt, at_once=True)
+        else:
+            await self.send(f"{picture.text}: picture sent by direct message.")
+            await slack.send_file(command.user, picture.text, name, picture.png, alt=picture.alt)
 
     async def logs(self) -> None:
         source, namespace, pod, container = await self._pod()

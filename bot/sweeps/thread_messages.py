@@ -137,6 +137,13 @@ def _trial_restarted(_: SweepRecord, event: Event) -> str:
     return f":hourglass_flowing_sand: Trial {code(event.trial)}{more} restarted. {why}{cause}"
 
 
+def _no_live_values(_: SweepRecord, __: Event) -> str:
+    return (
+        ":warning: MLflow isn't responding, so live values and curves are missing. The sweep continues, and "
+        "live values return when MLflow does."
+    )
+
+
 def _gate_opened(sweep: SweepRecord, event: Event) -> str:
     total = counted(sweep.plan.space.max_trials, "trial") if sweep.plan else "all trials"
     if event.by:
@@ -273,6 +280,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.ALIKE: _failed_alike,
     EventKind.TRIAL_KILLED: _trial_killed,
     EventKind.TRIAL_RESTARTED: _trial_restarted,
+    EventKind.NO_LIVE_VALUES: _no_live_values,
     EventKind.GATE_OPENED: _gate_opened,
     EventKind.HELD: _held,
     EventKind.RETRIED: _retried,

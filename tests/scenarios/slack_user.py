@@ -92,6 +92,7 @@ class Desk:
             registry=None,
             results=None,
             usage=HourlyStore(redis),
+            live=None,
             cluster=DirectCluster(kubernetes.Store()),
             store=self.door.store,
             queue=self.door.queue,

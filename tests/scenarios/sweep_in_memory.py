@@ -16,12 +16,14 @@ from slack_sdk.errors import SlackApiError
 from bot.builds import provenance
 from bot.clients import Clients
 from bot.core.commands import Action, Command
+from bot.core.curves import AWAY_AFTER, LiveReading
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import ImageMissingError
 from bot.registry.images import ImageRef
 from bot.repos.git import Tip
+from bot.results.tracking_api import TrackingError
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Lease, Queue
@@ -212,11 +214,11 @@ class FakeSlack:
         self.loud += [text] if broadcast else []
         return f"said.{len(self.said)}"
 
-    async def upload(self, channel, thread, text, name, content, *, at_once=False):
+    async def upload(self, channel, thread, text, name, content, *, alt="", at_once=False):
         self.said.append(text)
         self.files.append((name, content))
 
-    async def send_file(self, user, text, name, content):
+    async def send_file(self, user, text, name, content, *, alt=""):
         self.files.append((name, content))
 
     async def update_view(self, view, content):
@@ -244,6 +246,25 @@ class FakeResults:
         pass
 
 
+class FakeLive:
+    """MLflow as a sweep sees it: `curves` by trial; `away` while it doesn't answer."""
+
+    def __init__(self):
+        self.curves_of, self.away, self.reads = {}, False, 0
+
+    async def read(self, sweep_id, plan, wanted):
+        self.reads += 1
+        if self.away:
+            return LiveReading(failures=AWAY_AFTER)
+        latest = {trial: curve[-1] for trial, curve in self.curves_of.items() if curve}
+        return LiveReading(latest=latest, curves={trial: self.curves_of[trial] for trial in wanted(latest)})
+
+    async def curves(self, plan, points):
+        if self.away:
+            raise TrackingError("no answer within 8 s")
+        return {trial: tuple(curve) for trial, curve in self.curves_of.items()}
+
+
 class SimulatedSweep:
     """`acts`: what the owner asks, and when; `endless`: no training ends.
 
@@ -259,6 +280,7 @@ class SimulatedSweep:
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
         self.slack = FakeSlack(invited=story.get("invited", True))
+        self.live = FakeLive()
         self.registry, self.git = (
             FakeRegistry(),
             FakeGit(story.get("space", SPACE), story.get("files", FILES)),
@@ -276,6 +298,7 @@ class SimulatedSweep:
                     "git": self.git,
                     "slack": self.slack,
                     "results": FakeResults(),
+                    "live": self.live,
                     "queue": Queue(redis, prefix="life:queue"),
                     "usage": HourlyStore(redis),
                 }.items()

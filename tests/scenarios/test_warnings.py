@@ -85,6 +85,7 @@ class FailingTrials:
             git=None,
             results=None,
             usage=HourlyStore(redis),
+            live=None,
             queue=CrashingProxy(self.queue, self.clock),
             settings=SETTINGS,
             config=replace(CONFIG, teams=teams, admin_channel="CADMINS"),

@@ -1,0 +1,113 @@
+"""Read what trials report while they run: one batched search per sweep and period, beside the reconciles.
+
+A reconcile gets the last reading, from Redis, and never waits for MLflow. The reading that it starts wakes
+the sweep when it has brought something new. All workers share the reading and its period.
+
+    live:<id>        the last reading                  KEPT
+    live-due:<id>    set until the next one is due     PERIOD
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from bot.core.curves import AWAY_AFTER, Curve, LiveReading, Point
+from bot.core.plan import SweepPlan
+from bot.results.tracking_api import Run, TrackingApi, TrackingError
+
+log = logging.getLogger(__name__)
+
+PERIOD = timedelta(minutes=1)  # Katib's collector of TensorBoard's files reports once, at the end
+KEPT = timedelta(hours=1)
+MAX_READINGS = 50  # at once, of a worker; the others are read in their next period
+ON_DEMAND_TIMEOUT = 8.0  # seconds that an answer to a person waits
+CURVES_MAX = 100  # read for one picture
+
+_READING: TypeAdapter[LiveReading] = TypeAdapter(LiveReading)
+# Which trials' curves a reading has to bring, by what they have reported last.
+T = TypeVar("T")
+Wanted = Callable[[Mapping[str, Point]], set[str]]
+
+
+class LiveValues:
+    """`wake` queues a sweep, by its ID, once a reading has brought something new."""
+
+    def __init__(
+        self, redis: Redis, api: TrackingApi, wake: Callable[[str], Awaitable[None]], prefix: str = "sweepbot"
+    ) -> None:
+        self._redis, self._api, self._wake, self._prefix = redis, api, wake, prefix
+        # Their own threads: a server that doesn't answer must not block the threads of name resolution.
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="mlflow-live")
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by sweep
+
+    async def read(self, sweep_id: str, plan: SweepPlan, wanted: Wanted) -> LiveReading:
+        """Return the last reading, and start the next one if it is due."""
+        async with self._redis.pipeline(transaction=False) as both:
+            both.set(self._key("live-due", sweep_id), 1, nx=True, px=PERIOD)
+            both.get(self._key("live", sweep_id))
+            due, stored = await both.execute()
+        before = _parsed(stored)
+        if due and sweep_id not in self._tasks and len(self._tasks) < MAX_READINGS:
+            task = asyncio.create_task(self._next(sweep_id, plan, before, wanted))
+            self._tasks[sweep_id] = task
+            task.add_done_callback(lambda _: self._tasks.pop(sweep_id))
+        return before
+
+    async def curves(self, plan: SweepPlan, points: int) -> dict[str, Curve]:
+        """Return the curves of the trials that logged last, of up to `points` points each.
+
+        Raises TrackingError, also if MLflow doesn't answer within ON_DEMAND_TIMEOUT seconds.
+        """
+        try:
+            async with asyncio.timeout(ON_DEMAND_TIMEOUT):
+                return await self._in_thread(partial(self._curves, plan, points))
+        except TimeoutError:
+            raise TrackingError(f"no answer within {ON_DEMAND_TIMEOUT:g} s") from None
+
+    def _curves(self, plan: SweepPlan, points: int) -> dict[str, Curve]:
+        metric = plan.space.metric
+        runs = self._api.runs(plan.results_name, metric).values()
+        last = sorted(runs, key=lambda run: run.latest.at, reverse=True)[:CURVES_MAX]
+        return self._api.curves(last, metric, most=points)
+
+    async def _next(self, sweep_id: str, plan: SweepPlan, before: LiveReading, wanted: Wanted) -> None:
+        try:
+            reading = await self._in_thread(partial(self._reading, plan, wanted))
+        except TrackingError as error:
+            log.warning("no live values of %s: %s", sweep_id, error)
+            reading = LiveReading(latest=before.latest, failures=before.failures + 1)
+        new = _READING.dump_json(reading)  # as text: NaN differs from itself
+        try:
+            await self._redis.set(self._key("live", sweep_id), new, px=KEPT)
+            if new != _READING.dump_json(before) and reading.failures in {0, AWAY_AFTER}:
+                await self._wake(sweep_id)
+        except RedisError as error:
+            log.warning("live values of %s are read again later: %s", sweep_id, error)
+
+    def _reading(self, plan: SweepPlan, wanted: Wanted) -> LiveReading:
+        metric = plan.space.metric
+        runs = self._api.runs(plan.results_name, metric)
+        latest = {trial: run.latest for trial, run in runs.items()}
+        curves: list[Run] = [runs[trial] for trial in sorted(wanted(latest))]
+        return LiveReading(latest=latest, curves=self._api.curves(curves, metric) if curves else {})
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def _key(self, name: str, sweep_id: str) -> str:
+        return f"{self._prefix}:{name}:{sweep_id}"
+
+
+def _parsed(stored: bytes | None) -> LiveReading:
+    try:
+        return _READING.validate_json(stored) if stored else LiveReading()
+    except ValueError:  # of another version
+        return LiveReading()

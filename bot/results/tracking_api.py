@@ -1,0 +1,182 @@
+"""Read runs and metric histories from MLflow's REST API, limited in time and size.
+
+Not through MlflowClient: it asks for one history at a time, and reads answers of any size. Its own functions
+for HTTP are used, so the login is the one that it takes from the environment.
+"""
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from bot.core.curves import Curve, Point, in_order
+from bot.results import run_tags
+
+PARENT_TAG = "mlflow.parentRunId"
+TIMEOUT = 10.0  # seconds without a byte; nothing waits for it
+ANSWER_TIMEOUT = 20.0  # seconds of one answer
+ANSWER_MAX = 8 * 2**20  # bytes; 250 runs with 100 metrics and parameters each have 5 MiB
+PAGE, PAGES = 250, 4  # runs of a sweep, the newest first
+HISTORIES = 20  # runs per request: 20 histories of MAX_POINTS have 5 MiB
+MAX_POINTS = 2_500  # of one history, as MLflow's server limits it; of a longer one, an even sample
+MAX_STEP = 2**63
+ABSENT = "RESOURCE_DOES_NOT_EXIST"
+TRIAL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,252}")  # other runs of the experiment are no trials
+
+
+class TrackingError(Exception):
+    """MLflow can't be reached, or its answer can't be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The run that stands for a trial."""
+
+    id: str
+    trial: str
+    nested: bool
+    started: int  # Unix milliseconds
+    latest: Point
+
+
+class TrackingApi:
+    """Methods block, and raise TrackingError: call them in a thread."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        self._uri = tracking_uri
+        self._experiments: dict[str, str] = {}  # ids by name
+
+    def runs(self, experiment: str, metric: str) -> dict[str, Run]:
+        """Return the run of each trial that has logged the metric, among an experiment's newest 1,000.
+
+        A trial can have several runs: one that isn't nested is preferred, then the one started last, which
+        is that of a restarted trial.
+        """
+        number = self._experiment(experiment)
+        found: dict[str, Run] = {}
+        for run in filter(None, (_run(each, metric) for each in self._search(number))) if number else ():
+            other = found.get(run.trial)
+            if other is None or (not run.nested, run.started) > (not other.nested, other.started):
+                found[run.trial] = run
+        return found
+
+    def curves(self, runs: Iterable[Run], metric: str, *, most: int = MAX_POINTS) -> dict[str, Curve]:
+        """Return the curves of these runs, by trial, with up to `most` points each."""
+        trials = {run.id: run.trial for run in runs}
+        points: dict[str, list[Point]] = {}
+        for batch in _batches(list(trials), HISTORIES):
+            query = [
+                ("metric_key", metric),
+                ("max_results", str(most)),
+                *(("run_ids", each) for each in batch),
+            ]
+            answer = self._call("GET", "metrics/get-history-bulk-interval", params=query)
+            for each in _list(answer, "metrics"):
+                if (point := _point(each)) and each.get("run_id") in trials:
+                    points.setdefault(trials[each["run_id"]], []).append(point)
+        return {trial: in_order(found) for trial, found in points.items()}
+
+    def _experiment(self, name: str) -> str:
+        """Return the experiment's id; "" before it was created."""
+        if name not in self._experiments:
+            found = self._call("GET", "experiments/get-by-name", params={"experiment_name": name})
+            experiment = found.get("experiment")
+            if not isinstance(experiment, dict):
+                return ""
+            self._experiments[name] = str(experiment.get("experiment_id", ""))
+        return self._experiments[name]
+
+    def _search(self, experiment: str) -> Iterator[Any]:
+        body = {
+            "experiment_ids": [experiment],
+            "max_results": PAGE,
+            "order_by": ["attributes.start_time DESC"],
+        }
+        for _ in range(PAGES):
+            answer = self._call("POST", "runs/search", json=body)
+            yield from _list(answer, "runs")
+            if not (token := answer.get("next_page_token")):
+                return
+            body["page_token"] = token
+
+    def _call(self, method: str, endpoint: str, **query: Any) -> dict[str, Any]:
+        """Return the answer; {} if MLflow doesn't have what was asked for."""
+        try:
+            status, body = self._answer(method, f"/api/2.0/mlflow/{endpoint}", query)
+            answer = json.loads(body) if status in {200, 404} else {}
+        except TrackingError:
+            raise
+        except Exception as error:  # MLflow's functions raise whatever their transports raise
+            raise TrackingError(f"{type(error).__name__}: {error}") from error
+        if status == 404 and isinstance(answer, dict) and answer.get("error_code") == ABSENT:
+            return {}
+        if status != 200 or not isinstance(answer, dict):
+            raise TrackingError(f"MLflow answered {endpoint} with HTTP {status}")
+        return answer
+
+    def _answer(self, method: str, path: str, query: dict[str, Any]) -> tuple[int, bytes]:
+        """Return the status and the body."""
+        # Three seconds of imports (bot.results.mlflow).
+        from mlflow.utils.credentials import get_default_host_creds  # noqa: PLC0415
+        from mlflow.utils.rest_utils import http_request  # noqa: PLC0415
+
+        login = get_default_host_creds(self._uri)  # type: ignore[no-untyped-call]
+        limits = {"max_retries": 0, "timeout": TIMEOUT, "raise_on_status": False, "stream": True}
+        with http_request(login, path, method, **limits, **query) as response:  # type: ignore[no-untyped-call]
+            return int(response.status_code), _body(response)
+
+
+def _body(response: Any) -> bytes:
+    """Read the answer. `timeout` of a request limits the time between two bytes, not all of it."""
+    until, chunks, size = monotonic() + ANSWER_TIMEOUT, [], 0
+    for chunk in response.iter_content(2**16):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > ANSWER_MAX:
+            raise TrackingError(f"MLflow's answer is larger than {ANSWER_MAX // 2**20} MiB")
+        if monotonic() > until:
+            raise TrackingError(f"MLflow's answer took longer than {ANSWER_TIMEOUT:g} s")
+    return b"".join(chunks)
+
+
+def _run(raw: Any, metric: str) -> Run | None:
+    """Read one run of a search; None if it is no trial's, or hasn't logged the metric."""
+    data, info = _mapping(raw, "data"), _mapping(raw, "info")
+    tags = {each.get("key"): each.get("value") for each in _list(data, "tags")}
+    trial = tags.get(run_tags.TRIAL) or tags.get(run_tags.RUN_NAME)
+    latest = next((each for each in _list(data, "metrics") if each.get("key") == metric), None)
+    point = _point(latest) if latest else None
+    run_id, started = info.get("run_id"), info.get("start_time")
+    if not (isinstance(trial, str) and TRIAL_NAME.fullmatch(trial) and point and isinstance(run_id, str)):
+        return None
+    began = started if isinstance(started, int) else 0
+    return Run(id=run_id, trial=trial, nested=PARENT_TAG in tags, started=began, latest=point)
+
+
+def _point(raw: Mapping[str, Any]) -> Point | None:
+    """Read a metric. MLflow writes NaN as text, and stores infinite values as the largest finite ones."""
+    try:
+        step, value = int(raw.get("step") or 0), float(raw["value"])
+        value = math.copysign(math.inf, value) if abs(value) >= sys.float_info.max else value
+        at = float(raw.get("timestamp") or 0) / 1000
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return Point(step, value, at) if -MAX_STEP <= step < MAX_STEP and math.isfinite(at) else None
+
+
+def _mapping(raw: Any, key: str) -> dict[str, Any]:
+    found = raw.get(key) if isinstance(raw, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _list(raw: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = raw.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))

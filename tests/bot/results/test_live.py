@@ -1,0 +1,133 @@
+"""Live values: one reading per sweep and period, and no reconcile waits for it."""
+
+import math
+import threading
+
+import pytest
+
+from bot.core.curves import AWAY_AFTER, LiveReading, Point
+from bot.core.record import Phase
+from bot.results import live
+from bot.results.live import LiveValues
+from bot.results.tracking_api import Run, TrackingError
+from tests.bot.factories import a_sweep
+
+SWEEP = a_sweep(Phase.RUNNING)
+POINTS = (Point(1, 0.9, 1.0), Point(2, math.nan, 2.0))
+
+
+class Tracking:
+    """An MLflow with one trial: what it was asked for, and whether it may answer."""
+
+    def __init__(self):
+        self.asked, self.away, self.may_answer = [], False, threading.Event()
+        self.may_answer.set()
+
+    def runs(self, experiment, metric):
+        self.asked.append((experiment, metric))
+        self.may_answer.wait(60)
+        if self.away:
+            raise TrackingError("away")
+        return {"t": Run(id="r", trial="t", nested=False, started=1, latest=POINTS[-1])}
+
+    def curves(self, runs, metric, *, most=0):
+        return {run.trial: POINTS for run in runs}
+
+
+@pytest.fixture
+def tracking():
+    tracking = Tracking()
+    yield tracking
+    tracking.may_answer.set()
+
+
+@pytest.fixture
+def woken():
+    return []
+
+
+@pytest.fixture
+async def values(redis, tracking, woken):
+    async def wake(sweep_id):
+        woken.append(sweep_id)
+
+    return LiveValues(redis, tracking, wake)
+
+
+async def read(values, wanted=frozenset()):
+    return await values.read(SWEEP.id, SWEEP.plan, lambda _: set(wanted))
+
+
+async def due(redis):
+    """A period passes."""
+    await redis.delete(f"sweepbot:live-due:{SWEEP.id}")
+
+
+async def test_a_reconcile_gets_the_last_reading_and_is_woken_for_a_new_one(
+    values, tracking, woken, wait_until
+):
+    tracking.may_answer.clear()
+    assert await read(values, {"t"}) == LiveReading()
+    tracking.may_answer.set()
+    await wait_until(lambda: woken, "the sweep is woken")
+    reading = await read(values)
+    assert reading.latest["t"].step == 2
+    assert math.isnan(reading.curves["t"][1].value)
+    assert tracking.asked == [(SWEEP.plan.results_name, "val_loss")]
+
+
+async def test_all_workers_together_read_once_in_a_period(redis, tracking, woken, values, wait_until):
+    others = [LiveValues(redis, tracking, values._wake) for _ in range(3)]
+    for each in [values, *others] * 3:
+        await read(each)
+    await wait_until(lambda: woken, "the sweep is woken")
+    assert len(tracking.asked) == 1
+    assert await redis.pttl(f"sweepbot:live-due:{SWEEP.id}") <= live.PERIOD.total_seconds() * 1000
+
+
+async def test_what_has_not_changed_wakes_nobody(redis, values, tracking, woken, wait_until):
+    for number in range(1, 4):
+        await due(redis)
+        await read(values)
+        await wait_until(lambda n=number: len(tracking.asked) == n and not values._tasks, "it is read")
+    assert woken == [SWEEP.id]
+
+
+async def test_an_mlflow_that_is_away_wakes_once_and_keeps_the_last_values(
+    redis, values, tracking, woken, wait_until
+):
+    await read(values)
+    await wait_until(lambda: woken, "the sweep is woken")
+    tracking.away = True
+    for number in range(2, AWAY_AFTER + 4):
+        await due(redis)
+        await read(values)
+        await wait_until(lambda n=number: len(tracking.asked) == n and not values._tasks, "it has failed")
+    reading = await read(values)
+    assert (woken, reading.failures) == ([SWEEP.id] * 2, AWAY_AFTER + 2)
+    assert reading.is_away
+    assert reading.latest["t"].step == 2
+
+
+async def test_a_hanging_mlflow_holds_up_no_more_than_its_own_threads(redis, values, tracking, monkeypatch):
+    monkeypatch.setattr(live, "MAX_READINGS", 5)
+    tracking.may_answer.clear()
+    for number in range(20):
+        assert await values.read(f"lr-{number}", SWEEP.plan, lambda _: set()) == LiveReading()
+    assert len(values._tasks) == 5
+
+
+async def test_curves_that_take_too_long_are_an_error(values, tracking, monkeypatch):
+    monkeypatch.setattr(live, "ON_DEMAND_TIMEOUT", 0.01)
+    tracking.may_answer.clear()
+    with pytest.raises(TrackingError, match="no answer within"):
+        await values.curves(SWEEP.plan, 300)
+
+
+async def test_curves_on_demand_are_of_all_trials(values):
+    assert set(await values.curves(SWEEP.plan, 300)) == {"t"}
+
+
+async def test_nothing_stays_in_redis_for_ever(redis, values, woken, wait_until, no_litter):
+    await read(values)
+    await wait_until(lambda: woken, "the sweep is woken")

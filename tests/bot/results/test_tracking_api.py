@@ -1,0 +1,212 @@
+"""Reading MLflow's REST API: answers of its real server, and answers that nobody should have to read."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Metric
+
+from bot.core.curves import Point
+from bot.results import tracking_api
+from bot.results.tracking_api import TrackingApi, TrackingError
+from local.processes import START
+from local.world import MLFLOW
+
+NAME = "digits/lr-brave-otter"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """MLflow's own server, on a free port."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--workers",
+        "1",
+    ]
+    command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **MLFLOW}, cwd=folder)
+    try:
+        until = time.monotonic() + START
+        while not (found := re.search(rb"running on (http://[0-9.:]+)", (folder / "log").read_bytes())):
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < until, "MLflow's server did not start"
+            time.sleep(0.1)
+        yield found[1].decode()
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+class Experiment:
+    """Runs as trials log them, with times a second apart."""
+
+    def __init__(self, url, name):
+        self.client = MlflowClient(url)
+        self.number, self.time = self.client.create_experiment(name), 1_000
+
+    def run(self, trial, values, *, steps=None, key="loss", **tags):
+        self.time += 1_000
+        named = {"mlflow.runName": trial} | {name.replace("_", "."): value for name, value in tags.items()}
+        run = self.client.create_run(self.number, start_time=self.time, tags=named)
+        points = zip(values, steps or range(len(values)), strict=True)
+        self.client.log_batch(run.info.run_id, [Metric(key, v, self.time + s, s) for v, s in points])
+        return run.info.run_id
+
+
+@pytest.mark.slow
+def test_curves_are_those_that_the_real_server_has(server):
+    lab = Experiment(server, NAME)
+    lab.run("lr-brave-otter-aaa", [0.9, 0.5, 0.3])
+    lab.run("lr-brave-otter-bbb", [0.8, math.nan, -math.inf], steps=[1, 5, 2**40])
+    lab.run("lr-brave-otter-ccc", [3, 2, 1], steps=[0, 0, 0])
+    lab.run("lr-brave-otter-ddd", [1.0], key="accuracy")
+    lab.run("Notes of Ada", [7.0])
+    api = TrackingApi(server)
+    runs = api.runs(NAME, "loss")
+    assert {trial: run.latest.step for trial, run in runs.items()} == {
+        "lr-brave-otter-aaa": 2,
+        "lr-brave-otter-bbb": 2**40,
+        "lr-brave-otter-ccc": 0,
+    }
+    curves = api.curves(runs.values(), "loss")
+    assert curves["lr-brave-otter-aaa"] == (Point(0, 0.9, 2.0), Point(1, 0.5, 2.001), Point(2, 0.3, 2.002))
+    assert [(p.step, str(p.value)) for p in curves["lr-brave-otter-bbb"]] == [
+        (1, "0.8"),
+        (5, "nan"),
+        (2**40, "-inf"),
+    ]
+    assert [(p.step, p.value) for p in curves["lr-brave-otter-ccc"]] == [(1, 1), (2, 2), (3, 3)]
+    assert api.runs("digits/never-made", "loss") == {}
+
+
+@pytest.mark.slow
+def test_several_runs_of_a_trial_are_one_by_the_real_server(server):
+    lab = Experiment(server, "digits/several")
+    first = lab.run("lr-brave-otter-aaa", [0.1, 0.1, 0.1])
+    restarted = lab.run("any name", [0.9], sweepbot_trial="lr-brave-otter-aaa")
+    lab.run("lr-brave-otter-aaa", [0.5, 0.5], mlflow_parentRunId=first)
+    runs = TrackingApi(server).runs("digits/several", "loss")
+    assert {trial: run.id for trial, run in runs.items()} == {"lr-brave-otter-aaa": restarted}
+
+
+@pytest.mark.slow
+def test_many_runs_are_read_in_pages_and_long_histories_as_a_sample(server, monkeypatch):
+    monkeypatch.setattr(tracking_api, "PAGE", 8)
+    lab = Experiment(server, "digits/many")
+    for number in range(30):
+        lab.run(f"lr-brave-otter-{number:03}", [float(number)])
+    lab.run("lr-brave-otter-long", [1 / (step + 1) for step in range(900)])
+    api = TrackingApi(server)
+    runs = api.runs("digits/many", "loss")
+    assert len(runs) == 31
+    assert {len(curve) for curve in api.curves(runs.values(), "loss").values()} == {1, 900}
+    [sample] = api.curves([runs["lr-brave-otter-long"]], "loss", most=50).values()
+    assert (len(sample), sample[0].step, sample[-1].step) == (50, 0, 899)
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers each path with what `answers` has for its end: a status and a body."""
+
+    answers: ClassVar[dict] = {}
+
+    def do_GET(self):
+        status, body = next(a for end, a in self.answers.items() if self.path.partition("?")[0].endswith(end))
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hostile():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+
+    def answering(**answers):
+        known = {"get-by-name": (200, {"experiment": {"experiment_id": "1"}})}
+        Hostile.answers = known | {name.replace("_", "-"): answer for name, answer in answers.items()}
+        return TrackingApi(f"http://127.0.0.1:{server.server_port}")
+
+    yield answering
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def a_run(**changes):
+    data = {
+        "metrics": [{"key": "loss", "value": 1.0, "step": 3}],
+        "tags": [{"key": "sweepbot.trial", "value": "t"}],
+    }
+    return {"info": {"run_id": "r", "start_time": 1}, "data": data | changes}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        None,
+        {},
+        {"info": [], "data": "x"},
+        a_run(tags=[{"key": "sweepbot.trial", "value": "$\\frac"}]),
+        a_run(tags=[{"key": "sweepbot.trial", "value": ["t"]}]),
+        a_run(metrics=[{"key": "loss"}]),
+        a_run(metrics=[{"key": "loss", "value": 1, "step": 10**30}]),
+        a_run(metrics=[{"key": "loss", "value": {}, "step": 1}]),
+        a_run(metrics="loss"),
+    ],
+)
+def test_a_run_that_makes_no_sense_is_left_out(hostile, run):
+    api = hostile(search=(200, {"runs": [run, a_run()]}))
+    assert [each.latest.step for each in api.runs(NAME, "loss").values()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ((500, b"oops"), "HTTP 500"),
+        ((403, {"error_code": "PERMISSION_DENIED"}), "HTTP 403"),
+        ((404, b"<html>"), "JSON"),
+        ((200, b"<html>please log in</html>"), "JSON"),
+        ((200, [1]), "HTTP 200"),
+        ((200, b"[" * 100_000), "Recursion"),
+        ((200, b" " * (tracking_api.ANSWER_MAX + 1)), "larger than 8 MiB"),
+    ],
+)
+def test_an_answer_that_cant_be_used_is_one_kind_of_error(hostile, answer, why):
+    with pytest.raises(TrackingError, match=why):
+        hostile(search=answer).runs(NAME, "loss")
+
+
+def test_pages_that_never_end_are_limited(hostile):
+    api = hostile(search=(200, {"runs": [a_run()], "next_page_token": "more"}))
+    assert len(api.runs(NAME, "loss")) == 1
+
+
+def test_a_server_that_is_away_is_one_kind_of_error():
+    with pytest.raises(TrackingError):
+        TrackingApi("http://127.0.0.1:1").runs(NAME, "loss")
