@@ -19,7 +19,7 @@ from bot.sweeps.receipts import Receipts
 from handlers.app import build
 from handlers.context import HandlerContext
 from handlers.http_server import SlackCalls
-from handlers.socket_mode import FINISH, Socket
+from handlers.socket_mode import SHUTDOWN_TIMEOUT, Socket
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ async def serve(process: Process) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        await context.background.finish(FINISH)
+        await context.background.finish(SHUTDOWN_TIMEOUT)
 
 
 async def _over_http(process: Process, app: AsyncApp) -> None:

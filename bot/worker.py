@@ -14,7 +14,7 @@ from bot.runtime.probes import ProbeFailedError
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError, Queue
 from k8s.errors import ApiError, UnreachableError
-from k8s.outage import away
+from k8s.outage import is_outage
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def keyed(run: Callable[[str], Awaitable[timedelta | None]]) -> Handler:
 class Worker:
     """`handlers`: by ItemKind; an item of any other kind is dropped.
 
-    `suspect` is called when the API server seems to be away.
+    `suspect` is called when a call fails as if the API server were down.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Worker:
             await self._retry_after(lease, error.wait)
             return
         delay = await self._queue.fail(lease)
-        if away(error):
+        if is_outage(error):
             self._suspect()
         log.warning("%s failed; retrying in %.0f s: %s", lease.item, delay, error)
 

@@ -28,9 +28,9 @@ BUTTONS = {
     parent_message.LOGS: Action.LOGS,
     parent_message.RESULTS: Action.RESULTS,
     parent_message.RERUN: Action.RERUN,
-    parent_message.OPEN: Action.OPEN,
+    parent_message.OPEN_GATE: Action.OPEN,
     parent_message.EXTEND: Action.EXTEND,
-    parent_message.RETRY: Action.RETRY,
+    parent_message.RETRY_FIRST: Action.RETRY,
 }
 
 

@@ -10,7 +10,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.channels.models import ChannelSetup
 from bot.channels.store import Said
-from bot.channels.views import SETUP, TEAM, ZONE, read_setup, saving, setup_form, zones
+from bot.channels.views import SETUP_FORM, TEAM, ZONE, read_setup, saving, setup_form, zones
 from bot.config.permissions import doctor_denial
 from bot.slack.blocks import modal, section
 from bot.slack.mrkdwn import direct
@@ -26,7 +26,7 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
     async def offered(ack: AsyncAck, body: Body) -> None:
         await ack(options=zones(body.get("value", "")))
 
-    @app.view(SETUP)
+    @app.view(SETUP_FORM)
     async def submitted(ack: AsyncAck, body: Body) -> None:
         channel, place = read_setup(body["view"])
         said = Said(user=body["user"]["id"], channel=channel, place=place, view=body["view"]["id"])

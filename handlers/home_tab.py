@@ -10,11 +10,11 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.gpus.command import FRESH
+from bot.gpus.command import SNAPSHOT_MAX_AGE
 from bot.gpus.models import Snapshot
-from bot.gpus.snapshot_store import HOME, ITEM, GpuQuery
+from bot.gpus.snapshot_store import HOME_TAB, ITEM, GpuQuery
 from bot.home.load import HomeLoader
-from bot.home.view import NEW, OPEN, REFRESH
+from bot.home.view import NEW_SWEEP, OPEN_THREAD, REFRESH
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
 from handlers.launch_form import open_form
 
@@ -29,9 +29,9 @@ Show = Callable[..., Awaitable[None]]  # (client, user id, id of a sweep just ca
 
 def add_home(app: AsyncApp, context: HandlerContext, show: Show) -> None:
     app.event("app_home_opened")(_on_opened(context, show))
-    app.action(NEW)(_on_new(context))
+    app.action(NEW_SWEEP)(_on_new(context))
     app.action(REFRESH)(_on_refresh(show))
-    app.action(OPEN)(_on_link)
+    app.action(OPEN_THREAD)(_on_link)
 
 
 def _on_opened(context: HandlerContext, show: Show) -> Callable[..., Awaitable[None]]:
@@ -70,7 +70,7 @@ def showing(context: HandlerContext) -> Show:
         try:
             async with asyncio.timeout(ACK_TIMEOUT):
                 latest = await context.snapshots.latest()
-                fresh = latest is not None and context.now() - latest.at < FRESH
+                fresh = latest is not None and context.now() - latest.at < SNAPSHOT_MAX_AGE
                 await publish(
                     client, user, latest, "" if fresh else REFRESHING if latest else LOADING, cancelled
                 )
@@ -83,7 +83,7 @@ def showing(context: HandlerContext) -> Show:
 
 
 async def _measure(context: HandlerContext, user: str) -> None:
-    await context.snapshots.add_query(GpuQuery(user=user, channel="", text=HOME, at=context.now()))
+    await context.snapshots.add_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
     await context.queue.add(ITEM)
 
 

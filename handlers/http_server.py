@@ -20,15 +20,15 @@ from bot.core.errors import UserError
 from bot.runtime.probes import Probes
 
 SLACK = "/slack/events"  # commands, clicks and forms alike
-LARGEST = 512 * 1024  # bytes of a call; Slack's largest, a form, has 250 kB
+MAX_BODY = 512 * 1024  # bytes of a call; Slack's largest, a form, has 250 kB
 # What strangers can leave unfinished. Slack's calls come whole within milliseconds: the oldest makes room.
-MOST_BODIES = 64
-MOST_CONNECTIONS = 500
+MAX_BODIES = 64
+MAX_CONNECTIONS = 500
 BODY_TIMEOUT = 5.0  # seconds from a call's headers to its end
 HEADERS_TIMEOUT = 10.0  # seconds from a connection's beginning, or its last answer, to a call's headers
 SIGNATURE = re.compile(r"v0=[0-9a-f]{64}")
-AGE = 5 * 60  # seconds, of Slack's own advice
-FINISH = 3  # seconds for requests under way at the end: Slack waits no longer for an answer
+MAX_SIGNATURE_AGE = 5 * 60  # seconds, of Slack's own advice
+SHUTDOWN_TIMEOUT = 3  # seconds for requests under way at the end: Slack waits no longer for an answer
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -67,7 +67,7 @@ class SlackCalls:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if not _plausible(headers):
             await _refuse(send, 401, b"not signed by Slack, or too long ago")
-        elif len(length := headers.get("content-length", "")) > 9 or int(length or 0) > LARGEST:
+        elif len(length := headers.get("content-length", "")) > 9 or int(length or 0) > MAX_BODY:
             await _refuse(send, 413, b"too large")
         else:
             await self._plausible(scope, headers, receive, send)
@@ -96,7 +96,7 @@ class SlackCalls:
         """None when it is too large, or never came whole. Raises TimeoutError, also to make room."""
         async with asyncio.timeout(BODY_TIMEOUT) as limit:
             self._reading.append(limit)
-            if len(self._reading) > MOST_BODIES and not self._reading[0].expired():
+            if len(self._reading) > MAX_BODIES and not self._reading[0].expired():
                 self._reading[0].reschedule(0)
             try:
                 return await _body(receive)
@@ -107,7 +107,7 @@ class SlackCalls:
 def _plausible(headers: dict[str, str]) -> bool:
     """Whether Slack may have sent these, by their form and time."""
     signature, at = headers.get("x-slack-signature", ""), headers.get("x-slack-request-timestamp", "")
-    recent = re.fullmatch(r"[0-9]{1,12}", at) and abs(time() - int(at)) <= AGE
+    recent = re.fullmatch(r"[0-9]{1,12}", at) and abs(time() - int(at)) <= MAX_SIGNATURE_AGE
     return bool(recent and SIGNATURE.fullmatch(signature))
 
 
@@ -129,7 +129,7 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=FINISH,
+            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
         )
     )
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -147,7 +147,7 @@ class _Connection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         waiting = [each for each in self.connections if isinstance(each, _Connection) and each.waits]
-        if len(self.connections) > MOST_CONNECTIONS and waiting:
+        if len(self.connections) > MAX_CONNECTIONS and waiting:
             min(waiting, key=lambda each: each.until.when()).transport.abort()
 
     def on_response_complete(self) -> None:
@@ -195,7 +195,7 @@ async def _body(receive: Receive) -> bytes | None:
     while True:
         message = await receive()
         body += message.get("body", b"")
-        if message["type"] != "http.request" or len(body) > LARGEST:
+        if message["type"] != "http.request" or len(body) > MAX_BODY:
             return None
         if not message.get("more_body"):
             return bytes(body)

@@ -9,7 +9,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 
 from bot.core.commands import Action, Command
 from bot.gpus.models import ITEM
-from bot.idle.messages import CANCEL, CANCEL_MANY, SNOOZE_4, SNOOZE_24, UTILIZATION
+from bot.idle.messages import CANCEL_IDLE, CANCEL_IDLE_GROUP, SNOOZE_4, SNOOZE_24, UTILIZATION
 from handlers.buttons import Handler, names_a_trial
 from handlers.context import HandlerContext, unconfirmed
 
@@ -20,8 +20,8 @@ MakeCommand = Callable[[str, dict[str, Any]], tuple[str, Command]]
 
 
 def add_idle_buttons(app: AsyncApp, context: HandlerContext) -> None:
-    app.action(CANCEL, matchers=[names_a_trial])(_on(context, _cancel))
-    app.action(CANCEL_MANY)(_on(context, _cancel_many))
+    app.action(CANCEL_IDLE, matchers=[names_a_trial])(_on(context, _cancel))
+    app.action(CANCEL_IDLE_GROUP)(_on(context, _cancel_many))
     app.action(SNOOZE_4)(_on(context, _snooze(4)))
     app.action(SNOOZE_24)(_on(context, _snooze(24)))
     app.action(UTILIZATION)(_on(context, _utilization))

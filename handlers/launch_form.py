@@ -18,7 +18,7 @@ from bot.core.errors import UserError
 from bot.core.request import Requester, SweepRequest
 from bot.gpus import snapshot_store
 from bot.launch.command_line import EXAMPLE
-from bot.launch.drafts import SETTLED, Filled, item
+from bot.launch.drafts import PREVIEW_DELAY, Filled, item
 from bot.launch.form import (
     AGAIN,
     BRANCH,
@@ -175,7 +175,7 @@ async def _kept(context: HandlerContext, view_id: str, filled: Filled) -> Body:
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             await context.drafts.keep(view_id, filled)
-            await context.queue.add_after(item(view_id), SETTLED)
+            await context.queue.add_after(item(view_id), PREVIEW_DELAY)
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a form")
         return form(filled.draft, context.config, {"": unconfirmed(error)})

@@ -17,7 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.errors import UserError
 from bot.launch.command_line import HELP
 from bot.slack.mrkdwn import cut, plain
-from bot.sweeps.command_parser import USAGE, first_word, suggest_command
+from bot.sweeps.command_parser import COMMAND_USAGE, first_word, suggest_command
 from handlers.context import SLACK_ERRORS, HandlerContext, unconfirmed
 from handlers.sweep_commands import Sender, handle_command, is_command, sweep_in
 
@@ -25,9 +25,8 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[dict[str, Any], AsyncWebClient], Awaitable[None]]
 SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^<>]*)?>")
-THREAD_HELP = (
-    f"In this thread, mention me with a command: {', '.join(word for word in USAGE if word != 'list')}."
-)
+THREAD_COMMANDS = ", ".join(word for word in COMMAND_USAGE if word != "list")
+THREAD_HELP = f"In this thread, mention me with a command: {THREAD_COMMANDS}."
 
 
 def add_mentions(app: AsyncApp, context: HandlerContext) -> None:

@@ -26,7 +26,7 @@ Body = dict[str, Any]
 Middleware = Callable[..., Awaitable[BoltResponse | None]]
 SLACK_TIMEOUT = 1.0  # seconds for one call; Slack waits 3 for an acknowledgment
 CACHE_TTL = 3600.0  # seconds
-CACHE_MAX = 10_000  # users
+MAX_CACHED = 10_000  # users
 
 
 def add_admission(app: AsyncApp, handlers: HandlerContext) -> None:
@@ -109,7 +109,7 @@ class Guests:
             return known
         guest = bool(user.get("is_restricted") or user.get("is_ultra_restricted"))
         found = replace(who, guest=guest)
-        if len(self._known) >= CACHE_MAX:
+        if len(self._known) >= MAX_CACHED:
             self._known.clear()
         self._known[who.user] = (found, monotonic() + CACHE_TTL)
         return found

@@ -10,7 +10,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot.config.permissions import doctor_denial
 from bot.core.errors import UserError
-from bot.gpus.command import FRESH, HELP, ParsedCommand, answer, parse_command
+from bot.gpus.command import GPUS_HELP, SNAPSHOT_MAX_AGE, ParsedCommand, answer, parse_command
 from bot.gpus.snapshot_store import ITEM, GpuQuery
 from bot.slack.mrkdwn import cut
 from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
@@ -41,7 +41,7 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     try:
         parsed = parse_command(command.get("text", ""), context.config.teams)
         if parsed.view == "help":
-            return HELP
+            return GPUS_HELP
         if parsed.view == "digest" and (refusal := doctor_denial(command["user_id"], context.config)):
             return refusal
         async with asyncio.timeout(ACK_TIMEOUT):
@@ -56,7 +56,7 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
 async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
     latest = None if parsed.view in ACKS else await context.snapshots.latest()
     known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
-    if latest and context.now() - latest.at < FRESH:
+    if latest and context.now() - latest.at < SNAPSHOT_MAX_AGE:
         return known
     query = GpuQuery(
         user=command["user_id"],

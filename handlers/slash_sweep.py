@@ -25,7 +25,7 @@ from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
 from handlers.launch_form import open_form
 from handlers.sweep_commands import Sender, handle_command, is_command
 
-NAMED_MAX = 10  # quarantined items in a reply
+MAX_NAMED = 10  # quarantined items in a reply
 GREETING_TIMEOUT = 0.5  # seconds
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ async def _release(context: HandlerContext, command: dict[str, Any]) -> str:
         if await context.queue.retry(WorkItem.parse(item)):
             return f"{code(item)} released. Sweepbot is retrying now."
         held = await context.queue.quarantined()
-    names = listed([code(each) for each in sorted(held)[:NAMED_MAX]]) or "none"
+    names = listed([code(each) for each in sorted(held)[:MAX_NAMED]]) or "none"
     if not item:
         return f"Usage: `/sweep release NAME`. Quarantined: {names}."
     return f"{code(item)} isn't quarantined. Quarantined: {names}."

@@ -8,7 +8,7 @@ from slack_bolt.async_app import AsyncApp
 
 from bot.runtime.probes import ProbeFailedError
 
-FINISH = 3.0  # seconds for calls in progress at shutdown; Slack waits no longer
+SHUTDOWN_TIMEOUT = 3.0  # seconds for calls in progress at shutdown; Slack waits no longer
 DISPATCH_DELAY = 0.05  # seconds until a call that just arrived is in progress
 
 
@@ -43,5 +43,5 @@ class Socket(AsyncSocketModeHandler):
         """Finish calls in progress, then disconnect."""
         await asyncio.sleep(DISPATCH_DELAY)
         if self._under_way:
-            await asyncio.wait(self._under_way, timeout=FINISH)
+            await asyncio.wait(self._under_way, timeout=SHUTDOWN_TIMEOUT)
         await self.close_async()  # type: ignore[no-untyped-call]

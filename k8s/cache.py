@@ -1,9 +1,8 @@
-"""Keep in memory what watches show, and answer reads from there: a reconcile then costs no request.
+"""Cache watched objects in memory, so that most reconciles need no request to the API server.
 
-Memory is a little behind the API server, so it is for noticing that something is to be done. What is decided
-for good is decided on a direct read (`bot.sweeps.freshness`).
-
-Of each object only what reconciles read is kept (k8s.slim), as JSON: dicts take several times as much.
+The caches are a little behind the API server: they show that something must be done, and a direct read
+decides what (`bot.sweeps.freshness`). Of each object only the fields that reconciles read are stored
+(`k8s.slim`), as JSON text, because dicts take several times as much memory.
 """
 
 import asyncio
@@ -18,41 +17,42 @@ from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Manifest, Ref, still_live
 from k8s.slim import slim
 
 GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL)
-Group = tuple[str, str]  # a label that says what an object belongs to, and its value
+Group = tuple[str, str]  # the label of an object's sweep or build, and its value
 
 
 class Change(NamedTuple):
     """An object of this group was added, changed, or deleted."""
 
     group: Group
-    live: bool  # it has not come to its end
-    initial: bool  # it was found by the first list: nothing may have changed
+    live: bool  # it hasn't ended
+    initial: bool  # it is from the first list, so it may not have changed
 
 
 class Cache:
     """The objects of one kind in one namespace that belong to a sweep or a build.
 
-    `complete`: they are what the API server has, but for changes under way. Only then is it read.
+    `complete`: it has all objects of the API server, except for changes still on their way. Read it only
+    then.
     """
 
     def __init__(self, kind: str, namespace: str, on_change: Callable[[Change], None]) -> None:
         self.kind, self.namespace = kind, namespace
         self.complete = False
-        self.listed = asyncio.Event()  # for the first time
+        self.listed = asyncio.Event()  # set after the first list
         self._on_change = on_change
         self._groups: defaultdict[Group, dict[str, bytes]] = defaultdict(dict)
         self._group_of: dict[str, Group] = {}  # by name
 
     def put(self, obj: Manifest) -> None:
-        """Keep an object that was added or changed."""
+        """Store an object that was added or changed."""
         name, group = obj["metadata"]["name"], _group(obj)
         if group != self._group_of.get(name):
             self.remove(name)
         if group is None:
             return
-        kept = slim(obj)
-        version = kept["metadata"].pop("resourceVersion", "")
-        text = json.dumps(kept, separators=(",", ":")).encode()
+        slimmed = slim(obj)
+        version = slimmed["metadata"].pop("resourceVersion", "")
+        text = json.dumps(slimmed, separators=(",", ":")).encode()
         members = self._groups[group]
         changed = members.get(name, b"").partition(b"\n")[2] != text
         members[name] = version.encode() + b"\n" + text
@@ -61,7 +61,7 @@ class Cache:
             self._on_change(Change(group, still_live(obj), not self.listed.is_set()))
 
     def remove(self, name: str) -> None:
-        """Forget an object that was deleted."""
+        """Remove an object that was deleted."""
         if group := self._group_of.pop(name, None):
             members = self._groups[group]
             del members[name]
@@ -70,7 +70,7 @@ class Cache:
             self._on_change(Change(group, live=False, initial=False))
 
     def retain(self, names: set[str]) -> None:
-        """Forget all others: a list has shown what there is."""
+        """Remove all other objects, after a list."""
         for gone in self._group_of.keys() - names:
             self.remove(gone)
 
@@ -93,15 +93,15 @@ def _group(obj: Manifest) -> Group | None:
     return next(((label, sys.intern(labels[label])) for label in GROUPED_BY if label in labels), None)
 
 
-def _unpacked(kept: bytes) -> Manifest:
-    version, _, text = kept.partition(b"\n")
+def _unpacked(stored: bytes) -> Manifest:
+    version, _, text = stored.partition(b"\n")
     obj: Manifest = json.loads(text)
     obj["metadata"]["resourceVersion"] = version.decode()
     return obj
 
 
 class Caches:
-    """All of one process, by kind and namespace. Empty: everything is read from the API server."""
+    """All caches of one process, by kind and namespace. Without caches, reads go to the API server."""
 
     def __init__(self, caches: Iterable[Cache] = ()) -> None:
         self._caches = {(cache.kind, cache.namespace): cache for cache in caches}
@@ -117,15 +117,15 @@ class Caches:
         return found if found and found.complete else None
 
     async def listed(self) -> None:
-        """Wait until each has been listed once."""
+        """Wait until each cache had its first list."""
         for cache in self:
             await cache.listed.wait()
 
 
 class CacheReader:
-    """Read as a KubernetesClient does, from memory where that is complete.
+    """Read like a KubernetesClient, but from complete caches where they exist.
 
-    `cached`: some answer came from memory, so it may be a little old.
+    `cached`: at least one read came from a cache, so it can be a little old.
     """
 
     def __init__(self, caches: Caches, cluster: KubernetesClient) -> None:

@@ -48,16 +48,16 @@ KINDS = {
     "ValidatingWebhookConfiguration": ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"),
     "MutatingWebhookConfiguration": ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
-PAGE = 500  # objects per answer to a list, as kubectl asks
+LIST_PAGE = 500  # objects per page of a list, as in kubectl
 CALL_SECONDS = 30.0
-CONNECT_SECONDS = 5.0  # shorter, so that calls made during an outage fail soon after its end
+CONNECT_SECONDS = 5.0  # shorter, so that calls made during an outage fail soon after it ends
 CALL = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
 READY_TIMEOUT = 3.0  # seconds for /readyz
 WATCH_MARGIN = 10.0  # seconds beyond a watch's own timeout until the connection counts as dead
 MAX_RETRY_AFTER = 60.0  # seconds
 MAX_LOG = 1024 * 1024  # bytes: a single line can be a whole progress bar
 MAX_PROXY_BODY = 8 * 1024 * 1024  # bytes: the metrics of 16 GPUs with 7 slices each take half of it
-WAITING = (
+NO_LOG_YET = (
     "is waiting to start",
     "previous terminated container",
 )  # in the 400 for a log that doesn't exist yet
@@ -143,24 +143,25 @@ class KubernetesClient:
         fields: str = "",
         only: Callable[[Manifest], bool] | None = None,
     ) -> Manifests:
-        """Every object the selectors choose; of all namespaces for "". One that does not exist is empty.
+        """Return the selected objects; of all namespaces for "". A namespace that doesn't exist has none.
 
-        `only` spares memory for what no selector can say: ten thousand pods take half a gigabyte.
+        Args:
+            only: a filter beyond selectors, to save memory: ten thousand pods take half a gigabyte.
         """
         try:
             return await self._all(kind, namespace, only, labels=labels, fields=fields)
         except ApiError as error:
             if not error.expired:
                 raise
-            # Too slow between two pages: in one piece.
+            # Too slow between two pages: list again without pages.
             return await self._all(kind, namespace, only, labels=labels, fields=fields, limit=0)
 
     async def pages(
-        self, kind: str, namespace: str, *, labels: str = "", fields: str = "", limit: int = PAGE
+        self, kind: str, namespace: str, *, labels: str = "", fields: str = "", limit: int = LIST_PAGE
     ) -> AsyncGenerator[tuple[Manifests, str], None]:
-        """As `list`, page by page, with the resourceVersion at which all are true: a watch goes on there.
+        """Yield pages of `list`, each with the list's resourceVersion, from which a watch can continue.
 
-        ApiError.expired: too slow between two pages.
+        Raises ApiError.expired if the caller is too slow between two pages.
         """
         what = {"kind": kind, "apiVersion": KINDS[kind][0]}  # built-in kinds leave it out of lists
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": limit}
@@ -222,7 +223,7 @@ class KubernetesClient:
             response = await self._send("GET", _path("Pod", namespace, pod, "log"), query, accept="*/*")
             return (await _log_end(response)).decode(errors="replace")
         except ApiError as error:
-            if error.absent or error.status == 500 or any(words in error.message for words in WAITING):
+            if error.absent or error.status == 500 or any(words in error.message for words in NO_LOG_YET):
                 return ""
             raise
 

@@ -1,10 +1,14 @@
-"""Errors of calls to the Kubernetes API."""
+"""Errors of calls to the Kubernetes API, and the root of all of Sweepbot's errors."""
 
 from dataclasses import dataclass, field
 
 
+class SweepbotError(Exception):
+    """The root of all errors that Sweepbot raises."""
+
+
 @dataclass
-class ApiError(Exception):
+class ApiError(SweepbotError):
     """An error response of the API server; `reason` is that of its Status object, or empty."""
 
     status: int
@@ -55,5 +59,5 @@ class ApiError(Exception):
         return self.status in {400, 403, 404, 413, 422}
 
 
-class UnreachableError(Exception):
+class UnreachableError(SweepbotError):
     """No response from the API server, or an incomplete one."""

@@ -11,13 +11,13 @@ from k8s.names import label_value
 from k8s.objects import BUILD_LABEL, MANAGED_BY, Manifest
 from k8s.pods import read_pod
 
-CONTAINER = "kaniko"
-FETCH = "fetch"  # the init container: only it has the git credentials if the build runs user code
+BUILD_CONTAINER = "kaniko"
+FETCH_CONTAINER = "fetch"  # the init container: only it has the git credentials if the build runs user code
 REGISTRY_CONFIG = "/kaniko/.docker"  # config.json with the registry's credentials
 CONTEXT = "/kaniko/buildcontext"  # Kaniko clones into it
 FETCHING = "sweepbot/fetch"  # annotation: the Dockerfile of the init container, which only clones
 DOCKERFILE, IGNORE = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
-DIGEST = re.compile("sha256:[0-9a-f]{64}")
+DIGEST_PATTERN = re.compile("sha256:[0-9a-f]{64}")
 GENERATED = "/sweepbot"  # mount path of these annotations
 CA, PUBLIC_CA = "/kaniko/ca", "/kaniko/ssl/certs"  # the second is the executor's own
 
@@ -75,8 +75,8 @@ def pushed_digest(job: Manifest, pods: Iterable[Manifest], expected: str) -> str
         return None
     for pod in pods:
         owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
-        code, _, message = read_pod(pod, CONTAINER).exit or (None, "", "")
-        if job["metadata"]["uid"] in owners and code == 0 and DIGEST.fullmatch(message):
+        code, _, message = read_pod(pod, BUILD_CONTAINER).exit or (None, "", "")
+        if job["metadata"]["uid"] in owners and code == 0 and DIGEST_PATTERN.fullmatch(message):
             return message
     return None
 
@@ -107,12 +107,12 @@ def _files(spec: BuildSpec) -> Manifest:
 
 def _pod(spec: BuildSpec) -> Manifest:
     volumes = _volumes(spec)
-    build = _container(spec, CONTAINER, _arguments(spec), volumes)
+    build = _container(spec, BUILD_CONTAINER, _arguments(spec), volumes)
     fetch = []
     if spec.clones_apart:
         arguments = _escaped([*_clone(spec), f"--dockerfile={GENERATED}/Fetch", "--no-push"])
         others = {path: volume for path, volume in volumes.items() if path != REGISTRY_CONFIG}
-        fetch = [_container(spec, FETCH, arguments, others)]
+        fetch = [_container(spec, FETCH_CONTAINER, arguments, others)]
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -128,7 +128,7 @@ def _container(spec: BuildSpec, name: str, arguments: list[str], volumes: dict[s
         "name": name,
         "image": spec.executor,
         "args": arguments,
-        "env": _environment(spec, with_credentials=name == FETCH or not spec.clones_apart),
+        "env": _environment(spec, with_credentials=name == FETCH_CONTAINER or not spec.clones_apart),
         # Unpacking layers and RUN need root and exactly these five capabilities.
         "securityContext": {
             "runAsUser": 0,

@@ -43,9 +43,9 @@ def timestamp(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-ENDS = {"Complete", "Failed", "Succeeded", "Killed", "EarlyStopped", "MetricsUnavailable"}
+FINAL = {"Complete", "Failed", "Succeeded", "Killed", "EarlyStopped", "MetricsUnavailable"}
 
 
 def still_live(obj: Manifest) -> bool:
     """Return whether a pod, Job, trial, or experiment hasn't ended."""
-    return obj.get("status", {}).get("phase") not in ENDS and not ENDS & true_conditions(obj).keys()
+    return obj.get("status", {}).get("phase") not in FINAL and not FINAL & true_conditions(obj).keys()

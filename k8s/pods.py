@@ -23,7 +23,7 @@ class Pod:
     unschedulable: str = ""  # the scheduler's message
     waiting: tuple[str, str] = ("", "")  # reason and message
     exit: tuple[int, str, str] | None = None  # code, reason, message
-    seconds: float | None = None  # run time of the container asked for; None until it has ended
+    seconds: float | None = None  # run time of the main container; None until it has ended
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
     abandoned: datetime | None = None  # when Katib's collector failed, before the container had started
     deleted: bool = False

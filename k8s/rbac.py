@@ -1,11 +1,11 @@
-"""The permissions that Sweepbot needs, and no others.
+"""The permissions that Sweepbot needs.
 
 The Roles in deploy/base, deploy/namespace, and deploy/builds grant exactly these, and `sweepbot doctor`
 checks each verb.
 """
 
-# (API group, resource or resource/subresource) -> verbs. Where trials run:
-TRIALS = {
+# (API group, resource or resource/subresource) -> verbs. In each namespace of trials:
+FOR_TRIALS = {
     ("", "events"): ("list",),
     ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
@@ -18,8 +18,8 @@ TRIALS = {
     ("kueue.x-k8s.io", "workloads"): ("list",),  # a Role can name resources that aren't installed
 }
 
-# Where builds run: the namespace of the records, or a separate one.
-BUILDS = {
+# In the namespace of builds: that of the records, or a separate one.
+FOR_BUILDS = {
     ("", "events"): ("list",),
     ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
@@ -27,11 +27,11 @@ BUILDS = {
     ("kueue.x-k8s.io", "workloads"): ("list",),
 }
 
-# The namespace of the records, where trials and builds also run by default.
-RIGHTS = TRIALS | BUILDS | {("", "configmaps"): ("create", "get", "list", "patch")}
+# In the namespace of the records, where trials and builds also run by default.
+FOR_RECORDS = FOR_TRIALS | FOR_BUILDS | {("", "configmaps"): ("create", "get", "list", "patch")}
 
-# What deploy/usage also grants, in all namespaces: GPU use.
-WATCHING = {
+# In all namespaces, from deploy/usage: to measure GPU use.
+FOR_GPU_USE = {
     ("", "nodes"): ("list",),
     ("", "pods"): ("list",),
     ("metrics.k8s.io", "pods"): ("list",),

@@ -1,10 +1,10 @@
-"""Keep a cache up with one kind of object, through whatever happens to servers and connections.
+"""Keep a cache current with the objects of one kind, across restarts, outages, and lost connections.
 
-List, then watch from the list's resourceVersion, and from where the last watch ended. A resourceVersion that
-is too old, or that is yet to come, means listing again.
+List, then watch from the list's resourceVersion, and after that from where the last watch ended. List again
+if the resourceVersion is too old for the server, or newer than the server's own.
 
-Silence is no sign of a dead connection: the server sends no bookmarks for a kind that has not changed since
-it started. So watches are short, and the connection is alive as long as each ends in time.
+A silent connection isn't necessarily dead: the server sends no bookmarks for a kind that hasn't changed since
+the server started. So watches are short, and a connection is alive if each watch ends in time.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from k8s.cache import Cache
 from k8s.client import CALL_SECONDS, WATCH_MARGIN, KubernetesClient
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import Manifest
-from k8s.outage import Outage, away
+from k8s.outage import Outage, is_outage
 
 log = logging.getLogger(__name__)
 
-STREAM = 60.0  # seconds of one watch
-SILENCE = STREAM + WATCH_MARGIN + CALL_SECONDS  # seconds that a live connection can be silent
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds after the first, and after the n-th failure in a row
-PAGE = 100  # whole objects in memory at a time, while a list is read
+WATCH_SECONDS = 60.0  # seconds of one watch
+SILENCE = WATCH_SECONDS + WATCH_MARGIN + CALL_SECONDS  # seconds without a response from a live connection
+FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds after the first failure in a row, and after any
+WATCH_PAGE = 100  # whole objects in memory at a time, while a list is read
 
 
 async def watch_forever(
     cluster: KubernetesClient, cache: Cache, labels: str, outage: Outage, *, on_fresh: Callable[[], None]
 ) -> None:
-    """Keep `cache` up with the objects that have these labels, until cancelled.
+    """Keep `cache` current with the objects that have these labels, until cancelled.
 
-    The cache is complete from the end of the first list on, except while the watch is interrupted. `on_fresh`
-    is called whenever the server has answered.
+    The cache is complete after the first list, except while the watch is interrupted. `on_fresh` is called
+    after each response of the server.
     """
     await _Watch(cluster, cache, labels, outage, on_fresh).run()
 
@@ -53,35 +53,35 @@ class _Watch:
         self.outage, self.on_fresh = outage, on_fresh
         self.since = ""  # the resourceVersion up to which the cache has everything; "": not yet listed
         self.failures = 0  # in a row
-        self.logged = False  # that it is interrupted
+        self.logged = False  # whether the interruption was logged
 
     async def run(self) -> None:
         while True:
             try:
-                if not self.since or not await self._is_reachable():
+                if not self.since or not await self._has_our_version():
                     await self._list()
                 await self._follow()
-            except Exception as error:  # noqa: BLE001 - logged once, and tried again
+            except Exception as error:  # noqa: BLE001 - logged once, then retried
                 await self._failed(error)
 
     async def _list(self) -> None:
-        there: set[str] = set()
+        listed: set[str] = set()
         since = ""
-        listing = self.cluster.pages(self.kind, self.namespace, labels=self.labels, limit=PAGE)
+        listing = self.cluster.pages(self.kind, self.namespace, labels=self.labels, limit=WATCH_PAGE)
         async with aclosing(listing) as pages:
-            async for items, since in pages:  # noqa: B007 - the last one is where the watch begins
+            async for items, since in pages:  # noqa: B007 - the watch starts at the last one
                 for item in items:
-                    there.add(item["metadata"]["name"])
+                    listed.add(item["metadata"]["name"])
                     self.cache.put(item)
                 self.on_fresh()
-        self.cache.retain(there)
+        self.cache.retain(listed)
         self.since = since
         self.cache.complete = True
         self.cache.listed.set()
-        self._answered()
+        self._responded()
 
-    async def _is_reachable(self) -> bool:
-        """After an interruption, return False if the server has been restored from an older backup."""
+    async def _has_our_version(self) -> bool:
+        """Return False after an interruption if the server was restored from an older backup."""
         return self.cache.complete or await self.cluster.has_reached(self.kind, self.namespace, self.since)
 
     async def _follow(self) -> None:
@@ -91,7 +91,7 @@ class _Watch:
             self.namespace,
             labels=self.labels,
             since=self.since,
-            timeout=STREAM,
+            timeout=WATCH_SECONDS,
             on_open=self._opened,
         )
         async with aclosing(changes):
@@ -102,10 +102,10 @@ class _Watch:
             raise UnreachableError("the API server ended a watch at once")
         if not changed and not await self.cluster.has_reached(self.kind, self.namespace, self.since):
             self.since, self.cache.complete = "", False
-        self._answered()
+        self._responded()
 
     def _opened(self) -> None:
-        """The server now sends what has changed since the last watch."""
+        """Mark the cache complete: the server now sends every change since the last watch."""
         self.cache.complete = True
         self.on_fresh()
 
@@ -115,9 +115,9 @@ class _Watch:
         elif what != "BOOKMARK":
             self.cache.put(obj)
         self.since = obj["metadata"]["resourceVersion"]
-        self._answered()
+        self._responded()
 
-    def _answered(self) -> None:
+    def _responded(self) -> None:
         if self.logged:
             log.info("watching %s in %s again", self.kind, self.namespace)
         self.failures, self.logged = 0, False
@@ -134,12 +134,12 @@ class _Watch:
             self.logged = True
         if isinstance(error, ApiError) and error.throttled:
             await asyncio.sleep(error.wait)
-        elif away(error) and await self.outage.over():
+        elif is_outage(error) and await self.outage.over():
             self.failures = 0
         else:
             await self._back_off()
 
     async def _back_off(self) -> None:
         self.failures += 1
-        pause = min(FIRST_PAUSE * 2 ** (self.failures - 1), LONGEST_PAUSE)
+        pause = min(FIRST_PAUSE * 2 ** (self.failures - 1), MAX_PAUSE)
         await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing

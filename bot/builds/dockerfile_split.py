@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-SETTINGS = {"ENV", "LABEL", "WORKDIR", "ENTRYPOINT", "CMD", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
-BELOW, ABOVE = SETTINGS | {"FROM", "ARG", "RUN", "COPY", "SHELL"}, SETTINGS | {"USER"}
+SETTING_INSTRUCTIONS = {"ENV", "LABEL", "WORKDIR", "ENTRYPOINT", "CMD", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+BELOW, ABOVE = SETTING_INSTRUCTIONS | {"FROM", "ARG", "RUN", "COPY", "SHELL"}, SETTING_INSTRUCTIONS | {"USER"}
 # A directory in the code's layer replaces the one below with its own owner and mode, and replaces symlinks.
 DELICATE = re.compile(r"\b(chown|chmod|umask|ln|useradd|adduser)\b|\binstall -[^-]*[dDmog]\b|--mount|<<")
 NUMBERS = re.compile(r"--chown=\d+(:\d+)?")

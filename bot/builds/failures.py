@@ -19,7 +19,7 @@ NOISE = re.compile(
     r"(?:(?:Enumerating|Counting|Compressing|Receiving|Resolving) (?:objects|deltas): |Total \d+ \(delta ))"
 )
 # The executor prints its 82 lines of flags below an error that precedes the build.
-USAGE = re.compile(r"^Usage:\n  executor \[flags\]$.*", re.MULTILINE | re.DOTALL)
+EXECUTOR_USAGE = re.compile(r"^Usage:\n  executor \[flags\]$.*", re.MULTILINE | re.DOTALL)
 MEMORY = "Out of memory (builds get 8 GiB). *Fix:* Split the installing RUN into several."
 DISK = "Out of disk (builds get 60 GiB). *Fix:* Disable caches (`--no-cache-dir`) or install less."
 NO_CA = (
@@ -30,7 +30,7 @@ NO_CA_IN_BASE = (
     "The base image doesn't trust your company's CA certificate. *Fix:* Add it in your Dockerfile, or ask an "
     "admin to add it to BASE_IMAGE (docs/builds.md)."
 )
-OPEN = (
+CHECK_ADDRESS = (
     "*Fix:* Ask an admin to check its address, and to allow builds to reach it if the address is private "
     "(docs/security.md#network)."
 )
@@ -63,7 +63,7 @@ CAUSES = (
     ),
     (
         r"resolving source context: (.{0,500}dial tcp .{0,100}timeout)",
-        f"Can't read from the git host: {{}}. {OPEN}",
+        f"Can't read from the git host: {{}}. {CHECK_ADDRESS}",
     ),
     (r"resolving source context: (.{0,500})", "Can't read from the git host: {}."),
     (
@@ -72,7 +72,7 @@ CAUSES = (
     ),
     (
         r'"https?://([^/"]+)/v2/[^"]*": (?:dial tcp|net/http: TLS handshake timeout|context deadline)',
-        f"The registry {{}} can't be reached from the cluster. {OPEN}",
+        f"The registry {{}} can't be reached from the cluster. {CHECK_ADDRESS}",
     ),
     (
         r"TOOMANYREQUESTS",
@@ -135,7 +135,7 @@ def explain(log: str, job: Job, pod: Pod | None) -> Diagnosis:
     Args:
         log: as `bot.core.terminal` renders it.
     """
-    lines = USAGE.sub("", log).splitlines()
+    lines = EXECUTOR_USAGE.sub("", log).splitlines()
     cause = _from_status(job, pod) or _from_log(lines) or _fallback(job, pod)
     step = _step(lines)
     text = f"`{step[:200]}` failed. {cause}" if step else cause

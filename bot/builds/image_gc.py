@@ -30,8 +30,8 @@ from k8s.objects import SWEEP_LABEL
 log = logging.getLogger(__name__)
 
 ITEM = WorkItem(ItemKind.IMAGE_GC, "tidy")
-EACH = timedelta(days=1)
-PART = re.compile(r"(code-[0-9a-f]{40}|deps|heavy)-[0-9a-f]+")
+GC_INTERVAL = timedelta(days=1)
+PARTIAL_TAG = re.compile(r"(code-[0-9a-f]{40}|deps|heavy)-[0-9a-f]+")
 USED = "images:used"
 
 
@@ -50,7 +50,7 @@ class ImageGc:
             await self._collect()
         except (RegistryError, KeyError, ValueError) as error:  # the last two: a record of a newer Sweepbot
             log.warning("image garbage collection failed, next try in 24 h: %s", error)
-        return EACH
+        return GC_INTERVAL
 
     async def _collect(self) -> None:
         used = self._uses(await self._records())
@@ -85,7 +85,7 @@ class ImageGc:
 
     async def _parts(self, repository: str) -> list[ImageRef]:
         tags = await self.registry.tags(repository)
-        return [ImageRef(repository, tag) for tag in tags if PART.fullmatch(tag)]
+        return [ImageRef(repository, tag) for tag in tags if PARTIAL_TAG.fullmatch(tag)]
 
     async def _old(
         self, there: list[ImageRef], used: dict[ImageRef, datetime], limit: float

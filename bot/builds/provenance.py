@@ -9,7 +9,7 @@ from bot.clients import Clients
 from bot.registry.images import ImageRef
 from k8s.configmaps import upsert
 from k8s.errors import ApiError
-from k8s.kaniko import DIGEST
+from k8s.kaniko import DIGEST_PATTERN
 from k8s.objects import MANAGED_BY, Manifest, ref_of
 
 LABEL = "sweepbot/image"  # of these ConfigMaps
@@ -23,7 +23,7 @@ async def recorded(place: ImageRef, clients: Clients) -> str | None:
     found = await clients.cluster.get(ref_of(_config_map(place, "", clients)))
     data = (found or {}).get("data") or {}
     digest = str(data.get("digest", ""))
-    if data.get("image") != str(place) or not DIGEST.fullmatch(digest):
+    if data.get("image") != str(place) or not DIGEST_PATTERN.fullmatch(digest):
         return None
     return digest if await clients.registry.digest(place.repository, digest) else None
 

@@ -29,7 +29,7 @@ TEMPLATE = "1"  # increase it when the Dockerfiles below change what an image co
 BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", "setup.cfg", ".dockerignore", ".gitmodules")
 UV = "0.13.9"  # installed if the base image has none
 IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's .dockerignore says
-SETUP = f"""\
+UV_SETUP = f"""\
 ENV UV_PROJECT_ENVIRONMENT=/opt/venv UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never
 RUN command -v uv || pip install --no-cache-dir uv=={UV}
 """
@@ -41,7 +41,7 @@ VENV = "uv venv --quiet /opt/venv"
 INSTALL = "uv pip install --python /opt/venv"
 LIKE_PIP = f"{INSTALL} --index-strategy=unsafe-best-match"  # with several indexes, the best version wins
 # What can be written into a generated Dockerfile: no line break, no option, no here-document.
-PATH = re.compile(r"[\w.@+][\w./@+-]*", re.ASCII)
+SAFE_PATH = re.compile(r"[\w.@+][\w./@+-]*", re.ASCII)
 ONE_LINE = re.compile(r"(?:(?!<<)[\x20-\x7e])+")
 CODE = "FROM scratch\nCOPY . /app\n"
 
@@ -104,7 +104,7 @@ class _RecipeBuilder:
         self.files, self.repository, self.base, self.heavy_at = files, repository, base, heavy_at
         self.project = toml(files.get("pyproject.toml", ""), "pyproject.toml")
         self.requirements = {path: text for path, text in files.items() if path not in BUILT_FROM}
-        if unsafe := [path for path in self.requirements if not PATH.fullmatch(path)]:
+        if unsafe := [path for path in self.requirements if not SAFE_PATH.fullmatch(path)]:
             raise UserError(
                 f"`{unsafe[0][:100]}` can't be copied into a build. "
                 "*Fix:* Rename it: letters, digits, and ./@+-_."
@@ -172,7 +172,8 @@ class _RecipeBuilder:
             steps.append(self._heavy(heavy))
             base = f"{self.heavy_at}{steps[0].key}"
         lines = [f"COPY {path} /opt/project/{path}" for path in copies]
-        text = f"FROM {base}\n{SETUP}" + "\n".join([*lines, f"RUN cd /opt/project && {install}", ENVIRONMENT])
+        lines += [f"RUN cd /opt/project && {install}", ENVIRONMENT]
+        text = f"FROM {base}\n{UV_SETUP}" + "\n".join(lines)
         contents = [part for path in copies for part in (path, self.files[path])]
         steps.append(_step(Role.DEPENDENCIES, text, ".git\n", *contents))
         steps.append(_step(Role.CODE, CODE, self._ignore("uv.lock")))
@@ -181,14 +182,13 @@ class _RecipeBuilder:
     def _heavy(self, heavy: FrameworkPins) -> Step:
         lines = " ".join(shlex.quote(line) for line in heavy.lines)
         install = f"{INSTALL} {shlex.join(heavy.options)} -r /opt/heavy.txt"
-        text = (
-            f"FROM {self.base}\n{SETUP}RUN printf '%s\\n' {lines} > /opt/heavy.txt && {VENV} && {install}\n"
-        )
+        write = f"printf '%s\\n' {lines} > /opt/heavy.txt"
+        text = f"FROM {self.base}\n{UV_SETUP}RUN {write} && {VENV} && {install}\n"
         return _step(Role.FRAMEWORKS, text, ".git\n")
 
     def _one_job(self, source: str, why: str, install: str, first: str = "") -> Recipe:
         """Build in one Job. `first`: instructions before the code is copied, so Kaniko can cache them."""
-        text = f"FROM {self.base}\n{SETUP}{first}{ENVIRONMENT}COPY . /app\nRUN {install}\n"
+        text = f"FROM {self.base}\n{UV_SETUP}{first}{ENVIRONMENT}COPY . /app\nRUN {install}\n"
         step = _step(Role.IMAGE, text, self._ignore())
         return Recipe(
             steps=(replace(step, cache=True),), words=f"from `{source}`, installed in one Job: {why}"

@@ -9,12 +9,12 @@ from bot.builds.requirements import references
 from bot.config.policy import Repository
 from bot.core.errors import UserError
 from bot.core.wording import listed
-from bot.repos.git import MIB, MOST_FILE, Git
+from bot.repos.git import MAX_FILE, MIB, Git
 from bot.runtime.parser_thread import run_in_parser_thread
 
 REQUIREMENTS = "requirements.txt"
-MOST_LOCK = 4 * MIB  # bytes: a uv.lock of 1,000 packages has 2 MiB
-MOST_READ = 30  # files
+MAX_LOCKFILE = 4 * MIB  # bytes: a uv.lock of 1,000 packages has 2 MiB
+MAX_FILES = 30  # files
 
 
 async def source_files(git: Git, repository: Repository, commit: str) -> dict[str, str]:
@@ -39,7 +39,7 @@ async def _below_code(
 ) -> dict[str, str]:
     """Return the files that a Dockerfile copies before the code, if it can be split."""
     parts = await run_in_parser_thread(split, text)
-    if parts is None or len(parts.sources) > MOST_READ:
+    if parts is None or len(parts.sources) > MAX_FILES:
         return {}
     files = await _read(git, repository, commit, f"{dockerfile}.dockerignore", ".dockerignore")
     with contextlib.suppress(UserError):
@@ -49,7 +49,7 @@ async def _below_code(
 
 async def _read(git: Git, repository: Repository, commit: str, *paths: str) -> dict[str, str]:
     found = {
-        path: await git.read(repository.url, commit, path, MOST_LOCK if path == "uv.lock" else MOST_FILE)
+        path: await git.read(repository.url, commit, path, MAX_LOCKFILE if path == "uv.lock" else MAX_FILE)
         for path in paths
     }
     return {path: text for path, text in found.items() if text is not None}
@@ -85,9 +85,9 @@ async def _with_included(git: Git, repository: Repository, commit: str, first: s
                 f"{repository.name} has no `{path}`, which its requirements include. *Fix:* Add it."
             )
         found[path] = text
-        if len(found) > MOST_READ:
+        if len(found) > MAX_FILES:
             raise UserError(
-                f"`{first}` in {repository.name} can include at most {MOST_READ} files with -r and -c."
+                f"`{first}` in {repository.name} can include at most {MAX_FILES} files with -r and -c."
             )
         waiting += await run_in_parser_thread(references, path, text)
     return found

@@ -37,10 +37,10 @@ if TYPE_CHECKING:  # serve, which only reads, has no clients
 
 log = logging.getLogger(__name__)
 
-NAME = "sweepbot-setup"
+CONFIGMAP_NAME = "sweepbot-setup"
 NOW = "now"  # key of the item that applies what people said; another key is a user to greet
-LOOK, DOOR_LOOK, AGAIN = 10.0, 2.0, 2.0  # seconds
-KEY, ASKS = "sweepbot:setup", "sweepbot:setup:asks"
+WRITER_INTERVAL, READER_INTERVAL, RETRY_DELAY = 10.0, 2.0, 2.0  # seconds
+SETTINGS, REQUESTS = "sweepbot:setup", "sweepbot:setup:asks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +72,15 @@ class SetupReader:
                 await self.look()
             except RedisError as error:
                 log.warning("can't read ConfigMap sweepbot-setup: %s", error)
-            await asyncio.sleep(DOOR_LOOK)
+            await asyncio.sleep(READER_INTERVAL)
 
     async def look(self) -> None:
-        if found := await self._redis.get(KEY):
+        if found := await self._redis.get(SETTINGS):
             self.setup, self.heard = read(json.loads(found)), True
             self.config = applied(self._base, self.setup)
 
     async def say(self, said: Said) -> None:
-        await self._redis.rpush(ASKS, _SAID.dump_json(said))
+        await self._redis.rpush(REQUESTS, _SAID.dump_json(said))
         await self._queue.add(WorkItem(ItemKind.SETUP, NOW))
 
     async def meet(self, user: str) -> None:
@@ -96,18 +96,18 @@ class SetupWriter:
 
     def __init__(self, clients: "Clients", redis: Redis) -> None:
         self._outside, self._redis, self._base = clients, redis, clients.config
-        self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, NAME)
+        self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, CONFIGMAP_NAME)
         self.setup = Setup()
 
     async def ready(self, stop: asyncio.Event) -> None:
         """Return once the settings are loaded: no sweep can be resolved before."""
         while not stop.is_set() and not await self._tried():  # noqa: ASYNC110 - another system's fact
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_DELAY)
 
     async def follow(self) -> None:
         """Refresh until cancelled."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(WRITER_INTERVAL)
             await self._tried()
 
     async def _tried(self) -> bool:
@@ -123,15 +123,15 @@ class SetupWriter:
         entries = (found.get("data") or {}) if found else {}
         self.setup = read(entries)
         self._outside.config = applied(self._base, self.setup)
-        await self._redis.set(KEY, json.dumps(entries))
+        await self._redis.set(SETTINGS, json.dumps(entries))
 
     async def run(self, key: str) -> None:
         await self.look()
         if key != NOW:
             await self._greet(key)
-        for raw in await self._redis.lrange(ASKS, 0, -1):
+        for raw in await self._redis.lrange(REQUESTS, 0, -1):
             await self._hear(_SAID.validate_json(raw))
-            await self._redis.lrem(ASKS, 1, text(raw))
+            await self._redis.lrem(REQUESTS, 1, text(raw))
 
     async def _hear(self, said: Said) -> None:
         if said.place:
@@ -170,7 +170,7 @@ class SetupWriter:
 
     async def _write(self, key: str, said: ChannelSetup | Person) -> None:
         """Write one entry, so that concurrent writers don't overwrite each other."""
-        meta = {"name": NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}
+        meta = {"name": CONFIGMAP_NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}
         config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {key: entry(said)}}
         await upsert(self._outside.cluster, config_map)
         await self.look()

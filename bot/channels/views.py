@@ -6,9 +6,9 @@ from zoneinfo import available_timezones
 from bot.channels.models import ChannelSetup
 from bot.config.policy import Config
 from bot.slack.blocks import (
-    MOST,
+    MAX_OPTIONS,
+    MAX_VALUE,
     NOTHING,
-    VALUE,
     Block,
     Option,
     View,
@@ -21,12 +21,12 @@ from bot.slack.blocks import (
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, plain
 
-SETUP, ZONE, TEAM = "setup_form", "setup_zone", "greet_team"  # callback id; action ids
+SETUP_FORM, ZONE, TEAM = "setup_form", "setup_zone", "greet_team"  # callback id; action ids
 ZONES = tuple(sorted(available_timezones()))
 
 
 def setup_form(channel: str, place: ChannelSetup, config: Config) -> View:
-    repos = {each.name: each.name for each in config.repositories if len(each.name) <= VALUE}
+    repos = {each.name: each.name for each in config.repositories if len(each.name) <= MAX_VALUE}
     homes = {NOTHING: "Default"} | {name: name for name in config.namespaces}
     teams = {NOTHING: "All teams"} | {team.name: team.name for team in config.teams}
     hours = {NOTHING: "Off"} | {str(hour): f"{hour:02}:00" for hour in range(24)}
@@ -41,7 +41,11 @@ def setup_form(channel: str, place: ChannelSetup, config: Config) -> View:
         _input("hour", "Daily digest", _choice("hour", hours, hour)),
         _input("zone", "Time zone", zone | {"initial_option": option(place.timezone)}),
     ]
-    more: dict[str, Any] = {"callback_id": SETUP, "submit": plain_text("Save"), "private_metadata": channel}
+    more: dict[str, Any] = {
+        "callback_id": SETUP_FORM,
+        "submit": plain_text("Save"),
+        "private_metadata": channel,
+    }
     return modal("Set up this channel", blocks, close="Cancel", **more)
 
 
@@ -65,7 +69,7 @@ def read_setup(view: View) -> tuple[str, ChannelSetup]:
 
 def zones(typed: str) -> list[Option]:
     wanted = typed.strip().lower().replace(" ", "_")
-    return [option(zone) for zone in ZONES if wanted in zone.lower()][:MOST]
+    return [option(zone) for zone in ZONES if wanted in zone.lower()][:MAX_OPTIONS]
 
 
 def saving() -> View:
@@ -96,7 +100,7 @@ def greeting(name: str, team: str, config: Config) -> Message:
         lines.append(f"You're in team {code(team)}.")
     blocks = [section("\n".join(lines))]
     if not team and config.teams:
-        teams = {each.name: each.name for each in config.teams[:MOST]}
+        teams = {each.name: each.name for each in config.teams[:MAX_OPTIONS]}
         ask = {"type": "static_select", "action_id": TEAM, "placeholder": plain_text("Your team")}
         options = [option(each) for each in teams]
         blocks += [section("Which team are you in?"), actions(ask | {"options": options})]
@@ -106,7 +110,7 @@ def greeting(name: str, team: str, config: Config) -> Message:
 def _choice(action: str, choices: dict[str, str], chosen: str) -> Block:
     """Return a menu with the chosen option, or the first, selected; it is kept if there are too many."""
     options = {value: option(value, text=text) for value, text in choices.items()}
-    shown = list(options.values())[:MOST]
+    shown = list(options.values())[:MAX_OPTIONS]
     now = options.get(chosen, shown[0])
     if now not in shown:
         shown[-1] = now

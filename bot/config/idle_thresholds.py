@@ -7,16 +7,16 @@ from bot.config.keys import Key, Keys, Schema, number
 from bot.config.yaml_reader import Node
 from bot.core.thresholds import IdleThresholds
 
-LEAST = 0.1
-A_DAY = 24 * 60
-DEFAULTS = IdleThresholds()
+MIN_THRESHOLD = 0.1
+MINUTES_PER_DAY = 24 * 60
+DEFAULT_THRESHOLDS = IdleThresholds()
 
 
 def _or_off(most: float) -> Schema:
-    return {"anyOf": [{"const": 0}, number(LEAST, most)]}
+    return {"anyOf": [{"const": 0}, number(MIN_THRESHOLD, most)]}
 
 
-def _key(meaning: str, default: float, example: str, most: float = A_DAY) -> Key:
+def _key(meaning: str, default: float, example: str, most: float = MINUTES_PER_DAY) -> Key:
     return Key(meaning=meaning, type=_or_off(most), default=f"{default:g}", example=example)
 
 
@@ -24,24 +24,24 @@ def _key(meaning: str, default: float, example: str, most: float = A_DAY) -> Key
 THRESHOLD_KEYS: Keys = {
     "idle_minutes": _key(
         "Minutes without any GPU work before a warning; repeated after twice and four times that.",
-        DEFAULTS.idle_minutes,
+        DEFAULT_THRESHOLDS.idle_minutes,
         "60",
         most=120,
     ),
     "first_use_minutes": _key(
         "Minutes from the start in which GPUs must be used for the first time.",
-        DEFAULTS.first_use_minutes,
+        DEFAULT_THRESHOLDS.first_use_minutes,
         "45",
     ),
     "low_percent": _key(
         "Mean utilization over two hours, in percent, below which a warning is sent.",
-        DEFAULTS.low_percent,
+        DEFAULT_THRESHOLDS.low_percent,
         "5",
         most=100,
     ),
     "stuck_minutes": _key(
         "Minutes of full utilization without a new log line before a warning.",
-        DEFAULTS.stuck_minutes,
+        DEFAULT_THRESHOLDS.stuck_minutes,
         "0",
     ),
 }
@@ -57,6 +57,6 @@ def read_watch(node: Node | None) -> dict[str, float]:
 
 def _number(key: Key, node: Node) -> float:
     value, most = float(node.number()), key.type["anyOf"][1]["maximum"]
-    if value and not LEAST <= value <= most:
-        node.error(f"must be 0 (off), or from {LEAST} to {most}; got {value:g}")
+    if value and not MIN_THRESHOLD <= value <= most:
+        node.error(f"must be 0 (off), or from {MIN_THRESHOLD} to {most}; got {value:g}")
     return value

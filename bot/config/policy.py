@@ -10,25 +10,25 @@ from bot.config.idle_thresholds import read_watch
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME
 from bot.config.policy_keys import (
     A_MINUTE,
-    EXAMPLE,
+    EXAMPLE_URL,
     GOALS,
-    GPUS_PER_TRIAL,
-    GRACE_SECONDS,
     KEYS,
     LAUNCH_KEYS,
     LIMIT_KEYS,
     MAX_CURRENCY,
+    MAX_GPUS_PER_TRIAL,
+    MAX_GRACE_SECONDS,
     MAX_HOURS,
-    METRIC,
-    NAME,
-    OBJECTIVE,
-    PARALLEL,
+    MAX_PARALLEL,
+    MAX_TRIALS,
     PARAMETER,
-    PATH,
     REPOSITORY_KEYS,
-    SEED,
+    REPOSITORY_NAME,
+    REPOSITORY_PATH,
     SEED_KEYS,
-    TRIALS,
+    SEED_METRIC,
+    SEED_PARAMETER,
+    TENSORBOARD_TAG,
     WORKSPACE,
 )
 from bot.config.teams import MEMBER, Price, Team, read_channel, read_prices, read_teams
@@ -58,19 +58,19 @@ class Repository:
 class Limits:
     """Maximum request of one sweep."""
 
-    gpus_per_trial: int = GPUS_PER_TRIAL
-    parallel: int = PARALLEL
-    trials: int = TRIALS
+    gpus_per_trial: int = MAX_GPUS_PER_TRIAL
+    parallel: int = MAX_PARALLEL
+    trials: int = MAX_TRIALS
     trial_hours: float | None = None
-    grace_seconds: int = GRACE_SECONDS  # from SIGTERM to SIGKILL; the trial's GPUs stay allocated meanwhile
+    grace_seconds: int = MAX_GRACE_SECONDS  # from SIGTERM to SIGKILL; GPUs stay allocated meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedDefaults:
     """Of sweeps over seeds, which have no space file."""
 
-    parameter: str = SEED
-    metric: str = METRIC
+    parameter: str = SEED_PARAMETER
+    metric: str = SEED_METRIC
     goal: str = GOALS[0]
 
 
@@ -209,7 +209,7 @@ def _repositories(node: Node) -> list[Repository]:
 
 
 def _repository(name: str, node: Node) -> Repository:
-    if not NAME.fullmatch(name):
+    if not REPOSITORY_NAME.fullmatch(name):
         node.error(
             f'name must have only lowercase letters, digits, dots, dashes, and underscores; got "{name}"'
         )
@@ -237,7 +237,7 @@ def _secret(node: Node | None) -> str | None:
 
 def _path(node: Node | None, example: str) -> str | None:
     path = node.text() if node else None
-    if node and path and not PATH.fullmatch(path):
+    if node and path and not REPOSITORY_PATH.fullmatch(path):
         node.error(f"must be a path inside the repository, such as {example}")
     return path
 
@@ -324,7 +324,7 @@ def _seeds(node: Node | None) -> SeedDefaults:
     default = SeedDefaults()
     return SeedDefaults(
         parameter=_matching(keys.get("parameter"), PARAMETER, default.parameter),
-        metric=_matching(keys.get("metric"), OBJECTIVE, default.metric),
+        metric=_matching(keys.get("metric"), TENSORBOARD_TAG, default.metric),
         goal=_goal(keys.get("goal"), default.goal),
     )
 
@@ -377,7 +377,7 @@ def _url_error(url: str, schemes: tuple[str, ...], *, whole: bool = True) -> str
         return "must not contain a user or a password"
     match = URL.fullmatch(url)
     if not match or (whole and not match["path"]):
-        return f"must be the URL of a repository, such as {EXAMPLE}"
+        return f"must be the URL of a repository, such as {EXAMPLE_URL}"
     if {".", "..", ""} & set(match["path"].removesuffix("/").split("/")) - (
         {""} if not match["path"] else set()
     ):

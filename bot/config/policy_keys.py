@@ -25,34 +25,34 @@ from bot.config.keys import (
 from bot.config.teams import CHANNEL_ID, TEAM_KEYS, USER_ID
 from bot.config.trial_pods import POD_KEYS
 
-GPUS_PER_TRIAL, PARALLEL, TRIALS, GRACE_SECONDS = 8, 16, 500, 600  # default limits
+MAX_GPUS_PER_TRIAL, MAX_PARALLEL, MAX_TRIALS, MAX_GRACE_SECONDS = 8, 16, 500, 600  # default limits
 A_MINUTE, MAX_HOURS = 1 / 60, 2**31 // 3600  # hours; Kubernetes rejects deadlines of 2**31 seconds or more
-NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*")
+REPOSITORY_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+REPOSITORY_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*")
 WORKSPACE = re.compile(r"[TE][A-Z0-9]{2,}")
 GOALS = ("minimize", "maximize")
-SEED, METRIC = "seed", "loss"  # defaults of sweeps over seeds
+SEED_PARAMETER, SEED_METRIC = "seed", "loss"  # defaults of sweeps over seeds
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
-OBJECTIVE = re.compile(r"[A-Za-z0-9_-]{1,100}")
+TENSORBOARD_TAG = re.compile(r"[A-Za-z0-9_-]{1,100}")
 MAX_CURRENCY = 8  # characters
-EXAMPLE = "https://github.com/acme/digits.git"
+EXAMPLE_URL = "https://github.com/acme/digits.git"
 PREFIX: Schema = string("URL prefix", r"https://\S*/")
 REPOSITORY_KEYS: Keys = {
     "url": Key(
         meaning="URL of the git repository: https or http, without credentials.",
         type=string("URL", r"https?://\S+"),
-        example=EXAMPLE,
+        example=EXAMPLE_URL,
         required=True,
     ),
     "dockerfile": Key(
         meaning="Path of the Dockerfile in the repository.",
-        type=string("path", PATH.pattern),
+        type=string("path", REPOSITORY_PATH.pattern),
         default="`Dockerfile`, if it exists",
         example="docker/Dockerfile",
     ),
     "requirements": Key(
         meaning="Path of the requirements file, if the repository has several.",
-        type=string("path", PATH.pattern),
+        type=string("path", REPOSITORY_PATH.pattern),
         default="found by its name",
         example="requirements/train.txt",
     ),
@@ -77,16 +77,16 @@ REPOSITORY_KEYS: Keys = {
 }
 LIMIT_KEYS: Keys = {
     "gpus_per_trial": Key(
-        meaning="Maximum GPUs of one trial.", type=integer(0), default=str(GPUS_PER_TRIAL), example="4"
+        meaning="Maximum GPUs of one trial.", type=integer(0), default=str(MAX_GPUS_PER_TRIAL), example="4"
     ),
     "parallel": Key(
         meaning="Maximum parallel trials of one sweep.",
         type=integer(1),
-        default=str(PARALLEL),
+        default=str(MAX_PARALLEL),
         example="8",
     ),
     "trials": Key(
-        meaning="Maximum trials of one sweep.", type=integer(1), default=str(TRIALS), example="200"
+        meaning="Maximum trials of one sweep.", type=integer(1), default=str(MAX_TRIALS), example="200"
     ),
     "trial_hours": Key(
         meaning="Maximum run time of one trial, in hours.",
@@ -97,7 +97,7 @@ LIMIT_KEYS: Keys = {
     "grace_seconds": Key(
         meaning="Maximum `trials.grace_seconds` of a space file.",
         type=integer(1),
-        default=str(GRACE_SECONDS),
+        default=str(MAX_GRACE_SECONDS),
         example="900",
     ),
 }
@@ -105,13 +105,13 @@ SEED_KEYS: Keys = {
     "parameter": Key(
         meaning="Name of the seed's flag.",
         type=string("name", PARAMETER.pattern),
-        default=SEED,
+        default=SEED_PARAMETER,
         example="random_seed",
     ),
     "metric": Key(
         meaning="Metric of the results. `metric=` overrides it.",
-        type=string("name", OBJECTIVE.pattern),
-        default=METRIC,
+        type=string("name", TENSORBOARD_TAG.pattern),
+        default=SEED_METRIC,
         example="val_loss",
     ),
     "goal": Key(
@@ -150,8 +150,8 @@ LAUNCH_KEYS: Keys = {
 KEYS: Keys = {
     "repositories": Key(
         meaning="Repositories by name (lowercase letters, digits, `.`, `-`, `_`). The first is the default.",
-        type=named(NAME) | {"minProperties": 1},
-        example=f"{{digits: {{url: {EXAMPLE}}}}}",
+        type=named(REPOSITORY_NAME) | {"minProperties": 1},
+        example=f"{{digits: {{url: {EXAMPLE_URL}}}}}",
         required=True,
         keys=REPOSITORY_KEYS,
     ),

@@ -1,7 +1,9 @@
-"""Errors that several rooms share."""
+"""Errors that several rooms share. The root of all errors is `k8s.errors.SweepbotError`."""
+
+from k8s.errors import SweepbotError
 
 
-class UserError(Exception):
+class UserError(SweepbotError):
     """An error the user can fix. The message says what is wrong, where, and what to do.
 
     `field` is the option or form field it concerns, such as `branch`; "" if there is no single one.
@@ -12,7 +14,7 @@ class UserError(Exception):
         self.field = field
 
 
-class RetryAfterError(Exception):
+class RetryAfterError(SweepbotError):
     """Another system asks to wait: the item runs again after `seconds`, and has not failed."""
 
     def __init__(self, message: str, seconds: float) -> None:
@@ -20,5 +22,5 @@ class RetryAfterError(Exception):
         self.seconds = seconds
 
 
-class PermanentError(Exception):
+class PermanentError(SweepbotError):
     """An error that a retry is not expected to fix; several in a row quarantine the item."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from k8s.names import name
 
-LIMIT = 27
+MAX_ID = 27
 SWEEP_ID = re.compile(r"[a-z][a-z0-9-]{1,26}")
 ADJECTIVES = """
     able agile amber ample apt azure bold brave brief bright brisk calm cheery clean clear clever
@@ -42,6 +42,6 @@ def _id(head: str, seed: str) -> str:
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
     number, adjective = divmod(number, len(ADJECTIVES))
     words = f"{ADJECTIVES[adjective]}-{ANIMALS[number % len(ANIMALS)]}"
-    short = name(head)[: LIMIT - len(words) - 2].strip("-")
+    short = name(head)[: MAX_ID - len(words) - 2].strip("-")
     # Katib's names start with a letter.
     return f"{short if short[0].isalpha() else 's' + short}-{words}"

@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 
 from bot.core.terminal import uncolored
 
-HIDDEN = "***"
-SHORTEST = 6  # characters of a secret known only by its variable's name: USE_TOKEN=true isn't one
+MASKED = "***"
+MIN_SECRET = 6  # characters of a secret known only by its variable's name: USE_TOKEN=true isn't one
 # Names of variables with secrets: of MLflow, package indexes, clouds, and git.
 # Two settings hold the names of Kubernetes Secrets, which messages must show.
 SECRET_NAME = re.compile(
@@ -22,17 +22,17 @@ SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 
-LOGIN = re.compile(r"([a-z]+)://([^\s/\"'<>]*)@")
-PASSWORD = re.compile(r"[?&]password=([^&\s\"']+)")
+URL_LOGIN = re.compile(r"([a-z]+)://([^\s/\"'<>]*)@")
+URL_PASSWORD = re.compile(r"[?&]password=([^&\s\"']+)")
 
 # Between a name and its value, in JSON, YAML, shells and URLs.
-IS = r"\\?[\"']?[ \t]{0,2}[:=][ \t]{0,2}\\?[\"']?"
-VALUE = r"[^\s\"'`,;&\\]{6,}"
+SEPARATOR = r"\\?[\"']?[ \t]{0,2}[:=][ \t]{0,2}\\?[\"']?"
+PLAIN_VALUE = r"[^\s\"'`,;&\\]{6,}"
 # `password: must be set` is prose: after a colon and a space, a lowercase word isn't a secret.
-SAID = rf"(?:(?<!: )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){VALUE}"
+SECRET_AFTER_NAME = rf"(?:(?<!: )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){PLAIN_VALUE}"
 # Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` aren't secrets.
-RANDOM = r"(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
-KEYS = "|".join(
+RANDOM_VALUE = r"(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
+KEY_NAMES = "|".join(
     f"(?<=(?i:{name}{dash}key))"
     for name in ("api", "access", "account", "auth", "encryption", "private", "secret", "signing")
     for dash in ("", "_", "-")
@@ -64,7 +64,7 @@ FORMS = (
         "`Authorization` headers",
         r"([Bb](?i:earer) +)(?=[^\s]{0,200}[A-Z0-9.])[\w.~+/-]{8,}=*",
         r"([Bb](?i:asic) +)(?=\w[\w+/]{0,200}[A-Z0-9+/=])[\w+/]{8,}=*",
-        rf"([Aa](?i:uthorization){IS}(?i:token|key|api-?key|digest|negotiate) ){VALUE}",
+        rf"([Aa](?i:uthorization){SEPARATOR}(?i:token|key|api-?key|digest|negotiate) ){PLAIN_VALUE}",
     ),
     *_forms("Slack tokens", r"()xox[a-z]-[\w-]+", r"()xapp-[\w-]+"),
     *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack\.com/)[\w/-]+"),
@@ -89,16 +89,16 @@ FORMS = (
     ),
     *_forms(
         "values named password, passphrase or secret",
-        rf"([Pp][Aa][Ss][Ss](?i:word|wd|phrase){IS}){SAID}",
-        rf"([Ss][Ee][Cc][Rr][Ee][Tt]{IS}){SAID}",
-        rf"(--(?:password|passwd|passphrase|secret) \\?[\"']?){VALUE}",
+        rf"([Pp][Aa][Ss][Ss](?i:word|wd|phrase){SEPARATOR}){SECRET_AFTER_NAME}",
+        rf"([Ss][Ee][Cc][Rr][Ee][Tt]{SEPARATOR}){SECRET_AFTER_NAME}",
+        rf"(--(?:password|passwd|passphrase|secret) \\?[\"']?){PLAIN_VALUE}",
     ),
     *_forms(
         "long values named token, API key or auth",
-        rf"([Tt][Oo][Kk][Ee][Nn]{IS}){RANDOM}",
-        rf"([Kk][Ee][Yy](?:{KEYS}){IS}){RANDOM}",
-        rf"(\"auth\\?\"{IS}){RANDOM}",
-        rf"(--(?:token|api-key|access-key) \\?[\"']?){RANDOM}",
+        rf"([Tt][Oo][Kk][Ee][Nn]{SEPARATOR}){RANDOM_VALUE}",
+        rf"([Kk][Ee][Yy](?:{KEY_NAMES}){SEPARATOR}){RANDOM_VALUE}",
+        rf"(\"auth\\?\"{SEPARATOR}){RANDOM_VALUE}",
+        rf"(--(?:token|api-key|access-key) \\?[\"']?){RANDOM_VALUE}",
     ),
 )
 
@@ -116,15 +116,15 @@ class Mask:
     def __call__(self, text: str) -> str:
         text = uncolored(text)
         for look in self._looks:
-            text = text.replace(look, HIDDEN)
+            text = text.replace(look, MASKED)
         for form in FORMS:
-            text = form.pattern.sub(rf"\g<1>{HIDDEN}", text)
+            text = form.pattern.sub(rf"\g<1>{MASKED}", text)
         return text
 
 
 def _parts(secret: str) -> set[str]:
     """Return the secret and its longer lines: the end of a log can have part of a private key."""
-    return {secret, *(line for line in secret.splitlines() if len(line) >= SHORTEST)} - {""}
+    return {secret, *(line for line in secret.splitlines() if len(line) >= MIN_SECRET)} - {""}
 
 
 def _looks(secret: str) -> set[str]:
@@ -135,14 +135,14 @@ def _looks(secret: str) -> set[str]:
 def of_environment(environ: Mapping[str, str]) -> set[str]:
     """Return the values of variables named like secrets, and the passwords in URLs of all others."""
     named = {value for name, value in environ.items() if SECRET_NAME.fullmatch(name)}
-    found = {value for value in named if len(value) >= SHORTEST}
+    found = {value for value in named if len(value) >= MIN_SECRET}
     return found.union(*map(of_urls, environ.values()))
 
 
 def of_urls(text: str) -> set[str]:
     """Return passwords in the URLs of a text, escaped and unescaped; the user, too, in https://TOKEN@host."""
-    found = set(PASSWORD.findall(text))
-    for scheme, login in LOGIN.findall(text):
+    found = set(URL_PASSWORD.findall(text))
+    for scheme, login in URL_LOGIN.findall(text):
         user, _, password = login.partition(":")
         found.add(password or (user if scheme.startswith("http") else ""))
     return (found | {unquote(each) for each in found}) - {""}

@@ -14,6 +14,7 @@ from bot.core.commands import AuditEntry
 from bot.core.events import Event, Health, Progress
 from bot.core.plan import SweepPlan
 from bot.core.request import Requester, SweepRequest
+from k8s.errors import SweepbotError
 
 SCHEMA = 1  # of a stored SweepRecord; a reader refuses what is newer than itself
 
@@ -110,7 +111,7 @@ class SweepRecord:
         return replace(self, outbox=self.outbox + events, **changes)
 
 
-class NewerRecordError(ValueError):
+class NewerRecordError(SweepbotError, ValueError):
     """The record was stored by a newer Sweepbot, which runs beside this one during an update."""
 
 

@@ -10,8 +10,8 @@ from bot.core.errors import UserError
 from bot.core.wording import shortened
 
 MAX_SEED = 2**32 - 1  # the largest that numpy accepts
-MAX_CHARACTERS = 2_000  # of the option
-USAGE = "a number of seeds, or seeds such as 0-4,7"
+MAX_OPTION = 2_000  # of the option
+SEEDS_USAGE = "a number of seeds, or seeds such as 0-4,7"
 _COUNT, _ITEM = re.compile(r"[0-9]{1,10}"), re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 # Quantiles (0.975) of Student's t distribution for 1 to 12 degrees of freedom.
@@ -34,8 +34,8 @@ def parse_seeds(text: str, limit: int) -> tuple[int, ...]:
 
     Raises UserError.
     """
-    if len(text) > MAX_CHARACTERS:
-        raise UserError(f"seeds= can have at most {MAX_CHARACTERS:,} characters; got {len(text):,}.")
+    if len(text) > MAX_OPTION:
+        raise UserError(f"seeds= can have at most {MAX_OPTION:,} characters; got {len(text):,}.")
     ranges = [(0, int(text) - 1)] if _COUNT.fullmatch(text) else _ranges(text)
     count = sum(last - first + 1 for first, last in ranges)
     if count > limit:
@@ -44,7 +44,7 @@ def parse_seeds(text: str, limit: int) -> tuple[int, ...]:
         )
     seeds = [seed for first, last in ranges for seed in range(first, last + 1)]
     if not seeds:
-        raise UserError(f'seeds= must be {USAGE}; got "{shortened(text)}".')
+        raise UserError(f'seeds= must be {SEEDS_USAGE}; got "{shortened(text)}".')
     if max(seeds) > MAX_SEED:
         raise UserError(f"seeds= can be at most {MAX_SEED}; got {max(seeds)}.")
     return tuple(sorted(set(seeds)))
@@ -56,7 +56,7 @@ def _ranges(text: str) -> list[tuple[int, int]]:
         match = _ITEM.fullmatch(item.strip())
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         if int(first) > int(last):
-            raise UserError(f'seeds= must be {USAGE}; got "{shortened(text)}".')
+            raise UserError(f'seeds= must be {SEEDS_USAGE}; got "{shortened(text)}".')
         found.append((int(first), int(last)))
     return found
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-SHOWN = 12  # max names in a list
-WORD = 100  # max characters of a word to show or compare: comparing takes quadratic time
-COMPARED = 2_000  # max names to compare with
+MAX_NAMES = 12  # max names in a list
+MAX_WORD = 100  # max characters of a word to show or compare: comparing takes quadratic time
+MAX_COMPARED = 2_000  # max names to compare with
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
@@ -17,7 +17,9 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
         cutoff: least similarity, 0 to 1.
     """
     names = list(known)
-    compared = [name for name in names[:COMPARED] if len(name) <= WORD] if len(word) <= WORD else []
+    compared = (
+        [name for name in names[:MAX_COMPARED] if len(name) <= MAX_WORD] if len(word) <= MAX_WORD else []
+    )
     starting = [name for name in compared if len(word) > 1 and name.startswith(word)]
     near = starting[:3] or get_close_matches(word, compared, n=3, cutoff=cutoff)
     if near:
@@ -26,7 +28,7 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 
 
 def shortened(word: str) -> str:
-    return word if len(word) <= WORD else f"{word[: WORD - 1]}…"
+    return word if len(word) <= MAX_WORD else f"{word[: MAX_WORD - 1]}…"
 
 
 def counted(number: int, thing: str) -> str:
@@ -46,8 +48,8 @@ def fitting(lines: Iterable[str], room: int) -> list[str]:
 def listed(names: Iterable[str], last: str = "and") -> str:
     """`a`, `a and b`, `a, b, and c`; a long list ends in the number of the others."""
     names = list(names)
-    if len(names) > SHOWN:
-        return f"{', '.join(names[:SHOWN])}, {last} {len(names) - SHOWN} more"
+    if len(names) > MAX_NAMES:
+        return f"{', '.join(names[:MAX_NAMES])}, {last} {len(names) - MAX_NAMES} more"
     if len(names) > 2:
         return f"{', '.join(names[:-1])}, {last} {names[-1]}"
     return f" {last} ".join(names)

@@ -7,7 +7,7 @@ from typing import Any
 from bot.digests.figures import Figures
 
 # Okabe and Ito's palette, which also differs in lightness; unknown and unhealthy are hatched.
-KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+SERIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("used", "used", {"facecolor": "#0072b2"}),
     ("unused", "allocated, not used", {"facecolor": "#e69f00"}),
     ("unknown", "unknown", {"facecolor": "#ffffff", "edgecolor": "#888888", "hatch": "///"}),
@@ -25,7 +25,7 @@ async def png(figures: Figures) -> bytes:
 
 
 def alt_text(figures: Figures) -> str:
-    kinds = [("capacity", "capacity"), *((kind, label) for kind, label, _ in KINDS)]
+    kinds = [("capacity", "capacity"), *((kind, label) for kind, label, _ in SERIES)]
     sums = [(label, sum(getattr(step, kind) for step in figures.steps)) for kind, label in kinds]
     totals = "; ".join(f"{label} {hours:,.0f}" for label, hours in sums if round(hours))
     day = f"{figures.day.day} {figures.day:%B %Y}"
@@ -46,7 +46,7 @@ def picture(figures: Figures) -> Any:
     axes = figure.add_subplot()
     below = [0.0] * len(figures.steps)
     hours = range(len(figures.steps))
-    for kind, label, style in KINDS:
+    for kind, label, style in SERIES:
         heights = [getattr(step, kind) for step in figures.steps]
         if any(height >= VISIBLE for height in heights):
             axes.bar(hours, heights, 1.0, bottom=below, align="edge", label=label, linewidth=0, **style)

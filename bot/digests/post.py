@@ -35,7 +35,7 @@ from k8s.objects import MANAGED_BY, Ref
 
 log = logging.getLogger(__name__)
 
-NAME = "sweepbot-digests"
+CONFIGMAP_NAME = "sweepbot-digests"
 WEEK = timedelta(days=7)  # before the day, to compare with
 MAX_POSTS = 2  # of one digest, if it is unknown whether the first one arrived
 MAX_CHART_ATTEMPTS = 5  # Slack may still be processing the file
@@ -86,7 +86,7 @@ class Digests:
     ) -> None:
         self._clients, self._redis, self._source = clients, redis, source
         self._hours, self._read_schedules = HourlyStore(redis), digest_schedules
-        self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, NAME)
+        self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, CONFIGMAP_NAME)
         self._names: dict[str, str] = {}  # Slack user id -> display name
 
     async def run(self, key: str) -> timedelta | None:
@@ -237,7 +237,7 @@ class Digests:
         """Raises ApiError (stale or exists) if another worker was faster, before anything is posted."""
         state = replace(saved.state, **changes)
         data = {saved.channel: _STATE.dump_json(state).decode()}
-        meta = {"name": NAME, "namespace": self._ref.namespace}
+        meta = {"name": CONFIGMAP_NAME, "namespace": self._ref.namespace}
         if saved.version:
             patch = {"metadata": {"resourceVersion": saved.version}, "data": data}
             stored = await self._clients.cluster.merge(self._ref, patch)

@@ -15,17 +15,17 @@ from k8s.objects import GPU, Manifest, true_conditions
 
 CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))
 INJECTION = "katib.kubeflow.org/metrics-collector-injection"
-USAGE = "kubectl apply -k deploy/usage"
+APPLY_USAGE = "kubectl apply -k deploy/usage"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 DEVICE_PLUGIN = re.compile(r"(nvidia|amd|rocm|gpu|habana).*device-plugin")
 MYSQL_LIVENESS = (
     ". The stock liveness probe kills MySQL after about a minute, before its first initialization finishes"
 )
 # Copies the liveness probe to a startup probe, and allows it 10 minutes.
-CONTAINER = "/spec/template/spec/containers/0"
+MYSQL = "/spec/template/spec/containers/0"
 ADD_STARTUP_PROBE = (
-    f"""patch deployment katib-mysql --type=json -p '[{{"op":"copy","from":"{CONTAINER}/livenessProbe","""
-    f""""path":"{CONTAINER}/startupProbe"}},{{"op":"replace","path":"{CONTAINER}/startupProbe/failureThreshold","""
+    f"""patch deployment katib-mysql --type=json -p '[{{"op":"copy","from":"{MYSQL}/livenessProbe","""
+    f""""path":"{MYSQL}/startupProbe"}},{{"op":"replace","path":"{MYSQL}/startupProbe/failureThreshold","""
     """"value":120}]'"""
 )
 
@@ -200,7 +200,7 @@ def exporters_denied(denied: Sequence[tuple[str, str, str]]) -> Finding:
     each = [f"{verb} {resource} in {namespace or 'all namespaces'}" for verb, resource, namespace in denied]
     elsewhere = sorted({namespace for _, _, namespace in denied} - {"", "dcgm-exporter"})
     move = f" (apply the Role and RoleBinding of deploy/usage in {listed(elsewhere)})" if elsewhere else ""
-    return warning("GPU use", f"missing permission: {listed(each)}; GPU use is unknown{move}", USAGE)
+    return warning("GPU use", f"missing permission: {listed(each)}; GPU use is unknown{move}", APPLY_USAGE)
 
 
 def log_unreadable(node: str, denied: Sequence[str], fix: str) -> Finding:

@@ -10,7 +10,7 @@ from k8s.client import KubernetesClient
 from k8s.dcgm import is_exporter
 from k8s.errors import ApiError
 from k8s.objects import Manifest, Ref
-from k8s.rbac import BUILDS, RIGHTS, TRIALS, WATCHING
+from k8s.rbac import FOR_BUILDS, FOR_GPU_USE, FOR_RECORDS, FOR_TRIALS
 
 Permissions = Mapping[tuple[str, str], tuple[str, ...]]
 
@@ -20,7 +20,7 @@ GRANT_READ = "kubectl apply -k deploy/doctor"  # lets a check read beyond the bo
 
 
 async def _permissions(cluster: KubernetesClient, namespace: str) -> list[Finding]:
-    return [await _granted(cluster, namespace, RIGHTS, "kubectl apply -f deploy/base/rights.yaml")]
+    return [await _granted(cluster, namespace, FOR_RECORDS, "kubectl apply -f deploy/base/rights.yaml")]
 
 
 async def _granted(cluster: KubernetesClient, namespace: str, wanted: Permissions, fix: str) -> Finding:
@@ -33,14 +33,20 @@ async def _granted(cluster: KubernetesClient, namespace: str, wanted: Permission
 async def trial_namespace(cluster: KubernetesClient, namespace: str) -> list[Finding]:
     """Probe a namespace listed in `namespaces:`."""
     fix = f"kubectl -n {namespace} apply -f deploy/namespace/rights.yaml"
-    return [await _granted(cluster, namespace, TRIALS, fix), *await _namespace(cluster, namespace)]
+    return [
+        await _granted(cluster, namespace, FOR_TRIALS, fix),
+        *await _namespace(cluster, namespace),
+    ]
 
 
 async def build_namespace(cluster: KubernetesClient, namespace: str) -> list[Finding]:
     """Probe BUILD_NAMESPACE. With Katib's label, its webhook would be called for each build pod."""
     fix = "kubectl apply -f deploy/builds/rights.yaml"
     found = await cluster.get(Ref("Namespace", "", namespace))
-    return [await _granted(cluster, namespace, BUILDS, fix), evaluate.build_namespace(namespace, found)]
+    return [
+        await _granted(cluster, namespace, FOR_BUILDS, fix),
+        evaluate.build_namespace(namespace, found),
+    ]
 
 
 async def _allowed(cluster: KubernetesClient, namespace: str, group: str, resource: str, verb: str) -> bool:
@@ -95,14 +101,14 @@ async def gpu_use(cluster: KubernetesClient, *, scrapes: bool) -> list[Finding]:
     except ApiError as error:
         if error.status != 403:
             raise
-        return [warning("GPU use", "unknown: no permission", evaluate.USAGE)]
+        return [warning("GPU use", "unknown: no permission", evaluate.APPLY_USAGE)]
     found = evaluate.exporters(pods, nodes)
     if not scrapes or any(one.level is not Level.OK for one in found):
         return found
     namespaces = {pod["metadata"]["namespace"] for pod in pods if is_exporter(pod)}
     denied = [
         (verb, resource, namespace)
-        for (group, resource), verbs in WATCHING.items()
+        for (group, resource), verbs in FOR_GPU_USE.items()
         for namespace in (namespaces if resource == "pods/proxy" else ("",))
         for verb in verbs
         if not await _allowed(cluster, namespace, group, resource, verb)

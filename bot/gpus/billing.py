@@ -7,7 +7,7 @@ from bot.config.teams import Price
 from bot.core.numbers import as_csv, hours, money, percent
 from bot.core.wording import fitting
 from bot.gpus.command import MAX_ANSWER, ParsedCommand
-from bot.gpus.models import HOUR, TOLERANCE
+from bot.gpus.models import HOUR, MAX_UNMEASURED
 from bot.gpus.sums import Sums, Totals, UsageSum, grouped
 from bot.slack.mrkdwn import code, mention, quoted
 
@@ -58,7 +58,7 @@ def _part(title: str, groups: Mapping[str, Sums], named: Callable[[str], str], c
 def _line(name: str, sums: Sums, currency: str) -> str:
     cost = f", {'at least ' * bool(sums.unpriced)}{money(sums.cost, currency)}" if sums.cost else ""
     measured = sums.allocated - sums.unknown
-    unknown = f", {hours(sums.unknown)} unknown" if sums.unknown > TOLERANCE * sums.allocated else ""
+    unknown = f", {hours(sums.unknown)} unknown" if sums.unknown > MAX_UNMEASURED * sums.allocated else ""
     used = f", {hours(sums.used)} used ({percent(sums.used, measured)})" if measured else ""
     return f"• {name}: {hours(sums.allocated)} GPU-h allocated{used}{unknown}{cost}"
 

@@ -26,7 +26,7 @@ from k8s.errors import ApiError, UnreachableError
 log = logging.getLogger(__name__)
 
 LEASE = 30.0  # seconds
-SETTLED = timedelta(minutes=5)  # after its end; until then samples can be missing
+SAMPLES_DELAY = timedelta(minutes=5)  # after its end; until then samples can be missing
 WRITE_INTERVAL = 60.0  # seconds
 FIRST_RETRY = timedelta(hours=1)  # of an hour with missing samples; then after twice its age each time
 BACKFILL = timedelta(days=8)  # a digest compares with a week; Prometheus keeps two by default
@@ -118,7 +118,7 @@ class UsageCollector:
 
     async def write_hours(self) -> None:
         """Measure and store past hours that are missing or incomplete, the latest first."""
-        end = full_hour(self._now() - SETTLED)
+        end = full_hour(self._now() - SAMPLES_DELAY)
         begin = end - (SAMPLES_BACKFILL if self._stores_samples else BACKFILL)
         self._retry_at = {hour: when for hour, when in self._retry_at.items() if hour >= begin}
         for hour in await self._hours.incomplete(begin, end):

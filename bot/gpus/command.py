@@ -13,7 +13,7 @@ from bot.core.wording import counted, did_you_mean, fitting, listed
 from bot.gpus.models import BUSY, HALF_HOUR, HOUR, NodeUse, PodUse, Snapshot
 from bot.slack.mrkdwn import code, mention, quoted
 
-FRESH = timedelta(seconds=60)  # a younger snapshot needs no new measurement
+SNAPSHOT_MAX_AGE = timedelta(seconds=60)  # a younger snapshot needs no new measurement
 MAX_ANSWER = 2900  # characters
 VIEWS = {
     "free": "free GPUs by model, and the largest block",
@@ -31,7 +31,7 @@ ALIASES = {
     "by nodes": "nodes",
     "": "free",
 }
-HELP = "\n".join(
+GPUS_HELP = "\n".join(
     [
         "*GPUs*",
         *(f"• `/gpus {view}`: {text}" for view, text in VIEWS.items()),

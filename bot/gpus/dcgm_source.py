@@ -29,8 +29,8 @@ from k8s.objects import Manifest, parse_time
 log = logging.getLogger(__name__)
 
 RETENTION = timedelta(hours=3)  # the longest window in use, and time to write an hour
-STALE = timedelta(minutes=5)  # without a sample, there is no GPU data
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+SAMPLE_MAX_AGE = timedelta(minutes=5)  # without a sample, there is no GPU data
+UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 SCRAPE_CONCURRENCY = 16  # exporters
 SCRAPE_TIMEOUT = 5.0  # seconds per exporter
 
@@ -100,8 +100,8 @@ class ScrapeSource:
         return await asyncio.to_thread(sampling.hour, await self._samples.since(start), start)
 
     async def _fresh(self, window: timedelta) -> Sequence[Sample]:
-        found = await self._samples.since(self._now() - STALE - window)
-        if not found or found[-1].at <= self._now() - STALE:
+        found = await self._samples.since(self._now() - SAMPLE_MAX_AGE - window)
+        if not found or found[-1].at <= self._now() - SAMPLE_MAX_AGE:
             raise NoGpuDataError(
                 "no GPU sample for 5 min; check that a worker is running and has the deploy/usage permissions"
             )
@@ -147,7 +147,7 @@ class Sampler:
         )
 
     async def _pods(self) -> list[Manifest]:
-        wanted: dict[str, Any] = {"fields": UNFINISHED, "only": gpus.concerns_gpus}
+        wanted: dict[str, Any] = {"fields": UNFINISHED_PODS, "only": gpus.concerns_gpus}
         if found := await self._allowed("Pod", **wanted):
             return found
         home, *others = self._namespaces

@@ -14,7 +14,7 @@ from bot.gpus.prometheus import Device, Prometheus, Row
 from bot.gpus.recent import Recent
 from bot.gpus.scrape_interval import ScrapeIntervals
 
-A_DAY = 86400  # seconds
+SECONDS_PER_DAY = 86400  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class DeviceQueries:
         """Return whether each pod was ever busy; query pods idle in the window over their whole life."""
         quiet = {pod for pod, gpus in stats.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
         oldest = max((round(ages[pod]) for pod in quiet & ages.keys()), default=0)
-        life = min(A_DAY, oldest + intervals.steps[-1])
+        life = min(SECONDS_PER_DAY, oldest + intervals.steps[-1])
         which = {_uuid(gpu.device[2]) for pod in quiet for gpu in stats[pod]}
         peak, samples = {}, {}
         if quiet:

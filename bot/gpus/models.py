@@ -10,12 +10,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from bot.core.work_item import ItemKind, WorkItem
+from k8s.errors import SweepbotError
 
 ITEM = WorkItem(ItemKind.IDLE_GPUS, "gpus")
 
 
 BUSY = 0.01  # utilization from which a GPU is busy: the counter has a noise floor
-TOLERANCE = 0.01  # share of an hour that can stay unmeasured
+MAX_UNMEASURED = 0.01  # share of an hour that can stay unmeasured
 MIN_COVERAGE = 0.8  # share of the expected samples; with fewer, use is unknown
 HALF_HOUR = timedelta(minutes=30)  # idle means no activity for that long
 HOUR = timedelta(hours=1)
@@ -144,14 +145,14 @@ class HourCapacity:
     @property
     def complete(self) -> bool:
         """Return whether another measurement can't add anything."""
-        enough = 1 - TOLERANCE
+        enough = 1 - MAX_UNMEASURED
         return (
             self.observed is not None and self.coverage >= enough and self.observed >= enough * self.allocated
         )
 
     def worse_than(self, other: "HourCapacity") -> bool:
         """Return whether this measurement of the hour covers less, or covers as much but observed less."""
-        if abs(self.coverage - other.coverage) > TOLERANCE:
+        if abs(self.coverage - other.coverage) > MAX_UNMEASURED:
             return self.coverage < other.coverage
         return (self.observed or 0.0) < (other.observed or 0.0)
 
@@ -188,5 +189,5 @@ class Source(Protocol):
         ...
 
 
-class NoGpuDataError(Exception):
+class NoGpuDataError(SweepbotError):
     """GPU metrics are unavailable; the message says why."""

@@ -16,13 +16,13 @@ from bot.gpus.recent import Recent
 from bot.gpus.scrape_interval import ScrapeIntervals
 
 AN_HOUR, LATELY = 3600, 600  # seconds
-CAPACITY = {
+CAPACITY_QUERIES = {
     "capacity": promql.CAPACITY_HOURS,
     "lost": promql.LOST_HOURS,
     "coverage": promql.COVERAGE,
 }
 CLOSED = {"closed": promql.CLOSED_HOURS}
-PENDING = {
+PENDING_QUERIES = {
     "waited": promql.PENDING_HOURS,
     "waiting": promql.PENDING_PODS,
     "wanted": promql.PENDING_PEAK,
@@ -158,10 +158,10 @@ class PrometheusSource:
 
     async def _cluster_totals(self, end: datetime) -> dict[str, float]:
         """Return an hour's totals by name; query only what the hour had."""
-        queries = dict(CAPACITY)
+        queries = dict(CAPACITY_QUERIES)
         queries |= CLOSED if await self._query(promql.ANY_CLOSED, end) else {}
-        queries |= PENDING if await self._query(promql.ANY_PENDING, end) else {}
-        none = dict.fromkeys(CLOSED | PENDING, 0.0)
+        queries |= PENDING_QUERIES if await self._query(promql.ANY_PENDING, end) else {}
+        none = dict.fromkeys(CLOSED | PENDING_QUERIES, 0.0)
         return none | {name: await self._total(query, end) for name, query in queries.items()}
 
     async def _total(self, query: str, at: datetime) -> float:

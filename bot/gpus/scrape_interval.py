@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 
 STANDARD_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)  # seconds; each divides 30 min
-TOLERANCE = 1.02  # a scrape may be that much later than its interval
+JITTER = 1.02  # a scrape may be that much later than its interval
 RUN_LENGTH = 10  # gaps that are compared with one another
 OUTAGE = 1.5  # times the median gap of a run; a longer gap is an outage
 
@@ -46,5 +46,5 @@ def _typical(gaps: list[float]) -> float:
 
 
 def _rounded_up(seconds: float) -> int:
-    standard = (each for each in STANDARD_INTERVALS if seconds <= each * TOLERANCE)
+    standard = (each for each in STANDARD_INTERVALS if seconds <= each * JITTER)
     return next(standard, STANDARD_INTERVALS[-1])

@@ -19,14 +19,14 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.gpus.models import PodUse, Snapshot
 
 ITEM = WorkItem(ItemKind.GPU_QUESTIONS, "now")
-HOME = "home"  # not a /gpus view: refreshes an open home tab
+HOME_TAB = "home"  # not a /gpus view: refreshes an open home tab
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuQuery:
     user: str
     channel: str
-    text: str  # after /gpus, or HOME
+    text: str  # after /gpus, or HOME_TAB
     response_url: str = ""
     at: datetime
 

@@ -22,7 +22,7 @@ from k8s.pods import COLLECTORS, JOB_LABEL, is_trial_pod
 
 MAX_LIVE = 3  # live trials examined per reconcile
 MAX_EXAMINED = 20  # failed trials examined per sweep; more are only counted
-LOG_LINES = 200  # with several processes, the cause can be far above the last line
+TRIAL_LOG_LINES = 200  # with several processes, the cause can be far above the last line
 POLL_INTERVAL = timedelta(seconds=10)  # events and logs are not watched
 POLL_DURATION = timedelta(minutes=15)  # of a running sweep, until its first success
 SUCCEEDED = {"Succeeded", "Killed", "EarlyStopped"}
@@ -138,10 +138,10 @@ class EvidenceCollector:
     async def _log(self, pod: Manifest | None) -> str:
         if pod is None:
             return ""
-        log = await self.clients.tail(self.namespace, _name(pod), MAIN, LOG_LINES)
+        log = await self.clients.tail(self.namespace, _name(pod), MAIN, TRIAL_LOG_LINES)
         if not _restarted(pod):
             return log
-        previous = await self.clients.tail(self.namespace, _name(pod), MAIN, LOG_LINES, previous=True)
+        previous = await self.clients.tail(self.namespace, _name(pod), MAIN, TRIAL_LOG_LINES, previous=True)
         return f"{previous}\n{log}".strip()
 
     async def _collector_log(self, evidence: TrialEvidence) -> str:

@@ -11,7 +11,7 @@ from bot.health.diagnosis import Diagnosis, waiting
 from bot.health.evidence import Rule, TrialEvidence, created_at
 from bot.health.rules_admission import ADMIN, WAIT_GRACE, webhook_away
 from bot.health.rules_startup import mount, sandbox
-from k8s.kaniko import CONTAINER
+from k8s.kaniko import BUILD_CONTAINER
 from k8s.objects import Manifest
 from k8s.pods import read_pod
 
@@ -59,7 +59,7 @@ def refused(evidence: TrialEvidence) -> Diagnosis | None:
 
 def pending(evidence: TrialEvidence) -> Diagnosis | None:
     """B5: the pod can't be scheduled, or its container can't start."""
-    return waiting(read_pod(evidence.pod, CONTAINER)) if evidence.pod else None
+    return waiting(read_pod(evidence.pod, BUILD_CONTAINER)) if evidence.pod else None
 
 
 RULES: tuple[tuple[str, Rule], ...] = (

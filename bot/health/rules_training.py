@@ -33,7 +33,7 @@ LOADER = (
     r"DataLoader worker .{0,200}killed by signal: (Killed|Bus error)"
     r"|Unexpected bus error encountered in worker"
 )
-SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]iB) total capacity"
+GPU_MEMORY_SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]iB) total capacity"
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
 # kubelet, pkg/kubelet/eviction/eviction_manager.go: of a container, of the pod, and of a volume in the pod
 OVER_DISK = (
@@ -105,7 +105,7 @@ def out_of_gpu_memory(evidence: TrialEvidence) -> Diagnosis | None:
     line = evidence.line(OUT_OF_GPU)
     if not line or not _failed(evidence):
         return None
-    size = re.search(SIZE, line)
+    size = re.search(GPU_MEMORY_SIZE, line)
     room = f" ({size[1] or size[2]})" if size else ""
     fix = "Limit the batch size or model size in the space file."
     return evidence.found("gpu-memory", f"Out of GPU memory{room}.", fix, evidence.tail)

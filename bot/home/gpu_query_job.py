@@ -17,7 +17,7 @@ from bot.gpus.billing import bill, bill_file, month
 from bot.gpus.command import VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HALF_HOUR, NoGpuDataError, Snapshot, Source
-from bot.gpus.snapshot_store import HOME, GpuQuery, SnapshotStore
+from bot.gpus.snapshot_store import HOME_TAB, GpuQuery, SnapshotStore
 from bot.home.load import HomeLoader
 from bot.launch.drafts import Drafts
 from bot.slack.client import MessageRejectedError, NotInChannelError
@@ -25,7 +25,7 @@ from bot.slack.mrkdwn import link, plain, quoted
 
 log = logging.getLogger(__name__)
 
-DATA_TIMEOUT, RETRY = timedelta(seconds=15), timedelta(seconds=2)  # while there is no GPU data
+DATA_TIMEOUT, RETRY_DELAY = timedelta(seconds=15), timedelta(seconds=2)  # while there is no GPU data
 RESPONSE_URL_TTL = timedelta(minutes=30)
 
 
@@ -52,7 +52,7 @@ class GpuQueryJob:
         failures = [await self._settle(each, fresh, error) for each in queries if each not in later]
         for failure in filter(None, failures):
             raise failure
-        return RETRY if later else None
+        return RETRY_DELAY if later else None
 
     async def _settle(self, query: GpuQuery, fresh: Snapshot | None, error: str) -> Exception | None:
         """Answer one query, and return what failed, which is retried until the response_url expires."""
@@ -65,7 +65,7 @@ class GpuQueryJob:
         return None
 
     def _parse(self, query: GpuQuery) -> ParsedCommand:
-        if query.text == HOME:
+        if query.text == HOME_TAB:
             return ParsedCommand(view="free")
         try:
             return parse_command(query.text, self._clients.config.teams)
@@ -80,7 +80,7 @@ class GpuQueryJob:
     async def _answer(self, query: GpuQuery, fresh: Snapshot | None, error: str) -> None:
         parsed, now = self._parse(query), self._clients.now()
         try:
-            if query.text == HOME:
+            if query.text == HOME_TAB:
                 await self._show_home(query.user, error)
             elif parsed.view == "bill":
                 await self._bill(parsed, query)

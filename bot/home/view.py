@@ -11,7 +11,7 @@ from bot.slack.blocks import Block, View, actions, button, context, header, sect
 from bot.slack.mrkdwn import link, plain
 from bot.sweeps.parent_message import cancel_button, summary
 
-NEW, REFRESH, OPEN = "home_new", "home_refresh", "home_open"  # action ids
+NEW_SWEEP, REFRESH, OPEN_THREAD = "home_new", "home_refresh", "home_open"  # action ids
 MAX_MINE, MAX_OTHERS = 10, 8  # sweeps shown
 MAX_FINISHED = 4  # of mine
 STARTED = {Phase.PENDING, Phase.RUNNING, Phase.STOPPING}
@@ -41,7 +41,7 @@ def home(user: str, seen: HomeFacts, config: Config) -> View:
     team = team_of(config.teams, "", user)
     mine, others = _mine(user, seen.sweeps), _team_sweeps(user, seen.sweeps, config)
     blocks = [
-        actions(button(NEW, "New sweep", style="primary"), button(REFRESH, "Refresh")),
+        actions(button(NEW_SWEEP, "New sweep", style="primary"), button(REFRESH, "Refresh")),
         *_sweeps("My sweeps", mine, seen, user, MAX_MINE, "No sweeps yet. Select *New sweep* to start one."),
         *(_sweeps(f"Team {team}", others, seen, user, MAX_OTHERS, "No other active sweeps.") if team else []),
         *_queue(seen.sweeps),
@@ -85,7 +85,7 @@ def _sweep(sweep: SweepRecord, seen: HomeFacts, *, own: bool) -> list[Block]:
     cancelling = "\n_Cancelling…_" if sweep.id == seen.cancelled and not stopping else ""
     if seen.site and sweep.thread:
         url = f"{seen.site.rstrip('/')}/archives/{sweep.requester.channel}/p{sweep.thread.replace('.', '')}"
-        buttons.append(button(OPEN, "Thread", sweep.id, url=url))
+        buttons.append(button(OPEN_THREAD, "Thread", sweep.id, url=url))
     if own and not stopping and not cancelling:
         buttons.append(cancel_button(sweep.id))
     return [section(f"{summary(sweep)}{cancelling}"), *([actions(*buttons)] if buttons else [])]

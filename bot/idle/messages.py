@@ -14,7 +14,7 @@ from bot.slack.message import Message
 from bot.slack.mrkdwn import code, local_time, mention, plain, quoted
 
 # The buttons' action_ids
-CANCEL, CANCEL_MANY = "warning_cancel", "warning_cancel_many"
+CANCEL_IDLE, CANCEL_IDLE_GROUP = "warning_cancel", "warning_cancel_many"
 SNOOZE_4, SNOOZE_24, UTILIZATION = "warning_keep_4", "warning_keep_24", "warning_measures"
 LIST_LIMIT = 2400  # characters of all trials of one message; a section takes 3000
 VALUE_LIMIT = 2000  # characters of a button's value
@@ -184,7 +184,7 @@ def _buttons(alert: Alert, all_snoozed: bool) -> dict[str, Any]:
 def _cancel(alert: Alert) -> dict[str, Any]:
     """One trial is cancelled by its sweep; several go to the monitor, which spares those busy again."""
     trials = [item.name.removeprefix(f"{alert.sweep}-") for item in alert.open]
-    action, about = (CANCEL, alert.sweep) if len(trials) == 1 else (CANCEL_MANY, alert.id)
+    action, about = (CANCEL_IDLE, alert.sweep) if len(trials) == 1 else (CANCEL_IDLE_GROUP, alert.id)
     value = " ".join([about, *trials])
     while len(value) > VALUE_LIMIT:
         value = value.rpartition(" ")[0]

@@ -10,7 +10,7 @@ from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
 from k8s.katib.spec import MAIN
 
-LOG_TIMEOUT = 5.0  # seconds for all log requests of one trial
+TRIAL_LOGS_TIMEOUT = 5.0  # seconds for all log requests of one trial
 LAST_LINE = {"container": MAIN, "tailLines": 1, "limitBytes": 1024}
 LAST_LINES = {"container": MAIN, "tailLines": 1000, "limitBytes": 2**18, "timestamps": "true"}
 PAUSE_FACTOR = 2  # times the longest pause so far: epochs differ in length
@@ -23,7 +23,7 @@ async def classify_log(cluster: KubernetesClient, allocation: GpuAllocation, thr
     longest pause counts where that is longer than `threshold`.
     """
     try:
-        async with asyncio.timeout(LOG_TIMEOUT):
+        async with asyncio.timeout(TRIAL_LOGS_TIMEOUT):
             if await _has_lines(cluster, allocation, _since(threshold)):
                 return Kind.FINE
             if not await _has_lines(cluster, allocation, LAST_LINE):

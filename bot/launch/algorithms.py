@@ -61,7 +61,7 @@ def _one_of(*words: str) -> _Setting:
 
 
 _SEED = {"random_state": _whole(0, MAX_SEED)}
-SETTINGS: dict[str, dict[str, _Setting]] = {
+ALGORITHM_SETTINGS: dict[str, dict[str, _Setting]] = {
     "random": _SEED,
     "grid": _SEED,
     "tpe": {"gamma": _above(0, 1), "prior_weight": _above(0), "n_EI_candidates": _whole(1), **_SEED},
@@ -80,7 +80,7 @@ SETTINGS: dict[str, dict[str, _Setting]] = {
 
 
 # Source: Katib's services (pkg/suggestion/v1beta1), and kubeflow/katib issues 1168 and 1366.
-REJECTED = {
+REJECTED_ALGORITHMS = {
     "hyperband": "hyperband stops after its first bracket in Katib (kubeflow/katib#1168); use tpe or random "
     "with more, shorter trials",
     "pbt": "pbt in Katib rejects its own setting resample_probability and loses its state when its pod "
@@ -88,11 +88,11 @@ REJECTED = {
     "enas": "enas searches network architectures, which Sweepbot doesn't; use tpe",
     "darts": "darts searches network architectures, which Sweepbot doesn't; use tpe",
 }
-NAMES: Schema = one_of(*ALGORITHMS)
+ALGORITHM_NAME: Schema = one_of(*ALGORITHMS)
 ALGORITHM: Schema = {
     "title": "name, or mapping",
     "anyOf": [
-        NAMES,
+        ALGORITHM_NAME,
         *(
             {
                 "type": "object",
@@ -101,7 +101,7 @@ ALGORITHM: Schema = {
                 "required": ["name"],
                 "additionalProperties": False,
             }
-            for name, settings in SETTINGS.items()
+            for name, settings in ALGORITHM_SETTINGS.items()
         ),
     ],
 }
@@ -115,7 +115,7 @@ def read_algorithm(node: Node | None) -> tuple[str, dict[str, str]]:
     if "name" not in keys:
         node.error("missing key: name")
     name = _name(keys["name"]) if "name" in keys else ""
-    if name not in SETTINGS:
+    if name not in ALGORITHM_SETTINGS:
         return ALGORITHMS[0], {}
     return name, {key: _setting(name, key, each) for key, each in keys.items() if key != "name"}
 
@@ -129,11 +129,11 @@ def _name(node: Node) -> str:
 
 def rejection(name: str) -> str:
     """Return why one of Katib's algorithms isn't offered, and what to use instead; "" for other names."""
-    return REJECTED.get(name, "")
+    return REJECTED_ALGORITHMS.get(name, "")
 
 
 def _setting(algorithm: str, key: str, node: Node) -> str:
-    known = SETTINGS[algorithm]
+    known = ALGORITHM_SETTINGS[algorithm]
     if key in known:
         return known[key].read(node)
     if known:

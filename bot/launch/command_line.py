@@ -36,8 +36,8 @@ digest; `/sweep release NAME` retries what Sweepbot quarantined."""
 # A link as Slack sends it: after repo=, use its URL, elsewhere its label, which is what the user typed.
 _LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")
 _QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and no-break spaces
-COMMAND_MAX = 8_000  # characters, including cmd=
-ERRORS_MAX = 2_500  # characters of all errors together
+MAX_COMMAND = 8_000  # characters, including cmd=
+MAX_ERRORS_TEXT = 2_500  # characters of all errors together
 STARTERS = ("run", "start", "launch", "new")  # optional first word without a meaning of its own
 _SEPARATORS = ",;"  # ignored after an option
 _FREE_TEXT = {"cmd", "name"}  # where separators belong to the value
@@ -125,7 +125,7 @@ def _too_parallel(parallel: int, trials: int) -> str:
 
 
 def _user_error(errors: Iterable[str]) -> UserError:
-    return UserError("\n".join(fitting(errors, ERRORS_MAX)))
+    return UserError("\n".join(fitting(errors, MAX_ERRORS_TEXT)))
 
 
 def unescape(text: str) -> str:
@@ -143,8 +143,8 @@ def _typed(link: re.Match[str]) -> str:
 
 
 def _options(text: str) -> tuple[dict[str, str], list[str]]:
-    if len(text) > COMMAND_MAX:
-        raise UserError(f"The command can have at most {COMMAND_MAX:,} characters; got {len(text):,}.")
+    if len(text) > MAX_COMMAND:
+        raise UserError(f"The command can have at most {MAX_COMMAND:,} characters; got {len(text):,}.")
     try:
         words = shlex.split(text)
     except ValueError:

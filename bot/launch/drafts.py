@@ -15,8 +15,8 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.launch.form import Draft, options_of
 from bot.storage.sweeps import ExpiringValue
 
-SETTLED = 0.6  # seconds: an update before Slack has shown the response to the submission is lost
-KEPT, LAST_KEPT = timedelta(hours=1), timedelta(days=90)
+PREVIEW_DELAY = 0.6  # seconds: an update before Slack has shown the response to the submission is lost
+DRAFT_TTL, LAST_LAUNCH_TTL = timedelta(hours=1), timedelta(days=90)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Drafts:
         self._redis = redis
 
     async def keep(self, view_id: str, filled: Filled) -> None:
-        await self._redis.set(_key(view_id), _FILLED.dump_json(filled), ex=KEPT)
+        await self._redis.set(_key(view_id), _FILLED.dump_json(filled), ex=DRAFT_TTL)
 
     async def get(self, view_id: str) -> Filled | None:
         found = await self._redis.get(_key(view_id))
@@ -58,7 +58,7 @@ def item(view_id: str) -> WorkItem:
 def last_launch(user: str, request: SweepRequest, channel: str) -> ExpiringValue:
     """Return what to store for `Drafts.last`."""
     draft = Draft(options=options_of(request), channel=channel, inline=request.text is not None)
-    return ExpiringValue(_last_key(user), _DRAFT.dump_json(draft), LAST_KEPT)
+    return ExpiringValue(_last_key(user), _DRAFT.dump_json(draft), LAST_LAUNCH_TTL)
 
 
 def _last_key(user: str) -> str:

@@ -8,19 +8,19 @@ from bot.core.space import MetricSource
 from bot.core.wording import shortened
 
 MEDIANSTOP = "medianstop"
-DEFAULTS = {"min_trials_required": 3, "start_step": 4}  # Katib's
+DEFAULT_SETTINGS = {"min_trials_required": 3, "start_step": 4}  # Katib's
 EARLY_STOPPING_KEYS: Keys = {
     "name": Key(meaning="The algorithm.", type=one_of(MEDIANSTOP), example=MEDIANSTOP, required=True),
     "min_trials_required": Key(
         meaning="Finished trials before others can be stopped.",
         type=integer(1),
-        default=str(DEFAULTS["min_trials_required"]),
+        default=str(DEFAULT_SETTINGS["min_trials_required"]),
         example="5",
     ),
     "start_step": Key(
         meaning="Report of the metric at which a trial is judged, once.",
         type=integer(1),
-        default=str(DEFAULTS["start_step"]),
+        default=str(DEFAULT_SETTINGS["start_step"]),
         example="10",
     ),
 }
@@ -28,7 +28,7 @@ EARLY_STOPPING: Schema = {
     "title": "`medianstop`, or mapping",
     "anyOf": [one_of(MEDIANSTOP), object_schema(EARLY_STOPPING_KEYS)],
 }
-REJECTED = {
+REJECTED_STOPPERS = {
     "hyperband": "stops after its first bracket in Katib (kubeflow/katib#1168); use medianstop",
     "asha": "isn't offered; use medianstop",
     "median": "isn't offered; use medianstop",
@@ -44,9 +44,9 @@ def read_early_stopping(
     keys = node.mapping(EARLY_STOPPING_KEYS) if isinstance(node.value, dict) else {"name": node}
     name = keys["name"].text() if "name" in keys else MEDIANSTOP
     if name and name != MEDIANSTOP:
-        why = REJECTED.get(name, "is unknown; use medianstop")
+        why = REJECTED_STOPPERS.get(name, "is unknown; use medianstop")
         keys["name"].error(f"{shortened(name)} {why}")
-    settings = {key: str(_whole(keys[key])) for key in DEFAULTS if key in keys}
+    settings = {key: str(_whole(keys[key])) for key in DEFAULT_SETTINGS if key in keys}
     if why := _objection(source, command, trials, settings):
         node.error(why)
     return settings
@@ -68,7 +68,7 @@ def _objection(source: MetricSource, command: str, trials: int, settings: dict[s
         )
     if _is_pipeline(command):
         return "medianstop stops the command's last program. Remove | and & from the command."
-    required = int(settings.get("min_trials_required", DEFAULTS["min_trials_required"]))
+    required = int(settings.get("min_trials_required", DEFAULT_SETTINGS["min_trials_required"]))
     if required >= trials:
         return f"medianstop needs more than {required} trials (min_trials_required) to stop one; got {trials}"
     return ""

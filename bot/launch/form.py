@@ -18,8 +18,8 @@ from bot.core.space import ALGORITHMS, MetricSource
 from bot.launch.command_line import conflicts, missing_options, read_values
 from bot.launch.space import INLINE, parse_space
 from bot.slack.blocks import (
+    MAX_VALUE,
     NOTHING,
-    VALUE,
     Block,
     View,
     actions,
@@ -36,15 +36,20 @@ FORM, LAUNCH = "sweep_form", "sweep_launch"  # callback ids
 REPO, BRANCH, SPACE = "sweep_repo", "sweep_branch", "sweep_space"  # action ids of the menus
 WRITE, CHANGE, AGAIN = "sweep_write", "sweep_change", "sweep_again"  # action ids of the buttons
 
-TEXT_MOST = 3000  # characters: Slack's limit for an input
-METADATA_MOST = 3000
-ERROR_MOST = 1000  # characters of the error below an input
+MAX_INPUT = 3000  # characters: Slack's limit for an input
+MAX_METADATA = 3000
+MAX_FIELD_ERROR = 1000  # characters of the error below an input
 FIELDS = {
     *("repo", "branch", "space", "text", "seeds", "gpus", "parallel", "trials"),
     *("algorithm", "metric", "goal", "metrics", "flags", "cmd", "notify", "gate", "max_hours"),
 }
-HIDDEN = ("repo", "branch", "name", "image")  # kept in private_metadata: Slack sends menus no view state
-EXAMPLE = """\
+HIDDEN_OPTIONS = (
+    "repo",
+    "branch",
+    "name",
+    "image",
+)  # in private_metadata: Slack sends menus no view state
+EXAMPLE_SPACE = """\
 command: python train.py
 objective: {metric: loss, goal: minimize}
 parameters:
@@ -56,19 +61,19 @@ NOTIFY = {
     Notify.NONE: "Thread only",
 }
 DEFAULT = "Use the space's value"
-ALGORITHM = {NOTHING: DEFAULT} | {word: word for word in ALGORITHMS}
-METRICS = {NOTHING: DEFAULT} | {
+ALGORITHM_CHOICES = {NOTHING: DEFAULT} | {word: word for word in ALGORITHMS}
+METRICS_CHOICES = {NOTHING: DEFAULT} | {
     MetricSource.TENSORBOARD.value: "TensorBoard",
     MetricSource.STDOUT.value: "Output (stdout)",
     MetricSource.PUSH.value: "Katib's report_metrics (push)",
 }
-FLAGS = {NOTHING: DEFAULT} | {style.value: style.value for style in FlagStyle}
-GATE = {
+FLAGS_CHOICES = {NOTHING: DEFAULT} | {style.value: style.value for style in FlagStyle}
+GATE_CHOICES = {
     NOTHING: "Use the default",
     "on": "One trial first, the others once it is healthy",
     "off": "All parallel trials at once",
 }
-GOAL = {NOTHING: DEFAULT} | {word: word.capitalize() for word in GOALS}
+GOAL_CHOICES = {NOTHING: DEFAULT} | {word: word.capitalize() for word in GOALS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,17 +147,17 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
             "parallel", "Parallel trials", _number("parallel", options, 1, limits.parallel, DEFAULT)
         ),
         "trials": _optional("trials", "Max trials", _number("trials", options, 1, limits.trials, DEFAULT)),
-        "algorithm": _input("algorithm", "Algorithm", _choice("algorithm", options, ALGORITHM)),
+        "algorithm": _input("algorithm", "Algorithm", _choice("algorithm", options, ALGORITHM_CHOICES)),
         "metric": _optional(
             "metric", "Metric", _line("metric", options, "Overrides the space, for example: loss")
         ),
-        "goal": _input("goal", "Goal", _choice("goal", options, GOAL)),
+        "goal": _input("goal", "Goal", _choice("goal", options, GOAL_CHOICES)),
         "metrics": _input("metrics", "Metrics from", _choice("metrics", options, _metrics(options))),
-        "flags": _input("flags", "Pass parameters as", _choice("flags", options, FLAGS)),
+        "flags": _input("flags", "Pass parameters as", _choice("flags", options, FLAGS_CHOICES)),
         "cmd": _optional(
             "cmd", "Command", _line("cmd", options, "Overrides the space, for example: python train.py")
         ),
-        "gate": _input("gate", "Start", _choice("gate", options, GATE)),
+        "gate": _input("gate", "Start", _choice("gate", options, GATE_CHOICES)),
         "max_hours": _optional(
             "max_hours", "Max hours", _line("max_hours", options, "For the whole sweep, for example: 12")
         ),
@@ -167,7 +172,9 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
 def _metrics(options: Mapping[str, str]) -> dict[str, str]:
     """Return the menu of sources, with the path of a file if one was typed in the command."""
     path = options.get("metrics", "")
-    return METRICS | ({path: f"File {path[-60:]}"} if path.startswith("/") and len(path) <= VALUE else {})
+    return METRICS_CHOICES | (
+        {path: f"File {path[-60:]}"} if path.startswith("/") and len(path) <= MAX_VALUE else {}
+    )
 
 
 def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
@@ -178,8 +185,8 @@ def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
         "type": "plain_text_input",
         "action_id": "text",
         "multiline": True,
-        "max_length": TEXT_MOST,
-        "initial_value": (draft.options.get("text") or EXAMPLE)[:TEXT_MOST],
+        "max_length": MAX_INPUT,
+        "initial_value": (draft.options.get("text") or EXAMPLE_SPACE)[:MAX_INPUT],
     }
     return {
         "text": _input("text", "Space", box),
@@ -220,8 +227,8 @@ def request(draft: Draft, config: Config) -> tuple[SweepRequest | None, dict[str
         return None, errors
     if parsed.text is None:
         return parsed, {}
-    if len(parsed.text) > TEXT_MOST:
-        return None, {"text": f"The space can have at most {TEXT_MOST:,} characters. Commit it as a file."}
+    if len(parsed.text) > MAX_INPUT:
+        return None, {"text": f"The space can have at most {MAX_INPUT:,} characters. Commit it as a file."}
     try:
         parse_space(parsed.text, INLINE, parsed, config.limits)
     except UserError as error:
@@ -236,7 +243,7 @@ def errors_by_block(view: View, errors: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, sentence in errors.items():
         block = inputs.get(key, first)
-        found[block] = cut(f"{found[block]}\n{sentence}" if block in found else sentence, ERROR_MOST)
+        found[block] = cut(f"{found[block]}\n{sentence}" if block in found else sentence, MAX_FIELD_ERROR)
     return found
 
 
@@ -265,11 +272,13 @@ def launched(draft: Draft, sweep_id: str) -> View:
 
 def metadata(draft: Draft, **more: str) -> str:
     """Return the view's private_metadata; the longest values are left out if it gets too long."""
-    hidden = {key: draft.options[key] for key in HIDDEN if len(draft.options.get(key, "x" * 301)) <= 300}
+    hidden = {
+        key: draft.options[key] for key in HIDDEN_OPTIONS if len(draft.options.get(key, "x" * 301)) <= 300
+    }
     aside = {"text": draft.options["text"]} if "text" in draft.options and not draft.inline else {}
     options = hidden | aside
     about = {"channel": draft.channel, "inline": draft.inline} | more
-    while len(found := _json(about | {"options": options})) > METADATA_MOST and options:
+    while len(found := _json(about | {"options": options})) > MAX_METADATA and options:
         del options[max(options, key=lambda key: len(_json(options[key])))]
     return found
 
@@ -307,7 +316,7 @@ def _number(
 def _line(key: str, options: Mapping[str, str], hint: str) -> Block:
     line: Block = {"type": "plain_text_input", "action_id": key, "placeholder": plain_text(hint)}
     value = options.get(key, "")
-    return line | ({"initial_value": value} if 0 < len(value) <= TEXT_MOST else {})
+    return line | ({"initial_value": value} if 0 < len(value) <= MAX_INPUT else {})
 
 
 def _choice(key: str, options: Mapping[str, str], choices: Mapping[str, str]) -> Block:

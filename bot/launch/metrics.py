@@ -9,13 +9,13 @@ from bot.config.yaml_reader import Node
 from bot.core.request import SweepRequest
 from bot.core.space import STRATEGIES, Goal, MetricSource, SearchSpace
 from bot.core.wording import listed, shortened
-from bot.launch.space_keys import FILE_PATH, METRIC, METRICS_KEYS, OBJECTIVE_KEYS, TAG
+from bot.launch.space_keys import FILE_PATH, METRIC_NAME, METRICS_KEYS, OBJECTIVE_KEYS, TAG
 from k8s.katib.training import LOG, Collector
 
 MAX_ADDITIONAL = 8  # columns of a table in Slack
 TAG_RULE = "a TensorBoard tag of letters, digits, dashes, and underscores, without a slash"
 NAME_RULE = "a name of letters, digits, and _./- of at most 100 characters"
-NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?"
+NUMBER_IN_LINE = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def read_objective(node: Node | None, request: SweepRequest, source: MetricSourc
 
 def _check_name(node: Node, name: str, source: MetricSource) -> None:
     # Katib reads a/b as tags that start with b in a directory a.
-    rule, pattern = (TAG_RULE, TAG) if source is MetricSource.TENSORBOARD else (NAME_RULE, METRIC)
+    rule, pattern = (TAG_RULE, TAG) if source is MetricSource.TENSORBOARD else (NAME_RULE, METRIC_NAME)
     if not pattern.fullmatch(name):
         node.error(f'must be {rule}; got "{shortened(name)}"')
 
@@ -144,4 +144,4 @@ def line_filter(names: Iterable[str]) -> str:
     Katib's default reads `val/loss=0.1` as `loss`, `loss: 0.1` not at all, and `loss=nan` as an empty value.
     """
     known = "|".join(re.sub(r"([.])", r"\\\1", name) for name in names)
-    return rf'(?:^|[^\w/.-])"?({known})"?\s*[:=]\s*"?({NUMBER})'
+    return rf'(?:^|[^\w/.-])"?({known})"?\s*[:=]\s*"?({NUMBER_IN_LINE})'

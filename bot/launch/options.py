@@ -14,9 +14,9 @@ from bot.core.space import ALGORITHMS, MetricSource
 from bot.core.wording import did_you_mean, listed, shortened
 from bot.launch.algorithms import rejection
 from bot.launch.metrics import NAME_RULE, path_objection
-from bot.launch.space_keys import METRIC
+from bot.launch.space_keys import METRIC_NAME
 
-DIGITS_MAX = 40  # of a number: longer ones exceed every limit
+MAX_DIGITS = 40  # of a number: longer ones exceed every limit
 SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
@@ -67,7 +67,7 @@ def _seeds(_key: str, value: str, config: Config) -> str:
 
 
 def _metric(_key: str, value: str, _config: Config) -> str:
-    if not METRIC.fullmatch(value):
+    if not METRIC_NAME.fullmatch(value):
         raise UserError(f'metric= must be {NAME_RULE}; got "{shortened(value)}".')
     return value
 
@@ -111,7 +111,7 @@ def _number(limit: str, minimum: int) -> Callable[[str, str, Config], int]:
         shown, digits = shortened(value), value.lstrip("0") or "0"
         whole = re.fullmatch(r"[0-9]+", value)
         # int() raises ValueError for very long numbers.
-        if whole and (len(digits) > DIGITS_MAX or int(digits) > maximum):
+        if whole and (len(digits) > MAX_DIGITS or int(digits) > maximum):
             raise UserError(f"{key}= can be at most {maximum} on this cluster (limits.{limit}); got {shown}.")
         if not whole or int(digits) < minimum:
             raise UserError(f'{key}= must be a whole number from {minimum} to {maximum}; got "{shown}".')

@@ -9,10 +9,10 @@ from bot.core.space import Parameter
 from bot.core.wording import shortened
 from bot.launch.algorithms import objection, space_objection
 from bot.launch.metrics import choice
-from bot.launch.space_keys import FIXED, NAME, RANGE_KEYS, RESERVED, VALUE
+from bot.launch.space_keys import FIXED, PARAMETER_NAME, PARAMETER_VALUE, RANGE_KEYS, RESERVED
 
 Report = Callable[[str], None]
-LIST_MAX = 1_000  # characters of a list as a value
+MAX_LIST_VALUE = 1_000  # characters of a list as a value
 
 
 def read_parameters(
@@ -48,7 +48,7 @@ def _leaves(prefix: str, node: Node) -> Iterator[tuple[str, Node]]:
 
 def _check_name(name: str, node: Node, flags: FlagStyle, names: dict[str, str]) -> None:
     """Report a name that can't be passed, or that is passed like another one."""
-    if not NAME.fullmatch(name):
+    if not PARAMETER_NAME.fullmatch(name):
         node.error(
             "name must start with a letter or underscore, followed by letters, digits, dots, dashes, or "
             "underscores"
@@ -99,7 +99,7 @@ def _values(node: Node) -> tuple[str, ...]:
         if (
             isinstance(item.value, dict)
             or not text
-            or not (isinstance(item.value, list) or VALUE.fullmatch(text))
+            or not (isinstance(item.value, list) or PARAMETER_VALUE.fullmatch(text))
         ):
             item.error(f"can only contain letters, digits, and _.,:/+=@-; got {item.described}")
         elif text in seen:
@@ -114,13 +114,13 @@ def _list_text(node: Node) -> str:
     """Return a list as a value: `[64,32]`, `[[3,1],[5,2]]`."""
     parts = [_list_text(item) if isinstance(item.value, list) else _item_text(item) for item in node.items()]
     text = f"[{','.join(parts)}]"
-    if len(text) > LIST_MAX:
-        node.error(f"can have at most {LIST_MAX:,} characters as a value; got {len(text):,}")
+    if len(text) > MAX_LIST_VALUE:
+        node.error(f"can have at most {MAX_LIST_VALUE:,} characters as a value; got {len(text):,}")
     return text
 
 
 def _item_text(item: Node) -> str:
-    if isinstance(item.value, dict) or not VALUE.fullmatch(item.raw) or "," in item.raw:
+    if isinstance(item.value, dict) or not PARAMETER_VALUE.fullmatch(item.raw) or "," in item.raw:
         item.error(f"in a list can only contain letters, digits, and _.:/+=@-; got {item.described}")
     return item.raw
 

@@ -14,7 +14,7 @@ from bot.slack.blocks import Block, View, actions, button, context, fields, moda
 from bot.slack.mrkdwn import block, code, plain
 from k8s.katib.training import TENSORBOARD_DIR
 
-NOTES_MAX = 2_500  # characters of a section
+MAX_NOTES_TEXT = 2_500  # characters of a section
 
 
 def preview(
@@ -86,7 +86,7 @@ def _trials(request: SweepRequest, space: SearchSpace) -> str:
 
 
 def _notes(space: SearchSpace) -> list[Block]:
-    lines = fitting((f"• {plain(note)}" for note in space.notes), NOTES_MAX)
+    lines = fitting((f"• {plain(note)}" for note in space.notes), MAX_NOTES_TEXT)
     return [section("\n".join(["*Notes on the file*", *lines]))] if lines else []
 
 

@@ -24,7 +24,7 @@ from bot.slack.mrkdwn import plain
 
 log = logging.getLogger(__name__)
 
-RECENT = timedelta(minutes=5)  # older GPU snapshots are ignored
+SNAPSHOT_MAX_AGE = timedelta(minutes=5)  # older GPU snapshots are ignored
 
 
 async def show(view_id: str, clients: Clients, drafts: Drafts, known: SnapshotStore) -> None:
@@ -41,7 +41,7 @@ async def show(view_id: str, clients: Clients, drafts: Drafts, known: SnapshotSt
 
 async def _free(known: SnapshotStore, now: datetime) -> int | None:
     seen = await known.latest()
-    return sum(node.free for node in seen.nodes) if seen and now - seen.at < RECENT else None
+    return sum(node.free for node in seen.nodes) if seen and now - seen.at < SNAPSHOT_MAX_AGE else None
 
 
 async def _view(view_id: str, filled: Filled, clients: Clients, free: int | None) -> View:

@@ -45,8 +45,8 @@ async def look_up(
     if space.image:
         prebuilt_image(space.image, config)
     files = {} if space.image else await source_files(git, repository, commit)
-    if repository.secret and submodules.FILE in files:
-        await submodules.check(git, repository, commit, files[submodules.FILE])
+    if repository.secret and submodules.GITMODULES in files:
+        await submodules.check(git, repository, commit, files[submodules.GITMODULES])
     source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject, files=files)
     return Order(
         sweep=sweep,

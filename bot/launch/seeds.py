@@ -7,14 +7,14 @@ from bot.core.request import SweepRequest
 from bot.core.seeds import parse_seeds
 from bot.core.space import Goal, Parameter, SearchSpace
 from bot.launch.metrics import metric_objection, read_source
-from bot.launch.space_keys import PARALLEL
+from bot.launch.space_keys import DEFAULT_PARALLEL
 
 
 def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
     """Return a grid of the seeds. A failed seed stops no other one. Raises UserError."""
     limits, defaults = config.limits, config.seeds
     seeds = parse_seeds(request.seeds or "", limits.trials)
-    parallel = request.parallel or PARALLEL
+    parallel = request.parallel or DEFAULT_PARALLEL
     source, path = read_source(None, request)
     metric = request.metric or defaults.metric
     if why := metric_objection(metric, source):

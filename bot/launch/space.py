@@ -22,11 +22,11 @@ from bot.launch.katib_file import is_katib
 from bot.launch.metrics import choice, metric_objection, read_objective, read_source
 from bot.launch.parameters import Report, read_parameters, size
 from bot.launch.space_keys import (
+    DEFAULT_MAX_FAILED,
+    DEFAULT_PARALLEL,
+    DEFAULT_TRIALS,
     KEYS,
-    MAX_FAILED,
-    PARALLEL,
     TRIAL_KEYS,
-    TRIALS,
 )
 from bot.launch.wandb_file import is_wandb
 
@@ -164,12 +164,14 @@ def _counts(
             return _Count(written, keys[key].error, adjustable=lowered)
         return _Count(default, lambda sentence: root.error(f"trials.{key}: {sentence}"), adjustable=True)
 
-    total = count("max", "trials", request.trials, min(TRIALS, limits.trials) if grid is None else grid)
+    total = count(
+        "max", "trials", request.trials, min(DEFAULT_TRIALS, limits.trials) if grid is None else grid
+    )
     _limit(total, 1, limits.trials, "trials")
     trials = total.value if grid is None else min(total.value, grid)
-    parallel = count("parallel", "parallel", request.parallel, min(PARALLEL, limits.parallel))
+    parallel = count("parallel", "parallel", request.parallel, min(DEFAULT_PARALLEL, limits.parallel))
     _limit(parallel, 1, limits.parallel, "parallel")
-    max_failed = count("max_failed", "", None, MAX_FAILED)
+    max_failed = count("max_failed", "", None, DEFAULT_MAX_FAILED)
     _limit(max_failed, 0, limits.trials, "trials")
     return trials, _adjusted(parallel, trials), _adjusted(max_failed, trials)
 

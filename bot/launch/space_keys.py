@@ -20,27 +20,30 @@ from bot.config.keys import (
     one_of,
     string,
 )
-from bot.config.policy_keys import A_MINUTE, MAX_HOURS, OBJECTIVE
+from bot.config.policy_keys import A_MINUTE, MAX_HOURS, TENSORBOARD_TAG
 from bot.core.flags import FlagStyle
 from bot.core.space import ALGORITHMS, STRATEGIES, Goal, MetricSource
 from bot.launch.algorithms import ALGORITHM
 from bot.launch.early_stopping import EARLY_STOPPING
 
-TRIALS, PARALLEL, MAX_FAILED = 12, 4, 3  # defaults
+DEFAULT_TRIALS, DEFAULT_PARALLEL, DEFAULT_MAX_FAILED = 12, 4, 3  # defaults
 # Flags with another meaning: ours, draccus' (a config file), and the name Katib gives a trial's name.
 RESERVED = {"tensorboard_dir", "config_path", "trialName"}
-VALUE = re.compile(r"[A-Za-z0-9_.,:/+=@-]+")  # Katib pastes values into JSON and shell text unescaped
-TAG = OBJECTIVE  # of TensorBoard
-METRIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}")
+PARAMETER_VALUE = re.compile(r"[A-Za-z0-9_.,:/+=@-]+")  # Katib inserts values unescaped
+TAG = TENSORBOARD_TAG  # of TensorBoard
+METRIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}")
 FILE_PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}")
 FIXED = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 VALUES: Schema = {
     "type": "array",
     "minItems": 1,
     "uniqueItems": True,
-    "items": {"type": ["string", "number", "boolean", "array"], "pattern": f"^(?:{VALUE.pattern})$"},
+    "items": {
+        "type": ["string", "number", "boolean", "array"],
+        "pattern": f"^(?:{PARAMETER_VALUE.pattern})$",
+    },
 }
 GROUP: Schema = {"type": "object", "not": {"anyOf": [{"required": [key]} for key in ("min", "max")]}}
 WATCH_KEYS: Keys = {
@@ -66,7 +69,7 @@ METRICS_KEYS: Keys = {
 OBJECTIVE_KEYS: Keys = {
     "metric": Key(
         meaning="Metric to optimize. In TensorBoard, no other tag can start with this name.",
-        type=string("name", METRIC.pattern),
+        type=string("name", METRIC_NAME.pattern),
         example="val_loss",
         required=True,
     ),
@@ -75,7 +78,7 @@ OBJECTIVE_KEYS: Keys = {
     ),
     "additional": Key(
         meaning="More metrics to show in the results.",
-        type=list_of(string("name", METRIC.pattern)),
+        type=list_of(string("name", METRIC_NAME.pattern)),
         default="none",
         example="[accuracy]",
     ),
@@ -91,19 +94,19 @@ TRIAL_KEYS: Keys = {
     "max": Key(
         meaning="Total number of trials. `trials=` overrides it.",
         type=integer(1),
-        default=f"{TRIALS}; for `grid`, all combinations",
+        default=f"{DEFAULT_TRIALS}; for `grid`, all combinations",
         example="20",
     ),
     "parallel": Key(
         meaning="Number of trials that run at the same time. `parallel=` overrides it.",
         type=integer(1),
-        default=str(PARALLEL),
+        default=str(DEFAULT_PARALLEL),
         example="8",
     ),
     "max_failed": Key(
         meaning="Number of failed trials at which the sweep fails.",
         type=integer(0),
-        default=str(MAX_FAILED),
+        default=str(DEFAULT_MAX_FAILED),
         example="1",
     ),
     "trial_hours": Key(
@@ -191,7 +194,7 @@ KEYS: Keys = {
     "trials": Key(meaning="Number and limits of the trials.", type=MAPPING, keys=TRIAL_KEYS),
     "parameters": Key(
         meaning="Parameters by name: a list of values, a range, a fixed value, or a mapping of parameters.",
-        type=named(NAME) | {"minProperties": 1},
+        type=named(PARAMETER_NAME) | {"minProperties": 1},
         example="{optimizer: [adam, sgd]}",
         required=True,
         keys=RANGE_KEYS,

@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from bot.registry.images import DOCKER, INDEXES, OCI, Image, ImageRef, Json, composed, digest_of, for_linux
+from k8s.errors import SweepbotError
 
 # All four types in one header: otherwise, registries convert the manifest and return a digest that can't be
 # pulled, or 404 for an image that exists (distribution 2.8).
@@ -21,12 +22,12 @@ MANIFESTS = ", ".join((OCI, DOCKER, *INDEXES))
 TIMEOUT = aiohttp.ClientTimeout(total=5)  # seconds
 LAYER_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)  # a layer can be gigabytes
 TOKEN_LIFE = 60  # seconds, if a token has no expires_in: the minimum in the specification
-PAGE = 1000  # tags
+TAGS_PAGE = 1000  # tags
 MAX_JSON = 4 * 2**20  # bytes: registries accept no larger manifest
 HUB, HUB_API = "docker.io", "registry-1.docker.io"
 
 
-class RegistryError(Exception):
+class RegistryError(SweepbotError):
     """The registry is unreachable or returned an error; the message names it."""
 
 
@@ -74,7 +75,7 @@ class Registry:
     async def tags(self, repository: str) -> list[str]:
         """Return all tags; [] if the repository doesn't exist. Raises RegistryError."""
         found: list[str] = []
-        page = f"/v2/{repository}/tags/list?n={PAGE}"
+        page = f"/v2/{repository}/tags/list?n={TAGS_PAGE}"
         while page:
             async with self._request("GET", page, _pull(repository)) as answer:
                 if answer.status == 404:

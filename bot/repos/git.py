@@ -21,11 +21,20 @@ from bot.config.policy import Config
 from bot.core.errors import UserError
 from bot.core.masking import Mask, of_environment
 from bot.core.wording import did_you_mean
+from k8s.errors import SweepbotError
 
-PASSED_ON = ("PATH", "HTTPS_PROXY", "https_proxy", "http_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE")
+PASSED_VARIABLES = (
+    "PATH",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "http_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "SSL_CERT_FILE",
+)
 # A server without filter support makes git warn and sends everything.
-FETCH = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
-HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-gc")
+FETCH_COMMIT = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
+FETCH_HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-gc")
 # Errors that a retry won't fix; everything else can be temporary.
 REFUSALS = re.compile(
     r"authentication failed|could not read (username|password)|not found|access denied|permission denied"
@@ -35,31 +44,31 @@ REFUSALS = re.compile(
 
 SUBMODULE = "160000"  # its mode in a tree
 MIB = 2**20
-MOST_FILE = MIB  # bytes of a file that is read
-MOST_LISTING = 16 * MIB  # bytes of git's answer: a quarter of a million branches
-MOST_HISTORY = 64 * MIB  # 1.6 million commits
-MOST_WORDS = 64 * 1024  # bytes of git's error output
-MOST_SUBJECT = 300  # characters
+MAX_FILE = MIB  # bytes of a file that is read
+MAX_LISTING = 16 * MIB  # bytes of git's answer: a quarter of a million branches
+MAX_HISTORY = 64 * MIB  # 1.6 million commits
+MAX_STDERR = 64 * 1024  # bytes of git's error output
+MAX_SUBJECT = 300  # characters
 # A repository of some megabytes can hold a file or a delta of gigabytes. Large files are not unpacked in
 # memory (core.bigFileThreshold), packs are mapped in parts, and git gets 512 MiB of address space at most, of
 # which each thread would reserve up to 136.
-MODEST = {
+MEMORY_SETTINGS = {
     "core.bigFileThreshold": "1m",
     "core.packedGitWindowSize": "16m",
     "core.packedGitLimit": "64m",
     "pack.threads": "1",
 }
-BOUNDED = ("sh", "-c", 'ulimit -v 524288 2>/dev/null; exec git "$@"', "git")
+GIT_WITH_MEMORY_LIMIT = ("sh", "-c", 'ulimit -v 524288 2>/dev/null; exec git "$@"', "git")
 
 Login = tuple[str, str]  # user; password or token
 # Passed over a pipe: an argument or a URL would show it to other processes, logs, and error messages.
-HELPER = (
+CREDENTIAL_HELPER = (
     """!f() { test "$1" = get && printf 'username=%s\\npassword=%s\\n' """
     """"$SWEEPBOT_GIT_USERNAME" "$SWEEPBOT_GIT_PASSWORD"; }; f"""
 )
 
 
-class GitUnavailableError(Exception):
+class GitUnavailableError(SweepbotError):
     """The git host doesn't respond; a retry can help. The message has no credentials."""
 
 
@@ -96,7 +105,7 @@ class Git:
             hint = did_you_mean(branch, sorted(names))
         raise UserError(f"branch={branch} doesn't exist in {url}.{hint}", field="branch")
 
-    async def read(self, url: str, commit: str, path: str, most: int = MOST_FILE) -> str | None:
+    async def read(self, url: str, commit: str, path: str, most: int = MAX_FILE) -> str | None:
         """Return a file's text; None if the commit has no such file.
 
         Raises UserError, also for a file of more than `most` bytes; GitUnavailableError.
@@ -142,7 +151,7 @@ class Git:
         """Return the first line of the commit's message, masked."""
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
-            short = f"--format=%<({MOST_SUBJECT},trunc)%s"
+            short = f"--format=%<({MAX_SUBJECT},trunc)%s"
             line = await self._run(url, "-C", repository, "log", "-1", short, commit, "--")
         return self._mask(line.decode(errors="replace").strip())
 
@@ -152,9 +161,9 @@ class Git:
         with TemporaryDirectory(dir=self.cache) as repository:
             await self._run(url, "init", "--quiet", "--bare", "--", repository)
             await self._run(url, "-C", repository, "config", "remote.origin.url", url)
-            await self._run(url, "-C", repository, *HISTORY, "--", "origin", f"{tip.ref}:{tip.ref}")
+            await self._run(url, "-C", repository, *FETCH_HISTORY, "--", "origin", f"{tip.ref}:{tip.ref}")
             listing = ("-C", repository, "rev-list", tip.ref, "--")
-            history = await self._run(url, *listing, most=MOST_HISTORY)
+            history = await self._run(url, *listing, most=MAX_HISTORY)
         return commit.encode() in history
 
     async def branches(self, url: str) -> list[str]:
@@ -194,17 +203,17 @@ class Git:
         try:
             await self._run(url, "init", "--quiet", "--bare", "--", repository)
             await self._run(url, "-C", repository, "config", "remote.origin.url", url)
-            await self._run(url, "-C", repository, *FETCH, "--", "origin", f"{commit}:{keep}")
+            await self._run(url, "-C", repository, *FETCH_COMMIT, "--", "origin", f"{commit}:{keep}")
         except BaseException:
             shutil.rmtree(repository, ignore_errors=True)  # an interrupted fetch leaves locks behind
             raise
         return repository
 
-    async def _run(self, url: str, *arguments: str | Path, most: int = MOST_LISTING) -> bytes:
+    async def _run(self, url: str, *arguments: str | Path, most: int = MAX_LISTING) -> bytes:
         """Run git; raise UserError if it prints more than `most` bytes."""
         self.cache.mkdir(parents=True, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
-            *BOUNDED,
+            *GIT_WITH_MEMORY_LIMIT,
             *arguments,
             env=self._environment(url),
             stdin=asyncio.subprocess.DEVNULL,
@@ -216,7 +225,7 @@ class Git:
             async with asyncio.timeout(self.timeout):
                 output, errors = await asyncio.gather(_whole(process.stdout, most), _end(process.stderr))
                 await process.wait()
-        except _TooLong:
+        except _OutputTooLongError:
             raise UserError(f"{url}: git's output exceeds {most // MIB} MiB.") from None
         except TimeoutError:
             raise GitUnavailableError(f"{url} didn't respond within {self.timeout:g} s") from None
@@ -232,14 +241,14 @@ class Git:
     def _environment(self, url: str) -> dict[str, str]:
         home = self.cache / "home"
         home.mkdir(exist_ok=True)
-        return {key: os.environ[key] for key in PASSED_ON if key in os.environ} | {
+        return {key: os.environ[key] for key in PASSED_VARIABLES if key in os.environ} | {
             "HOME": str(home),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "https:http",
             "GIT_LITERAL_PATHSPECS": "1",
             "LC_ALL": "C",  # REFUSALS matches English messages
-            **_settings(MODEST | (_helper(url) if url in self.logins else {})),
+            **_settings(MEMORY_SETTINGS | (_helper(url) if url in self.logins else {})),
             **(_login(self.logins[url]) if url in self.logins else {}),
         }
 
@@ -267,30 +276,30 @@ def _settings(values: Mapping[str, str]) -> dict[str, str]:
 
 def _helper(url: str) -> dict[str, str]:
     host = "/".join(url.split("/", 3)[:3])  # a redirect to another host gets no credentials
-    return {f"credential.{host}.helper": HELPER}
+    return {f"credential.{host}.helper": CREDENTIAL_HELPER}
 
 
 def _login(login: Login) -> dict[str, str]:
     return {"SWEEPBOT_GIT_USERNAME": login[0], "SWEEPBOT_GIT_PASSWORD": login[1]}
 
 
-class _TooLong(Exception):  # noqa: N818
+class _OutputTooLongError(SweepbotError):
     """The output exceeds the limit."""
 
 
 async def _whole(stream: asyncio.StreamReader | None, most: int) -> bytes:
     found = bytearray()
-    while stream and (part := await stream.read(MOST_WORDS)):
+    while stream and (part := await stream.read(MAX_STDERR)):
         found += part
         if len(found) > most:
-            raise _TooLong
+            raise _OutputTooLongError
     return bytes(found)
 
 
 async def _end(stream: asyncio.StreamReader | None) -> bytes:
     found = b""
-    while stream and (part := await stream.read(MOST_WORDS)):
-        found = (found + part)[-MOST_WORDS:]
+    while stream and (part := await stream.read(MAX_STDERR)):
+        found = (found + part)[-MAX_STDERR:]
     return found
 
 

@@ -10,8 +10,8 @@ from bot.config.policy import Repository, is_repository_url
 from bot.core.errors import UserError
 from bot.repos.git import Git
 
-FILE = ".gitmodules"
-MOST = 30  # submodules, those of submodules included
+GITMODULES = ".gitmodules"
+MAX_SUBMODULES = 30  # submodules, those of submodules included
 HEADER = re.compile(r'\[submodule "[^"\\\]]+"\]')
 SETTING = re.compile(r"([A-Za-z]+)\s*=\s*([^\"\\;#]*)")
 HOST = re.compile(r"https?://[^/]+")
@@ -23,7 +23,7 @@ async def check(git: Git, repository: Repository, commit: str, text: str) -> Non
     while waiting:
         url, commit, text = waiting.pop()
         there_are = modules(text)
-        if len(there_are) > MOST:  # duplicates included: each costs a git call
+        if len(there_are) > MAX_SUBMODULES:  # duplicates included: each costs a git call
             raise _too_many(repository)
         for path, written in there_are:
             there = _on_host(url, written, repository)
@@ -32,14 +32,14 @@ async def check(git: Git, repository: Repository, commit: str, text: str) -> Non
             if (there, pinned) in known:
                 continue
             known.add((there, pinned))
-            if len(known) > MOST:
+            if len(known) > MAX_SUBMODULES:
                 raise _too_many(repository)
-            if (inner := await asked.read(there, pinned, FILE)) is not None:
+            if (inner := await asked.read(there, pinned, GITMODULES)) is not None:
                 waiting.append((there, pinned, inner))
 
 
 def _too_many(repository: Repository) -> UserError:
-    return UserError(f"{repository.name} has too many submodules; the limit is {MOST}.")
+    return UserError(f"{repository.name} has too many submodules; the limit is {MAX_SUBMODULES}.")
 
 
 def modules(text: str) -> list[tuple[str, str]]:
@@ -54,12 +54,12 @@ def modules(text: str) -> list[tuple[str, str]]:
             key = match[1].lower() if match else ""
             if not match or not found or key in found[-1]:
                 raise UserError(
-                    f"`{FILE}`:{number}: `{plain[:100]}` isn't a plain git setting. *Fix:* Write each "
+                    f"`{GITMODULES}`:{number}: `{plain[:100]}` isn't a plain git setting. *Fix:* Write each "
                     'submodule as `[submodule "name"]`, `path = …`, and `url = …`, once and without quotes.'
                 )
             found[-1][key] = match[2].strip()
     if any(not {"path", "url"} <= each.keys() for each in found):
-        raise UserError(f"`{FILE}`: a submodule has no path or url. *Fix:* Add both.")
+        raise UserError(f"`{GITMODULES}`: a submodule has no path or url. *Fix:* Add both.")
     return [(each["path"], each["url"]) for each in found]
 
 
@@ -73,6 +73,6 @@ def _on_host(url: str, written: str, repository: Repository) -> str:
     if there.startswith(f"{own}/") and is_repository_url(there):
         return there
     raise UserError(
-        f"`{FILE}` of {repository.name} names `{written[:200]}`, which isn't on {own}. The build would send "
-        f"the git credentials of {repository.name} there. *Fix:* Use a submodule on {own}, or none."
+        f"`{GITMODULES}` of {repository.name} names `{written[:200]}`, which isn't on {own}. The build would "
+        f"send the git credentials of {repository.name} there. *Fix:* Use a submodule on {own}, or none."
     )

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from bot.core.masking import Mask
+from k8s.errors import SweepbotError
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ PROBE_TIMEOUT = 3.0  # seconds
 Probe = Callable[[], Awaitable[str]]
 
 
-class ProbeFailedError(Exception):
+class ProbeFailedError(SweepbotError):
     """The message says what is wrong."""
 
 

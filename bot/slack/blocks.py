@@ -4,8 +4,8 @@ from typing import Any
 
 from bot.slack.mrkdwn import cut
 
-MOST = 100  # options of a menu
-TEXT, VALUE = 75, 150  # characters of an option
+MAX_OPTIONS = 100  # options of a menu
+MAX_OPTION_TEXT, MAX_VALUE = 75, 150  # characters of an option
 NOTHING = "-"  # the value of an option that selects nothing
 
 Option = dict[str, Any]
@@ -14,36 +14,36 @@ Option = dict[str, Any]
 def option(value: str, about: str = "", *, text: str = "") -> Option:
     """Build an option; long text is cut in the middle, where names differ least."""
     shown: Option = {"text": _plain(_cut(text or value)), "value": value}
-    return shown | ({"description": _plain(about[: TEXT - 1].rstrip())} if about.strip() else {})
+    return shown | ({"description": _plain(about[: MAX_OPTION_TEXT - 1].rstrip())} if about.strip() else {})
 
 
 def _cut(text: str) -> str:
-    half = TEXT // 2
-    return text if len(text) <= TEXT else f"{text[:half]}…{text[-half:]}"
+    half = MAX_OPTION_TEXT // 2
+    return text if len(text) <= MAX_OPTION_TEXT else f"{text[:half]}…{text[-half:]}"
 
 
 def _plain(text: str) -> dict[str, Any]:
     return {"type": "plain_text", "text": text, "emoji": False}
 
 
-SECTION_MOST, FIELD_MOST = 3_000, 2_000  # characters
+MAX_SECTION, MAX_FIELD = 3_000, 2_000  # characters
 
 Block = dict[str, Any]
 View = dict[str, Any]
 
 
 def section(text: str, accessory: Block | None = None) -> Block:
-    block: Block = {"type": "section", "text": _mrkdwn(cut(text, SECTION_MOST))}
+    block: Block = {"type": "section", "text": _mrkdwn(cut(text, MAX_SECTION))}
     return block | ({"accessory": accessory} if accessory else {})
 
 
 def fields(*pairs: tuple[str, str]) -> Block:
-    shown = [_mrkdwn(cut(f"*{name}*\n{value}", FIELD_MOST)) for name, value in pairs]
+    shown = [_mrkdwn(cut(f"*{name}*\n{value}", MAX_FIELD)) for name, value in pairs]
     return {"type": "section", "fields": shown}
 
 
 def context(text: str) -> Block:
-    return {"type": "context", "elements": [_mrkdwn(cut(text, SECTION_MOST))]}
+    return {"type": "context", "elements": [_mrkdwn(cut(text, MAX_SECTION))]}
 
 
 def _mrkdwn(text: str) -> Block:

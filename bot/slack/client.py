@@ -12,10 +12,11 @@ from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
-from bot.slack.blocks import SECTION_MOST
+from bot.slack.blocks import MAX_SECTION
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, cut
 from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
+from k8s.errors import SweepbotError
 
 log = logging.getLogger(__name__)
 
@@ -47,18 +48,18 @@ DEFAULT_RETRY_AFTER = 5.0  # seconds, without a Retry-After header
 
 # Don't turn URLs in user text into links; by default, chat.update would also link channel and user names.
 PARSE_NONE = "none"
-BLOCKS_MOST = 50  # of a message
+MAX_BLOCKS = 50  # of a message
 # Errors about the blocks; the text alone can still be posted.
 INVALID_BLOCKS = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
 # An upload is three calls, one of them to another host; Slack documents dozens of errors for them.
 UPLOAD_ERRORS = (SlackApiError, SlackRequestError, ClientError, TimeoutError)
 
 
-class NotInChannelError(Exception):
+class NotInChannelError(SweepbotError):
     """The bot can't post in this channel until someone invites it."""
 
 
-class MessageRejectedError(Exception):
+class MessageRejectedError(SweepbotError):
     """Slack permanently rejects this message; the text is Slack's error code."""
 
 
@@ -302,7 +303,7 @@ class Slack:
         if isinstance(message, str):
             return {"text": cut(self._mask(message))}
         text = {"text": cut(self._mask(message.text))}
-        return text | ({"blocks": self._masked(list(message.blocks[:BLOCKS_MOST]))} if message.blocks else {})
+        return text | ({"blocks": self._masked(list(message.blocks[:MAX_BLOCKS]))} if message.blocks else {})
 
     def _masked(self, shown: Any) -> Any:
         """Return blocks or a view with visible text masked; values, ids, and typed text stay."""
@@ -316,7 +317,7 @@ class Slack:
         return [self._masked(each) for each in shown] if isinstance(shown, list | tuple) else shown
 
     def _masked_text(self, text: str) -> str:
-        return cut(self._mask(text), SECTION_MOST)
+        return cut(self._mask(text), MAX_SECTION)
 
     async def _masked_file(self, content: str | bytes) -> str | bytes:
         """Mask a file's text, in a thread because it can be a whole log."""

@@ -9,7 +9,7 @@ from bot.core.terminal import as_shown
 BIDI = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 LOOKALIKES = str.maketrans({"*": "∗", "`": "ˋ", "~": "∼", "_": "ˍ"})
 CODE_LIMIT = 2500  # characters
-TEXT_MOST = 4_000  # characters of a message: Slack rejects a longer edit, and recommends this limit for posts
+MAX_MESSAGE = 4_000  # characters: Slack rejects a longer edit, and recommends this limit for posts
 
 
 def plain(text: str) -> str:
@@ -48,7 +48,7 @@ def block(text: str) -> str:
     return f"```\n{plain(text).replace('```', 'ˋˋˋ')}\n```" if text else ""
 
 
-def cut(text: str, most: int = TEXT_MOST) -> str:
+def cut(text: str, most: int = MAX_MESSAGE) -> str:
     """Cut finished mrkdwn to at most `most` characters; leave no entity, link, or code open."""
     if len(text) <= most:
         return text

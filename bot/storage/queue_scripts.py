@@ -59,7 +59,7 @@ end
 # prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
 ADD = f"{_COMMON} {_ADDING} add(now + ARGV[2] * 1000)"
 
-RETRY = f"""
+RETRY_QUARANTINED = f"""
 {_COMMON}
 {_ADDING}
 if call('HDEL', quarantine, item) == 0 then return 0 end
@@ -174,4 +174,4 @@ end
 call('SET', hurried, now, 'PX', ARGV[1] * 1000)
 """
 
-ALL = (ADD, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, HURRY, RETRY)
+ALL = (ADD, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, HURRY, RETRY_QUARANTINED)

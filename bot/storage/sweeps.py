@@ -29,6 +29,7 @@ from bot.core.sweep_summary import dump as dump_entry
 from bot.storage.queue_scripts import ADD
 from bot.storage.summaries import Summaries
 from bot.storage.work_queue import Lease, Queue, text
+from k8s.errors import SweepbotError
 
 DAY = timedelta(days=1)
 
@@ -125,11 +126,11 @@ return found
 """
 
 
-class StaleRecordError(Exception):
+class StaleRecordError(SweepbotError):
     """The save was rejected; the message says why. Load the sweep again."""
 
 
-class NoFreeIdError(Exception):
+class NoFreeIdError(SweepbotError):
     """Every candidate ID is taken."""
 
 

@@ -36,6 +36,7 @@ from redis.exceptions import RedisError
 from bot.core.record import Quarantine
 from bot.core.work_item import WorkItem
 from bot.storage import queue_scripts
+from k8s.errors import SweepbotError
 
 FIRST_DELAY, MAX_DELAY = 1.0, 300.0  # seconds before the first retry, and before any
 MAX_STARTS = 5  # of an item in a row without an end
@@ -44,7 +45,7 @@ MAX_RUN_SECONDS = 900.0  # of one item; then its worker is restarted
 MAX_BLOCK_SECONDS = 2.0  # in BLPOP; redis-py gives up on a silent socket after 5
 
 
-class LeaseLostError(Exception):
+class LeaseLostError(SweepbotError):
     """The lease expired or was taken by another worker; its holder must stop."""
 
 
@@ -143,7 +144,7 @@ class Queue:
 
     async def retry(self, item: WorkItem, *, starts: int = MAX_STARTS) -> bool:
         """Release an item from quarantine for so many starts. Returns False if it isn't quarantined."""
-        return bool(await self._run(queue_scripts.RETRY, str(item), self._most_starts - starts))
+        return bool(await self._run(queue_scripts.RETRY_QUARANTINED, str(item), self._most_starts - starts))
 
     async def quarantined(self) -> dict[str, Quarantine]:
         """Return the quarantined items by their text, as admins read and type it."""

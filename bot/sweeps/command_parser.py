@@ -33,7 +33,7 @@ COMMANDS = {
     "curves": Action.CURVES,
     "rerun": Action.RERUN,
 }
-USAGE = {
+COMMAND_USAGE = {
     "list": "`/sweep list`, or `list mine`, `list running`, `list team`",
     "status": "`/sweep status [SWEEP]`",
     "cancel": "`/sweep cancel [SWEEP]`, or `/sweep cancel [SWEEP] TRIAL` for one trial",
@@ -48,11 +48,11 @@ USAGE = {
 }
 SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if only one of your sweeps matches"
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.OPEN, Action.RETRY}
-CHOICES_MAX = 8  # sweeps in an error
+MAX_CHOICES = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
 # type the last few of them.
-TRIAL = re.compile(r"(?=.*[2-9])[a-z0-9]{3,8}|[bcdfghjklmnpqrstvwxz]{8}")
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a sweep or a trial
+TRIAL_SUFFIX = re.compile(r"(?=.*[2-9])[a-z0-9]{3,8}|[bcdfghjklmnpqrstvwxz]{8}")
+TYPED_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a sweep or a trial
 SIMILARITY = 0.7  # 0 to 1, for suggestions: `cancle` is cancel, but `main` isn't drain
 
 
@@ -74,7 +74,7 @@ def first_word(text: str) -> tuple[str, str]:
 def suggest_command(text: str, *others: str) -> str:
     """Return an error if the first word is a misspelled command, else ""."""
     word, rest = first_word(unescape(text))
-    known = [*USAGE, *others]
+    known = [*COMMAND_USAGE, *others]
     if word in {*known, *STARTERS} or "=" in word or rest.startswith("="):
         return ""
     if not (near := get_close_matches(word, known, cutoff=SIMILARITY)):
@@ -100,14 +100,14 @@ def parse_command(text: str, here: str = "") -> ParsedCommand:
         words.pop(0)
     trial = words.pop(0).lower() if words and action in {Action.CANCEL, Action.LOGS} else ""
     if words or (action is Action.EXTEND and not re.fullmatch(r"trials=[1-9]\d{0,5}", total)):
-        raise UserError(f"Usage: {USAGE[word]}. {SWEEP_USAGE}.")
+        raise UserError(f"Usage: {COMMAND_USAGE[word]}. {SWEEP_USAGE}.")
     _checked(sweep)
     action = Action.KILL if action is Action.CANCEL and trial else action
     return ParsedCommand(action=action, sweep=sweep, trial=trial, trials=int(total.partition("=")[2] or 0))
 
 
 def _checked(name: str) -> str:
-    if name and not NAME.fullmatch(name):
+    if name and not TYPED_NAME.fullmatch(name):
         shown = shortened(name).replace("`", "")
         raise UserError(f"`{shown}` isn't a sweep name. Names look like `lr-brave-otter`.")
     return name
@@ -161,7 +161,7 @@ def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[Entry]) -> Parse
     whole = [sweep.id for sweep in there if parsed.sweep.startswith(f"{sweep.id}-")]
     if whole:
         return replace(parsed, action=action, sweep=max(whole, key=len), trial=parsed.sweep)
-    if not TRIAL.fullmatch(parsed.sweep):
+    if not TRIAL_SUFFIX.fullmatch(parsed.sweep):
         return None
     live = [sweep.id for sweep in there if sweep.live and sweep.user == user]
     if len(live) == 1:
@@ -186,8 +186,8 @@ def _only_one(action: Action, mine: list[Entry]) -> str:
 
 
 def _listed(ids: list[str]) -> str:
-    names = ", ".join(f"`{i}`" for i in ids[:CHOICES_MAX])
-    return names + (f" and {len(ids) - CHOICES_MAX} more" if len(ids) > CHOICES_MAX else "")
+    names = ", ".join(f"`{i}`" for i in ids[:MAX_CHOICES])
+    return names + (f" and {len(ids) - MAX_CHOICES} more" if len(ids) > MAX_CHOICES else "")
 
 
 def selected(which: str, user: str, sweeps: Iterable[Entry], config: Config) -> list[Entry]:
@@ -203,4 +203,4 @@ def selected(which: str, user: str, sweeps: Iterable[Entry], config: Config) -> 
             return [s for s in there if team_of(config.teams, "", s.user) == team]
         case "team":
             raise UserError("You aren't in a team. Ask an admin to add you under `teams:`.")
-    raise UserError(f"Unknown list “{shortened(unescape(which))}”. Usage: {USAGE['list']}.")
+    raise UserError(f"Unknown list “{shortened(unescape(which))}”. Usage: {COMMAND_USAGE['list']}.")

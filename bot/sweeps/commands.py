@@ -16,7 +16,7 @@ from bot.sweeps.observation import Observation
 from k8s.katib.status import Trial
 
 REPEATED = timedelta(minutes=1)  # after the end: a second click may have waited in the queue
-AUDIT_MAX = 50  # entries in a record; the log has all
+MAX_AUDIT_ENTRIES = 50  # entries in a record; the log has all
 
 
 def apply_command(
@@ -61,7 +61,7 @@ def about(command: Command) -> str:
 
 
 def with_entry(sweep: SweepRecord, entry: AuditEntry) -> SweepRecord:
-    return replace(sweep, audit_log=(*sweep.audit_log, entry)[-AUDIT_MAX:])
+    return replace(sweep, audit_log=(*sweep.audit_log, entry)[-MAX_AUDIT_ENTRIES:])
 
 
 def _applied(sweep: SweepRecord, command: Command, seen: Observation, now: datetime) -> SweepRecord:

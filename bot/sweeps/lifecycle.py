@@ -53,7 +53,7 @@ from k8s.katib.spec import grace_of
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
 
-RESTARTS_MAX = 2  # of one trial
+MAX_RESTARTS = 2  # of one trial
 PULL_TIMEOUT = timedelta(minutes=1)  # of failed pulls; a new pod then pulls sooner than the kubelet's retry
 METRICS_TIMEOUT = timedelta(minutes=10)  # the collector reports within seconds of the training's end
 STUCK_AFTER = timedelta(minutes=5)  # after the grace period; a dead node never reports a pod's end
@@ -283,7 +283,7 @@ def _restarted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
             continue
         times = list(sweep.restarted.values()).count(pod.job)
         once = 1 if may_pass(*pod.waiting) and now - pod.abandoned > PULL_TIMEOUT else 0
-        if times < (RESTARTS_MAX if pod.running_since else once):
+        if times < (MAX_RESTARTS if pod.running_since else once):
             event = Event(kind=EventKind.TRIAL_RESTARTED, trial=pod.job, detail=_pull_error(sweep, pod))
             sweep = sweep.enqueue(event, restarted=sweep.restarted | {pod.job_uid: pod.job})
     return sweep

@@ -93,7 +93,7 @@ class Notifier:
     async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()
         namespace = builds[0].ref.namespace if builds else sweep.namespace
-        container = event.container or kaniko.CONTAINER
+        container = event.container or kaniko.BUILD_CONTAINER
         return await self._clients.tail(namespace, event.pod, container, WHOLE_LOG)
 
     async def _update_health(self, sweep: SweepRecord) -> SweepRecord:

@@ -24,7 +24,7 @@ from k8s.pods import Pod, read_pod
 
 # Events, queues, and quotas aren't watched, so builds that haven't started are polled.
 EARLY, POLL_EARLY, POLL_LATE = timedelta(minutes=2), timedelta(seconds=10), timedelta(minutes=1)
-LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
+FAILED_LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
 
 
 async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> Observation:
@@ -92,7 +92,7 @@ async def _job(build: Build, clients: Clients) -> Job | None:
 async def _pods(build: Build, clients: Clients) -> list[Pod]:
     ref = build.ref
     found = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
-    return [read_pod(pod, kaniko.CONTAINER) for pod in found]
+    return [read_pod(pod, kaniko.BUILD_CONTAINER) for pod in found]
 
 
 async def _found(
@@ -143,8 +143,8 @@ async def _with_trouble(sweep: SweepRecord, one: BuildSeen, clients: Clients) ->
         return replace(one, started=started, trouble=None if started else await diagnose_build(ref, clients))
     if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):
         pod = next((pod for pod in pods if pod.finished), None)
-        container = (pod and pod.init_failed) or kaniko.CONTAINER
-        log = await clients.tail(ref.namespace, pod.name, container, LOG_LINES) if pod else ""
+        container = (pod and pod.init_failed) or kaniko.BUILD_CONTAINER
+        log = await clients.tail(ref.namespace, pod.name, container, FAILED_LOG_LINES) if pod else ""
         trouble = await run_in_parser_thread(explain, log, one.job, pod)
         return replace(one, trouble=trouble, pod=pod.name if pod else "", container=container)
     return one

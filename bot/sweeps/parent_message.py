@@ -19,7 +19,7 @@ from bot.sweeps.time_left import time_text
 # The buttons' action_ids
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
 RESULTS, RERUN = "show_results", "rerun_sweep"
-OPEN, RETRY, EXTEND = "open_sweep", "retry_sweep", "extend_sweep"
+OPEN_GATE, RETRY_FIRST, EXTEND = "open_sweep", "retry_sweep", "extend_sweep"
 BAR_LENGTH = 20  # characters
 
 PHASES = {
@@ -208,8 +208,8 @@ def hold_buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
         "deny": plain_text("Stay on hold"),
     }
     return [
-        button(OPEN, "Run all anyway", sweep.id, confirm=confirm),
-        button(RETRY, "Try again", sweep.id),
+        button(OPEN_GATE, "Run all anyway", sweep.id, confirm=confirm),
+        button(RETRY_FIRST, "Try again", sweep.id),
         cancel_button(sweep.id),
     ]
 

@@ -23,7 +23,7 @@ from bot.sweeps.commands import about
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL = 2.0  # seconds
-RECEIPTS_MAX = 1000  # the oldest are dropped
+MAX_RECEIPTS = 1000  # the oldest are dropped
 RECEIPT_TTL = timedelta(hours=1)  # by then the user has noticed that nothing happened
 
 
@@ -111,7 +111,7 @@ class Receipts:
 
     def _add(self, key: tuple[str, str], receipt: _Sweep | _Command) -> None:
         self._open[key] = receipt
-        if len(self._open) > RECEIPTS_MAX:
+        if len(self._open) > MAX_RECEIPTS:
             del self._open[next(iter(self._open))]
 
 

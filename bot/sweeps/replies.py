@@ -149,8 +149,8 @@ class _Reply:
             labels = f"{BUILD_LABEL}={build.ref.name}"
             pods = await self.clients.cluster.list("Pod", build.ref.namespace, labels=labels)
             if pods:
-                pod = read_pod(pods[-1], kaniko.CONTAINER)
-                container = pod.init_failed or kaniko.CONTAINER
+                pod = read_pod(pods[-1], kaniko.BUILD_CONTAINER)
+                container = pod.init_failed or kaniko.BUILD_CONTAINER
                 return f"the build of the {build.role.label}", build.ref.namespace, pod.name, container
         raise UserError(f"`{self.sweep.id}` has no logs yet.")
 

@@ -10,7 +10,7 @@ from bot.core.commands import Action, AuditEntry
 from bot.core.numbers import as_csv, short
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import SearchSpace
-from bot.core.sweep_summary import Entry
+from bot.core.sweep_summary import SweepSummary
 from bot.core.wording import counted, fitting
 from bot.results.ranking import ranked
 from bot.results.table import COLUMNS_MAX, STATES, TABLE_MAX, length, row
@@ -22,13 +22,13 @@ from bot.sweeps.seed_messages import csv_rows
 from k8s.katib.status import Trial
 
 CANCEL_TRIAL = "end_trial"  # the button's action_id
-LISTED_MAX = 25  # sweeps
+MAX_LISTED = 25  # sweeps
 AUDIT_SHOWN = 12  # entries in a status
-TEXT_MAX = 3_900  # characters
-TRIALS_MAX = 40  # in the modal
+MAX_REPLY = 3_900  # characters
+MAX_TRIALS_SHOWN = 40  # in the modal
 BEST_SHOWN = 5  # trials in the plain text of results
 # Each action in a sweep's history: performed, and denied
-HISTORY = {
+HISTORY_VERBS = {
     Action.LAUNCH: ("started the sweep", "start"),
     Action.CANCEL: ("cancelled the sweep", "cancel"),
     Action.DRAIN: ("drained the sweep", "drain"),
@@ -39,15 +39,15 @@ HISTORY = {
 }
 
 
-def listing(sweeps: Sequence[Entry]) -> str:
+def listing(sweeps: Sequence[SweepSummary]) -> str:
     if not sweeps:
         return "No matching sweeps. Start one with `/sweep`."
-    more = len(sweeps) - LISTED_MAX
-    lines = [_line(sweep) for sweep in sweeps[:LISTED_MAX]]
+    more = len(sweeps) - MAX_LISTED
+    lines = [_line(sweep) for sweep in sweeps[:MAX_LISTED]]
     return "\n".join(lines + ([f"and {more} more"] if more > 0 else []))
 
 
-def _line(sweep: Entry) -> str:
+def _line(sweep: SweepSummary) -> str:
     emoji, phase = PHASES[sweep.phase]
     parts = [f"{emoji} *{sweep.id}*", phase]
     if sweep.trials:
@@ -65,11 +65,11 @@ def status(sweep: SweepRecord) -> str:
     if sweep.draining and not sweep.phase.final:
         lines.append("Draining: no new trials start.")
     history = [_history_line(entry) for entry in sweep.audit_log[-AUDIT_SHOWN:]]
-    return "\n".join(fitting(lines + (["*History*", *history] if history else []), TEXT_MAX))
+    return "\n".join(fitting(lines + (["*History*", *history] if history else []), MAX_REPLY))
 
 
 def _history_line(entry: AuditEntry) -> str:
-    performed, denied = HISTORY.get(entry.action, (entry.action.value, entry.action.value))
+    performed, denied = HISTORY_VERBS.get(entry.action, (entry.action.value, entry.action.value))
     about = f" {quoted(entry.about, 80)}" if entry.about else ""
     user = quoted(entry.name, 80) or mention(entry.user)
     text = f"{user}: {denied}{about} denied" if entry.refused else f"{user} {performed}{about}"
@@ -93,7 +93,7 @@ def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> 
     left = len(ordered) - len(rows) + 1
     below = [context(f"{counted(left, 'more trial')} in the CSV.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
-    return Message(text="\n".join(fitting([*head.splitlines(), *best], TEXT_MAX)), blocks=blocks), _csv(
+    return Message(text="\n".join(fitting([*head.splitlines(), *best], MAX_REPLY)), blocks=blocks), _csv(
         sweep, space, ordered
     )
 
@@ -150,8 +150,8 @@ def logs(source: str, log: str) -> str:
 
 def running_trials(sweep: SweepRecord, live: Sequence[Trial], running: set[str]) -> View:
     """Build a modal of the active trials with their parameters, and a button to cancel each."""
-    blocks = [_trial(sweep, trial, trial.name in running) for trial in live[:TRIALS_MAX]]
-    left = len(live) - TRIALS_MAX
+    blocks = [_trial(sweep, trial, trial.name in running) for trial in live[:MAX_TRIALS_SHOWN]]
+    left = len(live) - MAX_TRIALS_SHOWN
     note = f"{left} more not shown. Cancel one with `/sweep cancel {sweep.id} TRIAL`"
     blocks += [context(note)] if left > 0 else []
     none = section("No active trials.")

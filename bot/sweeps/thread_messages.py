@@ -14,7 +14,7 @@ from bot.sweeps.parent_message import display_name, result_text
 from bot.sweeps.recipients import MENTIONING, is_loud, with_owner
 from bot.sweeps.seed_messages import end_text
 
-NOTES_MAX = 2_500  # characters
+MAX_NOTES_TEXT = 2_500  # characters
 UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
 
 
@@ -74,7 +74,7 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     namespace = sweep.plan.experiment_ref.namespace
     where = "" if namespace == sweep.namespace else f" in namespace {code(namespace)}"
     goal = f"{space.goal} {code(space.metric)}"
-    notes = fitting((f"• {plain(note)}" for note in space.notes), NOTES_MAX)
+    notes = fitting((f"• {plain(note)}" for note in space.notes), MAX_NOTES_TEXT)
     unused = "\n".join(["\nNotes on the file:", *notes]) if notes else ""
     goal = f"Goal: {goal}.{first}"
     return f":hourglass_flowing_sand: Submitted to Katib{where}: {trials}, {gpus}. {goal}{unused}"

@@ -1,4 +1,4 @@
-"""Build the shell line of a trial's container, which Katib's webhook extends, and its metrics collector."""
+"""Build the shell command of a trial, which Katib's webhook extends, and its metrics collector."""
 
 from dataclasses import dataclass
 

@@ -66,7 +66,7 @@ def training_log(text):
     for pattern in (rules_training.NO_CUDA, rules_training.NCCL, rules_training.NAN, rules_training.LOADER):
         evidence.line(pattern)
     re.findall(rules_training.PLACE, text)
-    re.search(rules_training.SIZE, text)
+    re.search(rules_training.GPU_MEMORY_SIZE, text)
 
 
 def refusal(text):

@@ -298,7 +298,7 @@ class KubernetesClient:
 
 @pytest.fixture
 def cluster(monkeypatch):
-    monkeypatch.setattr(outage_module, "PAUSE", 0)
+    monkeypatch.setattr(outage_module, "PROBE_INTERVAL", 0)
     return KubernetesClient(monkeypatch)
 
 

@@ -168,7 +168,7 @@ def a_watch(place: Place, cache: Seen) -> _Watch:
 async def test_client_watching_from_a_future_version_lists_again(
     place: Place, wait_until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8s.watch.STREAM", 2)
+    monkeypatch.setattr("k8s.watch.WATCH_SECONDS", 2)
     cache = Seen(place)
     watch = a_watch(place, cache)
     watch.since = str(int(await version_of(place)) + 100_000)

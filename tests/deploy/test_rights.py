@@ -23,7 +23,7 @@ from bot.sweeps.informer import WATCHED_KINDS, SweepInformer
 from bot.sweeps.retention import SweepGc
 from k8s.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
-from k8s.rbac import BUILDS, RIGHTS, TRIALS
+from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import Ask
@@ -165,7 +165,7 @@ async def test_whole_lives_and_watches_use_the_rights_of_the_role(
 
 
 def test_the_list_that_the_doctor_asks_for_is_the_role() -> None:
-    assert {key: set(verbs) for key, verbs in RIGHTS.items()} == granted(role()["rules"])
+    assert {key: set(verbs) for key, verbs in FOR_RECORDS.items()} == granted(role()["rules"])
 
 
 class Away(Guarded):
@@ -199,7 +199,7 @@ async def test_a_channel_with_a_namespace_has_its_trials_there_and_all_else_at_h
     await leaves(leaving)
     commands = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
     there = {ask for ask in commands if ask.namespace == "vision"}
-    assert used(there, "vision") == {key: set(verbs) for key, verbs in TRIALS.items()}
+    assert used(there, "vision") == {key: set(verbs) for key, verbs in FOR_TRIALS.items()}
     assert used(there, "vision") == granted(deployed("namespace/rights.yaml")[0]["rules"])
 
 
@@ -240,7 +240,7 @@ async def test_builds_with_a_namespace_of_their_own_run_there_and_all_else_at_ho
         await asyncio.gather(waking, return_exceptions=True)
     commands |= set(watching.server.granted)
     mine = {ask for ask in commands if ask.namespace == "sweepbot-builds"}
-    assert used(mine, "sweepbot-builds") == {key: set(verbs) for key, verbs in BUILDS.items()}
+    assert used(mine, "sweepbot-builds") == {key: set(verbs) for key, verbs in FOR_BUILDS.items()}
     assert used(mine, "sweepbot-builds") == granted(deployed("builds/rights.yaml")[1]["rules"])
 
 

@@ -14,7 +14,7 @@ from bot.gpus.models import BUSY, NodeUse
 from bot.gpus.pod_owners import OwnerStore
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
-from k8s.rbac import WATCHING
+from k8s.rbac import FOR_GPU_USE
 from local import installed
 from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.kubelet import Kubelet
@@ -83,7 +83,7 @@ async def cluster(
 
 
 def test_the_list_of_rights_is_what_is_granted() -> None:
-    assert {key: set(verbs) for key, verbs in WATCHING.items()} == rules()
+    assert {key: set(verbs) for key, verbs in FOR_GPU_USE.items()} == rules()
 
 
 async def test_a_gpu_is_as_busy_as_its_process_and_all_rights_are_used(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.launch.algorithms import SETTINGS
+from bot.launch.algorithms import ALGORITHM_SETTINGS
 from tests.bot.launch.test_algorithms import TWO, text
 from tests.bot.launch.test_space import space
 
@@ -15,7 +15,7 @@ ROWS = dict(re.findall(r"^\| `([a-z-]+)` \| .* \| (.*) \|$", GUIDE.partition("\n
 
 def test_algorithms_are_listed_with_their_settings():
     assert {name: re.findall(r"`(\w+)`", settings) for name, settings in ROWS.items()} == {
-        name: list(settings) for name, settings in SETTINGS.items()
+        name: list(settings) for name, settings in ALGORITHM_SETTINGS.items()
     }
 
 

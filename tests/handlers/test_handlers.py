@@ -17,8 +17,8 @@ from bot.core.commands import Action
 from bot.core.masking import Mask
 from bot.core.record import Phase
 from bot.core.work_item import DOCTOR
-from bot.home.view import NEW
-from bot.idle.messages import CANCEL as WARNED
+from bot.home.view import NEW_SWEEP
+from bot.idle.messages import CANCEL_IDLE as WARNED
 from bot.runtime.log_format import JsonLines
 from bot.sweeps.parent_message import CANCEL, RERUN, TRIALS
 from bot.sweeps.reply_messages import CANCEL_TRIAL
@@ -294,7 +294,7 @@ async def test_form_rejected_from_the_home_tab_is_reported_directly(app, context
     monkeypatch.setattr(AsyncWebClient, "views_open", away)
     monkeypatch.setattr(AsyncWebClient, "chat_postMessage", hears)
     click = a_click("", view={"id": "V1", "type": "home"}, container={"type": "view", "view_id": "V1"})
-    click.body["actions"][0]["action_id"] = NEW
+    click.body["actions"][0]["action_id"] = NEW_SWEEP
     assert (await app.async_dispatch(click)).status == 200
     await context.background.finish(5)
     assert told == [("U1", NOT_OPENED)]

@@ -20,7 +20,7 @@ from bot.runtime.probes import ProbeFailedError, Probes
 from bot.sweeps.parent_message import CANCEL
 from handlers import http_server
 from handlers.app import build
-from handlers.http_server import LARGEST, SLACK, Http, SlackCalls, served
+from handlers.http_server import MAX_BODY, SLACK_PATH, Http, SlackCalls, served
 from local.slack import serve
 from local.slack.workspace import TEAM
 from tests.bot.factories import a_sweep
@@ -106,7 +106,7 @@ async def test_signed_menu_request_gets_its_options(listening):
 async def test_url_verification_is_answered(listening):
     body = json.dumps({"type": "url_verification", "challenge": "3eZbrw1aBm2r"}).encode()
     headers = signed(body) | {"Content-Type": "application/json"}
-    async with listening.post(SLACK, data=body, headers=headers) as answer:
+    async with listening.post(SLACK_PATH, data=body, headers=headers) as answer:
         assert (answer.status, json.loads(await answer.text())) == (200, {"challenge": "3eZbrw1aBm2r"})
 
 
@@ -115,7 +115,7 @@ async def test_replayed_request_starts_nothing_twice(listening, context):
     headers = signed(body)
     answers = []
     for _ in range(3):
-        async with listening.post(SLACK, data=body, headers=headers) as answer:
+        async with listening.post(SLACK_PATH, data=body, headers=headers) as answer:
             answers.append(await answer.text())
     assert len(set(answers)) == 1
     assert len(await context.store.active()) == 1
@@ -155,7 +155,7 @@ ODD = {
 
 @pytest.mark.parametrize(("body", "headers"), ODD.values(), ids=ODD)
 async def test_malformed_requests_start_and_break_nothing(listening, context, body, headers):
-    async with listening.post(SLACK, data=body, headers={"Content-Type": FORM, **headers()}) as answer:
+    async with listening.post(SLACK_PATH, data=body, headers={"Content-Type": FORM, **headers()}) as answer:
         assert answer.status == 401
     assert await context.store.active() == set()
     assert (await call(listening, COMMAND))[0] == 200
@@ -163,11 +163,11 @@ async def test_malformed_requests_start_and_break_nothing(listening, context, bo
 
 async def test_endless_request_is_rejected(listening):
     async def pieces():
-        for _ in range(LARGEST // 65536 + 2):
+        for _ in range(MAX_BODY // 65536 + 2):
             yield b"x" * 65536
 
-    for data in (b"x" * (LARGEST + 1), pieces()):
-        async with listening.post(SLACK, data=data, headers=signed(b"")) as answer:
+    for data in (b"x" * (MAX_BODY + 1), pieces()):
+        async with listening.post(SLACK_PATH, data=data, headers=signed(b"")) as answer:
             assert answer.status == 413
 
 
@@ -193,14 +193,14 @@ async def test_request_that_slack_cannot_have_sent_is_rejected_unread(listening,
 
 async def test_oversized_request_is_rejected_unread(listening, http):
     reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
-    lines = ["POST /slack/events HTTP/1.1", "Host: x", f"Content-Length: {LARGEST + 1}", *looks_signed()]
+    lines = ["POST /slack/events HTTP/1.1", "Host: x", f"Content-Length: {MAX_BODY + 1}", *looks_signed()]
     writer.write("\r\n".join([*lines, "", ""]).encode())
     assert (await reader.read()).startswith(b"HTTP/1.1 413")
     writer.close()
 
 
 async def test_unfinished_requests_make_room_for_others(listening, http, monkeypatch):
-    monkeypatch.setattr("handlers.http_server.MOST_BODIES", 3)
+    monkeypatch.setattr("handlers.http_server.MAX_BODIES", 3)
     calls = [await begun(http, *looks_signed()) for _ in range(5)]
     assert [(await reader.read())[:12] for reader, _ in calls[:2]] == [b"HTTP/1.1 408"] * 2
     assert (await call(listening, COMMAND))[0] == 200
@@ -226,7 +226,7 @@ async def test_request_headers_have_a_deadline(http, monkeypatch, before):
 
 
 async def test_idle_connections_make_room_for_others(http, monkeypatch):
-    monkeypatch.setattr("handlers.http_server.MOST_CONNECTIONS", 3)
+    monkeypatch.setattr("handlers.http_server.MAX_CONNECTIONS", 3)
     idle = [await asyncio.open_connection("127.0.0.1", http.port) for _ in range(6)]
     with suppress(ConnectionResetError):
         assert await idle[0][0].read() == b""
@@ -245,7 +245,7 @@ async def test_closed_connection_leaves_no_resources(listening, http, caplog):
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", SLACK), ("POST", "/"), ("GET", "/slack"), ("GET", "/docs")]
+    ("method", "path"), [("GET", SLACK_PATH), ("POST", "/"), ("GET", "/slack"), ("GET", "/docs")]
 )
 async def test_other_paths_are_not_found(listening, method, path):
     async with listening.request(method, path) as answer:

@@ -9,7 +9,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.commands import Action
 from bot.core.work_item import WorkItem
 from bot.gpus.models import ITEM
-from bot.idle.messages import CANCEL, CANCEL_MANY, SNOOZE_4, SNOOZE_24, UTILIZATION
+from bot.idle.messages import CANCEL_IDLE, CANCEL_IDLE_GROUP, SNOOZE_4, SNOOZE_24, UTILIZATION
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from handlers.context import UNREACHABLE
@@ -79,14 +79,14 @@ async def test_utilization_is_requested_from_the_monitor(app, context):
 
 
 async def test_cancel_of_one_trial_goes_to_its_sweep(app, context):
-    await app.async_dispatch(a_click(CANCEL, "lr-brave-otter x"))
+    await app.async_dispatch(a_click(CANCEL_IDLE, "lr-brave-otter x"))
     [ask] = await context.store.commands("lr-brave-otter")
     assert (ask.action, ask.trial, ask.user, ask.in_thread) == (Action.KILL, "x", "U1", True)
     assert (await context.queue.get(wait=0)).item.key == "lr-brave-otter"
 
 
 async def test_cancel_of_many_trials_is_checked_by_the_monitor(app, context):
-    await app.async_dispatch(a_click(CANCEL_MANY, f"{NOTICE} x y"))
+    await app.async_dispatch(a_click(CANCEL_IDLE_GROUP, f"{NOTICE} x y"))
     [ask] = await context.store.commands(str(ITEM))
     assert (ask.action, ask.alert, ask.trial, ask.request_id) == (Action.KILL, NOTICE, "x y", "trigger-2")
     assert await context.store.commands("lr-brave-otter") == []

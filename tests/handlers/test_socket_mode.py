@@ -101,7 +101,7 @@ async def test_socket_mode_close_does_not_wait_for_an_endless_handler(socket, sl
         await asyncio.Event().wait()
 
     monkeypatch.setattr(context.store, "create", endless)
-    monkeypatch.setattr("handlers.socket_mode.FINISH", 0.01)
+    monkeypatch.setattr("handlers.socket_mode.SHUTDOWN_TIMEOUT", 0.01)
     typed = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", COMMAND))
     await begun.wait()
     await socket.finish()

@@ -22,7 +22,7 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(outage_module, "PAUSE", 0)
+    monkeypatch.setattr(outage_module, "PROBE_INTERVAL", 0)
 
 
 async def test_outage_has_one_probe_while_others_wait():
@@ -42,9 +42,9 @@ async def test_outage_needs_a_failing_probe():
 async def test_outage_waiters_proceed_after_the_maximum_wait(monkeypatch):
     server, ends = Server(10**9), []
     outage = Outage(server, lambda: ends.append(1))
-    monkeypatch.setattr(outage_module, "LONGEST", 0.01)
+    monkeypatch.setattr(outage_module, "MAX_WAIT", 0.01)
     assert not await outage.over()
-    monkeypatch.setattr(outage_module, "LONGEST", 60)
+    monkeypatch.setattr(outage_module, "MAX_WAIT", 60)
     server.silent = 0
     assert await outage.over()
     assert ends == [1]

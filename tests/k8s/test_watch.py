@@ -24,7 +24,7 @@ JOBS = "/apis/batch/v1/namespaces/sweeps/jobs"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(watch_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(watch_module, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(watch_module, "MAX_PAUSE", 0.05)
 
 
 class Listener(Cache):
@@ -192,7 +192,7 @@ async def test_watch_without_bookmarks_of_a_quiet_kind_is_not_dead(started, wait
 
 
 async def test_watch_that_misses_its_timeout_is_dead(started, wait_until, monkeypatch, caplog):
-    monkeypatch.setattr(watch_module, "STREAM", 0.02)
+    monkeypatch.setattr(watch_module, "WATCH_SECONDS", 0.02)
     monkeypatch.setattr(client, "WATCH_MARGIN", 0.03)
     server, cluster = await started([(5, [])], [["silence"]])
     async with watching(cluster, Listener()):
@@ -260,7 +260,7 @@ async def test_watch_reports_an_outage_once_and_its_end_once(server, local, stor
         await wait_until(lambda: ("PUT", "before") in listener.seen, "the first is seen")
         await server.close()
         await wait_until(lambda: "is interrupted" in caplog.text, "the outage is told")
-        await wait_until(lambda: outage._away, "a probe has failed")
+        await wait_until(lambda: outage._is_down, "a probe has failed")
         store.create(a_map("meanwhile"))
         store.delete("ConfigMap", "sweeps", "before")
         port = int(server.url.rpartition(":")[2])

@@ -13,7 +13,7 @@ from tests.scenarios.slack_user import ADA, SPACE, a_desk
 
 @pytest.fixture(autouse=True)
 def slack_shows_answers_at_once(monkeypatch):
-    monkeypatch.setattr("handlers.launch_form.SETTLED", 0)
+    monkeypatch.setattr("handlers.launch_form.PREVIEW_DELAY", 0)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bot.idle.messages import CANCEL, SNOOZE_4, UTILIZATION
+from bot.idle.messages import CANCEL_IDLE, SNOOZE_4, UTILIZATION
 from tests.scenarios.local_world import Lab, Sweep, lab, shown, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -64,7 +64,7 @@ async def test_a_trial_that_sleeps_is_told_of_and_kept_and_ended_by_button(lab: 
         lambda: [m for m in lab.slack.ephemerals("grace") if "(dcgm-exporter):" in m["text"]],
         "grace sees the utilization",
     )
-    await press(sweep, CANCEL, ended)
+    await press(sweep, CANCEL_IDLE, ended)
     await sweep.posts(":no_entry_sign:", ended, "Its GPUs are free")
     await until(lambda: warnings(sweep, ended, "ended"), "its warning is over", sweep.story)
     assert current(sweep, ended) == []

@@ -8,7 +8,7 @@ from redis.exceptions import ConnectionError as RedisDropped
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.sweeps.informer import SweepInformer
-from bot.sweeps.receipts import RECEIPTS_MAX
+from bot.sweeps.receipts import MAX_RECEIPTS
 from k8s.errors import UnreachableError
 from tests.bot.factories import OWNER, a_sweep
 from tests.handlers.factories import a_door
@@ -154,11 +154,11 @@ async def test_command_for_a_sweep_that_never_existed_is_answered_once(life, doo
 
 
 async def test_receipts_are_limited(life, door):
-    for number in range(RECEIPTS_MAX + 1):
+    for number in range(MAX_RECEIPTS + 1):
         door.receipts.add_sweep(a_sweep(id=f"lr-{number}", request_id=f"trigger-{number}"))
     await life.redis.flushall()
     await door.receipts.restore_lost()
-    assert len(await life.store.active()) == RECEIPTS_MAX
+    assert len(await life.store.active()) == MAX_RECEIPTS
 
 
 @pytest.mark.parametrize("cancelled_in", [None, 0, 1, 2, 6])

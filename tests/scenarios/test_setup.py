@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot.channels.models import ChannelSetup, Person, Setup
-from bot.channels.store import ASKS, NAME, Said, SetupReader, SetupWriter
+from bot.channels.store import CONFIGMAP_NAME, REQUESTS, Said, SetupReader, SetupWriter
 from bot.config.teams import Team
 from k8s.objects import Ref
 from tests.bot.factories import CONFIG, REPOSITORY
@@ -107,7 +107,7 @@ async def test_user_without_a_team_chooses_one(desk):
     assert await desk.slack.click(*where, option("hear")) is None
     await desk.turns()
     assert desk.slack.messages("D01LINUSPAU")[-1]["text"] == "You're now in team `hear`."
-    kept = await desk.clients.cluster.get(Ref("ConfigMap", "sweeps", NAME))
+    kept = await desk.clients.cluster.get(Ref("ConfigMap", "sweeps", CONFIGMAP_NAME))
     assert kept["data"] == {"U01LINUSPAU": '{"team":"hear","chosen":true}'}
     assert desk.clients.config.teams[1].members == ("U01LINUSPAU",)
 
@@ -138,4 +138,4 @@ async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, die
         assert 1 <= len(greetings) <= 2
         await desk.setups.look()
         assert desk.setups.setup == Setup(places={VISION: place}, people={"U01GRACEHOP": Person(team="see")})
-        assert await redis.lrange(ASKS, 0, -1) == []
+        assert await redis.lrange(REQUESTS, 0, -1) == []

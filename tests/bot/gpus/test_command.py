@@ -10,7 +10,7 @@ from bot.config.teams import Price, Team
 from bot.core.errors import UserError
 from bot.core.wording import did_you_mean
 from bot.gpus.billing import bill, bill_file, month
-from bot.gpus.command import HELP, VIEWS, ParsedCommand, answer, parse_command
+from bot.gpus.command import GPUS_HELP, VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.models import HOUR, Gpu, NodeUse, PodUse, Snapshot
 from bot.gpus.sums import Totals
 from tests.bot.gpus.factories import lazy, totals
@@ -110,7 +110,7 @@ _Measured 40 s ago._""",
 @pytest.mark.parametrize("view", VIEWS)
 def test_gpus_views_show_their_data(view: str) -> None:
     assert answer(view, KNOWN, "U1ADA", NOW) == SAID[view]
-    assert f"`/gpus {view}`" in HELP
+    assert f"`/gpus {view}`" in GPUS_HELP
 
 
 @pytest.mark.parametrize("view", VIEWS)

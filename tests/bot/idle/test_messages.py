@@ -9,8 +9,8 @@ from bot.core.thresholds import IdleThresholds
 from bot.idle.alerts import Alert, AlertItem, Assessment, Snooze, update_alerts
 from bot.idle.detector import Kind, allocations
 from bot.idle.messages import (
-    CANCEL,
-    CANCEL_MANY,
+    CANCEL_IDLE,
+    CANCEL_IDLE_GROUP,
     SNOOZE_4,
     SNOOZE_24,
     UTILIZATION,
@@ -56,10 +56,10 @@ def test_idle_trial() -> None:
         "Idle: no sample above 1% GPU utilization; memory use doesn't count. "
         "Sweepbot never cancels idle trials by itself."
     )
-    assert list(buttons(message)) == [CANCEL, SNOOZE_4, SNOOZE_24, UTILIZATION]
-    assert buttons(message)[CANCEL]["value"] == "lr-brave-otter a"
-    assert buttons(message)[CANCEL]["confirm"]["title"]["text"] == "Cancel trial?"
-    assert buttons(message)[CANCEL]["confirm"]["text"]["text"] == (
+    assert list(buttons(message)) == [CANCEL_IDLE, SNOOZE_4, SNOOZE_24, UTILIZATION]
+    assert buttons(message)[CANCEL_IDLE]["value"] == "lr-brave-otter a"
+    assert buttons(message)[CANCEL_IDLE]["confirm"]["title"]["text"] == "Cancel trial?"
+    assert buttons(message)[CANCEL_IDLE]["confirm"]["text"]["text"] == (
         "Stops trial a of lr-brave-otter and frees its GPUs. The sweep continues."
     )
     assert [button["text"]["text"] for button in buttons(message).values()] == [
@@ -130,7 +130,7 @@ def test_group_is_one_message_with_one_line_per_trial() -> None:
         ":zzz: 5 of 5 trials: GPUs idle for 30 min",
         f"• `lr-brave-otter-a` on n1: 2 GPUs, since {SINCE}",
     ]
-    button = buttons(message)[CANCEL_MANY]
+    button = buttons(message)[CANCEL_IDLE_GROUP]
     assert button["text"]["text"] == "Cancel 5 trials"
     assert button["value"] == "idle/sweeps/lr-brave-otter-a a b c d e"
     assert button["confirm"]["text"]["text"] == (
@@ -163,10 +163,10 @@ def test_snoozed_warning_gives_no_advice() -> None:
     assert shown(message).splitlines()[1:] == [
         "Snoozed by ada until <!date^1795276800^{date_short_pretty} {time}|2026-11-21 16:00 UTC>."
     ]
-    assert list(buttons(message)) == [CANCEL, SNOOZE_24, UTILIZATION]
+    assert list(buttons(message)) == [CANCEL_IDLE, SNOOZE_24, UTILIZATION]
     afterwards = warning(alert, snoozed, until)
     assert "*Still idle.* Cancel it" in shown(afterwards)
-    assert list(buttons(afterwards)) == [CANCEL, SNOOZE_4, SNOOZE_24, UTILIZATION]
+    assert list(buttons(afterwards)) == [CANCEL_IDLE, SNOOZE_4, SNOOZE_24, UTILIZATION]
 
 
 def test_changed_condition_during_a_snooze_refers_to_no_newer_warning() -> None:

@@ -10,7 +10,7 @@ from bot.config.teams import Price
 from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
 from bot.launch.form import (
-    METADATA_MOST,
+    MAX_METADATA,
     Draft,
     checking,
     errors_by_block,
@@ -170,7 +170,7 @@ def test_form_of_maximum_size_passes_slacks_limits():
             preview(draft, worst, made, config),
         ):
             shown(view)
-            assert len(view.get("private_metadata", "")) <= METADATA_MOST
+            assert len(view.get("private_metadata", "")) <= MAX_METADATA
 
 
 def test_form_escapes_user_texts():
@@ -219,7 +219,7 @@ def test_menu_options_fit_slacks_limits():
 def test_private_metadata_fits_when_escaped():
     said = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
     hidden = metadata(Draft(options={**said, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
-    assert len(hidden) <= METADATA_MOST
+    assert len(hidden) <= MAX_METADATA
     assert {"channel": "C1", "commit": "a" * 40}.items() <= json.loads(hidden).items()
 
 

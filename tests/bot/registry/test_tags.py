@@ -29,7 +29,7 @@ async def registry(address):
 
 @pytest.mark.parametrize("page", [2, 5, 100])
 async def test_tags_are_listed_in_pages(registry, monkeypatch, page):
-    monkeypatch.setattr(module, "PAGE", page)
+    monkeypatch.setattr(module, "TAGS_PAGE", page)
     assert sorted(await registry.tags("lab/lr")) == list("abcde")
 
 

@@ -7,7 +7,7 @@ from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.launch.resolve import look_up
 from bot.repos.git import Tip
-from bot.repos.submodules import MOST, modules
+from bot.repos.submodules import MAX_SUBMODULES, modules
 from tests.bot.factories import COMMIT
 
 HOST = "https://git.example"
@@ -107,14 +107,14 @@ async def test_recursive_submodule_is_checked_once():
 
 
 async def test_submodules_have_a_limit():
-    many = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MOST + 1))
+    many = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MAX_SUBMODULES + 1))
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
         await looked_up({URL: many})
 
 
 async def test_repeated_submodule_is_checked_once():
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
-        await looked_up({URL: module("../lib.git", "lib") * (MOST + 1)})
+        await looked_up({URL: module("../lib.git", "lib") * (MAX_SUBMODULES + 1)})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind
 from bot.core.record import Phase
 from bot.core.space import Parameter
-from bot.sweeps.commands import AUDIT_MAX, apply_command, named, with_entry
+from bot.sweeps.commands import MAX_AUDIT_ENTRIES, apply_command, named, with_entry
 from bot.sweeps.observation import Observation
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
@@ -278,7 +278,7 @@ def test_audit_log_keeps_the_newest_fifty():
     sweep = RUNNING
     for number in range(51):
         sweep = with_entry(sweep, AuditEntry(at=NOW, user=str(number), action=Action.DRAIN))
-    assert AUDIT_MAX == 50
+    assert MAX_AUDIT_ENTRIES == 50
     assert [entry.user for entry in sweep.audit_log] == [str(number) for number in range(1, 51)]
 
 
