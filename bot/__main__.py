@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from bot.core.errors import UserError
-from bot.core.masking import Mask, of_environment
+from bot.core.masking import Mask, secrets_in_environment
 from bot.runtime import log_format
 
 Run = Callable[[argparse.Namespace], int]
@@ -18,7 +18,7 @@ SERVE, WORK = ("bot.serve", "serve"), ("bot.work", "workers")  # a module is imp
 
 
 def main() -> int:
-    arguments, mask = _arguments(), Mask(of_environment(os.environ))
+    arguments, mask = _arguments(), Mask(secrets_in_environment(os.environ))
     log_format.start("WARNING", "text", mask)  # until the settings are read
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]

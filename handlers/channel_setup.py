@@ -9,7 +9,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.channels.models import ChannelSetup
-from bot.channels.store import Said
+from bot.channels.store import SetupRequest
 from bot.channels.views import SETUP_FORM, TEAM, ZONE, read_setup, saving, setup_form, zones
 from bot.config.permissions import doctor_denial
 from bot.slack.blocks import modal, section
@@ -28,17 +28,19 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
 
     @app.view(SETUP_FORM)
     async def submitted(ack: AsyncAck, body: Body) -> None:
-        channel, place = read_setup(body["view"])
-        said = Said(user=body["user"]["id"], channel=channel, place=place, view=body["view"]["id"])
-        refusal = doctor_denial(said.user, context.config) or await _said(context, said)
+        channel, settings = read_setup(body["view"])
+        request = SetupRequest(
+            user=body["user"]["id"], channel=channel, settings=settings, view=body["view"]["id"]
+        )
+        refusal = doctor_denial(request.user, context.config) or await _queue(context, request)
         answer = modal("Set up this channel", [section(refusal)]) if refusal else saving()
         await ack(response_action="update", view=answer)
 
     @app.action(TEAM)
     async def chosen(ack: AsyncAck, body: Body, action: Body, respond: AsyncRespond) -> None:
         await ack()
-        said = Said(user=body["user"]["id"], team=action["selected_option"]["value"])
-        if trouble := await _said(context, said):
+        request = SetupRequest(user=body["user"]["id"], team=action["selected_option"]["value"])
+        if trouble := await _queue(context, request):
             await respond(text=trouble, response_type="ephemeral", replace_original=False)
 
 
@@ -49,12 +51,12 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
         return refusal
     if direct(channel):
         return "Run `/sweep setup` in the channel you want to set up."
-    if not context.channel_setup.heard:
+    if not context.channel_setup.loaded:
         return "Settings aren't loaded yet. Try again in a few seconds."
-    place = context.channel_setup.setup.places.get(channel, ChannelSetup())
+    settings = context.channel_setup.setup.channels.get(channel, ChannelSetup())
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
-            view = setup_form(channel, place, context.config)
+            view = setup_form(channel, settings, context.config)
             await web.views_open(trigger_id=command["trigger_id"], view=view)
     except SLACK_ERRORS as error:
         log.warning("can't open the setup form: %r", error)
@@ -62,11 +64,11 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
     return ""
 
 
-async def _said(context: HandlerContext, said: Said) -> str:
+async def _queue(context: HandlerContext, request: SetupRequest) -> str:
     """Queue the request for a worker. Return an error, or ""."""
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
-            await context.channel_setup.say(said)
+            await context.channel_setup.add_request(request)
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a setup request")
         return unconfirmed(error)

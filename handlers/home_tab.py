@@ -37,7 +37,7 @@ def add_home(app: AsyncApp, context: HandlerContext, show: Show) -> None:
 def _on_opened(context: HandlerContext, show: Show) -> Callable[..., Awaitable[None]]:
     async def opened(event: Body, client: AsyncWebClient) -> None:
         with contextlib.suppress(RedisError):
-            await context.channel_setup.meet(event["user"])
+            await context.channel_setup.queue_greeting(event["user"])
         if event.get("tab") == "home":
             await show(client, event["user"])
 

@@ -1,4 +1,4 @@
-"""The doors that are HTTP, on one port: the probes' pages and, with SLACK_MODE=http, Slack's signed calls."""
+"""Serve HTTP on one port: the probes, and with SLACK_MODE=http, Slack's signed requests."""
 
 import asyncio
 import json
@@ -19,16 +19,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bot.core.errors import UserError
 from bot.runtime.probes import Probes
 
-SLACK = "/slack/events"  # commands, clicks and forms alike
-MAX_BODY = 512 * 1024  # bytes of a call; Slack's largest, a form, has 250 kB
-# What strangers can leave unfinished. Slack's calls come whole within milliseconds: the oldest makes room.
+SLACK_PATH = "/slack/events"  # for commands, clicks, and forms
+MAX_BODY = 512 * 1024  # bytes of a request; Slack's largest, a form, has 250 kB
+# Unfinished requests and connections, which anyone can open. Slack's requests arrive complete within
+# milliseconds, so beyond these limits the oldest one is closed.
 MAX_BODIES = 64
 MAX_CONNECTIONS = 500
-BODY_TIMEOUT = 5.0  # seconds from a call's headers to its end
-HEADERS_TIMEOUT = 10.0  # seconds from a connection's beginning, or its last answer, to a call's headers
+BODY_TIMEOUT = 5.0  # seconds from a request's headers to its end
+HEADERS_TIMEOUT = 10.0  # seconds from the start of a connection, or its last response, to a request's headers
 SIGNATURE = re.compile(r"v0=[0-9a-f]{64}")
-MAX_SIGNATURE_AGE = 5 * 60  # seconds, of Slack's own advice
-SHUTDOWN_TIMEOUT = 3  # seconds for requests under way at the end: Slack waits no longer for an answer
+MAX_SIGNATURE_AGE = 5 * 60  # seconds, as Slack recommends
+SHUTDOWN_TIMEOUT = 3  # seconds for requests in progress at shutdown; Slack waits no longer
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -36,7 +37,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Http:
-    """An ASGI application: the pages and, once there is one, `slack`."""
+    """An ASGI application: the probes' pages, and `slack` once it is set."""
 
     def __init__(self, probes: Probes) -> None:
         self._probes = probes
@@ -48,52 +49,57 @@ class Http:
             await _page(send, *await self._probes.health())
         elif path == "/readyz":
             await _page(send, *self._probes.ready())
-        elif path == SLACK and self.slack:
+        elif path == SLACK_PATH and self.slack:
             await self.slack(scope, receive, send)
         else:
-            await _answer(send, 404, b"there is nothing here")
+            await _respond(send, 404, b"not found")
 
 
 class SlackCalls:
-    """Commands and clicks: Bolt's, if Slack signed them with the app's secret in the last five minutes."""
+    """Pass requests to Bolt that Slack signed with the app's secret within the last five minutes."""
 
     def __init__(self, app: AsyncApp, signing_secret: str) -> None:
-        self._bolt = AsyncSlackRequestHandler(app, path=SLACK)
+        self._bolt = AsyncSlackRequestHandler(app, path=SLACK_PATH)
         self._verifier = SignatureVerifier(signing_secret)
         self._reading: deque[asyncio.Timeout] = deque()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """What can't be Slack's by its headers is refused before its body is read."""
+        """Reject a request by its headers, before its body is read, if it can't be from Slack."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if not _plausible(headers):
-            await _refuse(send, 401, b"not signed by Slack, or too long ago")
+        if not _can_be_slack(headers):
+            await _reject(send, 401, b"not signed by Slack, or too long ago")
         elif len(length := headers.get("content-length", "")) > 9 or int(length or 0) > MAX_BODY:
-            await _refuse(send, 413, b"too large")
+            await _reject(send, 413, b"too large")
         else:
-            await self._plausible(scope, headers, receive, send)
+            await self._check_body(scope, headers, receive, send)
 
-    async def _plausible(self, scope: Message, headers: dict[str, str], receive: Receive, send: Send) -> None:
+    async def _check_body(
+        self, scope: Message, headers: dict[str, str], receive: Receive, send: Send
+    ) -> None:
         try:
             body = await self._read(receive)
         except TimeoutError:
-            await _refuse(send, 408, b"too slow")
+            await _reject(send, 408, b"too slow")
         else:
             if body is None:
-                await _refuse(send, 413, b"too large")
-            elif not self._signed(headers, body):
-                await _refuse(send, 401, b"not signed by Slack, or too long ago")
+                await _reject(send, 413, b"too large")
+            elif not self._is_signed(headers, body):
+                await _reject(send, 401, b"not signed by Slack, or too long ago")
             else:
-                await self._bolt(scope, _once(body), send)
+                await self._bolt(scope, _replay(body), send)
 
-    def _signed(self, headers: dict[str, str], body: bytes) -> bool:
-        """Bolt looks, too, but only after parsing the body."""
+    def _is_signed(self, headers: dict[str, str], body: bytes) -> bool:
+        """Bolt also checks the signature, but only after it parsed the body."""
         try:
             return self._verifier.is_valid_request(body, headers)
         except UnicodeDecodeError:
             return False
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """None when it is too large, or never came whole. Raises TimeoutError, also to make room."""
+        """Return the body; None if it is too large or incomplete.
+
+        Raises TimeoutError, also when newer requests need its place.
+        """
         async with asyncio.timeout(BODY_TIMEOUT) as limit:
             self._reading.append(limit)
             if len(self._reading) > MAX_BODIES and not self._reading[0].expired():
@@ -104,8 +110,8 @@ class SlackCalls:
                 self._reading.remove(limit)
 
 
-def _plausible(headers: dict[str, str]) -> bool:
-    """Whether Slack may have sent these, by their form and time."""
+def _can_be_slack(headers: dict[str, str]) -> bool:
+    """Return whether the signature's form and time can be Slack's."""
     signature, at = headers.get("x-slack-signature", ""), headers.get("x-slack-request-timestamp", "")
     recent = re.fullmatch(r"[0-9]{1,12}", at) and abs(time() - int(at)) <= MAX_SIGNATURE_AGE
     return bool(recent and SIGNATURE.fullmatch(signature))
@@ -113,11 +119,11 @@ def _plausible(headers: dict[str, str]) -> bool:
 
 @asynccontextmanager
 async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
-    """While the body runs; yields the port. BackgroundTasks requests under way are answered.
+    """Serve while the body runs; yield the port. Requests in progress at the end are still answered.
 
-    Raises UserError when it can't listen there.
+    Raises UserError if the address isn't available.
     """
-    listener = _listener(host, port)
+    listener = _listen(host, port)
     server = _Server(
         uvicorn.Config(
             app,
@@ -141,12 +147,12 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
 
 
 class _Connection(H11Protocol):
-    """uvicorn waits for a call's headers without end, on as many connections as there are."""
+    """Limit connections, and the time to a request's headers; uvicorn limits neither."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wait()
-        waiting = [each for each in self.connections if isinstance(each, _Connection) and each.waits]
+        waiting = [each for each in self.connections if isinstance(each, _Connection) and each.is_waiting]
         if len(self.connections) > MAX_CONNECTIONS and waiting:
             min(waiting, key=lambda each: each.until.when()).transport.abort()
 
@@ -156,26 +162,26 @@ class _Connection(H11Protocol):
         self._wait()
 
     @property
-    def waits(self) -> bool:
-        """For the headers of a call."""
+    def is_waiting(self) -> bool:
+        """Return whether the connection waits for the headers of a request."""
         return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:
         self.until = self.loop.call_later(HEADERS_TIMEOUT, self._give_up)
 
     def _give_up(self) -> None:
-        if self.waits:
+        if self.is_waiting:
             self.transport.abort()
 
 
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM ends the whole process in its own order, this server last."""
+        """Leave signals to bot.app, which stops this server last."""
         yield
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     try:
         if host == "::" and socket.has_dualstack_ipv6():
             listener = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -183,14 +189,14 @@ def _listener(host: str, port: int) -> socket.socket:
             listener = socket.create_server(("" if host == "::" else host, port))
     except OSError as error:
         raise UserError(f"HTTP_HOST, HTTP_PORT: can't listen on {host} {port}: {error.strerror}.") from None
-    # Accepted connections inherit it. uvicorn sends headers and body separately: without it, the body waits
-    # for the client's delayed acknowledgment, 40 ms.
+    # Accepted connections inherit this option. uvicorn sends headers and body separately: without it, the
+    # body waits 40 ms for the client's delayed acknowledgment.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """None when it is too large, or never came whole."""
+    """Return the body; None if it is too large or incomplete."""
     body = bytearray()
     while True:
         message = await receive()
@@ -201,7 +207,7 @@ async def _body(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-def _once(body: bytes) -> Receive:
+def _replay(body: bytes) -> Receive:
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
@@ -209,15 +215,15 @@ def _once(body: bytes) -> Receive:
 
 
 async def _page(send: Send, well: bool, page: dict[str, Any]) -> None:
-    await _answer(send, 200 if well else 503, json.dumps(page).encode(), b"application/json")
+    await _respond(send, 200 if well else 503, json.dumps(page).encode(), b"application/json")
 
 
-async def _refuse(send: Send, status: int, body: bytes) -> None:
-    """And close the connection, for the rest of the body may still come."""
-    await _answer(send, status, body, close=True)
+async def _reject(send: Send, status: int, body: bytes) -> None:
+    """Respond and close the connection, because the rest of the body can still arrive."""
+    await _respond(send, status, body, close=True)
 
 
-async def _answer(
+async def _respond(
     send: Send, status: int, body: bytes, kind: bytes = b"text/plain", *, close: bool = False
 ) -> None:
     headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]

@@ -1,4 +1,4 @@
-"""Handlers of the launch form, from opening to Launch. A worker does what needs git."""
+"""Handle the launch form, from opening to Launch; a worker reads git."""
 
 import asyncio
 import json
@@ -18,15 +18,15 @@ from bot.core.errors import UserError
 from bot.core.request import Requester, SweepRequest
 from bot.gpus import snapshot_store
 from bot.launch.command_line import EXAMPLE
-from bot.launch.drafts import PREVIEW_DELAY, Filled, item
+from bot.launch.drafts import PREVIEW_DELAY, SubmittedForm, item
 from bot.launch.form import (
-    AGAIN,
     BRANCH,
-    CHANGE,
+    CHECK_AGAIN,
+    EDIT,
     FORM,
     LAUNCH,
     REPO,
-    WRITE,
+    TOGGLE_INLINE,
     Draft,
     checking,
     errors_by_block,
@@ -55,10 +55,10 @@ EXPIRED = "This form has expired. Run `/sweep` again; it's prefilled from your l
 def add_form(app: AsyncApp, context: HandlerContext) -> None:
     app.view(FORM)(_on_form(context))
     app.view(LAUNCH)(_on_launch(context))
-    for action in (REPO, BRANCH, WRITE):
+    for action in (REPO, BRANCH, TOGGLE_INLINE):
         app.action(action)(_on_choice(context))
-    app.action(CHANGE)(_on_change(context))
-    app.action(AGAIN)(_on_again(context))
+    app.action(EDIT)(_on_edit(context))
+    app.action(CHECK_AGAIN)(_on_check_again(context))
 
 
 async def open_form(
@@ -73,7 +73,7 @@ async def open_form(
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             draft = await _draft(context, web, user, channel, options)
-            await _look(context, draft)
+            await _refresh_menus(context, draft)
             await web.views_open(trigger_id=trigger, view=form(draft, context.config))
     except (RedisError, *SLACK_ERRORS) as error:
         log.warning("can't open the form: %s", error)
@@ -98,7 +98,7 @@ async def _draft(
     return Draft(options=known, channel=channel or last.channel, inline=inline)
 
 
-async def _look(context: HandlerContext, draft: Draft) -> None:
+async def _refresh_menus(context: HandlerContext, draft: Draft) -> None:
     """Refresh the menus' data before they are opened."""
     try:
         url = repository(draft.options.get("repo"), context.config).url
@@ -119,10 +119,10 @@ def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         draft = read(view)
         if action["action_id"] == REPO:
             draft = draft.without("branch", "space")
-        elif action["action_id"] == WRITE:
+        elif action["action_id"] == TOGGLE_INLINE:
             draft = replace(draft, inline=not draft.inline)
         try:
-            await _look(context, draft)
+            await _refresh_menus(context, draft)
         except (RedisError, TimeoutError):
             log.warning("can't refresh the menus: Redis isn't responding")
         await _redraw(client, view, form(draft, context.config))
@@ -156,8 +156,8 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
             await ack(response_action="update", view=form(draft, context.config, {"": refusal}))
         else:
             name = user.get("username", "")
-            filled = Filled(draft=draft, request=parsed, user=user["id"], user_name=name)
-            await ack(response_action="update", view=await _kept(context, view["id"], filled))
+            filled = SubmittedForm(draft=draft, request=parsed, user=user["id"], user_name=name)
+            await ack(response_action="update", view=await _queue_check(context, view["id"], filled))
 
     return submitted
 
@@ -171,10 +171,11 @@ async def _parsed(draft: Draft, config: Config) -> tuple[SweepRequest | None, di
         return None, {"text": TOO_LONG}
 
 
-async def _kept(context: HandlerContext, view_id: str, filled: Filled) -> Body:
+async def _queue_check(context: HandlerContext, view_id: str, filled: SubmittedForm) -> Body:
+    """Store the form and queue its preview. Return the view to show meanwhile."""
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
-            await context.drafts.keep(view_id, filled)
+            await context.drafts.save(view_id, filled)
             await context.queue.add_after(item(view_id), PREVIEW_DELAY)
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a form")
@@ -194,7 +195,7 @@ def _on_launch(context: HandlerContext) -> Callable[..., Awaitable[None]]:
 async def _launched(context: HandlerContext, view: Body) -> Body:
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
-            filled = await _leave(context, view["id"])
+            filled = await _mark_left(context, view["id"])
         if filled is None:
             return expired(read(view), EXPIRED)
         requester = Requester(user=filled.user, user_name=filled.user_name, channel=filled.draft.channel)
@@ -206,24 +207,24 @@ async def _launched(context: HandlerContext, view: Body) -> Body:
     return launched(filled.draft, record.id)
 
 
-async def _leave(context: HandlerContext, view_id: str) -> Filled | None:
-    """Return the submitted form and mark it as left, so that no late preview replaces the view."""
+async def _mark_left(context: HandlerContext, view_id: str) -> SubmittedForm | None:
+    """Return the submitted form, and mark it as left so that no late preview replaces the view."""
     if filled := await context.drafts.get(view_id):
-        await context.drafts.keep(view_id, replace(filled, left=True))
+        await context.drafts.save(view_id, replace(filled, left=True))
     return filled
 
 
-def _on_change(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+def _on_edit(context: HandlerContext) -> Callable[..., Awaitable[None]]:
     async def change(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
         await ack()
-        filled = await _leave(context, body["view"]["id"])
+        filled = await _mark_left(context, body["view"]["id"])
         draft = filled.draft if filled else read(body["view"])
         await _redraw(client, body["view"], form(draft, context.config))
 
     return change
 
 
-def _on_again(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+def _on_check_again(context: HandlerContext) -> Callable[..., Awaitable[None]]:
     """Check again: no worker responded, or the branch has moved."""
 
     async def again(ack: AsyncAck, body: Body) -> None:

@@ -47,7 +47,7 @@ def _admission(handlers: HandlerContext) -> Middleware:
         who, home, config = visitor(body), _home(context), handlers.config
         refusal = entry_denial(who, home, config)
         if not refusal and not config.guests and not config.names(who.user):
-            refusal = entry_denial(await guests.look(client, who), home, config)
+            refusal = entry_denial(await guests.look_up(client, who), home, config)
         if not refusal:
             await next()
             return None
@@ -96,7 +96,7 @@ class Guests:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Visitor, float]] = {}
 
-    async def look(self, client: AsyncWebClient, who: Visitor) -> Visitor:
+    async def look_up(self, client: AsyncWebClient, who: Visitor) -> Visitor:
         """Set `guest` from users.info; if that fails, assume the last known value, or no guest."""
         known, until = self._known.get(who.user, (who, 0.0))
         if monotonic() < until:

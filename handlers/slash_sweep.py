@@ -39,7 +39,7 @@ def add_sweep(app: AsyncApp, context: HandlerContext) -> None:
 
 def _on_sweep(context: HandlerContext) -> Handler:
     async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
-        await _meet(context, command["user_id"])
+        await _greet(context, command["user_id"])
         if first_word(command.get("text", ""))[0] == "setup":
             await ack(text=cut(await open_setup(context, client, command)))
         elif (form := await _form(context, command, client)) is not None:
@@ -50,10 +50,10 @@ def _on_sweep(context: HandlerContext) -> Handler:
     return sweep
 
 
-async def _meet(context: HandlerContext, user: str) -> None:
+async def _greet(context: HandlerContext, user: str) -> None:
     with contextlib.suppress(RedisError, TimeoutError):
         async with asyncio.timeout(GREETING_TIMEOUT):
-            await context.channel_setup.meet(user)
+            await context.channel_setup.queue_greeting(user)
 
 
 async def _form(context: HandlerContext, command: dict[str, Any], client: AsyncWebClient) -> str | None:

@@ -15,12 +15,12 @@ DISPATCH_DELAY = 0.05  # seconds until a call that just arrived is in progress
 class Socket(AsyncSocketModeHandler):
     def __init__(self, app: AsyncApp, app_token: str) -> None:
         super().__init__(app, app_token)
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._in_progress: set[asyncio.Task[Any]] = set()
 
     async def handle(self, client: Any, req: Any) -> None:
         if task := asyncio.current_task():
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._in_progress.add(task)
+            task.add_done_callback(self._in_progress.discard)
         await super().handle(client, req)
 
     async def open(self) -> None:
@@ -42,6 +42,6 @@ class Socket(AsyncSocketModeHandler):
     async def finish(self) -> None:
         """Finish calls in progress, then disconnect."""
         await asyncio.sleep(DISPATCH_DELAY)
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=SHUTDOWN_TIMEOUT)
+        if self._in_progress:
+            await asyncio.wait(self._in_progress, timeout=SHUTDOWN_TIMEOUT)
         await self.close_async()  # type: ignore[no-untyped-call]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bot.core.commands import Action, Command
 from bot.core.record import SweepRecord
-from bot.core.sweep_summary import Entry
+from bot.core.sweep_summary import SweepSummary
 from bot.slack.mrkdwn import code
 from bot.sweeps import reply_messages
 from bot.sweeps.command_parser import COMMANDS, choose, first_word, parse_command, selected
@@ -63,7 +63,7 @@ async def _record(context: HandlerContext, sweep_id: str) -> SweepRecord | None:
         return next(iter(await context.store.records([sweep_id])), None)
 
 
-async def sweep_in(context: HandlerContext, channel: str, thread: str) -> Entry | None:
+async def sweep_in(context: HandlerContext, channel: str, thread: str) -> SweepSummary | None:
     """Return the sweep that this thread belongs to, or None."""
     async with asyncio.timeout(ACK_TIMEOUT):
         sweeps = await context.store.listed()

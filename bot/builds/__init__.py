@@ -1,4 +1,4 @@
 """From the files of a repository to an image: recipes, Kaniko jobs, failures, clean-up.
 
-Knows no sweep beyond the image that it needs.
+Knows nothing of sweeps except the image that one needs.
 """

@@ -110,11 +110,11 @@ CAUSES = (
     ),
     (
         r"Hash mismatch for `?(\S{1,200}?)`?$",
-        "Package hash mismatch: {}. *Fix:* Lock again, or check the package index.",
+        "Package hash mismatch: {}. *Fix:* Update the lock file, or check the package index.",
     ),
     (
         r"THESE PACKAGES DO NOT MATCH THE HASHES",
-        "Package hash mismatch. *Fix:* Lock again, or check the package index.",
+        "Package hash mismatch. *Fix:* Update the lock file, or check the package index.",
     ),
     (
         r"lockfile .{0,200}needs to be updated|Unable to find lockfile",

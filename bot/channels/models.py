@@ -34,7 +34,7 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    places: Mapping[str, ChannelSetup] = field(default_factory=dict)  # by channel
+    channels: Mapping[str, ChannelSetup] = field(default_factory=dict)  # by channel
     people: Mapping[str, Person] = field(default_factory=dict)  # by user
 
 
@@ -42,43 +42,47 @@ _CHANNEL: TypeAdapter[ChannelSetup] = TypeAdapter(ChannelSetup)
 _PERSON: TypeAdapter[Person] = TypeAdapter(Person)
 
 
-def entry(said: ChannelSetup | Person) -> str:
-    text = _CHANNEL.dump_json(said) if isinstance(said, ChannelSetup) else _PERSON.dump_json(said)
+def entry(value: ChannelSetup | Person) -> str:
+    text = _CHANNEL.dump_json(value) if isinstance(value, ChannelSetup) else _PERSON.dump_json(value)
     return text.decode()
 
 
 def read(entries: Mapping[str, str]) -> Setup:
     """Read the ConfigMap's entries; unreadable ones, of another version of Sweepbot, are ignored."""
-    places: dict[str, ChannelSetup] = {}
+    channels: dict[str, ChannelSetup] = {}
     people: dict[str, Person] = {}
     for key, text in entries.items():
         try:
             if MEMBER.fullmatch(key):
                 people[key] = _PERSON.validate_json(text)
             else:
-                places[key] = _CHANNEL.validate_json(text)
+                channels[key] = _CHANNEL.validate_json(text)
         except ValueError:
             continue
-    return Setup(places=places, people=people)
+    return Setup(channels=channels, people=people)
 
 
 def applied(config: Config, setup: Setup) -> Config:
     """Merge the settings into the configuration; names it no longer has are ignored."""
     teams, repos = {team.name for team in config.teams}, {each.name for each in config.repositories}
     digests = {each.channel: each for each in config.digests}
-    for channel, place in setup.places.items():
-        if place.hour is not None:
-            team = place.team if place.team in teams else ""
+    for channel, settings in setup.channels.items():
+        if settings.hour is not None:
+            team = settings.team if settings.team in teams else ""
             digests[channel] = DigestSchedule(
-                channel=channel, hour=place.hour, timezone=place.timezone, team=team
+                channel=channel, hour=settings.hour, timezone=settings.timezone, team=team
             )
-    channel_repos = {channel: place.repo for channel, place in setup.places.items() if place.repo in repos}
+    channel_repos = {
+        channel: settings.repo for channel, settings in setup.channels.items() if settings.repo in repos
+    }
     channel_namespaces = {
-        c: place.namespace for c, place in setup.places.items() if place.namespace in config.namespaces
+        c: settings.namespace
+        for c, settings in setup.channels.items()
+        if settings.namespace in config.namespaces
     }
     mapped = tuple(_with_members(team, config, setup) for team in config.teams)
-    said = (user for user, person in setup.people.items() if person.chosen)
-    self_assigned = frozenset(user for user in said if not team_of(config.teams, "", user))
+    chosen = (user for user, person in setup.people.items() if person.chosen)
+    self_assigned = frozenset(user for user in chosen if not team_of(config.teams, "", user))
     dated = tuple(digests.values())
     return replace(
         config,

@@ -1,7 +1,7 @@
 """Store settings made in Slack: in a ConfigMap, which survives a loss of Redis; in Redis for the handlers.
 
-setup          the entries of the ConfigMap, as a worker last read them
-setup:asks     list: requests for the next run of the item `setup: now`
+setup              the entries of the ConfigMap, as a worker last read them
+setup:requests     list: requests for the next run of the item `setup: now`
 greeting:<user>    a new user is being greeted; ten minutes
 """
 
@@ -38,23 +38,23 @@ if TYPE_CHECKING:  # serve, which only reads, has no clients
 log = logging.getLogger(__name__)
 
 CONFIGMAP_NAME = "sweepbot-setup"
-NOW = "now"  # key of the item that applies what people said; another key is a user to greet
+NOW = "now"  # key of the item that applies requests; any other key is a user to greet
 WRITER_INTERVAL, READER_INTERVAL, RETRY_DELAY = 10.0, 2.0, 2.0  # seconds
-SETTINGS, REQUESTS = "sweepbot:setup", "sweepbot:setup:asks"
+SETTINGS, REQUESTS = "sweepbot:setup", "sweepbot:setup:requests"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """A request to set up a channel (`place`) or to join a `team`."""
+class SetupRequest:
+    """A request to change a channel's settings, or to join a `team`."""
 
     user: str
     channel: str = ""
-    place: ChannelSetup | None = None
+    settings: ChannelSetup | None = None
     team: str = ""
     view: str = ""  # Slack view to update with the result
 
 
-_SAID: TypeAdapter[Said] = TypeAdapter(Said)
+_REQUEST: TypeAdapter[SetupRequest] = TypeAdapter(SetupRequest)
 
 
 class SetupReader:
@@ -63,29 +63,29 @@ class SetupReader:
     def __init__(self, redis: Redis, queue: Queue, config: Config) -> None:
         self._redis, self._queue, self._base = redis, queue, config
         self.config, self.setup = config, Setup()
-        self.heard = False  # whether a worker has published the settings
+        self.loaded = False  # whether a worker has published the settings
 
     async def follow(self) -> None:
         """Refresh until cancelled. If Redis lost the settings, the last known ones stay in effect."""
         while True:
             try:
-                await self.look()
+                await self.refresh()
             except RedisError as error:
                 log.warning("can't read ConfigMap sweepbot-setup: %s", error)
             await asyncio.sleep(READER_INTERVAL)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         if found := await self._redis.get(SETTINGS):
-            self.setup, self.heard = read(json.loads(found)), True
+            self.setup, self.loaded = read(json.loads(found)), True
             self.config = applied(self._base, self.setup)
 
-    async def say(self, said: Said) -> None:
-        await self._redis.rpush(REQUESTS, _SAID.dump_json(said))
+    async def add_request(self, request: SetupRequest) -> None:
+        await self._redis.rpush(REQUESTS, _REQUEST.dump_json(request))
         await self._queue.add(WorkItem(ItemKind.SETUP, NOW))
 
-    async def meet(self, user: str) -> None:
-        """Queue a greeting for a new user."""
-        if not self.heard or user in self.setup.people:
+    async def queue_greeting(self, user: str) -> None:
+        """Queue a greeting for a new user; does nothing for a known one."""
+        if not self.loaded or user in self.setup.people:
             return
         if await self._redis.set(f"sweepbot:greeting:{user}", "1", nx=True, ex=timedelta(minutes=10)):
             await self._queue.add(WorkItem(ItemKind.SETUP, user))
@@ -95,82 +95,86 @@ class SetupWriter:
     """The workers' side: the ConfigMap is the source of truth."""
 
     def __init__(self, clients: "Clients", redis: Redis) -> None:
-        self._outside, self._redis, self._base = clients, redis, clients.config
+        self._clients, self._redis, self._base = clients, redis, clients.config
         self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, CONFIGMAP_NAME)
         self.setup = Setup()
 
     async def ready(self, stop: asyncio.Event) -> None:
         """Return once the settings are loaded: no sweep can be resolved before."""
-        while not stop.is_set() and not await self._tried():  # noqa: ASYNC110 - another system's fact
+        while not stop.is_set() and not await self._try_refresh():  # noqa: ASYNC110 - polls another system
             await asyncio.sleep(RETRY_DELAY)
 
     async def follow(self) -> None:
         """Refresh until cancelled."""
         while True:
             await asyncio.sleep(WRITER_INTERVAL)
-            await self._tried()
+            await self._try_refresh()
 
-    async def _tried(self) -> bool:
+    async def _try_refresh(self) -> bool:
         try:
-            await self.look()
+            await self.refresh()
         except (ApiError, UnreachableError, RedisError) as error:
             log.warning("can't read ConfigMap sweepbot-setup: %s", error)
             return isinstance(error, ApiError) and error.permanent
         return True
 
-    async def look(self) -> None:
-        found = await self._outside.cluster.get(self._ref)
+    async def refresh(self) -> None:
+        found = await self._clients.cluster.get(self._ref)
         entries = (found.get("data") or {}) if found else {}
         self.setup = read(entries)
-        self._outside.config = applied(self._base, self.setup)
+        self._clients.config = applied(self._base, self.setup)
         await self._redis.set(SETTINGS, json.dumps(entries))
 
     async def run(self, key: str) -> None:
-        await self.look()
+        """Handle a work item: greet a new user, and apply all waiting requests."""
+        await self.refresh()
         if key != NOW:
             await self._greet(key)
         for raw in await self._redis.lrange(REQUESTS, 0, -1):
-            await self._hear(_SAID.validate_json(raw))
+            await self._apply(_REQUEST.validate_json(raw))
             await self._redis.lrem(REQUESTS, 1, text(raw))
 
-    async def _hear(self, said: Said) -> None:
-        if said.place:
+    async def _apply(self, request: SetupRequest) -> None:
+        if request.settings:
             audit.info(
-                "user=%s action=setup channel=%s settings=%s", said.user, said.channel, entry(said.place)
+                "user=%s action=setup channel=%s settings=%s",
+                request.user,
+                request.channel,
+                entry(request.settings),
             )
-            await self._write(said.channel, said.place)
-            if said.view:
-                await self._show(said.view, saved(said.channel, said.place))
+            await self._write(request.channel, request.settings)
+            if request.view:
+                await self._show(request.view, saved(request.channel, request.settings))
             return
-        if any(team.name == said.team for team in self._base.teams):
-            audit.info("user=%s action=choose_team team=%s", said.user, said.team)
-            await self._write(said.user, Person(team=said.team, chosen=True))
-            await self._post(said.user, f"You're now in team {code(said.team)}.")
+        if any(team.name == request.team for team in self._base.teams):
+            audit.info("user=%s action=choose_team team=%s", request.user, request.team)
+            await self._write(request.user, Person(team=request.team, chosen=True))
+            await self._post(request.user, f"You're now in team {code(request.team)}.")
 
     async def _greet(self, user: str) -> None:
         """Post, then record: a worker that crashes in between greets twice rather than never."""
         if user in self.setup.people:
             return
-        name, mail = await self._outside.slack.profile(user)
+        name, mail = await self._clients.slack.profile(user)
         team = team_of(self._base.teams, "", user) or team_by_mail(mail, self._base)
         await self._post(user, greeting(name, team, self._base))
         await self._write(user, Person(team=team))
 
     async def _show(self, view: str, content: View) -> None:
         try:
-            await self._outside.slack.update_view(view, content)
+            await self._clients.slack.update_view(view, content)
         except (MessageRejectedError, SlackApiError) as error:
             log.warning("Slack rejected a view: %s", error)
 
     async def _post(self, user: str, message: Message | str) -> None:
         try:
-            await self._outside.slack.post_ephemeral(user, message)
+            await self._clients.slack.post_ephemeral(user, message)
         except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
             log.warning("Slack rejected a direct message: %s", error)
 
-    async def _write(self, key: str, said: ChannelSetup | Person) -> None:
+    async def _write(self, key: str, value: ChannelSetup | Person) -> None:
         """Write one entry, so that concurrent writers don't overwrite each other."""
         meta = {"name": CONFIGMAP_NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {key: entry(said)}}
-        await upsert(self._outside.cluster, config_map)
-        await self.look()
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {key: entry(value)}}
+        await upsert(self._clients.cluster, config_map)
+        await self.refresh()

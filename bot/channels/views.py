@@ -25,21 +25,21 @@ SETUP_FORM, ZONE, TEAM = "setup_form", "setup_zone", "greet_team"  # callback id
 ZONES = tuple(sorted(available_timezones()))
 
 
-def setup_form(channel: str, place: ChannelSetup, config: Config) -> View:
+def setup_form(channel: str, settings: ChannelSetup, config: Config) -> View:
     repos = {each.name: each.name for each in config.repositories if len(each.name) <= MAX_VALUE}
     homes = {NOTHING: "Default"} | {name: name for name in config.namespaces}
     teams = {NOTHING: "All teams"} | {team.name: team.name for team in config.teams}
     hours = {NOTHING: "Off"} | {str(hour): f"{hour:02}:00" for hour in range(24)}
-    hour = NOTHING if place.hour is None else str(place.hour)
-    home = _choice("namespace", homes, place.namespace)
+    hour = NOTHING if settings.hour is None else str(settings.hour)
+    home = _choice("namespace", homes, settings.namespace)
     zone: Block = {"type": "external_select", "action_id": ZONE, "min_query_length": 0}
     blocks = [
         section(f"Settings for <#{channel}>"),
-        _input("repo", "Default repository", _choice("repo", repos, place.repo)),
+        _input("repo", "Default repository", _choice("repo", repos, settings.repo)),
         *([_input("namespace", "Namespace for trials", home)] if config.namespaces else []),
-        _input("team", "Digest covers", _choice("team", teams, place.team)),
+        _input("team", "Digest covers", _choice("team", teams, settings.team)),
         _input("hour", "Daily digest", _choice("hour", hours, hour)),
-        _input("zone", "Time zone", zone | {"initial_option": option(place.timezone)}),
+        _input("zone", "Time zone", zone | {"initial_option": option(settings.timezone)}),
     ]
     more: dict[str, Any] = {
         "callback_id": SETUP_FORM,
@@ -51,20 +51,20 @@ def setup_form(channel: str, place: ChannelSetup, config: Config) -> View:
 
 def read_setup(view: View) -> tuple[str, ChannelSetup]:
     """Return the channel and its chosen settings."""
-    said = {
+    chosen = {
         block: (entered["selected_option"] or {}).get("value", "")
         for block, inside in view["state"]["values"].items()
         for entered in inside.values()
     }
-    home, team, hour = (said.get(key, "").removeprefix(NOTHING) for key in ("namespace", "team", "hour"))
-    place = ChannelSetup(
-        repo=said["repo"],
+    home, team, hour = (chosen.get(key, "").removeprefix(NOTHING) for key in ("namespace", "team", "hour"))
+    settings = ChannelSetup(
+        repo=chosen["repo"],
         namespace=home,
         team=team,
         hour=int(hour) if hour else None,
-        timezone=said["zone"] or "UTC",
+        timezone=chosen["zone"] or "UTC",
     )
-    return view["private_metadata"], place
+    return view["private_metadata"], settings
 
 
 def zones(typed: str) -> list[Option]:
@@ -76,16 +76,16 @@ def saving() -> View:
     return modal("Set up this channel", [section(":hourglass_flowing_sand: Saving…")])
 
 
-def saved(channel: str, place: ChannelSetup) -> View:
-    return modal("Set up this channel", [section(f":white_check_mark: {summary(channel, place)}")])
+def saved(channel: str, settings: ChannelSetup) -> View:
+    return modal("Set up this channel", [section(f":white_check_mark: {summary(channel, settings)}")])
 
 
-def summary(channel: str, place: ChannelSetup) -> str:
-    team = f" for team {code(place.team)}" if place.team else ""
-    hour = f"{place.hour:02}:00 {plain(place.timezone)}" if place.hour is not None else ""
+def summary(channel: str, settings: ChannelSetup) -> str:
+    team = f" for team {code(settings.team)}" if settings.team else ""
+    hour = f"{settings.hour:02}:00 {plain(settings.timezone)}" if settings.hour is not None else ""
     digest = f"digest{team} at {hour}" if hour else "no daily digest"
-    namespace = f", trials in {code(place.namespace)}" if place.namespace else ""
-    return f"Saved. <#{channel}>: repository {code(place.repo)}{namespace}, {digest}."
+    namespace = f", trials in {code(settings.namespace)}" if settings.namespace else ""
+    return f"Saved. <#{channel}>: repository {code(settings.repo)}{namespace}, {digest}."
 
 
 def greeting(name: str, team: str, config: Config) -> Message:

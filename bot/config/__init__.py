@@ -1,4 +1,4 @@
 """The environment's settings, the configuration file, and who can do what.
 
-Reads and checks; acts on nothing.
+Reads and checks; changes nothing.
 """

@@ -81,7 +81,7 @@ class Launch:
     channels: tuple[str, ...] = ()  # Slack channel ids
     people: tuple[str, ...] = ()  # Slack user ids
     gpus: int | None = None  # peak of one sweep; a team's own limit takes precedence
-    gpus_per_person: int | None = None  # peak of all live sweeps of one person
+    gpus_per_person: int | None = None  # peak of all active sweeps of one person
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,7 +141,7 @@ LAUNCH_KEYS: Keys = {
         example="16",
     ),
     "gpus_per_person": Key(
-        meaning="Maximum peak GPUs of all live sweeps of one person.",
+        meaning="Maximum peak GPUs of all active sweeps of one person.",
         type=integer(0),
         default="no limit",
         example="32",

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bot.core.errors import UserError
-from bot.core.masking import of_environment, of_urls
+from bot.core.masking import secrets_in_environment, secrets_in_urls
 from bot.registry.auth import login
 
 SCHEMES = ("http://", "https://", "redis://", "rediss://", "unix://")
@@ -280,8 +280,8 @@ class Settings(PlanSettings):
         values = [getattr(self, name) for name in type(self).model_fields]
         found = {value.get_secret_value() for value in values if isinstance(value, SecretStr)}
         found |= _of_registries(self.registry_auth_file) if self.registry_auth_file else set()
-        found = found.union(*(of_urls(value) for value in values if isinstance(value, str)))
-        return (found | of_environment(os.environ)) - {""}
+        found = found.union(*(secrets_in_urls(value) for value in values if isinstance(value, str)))
+        return (found | secrets_in_environment(os.environ)) - {""}
 
 
 def _of_registries(file: Path) -> set[str]:

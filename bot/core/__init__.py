@@ -1,4 +1,4 @@
-"""The words of the product as frozen values: ids, requests, plans, records, events, commands.
+"""The product's vocabulary as frozen values: ids, requests, plans, records, events, and commands.
 
-No IO, and no knowledge of Slack, Redis or how anything is done with these values.
+No IO, and nothing about Slack or Redis.
 """

@@ -1,4 +1,4 @@
-"""What is worth telling people about a sweep, and the state that its messages show."""
+"""Events of a sweep that users are notified of, and the state that its messages show."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

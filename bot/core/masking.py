@@ -110,12 +110,12 @@ class Mask:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        looks = {look for each in secrets for part in _parts(each) for look in _looks(part)}
-        self._looks = sorted(looks, key=len, reverse=True)
+        looks = {look for each in secrets for part in _parts(each) for look in _variants(part)}
+        self._variants = sorted(looks, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         text = uncolored(text)
-        for look in self._looks:
+        for look in self._variants:
             text = text.replace(look, MASKED)
         for form in FORMS:
             text = form.pattern.sub(rf"\g<1>{MASKED}", text)
@@ -127,19 +127,19 @@ def _parts(secret: str) -> set[str]:
     return {secret, *(line for line in secret.splitlines() if len(line) >= MIN_SECRET)} - {""}
 
 
-def _looks(secret: str) -> set[str]:
+def _variants(secret: str) -> set[str]:
     quotes = {repr(secret)[1:-1], json.dumps(secret)[1:-1], html.escape(secret, quote=False)}
     return {secret, quote(secret), quote(secret, safe=""), *quotes}
 
 
-def of_environment(environ: Mapping[str, str]) -> set[str]:
+def secrets_in_environment(environ: Mapping[str, str]) -> set[str]:
     """Return the values of variables named like secrets, and the passwords in URLs of all others."""
     named = {value for name, value in environ.items() if SECRET_NAME.fullmatch(name)}
     found = {value for value in named if len(value) >= MIN_SECRET}
-    return found.union(*map(of_urls, environ.values()))
+    return found.union(*map(secrets_in_urls, environ.values()))
 
 
-def of_urls(text: str) -> set[str]:
+def secrets_in_urls(text: str) -> set[str]:
     """Return passwords in the URLs of a text, escaped and unescaped; the user, too, in https://TOKEN@host."""
     found = set(URL_PASSWORD.findall(text))
     for scheme, login in URL_LOGIN.findall(text):

@@ -16,7 +16,7 @@ from bot.core.plan import SweepPlan
 from bot.core.request import Requester, SweepRequest
 from k8s.errors import SweepbotError
 
-SCHEMA = 1  # of a stored SweepRecord; a reader refuses what is newer than itself
+SCHEMA = 1  # of a stored SweepRecord; a reader rejects a newer one
 
 
 class Phase(StrEnum):

@@ -10,7 +10,7 @@ from bot.core.record import Phase, SweepRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class SweepSummary:
     id: str
     user: str  # the owner's Slack id
     user_name: str = ""
@@ -27,12 +27,12 @@ class Entry:
         return not self.phase.final
 
 
-_ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
+_SUMMARY: TypeAdapter[SweepSummary] = TypeAdapter(SweepSummary)
 
 
-def entry_of(sweep: SweepRecord) -> Entry:
+def summary_of(sweep: SweepRecord) -> SweepSummary:
     progress, requester = sweep.progress, sweep.requester
-    return Entry(
+    return SweepSummary(
         id=sweep.id,
         user=requester.user,
         user_name=requester.user_name,
@@ -46,14 +46,14 @@ def entry_of(sweep: SweepRecord) -> Entry:
     )
 
 
-def dump(entry: Entry) -> str:
-    return _ENTRY.dump_json(entry, exclude_defaults=True).decode()
+def dump(entry: SweepSummary) -> str:
+    return _SUMMARY.dump_json(entry, exclude_defaults=True).decode()
 
 
-def load(texts: Iterable[bytes | str]) -> list[Entry]:
+def load(texts: Iterable[bytes | str]) -> list[SweepSummary]:
     """Parse the entries, skipping unreadable ones: during an update, a newer Sweepbot's are among them."""
     found = []
     for text in texts:
         with contextlib.suppress(ValueError):
-            found.append(_ENTRY.validate_json(text))
+            found.append(_SUMMARY.validate_json(text))
     return found

@@ -1,7 +1,7 @@
 """Queue digests when they are due: every worker has a clock, and all of them queue the same item.
 
 A due digest is queued on the hour, and again every few minutes during the grace period, in case no worker ran
-at that hour or Redis lost the item. The job itself knows what has been posted already.
+at that hour or Redis lost the item. The job itself checks what was already posted.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Schedule:
         self._clock = AsyncIOScheduler(timezone=UTC, job_defaults=defaults)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Queue digests until cancelled."""
         self._clock.add_job(self.refresh, IntervalTrigger(seconds=round(CHECK_INTERVAL.total_seconds())))
         self._clock.start()
         try:

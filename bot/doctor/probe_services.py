@@ -150,7 +150,7 @@ async def _git(target: Installation) -> list[Finding]:
 
 async def _repository(git: Git, name: str, url: str) -> Finding:
     try:
-        await git.reach(url)
+        await git.check_access(url)
     except (UserError, GitUnavailableError) as error:
         return broken(f"git {name}", str(error), f"git ls-remote {url}")
     return ok(f"git {name}", f"{url} reachable")

@@ -1,4 +1,4 @@
 """GPU use: measurement, hourly figures, snapshots, the bill.
 
-Other rooms decide who is notified of it.
+Other rooms decide whom to notify.
 """

@@ -1,4 +1,4 @@
-"""Why a pod, a first trial or a build does not run as it should: evidence and rules.
+"""Diagnose pods, first trials, and builds that don't run as they should: evidence and rules.
 
-Decides what is wrong; whom to notify is decided in `bot.sweeps`.
+`bot.sweeps` decides whom to notify.
 """

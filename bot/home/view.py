@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from bot.config.policy import Config
 from bot.config.teams import team_of
 from bot.core.record import Phase, SweepRecord
-from bot.core.sweep_summary import Entry
+from bot.core.sweep_summary import SweepSummary
 from bot.slack.blocks import Block, View, actions, button, context, header, section
 from bot.slack.mrkdwn import link, plain
 from bot.sweeps.parent_message import cancel_button, summary
@@ -22,7 +22,7 @@ NOT_QUEUED = {Phase.STOPPING, Phase.HELD}
 class HomeFacts:
     """The data that the home tab shows."""
 
-    sweeps: Sequence[Entry] = field(default=())
+    sweeps: Sequence[SweepSummary] = field(default=())
     records: Mapping[str, SweepRecord] = field(default_factory=dict)  # by id, of the sweeps in `shown`
     gpus: str = "_No GPU data yet._"  # free GPUs, in mrkdwn
     digest: str = ""  # the latest one's headline
@@ -31,7 +31,7 @@ class HomeFacts:
     cancelled: str = ""  # id of a sweep with a Cancel click that is still queued
 
 
-def shown(user: str, sweeps: Sequence[Entry], config: Config) -> list[str]:
+def shown(user: str, sweeps: Sequence[SweepSummary], config: Config) -> list[str]:
     """Return the ids of the sweeps whose whole records `home` needs."""
     chosen = (*_mine(user, sweeps)[:MAX_MINE], *_team_sweeps(user, sweeps, config)[:MAX_OTHERS])
     return [one.id for one in chosen]
@@ -53,14 +53,14 @@ def home(user: str, seen: HomeFacts, config: Config) -> View:
     return {"type": "home", "blocks": blocks}
 
 
-def _mine(user: str, sweeps: Sequence[Entry]) -> list[Entry]:
+def _mine(user: str, sweeps: Sequence[SweepSummary]) -> list[SweepSummary]:
     """Return the user's active sweeps, then the latest finished ones."""
     mine = [one for one in sweeps if one.user == user and one.phase is not Phase.REFUSED]
     finished = [one for one in mine if not one.live]
     return [one for one in mine if one.live] + finished[:MAX_FINISHED]
 
 
-def _team_sweeps(user: str, sweeps: Sequence[Entry], config: Config) -> list[Entry]:
+def _team_sweeps(user: str, sweeps: Sequence[SweepSummary], config: Config) -> list[SweepSummary]:
     """Return active sweeps of the user's teammates."""
     team = team_of(config.teams, "", user)
     others = [one for one in sweeps if one.live and one.user != user]
@@ -68,7 +68,7 @@ def _team_sweeps(user: str, sweeps: Sequence[Entry], config: Config) -> list[Ent
 
 
 def _sweeps(
-    title: str, sweeps: Sequence[Entry], seen: HomeFacts, user: str, most: int, none: str
+    title: str, sweeps: Sequence[SweepSummary], seen: HomeFacts, user: str, most: int, none: str
 ) -> list[Block]:
     blocks = [header(title)]
     for entry in sweeps[:most]:
@@ -91,7 +91,7 @@ def _sweep(sweep: SweepRecord, seen: HomeFacts, *, own: bool) -> list[Block]:
     return [section(f"{summary(sweep)}{cancelling}"), *([actions(*buttons)] if buttons else [])]
 
 
-def _queue(sweeps: Sequence[Entry]) -> list[Block]:
+def _queue(sweeps: Sequence[SweepSummary]) -> list[Block]:
     """List everybody's active sweeps without a running trial."""
     waiting = [one for one in sweeps if one.live and _waits(one)]
     lines = [f"• *{one.id}* · {plain(one.user_name or 'unknown user')} · {_stage(one)}" for one in waiting]
@@ -99,11 +99,11 @@ def _queue(sweeps: Sequence[Entry]) -> list[Block]:
     return [header("Queued"), section("\n".join(lines[:MAX_OTHERS] + more) or "_Queue is empty._")]
 
 
-def _waits(sweep: Entry) -> bool:
+def _waits(sweep: SweepSummary) -> bool:
     return not sweep.running and sweep.phase not in NOT_QUEUED
 
 
-def _stage(sweep: Entry) -> str:
+def _stage(sweep: SweepSummary) -> str:
     return "waiting to start" if sweep.phase in STARTED else "building image"
 
 

@@ -154,7 +154,7 @@ def _before(kind: Kind, item: AlertItem) -> str:
     if kind is Kind.LOW:
         return f"at {percent(item.mean or 0, 1)} average"
     if kind is Kind.STUCK:
-        return "of silence"
+        return "without log output"
     return f"with {_which(item)} {'unused' if kind is Kind.UNUSED else 'idle'}"
 
 

@@ -20,7 +20,7 @@ DRAFT_TTL, LAST_LAUNCH_TTL = timedelta(hours=1), timedelta(days=90)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filled:
+class SubmittedForm:
     draft: Draft
     request: SweepRequest
     user: str  # Slack user id
@@ -28,7 +28,7 @@ class Filled:
     left: bool = False  # launched or being edited: a late preview must not replace the view
 
 
-_FILLED: TypeAdapter[Filled] = TypeAdapter(Filled)
+_FILLED: TypeAdapter[SubmittedForm] = TypeAdapter(SubmittedForm)
 _DRAFT: TypeAdapter[Draft] = TypeAdapter(Draft)
 
 
@@ -38,10 +38,10 @@ class Drafts:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def keep(self, view_id: str, filled: Filled) -> None:
+    async def save(self, view_id: str, filled: SubmittedForm) -> None:
         await self._redis.set(_key(view_id), _FILLED.dump_json(filled), ex=DRAFT_TTL)
 
-    async def get(self, view_id: str) -> Filled | None:
+    async def get(self, view_id: str) -> SubmittedForm | None:
         found = await self._redis.get(_key(view_id))
         return _FILLED.validate_json(found) if found else None
 

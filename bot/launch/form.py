@@ -34,7 +34,7 @@ from bot.slack.mrkdwn import code, cut, direct, place, plain
 
 FORM, LAUNCH = "sweep_form", "sweep_launch"  # callback ids
 REPO, BRANCH, SPACE = "sweep_repo", "sweep_branch", "sweep_space"  # action ids of the menus
-WRITE, CHANGE, AGAIN = "sweep_write", "sweep_change", "sweep_again"  # action ids of the buttons
+TOGGLE_INLINE, EDIT, CHECK_AGAIN = "sweep_write", "sweep_change", "sweep_again"  # action ids of the buttons
 
 MAX_INPUT = 3000  # characters: Slack's limit for an input
 MAX_METADATA = 3000
@@ -180,7 +180,7 @@ def _metrics(options: Mapping[str, str]) -> dict[str, str]:
 def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
     if not draft.inline:
         menu = _optional(f"space:{of}", "Space", _menu(SPACE, draft.options.get("space", "")))
-        return {"space": menu, "write": actions(button(WRITE, "Write a space inline"))}
+        return {"space": menu, "write": actions(button(TOGGLE_INLINE, "Write a space inline"))}
     box = {
         "type": "plain_text_input",
         "action_id": "text",
@@ -190,7 +190,7 @@ def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
     }
     return {
         "text": _input("text", "Space", box),
-        "write": actions(button(WRITE, "Choose a space file")),
+        "write": actions(button(TOGGLE_INLINE, "Choose a space file")),
     }
 
 
@@ -256,7 +256,7 @@ def errors_by_field(error: UserError, draft: Draft) -> dict[str, str]:
 def checking(draft: Draft) -> View:
     """Return the view shown while a worker reads the repository."""
     words = "Checking the branch and space… This takes a few seconds."
-    again = actions(button(AGAIN, "Check again"))
+    again = actions(button(CHECK_AGAIN, "Check again"))
     blocks = [section(f":hourglass_flowing_sand: {words}"), again]
     return modal("Checking", blocks, private_metadata=metadata(draft))
 

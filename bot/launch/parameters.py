@@ -59,7 +59,7 @@ def _check_name(name: str, node: Node, flags: FlagStyle, names: dict[str, str]) 
     if flags is FlagStyle.ENV and RESERVED_VARIABLES.fullmatch(passed):
         node.error(f"reserved name: the environment variable {passed} already has another meaning")
     if passed in names:
-        node.error(f"is passed as {passed}, as {names[passed]} is. Rename one of them.")
+        node.error(f"is passed as {passed}, like {names[passed]}. Rename one of them.")
     names.setdefault(passed, name)
 
 

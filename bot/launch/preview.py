@@ -8,7 +8,7 @@ from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
 from bot.core.wording import counted, fitting
-from bot.launch.form import AGAIN, CHANGE, LAUNCH, NOTIFY, Draft, metadata
+from bot.launch.form import CHECK_AGAIN, EDIT, LAUNCH, NOTIFY, Draft, metadata
 from bot.launch.space import combinations
 from bot.slack.blocks import Block, View, actions, button, context, fields, modal, plain_text, section
 from bot.slack.mrkdwn import block, code, plain
@@ -32,7 +32,7 @@ def preview(
             section(first),
             *_notes(space),
             context("Nothing has started yet."),
-            actions(button(CHANGE, "Edit"), button(AGAIN, "Refresh from git")),
+            actions(button(EDIT, "Edit"), button(CHECK_AGAIN, "Refresh from git")),
         ],
         close="Cancel",
         callback_id=LAUNCH,

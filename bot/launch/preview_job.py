@@ -10,7 +10,7 @@ from bot.config.policy import repository
 from bot.core.errors import UserError
 from bot.core.ids import candidates
 from bot.gpus.snapshot_store import SnapshotStore
-from bot.launch.drafts import Drafts, Filled
+from bot.launch.drafts import Drafts, SubmittedForm
 from bot.launch.form import errors_by_field, form
 from bot.launch.plan import plan
 from bot.launch.preview import preview
@@ -44,7 +44,7 @@ async def _free(known: SnapshotStore, now: datetime) -> int | None:
     return sum(node.free for node in seen.nodes) if seen and now - seen.at < SNAPSHOT_MAX_AGE else None
 
 
-async def _view(view_id: str, filled: Filled, clients: Clients, free: int | None) -> View:
+async def _view(view_id: str, filled: SubmittedForm, clients: Clients, free: int | None) -> View:
     request, draft, config = filled.request, filled.draft, clients.config
     try:
         order = await look_up(

@@ -1,4 +1,4 @@
-"""Peak GPUs of one person's live sweeps, for `launch.gpus_per_person`."""
+"""Sum the peak GPUs of a user's active sweeps, for `launch.gpus_per_person`."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from bot.core.record import SweepRecord
 
 
 async def limited_sweeps(user: str, clients: Clients) -> list[SweepRecord]:
-    """Return a person's live sweeps; none if GPUs per person aren't limited."""
+    """Return a user's active sweeps; none if GPUs per person aren't limited."""
     if clients.config.launch.gpus_per_person is None:
         return []
     ids = [each.id for each in await clients.store.listed() if each.live and each.user == user]

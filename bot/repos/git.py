@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from bot.config.policy import Config
 from bot.core.errors import UserError
-from bot.core.masking import Mask, of_environment
+from bot.core.masking import Mask, secrets_in_environment
 from bot.core.wording import did_you_mean
 from k8s.errors import SweepbotError
 
@@ -35,8 +35,8 @@ PASSED_VARIABLES = (
 # A server without filter support makes git warn and sends everything.
 FETCH_COMMIT = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
 FETCH_HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-gc")
-# Errors that a retry won't fix; everything else can be temporary.
-REFUSALS = re.compile(
+# Errors that a retry won't fix; all others can be temporary.
+PERMANENT_FAILURES = re.compile(
     r"authentication failed|could not read (username|password)|not found|access denied|permission denied"
     r"|requested url returned error: 40[0134]|is this a git repository|not a git repository",
     re.IGNORECASE,
@@ -87,7 +87,9 @@ class Git:
         self, cache: Path, logins: Mapping[str, Login] | None = None, *, timeout: float = 60.0
     ) -> None:
         self.cache, self.logins = cache, logins or {}
-        self._mask = Mask({password for _, password in self.logins.values()} | of_environment(os.environ))
+        self._mask = Mask(
+            {password for _, password in self.logins.values()} | secrets_in_environment(os.environ)
+        )
         self.timeout = timeout  # seconds, for each git command
         self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -171,7 +173,7 @@ class Git:
         heads = "refs/heads/"
         return [ref.removeprefix(heads) for ref in await self._refs(url) if ref.startswith(heads)]
 
-    async def reach(self, url: str) -> None:
+    async def check_access(self, url: str) -> None:
         """Raise UserError or GitUnavailableError if the repository can't be read."""
         await self._refs(url)
 
@@ -223,7 +225,9 @@ class Git:
         )
         try:
             async with asyncio.timeout(self.timeout):
-                output, errors = await asyncio.gather(_whole(process.stdout, most), _end(process.stderr))
+                output, errors = await asyncio.gather(
+                    _read_all(process.stdout, most), _last_bytes(process.stderr)
+                )
                 await process.wait()
         except _OutputTooLongError:
             raise UserError(f"{url}: git's output exceeds {most // MIB} MiB.") from None
@@ -247,7 +251,7 @@ class Git:
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "https:http",
             "GIT_LITERAL_PATHSPECS": "1",
-            "LC_ALL": "C",  # REFUSALS matches English messages
+            "LC_ALL": "C",  # PERMANENT_FAILURES matches English messages
             **_settings(MEMORY_SETTINGS | (_helper(url) if url in self.logins else {})),
             **(_login(self.logins[url]) if url in self.logins else {}),
         }
@@ -287,7 +291,7 @@ class _OutputTooLongError(SweepbotError):
     """The output exceeds the limit."""
 
 
-async def _whole(stream: asyncio.StreamReader | None, most: int) -> bytes:
+async def _read_all(stream: asyncio.StreamReader | None, most: int) -> bytes:
     found = bytearray()
     while stream and (part := await stream.read(MAX_STDERR)):
         found += part
@@ -296,7 +300,7 @@ async def _whole(stream: asyncio.StreamReader | None, most: int) -> bytes:
     return bytes(found)
 
 
-async def _end(stream: asyncio.StreamReader | None) -> bytes:
+async def _last_bytes(stream: asyncio.StreamReader | None) -> bytes:
     found = b""
     while stream and (part := await stream.read(MAX_STDERR)):
         found = (found + part)[-MAX_STDERR:]
@@ -307,6 +311,6 @@ def _failure(url: str, errors: str) -> Exception:
     lines = [line for line in errors.splitlines() if line.strip()] or ["git failed without a message"]
     fatal = [line for line in lines if line.startswith("fatal: ")] or lines
     sentence = f"{url}: {fatal[-1][:200].removeprefix('fatal: ')}"
-    if REFUSALS.search(errors):
+    if PERMANENT_FAILURES.search(errors):
         return UserError(f"{sentence}. Check that the repository exists and Sweepbot has read access.")
     return GitUnavailableError(sentence)

@@ -1,4 +1,4 @@
-"""What every process has: log format and masking, probes, the audit log.
+"""Infrastructure of every process: log format and masking, probes, the audit log, and the parser thread.
 
 Knows no feature.
 """

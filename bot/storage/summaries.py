@@ -12,7 +12,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.core.record import SweepRecord
-from bot.core.sweep_summary import Entry, dump, entry_of, load
+from bot.core.sweep_summary import SweepSummary, dump, load, summary_of
 from bot.storage.work_queue import text
 
 MAX_RECENT = 1000  # sweeps by last save; unfinished ones are always listed
@@ -45,10 +45,10 @@ class Summaries:
         self._changed = redis.register_script(_CHANGED)
         self._loaded = float("-inf")
         self._times: dict[str, float] = {}  # of the last save, by Redis' clock; only of those in `recent`
-        self._known: dict[str, tuple[bytes | str, Entry]] = {}
-        self._listed: list[Entry] = []
+        self._known: dict[str, tuple[bytes | str, SweepSummary]] = {}
+        self._listed: list[SweepSummary] = []
 
-    async def listed(self) -> list[Entry]:
+    async def listed(self) -> list[SweepSummary]:
         """Return all unfinished sweeps and the latest finished ones, most recently saved first."""
         if monotonic() - self._loaded > RELOAD_INTERVAL or not await self._refresh():
             await self._reload()
@@ -84,9 +84,9 @@ class Summaries:
         self._known |= {each: (summaries[each], entry) for each, entry in parsed.items()}
         return bool(parsed)
 
-    async def _from_records(self, ids: Iterable[str]) -> dict[str, Entry]:
+    async def _from_records(self, ids: Iterable[str]) -> dict[str, SweepSummary]:
         """Store summaries of sweeps saved by an older version, unless a save has just stored them."""
-        entries = {record.id: entry_of(record) for record in await self._records(list(ids))}
+        entries = {record.id: summary_of(record) for record in await self._records(list(ids))}
         async with self._redis.pipeline(transaction=False) as all_:
             for sweep_id, entry in entries.items():
                 all_.hsetnx(self._entries, sweep_id, dump(entry))

@@ -24,7 +24,7 @@ from redis.asyncio import Redis
 
 from bot.core.commands import Command, dump_command, load_command
 from bot.core.record import SweepRecord, dump, load
-from bot.core.sweep_summary import Entry, entry_of
+from bot.core.sweep_summary import SweepSummary, summary_of
 from bot.core.sweep_summary import dump as dump_entry
 from bot.storage.queue_scripts import ADD
 from bot.storage.summaries import Summaries
@@ -244,7 +244,7 @@ class Store:
         """Return the ids of all unfinished sweeps."""
         return await self._members(self._key("active"))
 
-    async def listed(self) -> list[Entry]:
+    async def listed(self) -> list[SweepSummary]:
         """Return all unfinished sweeps and the latest finished ones, most recently saved first."""
         return await self._summaries.listed()
 
@@ -298,7 +298,7 @@ class Store:
 
     def _args(self, record: SweepRecord) -> list[Any]:
         expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
-        return [record.id, record.version, dump(record), expires, dump_entry(entry_of(record))]
+        return [record.id, record.version, dump(record), expires, dump_entry(summary_of(record))]
 
 
 def _prefix(queue: Queue | None) -> str:

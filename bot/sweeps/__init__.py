@@ -1,4 +1,4 @@
 """The life of a sweep: observe, decide, act, notify.
 
-Other features (idle GPUs, digests, the doctor) are unknown here.
+Knows nothing of other features: idle GPUs, digests, or the doctor.
 """

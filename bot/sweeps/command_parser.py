@@ -16,7 +16,7 @@ from bot.core.commands import Action
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import Phase
-from bot.core.sweep_summary import Entry
+from bot.core.sweep_summary import SweepSummary
 from bot.core.wording import did_you_mean, shortened
 from bot.launch.command_line import STARTERS, unescape
 from bot.slack.mrkdwn import code
@@ -119,7 +119,7 @@ def _rerun(rest: str, here: str) -> ParsedCommand:
     return ParsedCommand(action=Action.RERUN, sweep=here or named, changes="".join(others) if named else rest)
 
 
-def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[Entry], config: Config) -> ParsedCommand:
+def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[SweepSummary], config: Config) -> ParsedCommand:
     """Complete the sweep's id. Raises UserError with the matching sweeps."""
     if not parsed.sweep:
         return replace(parsed, sweep=_only_one(parsed.action, [s for s in sweeps if s.user == user]))
@@ -140,7 +140,9 @@ def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[Entry], config: Co
     raise UserError(f"No sweep named `{parsed.sweep}`.{did_you_mean(parsed.sweep, known)}")
 
 
-def _fitting(action: Action, user: str, found: Sequence[Entry], config: Config) -> Sequence[Entry]:
+def _fitting(
+    action: Action, user: str, found: Sequence[SweepSummary], config: Config
+) -> Sequence[SweepSummary]:
     """Return the matches that the action applies to: other users' final sweeps make no name ambiguous.
 
     A command that changes a sweep never prefers one of several that the user controls.
@@ -153,7 +155,7 @@ def _fitting(action: Action, user: str, found: Sequence[Entry], config: Config) 
     return [s for s in mine if s.live] or mine or live or found
 
 
-def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[Entry]) -> ParsedCommand | None:
+def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[SweepSummary]) -> ParsedCommand | None:
     """Read the name as a trial's: all of it, or the end that Katib generated."""
     if parsed.trial or parsed.action not in {Action.CANCEL, Action.LOGS}:
         return None
@@ -173,7 +175,7 @@ def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[Entry]) -> Parse
     )
 
 
-def _only_one(action: Action, mine: list[Entry]) -> str:
+def _only_one(action: Action, mine: list[SweepSummary]) -> str:
     live = [sweep.id for sweep in mine if sweep.live]
     ended = [sweep.id for sweep in mine if not sweep.live and sweep.phase is not Phase.REFUSED]
     fits = live if action in FOR_ACTIVE else ended if action is Action.EXTEND else live or ended
@@ -190,7 +192,7 @@ def _listed(ids: list[str]) -> str:
     return names + (f" and {len(ids) - MAX_CHOICES} more" if len(ids) > MAX_CHOICES else "")
 
 
-def selected(which: str, user: str, sweeps: Iterable[Entry], config: Config) -> list[Entry]:
+def selected(which: str, user: str, sweeps: Iterable[SweepSummary], config: Config) -> list[SweepSummary]:
     """Return the sweeps that `list` shows; without a word, the user's own and all active ones."""
     team = team_of(config.teams, "", user)
     there = [s for s in sweeps if s.phase is not Phase.REFUSED]

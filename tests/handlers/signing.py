@@ -5,7 +5,7 @@ import hmac
 import time
 from urllib.parse import urlencode
 
-from handlers.http_server import SLACK
+from handlers.http_server import SLACK_PATH
 from local.slack.workspace import TEAM
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
@@ -32,5 +32,5 @@ def signed(body, *, secret=SECRET, age=0, version="v0"):
 
 async def call(client, form, **how):
     body = urlencode(form).encode()
-    async with client.post(SLACK, data=body, headers=signed(body, **how)) as answer:
+    async with client.post(SLACK_PATH, data=body, headers=signed(body, **how)) as answer:
         return answer.status, await answer.text()

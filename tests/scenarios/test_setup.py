@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot.channels.models import ChannelSetup, Person, Setup
-from bot.channels.store import CONFIGMAP_NAME, REQUESTS, Said, SetupReader, SetupWriter
+from bot.channels.store import CONFIGMAP_NAME, REQUESTS, SetupReader, SetupRequest, SetupWriter
 from bot.config.teams import Team
 from k8s.objects import Ref
 from tests.bot.factories import CONFIG, REPOSITORY
@@ -26,8 +26,8 @@ HOUSE = replace(
 @pytest.fixture
 async def desk(redis):
     async with a_desk(redis, HOUSE) as made:
-        await made.setups.look()
-        await made.door.channel_setup.look()
+        await made.setups.refresh()
+        await made.door.channel_setup.refresh()
         yield made
 
 
@@ -52,9 +52,9 @@ async def test_channel_setup_selects_the_repository_of_its_sweeps(desk):
         f"Saved. <#{VISION}>: repository `vision`, trials in `speech`, digest at 07:00 "
         "Europe/Berlin." in desk.shows()
     )
-    await desk.door.channel_setup.look()
+    await desk.door.channel_setup.refresh()
     place = ChannelSetup(repo="vision", namespace="speech", hour=7, timezone="Europe/Berlin")
-    assert desk.door.channel_setup.setup.places == {VISION: place}
+    assert desk.door.channel_setup.setup.channels == {VISION: place}
     assert desk.clients.config.channel_namespaces == {VISION: "speech"}
     assert desk.clients.config.channel_repos == {VISION: "vision"}
     assert [each.channel for each in desk.clients.config.digests] == [VISION]
@@ -76,9 +76,9 @@ async def test_channel_setup_is_logged_with_its_user(desk, caplog):
 async def test_channel_setup_survives_a_lost_redis(desk, redis):
     await set_up(desk)
     await redis.flushall()
-    await desk.setups.look()
+    await desk.setups.refresh()
     anew = SetupReader(redis, desk.door.queue, HOUSE)
-    await anew.look()
+    await anew.refresh()
     assert anew.config.channel_repos == {VISION: "vision"}
 
 
@@ -92,7 +92,7 @@ async def test_new_user_is_greeted_once_and_found_by_email(desk):
     for _ in range(2):
         await desk.slack.command("grace", "sweeps", "/sweep", "help")
         await desk.turns()
-        await desk.door.channel_setup.look()
+        await desk.door.channel_setup.refresh()
     [hello] = desk.slack.messages("D01GRACEHOP")
     assert hello["text"].startswith("Hi Grace Hopper!")
     assert "You're in team `see`." in hello["text"]
@@ -130,12 +130,14 @@ async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, die
             slack=CrashingProxy(desk.clients.slack, clock),
         )
         place = ChannelSetup(repo="vision", hour=7)
-        await desk.door.channel_setup.say(Said(user=ADA, channel=VISION, place=place))
+        await desk.door.channel_setup.add_request(SetupRequest(user=ADA, channel=VISION, settings=place))
         for _ in range(3):
             with contextlib.suppress(WorkerCrash):
                 await SetupWriter(mortal, redis).run("U01GRACEHOP")
         greetings = desk.slack.messages("D01GRACEHOP")
         assert 1 <= len(greetings) <= 2
-        await desk.setups.look()
-        assert desk.setups.setup == Setup(places={VISION: place}, people={"U01GRACEHOP": Person(team="see")})
+        await desk.setups.refresh()
+        assert desk.setups.setup == Setup(
+            channels={VISION: place}, people={"U01GRACEHOP": Person(team="see")}
+        )
         assert await redis.lrange(REQUESTS, 0, -1) == []

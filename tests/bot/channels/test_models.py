@@ -22,7 +22,7 @@ WORST = "ﷺ*_~`<!channel>&" * 20
 
 def test_channel_has_its_repository_and_digest():
     place = ChannelSetup(repo="vision", team="see", hour=7, timezone="Europe/Berlin")
-    after = applied(CONFIG, Setup(places={"C2": place}))
+    after = applied(CONFIG, Setup(channels={"C2": place}))
     assert repository(None, after, "C2").name == "vision"
     assert repository("digits", after, "C2").name == "digits"
     assert repository(None, after, "C1").name == repository(None, after).name == "digits"
@@ -30,12 +30,12 @@ def test_channel_has_its_repository_and_digest():
         DigestSchedule(channel="C1", hour=9),
         DigestSchedule(channel="C2", hour=7, timezone="Europe/Berlin", team="see"),
     )
-    assert applied(CONFIG, Setup(places={"C1": replace(place, hour=7)})).digests[0].hour == 7
+    assert applied(CONFIG, Setup(channels={"C1": replace(place, hour=7)})).digests[0].hour == 7
 
 
 def test_channel_namespace_must_be_configured():
     setup = Setup(
-        places={
+        channels={
             "C2": ChannelSetup(namespace="see"),
             "C3": ChannelSetup(namespace="kube-system"),
             "C4": ChannelSetup(),
@@ -46,7 +46,7 @@ def test_channel_namespace_must_be_configured():
 
 def test_channel_settings_unknown_to_the_configuration_are_ignored():
     place = ChannelSetup(repo="gone", team="gone", hour=7)
-    after = applied(CONFIG, Setup(places={"C2": place}, people={"U22": Person(team="gone")}))
+    after = applied(CONFIG, Setup(channels={"C2": place}, people={"U22": Person(team="gone")}))
     assert repository(None, after, "C2").name == "digits"
     assert after.digests[1].team == ""
     assert after.teams == CONFIG.teams
@@ -64,7 +64,7 @@ def test_user_team_follows_the_file_then_the_choice():
 def test_entries_are_stored_separately_and_invalid_ones_ignored():
     place, person = ChannelSetup(repo="vision", hour=0), Person(team="see")
     kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}'}
-    assert read(kept) == Setup(places={"C2": place}, people={"U22": person})
+    assert read(kept) == Setup(channels={"C2": place}, people={"U22": person})
 
 
 def chosen(view):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.core.masking import FORMS, Mask, of_environment
+from bot.core.masking import FORMS, Mask, secrets_in_environment
 
 OWN = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza\n-----END OPENSSH PRIVATE KEY-----"
@@ -102,7 +102,15 @@ def test_mask_hides_variables_by_name_or_url_password():
         "GIT_PASSWORD_GIT_DIGITS": "git-pw",
         "HOME": "/root",
     }
-    assert of_environment(environ) == {"index-pw", "in-url", "toKen", "p%40oxy", "p@oxy", "api-key", "git-pw"}
+    assert secrets_in_environment(environ) == {
+        "index-pw",
+        "in-url",
+        "toKen",
+        "p%40oxy",
+        "p@oxy",
+        "api-key",
+        "git-pw",
+    }
 
 
 def test_masking_guide_lists_every_form():

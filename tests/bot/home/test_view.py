@@ -6,7 +6,7 @@ from bot.config.teams import Team
 from bot.core.events import Progress
 from bot.core.record import Phase
 from bot.core.request import Requester
-from bot.core.sweep_summary import entry_of
+from bot.core.sweep_summary import summary_of
 from bot.gpus.command import answer
 from bot.gpus.models import NodeUse, Snapshot
 from bot.home.view import MAX_FINISHED, MAX_MINE, MAX_OTHERS, HomeFacts, home, shown
@@ -24,7 +24,7 @@ def a_sweep_of(user, name, phase=Phase.RUNNING, **changes):
 
 def facts(sweeps, **seen):
     records = {sweep.id: sweep for sweep in sweeps}
-    return HomeFacts(sweeps=[entry_of(sweep) for sweep in sweeps], records=records, **seen)
+    return HomeFacts(sweeps=[summary_of(sweep) for sweep in sweeps], records=records, **seen)
 
 
 def words(view):
@@ -90,7 +90,7 @@ def test_home_of_maximum_size_passes_slacks_limits():
 
 def test_home_of_a_thousand_sweeps_reads_only_the_shown_ones():
     entries = [
-        entry_of(a_sweep_of(user, f"{user.lower()}-{phase}-{number}", phase))
+        summary_of(a_sweep_of(user, f"{user.lower()}-{phase}-{number}", phase))
         for number in range(300)
         for user in (OWNER, STRANGER)
         for phase in (Phase.RUNNING, Phase.FAILED)

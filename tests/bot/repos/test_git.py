@@ -310,10 +310,10 @@ async def test_credentials_can_be_used_for_one_more_url(repo: Repo, url: str, tm
     (repo.bare / "password").write_text(f"bot:{TOKEN}")
     git = Git(tmp_path / "cache", {"https://git.example/a": ("bot", TOKEN)}, timeout=20)
     with pytest.raises(UserError):
-        await git.reach(url)
-    await git.with_login(url, like="https://git.example/a").reach(url)
+        await git.check_access(url)
+    await git.with_login(url, like="https://git.example/a").check_access(url)
     with pytest.raises(UserError):
-        await git.with_login(url, like="https://git.example/b").reach(url)
+        await git.with_login(url, like="https://git.example/b").check_access(url)
 
 
 async def test_file_size_is_checked_before_reading(repo: Repo, url: str, git: Git) -> None:

@@ -12,7 +12,7 @@ from bot.core.events import Event, EventKind, Health, HealthStatus, Progress, Re
 from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.core.space import Parameter
-from bot.core.sweep_summary import entry_of
+from bot.core.sweep_summary import summary_of
 from bot.idle.alerts import update_alerts
 from bot.idle.detector import Kind
 from bot.idle.messages import warning
@@ -105,7 +105,7 @@ def test_external_text_in_the_parent_is_escaped(sweep, found):
     safe(message.text)
     assert len(message.text) < 4000
     safe(reply_messages.status(sweep))
-    safe(reply_messages.listing([entry_of(sweep)] * 30))
+    safe(reply_messages.listing([summary_of(sweep)] * 30))
     table, _ = reply_messages.results(sweep, sweep.plan.space, found)
     shown(table.blocks)
     safe(table.text)

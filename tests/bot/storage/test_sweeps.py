@@ -9,7 +9,7 @@ from bot.core.commands import Action, Command
 from bot.core.events import Progress
 from bot.core.record import SCHEMA, Phase, SweepRecord, dump
 from bot.core.request import Requester, SweepRequest
-from bot.core.sweep_summary import Entry, entry_of
+from bot.core.sweep_summary import SweepSummary, summary_of
 from bot.core.work_item import WorkItem
 from bot.storage.sweeps import NoFreeIdError, StaleRecordError, Store
 from bot.storage.work_queue import Lease, Queue
@@ -219,16 +219,16 @@ async def test_list_reads_no_records(store, sweep, monkeypatch):
     await end(store, other)
     monkeypatch.setattr("bot.storage.sweeps.load", None)
     mine = {"user": "U1", "user_name": "ada", "channel": "C1"}
-    ended = Entry(id=other.id, phase=Phase.SUCCEEDED, **mine)
-    live = Entry(id=sweep.id, phase=Phase.RUNNING, thread="1.1", finished=2, running=1, **mine)
+    ended = SweepSummary(id=other.id, phase=Phase.SUCCEEDED, **mine)
+    live = SweepSummary(id=sweep.id, phase=Phase.RUNNING, thread="1.1", finished=2, running=1, **mine)
     assert sorted(await store.listed(), key=lambda entry: entry.id) == [live, ended]
 
 
 async def test_list_adds_sweeps_saved_by_an_older_version(store, sweep, redis, monkeypatch):
     await redis.delete("sweepbot:entries")
-    assert await store.listed() == [entry_of(sweep)]
+    assert await store.listed() == [summary_of(sweep)]
     monkeypatch.setattr("bot.storage.sweeps.load", None)
-    assert await store.listed() == [entry_of(sweep)]
+    assert await store.listed() == [summary_of(sweep)]
 
 
 async def test_list_entry_of_a_newer_version_hides_no_other(store, sweep, redis):
@@ -267,7 +267,7 @@ async def test_list_shows_each_save_and_an_emptied_redis(store, sweep, redis):
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
     assert (
         await store.listed()
-        == [entry_of(each) for each in sorted((running, other), key=lambda e: e.id)][::-1]
+        == [summary_of(each) for each in sorted((running, other), key=lambda e: e.id)][::-1]
     )
     await end(store, other)
     assert {entry.id: entry.phase for entry in await store.listed()} == {
@@ -277,7 +277,7 @@ async def test_list_shows_each_save_and_an_emptied_redis(store, sweep, redis):
     await redis.flushall()
     assert await store.listed() == []
     await store.restore(running)
-    assert await store.listed() == [entry_of(running)]
+    assert await store.listed() == [summary_of(running)]
 
 
 async def test_is_new_is_true_once_per_request_until_it_expires(store, redis):

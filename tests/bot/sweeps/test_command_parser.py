@@ -8,13 +8,13 @@ from bot.config.teams import Team
 from bot.core.commands import Action
 from bot.core.errors import UserError
 from bot.core.record import Phase
-from bot.core.sweep_summary import Entry
+from bot.core.sweep_summary import SweepSummary
 from bot.sweeps.command_parser import ParsedCommand, choose, parse_command, selected, suggest_command
 from tests.bot.factories import ADMIN, CONFIG
 
 
 def sweep(sweep_id, user="UADA", phase=Phase.RUNNING):
-    return Entry(id=sweep_id, user=user, user_name=user.lower(), channel="C1", phase=phase)
+    return SweepSummary(id=sweep_id, user=user, user_name=user.lower(), channel="C1", phase=phase)
 
 
 SWEEPS = [

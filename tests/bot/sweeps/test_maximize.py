@@ -9,7 +9,7 @@ from bot.core.commands import Action, Command
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.core.space import Goal
-from bot.core.sweep_summary import entry_of
+from bot.core.sweep_summary import summary_of
 from bot.sweeps.lifecycle import advance
 from bot.sweeps.observation import Observation
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
@@ -60,7 +60,7 @@ async def test_maximize_sweep_reports_the_largest_value_as_best_from_manifest_to
     assert (objective["type"], objective["objectiveMetricName"]) == ("maximize", "acc")
     better = [text for text in finished.slack.said if text.startswith(":chart_with_upwards_trend:")]
     assert [("0.3" in text, "0.5" in text) for text in better] == [(True, False), (False, True)]
-    assert (finished.last.progress.best.value, entry_of(finished.last).best) == (0.5, 0.5)
+    assert (finished.last.progress.best.value, summary_of(finished.last).best) == (0.5, 0.5)
     end = next(text for text in reversed(finished.slack.said) if "4 trials done" in text)
     width = f"width={finished.last.progress.best.parameters['width']}"
     assert ("*0.5*" in end, width in end) == (True, True)
