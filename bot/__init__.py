@@ -1,1 +1,1 @@
-"""What the bot knows and decides."""
+"""Sweepbot, in rooms by feature; `bot.app` runs its processes."""

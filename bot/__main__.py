@@ -14,7 +14,8 @@ from bot.core.masking import Mask, secrets_in_environment
 from bot.runtime import log_format
 
 Run = Callable[[argparse.Namespace], int]
-SERVE, WORK = ("bot.serve", "serve"), ("bot.work", "workers")  # a module is imported only by what runs it
+# Module and function of each process; a module is imported only by a command that runs it.
+SERVE, WORK = ("bot.serve_process", "serve"), ("bot.work_process", "workers")
 
 
 def main() -> int:
@@ -43,14 +44,13 @@ def _arguments() -> argparse.Namespace:
     examiner = commands.add_parser("doctor", help=words, description=words)
     examiner.add_argument("--json", action="store_true", help="print findings as JSON")
     examiner.set_defaults(run=_doctor)
-    planner = commands.add_parser(
-        "plan", help="print the Kubernetes manifests that a sweep would create; reads git, changes nothing"
-    )
+    words = "print the Kubernetes manifests that a sweep would create; reads git, changes nothing"
+    planner = commands.add_parser("plan", help=words, description=words)
     planner.add_argument("request", help="options as typed after /sweep")
     planner.add_argument(
         "--repo", required=True, metavar="URL", help="https or http URL of the git repository"
     )
-    planner.set_defaults(run=_imported("bot.offline", "print_plan"))
+    planner.set_defaults(run=_imported("bot.offline_commands", "print_plan"))
     _add_space(commands)
     return parser.parse_args()
 
@@ -61,14 +61,14 @@ def _add_space(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         required=True, metavar="ACTION"
     )
     for name, about in (
-        ("check", "report every error with its line; exits with 2 if there is one"),
-        ("explain", "print what would be tried, how many combinations, and GPU-hours at most"),
-        ("convert", "print the space file that says the same"),
+        ("check", "report every error with its line; exit with 2 if there are any"),
+        ("explain", "print the parameters, the number of combinations, and the maximum GPU-hours"),
+        ("convert", "print it as a space file of Sweepbot"),
     ):
         action = actions.add_parser(name, help=about, description=about)
-        action.add_argument("file", type=Path)
+        action.add_argument("file", type=Path, help="path of the file")
         action.add_argument("options", nargs="?", default="", help="options as typed after /sweep")
-        action.set_defaults(run=_imported("bot.offline", "run_space"), action=name)
+        action.set_defaults(run=_imported("bot.offline_commands", "run_space"), action=name)
 
 
 def _imported(module: str, function: str) -> Run:
@@ -96,11 +96,11 @@ def _service(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from bot.config.policy import read_config  # noqa: PLC0415
     from bot.config.settings import Settings  # noqa: PLC0415
-    from bot.doctor import examination  # noqa: PLC0415
+    from bot.doctor import checks  # noqa: PLC0415
     from bot.doctor.findings import Level, as_json, as_lines  # noqa: PLC0415
 
     settings = Settings.read()
-    findings = asyncio.run(examination.run(settings, read_config(settings.sweepbot_config)))
+    findings = asyncio.run(checks.run(settings, read_config(settings.sweepbot_config)))
     print(Mask(settings.secrets())(as_json(findings) if arguments.json else as_lines(findings)))
     return int(any(one.level is Level.BROKEN for one in findings))
 

@@ -6,7 +6,7 @@ from typing import Self
 
 
 class ItemKind(StrEnum):
-    """The kind of an item, which bot.work maps to its handler; comments say what the key is."""
+    """The kind of an item, which bot.work_process maps to its handler; comments say what the key is."""
 
     SWEEP = "sweep"  # the sweep's ID
     DOCTOR = "doctor"  # "now"

@@ -115,7 +115,7 @@ async def _registry(target: Installation) -> list[Finding]:
         return [broken("registry", f"{named} unreachable: {first}", f"curl -v {schemes[0]}://{host}/v2/")]
     if first:
         fix = f"set IMAGE_REGISTRY_PLAIN_HTTP={'false' if plain else 'true'}"
-        return [broken("registry", f"{named} speaks {schemes[1]}, not {schemes[0]}", fix)]
+        return [broken("registry", f"{named} serves {schemes[1]}, not {schemes[0]}", fix)]
     registry = Registry(host, insecure=plain, credentials=target.settings.own_login())
     try:
         await registry.digest("sweepbot/doctor", "none")

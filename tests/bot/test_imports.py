@@ -8,7 +8,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"apscheduler", "google", "kubernetes", "matplotlib", "mlflow", "requests", "slack_bolt", "uvicorn"}
-ROOMS = {"bot.builds.image_gc", "bot.doctor.examination", "bot.serve", "bot.sweeps.reconciler", "bot.work"}
+ROOMS = {
+    "bot.builds.image_gc",
+    "bot.doctor.checks",
+    "bot.serve_process",
+    "bot.sweeps.reconciler",
+    "bot.work_process",
+}
 HELP = "import runpy, sys; sys.argv = ['bot', 'plan', '--help']; runpy.run_module('bot', run_name='__main__')"
 
 
@@ -26,8 +32,8 @@ def imported(code):
     ("code", "expected"),
     [
         (HELP, set()),
-        ("import bot.offline", {"pydantic"}),
-        ("import bot.serve", {"bot.serve", "pydantic", "redis", "slack_bolt", "uvicorn"}),
+        ("import bot.offline_commands", {"pydantic"}),
+        ("import bot.serve_process", {"bot.serve_process", "pydantic", "redis", "slack_bolt", "uvicorn"}),
     ],
     ids=["plan --help", "plan", "serve"],
 )

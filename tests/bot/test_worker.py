@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot import app, work, worker
+from bot import app, work_process, worker
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.record import NewerRecordError
@@ -454,7 +454,7 @@ async def test_process_stops_within_the_grace_period_and_releases_everything(
 ):
     watcher, running = a_watcher(redis, cluster), asyncio.Event()
     turning = Worker(queue, 1, {ItemKind.SWEEP: turns}).run(running)
-    job = asyncio.ensure_future(work._work(turning, [watcher.run()], running))
+    job = asyncio.ensure_future(work_process._work(turning, [watcher.run()], running))
     await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: turns.begun and cluster.listed, "it works")
     running.set()

@@ -1,4 +1,4 @@
-"""The commands `plan` and `space`, which connect to nothing but git."""
+"""The commands `sweepbot plan` and `sweepbot space`, which need no services except git."""
 
 import argparse
 import asyncio

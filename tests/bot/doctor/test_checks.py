@@ -20,7 +20,7 @@ from bot.config.settings import Settings
 from bot.core.commands import Action, Command
 from bot.core.masking import Mask
 from bot.core.work_item import DOCTOR
-from bot.doctor import examination
+from bot.doctor import checks
 from bot.doctor.evaluate_services import SCOPES
 from bot.doctor.findings import as_lines
 from bot.slack.client import NotInChannelError
@@ -120,7 +120,7 @@ class Installed:
     async def examined(self):
         """The findings that are not ok."""
         settings = Settings(**self.settings)
-        self.all = await examination.run(settings, self.config, resolve=self.resolve)
+        self.all = await checks.run(settings, self.config, resolve=self.resolve)
         return [one for one in self.all if one.level != "ok"]
 
 
@@ -139,7 +139,7 @@ async def here(tmp_path, monkeypatch, redis_url, repositories):
         await one.redis.flushall()
 
 
-async def test_examination_of_a_healthy_installation_finds_only_ok(here):
+async def test_checks_of_a_healthy_installation_finds_only_ok(here):
     assert await here.examined() == []
     guide = (DEPLOY.parent / "docs" / "install.md").read_text()
     assert [one.check for one in here.all] == re.findall(r"^ok       ([^:]+):", guide, re.MULTILINE)
@@ -337,7 +337,7 @@ FAULTS = [
     (prometheus_down, "Prometheus", "broken", "doesn't answer", "PROMETHEUS_URL"),
     (two_default_classes, "default StorageClass", "warning", "local-path and nfs", "kubectl patch"),
     (registry_down, "registry", "broken", "127.0.0.1:9 (IMAGE_REGISTRY_API, used by the bot)", "curl"),
-    (registry_over_https, "registry", "broken", "speaks http, not https", "IMAGE_REGISTRY_PLAIN_HTTP=true"),
+    (registry_over_https, "registry", "broken", "serves http, not https", "IMAGE_REGISTRY_PLAIN_HTTP=true"),
     (git_down, "git digits", "broken", "127.0.0.1", "git ls-remote"),
     (no_repository, "git gone", "broken", "Check that the repository exists", "git ls-remote"),
     (mlflow_wants_a_login, "MLflow", "broken", "401", "curl"),
@@ -350,7 +350,7 @@ FAULTS = [
 @pytest.mark.parametrize(
     ("plant", "check", "level", "said", "fix"), FAULTS, ids=[f[0].__name__ for f in FAULTS]
 )
-async def test_examination_of_one_fault_finds_it_with_its_fix(here, plant, check, level, said, fix):
+async def test_checks_of_one_fault_finds_it_with_its_fix(here, plant, check, level, said, fix):
     await plant(here)
     [finding] = await here.examined()
     assert (finding.check, finding.level) == (check, level)
@@ -451,13 +451,13 @@ async def test_prometheus_makes_exporter_access_unnecessary(here):
 
 
 async def test_endless_check_is_stopped(here, monkeypatch):
-    monkeypatch.setattr(examination, "CHECK_TIMEOUT", 0.5)
+    monkeypatch.setattr(checks, "CHECK_TIMEOUT", 0.5)
 
     async def silent(_):
         await asyncio.Event().wait()
 
     here.mlflow_status = None
-    monkeypatch.setitem(examination.probe_services.CHECKS, "MLflow", silent)
+    monkeypatch.setitem(checks.probe_services.CHECKS, "MLflow", silent)
     [finding] = [f for f in await here.examined() if f.check == "MLflow"]
     assert "no answer within" in finding.found
 
@@ -479,7 +479,7 @@ class Whispers:
         self.heard.append((user, text.partition("\n")[0], response_url))
 
 
-async def test_examination_answers_each_requester_once(here):
+async def test_checks_answers_each_requester_once(here):
     records, slack_ = Records(here.redis), Whispers(refuses={"U2"})
     for user in ("U1", "U2", "U3"):
         await records.add_command(
@@ -489,8 +489,8 @@ async def test_examination_answers_each_requester_once(here):
     clients = SimpleNamespace(
         store=records, slack=slack_, settings=Settings(**here.settings), config=here.config, mask=Mask()
     )
-    await examination.visit(DOCTOR.key, clients)
-    await examination.visit(DOCTOR.key, clients)
+    await checks.answer_commands(DOCTOR.key, clients)
+    await checks.answer_commands(DOCTOR.key, clients)
     counts = "*Sweepbot doctor:* 0 broken, 0 warnings, 22 ok"
     assert slack_.heard == [("U1", counts, "url-U1"), ("U3", counts, "url-U3")]
     assert await records.commands(str(DOCTOR)) == []

@@ -22,7 +22,7 @@ from bot.core.masking import Mask
 from bot.core.work_item import ItemKind, WorkItem
 from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
-from bot.doctor import examination
+from bot.doctor import checks
 from bot.gpus.collector import UsageCollector, measuring
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import Source
@@ -120,7 +120,7 @@ def _job_handlers(
     show = partial(preview_job.show, clients=clients, drafts=forms, known=SnapshotStore(redis))
     return {
         ItemKind.SWEEP: partial(reconciler.handle, clients=clients),
-        ItemKind.DOCTOR: keyed(partial(examination.visit, clients=clients)),
+        ItemKind.DOCTOR: keyed(partial(checks.answer_commands, clients=clients)),
         ItemKind.IDLE_GPUS: keyed(IdleMonitor(clients, source, AlertStore(redis)).run),
         ItemKind.PREVIEW: keyed(show),
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),

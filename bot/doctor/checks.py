@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 Findings = list[Finding]
 
 
-async def visit(_: str, clients: Clients) -> None:
-    """Answer all who sent `/sweep doctor`. Runs in workers, whose permissions and network it checks."""
+async def answer_commands(_: str, clients: Clients) -> None:
+    """Run the checks and answer each `/sweep doctor`; a worker checks its own permissions and network."""
     commands = await clients.store.commands(str(DOCTOR))
     if not commands:
         return
@@ -40,7 +40,7 @@ async def visit(_: str, clients: Clients) -> None:
         try:
             await clients.slack.post_ephemeral(command.user, text, command.response_url)
         except (SlackApiError, NotInChannelError) as error:
-            log.warning("doctor's answer rejected by Slack: %s", error)
+            log.warning("Slack rejected the doctor's answer: %s", error)
     await clients.store.remove_commands(str(DOCTOR), commands)
 
 
