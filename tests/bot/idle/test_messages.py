@@ -194,7 +194,7 @@ def test_recovery_of_each_kind() -> None:
         Kind.IDLE: "is busy again after 30 min with 2 GPUs idle.",
         Kind.PARTIAL: "is busy again after 30 min with 1 of 2 GPUs idle.",
         Kind.LOW: "is busy again after 1 h at 0% average.",
-        Kind.STUCK: "is logging again after 30 min of silence.",
+        Kind.STUCK: "is logging again after 30 min without log output.",
     }
 
 

@@ -130,8 +130,8 @@ def test_switches_are_bare_flags_or_nothing():
     [
         ("{path: [a, b]}", "env", "the environment variable PATH already has another meaning"),
         ("{ld_preload: [a, b]}", "env", "the environment variable LD_PRELOAD already"),
-        ("{a_b: [1, 2], a-b: [1, 2]}", "--a-b=1", "is passed as --a-b, as a_b is. Rename one of them."),
-        ("{a.b: [1], A_B: [1]}", "env", "is passed as A_B, as a.b is"),
+        ("{a_b: [1, 2], a-b: [1, 2]}", "--a-b=1", "is passed as --a-b, like a_b. Rename one of them."),
+        ("{a.b: [1], A_B: [1]}", "env", "is passed as A_B, like a.b"),
         ("{lr: 1}", "--a.b=1", "must have at least one parameter with a range or a list of values"),
         ("{lr: [1], x: '${trialSpec.Name}'}", "--a.b=1", "x: must be a value on one line"),
         ("{lr: [1], x: null}", "--a.b=1", None),
