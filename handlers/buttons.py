@@ -30,6 +30,9 @@ BUTTONS = {
     parent_message.RERUN: Action.RERUN,
     parent_message.OPEN_GATE: Action.OPEN,
     parent_message.EXTEND: Action.EXTEND,
+    parent_message.PAUSE: Action.PAUSE,
+    parent_message.PAUSE_NOW: Action.PAUSE_NOW,
+    parent_message.RESUME: Action.RESUME,
     parent_message.RETRY_FIRST: Action.RETRY,
 }
 

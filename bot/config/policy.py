@@ -93,7 +93,7 @@ class Config:
     limits: Limits = Limits()
     seeds: SeedDefaults = SeedDefaults()
     launch: Launch = Launch()
-    teammates_can_act: bool = False  # cancel, drain, and extend each other's sweeps
+    teammates_can_act: bool = False  # cancel, drain, pause, and extend each other's sweeps
     gate: bool = True  # one trial runs first in sweeps with several parallel trials
     guests: bool = False  # whether guests of the Slack workspace can use Sweepbot
     workspaces: tuple[str, ...] = ()  # ids of other Slack workspaces whose members can use Sweepbot

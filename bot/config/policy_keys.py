@@ -185,7 +185,7 @@ KEYS: Keys = {
         keys=LAUNCH_KEYS,
     ),
     "teammates_can_act": Key(
-        meaning="Let members of a team cancel, drain, and extend each other's sweeps.",
+        meaning="Let members of a team cancel, drain, pause, and extend each other's sweeps.",
         type=BOOLEAN,
         default="false",
         example="true",

@@ -12,6 +12,9 @@ class Action(StrEnum):
 
     CANCEL = "cancel"
     DRAIN = "drain"  # start no more trials; running trials finish
+    PAUSE = "pause"  # running trials finish
+    PAUSE_NOW = "pause now"  # running trials are stopped
+    RESUME = "resume"
     KILL = "end a trial of"
     EXTEND = "extend"
     OPEN = "start all trials of"  # without waiting for the first one
@@ -51,6 +54,7 @@ class Action(StrEnum):
 
 _LABELS = {
     Action.KILL: "cancel a trial of",
+    Action.PAUSE_NOW: "pause",
     Action.RETRY: "retry the first trial of",
     Action.KEEP: "snooze GPU warnings for",
     Action.STATUS: "see the status of",

@@ -26,6 +26,7 @@ class Phase(StrEnum):
     PENDING = "proving"  # the experiment is submitted; no trial has run yet
     RUNNING = "running"
     HELD = "held"  # the gated first trial failed; no GPUs are allocated
+    PAUSED = "paused"  # no GPUs are allocated; Katib's experiment continues once a user resumes it
     STOPPING = "stopping"  # GPUs are being released; `ending` is the phase that follows
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -85,6 +86,11 @@ class SweepRecord:
     gated: bool = False  # Katib can only run the first trial
     hold: str = ""  # held: the diagnosis, and what wasn't started
     attempt: int = 1  # number of the experiment: a held sweep continues in a new one
+    paused_at: datetime | None = None  # time of the command; None: not paused
+    paused_by: str = ""  # Slack user id
+    pause_now: bool = False  # stop running trials instead of letting them finish
+    paused_in: Phase | None = None  # paused: the phase to continue in
+    resuming: bool = False  # until Katib runs the experiment again
     deadline: datetime | None = None  # no new trials start after it
     out_of_time: bool = False  # the deadline has passed
     to_kill: dict[str, str] = field(default_factory=dict)  # by trial: the user who cancelled it

@@ -15,7 +15,7 @@ NEW_SWEEP, REFRESH, OPEN_THREAD = "home_new", "home_refresh", "home_open"  # act
 MAX_MINE, MAX_OTHERS = 10, 8  # sweeps shown
 MAX_FINISHED = 4  # of mine
 STARTED = {Phase.PENDING, Phase.RUNNING, Phase.STOPPING}
-NOT_QUEUED = {Phase.STOPPING, Phase.HELD}
+NOT_QUEUED = {Phase.STOPPING, Phase.HELD, Phase.PAUSED}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ per trial. `/sweep` alone opens a form.
 *Repeat a command:* `/sweep branch=main seeds=5 cmd="python train.py"` runs it once with each seed and \
 reports mean and deviation.
 *Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \
+`pause` (until `resume`; `pause now` stops running trials), \
 `open` (don't wait for the first trial), `retry` (a sweep on hold), `extend trials=20` (new total), \
 `rerun` (plus any option to change). Name a sweep by its full name, or by \
 its start or end: `/sweep logs otter`. `logs` and `cancel` also take a trial.

@@ -25,6 +25,8 @@ COMMANDS = {
     "status": Action.STATUS,
     "cancel": Action.CANCEL,
     "drain": Action.DRAIN,
+    "pause": Action.PAUSE,
+    "resume": Action.RESUME,
     "open": Action.OPEN,
     "retry": Action.RETRY,
     "extend": Action.EXTEND,
@@ -38,6 +40,8 @@ COMMAND_USAGE = {
     "status": "`/sweep status [SWEEP]`",
     "cancel": "`/sweep cancel [SWEEP]`, or `/sweep cancel [SWEEP] TRIAL` for one trial",
     "drain": "`/sweep drain [SWEEP]`",
+    "pause": "`/sweep pause [SWEEP]` (running trials finish), or `pause [SWEEP] now` (they are stopped)",
+    "resume": "`/sweep resume [SWEEP]`",
     "open": "`/sweep open [SWEEP]` (start all trials without waiting for the first one)",
     "retry": "`/sweep retry [SWEEP]` (run the first trial of a sweep on hold again)",
     "extend": "`/sweep extend [SWEEP] trials=20` (the new total)",
@@ -47,7 +51,9 @@ COMMAND_USAGE = {
     "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
 }
 SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if only one of your sweeps matches"
-FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.OPEN, Action.RETRY}
+PAUSE_MODES = {"now": Action.PAUSE_NOW, "after-trials": Action.PAUSE}
+PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
+FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
 MAX_CHOICES = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
 # type the last few of them.
@@ -95,6 +101,8 @@ def parse_command(text: str, here: str = "") -> ParsedCommand:
     total = ""
     if action is Action.EXTEND and words:
         total = words.pop()
+    if action is Action.PAUSE and words and words[-1].lower() in PAUSE_MODES:
+        action = PAUSE_MODES[words.pop().lower()]
     sweep = here or (words.pop(0).lower() if words else "")
     if here and words[:1] == [here]:
         words.pop(0)
@@ -147,12 +155,21 @@ def _fitting(
 
     A command that changes a sweep never prefers one of several that the user controls.
     """
-    live, ended = [s for s in found if s.live], [s for s in found if not s.live]
+    live, ended = _active(action, found), [s for s in found if not s.live]
     if action in FOR_ACTIVE or action is Action.EXTEND:
         fits = live if action in FOR_ACTIVE else ended
         return [s for s in fits if controls(user, s.user, config)] or fits or found
     mine = [s for s in found if s.user == user]
     return [s for s in mine if s.live] or mine or live or found
+
+
+def _active(action: Action, sweeps: Iterable[SweepSummary]) -> list[SweepSummary]:
+    """Return the live sweeps; for a pause those that run, for a resume the paused ones if there are any."""
+    live = [sweep for sweep in sweeps if sweep.live]
+    paused = [sweep for sweep in live if sweep.phase is Phase.PAUSED]
+    if action is Action.RESUME:
+        return paused or live  # a sweep can also be resumed before its last trials have finished
+    return [sweep for sweep in live if sweep not in paused] if action in PAUSES else live
 
 
 def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[SweepSummary]) -> ParsedCommand | None:
@@ -176,7 +193,7 @@ def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[SweepSummary]) -
 
 
 def _only_one(action: Action, mine: list[SweepSummary]) -> str:
-    live = [sweep.id for sweep in mine if sweep.live]
+    live = [sweep.id for sweep in _active(action, mine)]
     ended = [sweep.id for sweep in mine if not sweep.live and sweep.phase is not Phase.REFUSED]
     fits = live if action in FOR_ACTIVE else ended if action is Action.EXTEND else live or ended
     if len(fits) == 1:

@@ -13,6 +13,7 @@ from bot.slack.mrkdwn import code
 from bot.sweeps.extension import extension_denial
 from bot.sweeps.gate import opened, restarted
 from bot.sweeps.observation import Observation
+from bot.sweeps.pause import ACTIONS, is_repeated, pause_denial, pausing, resumed
 from k8s.katib.status import Trial
 
 REPEATED = timedelta(minutes=1)  # after the end: a second click may have waited in the queue
@@ -47,6 +48,8 @@ def _is_repeated(sweep: SweepRecord, command: Command, now: datetime) -> bool:
     """Return whether the user has already given this command, by a second click."""
     if command.action is Action.CANCEL and sweep.cancelled_by == command.user:
         return not sweep.phase.final or now - sweep.since < REPEATED
+    if is_repeated(sweep, command):
+        return True
     mine = [trial for trial, user in sweep.to_kill.items() if user == command.user]
     return (
         command.action is Action.KILL
@@ -75,6 +78,10 @@ def _applied(sweep: SweepRecord, command: Command, seen: Observation, now: datet
             return replace(sweep, to_kill={**sweep.to_kill, trial.name: command.user})
         case Action.EXTEND if sweep.plan:
             return _extended(sweep, sweep.plan, command, now)
+        case Action.PAUSE | Action.PAUSE_NOW:
+            return pausing(sweep, command, now)
+        case Action.RESUME:
+            return resumed(sweep, now, command.user)
         case Action.OPEN:
             event = Event(kind=EventKind.GATE_OPENED, by=command.user)
             held = sweep.phase is Phase.HELD
@@ -97,10 +104,14 @@ def _state_denial(
         return f"`{sweep.id}` has already ended."
     if sweep.cancelled_by:
         return f"<@{sweep.cancelled_by}> already cancelled `{sweep.id}`."
+    if command.action in ACTIONS:
+        return pause_denial(sweep, command, seen, config)
     if command.action is Action.OPEN and not sweep.gated:
         return f"`{sweep.id}` isn't waiting for its first trial."
     if command.action is Action.RETRY and sweep.phase is not Phase.HELD:
         return f"`{sweep.id}` isn't on hold."
+    if command.action is Action.DRAIN and sweep.paused_at:
+        return f"`{sweep.id}` is paused. Resume it first, or cancel it."
     if command.action is Action.DRAIN and (sweep.draining or not has_trials):
         return f"`{sweep.id}` {'is already draining' if sweep.draining else _without_trials(sweep)}."
     if command.action is Action.KILL and not (has_trials and len(named(seen.live, command.trial)) == 1):
@@ -113,7 +124,8 @@ def _extended(sweep: SweepRecord, plan: SweepPlan, command: Command, now: dateti
     total = command.trials or plan.space.max_trials + sweep.more_trials
     plan = replace(plan, space=replace(plan.space, max_trials=total))
     event = Event(kind=EventKind.EXTENDED, by=command.user)
-    return sweep.to(Phase.RUNNING, now, event, plan=plan, ending=None, reason="", extending=True)
+    changes = {"plan": plan, "ending": None, "reason": "", "extending": True, "paused_at": None}
+    return sweep.to(Phase.RUNNING, now, event, **changes)
 
 
 def _without_trials(sweep: SweepRecord) -> str:

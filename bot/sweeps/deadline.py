@@ -1,6 +1,7 @@
 """The time limit of a whole sweep, `max_hours`: after it no new trials start, running ones finish. Pure.
 
-It counts from the start of the first trial, so waiting for an image or for GPUs costs nothing of it.
+It counts from the start of the first trial, so waiting for an image or for GPUs costs nothing of it. A pause
+doesn't count either (`bot.sweeps.pause`).
 """
 
 from dataclasses import replace
@@ -18,13 +19,13 @@ def start_clock(sweep: SweepRecord, now: datetime) -> SweepRecord:
 
 def out_of_time(sweep: SweepRecord, now: datetime) -> SweepRecord:
     """Drain the sweep once its deadline has passed."""
-    if not sweep.deadline or now < sweep.deadline or sweep.draining:
+    if not sweep.deadline or now < sweep.deadline or sweep.draining or sweep.paused_at:
         return sweep
     return sweep.enqueue(Event(kind=EventKind.DRAINING), out_of_time=True)
 
 
 def time_left(sweep: SweepRecord, now: datetime) -> timedelta | None:
     """Return the time until the deadline; None if there is none or it has passed."""
-    if sweep.phase is not Phase.RUNNING or not sweep.deadline or sweep.draining:
+    if sweep.phase is not Phase.RUNNING or not sweep.deadline or sweep.draining or sweep.paused_at:
         return None
     return max(sweep.deadline - now, timedelta(seconds=1))

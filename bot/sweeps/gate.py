@@ -18,7 +18,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.wording import counted
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.observation import Observation
-from k8s.katib.patches import DRAINED, MAX_TRIALS_REACHED
+from k8s.katib.patches import DRAINED, MAX_TRIALS_REACHED, PAUSED
 from k8s.katib.spec import renamed
 from k8s.katib.status import ExperimentState, TrialState
 
@@ -55,7 +55,7 @@ def _is_broken(sweep: SweepRecord, seen: Observation) -> bool:
     It can also fail between the decision to open it and the patch.
     """
     experiment, plan = seen.experiment, sweep.plan
-    if seen.open or experiment is None or plan is None or experiment.reason == DRAINED:
+    if seen.open or experiment is None or plan is None or experiment.reason in {DRAINED, PAUSED}:
         return False
     limited = experiment.max_trials < plan.space.max_trials
     failed = sweep.gated or experiment.state is ExperimentState.FAILED

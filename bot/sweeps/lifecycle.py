@@ -11,7 +11,8 @@
 4. pending: the experiment is submitted; no trial has run yet. Katib's "Running" includes waiting Jobs.
 5. running: counts and better results are reported.
 6. held: the first trial failed (`bot.sweeps.gate`); a user retries it, starts all trials, or cancels.
-7. stopping: no trials start, active ones are stopped. The end is reported once all GPUs are free.
+7. paused: no GPUs are allocated (`bot.sweeps.pause`); a user resumes or cancels it.
+8. stopping: no trials start, active ones are stopped. The end is reported once all GPUs are free.
 
 `advance` returns the next record; `bot.sweeps.required_changes` which objects the phase needs changed.
 Neither has side effects, so a repeated reconcile is safe.
@@ -47,12 +48,14 @@ from bot.sweeps.first_trials import failed_alike, follow
 from bot.sweeps.gate import follow_gate, is_held_or_will_be, of_attempt
 from bot.sweeps.live_values import follow_live
 from bot.sweeps.observation import Observation
+from bot.sweeps.pause import follow_pause, is_paused, resumed
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
 from k8s.katib.spec import grace_of
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
 
+EXPERIMENT_DELETED = "the Katib experiment was deleted"
 MAX_RESTARTS = 2  # of one trial
 PULL_TIMEOUT = timedelta(minutes=1)  # of failed pulls; a new pod then pulls sooner than the kubelet's retry
 METRICS_TIMEOUT = timedelta(minutes=10)  # the collector reports within seconds of the training's end
@@ -76,11 +79,10 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
             return sweep.to(Phase.BUILDING, now) if sweep.thread else sweep
         case Phase.BUILDING:
             return _building(sweep, seen, now)
-        case Phase.PENDING:
-            sweep = _pending(follow(_submitted(sweep, seen, now), seen), seen, now)
-            return _gated(sweep, seen, now)
-        case Phase.RUNNING:
-            return _gated(out_of_time(follow(sweep, seen), now), seen, now)
+        case Phase.PENDING | Phase.RUNNING:
+            return _active(sweep, seen, now)
+        case Phase.PAUSED:
+            return sweep if is_paused(seen) else _unpaused(sweep, seen, now)
         case Phase.STOPPING:
             return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, config, now)
         case _:
@@ -116,7 +118,7 @@ def requeue_after(
         return None
     if after.phase is not before.phase or after.thread != before.thread:
         return timedelta(0)
-    slow = after.phase in {Phase.RUNNING, Phase.BUILDING, Phase.HELD}
+    slow = after.phase in {Phase.RUNNING, Phase.BUILDING, Phase.HELD, Phase.PAUSED}
     due = min((each for each in (due, time_left(after, now)) if each is not None), default=None)
     net = timedelta(minutes=5) if slow else timedelta(seconds=20)
     return min(net, due) if due else net
@@ -202,6 +204,13 @@ def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
     return submitted(sweep) if seen.experiment else sweep
 
 
+def _active(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    if sweep.phase is Phase.PENDING:
+        sweep = _pending(follow(_submitted(sweep, seen, now), seen), seen, now)
+        return _gated(sweep, seen, now)
+    return _gated(out_of_time(follow(sweep, seen), now), seen, now)
+
+
 def _pending(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if sweep.phase is not Phase.PENDING:
         return sweep
@@ -227,14 +236,16 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if sweep.phase not in {Phase.PENDING, Phase.RUNNING} or not sweep.submitted or sweep.plan is None:
         return sweep
     if seen.experiment is None:
-        return fail(sweep, "the Katib experiment was deleted", now)
+        return fail(sweep, EXPERIMENT_DELETED, now)
     space = sweep.plan.space
     sweep = follow_live(_results(sweep, seen), seen, now)
     sweep = _restarted(_killed(_unreported(sweep, seen, now), seen), seen, now)
     experiment = seen.experiment
+    if is_paused(seen):
+        return _pausing(sweep, seen, now)
     if seen.open:
         waits = sweep.extending and experiment.max_trials < space.max_trials
-        return replace(sweep, extending=waits)
+        return replace(sweep, extending=waits, resuming=False)
     if is_held_or_will_be(sweep, seen):
         return sweep
     if sweep.extending and sweep.progress.finished < space.max_trials:
@@ -245,6 +256,20 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
         reason = success_reason(sweep, experiment)
         return sweep.to(Phase.STOPPING, now, ending=Phase.SUCCEEDED, reason=reason)
     return fail(sweep, failure_reason(experiment, sweep.progress), now)
+
+
+def _pausing(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    sweep = follow_pause(sweep, seen, now)
+    if sweep.phase is Phase.PAUSED or not (sweep.pause_now and sweep.paused_at):
+        return sweep
+    return _report_stuck(sweep, seen) if now - sweep.paused_at > _stuck_timeout(sweep) else sweep
+
+
+def _unpaused(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Follow an experiment that was resumed before Redis lost the record, or that was deleted."""
+    if seen.experiment is None:
+        return fail(sweep, EXPERIMENT_DELETED, now)
+    return _active(resumed(sweep, now), seen, now)
 
 
 def _results(sweep: SweepRecord, seen: Observation) -> SweepRecord:

@@ -45,7 +45,7 @@ class BuildSeen:
 class Observation:
     commands: tuple[Command, ...] = ()
     plan: SweepPlan | None = None  # received: made from the commit and the space file
-    others: int = 0  # received: peak GPUs of the user's other active sweeps, if limited
+    others: int = 0  # received, and for a resume: peak GPUs of the user's other active sweeps, if limited
     refusal: str = ""  # received: why there is no plan
     digest: str | None = None  # building: of the image in the registry
     builds: tuple[BuildSeen, ...] = ()

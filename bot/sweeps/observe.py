@@ -7,7 +7,7 @@ from datetime import timedelta
 from bot.clients import Clients
 from bot.config.policy import repository
 from bot.config.teams import team_of
-from bot.core.commands import Command
+from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.core.plan import SweepPlan
@@ -54,7 +54,11 @@ async def _seen(
     if sweep.phase is Phase.BUILDING:
         return replace(await observe_builds(sweep, sweep.plan, clients), commands=commands)
     caches = Caches() if fresh else clients.caches
-    return await _experiment(sweep, sweep.plan, commands, clients, CacheReader(caches, clients.cluster))
+    seen = await _experiment(sweep, sweep.plan, commands, clients, CacheReader(caches, clients.cluster))
+    if any(command.action is Action.RESUME for command in commands):
+        others = await limited_sweeps(sweep.requester.user, clients)
+        return replace(seen, others=total_peak(one for one in others if one.id != sweep.id))
+    return seen
 
 
 async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:

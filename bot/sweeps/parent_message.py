@@ -20,6 +20,8 @@ from bot.sweeps.time_left import time_text
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
 RESULTS, RERUN = "show_results", "rerun_sweep"
 OPEN_GATE, RETRY_FIRST, EXTEND = "open_sweep", "retry_sweep", "extend_sweep"
+PAUSE, PAUSE_NOW, RESUME = "pause_sweep", "pause_sweep_now", "resume_sweep"
+ACTIVE = {Phase.PENDING, Phase.RUNNING}  # phases with trials
 BAR_LENGTH = 20  # characters
 
 PHASES = {
@@ -29,6 +31,7 @@ PHASES = {
     Phase.PENDING: (":hourglass_flowing_sand:", "Waiting for first trial"),
     Phase.RUNNING: (":runner:", "Running"),
     Phase.HELD: (":warning:", "On hold"),
+    Phase.PAUSED: (":zzz:", "Paused"),
     Phase.STOPPING: (":octagonal_sign:", "Stopping"),
     Phase.SUCCEEDED: (":white_check_mark:", "Finished"),
     Phase.FAILED: (":x:", "Failed"),
@@ -87,6 +90,8 @@ def _phase_cause(sweep: SweepRecord) -> str:
     if sweep.cancelled_by:
         user = display_name(sweep, sweep.cancelled_by)
         return f" by {user}" if sweep.phase is Phase.CANCELLED else f": cancelled by {user}"
+    if sweep.phase is Phase.PAUSED and sweep.paused_by:
+        return f" by {display_name(sweep, sweep.paused_by)}"
     return f": {quoted(sweep.reason)}" if sweep.reason else ""
 
 
@@ -107,6 +112,9 @@ def _results(sweep: SweepRecord) -> list[str]:
     lines = [f"{_bar(progress, total)}  {_counts(progress, total)}"]
     if sweep.gated and sweep.phase is not Phase.HELD and not sweep.phase.final:
         lines.append("One trial runs first. The others start once it is healthy.")
+    if sweep.paused_at and sweep.phase in ACTIVE:
+        what = "are being stopped" if sweep.pause_now else "finish"
+        lines.append(f"Pausing: no new trials start; running trials {what}.")
     if seeds := summary_line(sweep):
         lines.append(seeds)
     if progress.best:
@@ -182,9 +190,40 @@ def _buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
         return [*results, *read, *more, button(RERUN, "Rerun", sweep.id, confirm=_confirm_rerun(sweep))]
     if sweep.phase is Phase.HELD:
         return [*hold_buttons(sweep), *read]
-    if sweep.phase in {Phase.PENDING, Phase.RUNNING}:
-        read.insert(0, button(TRIALS, "Trials", sweep.id))
+    if sweep.phase is Phase.PAUSED:
+        read.insert(0, button(RESULTS, "Results", sweep.id))
+        return [_resume_button(sweep), *read, cancel_button(sweep.id)]
+    if sweep.phase in ACTIVE:
+        read = [button(TRIALS, "Trials", sweep.id), *read, *_pause_buttons(sweep)]
     return read if sweep.phase is Phase.STOPPING else [*read, cancel_button(sweep.id)]
+
+
+def _pause_buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
+    if sweep.gated or sweep.draining or not sweep.submitted:
+        return []
+    finish = "No new trials start. Running trials finish, then the GPUs are free until someone resumes it."
+    stop = "Stops all running trials and frees their GPUs. They count as stopped and aren't repeated."
+    pause = button(PAUSE, "Pause", sweep.id, confirm=_confirm_pause("Pause this sweep?", finish, "Pause"))
+    now = button(PAUSE_NOW, "Pause now", sweep.id, confirm=_confirm_pause("Pause now?", stop, "Pause now"))
+    if not sweep.paused_at:
+        return [pause, now]
+    return [_resume_button(sweep)] if sweep.pause_now else [_resume_button(sweep), now]
+
+
+def _confirm_pause(title: str, effect: str, verb: str) -> dict[str, Any]:
+    words = {"title": title, "text": effect, "confirm": verb, "deny": "Keep running"}
+    return {key: plain_text(text) for key, text in words.items()}
+
+
+def _resume_button(sweep: SweepRecord) -> dict[str, Any]:
+    gpus = sweep.plan.gpus * sweep.plan.space.parallel if sweep.plan else 0
+    words = {
+        "title": "Resume this sweep?",
+        "text": f"Starts trials of {sweep.id} again, on up to {counted(gpus, 'GPU')}.",
+        "confirm": "Resume",
+        "deny": "Stay paused",
+    }
+    return button(RESUME, "Resume", sweep.id, confirm={key: plain_text(text) for key, text in words.items()})
 
 
 def _more_button(sweep: SweepRecord) -> dict[str, Any]:

@@ -34,6 +34,9 @@ HISTORY_VERBS = {
     Action.DRAIN: ("drained the sweep", "drain"),
     Action.KILL: ("cancelled trial", "cancel trial"),
     Action.EXTEND: ("extended the sweep to", "extend to"),
+    Action.PAUSE: ("paused the sweep", "pause"),
+    Action.PAUSE_NOW: ("paused the sweep and stopped its trials", "pause now"),
+    Action.RESUME: ("resumed the sweep", "resume"),
     Action.OPEN: ("started all trials", "start all trials"),
     Action.RETRY: ("retried the first trial", "retry the first trial"),
 }

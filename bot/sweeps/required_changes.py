@@ -14,9 +14,17 @@ from bot.core.record import Phase, SweepRecord
 from bot.registry.images import ImageRef
 from bot.results import run_tags
 from bot.sweeps.observation import Observation
+from bot.sweeps.pause import is_paused
 from k8s.jobs import Job
 from k8s.kaniko import with_base
-from k8s.katib.patches import drain_experiment, kill_trial, more_trials, stop_experiment
+from k8s.katib.patches import (
+    drain_experiment,
+    kill_trial,
+    more_trials,
+    pause_experiment,
+    resume_experiment,
+    stop_experiment,
+)
 from k8s.katib.spec import gated, with_annotations, with_image, with_variable
 from k8s.katib.status import Experiment, Trial, TrialState
 from k8s.objects import Manifest, Ref
@@ -100,19 +108,32 @@ def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[ImageRef, I
 
 
 def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
-    patches: list[Patch] = []
-    if seen.experiment and seen.open and sweep.draining:
-        body = drain_experiment(seen.experiment.raw, "Sweepbot: drained", now)
-        patches.append(_status(plan.experiment_ref, body))
-    elif sweep.extending and seen.experiment and seen.experiment.max_trials < plan.space.max_trials:
-        patches.append(_more_trials(plan, seen.experiment))
-    doomed = [t for t in seen.live if t.name in sweep.to_kill]
+    # Only once the experiment is paused can no other trial start.
+    all_stop = bool(sweep.paused_at) and sweep.pause_now and is_paused(seen)
+    doomed = [t for t in seen.live if all_stop or t.name in sweep.to_kill]
     # Katib recreates a deleted Job until it has read the Killed condition.
     stopped = {t.name for t in seen.trials if t.state is TrialState.KILLED}
     unwanted = stopped | set(sweep.to_kill)
     jobs = [j for j in seen.active_jobs if j.name in unwanted or j.uid in sweep.restarted]
     kills = _kills(doomed, plan, "stopped by request", now)
-    return RequiredChanges(patch=(*patches, *kills), delete=_deletions(jobs, plan))
+    steered = _steered(sweep, plan, seen.experiment, seen, now) if seen.experiment else ()
+    return RequiredChanges(patch=(*steered, *kills), delete=_deletions(jobs, plan))
+
+
+def _steered(
+    sweep: SweepRecord, plan: SweepPlan, experiment: Experiment, seen: Observation, now: datetime
+) -> tuple[Patch, ...]:
+    """Return the patch that drains, pauses, resumes, or extends the experiment; at most one at a time."""
+    ref, raw = plan.experiment_ref, experiment.raw
+    if seen.open and sweep.draining:
+        return (_status(ref, drain_experiment(raw, "Sweepbot: drained", now)),)
+    if seen.open and sweep.paused_at:
+        return (_status(ref, pause_experiment(raw, now)),)
+    if is_paused(seen):
+        return (_status(ref, resume_experiment(raw, now)),) if sweep.resuming else ()
+    if sweep.extending and experiment.max_trials < plan.space.max_trials:
+        return (_more_trials(plan, experiment),)
+    return ()
 
 
 def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:

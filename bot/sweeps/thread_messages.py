@@ -159,6 +159,22 @@ def _retried(sweep: SweepRecord, event: Event) -> str:
     return f":hourglass_flowing_sand: {display_name(sweep, event.by)} is retrying the first trial."
 
 
+def _pausing(sweep: SweepRecord, event: Event) -> str:
+    what = "are being stopped" if event.text else "finish"
+    user = display_name(sweep, event.by)
+    text = f"{user} is pausing this sweep: no new trials start; running trials {what}."
+    return f":hourglass_flowing_sand: {text}"
+
+
+def _paused(sweep: SweepRecord, _: Event) -> str:
+    return f":zzz: Paused. All pods are gone and the GPUs are free. To continue: `/sweep resume {sweep.id}`."
+
+
+def _resumed(sweep: SweepRecord, event: Event) -> str:
+    who = f"{display_name(sweep, event.by)} resumed this sweep" if event.by else "This sweep was resumed"
+    return f":runner: {who}: trials start again."
+
+
 def _draining(sweep: SweepRecord, event: Event) -> str:
     what = "no new trials start; running trials finish"
     if not event.by:
@@ -202,11 +218,11 @@ def _restored(sweep: SweepRecord, _: Event) -> str:
     )
 
 
-def _stuck(_: SweepRecord, event: Event) -> str:
+def _stuck(sweep: SweepRecord, event: Event) -> str:
     force = "`kubectl delete pod NAME --grace-period=0 --force`"
     return (
         f":warning: Pods still terminating: {plain(event.text)}. If a node is down, an admin can remove its "
-        f"pods with {force}. The sweep ends once they're gone."
+        f"pods with {force}. The sweep {'is paused' if sweep.paused_at else 'ends'} once they're gone."
     )
 
 
@@ -284,6 +300,9 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.GATE_OPENED: _gate_opened,
     EventKind.HELD: _held,
     EventKind.RETRIED: _retried,
+    EventKind.PAUSING: _pausing,
+    EventKind.PAUSED: _paused,
+    EventKind.RESUMED: _resumed,
     EventKind.DRAINING: _draining,
     EventKind.EXTENDED: _extended,
     EventKind.TROUBLE: _trouble,

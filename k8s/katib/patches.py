@@ -1,4 +1,4 @@
-"""Build the status patches that stop or extend an experiment, or stop a trial."""
+"""Build the patches that stop, pause, or extend an experiment, or stop a trial."""
 
 from datetime import datetime
 
@@ -15,6 +15,7 @@ def kill_trial(trial: Manifest, message: str, now: datetime) -> Manifest:
 
 
 DRAINED = "SweepbotDrained"
+PAUSED = "SweepbotPaused"
 GOAL_REACHED = "ExperimentGoalReached"
 MAX_TRIALS_REACHED = "ExperimentMaxTrialsReached"
 
@@ -27,6 +28,23 @@ def stop_experiment(experiment: Manifest, message: str, now: datetime) -> Manife
 def drain_experiment(experiment: Manifest, message: str, now: datetime) -> Manifest:
     """Return the patch that completes an experiment; Katib still counts trials that finish later."""
     return _closed(experiment, "Succeeded", DRAINED, message, now)
+
+
+def pause_experiment(experiment: Manifest, now: datetime) -> Manifest:
+    """Return the patch that completes an experiment until `resume_experiment`; it must be LongRunning."""
+    return _closed(experiment, "Succeeded", PAUSED, "Sweepbot: paused", now)
+
+
+def resume_experiment(experiment: Manifest, now: datetime) -> Manifest:
+    """Return the patch that removes the condition of `pause_experiment`: Katib starts trials again."""
+    times = {"lastTransitionTime": timestamp(now), "lastUpdateTime": timestamp(now)}
+    conditions = [
+        {**c, "status": "True", **times} if c["type"] == "Running" else c
+        for c in experiment["status"]["conditions"]
+        if c["type"] != "Succeeded"
+    ]
+    version = {"resourceVersion": experiment["metadata"]["resourceVersion"]}
+    return {"metadata": version, "status": {"conditions": conditions}}
 
 
 def more_trials(experiment: Manifest, *, total: int, parallel: int, max_failed: int) -> Manifest:

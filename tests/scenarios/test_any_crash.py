@@ -64,6 +64,21 @@ STORIES = {
     "extended": {"space": EXTENDABLE, "acts": {Action.EXTEND: Phase.SUCCEEDED}, "image": True},
     "gated": {"image": True} | GATED,
     "held, then all run": {"crash": "unseen", "acts": {Action.OPEN: Phase.HELD}, "image": True} | GATED,
+    "paused, then resumed": {
+        "space": EXTENDABLE,
+        "acts": {Action.PAUSE: Phase.RUNNING, Action.RESUME: Phase.PAUSED},
+        "image": True,
+    },
+    "paused now, then resumed": {
+        "acts": {Action.PAUSE_NOW: Phase.RUNNING, Action.RESUME: Phase.PAUSED},
+        "image": True,
+        "patient": True,
+    },
+    "paused now, then cancelled": {
+        "acts": {Action.PAUSE_NOW: Phase.RUNNING, Action.CANCEL: Phase.PAUSED},
+        "image": True,
+        "patient": True,
+    },
     "held, then cancelled": {"crash": "unseen", "acts": {Action.CANCEL: Phase.HELD}, "image": True} | GATED,
 }
 ENDS = {
@@ -83,6 +98,8 @@ ENDS = {
     "extended": Phase.SUCCEEDED,
     "gated": Phase.SUCCEEDED,
     "held, then all run": Phase.FAILED,
+    "paused, then resumed": Phase.SUCCEEDED,
+    "paused now, then resumed": Phase.SUCCEEDED,
 }
 
 BUILDS = {
