@@ -20,6 +20,7 @@ from time import monotonic
 from redis.asyncio import Redis
 
 from bench.child import Child, child, free_port
+from bench.environments import python_of
 from bench.site import Site, site
 from bench.table import Row, bounded
 from bot.core.events import Progress, Result
@@ -158,13 +159,13 @@ def _status(cluster: kubernetes.Store, kind: str, name: str, status: Manifest) -
 
 @asynccontextmanager
 async def _worker(cluster: kubernetes.Store, here: Site) -> AsyncIterator[Child]:
-
     server = await serve(cluster)
     with TemporaryDirectory(prefix="sweepbot-bench-") as folder:
         server.kubeconfig(Path(folder) / "kubeconfig")
         env = {**here.env, "KUBECONFIG": f"{folder}/kubeconfig", "HTTP_PORT": str(free_port())}
         env |= {"K8S_NAMESPACE": "sweeps", "USAGE_SECONDS": "300"}
-        async with child("-m", "bot", "work", env=env) as started:
+        python = await asyncio.to_thread(python_of, "run")  # the packages of its image
+        async with child("-m", "bot", "work", env=env, python=python) as started:
             yield started
     await server.close()
 

@@ -5,7 +5,6 @@ that can't be installed or fails is reported without a goal.
 """
 
 import asyncio
-import hashlib
 import re
 import subprocess
 import sys
@@ -14,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 from redis.asyncio import Redis
 
 from bench.child import ROOT, Child, child
+from bench.environments import python_of
 from bench.table import Row, bounded, compared, interleaved
 from bot.core.work_item import WorkItem
 from bot.storage.redis_client import connect
@@ -71,7 +70,7 @@ def _rate(what: str, against: str, ours: list[float], theirs: list[float], goal:
 
 async def _peer(name: str, lock: str) -> list[Row]:
     try:
-        python = await asyncio.to_thread(_environment, lock)
+        python = await asyncio.to_thread(python_of, lock)
         theirs = partial(_cost, name, python)
         costs = await interleaved(PEER_ROUNDS, partial(_cost, "ours"), theirs, warm_up=False)
     except (OSError, RuntimeError, TimeoutError, subprocess.CalledProcessError) as error:
@@ -84,21 +83,6 @@ async def _peer(name: str, lock: str) -> list[Row]:
             "queue: CPU per job", name, [each.cpu for each in ours], [each.cpu for each in peer], unit="us"
         ),
     ]
-
-
-def _environment(lock: str) -> str:
-    """Return the Python of an environment with what the lock file names; install it if that changed."""
-    requirements = ROOT / "requirements" / f"{lock}.txt"
-    folder = ROOT / f".{lock.replace('bench', 'bench-venv')}"
-    digest, mark = hashlib.sha256(requirements.read_bytes()).hexdigest(), folder / "installed"
-    python = folder / "bin" / "python"
-    if not mark.exists() or mark.read_text() != digest:
-        uv = Path(sys.executable).parent / "uv"
-        subprocess.run([uv, "venv", "-q", "--clear", "--python", sys.executable, folder], check=True)
-        sync = [uv, "pip", "sync", "-q", "--require-hashes", "--python", python, requirements]
-        subprocess.run(sync, check=True)
-        mark.write_text(digest)
-    return str(python)
 
 
 async def _cost(library: str, python: str = sys.executable) -> Cost:

@@ -12,14 +12,21 @@ from bot.core.wording import listed
 from bot.repos.git import MAX_FILE, MIB, Git
 from bot.runtime.parser_thread import run_in_parser_thread
 
-REQUIREMENTS = "requirements.txt"
+DOCKERFILE, REQUIREMENTS = "Dockerfile", "requirements.txt"
 MAX_LOCKFILE = 4 * MIB  # bytes: a uv.lock of 1,000 packages has 2 MiB
 MAX_FILES = 30  # files
 
 
+def candidates(repository: Repository) -> tuple[str, ...]:
+    """Return the paths that `source_files` reads first, if the commit has them."""
+    dockerfile = repository.dockerfile or DOCKERFILE
+    requirements = repository.requirements or REQUIREMENTS
+    return (dockerfile, f"{dockerfile}.dockerignore", *BUILT_FROM, requirements)
+
+
 async def source_files(git: Git, repository: Repository, commit: str) -> dict[str, str]:
     """Return the files that decide how the image is built, the requirements last. Raises UserError."""
-    dockerfile = repository.dockerfile or "Dockerfile"
+    dockerfile = repository.dockerfile or DOCKERFILE
     files = await _read(git, repository, commit, dockerfile, ".gitmodules")
     if dockerfile in files:
         return files | await _below_code(git, repository, commit, dockerfile, files[dockerfile])
@@ -43,6 +50,7 @@ async def _below_code(
         return {}
     files = await _read(git, repository, commit, f"{dockerfile}.dockerignore", ".dockerignore")
     with contextlib.suppress(UserError):
+        await git.prefetch(repository.url, commit, parts.sources)
         files |= await _read(git, repository, commit, *parts.sources)
     return files
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from bot.builds.jobs import Source
-from bot.builds.source_files import source_files
+from bot.builds.source_files import candidates, source_files
 from bot.config.policy import Config, Repository, prebuilt_image
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
@@ -38,6 +38,7 @@ async def look_up(
             f"{commit[:8]}. Open the form again to review the new commit.",
             field="branch",
         )
+    await git.prefetch(repository.url, commit, (_space_file(request), *candidates(repository)))
     space = await _space(git, repository, commit, request, config)
     gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
     space = replace(space, gate=gate, max_hours=max_hours)
@@ -72,6 +73,10 @@ async def _tip(git: Git, repository: Repository, branch: str) -> Tip:
         raise UserError(str(error).replace(repository.url, repository.name), field=error.field) from None
 
 
+def _space_file(request: SweepRequest) -> str:
+    return f"{FOLDER}/{request.space}.yaml"
+
+
 async def _space(
     git: Git, repository: Repository, commit: str, request: SweepRequest, config: Config
 ) -> SearchSpace:
@@ -79,7 +84,7 @@ async def _space(
         return seed_space(request, config)
     if request.text is not None:
         return await _parsed(request.text, INLINE, request, config)
-    file = f"{FOLDER}/{request.space}.yaml"
+    file = _space_file(request)
     text = await git.read(repository.url, commit, file, MAX_CHARACTERS * 4)
     if text is None:
         raise UserError(await _missing(git, repository, commit, request), field="space")

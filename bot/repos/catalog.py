@@ -90,6 +90,7 @@ async def spaces(git: Git, url: str, branch: str) -> tuple[Name, ...]:
     commit = (await git.resolve(url, branch)).commit
     files = [PurePosixPath(name) for name in await git.names(url, commit, FOLDER)]
     stems = sorted(file.stem for file in files if file.suffix == ".yaml")[:MAX_NAMES]
+    await git.prefetch(url, commit, [f"{FOLDER}/{stem}.yaml" for stem in stems[:MAX_DESCRIBED]])
     return tuple(
         [
             Name(name=stem, about=await _about(git, url, commit, stem) if place < MAX_DESCRIBED else "")

@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -34,6 +34,11 @@ PASSED_VARIABLES = (
 )
 # A server without filter support makes git warn and sends everything.
 FETCH_COMMIT = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
+# As git itself fetches a file that it lacks, but all of them at once.
+FETCH_FILES = (
+    *("-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--filter=blob:none"),
+    *("--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--recurse-submodules=no"),
+)
 FETCH_HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-gc")
 # Errors that a retry won't fix; all others can be temporary.
 PERMANENT_FAILURES = re.compile(
@@ -106,6 +111,23 @@ class Git:
         else:
             hint = did_you_mean(branch, sorted(names))
         raise UserError(f"branch={branch} doesn't exist in {url}.{hint}", field="branch")
+
+    async def prefetch(self, url: str, commit: str, paths: Sequence[str]) -> None:
+        """Fetch the files that the commit has of these in one request; each would cost `read` another.
+
+        Raises UserError, GitUnavailableError.
+        """
+        if not paths:
+            return
+        async with self.locks[url]:
+            repository = await self._fetched(url, commit)
+            names = set((await self._files(url, repository, commit, *paths)).values())
+            fetched = repository / "sweepbot-files"  # an empty file for each
+            if missing := sorted(name for name in names if not (fetched / name).exists()):
+                await self._fetch(url, repository, *FETCH_FILES, "--", "origin", *missing)
+                fetched.mkdir(exist_ok=True)
+                for name in missing:
+                    (fetched / name).touch()
 
     async def read(self, url: str, commit: str, path: str, most: int = MAX_FILE) -> str | None:
         """Return a file's text; None if the commit has no such file.
@@ -182,16 +204,16 @@ class Git:
         pairs = (line.split("\t", 1) for line in listing.decode(errors="replace").splitlines())
         return {ref: commit for commit, ref in pairs}
 
-    async def _files(self, url: str, repository: Path, commit: str, path: str) -> dict[str, str]:
+    async def _files(self, url: str, repository: Path, commit: str, *paths: str) -> dict[str, str]:
         """Return regular files by path with their object names; of the root without a path."""
-        entries = await self._entries(url, repository, commit, path)
+        entries = await self._entries(url, repository, commit, *paths)
         return {file: name for file, (mode, name) in entries.items() if mode.startswith("100")}
 
     async def _entries(
-        self, url: str, repository: Path, commit: str, path: str
+        self, url: str, repository: Path, commit: str, *paths: str
     ) -> dict[str, tuple[str, str]]:
         """Return mode and object name by path."""
-        where = ("--", path) if path.strip("/") else ()
+        where = ("--", *paths) if any(path.strip("/") for path in paths) else ()
         listing = await self._run(url, "-C", repository, "ls-tree", "-z", commit, *where)
         entries = (entry.split("\t", 1) for entry in listing.decode(errors="replace").split("\0") if entry)
         return {file: (about.split()[0], about.split()[2]) for about, file in entries}
@@ -202,14 +224,17 @@ class Git:
         keep = f"refs/sweepbot/{commit}"
         if (repository / keep).exists():
             return repository
+        await self._fetch(url, repository, *FETCH_COMMIT, "--", "origin", f"{commit}:{keep}")
+        return repository
+
+    async def _fetch(self, url: str, repository: Path, *arguments: str) -> None:
         try:
             await self._run(url, "init", "--quiet", "--bare", "--", repository)
             await self._run(url, "-C", repository, "config", "remote.origin.url", url)
-            await self._run(url, "-C", repository, *FETCH_COMMIT, "--", "origin", f"{commit}:{keep}")
+            await self._run(url, "-C", repository, *arguments)
         except BaseException:
             shutil.rmtree(repository, ignore_errors=True)  # an interrupted fetch leaves locks behind
             raise
-        return repository
 
     async def _run(self, url: str, *arguments: str | Path, most: int = MAX_LISTING) -> bytes:
         """Run git; raise UserError if it prints more than `most` bytes."""

@@ -102,10 +102,10 @@ class Store:
         checks.check_new(kind, new)
         if there := self._objects[kind.name].get(place(new)):
             raise already_exists(kind, there)
-        if kind.name == "Pod":
-            here = new["metadata"]["namespace"]
+        here = new["metadata"].get("namespace")
+        if kind.name == "Pod" and (quotas := list(self.peek("ResourceQuota", here))):
             living = [pod for pod in self.peek("Pod", here) if pod["status"].get("phase") not in ENDED]
-            quota.check(list(self.peek("ResourceQuota", here)), living, new)
+            quota.check(quotas, living, new)
         return clone(self._commit("ADDED", new))
 
     def patch(

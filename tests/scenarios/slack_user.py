@@ -56,6 +56,9 @@ class Repository:
     async def names(self, url, commit, folder):
         return [f"{name}.yaml" for name in self.spaces] if folder else list(FILES)
 
+    async def prefetch(self, url, commit, paths):
+        pass
+
     async def read(self, url, commit, path, most=0):
         return self.spaces.get(path.removeprefix("sweeps/").removesuffix(".yaml"), FILES.get(path))
 

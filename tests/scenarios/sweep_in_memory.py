@@ -185,6 +185,9 @@ class FakeGit:
     async def resolve(self, url, branch):
         return Tip("refs/heads/main", COMMIT)
 
+    async def prefetch(self, url, commit, paths):
+        pass
+
     async def read(self, url, commit, path, most=0):
         return self.space if path == "sweeps/lr.yaml" else self.files.get(path)
 

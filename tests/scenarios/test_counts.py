@@ -99,6 +99,7 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(counted):
         "cluster.list": 23,
         "cluster.log": 2,
         "cluster.merge": 8,
+        "git.prefetch": 1,
         "git.read": 3,
         "git.resolve": 1,
         "git.subject": 1,

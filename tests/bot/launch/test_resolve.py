@@ -26,6 +26,9 @@ class Files:
     async def resolve(self, url, branch):
         return Tip("refs/heads/main", COMMIT)
 
+    async def prefetch(self, url, commit, paths):
+        pass
+
     async def read(self, url, commit, path, most=0):
         return self.files.get(path)
 

@@ -36,6 +36,9 @@ class Repositories:
     async def resolve(self, url, branch):
         return Tip("refs/heads/main", COMMIT)
 
+    async def prefetch(self, url, commit, paths):
+        pass
+
     async def read(self, url, commit, path, most=0):
         self.asked.append(url)
         return {"sweeps/lr.yaml": SPACE, "Dockerfile": "FROM x", ".gitmodules": self.modules.get(url)}.get(
