@@ -29,6 +29,7 @@ from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.runtime.probes import Probes
 from bot.slack.client import error_code
+from bot.storage.figures import Figures
 from bot.storage.redis_client import connect, wait_until_reachable
 from handlers.http_server import Http, served
 
@@ -66,7 +67,7 @@ async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None
         redis = await stack.enter_async_context(connect(settings.redis_url, retry=retry))
         probes = Probes(stop.is_set, Mask(settings.secrets()))
         stack.push_async_callback(probes.close)
-        http = Http(probes)
+        http = Http(probes, Figures(redis).refresh)
         port = await stack.enter_async_context(served(http, settings.http_host, settings.http_port))
         log.info("serving /healthz and /readyz on port %d", port)
         probes.check("redis", partial(_redis, redis))

@@ -19,6 +19,7 @@ from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
 from bot.config.policy import all_namespaces
 from bot.core.masking import Mask
+from bot.core.metrics import measured
 from bot.core.work_item import ItemKind, WorkItem
 from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
@@ -47,6 +48,7 @@ from bot.sweeps.informer import SweepInformer
 from bot.sweeps.retention import SweepGc
 from bot.worker import Handler, Worker, keyed
 from k8s.client import KubernetesClient
+from k8s.errors import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ async def workers(process: Process) -> None:
 
 async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack) -> Clients:
     settings = process.settings
-    cluster = await KubernetesClient.connect()
+    cluster = await KubernetesClient.connect(partial(measured, "kubernetes", _is_answer))
     stack.push_async_callback(cluster.close)
     registry = Registry(
         settings.registry_api,
@@ -110,6 +112,11 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
         usage=HourlyStore(process.redis),
         now=now,
     )
+
+
+def _is_answer(error: Exception) -> bool:
+    """Return whether the API server answered; "not found" and conflicts are ordinary answers."""
+    return isinstance(error, ApiError) and not error.outage and error.status != 429
 
 
 def _job_handlers(

@@ -9,6 +9,7 @@ from time import monotonic
 from redis.exceptions import RedisError
 
 from bot.core.errors import PermanentError, RetryAfterError
+from bot.core.metrics import running
 from bot.runtime.log_format import about
 from bot.runtime.probes import ProbeFailedError
 from bot.storage.sweeps import StaleRecordError
@@ -91,8 +92,10 @@ class Worker:
     async def _take(self, lease: Lease, stop: asyncio.Event | None = None) -> Lease | None:
         """Run the item. Until `stop`, return the next one, which comes with the same call to Redis."""
         try:
+            kind = lease.item.kind if lease.item.kind in self._handlers else "unknown"
             async with self._queue.renewing(lease):
-                again = await self._handle(lease)
+                with running(kind, lease.waited):
+                    again = await self._handle(lease)
             again_after = again.total_seconds() if again is not None else None
             if stop and not stop.is_set():
                 return await self._queue.done_and_get(lease, again_after=again_after)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import re
 import socket
 from collections import deque
@@ -11,14 +12,20 @@ from time import time
 from typing import Any
 
 import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from redis.exceptions import RedisError
 from slack_bolt.adapter.asgi.async_handler import AsyncSlackRequestHandler
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.signature import SignatureVerifier
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bot.core.errors import UserError
+from bot.core.metrics import REGISTRY
 from bot.runtime.probes import Probes
 
+log = logging.getLogger(__name__)
+
+REFRESH_TIMEOUT = 3.0  # seconds; Prometheus waits 10 by default
 SLACK_PATH = "/slack/events"  # for commands, clicks, and forms
 MAX_BODY = 512 * 1024  # bytes of a request; Slack's largest, a form, has 250 kB
 # Unfinished requests and connections, which anyone can open. Slack's requests arrive complete within
@@ -37,10 +44,13 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Http:
-    """An ASGI application: the probes' pages, and `slack` once it is set."""
+    """An ASGI application: the probes' pages and metrics, and `slack` once it is set.
 
-    def __init__(self, probes: Probes) -> None:
-        self._probes = probes
+    `refresh` sets the metrics that are read only when Prometheus asks.
+    """
+
+    def __init__(self, probes: Probes, refresh: Callable[[], Awaitable[None]]) -> None:
+        self._probes, self._refresh = probes, refresh
         self.slack: SlackCalls | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -49,10 +59,21 @@ class Http:
             await _page(send, *await self._probes.health())
         elif path == "/readyz":
             await _page(send, *self._probes.ready())
+        elif path == "/metrics":
+            await _respond(send, 200, await self._metrics(), CONTENT_TYPE_LATEST.encode())
         elif path == SLACK_PATH and self.slack:
             await self.slack(scope, receive, send)
         else:
             await _respond(send, 404, b"not found")
+
+    async def _metrics(self) -> bytes:
+        """Return all metrics; without Redis, those of this process, with sweepbot_redis_up 0."""
+        try:
+            async with asyncio.timeout(REFRESH_TIMEOUT):
+                await self._refresh()
+        except (RedisError, TimeoutError) as error:
+            log.debug("metrics of the queue and the sweeps are old: %s", error)
+        return generate_latest(REGISTRY)
 
 
 class SlackCalls:

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
@@ -64,14 +64,20 @@ NO_LOG_YET = (
 
 
 class KubernetesClient:
-    """Methods raise ApiError and UnreachableError, take up to 30 s, and never retry."""
+    """Methods raise ApiError and UnreachableError, take up to 30 s, and never retry.
 
-    def __init__(self, client: "ApiClient") -> None:
-        self._client = client
+    Args:
+        measured: surrounds each call until its response begins.
+    """
+
+    def __init__(
+        self, client: "ApiClient", measured: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self._client, self._measured = client, measured
         self._client.user_agent = "sweepbot"
 
     @classmethod
-    async def connect(cls) -> Self:
+    async def connect(cls, measured: Callable[[], AbstractContextManager[None]] = nullcontext) -> Self:
         """Connect by $KUBECONFIG, else by the pod's service account, else by ~/.kube/config.
 
         Raises kubernetes.aio.config.ConfigException if none of them exists.
@@ -88,7 +94,7 @@ class KubernetesClient:
             await config.load_kube_config(  # type: ignore[no-untyped-call]
                 file, client_configuration=configuration, persist_config=False
             )
-        return cls(ApiClient(configuration))
+        return cls(ApiClient(configuration), measured)
 
     async def close(self) -> None:
         await self._client.close()  # type: ignore[no-untyped-call]
@@ -326,7 +332,7 @@ class KubernetesClient:
             body=body,
             auth_settings=["BearerToken"],
         )
-        with _network_errors():
+        with _network_errors(), self._measured():
             answer = await self._client.call_api(*request, _request_timeout=limits or CALL)
             response: aiohttp.ClientResponse = answer.response
             if response.status < 400:

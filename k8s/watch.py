@@ -29,14 +29,20 @@ WATCH_PAGE = 100  # whole objects in memory at a time, while a list is read
 
 
 async def watch_forever(
-    cluster: KubernetesClient, cache: Cache, labels: str, outage: Outage, *, on_fresh: Callable[[], None]
+    cluster: KubernetesClient,
+    cache: Cache,
+    labels: str,
+    outage: Outage,
+    *,
+    on_fresh: Callable[[], None],
+    on_failed: Callable[[], None] = lambda: None,
 ) -> None:
     """Keep `cache` current with the objects that have these labels, until cancelled.
 
     The cache is complete after the first list, except while the watch is interrupted. `on_fresh` is called
-    after each response of the server.
+    after each response of the server, `on_failed` after each list or watch that failed.
     """
-    await _Watch(cluster, cache, labels, outage, on_fresh).run()
+    await _Watch(cluster, cache, labels, outage, on_fresh, on_failed).run()
 
 
 class _Watch:
@@ -47,10 +53,11 @@ class _Watch:
         labels: str,
         outage: Outage,
         on_fresh: Callable[[], None],
+        on_failed: Callable[[], None],
     ) -> None:
         self.cluster, self.cache, self.labels = cluster, cache, labels
         self.kind, self.namespace = cache.kind, cache.namespace
-        self.outage, self.on_fresh = outage, on_fresh
+        self.outage, self.on_fresh, self.on_failed = outage, on_fresh, on_failed
         self.since = ""  # the resourceVersion up to which the cache has everything; "": not yet listed
         self.failures = 0  # in a row
         self.logged = False  # whether the interruption was logged
@@ -125,6 +132,7 @@ class _Watch:
 
     async def _failed(self, error: Exception) -> None:
         self.cache.complete = False
+        self.on_failed()
         if isinstance(error, ApiError) and error.expired:
             self.since = ""
         elif not self.logged:

@@ -21,6 +21,7 @@ class SweepSummary:
     finished: int = 0
     running: int = 0
     best: float | None = None
+    unsent: int = 0  # messages that Slack hasn't accepted
 
     @property
     def live(self) -> bool:
@@ -43,6 +44,7 @@ def summary_of(sweep: SweepRecord) -> SweepSummary:
         finished=progress.finished,
         running=progress.running,
         best=progress.best.value if progress.best else None,
+        unsent=len(sweep.outbox),
     )
 
 

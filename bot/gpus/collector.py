@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
+from bot.core.metrics import GPU_FIGURES
 from bot.gpus.dcgm_source import Sampler, SampleStore, ScrapeSource
 from bot.gpus.hourly_store import HourlyStore, full_hour
 from bot.gpus.models import HOUR, ITEM, NoGpuDataError, Source
@@ -70,6 +71,7 @@ class UsageCollector:
         self._interval, self._stores_samples = settings.usage_seconds, not settings.prometheus_url
         self._retry_at: dict[datetime, datetime] = {}  # by hour
         self._last_error = ""
+        self._latest = datetime.min.replace(tzinfo=UTC)  # end of the latest stored hour
 
     async def run(self) -> None:
         """Run until cancelled; then another worker takes over."""
@@ -111,6 +113,7 @@ class UsageCollector:
         """Store a sample of the cluster; with Prometheus, only the owners of pods."""
         if self._stores_samples:
             await self._samples.save(await self._sampler.sample(at, self._interval))
+            GPU_FIGURES.labels("samples").set(at.timestamp())
         else:
             holders = await self._sampler.holders()
             owners = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
@@ -126,8 +129,13 @@ class UsageCollector:
                 uses, capacity = await self._source.hour(hour)
                 if capacity.coverage:
                     await self._hours.save(uses, capacity)
+                    self._report(hour + HOUR)
                 age = self._now() - (hour + HOUR)
                 self._retry_at[hour] = self._now() + max(age, FIRST_RETRY)
+
+    def _report(self, end: datetime) -> None:
+        self._latest = max(end, self._latest)
+        GPU_FIGURES.labels("hours").set(self._latest.timestamp())
 
     async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

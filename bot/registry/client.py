@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from bot.core.metrics import measured
 from bot.registry.images import DOCKER, INDEXES, OCI, Image, ImageRef, Json, composed, digest_of, for_linux
 from k8s.errors import SweepbotError
 
@@ -213,9 +214,10 @@ class Registry:
         how = {"data": data, "timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
         try:
             authorization = self._cached_authorization(scope, url)
-            answer = await self._session.request(
-                method, url, headers={**(headers or {}), **authorization}, **how
-            )
+            with measured("registry"):
+                answer = await self._session.request(
+                    method, url, headers={**(headers or {}), **authorization}, **how
+                )
             if answer.status == 401 and url.host == self._url.host:
                 challenge = answer.headers.get("WWW-Authenticate", "")
                 answer.release()

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from bot.config.policy import Config
 from bot.core.errors import UserError
 from bot.core.masking import Mask, secrets_in_environment
+from bot.core.metrics import measured
 from bot.core.wording import did_you_mean
 from k8s.errors import SweepbotError
 
@@ -238,6 +239,10 @@ class Git:
 
     async def _run(self, url: str, *arguments: str | Path, most: int = MAX_LISTING) -> bytes:
         """Run git; raise UserError if it prints more than `most` bytes."""
+        with measured("git", lambda error: isinstance(error, UserError)):
+            return await self._measured_run(url, *arguments, most=most)
+
+    async def _measured_run(self, url: str, *arguments: str | Path, most: int) -> bytes:
         self.cache.mkdir(parents=True, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
             *GIT_WITH_MEMORY_LIMIT,

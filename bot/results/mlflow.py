@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
+from bot.core.metrics import measured
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.wording import counted
@@ -83,9 +84,10 @@ class MlflowExperiments:
             if monotonic() < self._not_before:  # the call before failed
                 return
             try:
-                number = await asyncio.get_running_loop().run_in_executor(
-                    self._thread, self._experiment, name, tags
-                )
+                with measured("mlflow"):
+                    number = await asyncio.get_running_loop().run_in_executor(
+                        self._thread, self._experiment, name, tags
+                    )
             except Exception as error:  # noqa: BLE001  MLflow's client raises whatever its transports raise
                 log.warning("MLflow unavailable; sweeps run without a link: %s", error)
                 self._not_before = monotonic() + RETRY_DELAY

@@ -8,10 +8,12 @@ from typing import Any
 from aiohttp import ClientError
 from slack_sdk.errors import SlackApiError, SlackRequestError
 from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
+from bot.core.metrics import measured, slack_called
 from bot.slack.blocks import MAX_SECTION
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, cut
@@ -85,8 +87,23 @@ def _status(error: SlackApiError) -> int:
     return int(getattr(response, "status_code", None) or response.status)
 
 
+class _MeasuredClient(AsyncWebClient):
+    async def api_call(self, api_method: str, **arguments: Any) -> AsyncSlackResponse:
+        with measured("slack", _is_answer):
+            answer = await super().api_call(api_method, **arguments)
+        slack_called()
+        return answer
+
+
+def _is_answer(error: Exception) -> bool:
+    """Return whether Slack answered as documented for this call, rather than being down or busy."""
+    if not isinstance(error, SlackApiError):
+        return False
+    return _status(error) < 500 and error_code(error) not in TRANSIENT | RATE_LIMITED
+
+
 def client(token: str, api_url: str) -> AsyncWebClient:
-    return AsyncWebClient(token=token, base_url=f"{api_url}/")
+    return _MeasuredClient(token=token, base_url=f"{api_url}/")
 
 
 class Slack:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from bot.core.metrics import LEADER
 from bot.storage.work_queue import LeaseLostError, renewing
 
 log = logging.getLogger(__name__)
@@ -37,10 +38,13 @@ async def lead(redis: Redis, name: str, ttl: float, body: Callable[[], Awaitable
         try:
             await _acquire(redis, name, token, ttl)
             async with renewing(ttl, lambda: renew([name], [token, round(ttl * 1000)])):
+                LEADER.labels(name).set(1)
                 return await body()
         except LeaseLostError:
             log.warning("lost the lease %s; another worker takes over", name)
-        finally:  # also if cancelled while acquiring: Redis may have granted it
+        finally:
+            LEADER.labels(name).set(0)
+            # also if cancelled while acquiring: Redis may have granted it
             await _release(lambda: release([name], [token]))
 
 

@@ -70,8 +70,8 @@ add(now)
 return 1
 """
 
-# `take` returns {item, failures, why it is quarantined or '', now}; without an item, the seconds until it
-# should be called again, as text.
+# `take` returns {item, failures, why it is quarantined or '', now, milliseconds since it was due}; without an
+# item, the seconds until it should be called again, as text.
 _TAKING = """
 local function suspect_runs()
   for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
@@ -91,15 +91,17 @@ local function collect_due()
   end
 end
 
--- Pops the first ready item that can run; returns it, its starts so far, and why it is quarantined.
+-- Pops the first ready item that can run; returns it, its starts so far, why it is quarantined, and when it
+-- was due.
 local function pop(most)
   while true do
-    local name = call('ZPOPMIN', ready)[1]
+    local popped = call('ZPOPMIN', ready)
+    local name = popped[1]
     if not name then return end
     local begun, why = call('HGET', starts, name), call('HGET', quarantine, name)
     local count, reported = tonumber(begun or 0), why and not begun
     if not reported and count <= most + 2 then
-      if count < 2 or not suspect_runs() then return name, count, why end
+      if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
       call('ZADD', delayed, now + 1000, name)
     end
   end
@@ -107,7 +109,7 @@ end
 
 local function take(token, lease, most)
   collect_due()
-  local name, count, why = pop(most)
+  local name, count, why, due = pop(most)
   if call('EXISTS', ready) == 1 then ring() else call('DEL', wake) end
   if name then
     call('ZADD', running, now + lease, name)
@@ -117,7 +119,8 @@ local function take(token, lease, most)
       why = string.format('%.0f ', now) .. (call('HGET', reasons, name) or '')
       call('HSET', quarantine, name, why)
     end
-    return {name, tonumber(call('HGET', failures, name) or 0), why or '', string.format('%.3f', now)}
+    local at, waited = string.format('%.3f', now), string.format('%.3f', now - due)
+    return {name, tonumber(call('HGET', failures, name) or 0), why or '', at, waited}
   end
   local soonest = math.huge
   for _, key in ipairs({running, delayed}) do

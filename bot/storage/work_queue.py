@@ -59,6 +59,7 @@ class Lease:
     quarantined: str = ""  # why, or "the worker died": run it only to report that
     key: str = ""  # of the token in Redis, which expires with the lease
     since: float = 0  # milliseconds, by Redis' clock
+    waited: float = 0  # seconds since the item was due
 
 
 class Queue:
@@ -173,7 +174,8 @@ class Queue:
             return None
         item, why = WorkItem.parse(text(found[0])), text(found[2])
         quarantined, key = _read(why).why if why else "", self.lease_key(item)
-        return Lease(item, token, int(found[1]), quarantined, key=key, since=float(found[3]))
+        since, waited = float(found[3]), max(float(found[4]) / 1000, 0)
+        return Lease(item, token, int(found[1]), quarantined, key=key, since=since, waited=waited)
 
     async def _sleep(self, seconds: float) -> None:
         await self._redis.blpop([f"{self.prefix}:wake"], timeout=max(seconds, 0.01))  # 0 would wait forever

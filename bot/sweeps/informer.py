@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 
 from bot.clients import Clients
 from bot.config.policy import all_namespaces
+from bot.core.metrics import WATCH_FAILURES, WATCH_RESPONSE
 from bot.runtime.probes import ProbeFailedError
 from bot.storage import sweep_configmap
 from bot.storage.leader import lead
@@ -102,8 +103,12 @@ class SweepInformer:
     async def _follow(self, cache: Cache) -> None:
         def answered() -> None:
             self._answered[cache.kind, cache.namespace] = monotonic()
+            WATCH_RESPONSE.labels(cache.kind, cache.namespace).set_to_current_time()
 
-        await watch_forever(self._clients.cluster, cache, OURS, self._outage, on_fresh=answered)
+        failed = WATCH_FAILURES.labels(cache.kind).inc
+        await watch_forever(
+            self._clients.cluster, cache, OURS, self._outage, on_fresh=answered, on_failed=failed
+        )
 
     async def _probe(self) -> None:
         while True:

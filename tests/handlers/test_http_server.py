@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 
 import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from redis.exceptions import RedisError
 from slack_sdk.web.async_client import AsyncWebClient
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -40,6 +42,10 @@ def context(redis):
     return a_door(redis)
 
 
+async def no_refresh():
+    pass
+
+
 @pytest.fixture
 async def probes():
     probes = Probes(lambda: False, Mask([SECRET]))
@@ -50,7 +56,7 @@ async def probes():
 @pytest.fixture
 async def http(probes):
     """The application, its address and a client."""
-    app = Http(probes)
+    app = Http(probes, no_refresh)
     async with (
         served(app, "127.0.0.1", 0) as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
@@ -293,18 +299,31 @@ async def test_healthz_answers_while_all_else_fails(http, probes):
     assert (status, said["checks"]["turns"]["message"]) == (503, "down")
 
 
+async def test_metrics_without_redis_are_those_of_the_process(probes):
+    async def refresh():
+        raise RedisError("away")
+
+    async with (
+        served(Http(probes, refresh), "127.0.0.1", 0) as port,
+        aiohttp.request("GET", f"http://127.0.0.1:{port}/metrics") as answer,
+    ):
+        families = {each.name for each in text_string_to_metric_families(await answer.text())}
+        assert answer.headers["content-type"].startswith("text/plain")
+    assert {"sweepbot_calls", "sweepbot_work_items", "process_resident_memory_bytes"} <= families
+
+
 async def test_port_in_use_is_a_clear_error(http, probes):
     with pytest.raises(
         UserError, match=rf"^HTTP_HOST, HTTP_PORT: can't listen on 127.0.0.1 {http.port}: Address"
     ):
-        async with served(Http(probes), "127.0.0.1", http.port):
+        async with served(Http(probes, no_refresh), "127.0.0.1", http.port):
             pass
 
 
 @pytest.mark.parametrize("host", ["::", "127.0.0.1"])
 async def test_server_listens_on_ipv4_and_ipv6(probes, host):
     async with (
-        served(Http(probes), host, 0) as port,
+        served(Http(probes, no_refresh), host, 0) as port,
         aiohttp.request("GET", f"http://127.0.0.1:{port}/healthz") as answer,
     ):
         assert answer.status == 200

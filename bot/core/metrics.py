@@ -1,0 +1,118 @@
+"""The process's metrics for Prometheus, served on /metrics beside the probes.
+
+Names and units follow https://prometheus.io/docs/practices/naming/. Labels have few values by construction:
+services, kinds, phases, and namespaces; never a sweep, a person, or a channel.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import monotonic
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from bot.core.errors import RetryAfterError
+from bot.core.work_item import ItemKind
+
+REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+
+CALL_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+ITEM_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
+
+CALLS = Counter("sweepbot_calls", "Calls to other systems.", ["service", "result"], registry=REGISTRY)
+CALL_SECONDS = Histogram(
+    "sweepbot_call_duration_seconds",
+    "Duration of calls to other systems.",
+    ["service"],
+    registry=REGISTRY,
+    buckets=CALL_BUCKETS,
+)
+ITEMS = Counter("sweepbot_work_items", "Runs of work items.", ["kind", "result"], registry=REGISTRY)
+ITEM_SECONDS = Histogram(
+    "sweepbot_work_item_duration_seconds",
+    "Duration of a work item's run.",
+    ["kind"],
+    registry=REGISTRY,
+    buckets=ITEM_BUCKETS,
+)
+REACTION_SECONDS = Histogram(
+    "sweepbot_slack_reaction_seconds",
+    "Time from when a sweep is due (a cluster event, a command, or a timer) to its first call to Slack.",
+    registry=REGISTRY,
+    buckets=ITEM_BUCKETS,
+)
+WATCH_RESPONSE = Gauge(
+    "sweepbot_watch_last_response_timestamp_seconds",
+    "When the API server last answered a watch.",
+    ["kind", "namespace"],
+    registry=REGISTRY,
+)
+WATCH_FAILURES = Counter(
+    "sweepbot_watch_failures", "Interrupted watches and lists.", ["kind"], registry=REGISTRY
+)
+LEADER = Gauge("sweepbot_leader", "1 in the process that holds the lease.", ["lease"], registry=REGISTRY)
+GPU_FIGURES = Gauge(
+    "sweepbot_gpu_figures_timestamp_seconds",
+    "Time of the latest GPU samples and of the end of the latest complete hour; set by the leader.",
+    ["figures"],
+    registry=REGISTRY,
+)
+
+
+@dataclass
+class _Run:
+    """A running work item: when it was due, by time.monotonic(); None once Slack has been called."""
+
+    due: float | None
+
+
+_run: ContextVar[_Run | None] = ContextVar("run", default=None)
+
+
+@contextmanager
+def measured(service: str, is_answer: Callable[[Exception], bool] = lambda _: False) -> Iterator[None]:
+    """Count and time the call in the body. `is_answer`: whether an exception is the service's normal answer.
+
+    A cancelled call isn't counted.
+    """
+    started, result = monotonic(), ""
+    try:
+        yield
+        result = "ok"
+    except Exception as error:
+        result = "ok" if is_answer(error) else "error"
+        raise
+    finally:
+        if result:
+            CALLS.labels(service, result).inc()
+            CALL_SECONDS.labels(service).observe(monotonic() - started)
+
+
+@contextmanager
+def running(kind: str, waited: float) -> Iterator[None]:
+    """Count and time a work item's run. `waited`: seconds since it was due."""
+    started, result = monotonic(), "cancelled"
+    token = _run.set(_Run(started - waited if kind == ItemKind.SWEEP else None))
+    try:
+        yield
+        result = "ok"
+    except RetryAfterError:
+        result = "postponed"
+        raise
+    except Exception:
+        result = "failed"
+        raise
+    finally:
+        _run.reset(token)
+        ITEMS.labels(kind, result).inc()
+        ITEM_SECONDS.labels(kind).observe(monotonic() - started)
+
+
+def slack_called() -> None:
+    """Record the reaction time of the running work item, at its first call to Slack."""
+    run = _run.get()
+    if run and run.due is not None:
+        REACTION_SECONDS.observe(monotonic() - run.due)
+        run.due = None

@@ -1,0 +1,85 @@
+"""Metrics count what happened once, under labels that can't grow."""
+
+import asyncio
+
+import pytest
+from prometheus_client import REGISTRY as DEFAULT
+
+from bot.core.errors import RetryAfterError
+from bot.core.metrics import REGISTRY, measured, running, slack_called
+
+
+def value(name, **labels):
+    return REGISTRY.get_sample_value(name, labels) or 0
+
+
+class Grew:
+    """How much a sample grew since this was made."""
+
+    def __init__(self, name, **labels):
+        self.name, self.labels, self.before = name, labels, value(name, **labels)
+
+    def __call__(self):
+        return value(self.name, **self.labels) - self.before
+
+
+async def failing(error, is_answer=lambda _: False):
+    with measured("git", is_answer):
+        raise error
+
+
+async def test_calls_are_counted_by_result():
+    fine, bad = (Grew("sweepbot_calls_total", service="git", result=each) for each in ("ok", "error"))
+    timed = Grew("sweepbot_call_duration_seconds_count", service="git")
+    with measured("git"):
+        pass
+    with pytest.raises(OSError, match="away"):
+        await failing(OSError("away"))
+    with pytest.raises(KeyError):
+        await failing(KeyError("no such branch"), lambda error: isinstance(error, KeyError))
+    assert (fine(), bad(), timed()) == (2, 1, 3)
+
+
+async def test_a_cancelled_call_is_not_counted():
+    timed = Grew("sweepbot_call_duration_seconds_count", service="git")
+    with pytest.raises(asyncio.CancelledError):
+        await failing(asyncio.CancelledError())
+    assert timed() == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (None, "ok"),
+        (RetryAfterError("busy", 3), "postponed"),
+        (ValueError("bug"), "failed"),
+        (asyncio.CancelledError(), "cancelled"),
+    ],
+)
+def test_a_run_is_counted_by_its_result(error, result):
+    grew = Grew("sweepbot_work_items_total", kind="sweep", result=result)
+    try:
+        with running("sweep", 0):
+            if error:
+                raise error
+    except (RetryAfterError, ValueError, asyncio.CancelledError):
+        pass
+    assert grew() == 1
+
+
+def test_the_reaction_is_the_time_from_due_to_the_first_slack_call():
+    count, total = Grew("sweepbot_slack_reaction_seconds_count"), Grew("sweepbot_slack_reaction_seconds_sum")
+    with running("sweep", 7):
+        slack_called()
+        slack_called()
+    slack_called()  # of no item: a probe
+    with running("digest", 3600):
+        slack_called()
+    assert count() == 1
+    assert 7 <= total() < 60
+
+
+def test_labels_never_name_a_sweep_or_a_person():
+    names = {label for family in REGISTRY.collect() for sample in family.samples for label in sample.labels}
+    assert names <= {"service", "result", "kind", "namespace", "lease", "figures", "state", "phase", "le"}
+    assert not any(family.name.startswith("sweepbot") for family in DEFAULT.collect())
