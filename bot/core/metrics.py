@@ -77,6 +77,8 @@ def measured(service: str, is_answer: Callable[[Exception], bool] = lambda _: Fa
 
     A cancelled call isn't counted.
     """
+    # Both exist from the first call on: a rate of errors needs a series that starts at 0.
+    counts = {result: CALLS.labels(service, result) for result in ("ok", "error")}
     started, result = monotonic(), ""
     try:
         yield
@@ -86,7 +88,7 @@ def measured(service: str, is_answer: Callable[[Exception], bool] = lambda _: Fa
         raise
     finally:
         if result:
-            CALLS.labels(service, result).inc()
+            counts[result].inc()
             CALL_SECONDS.labels(service).observe(monotonic() - started)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,6 +32,8 @@ WRITE_INTERVAL = 60.0  # seconds
 FIRST_RETRY = timedelta(hours=1)  # of an hour with missing samples; then after twice its age each time
 BACKFILL = timedelta(days=8)  # a digest compares with a week; Prometheus keeps two by default
 SAMPLES_BACKFILL = timedelta(hours=2)  # without Prometheus; stored samples reach 3 h back
+
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 Now = Callable[[], datetime]
 
@@ -71,7 +73,7 @@ class UsageCollector:
         self._interval, self._stores_samples = settings.usage_seconds, not settings.prometheus_url
         self._retry_at: dict[datetime, datetime] = {}  # by hour
         self._last_error = ""
-        self._latest = datetime.min.replace(tzinfo=UTC)  # end of the latest stored hour
+        self._latest = NEVER  # end of the latest stored hour
 
     async def run(self) -> None:
         """Run until cancelled; then another worker takes over."""
@@ -124,18 +126,23 @@ class UsageCollector:
         end = full_hour(self._now() - SAMPLES_DELAY)
         begin = end - (SAMPLES_BACKFILL if self._stores_samples else BACKFILL)
         self._retry_at = {hour: when for hour, when in self._retry_at.items() if hour >= begin}
-        for hour in await self._hours.incomplete(begin, end):
+        missing = await self._hours.incomplete(begin, end)
+        past = (begin + n * HOUR for n in range((end - begin) // HOUR))
+        self._report(hour for hour in past if hour not in missing)
+        for hour in missing:
             if self._retry_at.get(hour, hour) <= self._now():
                 uses, capacity = await self._source.hour(hour)
                 if capacity.coverage:
                     await self._hours.save(uses, capacity)
-                    self._report(hour + HOUR)
+                    self._report([hour])
                 age = self._now() - (hour + HOUR)
                 self._retry_at[hour] = self._now() + max(age, FIRST_RETRY)
 
-    def _report(self, end: datetime) -> None:
-        self._latest = max(end, self._latest)
-        GPU_FIGURES.labels("hours").set(self._latest.timestamp())
+    def _report(self, hours: Iterable[datetime]) -> None:
+        """Set the metric to the end of the latest of these stored hours, or of one reported before."""
+        self._latest = max([self._latest, *(hour + HOUR for hour in hours)])
+        if self._latest > NEVER:
+            GPU_FIGURES.labels("hours").set(self._latest.timestamp())
 
     async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -34,6 +34,7 @@ async def lead(redis: Redis, name: str, ttl: float, body: Callable[[], Awaitable
     """
     token = uuid.uuid4().hex
     renew, release = redis.register_script(_RENEW), redis.register_script(_RELEASE)
+    LEADER.labels(name).set(0)
     while True:
         try:
             await _acquire(redis, name, token, ttl)

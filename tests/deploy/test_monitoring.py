@@ -1,0 +1,181 @@
+"""Alerts and dashboard of deploy/monitoring, run by Prometheus on metrics that the processes serve."""
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from redis.asyncio import Redis
+
+from bot.core import metrics
+from bot.core.masking import Mask
+from bot.core.metrics import REGISTRY, measured, running, slack_called
+from bot.runtime.probes import Probes
+from bot.storage.figures import Figures
+from handlers.http_server import Http, served
+from tests.deploy.kustomize import DEPLOY, one, render
+
+RULES = next(yaml.safe_load_all((DEPLOY / "monitoring" / "alerts.yaml").read_text()))["spec"]
+DASHBOARD = json.loads((DEPLOY / "monitoring" / "dashboard.json").read_text())
+QUERIES = {target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]}
+needs_prometheus = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")),
+    reason="prometheus is not installed (Debian: prometheus)",
+)
+
+HEALTHY = {
+    "sweepbot_redis_up": "1x60",
+    "sweepbot_queue_oldest_ready_seconds": "0x60",
+    'sweepbot_queue_items{state="quarantined"}': "0x60",
+    'sweepbot_watch_last_response_timestamp_seconds{kind="Pod", namespace="sweeps"}': "0+60x60",
+    'sweepbot_calls_total{service="slack", result="ok"}': "0+30x60",
+    'sweepbot_calls_total{service="slack", result="error"}': "0+1x60",
+    "sweepbot_messages_waiting": "3x60",
+    'sweepbot_leader{lease="sweepbot:resync"}': "1x60",
+    'sweepbot_gpu_figures_timestamp_seconds{figures="hours"}': "0x60",
+}
+# What each alert's cause does to the series, one sample a minute.
+BROKEN = {
+    "SweepbotRedisDown": ("sweepbot_redis_up", "0x60"),
+    "SweepbotQueueStuck": ("sweepbot_queue_oldest_ready_seconds", "0+60x60"),
+    "SweepbotWatchSilent": (
+        'sweepbot_watch_last_response_timestamp_seconds{kind="Pod", namespace="sweeps"}',
+        "60x60",
+    ),
+    "SweepbotCallsFail": ('sweepbot_calls_total{service="slack", result="error"}', "0+60x60"),
+    "SweepbotMessagesWaiting": ("sweepbot_messages_waiting", "80x60"),
+    "SweepbotQuarantine": ('sweepbot_queue_items{state="quarantined"}', "1x60"),
+    "SweepbotNoLeader": ('sweepbot_leader{lease="sweepbot:resync"}', "0x60"),
+    "SweepbotGpuFiguresOld": (
+        'sweepbot_gpu_figures_timestamp_seconds{figures="hours"}',
+        "-14400x60",
+    ),
+}
+
+
+def promtool(folder: Path, *command: str) -> None:
+    done = subprocess.run(["promtool", *command], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def firing(folder: Path, series: dict[str, str], alert: str, minute: int) -> list[dict[str, Any]]:
+    """Return a promtool test of which alerts fire after `minute`; all but `alert` must be silent."""
+    names = [rule["alert"] for rule in RULES["groups"][0]["rules"]]
+    return [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) > bool 0',
+                    "eval_time": f"{minute}m",
+                    "exp_samples": [{"labels": "{}", "value": 1}] if name == alert else [],
+                }
+                for name in names
+            ],
+        }
+    ]
+
+
+@needs_prometheus
+def test_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    promtool(tmp_path, "check", "rules", "rules.yaml")
+    tests = firing(tmp_path, HEALTHY, "", 40) + firing(tmp_path, {}, "SweepbotAbsent", 40)
+    for alert, (name, values) in BROKEN.items():
+        tests += firing(tmp_path, HEALTHY | {name: values}, alert, 40)
+    assert {*BROKEN, "SweepbotAbsent"} == {rule["alert"] for rule in RULES["groups"][0]["rules"]}
+    (tmp_path / "test.yaml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
+    )
+    promtool(tmp_path, "test", "rules", "test.yaml")
+
+
+def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
+    expressions = {rule["expr"] for rule in RULES["groups"][0]["rules"]} | QUERIES
+    used = {name for each in expressions for name in re.findall(r"(?:sweepbot|process)_\w+", each)}
+    families = {family.name: family.type for family in REGISTRY.collect()}
+    suffixes = {"counter": ["_total"], "histogram": ["_bucket"], "gauge": [""]}
+    assert used <= {name + end for name, kind in families.items() for end in suffixes[kind]}
+
+
+def test_every_alert_is_documented() -> None:
+    text = (DEPLOY.parent / "docs" / "operate.md").read_text()
+    assert [rule["alert"] for rule in RULES["groups"][0]["rules"] if f"`{rule['alert']}`" not in text] == []
+
+
+def test_the_component_scrapes_the_port_of_the_pods() -> None:
+    objects = render(DEPLOY / "monitoring")
+    [endpoint] = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    work = one(render(DEPLOY / "base"), "Deployment", "sweepbot-work")
+    [container] = work["spec"]["template"]["spec"]["containers"]
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
+    selected = one(objects, "PodMonitor")["spec"]["selector"]["matchLabels"].items()
+    assert selected <= work["spec"]["template"]["metadata"]["labels"].items()
+    assert json.loads(one(objects, "ConfigMap", "sweepbot-dashboard")["data"]["dashboard.json"]) == DASHBOARD
+
+
+@pytest.fixture
+async def scraped(redis: Redis) -> AsyncIterator[int]:
+    """The port of a process that has done some work."""
+    with running("sweep", 0.1), measured("slack"):
+        slack_called()
+    metrics.WATCH_RESPONSE.labels("Pod", "sweeps").set_to_current_time()
+    metrics.GPU_FIGURES.labels("hours").set_to_current_time()
+    probes = Probes(lambda: False, Mask([]))
+    async with served(Http(probes, Figures(redis).refresh), "127.0.0.1", 0) as port:
+        yield port
+    await probes.close()
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path, scraped: int) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        own = free.getsockname()[1]
+    scrape = {"job_name": "sweepbot", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
+    config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [scrape]}
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    flags = [
+        f"--web.listen-address=127.0.0.1:{own}",
+        "--config.file=prometheus.yml",
+        "--storage.tsdb.path=data",
+    ]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(["prometheus", *flags], cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        yield f"http://127.0.0.1:{own}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def result(client: aiohttp.ClientSession, query: str) -> list[Any]:
+    async with client.get("/api/v1/query", params={"query": query}) as answer:
+        page = await answer.json()
+    assert page["status"] == "success", page
+    return list(page["data"]["result"])
+
+
+@needs_prometheus
+@pytest.mark.slow
+async def test_the_dashboard_has_data_from_a_real_prometheus(prometheus: str) -> None:
+    async with aiohttp.ClientSession(prometheus) as client, asyncio.timeout(120):
+        scrapes = "count_over_time(sweepbot_redis_up[2m]) >= 3"
+        while True:
+            try:
+                if await result(client, scrapes):
+                    break
+            except (aiohttp.ClientError, KeyError):
+                pass  # not listening yet
+            await asyncio.sleep(0.2)
+        found = {query: await result(client, query) for query in QUERIES}
+    assert [query for query, rows in found.items() if not rows] == []
