@@ -37,6 +37,7 @@ from bot.repos.catalog import Catalog
 from bot.repos.git import Git, logins
 from bot.results.live import LiveValues
 from bot.results.mlflow import MlflowExperiments
+from bot.results.run_writer import RunWriter
 from bot.results.tracking_api import TrackingApi
 from bot.runtime.probes import Probes
 from bot.slack.client import Slack, client
@@ -46,6 +47,7 @@ from bot.storage.work_queue import Queue
 from bot.sweeps import reconciler, retention
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.retention import SweepGc
+from bot.sweeps.trial_runs_job import TrialRunsJob
 from bot.worker import Handler, Worker, keyed
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
@@ -125,6 +127,7 @@ def _job_handlers(
     """Return what handles each kind of work item."""
     catalog, forms = Catalog(redis, clients.queue, now), drafts.Drafts(redis)
     show = partial(preview_job.show, clients=clients, drafts=forms, known=SnapshotStore(redis))
+    mlflow = clients.settings.mlflow_tracking_uri, clients.settings.mlflow_ui
     return {
         ItemKind.SWEEP: partial(reconciler.handle, clients=clients),
         ItemKind.DOCTOR: keyed(partial(checks.answer_commands, clients=clients)),
@@ -133,6 +136,7 @@ def _job_handlers(
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
+        ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
         ItemKind.GPU_QUESTIONS: keyed(GpuQueryJob(clients, redis, source, digest_schedules).run),
     }
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ class MlflowExperiments:
 
     def warm_up(self) -> None:
         """Import MLflow's client beside the event loop; the import takes about three seconds."""
-        self._thread.submit(_client, self._tracking_uri)
+        self._thread.submit(tracking_client, self._tracking_uri)
 
     async def _open(self, sweep_id: str, name: str, tags: dict[str, str]) -> None:
         async with self._lock:
@@ -102,20 +102,24 @@ class MlflowExperiments:
             log.warning("MLflow link of %s is shown at its next reconcile: %s", sweep_id, error)
 
     def _experiment(self, name: str, tags: dict[str, str]) -> str:
-        client = _client(self._tracking_uri)
-        from mlflow.exceptions import MlflowException  # noqa: PLC0415  see _client
+        return experiment_id(tracking_client(self._tracking_uri), name, tags)
 
-        found = client.get_experiment_by_name(name)
-        if found is None:
-            try:
-                return str(client.create_experiment(name, tags=tags))
-            except MlflowException:  # another worker, or the first trial, was faster
-                found = client.get_experiment_by_name(name)
-                if found is None:
-                    raise
-        for key, value in tags.items() - found.tags.items():  # a trial creates it without tags
-            client.set_experiment_tag(found.experiment_id, key, value)
-        return str(found.experiment_id)
+
+def experiment_id(client: "MlflowClient", name: str, tags: Mapping[str, str]) -> str:
+    """Return the experiment's ID; create it, or set the tags that it lacks. Blocks."""
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name, tags=dict(tags)))
+        except MlflowException:  # another worker, or the first trial, was faster
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+    for key in tags.keys() - found.tags.keys():  # a trial creates it without tags
+        client.set_experiment_tag(found.experiment_id, key, tags[key])
+    return str(found.experiment_id)
 
 
 def experiment_tags(sweep: SweepRecord, plan: SweepPlan, katib_ui: str = "") -> dict[str, str]:
@@ -155,7 +159,7 @@ def _inert(text: str) -> str:
     return MARKUP.sub(" ", text)[:200].strip()
 
 
-def _client(tracking_uri: str) -> "MlflowClient":
+def tracking_client(tracking_uri: str) -> "MlflowClient":
     os.environ.update(CLIENT_SETTINGS)
     # Three seconds of imports, so not at the top: `serve` and `plan` never need it.
     from mlflow import MlflowClient  # noqa: PLC0415

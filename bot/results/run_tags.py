@@ -23,17 +23,25 @@ GIT_COMMIT, GIT_BRANCH, GIT_URL = (f"mlflow.source.git.{each}" for each in ("com
 
 
 def planned(
-    *, sweep: str, owner: str, owner_id: str, team: str, repository: str, branch: str, commit: str
+    *,
+    sweep: str,
+    owner: str,
+    owner_id: str,
+    team: str,
+    repository: str,
+    branch: str,
+    commit: str,
+    trial: str = TRIAL_NAME,
 ) -> dict[str, str]:
     """Return the tags that are known before a build; those without a value are left out."""
     tags = {
-        RUN_NAME: TRIAL_NAME,
+        RUN_NAME: trial,
         USER: owner or owner_id,
         GIT_COMMIT: commit,
         GIT_BRANCH: branch,
         GIT_URL: repository,
         SWEEP: sweep,
-        TRIAL: TRIAL_NAME,
+        TRIAL: trial,
         OWNER: owner or owner_id,
         OWNER_ID: owner_id,
         TEAM: team,

@@ -6,6 +6,7 @@ import logging
 from bot.clients import Clients
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
+from bot.core.work_item import ItemKind, WorkItem
 from bot.results.collect import Sources, collect
 from bot.results.models import SweepResults
 from k8s.errors import ApiError
@@ -29,6 +30,7 @@ async def keep_results(sweep: SweepRecord, clients: Clients) -> SweepResults | N
         return stored if stored and stored.request_id == sweep.request_id else None
     try:
         await clients.kept_results.save(results)
+        await clients.queue.add(WorkItem(ItemKind.TRIAL_RUNS, sweep.id))
     except ApiError as error:
         if not error.permanent:
             raise

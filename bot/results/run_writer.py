@@ -1,0 +1,145 @@
+"""Complete the MLflow runs of an ended sweep, beside the event loop and within limits of time.
+
+Idempotent: a pass reads all runs and does what `trial_runs.changes` finds missing, so that any worker can
+repeat it. The tag of the state is logged last.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from bot.results import run_tags
+from bot.results.mlflow import RETRY_DELAY, experiment_id, tracking_client
+from bot.results.models import SweepResults
+from bot.results.trial_runs import OURS, SOURCE, STATE, Run, RunChange, changes, main_run
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
+
+log = logging.getLogger(__name__)
+
+PASS_SECONDS = 20.0  # of one pass; the next one continues
+PAGE, PAGES = 200, 50  # runs read: of a sweep with more, those of missing trials are searched one by one
+BATCH = 100  # parameters in one request, MLflow's limit
+PARENT = "mlflow.parentRunId"
+
+
+class MlflowAwayError(Exception):
+    """MLflow can't be reached, or rejects every call."""
+
+
+class RunWriter:
+    def __init__(self, tracking_uri: str, ui: str) -> None:
+        self._tracking_uri, self._ui = tracking_uri, ui
+        # Its own thread: writing must not hold up the experiment of a sweep that is about to start.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow-runs")
+        self._not_before = 0.0
+
+    async def complete(self, results: SweepResults, tags: Mapping[str, str]) -> dict[str, str] | None:
+        """Complete the runs. Return their URLs by trial; None if there is more to do than fits into one pass.
+
+        `tags`: of runs that are created, beside their names. Raises MlflowAwayError.
+        """
+        if monotonic() < self._not_before:
+            raise MlflowAwayError("the last call failed")
+        call = asyncio.get_running_loop().run_in_executor(self._thread, self._complete, results, tags)
+        try:
+            return await call
+        except Exception as error:  # MLflow's client raises whatever its transports raise
+            self._not_before = monotonic() + RETRY_DELAY
+            log.warning("MLflow unavailable; runs of %s are completed later: %s", results.sweep, error)
+            raise MlflowAwayError(str(error)) from error
+
+    def _complete(self, results: SweepResults, tags: Mapping[str, str]) -> dict[str, str] | None:
+        until, client = monotonic() + PASS_SECONDS, tracking_client(self._tracking_uri)
+        number = experiment_id(client, results.mlflow_experiment, {run_tags.SWEEP: results.sweep})
+        runs = list(_runs(client, number, results))
+        for change in changes(results, runs):
+            if monotonic() > until:
+                return None
+            self._apply(client, number, change, tags)
+        return self._urls(number, results, list(_runs(client, number, results)))
+
+    def _apply(self, client: "MlflowClient", number: str, change: RunChange, tags: Mapping[str, str]) -> None:
+        from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
+
+        try:
+            _write(client, number, change, tags)
+        except MlflowException as error:
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            log.warning("MLflow rejected the run of %s: %s", change.trial.name, error)
+
+    def _urls(self, number: str, results: SweepResults, runs: list[Run]) -> dict[str, str]:
+        by_trial: dict[str, list[Run]] = {}
+        for run in runs:
+            by_trial.setdefault(run.trial, []).append(run)
+        main = {trial: main_run(each, results.space.metric) for trial, each in by_trial.items()}
+        return {
+            trial: f"{self._ui}/#/experiments/{number}/runs/{run.id}" for trial, run in main.items() if run
+        }
+
+
+def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping[str, str]) -> None:
+    from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415  see tracking_client
+
+    if change.delete:
+        client.delete_run(change.run_id)
+        return
+    trial, run_id = change.trial, change.run_id
+    if not run_id:
+        own = {**tags, run_tags.RUN_NAME: trial.name, run_tags.TRIAL: trial.name, SOURCE: OURS}
+        started = _milliseconds(trial.started)
+        run_id = client.create_run(number, started, own, run_name=trial.name).info.run_id
+    params = [Param(name, value) for name, value in change.params.items()]
+    for first in range(0, len(params), BATCH):
+        client.log_batch(run_id, params=params[first : first + BATCH])
+    if change.status:
+        client.set_terminated(run_id, change.status, _milliseconds(trial.ended))
+    at = _milliseconds(trial.ended) or _milliseconds(trial.started) or 0
+    metrics = [Metric(name, value, at, 0) for name, value in change.metrics.items()]
+    tags_ = [RunTag(name, value) for name, value in change.tags.items()]
+    if metrics or tags_:
+        client.log_batch(run_id, metrics=metrics, tags=tags_)
+
+
+def _runs(client: "MlflowClient", number: str, results: SweepResults) -> Iterator[Run]:
+    """Read the experiment's runs in pages; the runs of a trial that isn't among them, by its name."""
+    token, found = "", set[str]()
+    for _ in range(PAGES):
+        page = client.search_runs([number], max_results=PAGE, page_token=token or None)
+        for run in filter(None, map(_run, page)):
+            found.add(run.trial)
+            yield run
+        if not (token := page.token or ""):
+            return
+    for trial in results.trials:
+        if trial.name not in found:
+            wanted = f"tags.`{run_tags.TRIAL}` = '{trial.name}'"
+            yield from filter(None, map(_run, client.search_runs([number], wanted, max_results=PAGE)))
+
+
+def _run(run: "MlflowRun") -> Run | None:
+    tags, info, data = run.data.tags, run.info, run.data
+    if not (trial := tags.get(run_tags.TRIAL)):
+        return None
+    return Run(
+        id=info.run_id,
+        trial=trial,
+        status=info.status,
+        started=info.start_time or 0,
+        nested=PARENT in tags,
+        ours=tags.get(SOURCE) == OURS,
+        state=tags.get(STATE, ""),
+        params=frozenset(data.params),
+        metrics=frozenset(data.metrics),
+    )
+
+
+def _milliseconds(at: datetime | None) -> int | None:
+    return round(at.timestamp() * 1000) if at else None

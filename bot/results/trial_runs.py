@@ -1,0 +1,106 @@
+"""Decide what an ended sweep's trials lack in MLflow, so that each has one complete run. Pure.
+
+Training code logs what it likes: nothing, one run, several, or nested ones. A run whose program crashed says
+FINISHED, because MLflow ends it when Python exits; the run of a killed program says RUNNING for ever.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bot.results.models import SweepResults, TrialResult
+from k8s.katib.status import TrialState
+
+STATE = "sweepbot.state"  # tag: how the trial ended
+SOURCE, OURS = "sweepbot.source", "katib"  # tag of runs that Sweepbot has created
+RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"  # of MLflow
+STATUSES = {
+    TrialState.SUCCEEDED: FINISHED,
+    TrialState.NO_METRICS: FINISHED,
+    TrialState.STOPPED_EARLY: FINISHED,
+    TrialState.FAILED: FAILED,
+    TrialState.KILLED: KILLED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run of a trial, as MLflow has it."""
+
+    id: str
+    trial: str
+    status: str
+    started: int = 0  # Unix milliseconds
+    nested: bool = False
+    ours: bool = False  # created by Sweepbot
+    state: str = ""  # STATE
+    params: frozenset[str] = frozenset()  # names
+    metrics: frozenset[str] = frozenset()  # names
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunChange:
+    """What to log, and to change, in one run."""
+
+    trial: TrialResult
+    run_id: str = ""  # "": create it
+    params: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    status: str = ""  # "": as it is
+    delete: bool = False
+
+
+def main_run(runs: Iterable[Run], metric: str) -> Run | None:
+    """Return the run that stands for the trial.
+
+    One that logged the objective comes first, then one that isn't nested, then the last one started: that of
+    a restarted trial.
+    """
+    return max(
+        runs, key=lambda run: (metric in run.metrics, not run.nested, run.started, run.id), default=None
+    )
+
+
+def changes(results: SweepResults, runs: Iterable[Run]) -> list[RunChange]:
+    """Return what is missing; nothing once all of it was done."""
+    by_trial: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_trial[run.trial].append(run)
+    ended = (trial for trial in results.trials if trial.state in STATUSES)
+    return [change for trial in ended for change in _of_trial(results, trial, by_trial[trial.name])]
+
+
+def _of_trial(results: SweepResults, trial: TrialResult, runs: Sequence[Run]) -> Iterator[RunChange]:
+    own = [run for run in runs if not run.ours]
+    main = main_run(own or runs, results.space.metric)
+    if change := _completed(results, trial, main):
+        yield change
+    for run in runs:
+        if run is main:
+            continue
+        if run.ours:  # two workers created one, or the training's own run came late
+            yield RunChange(trial=trial, run_id=run.id, delete=True)
+        elif run.status == RUNNING:
+            yield RunChange(trial=trial, run_id=run.id, status=STATUSES[trial.state])
+
+
+def _completed(results: SweepResults, trial: TrialResult, run: Run | None) -> RunChange | None:
+    """Return the change that completes the trial's run; None if it is complete."""
+    if run and run.state == trial.state and run.status != RUNNING:
+        return None
+    metrics = dict(trial.more) | ({} if trial.value is None else {results.space.metric: trial.value})
+    return RunChange(
+        trial=trial,
+        run_id=run.id if run else "",
+        params={name: value for name, value in trial.parameters.items() if not run or name not in run.params},
+        metrics={name: value for name, value in metrics.items() if not run or name not in run.metrics},
+        tags={STATE: trial.state.value} | ({} if run else {SOURCE: OURS}),
+        status=_status(trial, run),
+    )
+
+
+def _status(trial: TrialResult, run: Run | None) -> str:
+    wanted = STATUSES[trial.state]
+    wrong = run is None or run.status == RUNNING or (run.status == FINISHED and wanted != FINISHED)
+    return wanted if wrong else ""

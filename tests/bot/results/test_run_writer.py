@@ -1,0 +1,119 @@
+"""Completing the runs of an ended sweep, with MLflow's own store of files behind its client."""
+
+import socket
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from mlflow import MlflowClient
+
+from bot.results import run_tags, run_writer
+from bot.results.run_writer import MlflowAwayError, RunWriter
+from k8s.katib.status import TrialState
+from tests.bot.factories import NOW
+from tests.bot.results.factories import a_result, some_results
+
+TAGS = {run_tags.SWEEP: "lr-brave-otter", run_tags.OWNER: "ada"}
+TIMES = {"started": NOW, "ended": NOW + timedelta(minutes=5)}
+RESULTS = some_results(
+    a_result(**TIMES),
+    a_result("t2", state=TrialState.FAILED, value=None, **TIMES),
+    mlflow_experiment="digits/lr-brave-otter",
+)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return tmp_path.as_uri()
+
+
+@pytest.fixture
+def writer(store):
+    return RunWriter(store, "http://ui")
+
+
+def runs(store):
+    """Return the runs by name; a name must not come twice."""
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name("digits/lr-brave-otter")
+    found = client.search_runs([experiment.experiment_id])
+    assert len({run.info.run_name for run in found}) == len(found)
+    return {run.info.run_name.removeprefix("lr-brave-otter-"): run for run in found}
+
+
+async def test_silent_trials_get_their_runs_once(store, writer):
+    urls = await writer.complete(RESULTS, TAGS)
+    assert await writer.complete(RESULTS, TAGS) == urls
+    first, second = (runs(store)[name] for name in ("t1", "t2"))
+    assert first.data.params == {"lr": "0.01", "layers": "2", "optimizer": "adam"}
+    assert (first.data.metrics, second.data.metrics) == ({"val_loss": 0.5}, {})
+    assert (first.info.status, second.info.status) == ("FINISHED", "FAILED")
+    assert first.info.end_time - first.info.start_time == 300_000
+    assert {**TAGS, run_tags.TRIAL: "lr-brave-otter-t1", "sweepbot.state": "succeeded"}.items() <= (
+        first.data.tags.items()
+    )
+    number = first.info.experiment_id
+    assert urls["lr-brave-otter-t1"] == f"http://ui/#/experiments/{number}/runs/{first.info.run_id}"
+
+
+@pytest.mark.parametrize("dies_at", range(1, 10))
+async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, monkeypatch, dies_at):
+    calls, real = 0, run_writer.tracking_client
+
+    class Dying:
+        def __init__(self, client):
+            self.client = client
+
+        def __getattr__(self, name):
+            def call(*args, **kwargs):
+                nonlocal calls
+                answer = getattr(self.client, name)(*args, **kwargs)
+                calls += 1
+                if calls == dies_at:
+                    raise ConnectionError(name)
+                return answer
+
+            return call
+
+    monkeypatch.setattr(run_writer, "RETRY_DELAY", 0)
+    monkeypatch.setattr(run_writer, "tracking_client", lambda uri: Dying(real(uri)))
+    with pytest.raises(MlflowAwayError):
+        await writer.complete(RESULTS, TAGS)
+    assert len(await writer.complete(RESULTS, TAGS)) == 2
+    found = runs(store)
+    assert found["t1"].data.metrics == {"val_loss": 0.5}
+    assert [run.info.status for _, run in sorted(found.items())] == ["FINISHED", "FAILED"]
+    history = MlflowClient(store).get_metric_history(found["t1"].info.run_id, "val_loss")
+    assert {point.value for point in history} == {0.5}
+
+
+async def test_run_that_mlflow_rejects_does_not_hold_up_the_others(store, writer, caplog):
+    bad = a_result("t0", parameters={"a\nb": "1"})
+    await writer.complete(replace(RESULTS, trials=(bad, *RESULTS.trials)), TAGS)
+    assert runs(store)["t1"].data.metrics == {"val_loss": 0.5}
+    assert "MLflow rejected the run of lr-brave-otter-t0" in caplog.text
+
+
+async def test_trials_beyond_the_first_pages_are_searched_by_name(store, writer, monkeypatch):
+    monkeypatch.setattr(run_writer, "PAGE", 1)
+    monkeypatch.setattr(run_writer, "PAGES", 1)
+    await writer.complete(RESULTS, TAGS)
+    await writer.complete(RESULTS, TAGS)
+    assert set(runs(store)) == {"t1", "t2"}
+
+
+async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monkeypatch):
+    monkeypatch.setattr(run_writer, "PASS_SECONDS", -1)
+    assert await writer.complete(RESULTS, TAGS) is None
+    monkeypatch.setattr(run_writer, "PASS_SECONDS", 60)
+    assert len(await writer.complete(RESULTS, TAGS)) == 2
+
+
+async def test_silent_server_is_called_once_and_then_left_alone(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        writer = RunWriter(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://ui")
+        for _ in range(3):
+            with pytest.raises(MlflowAwayError):
+                await writer.complete(RESULTS, TAGS)
+    assert len([r for r in caplog.records if r.name == run_writer.__name__]) == 1
