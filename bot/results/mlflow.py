@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# By default MLflow's client waits minutes for an unreachable server.
+# By default MLflow's client waits minutes for an unreachable server, and prints the URL of each run.
 CLIENT_SETTINGS = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds; a busy server takes some for a hundred runs
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-}  # seconds, retries
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
 CREATE_TIMEOUT = 1.0  # seconds that a submission waits for an experiment that is being created
 RETRY_DELAY = 60.0  # seconds until a server that failed is called again
 MARKUP = re.compile(r"[^\w .,/@#+()-]+")

@@ -16,6 +16,7 @@ from bot.results import run_tags
 from bot.results.mlflow import RETRY_DELAY, experiment_id, tracking_client
 from bot.results.models import SweepResults
 from bot.results.trial_runs import OURS, SOURCE, STATE, Run, RunChange, changes, main_run
+from k8s.errors import SweepbotError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PASS_SECONDS = 20.0  # of one pass; the next one continues
-PAGE, PAGES = 200, 50  # runs read: of a sweep with more, those of missing trials are searched one by one
+PAGE, PAGES = 100, 100  # runs read: of a sweep with more, those of missing trials are searched one by one
 BATCH = 100  # parameters in one request, MLflow's limit
 PARENT = "mlflow.parentRunId"
 
 
-class MlflowAwayError(Exception):
+class MlflowAwayError(SweepbotError):
     """MLflow can't be reached, or rejects every call."""
 
 
@@ -59,11 +60,12 @@ class RunWriter:
         until, client = monotonic() + PASS_SECONDS, tracking_client(self._tracking_uri)
         number = experiment_id(client, results.mlflow_experiment, {run_tags.SWEEP: results.sweep})
         runs = list(_runs(client, number, results))
-        for change in changes(results, runs):
+        todo = changes(results, runs)
+        for change in todo:
             if monotonic() > until:
                 return None
             self._apply(client, number, change, tags)
-        return self._urls(number, results, list(_runs(client, number, results)))
+        return self._urls(number, results, list(_runs(client, number, results)) if todo else runs)
 
     def _apply(self, client: "MlflowClient", number: str, change: RunChange, tags: Mapping[str, str]) -> None:
         from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client

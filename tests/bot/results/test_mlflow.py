@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 
 from bot.core.record import Phase
-from bot.results.mlflow import MlflowExperiments, experiment_tags
+from bot.results.mlflow import CLIENT_SETTINGS, MlflowExperiments, experiment_tags
 from tests.bot.factories import OWNER, a_sweep
 
 SWEEP = a_sweep(Phase.PENDING)
@@ -62,9 +62,11 @@ async def test_urls_found_by_another_worker_do_not_accumulate(slow, woken, wait_
     assert list(slow._found) == ["lr-2", "lr-3"]
 
 
-async def test_silent_server_is_called_once_and_then_skipped_for_a_while(wait_until, caplog):
+async def test_silent_server_is_called_once_and_then_skipped_for_a_while(wait_until, caplog, monkeypatch):
     async def never(_):
         raise AssertionError
+
+    monkeypatch.setitem(CLIENT_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         results = MlflowExperiments(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://ui", never)

@@ -6,8 +6,11 @@ from datetime import timedelta
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Experiment, ExperimentTag, Metric, Run, RunData, RunInfo, RunTag
+from mlflow.store.entities import PagedList
 
 from bot.results import run_tags, run_writer
+from bot.results.mlflow import CLIENT_SETTINGS
 from bot.results.run_writer import MlflowAwayError, RunWriter
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW
@@ -103,6 +106,33 @@ async def test_trials_beyond_the_first_pages_are_searched_by_name(store, writer,
     assert set(runs(store)) == {"t1", "t2"}
 
 
+async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monkeypatch):
+    calls = []
+
+    class Reading:
+        def get_experiment_by_name(self, name):
+            return Experiment("1", name, "", "active", tags=[ExperimentTag(run_tags.SWEEP, RESULTS.sweep)])
+
+        def search_runs(self, experiments, max_results, page_token=None):
+            first = int(page_token or 0)
+            calls.append(first)
+            after = first + max_results
+            found = [complete_run(number) for number in range(first, min(after, 1000))]
+            return PagedList(found, str(after) if after < 1000 else None)
+
+    monkeypatch.setattr(run_writer, "tracking_client", lambda _: Reading())
+    trials = [a_result(f"t{number}") for number in range(1000)]
+    urls = await RunWriter("http://mlflow", "http://ui").complete(some_results(*trials), TAGS)
+    assert (len(urls), calls) == (1000, [*range(0, 1000, run_writer.PAGE)])
+
+
+def complete_run(number):
+    name = f"lr-brave-otter-t{number}"
+    info = RunInfo(f"r{number}", "1", "ada", "FINISHED", 1, 2, "active", run_name=name)
+    tags = [RunTag(run_tags.TRIAL, name), RunTag("sweepbot.state", "succeeded")]
+    return Run(info, RunData(metrics=[Metric("val_loss", 0.5, 1, 0)], params=[], tags=tags))
+
+
 async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monkeypatch):
     monkeypatch.setattr(run_writer, "PASS_SECONDS", -1)
     assert await writer.complete(RESULTS, TAGS) is None
@@ -110,7 +140,8 @@ async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monke
     assert len(await writer.complete(RESULTS, TAGS)) == 2
 
 
-async def test_silent_server_is_called_once_and_then_left_alone(caplog):
+async def test_silent_server_is_called_once_and_then_left_alone(caplog, monkeypatch):
+    monkeypatch.setitem(CLIENT_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         writer = RunWriter(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://ui")
         for _ in range(3):

@@ -1,0 +1,56 @@
+"""The runs that MLflow has of a sweep, after its end."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from mlflow import MlflowClient
+
+from bot.results.run_writer import RunWriter
+from bot.sweeps.end_results import stored_results
+from bot.sweeps.trial_runs_job import AWAY, TrialRunsJob
+from tests.bot.factories import NOW
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+
+
+@pytest.fixture
+async def ended(redis):
+    async with SimulatedSweep(redis, Clock(None), image=True).started() as life:
+        for _ in range(40):
+            await life.round()
+            if (await life.record()).phase.final:
+                break
+        yield life
+
+
+@pytest.fixture
+def tracking(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return tmp_path.as_uri()
+
+
+async def test_silent_trials_of_an_ended_sweep_get_runs_whose_urls_are_in_its_results(ended, tracking):
+    queued = await ended.redis.zrange("life:queue:ready", 0, -1)
+    assert f"runs: {SWEEP}".encode() in queued
+    assert await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP) is None
+    client = MlflowClient(tracking)
+    number = client.get_experiment_by_name(ended.last.plan.results_name).experiment_id
+    found = {run.info.run_name: run for run in client.search_runs([number])}
+    results = await stored_results(SWEEP, ended.clients)
+    assert {trial.name: trial.value for trial in results.trials} == {
+        name: run.data.metrics["loss"] for name, run in found.items()
+    }
+    for trial in results.trials:
+        run = found[trial.name]
+        assert run.data.params == trial.parameters
+        assert trial.run_url.endswith(f"/experiments/{number}/runs/{run.info.run_id}")
+        assert run.data.tags["sweepbot.thread"] == f"https://lab.slack.com/C1/{ended.last.thread}"
+
+
+async def test_runs_are_written_later_while_mlflow_is_away_and_given_up_after_a_week(ended, caplog):
+    job = TrialRunsJob(ended.clients, RunWriter("http://127.0.0.1:9", "http://ui"))
+    assert [await job.run(SWEEP) for _ in range(3)] == [AWAY] * 3
+    assert caplog.text.count("MLflow unavailable") == 1
+    late = replace(ended.clients, now=lambda: NOW + timedelta(days=8))
+    assert await TrialRunsJob(late, job._writer).run(SWEEP) is None
+    assert await job.run("lr-other-otter") is None
