@@ -8,7 +8,7 @@ from slack_bolt.async_app import AsyncApp
 
 from bot.app import Process, accepted, now, slack_identity
 from bot.channels.store import SetupReader
-from bot.digests.latest import last
+from bot.digests.latest import latest_digest
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch import drafts
 from bot.repos.catalog import Catalog
@@ -41,7 +41,7 @@ async def serve(process: Process) -> None:
         queue=queue,
         drafts=drafts.Drafts(process.redis),
         catalog=Catalog(process.redis, queue, now),
-        last_digest=partial(last, process.redis),
+        last_digest=partial(latest_digest, process.redis),
         snapshots=SnapshotStore(process.redis),
         channel_setup=channel_setup,
         namespace=settings.k8s_namespace,

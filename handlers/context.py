@@ -17,7 +17,7 @@ from bot.core.commands import Action, Command
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import WorkItem
-from bot.digests.latest import Last
+from bot.digests.latest import LatestDigest
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts, last_launch
 from bot.repos.catalog import Catalog
@@ -70,7 +70,7 @@ class HandlerContext:
     drafts: Drafts
     catalog: Catalog
     snapshots: SnapshotStore
-    last_digest: Callable[[str], Awaitable[Last | None]]  # of a channel
+    last_digest: Callable[[str], Awaitable[LatestDigest | None]]  # of a channel
     channel_setup: SetupReader
     receipts: Receipts
     namespace: str

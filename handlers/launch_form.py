@@ -20,12 +20,12 @@ from bot.gpus import snapshot_store
 from bot.launch.command_line import EXAMPLE
 from bot.launch.drafts import PREVIEW_DELAY, SubmittedForm, item
 from bot.launch.form import (
-    BRANCH,
+    BRANCH_MENU,
     CHECK_AGAIN,
     EDIT,
     FORM,
     LAUNCH,
-    REPO,
+    REPO_MENU,
     TOGGLE_INLINE,
     Draft,
     checking,
@@ -55,7 +55,7 @@ EXPIRED = "This form has expired. Run `/sweep` again; it's prefilled from your l
 def add_form(app: AsyncApp, context: HandlerContext) -> None:
     app.view(FORM)(_on_form(context))
     app.view(LAUNCH)(_on_launch(context))
-    for action in (REPO, BRANCH, TOGGLE_INLINE):
+    for action in (REPO_MENU, BRANCH_MENU, TOGGLE_INLINE):
         app.action(action)(_on_choice(context))
     app.action(EDIT)(_on_edit(context))
     app.action(CHECK_AGAIN)(_on_check_again(context))
@@ -117,7 +117,7 @@ def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         await ack()
         view = body["view"]
         draft = read(view)
-        if action["action_id"] == REPO:
+        if action["action_id"] == REPO_MENU:
             draft = draft.without("branch", "space")
         elif action["action_id"] == TOGGLE_INLINE:
             draft = replace(draft, inline=not draft.inline)

@@ -8,7 +8,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot.config.policy import repository
 from bot.core.errors import UserError
-from bot.launch.form import BRANCH, REPO, SPACE
+from bot.launch.form import BRANCH_MENU, REPO_MENU, SPACE_MENU
 from bot.launch.menus import names, repositories
 from bot.slack.blocks import NOTHING, Option, option
 from handlers.context import HandlerContext
@@ -20,15 +20,15 @@ Body = dict[str, Any]
 
 
 def add_menus(app: AsyncApp, context: HandlerContext) -> None:
-    @app.options(REPO)
+    @app.options(REPO_MENU)
     async def repos(ack: AsyncAck, body: Body) -> None:
         await ack(options=repositories(context.config, body.get("value", "")))
 
-    @app.options(BRANCH)
+    @app.options(BRANCH_MENU)
     async def branches(ack: AsyncAck, body: Body) -> None:
         await ack(options=await _branches(context, body))
 
-    @app.options(SPACE)
+    @app.options(SPACE_MENU)
     async def spaces(ack: AsyncAck, body: Body) -> None:
         await ack(options=await _spaces(context, body))
 

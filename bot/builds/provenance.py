@@ -12,7 +12,7 @@ from k8s.errors import ApiError
 from k8s.kaniko import DIGEST_PATTERN
 from k8s.objects import MANAGED_BY, Manifest, ref_of
 
-LABEL = "sweepbot/image"  # of these ConfigMaps
+IMAGE_LABEL = "sweepbot/image"  # of these ConfigMaps
 
 
 async def recorded(place: ImageRef, clients: Clients) -> str | None:
@@ -45,7 +45,7 @@ def _config_map(place: ImageRef, digest: str, clients: Clients) -> Manifest:
         "metadata": {
             "name": f"image.{place.repository.replace('/', '.')}.{place.tag}",
             "namespace": clients.settings.k8s_namespace,
-            "labels": {MANAGED_BY: "sweepbot", LABEL: "recorded"},
+            "labels": {MANAGED_BY: "sweepbot", IMAGE_LABEL: "recorded"},
         },
         "data": {"image": str(place), "digest": digest},
     }

@@ -187,7 +187,7 @@ def prebuilt_image(requested: str, config: Config) -> ImageName:
     for allowed in config.images:
         if whole == allowed or (allowed.endswith("/") and whole.startswith(allowed)):
             return image
-    hint = f"Allowed: {listed(config.images, 'or')}" if config.images else "None are configured"
+    hint = f"Allowed: {listed(config.images, 'or')}" if config.images else "No images are configured"
     raise UserError(f"image={requested} isn't allowed (resolved to {whole}). {hint}.", field="image")
 
 

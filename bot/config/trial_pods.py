@@ -16,7 +16,7 @@ from bot.config.keys import (
 )
 from bot.config.yaml_reader import Node, entries
 from bot.core.wording import listed, shortened
-from k8s.katib.spec import KUBERNETES_GRACE, USER, PodShape, Volume
+from k8s.katib.spec import KUBERNETES_GRACE, TRIAL_UID, PodShape, Volume
 
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGT]i?)?")
 QUANTITY_TYPE: Schema = {
@@ -99,7 +99,7 @@ POD_KEYS: Keys = {
     "user": Key(
         meaning="User ID that trials run as. 0: the image's user, usually root.",
         type=integer(0, HIGHEST_USER),
-        default=str(USER),
+        default=str(TRIAL_UID),
         example="2001",
     ),
 }
@@ -121,7 +121,7 @@ def read_trials(node: Node | None) -> PodShape:
 
 def _user(node: Node | None) -> int:
     """Return the user id that trials run as; 0: the image's user."""
-    user = node.whole() if node else USER
+    user = node.whole() if node else TRIAL_UID
     if node and not 0 <= user <= HIGHEST_USER:
         node.error(f"must be from 0 (the image's user, usually root) to {HIGHEST_USER}; got {user}")
     return user

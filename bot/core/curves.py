@@ -1,4 +1,4 @@
-"""Learning curves: what trials report while they run."""
+"""Learning curves: the values that trials report while they run."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from pydantic import ConfigDict
 
-AWAY_AFTER = 3  # failed readings in a row, a minute apart
+MAX_FAILURES = 3  # failed readings in a row, a minute apart
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,20 @@ Curve = tuple[Point, ...]  # by step
 
 @dataclass(frozen=True, kw_only=True)
 class LiveReading:
-    """What a sweep's trials had reported at one moment, by trial."""
+    """The values that a sweep's trials had reported at one time, by trial."""
 
     latest: Mapping[str, Point] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)  # of those that were requested
-    failures: int = 0  # readings in a row that failed; the values are then the last known ones
+    failures: int = 0  # failed readings in a row; the values are then the last known ones
 
     @property
     def is_away(self) -> bool:
-        """Whether MLflow counts as unavailable: one slow answer doesn't."""
-        return self.failures >= AWAY_AFTER
+        """Whether MLflow is considered unavailable; one slow response isn't enough."""
+        return self.failures >= MAX_FAILURES
 
 
 def in_order(points: Iterable[Point]) -> Curve:
-    """Sort points by step. A curve logged without steps, which are all 0 then, counts its reports."""
+    """Sort points by step. If all steps are equal, as when none were logged, number the points instead."""
     found = sorted(points, key=lambda point: (point.step, point.at))
     if len(found) > 1 and found[-1].step == found[0].step:
         return tuple(Point(number, p.value, p.at) for number, p in enumerate(found, found[0].step + 1))
@@ -47,12 +47,12 @@ def in_order(points: Iterable[Point]) -> Curve:
 
 
 def so_far(values: Sequence[float], strategy: str) -> list[float]:
-    """Return what counts after each value: the min, the max, or the latest; NaN until one is finite."""
+    """Return the objective after each value: the min, max, or latest; NaN until a value is finite."""
     return list(accumulate(values, lambda before, value: better(before, value, strategy)))
 
 
 def better(before: float, value: float, strategy: str) -> float:
-    """Return which of two values counts; one that isn't finite never does, except the latest."""
+    """Return the objective of two values; a value that isn't finite only counts for `latest`."""
     if strategy == "latest" or not math.isfinite(before):
         return value
     if not math.isfinite(value):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-MAX_NAMES = 12  # max names in a list
+MAX_LISTED_NAMES = 12  # max names in a list
 MAX_WORD = 100  # max characters of a word to show or compare: comparing takes quadratic time
 MAX_COMPARED = 2_000  # max names to compare with
 
@@ -48,8 +48,8 @@ def fitting(lines: Iterable[str], room: int) -> list[str]:
 def listed(names: Iterable[str], last: str = "and") -> str:
     """`a`, `a and b`, `a, b, and c`; a long list ends in the number of the others."""
     names = list(names)
-    if len(names) > MAX_NAMES:
-        return f"{', '.join(names[:MAX_NAMES])}, {last} {len(names) - MAX_NAMES} more"
+    if len(names) > MAX_LISTED_NAMES:
+        return f"{', '.join(names[:MAX_LISTED_NAMES])}, {last} {len(names) - MAX_LISTED_NAMES} more"
     if len(names) > 2:
         return f"{', '.join(names[:-1])}, {last} {names[-1]}"
     return f" {last} ".join(names)

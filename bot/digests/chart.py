@@ -14,8 +14,8 @@ SERIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("free", "free", {"facecolor": "#b5dccb"}),
     ("unhealthy", "unhealthy", {"facecolor": "#333333", "edgecolor": "#bbbbbb", "hatch": "xx"}),
 )
-SIZE, DPI = (8.0, 5.6), 150  # inches; 1200 pixels wide, which a phone shows in 400
-TITLE, LABEL = 24, 20  # points: 12 and 10 on such a phone
+FIGURE_SIZE, DPI = (8.0, 5.6), 150  # inches; 1200 pixels wide, which a phone shows in 400
+TITLE_SIZE, LABEL_SIZE = 24, 20  # points: 12 and 10 on such a phone
 VISIBLE = 0.05  # GPUs; smaller kinds get no legend entry
 
 
@@ -42,7 +42,7 @@ def picture(figures: Figures) -> Any:
     """Return a matplotlib Figure."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes 40 MB, and most processes never draw
 
-    figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
+    figure = Figure(figsize=FIGURE_SIZE, dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     below = [0.0] * len(figures.steps)
     hours = range(len(figures.steps))
@@ -57,7 +57,7 @@ def picture(figures: Figures) -> Any:
     figure.legend(
         loc="outside lower center",
         ncols=3,
-        fontsize=LABEL,
+        fontsize=LABEL_SIZE,
         frameon=False,
         handlelength=1.2,
         columnspacing=1.0,
@@ -68,10 +68,12 @@ def picture(figures: Figures) -> Any:
 def _label(axes: Any, figures: Figures, top: float) -> None:
     """Label hours in the digest's time zone; a day of 25 hours has one label twice."""
     every = [number for number, step in enumerate(figures.steps) if step.hour.hour % 6 == 0]
-    axes.set_title(f"GPUs, {figures.day:%a} {figures.day.day} {figures.day:%b}", fontsize=TITLE, loc="left")
+    axes.set_title(
+        f"GPUs, {figures.day:%a} {figures.day.day} {figures.day:%b}", fontsize=TITLE_SIZE, loc="left"
+    )
     axes.set_xticks(every, [f"{figures.steps[number].hour:%H:%M}" for number in every])
     axes.set_xlim(0, len(figures.steps))
     axes.set_ylim(0, max(top, 1.0) * 1.02)
     axes.yaxis.get_major_locator().set_params(integer=True, nbins=5)
-    axes.tick_params(labelsize=LABEL, pad=8)
+    axes.tick_params(labelsize=LABEL_SIZE, pad=8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -10,23 +10,23 @@ from bot.gpus.hourly_store import RETENTION
 
 
 @dataclass(frozen=True, kw_only=True)
-class Last:
+class LatestDigest:
     day: date
     headline: str  # plain text
     link: str
 
 
-_LAST: TypeAdapter[Last] = TypeAdapter(Last)
+_LATEST: TypeAdapter[LatestDigest] = TypeAdapter(LatestDigest)
 
 
-async def last(redis: Redis, channel: str) -> Last | None:
+async def latest_digest(redis: Redis, channel: str) -> LatestDigest | None:
     """Return the channel's latest digest; None if none was posted within 40 days."""
     found = await redis.get(_key(channel))
-    return _LAST.validate_json(found) if found else None
+    return _LATEST.validate_json(found) if found else None
 
 
-async def save_last(redis: Redis, channel: str, digest: Last) -> None:
-    await redis.set(_key(channel), _LAST.dump_json(digest), ex=RETENTION)
+async def save_latest(redis: Redis, channel: str, digest: LatestDigest) -> None:
+    await redis.set(_key(channel), _LATEST.dump_json(digest), ex=RETENTION)
 
 
 def _key(channel: str) -> str:

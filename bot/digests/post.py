@@ -25,7 +25,7 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import chart
 from bot.digests.details import MAX_PEOPLE, details, table
 from bot.digests.figures import Figures, figures
-from bot.digests.latest import Last, save_last
+from bot.digests.latest import LatestDigest, save_latest
 from bot.digests.message import DigestContext, Waiting, headline, message
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError, Source
@@ -140,8 +140,8 @@ class Digests:
             raise
         saved = await self._save(saved, ts=ts)
         link = await slack.permalink(channel, ts)
-        latest = Last(day=found.day, headline=headline(found, now), link=link)
-        await save_last(self._redis, channel, latest)
+        latest = LatestDigest(day=found.day, headline=headline(found, now), link=link)
+        await save_latest(self._redis, channel, latest)
         return saved
 
     async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:

@@ -69,7 +69,7 @@ def _bill(rest: str, teams: list[str]) -> ParsedCommand:
             team = word
         else:
             known = f" {did_you_mean(word, teams).strip()}" if teams else ""
-            raise UserError(f"“{quoted(word, 60)}” isn't a team or a month (2026-11 or last).{known}")
+            raise UserError(f"Unknown team or month “{quoted(word, 60)}”. Months: 2026-11 or last.{known}")
     return ParsedCommand(view="bill", team=team, month=month)
 
 

@@ -65,7 +65,7 @@ class PrometheusSource:
         rows = {row.pod: row for row in allocated if row.value}
         stats, started, owners = await asyncio.gather(
             self._devices.stats(at, seconds, intervals, p95=history),
-            self._by_pod(promql.STARTED, at),
+            self._by_pod(promql.POD_STARTED, at),
             self._owners_of(at, list(rows), day=at),
         )
         stats = {pod: stats.get(pod, []) for pod in rows}

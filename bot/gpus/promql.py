@@ -26,14 +26,14 @@ from k8s.dcgm import ENGINE, UTIL, XIDS
 
 DEVICE = "GPU_I_ID, GPU_I_PROFILE, modelName"
 NAMES = {"UUID": 'UUID!=""', "gpu, Hostname, hostname": 'UUID=""'}
-POD_LABELS = {
+POD_NAMES = {
     "exported_namespace, exported_pod": 'exported_pod!=""',
     "namespace, pod": 'exported_pod="",pod!=""',
 }
 GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-state-metrics spells them
 SIDECARS = "metrics-logger-and-collector|metrics-collector"
 TRAINING = f'container!="",container!="POD",container!~"{SIDECARS}",exported_container!~"{SIDECARS}"'
-LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
+POD_LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
 HOUR, HALF = "3599s", "1799s"  # ranges
 RENAMED = 'kube_node_status_allocatable{exported_node!=""}'  # exists: every `node` is the scraped pod's
 
@@ -101,14 +101,16 @@ PENDING_PODS = _hourly_peak(f"count({PENDING})")
 PENDING_PEAK = _hourly_peak(f"sum({PENDING})")
 _CREATED = f"max by (namespace, pod) ({_original('kube_pod_created')})"
 LONGEST_WAIT = _hourly_peak(f"max(time() - ({_CREATED} and on (namespace, pod) ({PENDING}))) / 3600")
-STARTED = (  # Unix seconds; absent for a pod that pulls its image or crash-loops
+POD_STARTED = (  # Unix seconds; absent for a pod that pulls its image or crash-loops
     "max by (namespace, pod) ("
     + _original("kube_pod_container_state_started", "namespace", "pod", "container")
     + f" and on (namespace, pod, container) ({_requested(GPUS)}))"
     + f" and on (namespace, pod) {_in_phase('Running')}"
 )
 # Off by default: kube-state-metrics exports these labels only if configured.
-OWNER_LABELS = f"max by (namespace, pod, {LABELS}) ({_original(f'last_over_time(kube_pod_labels[{HOUR}])')})"
+OWNER_LABELS = (
+    f"max by (namespace, pod, {POD_LABELS}) ({_original(f'last_over_time(kube_pod_labels[{HOUR}])')})"
+)
 
 
 # CPU and memory of pods with GPUs in an hour, including pods that terminated in it
@@ -205,7 +207,7 @@ def _by_gpu(function: str, start: str, end: str) -> str:
     """Aggregate by GPU. `label_replace` at each step of an hour would take three times as long."""
     return " or ".join(
         f"{function} by ({names}, {holders}, {DEVICE}) ({start}{named},{held}{end})"
-        for holders, held in POD_LABELS.items()
+        for holders, held in POD_NAMES.items()
         for names, named in NAMES.items()
     )
 

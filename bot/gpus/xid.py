@@ -9,7 +9,7 @@ from bot.gpus.models import Xid
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, plain
 
-MAX_LISTED = 15
+MAX_CODES = 15
 PROGRAM = "Usually caused by the program."
 MACHINE = "Hardware fault: check the node, and cordon it with"
 # Descriptions shortened from NVIDIA's Xid catalog.
@@ -40,8 +40,8 @@ def news(before: Mapping[str, int], now: Iterable[Xid]) -> tuple[list[Xid], dict
 
 
 def message(new: list[Xid]) -> Message:
-    lines = [_line(xid) for xid in new[:MAX_LISTED]]
-    rest = [f"… and {len(new) - MAX_LISTED} more"] if len(new) > MAX_LISTED else []
+    lines = [_line(xid) for xid in new[:MAX_CODES]]
+    rest = [f"… and {len(new) - MAX_CODES} more"] if len(new) > MAX_CODES else []
     return Message(text="\n".join([":warning: GPU errors:", *lines, *rest]))
 
 

@@ -66,7 +66,13 @@ def device(evidence: TrialEvidence) -> Diagnosis | None:
     return evidence.found("device", text, fix, evidence.status.get("message", ""))
 
 
-IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+IMAGE_ERRORS = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+}
 # (pattern of the message, key, cause, key of FIXES); the first match counts.
 PULLS = (
     ("toomanyrequests|Too Many Requests", "image-limit", "registry rate limit reached", "wait"),
@@ -108,7 +114,7 @@ def image(evidence: TrialEvidence) -> Diagnosis | None:
     After the first failure a kubelet before 1.31 says only `Back-off pulling image`; its event has the cause.
     """
     reason, message = evidence.waiting
-    if reason not in IMAGE:
+    if reason not in IMAGE_ERRORS:
         return None
     event = next((e for e in reversed(evidence.events) if "ailed to pull" in e.get("message", "")), None)
     words = message if "ailed to" in message or event is None else event["message"]

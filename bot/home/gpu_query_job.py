@@ -11,7 +11,7 @@ from slack_sdk.errors import SlackApiError
 from bot.clients import Clients
 from bot.core.errors import UserError
 from bot.digests import post
-from bot.digests.latest import last
+from bot.digests.latest import latest_digest
 from bot.digests.post import ReadSchedules, schedule_for
 from bot.gpus.billing import bill, bill_file, month
 from bot.gpus.command import VIEWS, ParsedCommand, answer, parse_command
@@ -96,7 +96,7 @@ class GpuQueryJob:
         loader = HomeLoader(
             store=clients.store,
             drafts=Drafts(self._redis),
-            last_digest=partial(last, self._redis),
+            last_digest=partial(latest_digest, self._redis),
             config=clients.config,
         )
         site, latest = await clients.slack.workspace_url(), await self._snapshots.latest()
@@ -119,7 +119,7 @@ class GpuQueryJob:
     async def _digest(self, query: GpuQuery) -> None:
         """Queue yesterday's digest for the channel, unless it is there already."""
         day = schedule_for(await self._read_schedules(), query.channel).day(self._clients.now())
-        latest = await last(self._redis, query.channel)
+        latest = await latest_digest(self._redis, query.channel)
         if latest and latest.day == day:
             digest = link(latest.link, latest.headline) if latest.link else plain(latest.headline)
             await self._reply(query, f"Already posted: {digest}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bot.config.policy import Config
-from bot.digests.latest import Last
+from bot.digests.latest import LatestDigest
 from bot.gpus.command import answer
 from bot.gpus.models import Snapshot
 from bot.home.view import HomeFacts, home, shown
@@ -20,7 +20,7 @@ class HomeLoader:
 
     store: Store
     drafts: Drafts
-    last_digest: Callable[[str], Awaitable[Last | None]]
+    last_digest: Callable[[str], Awaitable[LatestDigest | None]]
     config: Config
 
     async def view(

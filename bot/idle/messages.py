@@ -16,9 +16,9 @@ from bot.slack.mrkdwn import code, local_time, mention, plain, quoted
 # The buttons' action_ids
 CANCEL_IDLE, CANCEL_IDLE_GROUP = "warning_cancel", "warning_cancel_many"
 SNOOZE_4, SNOOZE_24, UTILIZATION = "warning_keep_4", "warning_keep_24", "warning_measures"
-LIST_LIMIT = 2400  # characters of all trials of one message; a section takes 3000
-VALUE_LIMIT = 2000  # characters of a button's value
-GPU_LIMIT = 16  # GPUs in a private reply
+MAX_LIST_SIZE = 2400  # characters of all trials of one message; a section takes 3000
+MAX_VALUE_SIZE = 2000  # characters of a button's value
+MAX_GPUS = 16  # GPUs in a private reply
 
 CONDITIONS = {
     Kind.UNUSED: "unused for {lasted}",
@@ -117,7 +117,7 @@ def _group(alert: Alert, active: Mapping[str, Snooze]) -> list[str]:
     lines = [
         f"• {_state(alert, item, active)}" for item in sorted(alert.items, key=lambda item: item not in still)
     ]
-    return [head, *fitting(lines, LIST_LIMIT)]
+    return [head, *fitting(lines, MAX_LIST_SIZE)]
 
 
 def _state(alert: Alert, item: AlertItem, active: Mapping[str, Snooze]) -> str:
@@ -186,7 +186,7 @@ def _cancel(alert: Alert) -> dict[str, Any]:
     trials = [item.name.removeprefix(f"{alert.sweep}-") for item in alert.open]
     action, about = (CANCEL_IDLE, alert.sweep) if len(trials) == 1 else (CANCEL_IDLE_GROUP, alert.id)
     value = " ".join([about, *trials])
-    while len(value) > VALUE_LIMIT:
+    while len(value) > MAX_VALUE_SIZE:
         value = value.rpartition(" ")[0]
     what = "trial" if len(trials) == 1 else f"{value.count(' ')} trials"
     stops = f"Stops {what} {trials[0][:100]} of {alert.sweep} and frees its GPUs."
@@ -207,15 +207,15 @@ def not_cancelled(
 ) -> str:
     active = _active(alert, snoozes, now)
     lines = [f"• {_state(alert, item, active)}" for item in items]
-    return "\n".join(["Not cancelled:", *fitting(lines, LIST_LIMIT)])
+    return "\n".join(["Not cancelled:", *fitting(lines, MAX_LIST_SIZE)])
 
 
 def utilization(allocations: Iterable[GpuAllocation], window: timedelta, source: str) -> str:
     """Return a table of the GPUs; `source` is the name of the system that measured."""
     lines = [line for each in allocations for line in _utilization(each)]
     head = f"GPU utilization over the last {duration(window)} ({source}):"
-    rest = [f"… and {len(lines) - GPU_LIMIT} more"] if len(lines) > GPU_LIMIT else []
-    return "\n".join([head, *(lines[:GPU_LIMIT] or ["• The GPUs are no longer allocated"]), *rest])
+    rest = [f"… and {len(lines) - MAX_GPUS} more"] if len(lines) > MAX_GPUS else []
+    return "\n".join([head, *(lines[:MAX_GPUS] or ["• The GPUs are no longer allocated"]), *rest])
 
 
 def _utilization(allocation: GpuAllocation) -> list[str]:

@@ -76,7 +76,7 @@ def conflicts(request: SweepRequest, options: Collection[str]) -> dict[str, str]
             "the space's parameters, for example `seed: [0, 1, 2]`."
         )
     if not request.cmd:
-        errors["cmd"] = 'seeds= needs the command, for example cmd="python train.py".'
+        errors["cmd"] = 'seeds= needs a command, for example cmd="python train.py".'
     for key in ("trials", "algorithm"):
         if getattr(request, key) is not None:
             errors[key] = f"{key}= can't be combined with seeds=: each seed is one trial. Remove {key}=."

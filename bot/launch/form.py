@@ -33,7 +33,7 @@ from bot.slack.blocks import (
 from bot.slack.mrkdwn import code, cut, direct, place, plain
 
 FORM, LAUNCH = "sweep_form", "sweep_launch"  # callback ids
-REPO, BRANCH, SPACE = "sweep_repo", "sweep_branch", "sweep_space"  # action ids of the menus
+REPO_MENU, BRANCH_MENU, SPACE_MENU = "sweep_repo", "sweep_branch", "sweep_space"  # action ids of the menus
 TOGGLE_INLINE, EDIT, CHECK_AGAIN = "sweep_write", "sweep_change", "sweep_again"  # action ids of the buttons
 
 MAX_INPUT = 3000  # characters: Slack's limit for an input
@@ -132,9 +132,9 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
         :8
     ]  # a new block id clears the menus of another repository
     return {
-        "repo": _input("repo", "Repository", _menu(REPO, repo), dispatch=True),
+        "repo": _input("repo", "Repository", _menu(REPO_MENU, repo), dispatch=True),
         "branch": _input(
-            f"branch:{of}", "Branch or tag", _menu(BRANCH, options.get("branch", "")), dispatch=True
+            f"branch:{of}", "Branch or tag", _menu(BRANCH_MENU, options.get("branch", "")), dispatch=True
         ),
         **_space_fields(draft, of),
         "seeds": _optional(
@@ -179,7 +179,7 @@ def _metrics(options: Mapping[str, str]) -> dict[str, str]:
 
 def _space_fields(draft: Draft, of: str) -> dict[str, Block]:
     if not draft.inline:
-        menu = _optional(f"space:{of}", "Space", _menu(SPACE, draft.options.get("space", "")))
+        menu = _optional(f"space:{of}", "Space", _menu(SPACE_MENU, draft.options.get("space", "")))
         return {"space": menu, "write": actions(button(TOGGLE_INLINE, "Write a space inline"))}
     box = {
         "type": "plain_text_input",
@@ -288,7 +288,7 @@ def _json(value: object) -> str:
 
 
 def _key(action_id: str) -> str:
-    return {REPO: "repo", BRANCH: "branch", SPACE: "space"}.get(action_id, action_id)
+    return {REPO_MENU: "repo", BRANCH_MENU: "branch", SPACE_MENU: "space"}.get(action_id, action_id)
 
 
 def _value(entered: Mapping[str, Any]) -> str:

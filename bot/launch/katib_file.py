@@ -15,8 +15,7 @@ from bot.launch.foreign import Foreign, entries, mapping, number, scalar, sequen
 TOOL = "Katib Experiment"
 KINDS = {"StdOut": "stdout", "File": "file", "TensorFlowEvent": "tensorboard", "Push": "push"}
 PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^}]*)\}")
-TOP = {"apiVersion", "kind", "metadata", "spec", "status"}
-OBJECTIVE = {"metric": "objectiveMetricName", "goal": "type", "additional": "additionalMetricNames"}
+TOP_KEYS = {"apiVersion", "kind", "metadata", "spec", "status"}
 COUNTS = {"max": "maxTrialCount", "parallel": "parallelTrialCount", "max_failed": "maxFailedTrialCount"}
 
 
@@ -39,10 +38,7 @@ def convert(root: Node, request: SweepRequest) -> Foreign:
         if key in keys:
             found.note(keys[key], "not used")
     if full:
-        unknown(
-            {k: v for k, v in keys.items() if k not in {"apiVersion", "kind", "metadata", "spec", "status"}},
-            TOOL,
-        )
+        unknown({key: value for key, value in keys.items() if key not in TOP_KEYS}, TOOL)
     values: dict[str, Node] = {}
     found.put(
         values,

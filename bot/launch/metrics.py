@@ -14,7 +14,7 @@ from k8s.katib.training import LOG, Collector
 
 MAX_ADDITIONAL = 8  # columns of a table in Slack
 TAG_RULE = "a TensorBoard tag of letters, digits, dashes, and underscores, without a slash"
-NAME_RULE = "a name of letters, digits, and _./- of at most 100 characters"
+NAME_RULE = "a name of up to 100 letters, digits, and _./- characters"
 NUMBER_IN_LINE = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?"
 
 
@@ -52,8 +52,8 @@ def path_objection(path: str) -> str:
         return f'must be an absolute path of letters, digits, and _./-; got "{shortened(path)}"'
     if PurePosixPath(path).parent in map(PurePosixPath, ("/", "/tmp", "/dev/shm", "/dev")):  # noqa: S108
         return (
-            "must be in a directory of its own, such as /logs/metrics.txt: Katib mounts an empty volume over "
-            f'the directory; got "{shortened(path)}"'
+            "must be a file in a directory of its own, such as /logs/metrics.txt: Katib mounts an empty "
+            f'volume over the directory; got "{shortened(path)}"'
         )
     return ""
 

@@ -126,7 +126,7 @@ def _algorithm(_key: str, value: str, _config: Config) -> str:
     if name in ALGORITHMS or len(matches) == 1:
         return name if name in ALGORITHMS else matches[0]
     if why := rejection(name):
-        raise UserError(f"algorithm= {why}.")
+        raise UserError(f"algorithm={why}.")
     hint = did_you_mean(name, ALGORITHMS, SIMILARITY)
     raise UserError(f'algorithm= must be a search algorithm; got "{shortened(value)}".{hint}')
 

@@ -100,7 +100,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         gpus=order.request.gpus,
         env=_environment(order, settings),
         env_secret=settings.mlflow_secret,
-        env_keys=run_tags.LOGIN,
+        env_keys=run_tags.LOGIN_VARIABLES,
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
     )

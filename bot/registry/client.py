@@ -20,7 +20,7 @@ from k8s.errors import SweepbotError
 # All four types in one header: otherwise, registries convert the manifest and return a digest that can't be
 # pulled, or 404 for an image that exists (distribution 2.8).
 MANIFESTS = ", ".join((OCI, DOCKER, *INDEXES))
-TIMEOUT = aiohttp.ClientTimeout(total=5)  # seconds
+REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=5)  # seconds
 LAYER_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)  # a layer can be gigabytes
 TOKEN_LIFE = 60  # seconds, if a token has no expires_in: the minimum in the specification
 TAGS_PAGE = 1000  # tags
@@ -53,7 +53,7 @@ class Registry:
         self._url = URL(f"{'http' if insecure else 'https'}://{self._host}")
         self._basic = aiohttp.encode_basic_auth(*credentials) if credentials else ""
         self._authorizations: dict[str, tuple[str, float]] = {}  # scope -> header, monotonic expiry
-        self._session = aiohttp.ClientSession(timeout=TIMEOUT, trust_env=True)
+        self._session = aiohttp.ClientSession(timeout=REQUEST_TIMEOUT, trust_env=True)
 
     async def close(self) -> None:
         await self._session.close()
@@ -208,7 +208,7 @@ class Registry:
         data: Any = None,
         *,
         headers: Mapping[str, str] | None = None,
-        timeout: aiohttp.ClientTimeout = TIMEOUT,  # noqa: ASYNC109 - aiohttp's own
+        timeout: aiohttp.ClientTimeout = REQUEST_TIMEOUT,  # noqa: ASYNC109 - aiohttp's own
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         url = self._url.join(URL(path, encoded=True))
         how = {"data": data, "timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}

@@ -43,7 +43,7 @@ REFRESH_AFTER = timedelta(seconds=15)
 RETENTION = timedelta(days=1)
 FIRST_RESULT_TIMEOUT = 1.5  # seconds
 MAX_DESCRIBED = 50  # spaces whose descriptions are read
-MAX_NAMES = 3_000  # per repository: menus read all of them for each typed letter
+MAX_GIT_NAMES = 3_000  # per repository: menus read all of them for each typed letter
 MAX_DESCRIPTION = 100  # characters; a menu shows 75
 _NAMES: TypeAdapter[GitNames] = TypeAdapter(GitNames)
 
@@ -83,13 +83,13 @@ class Catalog:
 
 
 async def branches(git: Git, url: str) -> tuple[Name, ...]:
-    return tuple(Name(name=name) for name in (await git.branches(url))[:MAX_NAMES])
+    return tuple(Name(name=name) for name in (await git.branches(url))[:MAX_GIT_NAMES])
 
 
 async def spaces(git: Git, url: str, branch: str) -> tuple[Name, ...]:
     commit = (await git.resolve(url, branch)).commit
     files = [PurePosixPath(name) for name in await git.names(url, commit, FOLDER)]
-    stems = sorted(file.stem for file in files if file.suffix == ".yaml")[:MAX_NAMES]
+    stems = sorted(file.stem for file in files if file.suffix == ".yaml")[:MAX_GIT_NAMES]
     await git.prefetch(url, commit, [f"{FOLDER}/{stem}.yaml" for stem in stems[:MAX_DESCRIBED]])
     return tuple(
         [

@@ -1,1 +1,1 @@
-"""MLflow experiments and runs."""
+"""Trial results: MLflow experiments, live values, and the results that are stored when a sweep ends."""

@@ -1,4 +1,4 @@
-"""Put together an ended sweep's results from what Katib, Kubernetes, and the GPU measurements say. Pure."""
+"""Build an ended sweep's results from Katib's trials, their pods, and the GPU measurements. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +16,11 @@ from k8s.pods import Pod
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What is known of a sweep's trials; each but `trials` can be missing or incomplete."""
+    """Data about a sweep's trials; all but `trials` can be missing or incomplete."""
 
     trials: Sequence[Trial] = ()
     pods: Sequence[Pod] = ()
-    uses: Sequence[HourUse] = ()  # full hours of its pods
+    uses: Sequence[HourUse] = ()  # full hours of the sweep's pods
     katib_best: str = ""
     prices: tuple[Price, ...] = ()
     currency: str = "$"
@@ -73,7 +73,7 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
 
 
 def trial_of(pod: str) -> str:
-    """Return the trial that a pod's name starts with: its Job has the trial's name, and adds a suffix."""
+    """Return the trial's name from its pod's: the Job has the trial's name, and its pod adds a suffix."""
     return pod.rpartition("-")[0]
 
 
@@ -122,19 +122,19 @@ def _trial(
 
 
 def _times(trial: Trial, pods: Sequence[Pod]) -> tuple[datetime | None, datetime | None]:
-    """Return when the training ran: Katib's times include the wait for GPUs and the image."""
+    """Return when the training started and ended; Katib's times include waiting for GPUs and the image."""
     began = [pod.began for pod in pods if pod.began]
     ended = [pod.ended for pod in pods if pod.ended]
     return min(began, default=trial.started), max(ended, default=trial.ended)
 
 
 def _gpu_hours(gpus: int, pods: Sequence[Pod], sums: _Measured) -> float | None:
-    """Return the GPU-hours that were allocated: by the pods' times, or as measured if they are gone.
+    """Return the allocated GPU-hours, from the pods' times or the measurements, whichever is larger.
 
-    A pod that Kubernetes deleted with its trial isn't in the list, so the larger of the two counts.
+    Neither is complete: Kubernetes deletes pods, and only full hours are measured.
     """
-    held = [(pod.scheduled or pod.began, pod.ended) for pod in pods]
-    known = [(until - since) / HOUR for since, until in held if since and until]
+    allocated = [(pod.scheduled or pod.began, pod.ended) for pod in pods]
+    known = [(until - since) / HOUR for since, until in allocated if since and until]
     by_pods = gpus * sum(max(each, 0.0) for each in known) if known else None
     by_hours = sums.allocated or None
     return max((each for each in (by_pods, by_hours) if each is not None), default=None)

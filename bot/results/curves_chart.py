@@ -10,7 +10,7 @@ from typing import Any
 from bot.core.curves import Curve, so_far
 from bot.core.wording import counted
 
-# Okabe and Ito's palette without its yellow, which is too light for a line. Line styles differ, too.
+# The Okabe-Ito palette without yellow, which is too light for a line. Line styles differ, too.
 STYLES = (
     ("#0072b2", "-"),
     ("#d55e00", "--"),
@@ -19,10 +19,10 @@ STYLES = (
     ("#e69f00", (0, (5, 1, 1, 1, 1, 1))),
     ("#56b4e9", (0, (8, 2))),
 )
-OTHERS, TEXT = "#c4c4c4", "#222222"
-SIZE, DPI = (8.0, 6.4), 150  # inches; 1200 pixels wide, which a phone shows in 400
-TITLE, LABEL = 24, 20  # points: 12 and 10 on such a phone
-LOG_RATIO = 50.0  # of the largest value to the smallest, from which the axis is logarithmic
+OTHERS_COLOR, TEXT_COLOR = "#c4c4c4", "#222222"
+FIGURE_SIZE, DPI = (8.0, 6.4), 150  # inches; 1200 pixels wide, which a phone shows in 400
+TITLE_SIZE, LABEL_SIZE = 24, 20  # points: 12 and 10 on such a phone
+LOG_RATIO = 50.0  # ratio of largest to smallest value from which the axis is logarithmic
 DIGITS = 4  # of values in the legend
 
 
@@ -37,7 +37,7 @@ class CurvesChart:
 
     @property
     def ranked(self) -> list[tuple[str, float]]:
-        """Return each trial with the value that counts, the best first; trials without one are last."""
+        """Return each trial with its objective, best first; trials without a finite one are last."""
         values = {
             name: so_far([p.value for p in curve], self.strategy)[-1] for name, curve in self.curves.items()
         }
@@ -45,7 +45,7 @@ class CurvesChart:
         return sorted(values.items(), key=lambda pair: (not math.isfinite(pair[1]), sign * pair[1], pair[0]))
 
     def short(self, trial: str) -> str:
-        """Return the end of the trial's name: its start is the sweep's."""
+        """Return the end of the trial's name, without the sweep's name."""
         return trial.removeprefix(f"{self.sweep}-")[-12:]
 
 
@@ -73,10 +73,10 @@ def picture(chart: CurvesChart) -> Any:
     """Return a matplotlib Figure. Its background is opaque, so it reads the same in Slack's dark mode."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes 40 MB, and most processes never draw
 
-    figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
+    figure = Figure(figsize=FIGURE_SIZE, dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     for trial, _ in chart.ranked[len(STYLES) :]:
-        axes.plot(*_line(chart.curves[trial]), color=OTHERS, linewidth=1.5, zorder=1)
+        axes.plot(*_line(chart.curves[trial]), color=OTHERS_COLOR, linewidth=1.5, zorder=1)
     best = list(zip(chart.ranked, STYLES, strict=False))
     for number, ((trial, value), (color, style)) in enumerate(best):
         steps, values = _line(chart.curves[trial])
@@ -89,8 +89,8 @@ def picture(chart: CurvesChart) -> Any:
             axes.plot(steps[-1:], values[-1:], "o", color=color, markersize=12, zorder=3)
     _label(axes, chart)
     columns = 2 if len(best) > 1 else 1
-    legend = {"fontsize": LABEL, "frameon": False, "handlelength": 2.4, "columnspacing": 1.2}
-    figure.legend(loc="outside lower center", ncols=columns, labelcolor=TEXT, **legend)
+    legend = {"fontsize": LABEL_SIZE, "frameon": False, "handlelength": 2.4, "columnspacing": 1.2}
+    figure.legend(loc="outside lower center", ncols=columns, labelcolor=TEXT_COLOR, **legend)
     return figure
 
 
@@ -106,11 +106,11 @@ def _label(axes: Any, chart: CurvesChart) -> None:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # 0.1 rather than a power of ten
     metric = chart.metric if len(chart.metric) <= 24 else f"{chart.metric[:23]}…"
     title = f"{metric}, {'higher' if chart.maximize else 'lower'} is better"
-    axes.set_title(title, fontsize=TITLE, loc="left", color=TEXT, parse_math=False)
+    axes.set_title(title, fontsize=TITLE_SIZE, loc="left", color=TEXT_COLOR, parse_math=False)
     dots = " (dot: still running)" if chart.running & chart.curves.keys() else ""
-    axes.set_xlabel(f"step{dots}", fontsize=LABEL, color=TEXT)
+    axes.set_xlabel(f"step{dots}", fontsize=LABEL_SIZE, color=TEXT_COLOR)
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=5)
-    axes.tick_params(labelsize=LABEL, pad=8, colors=TEXT)
+    axes.tick_params(labelsize=LABEL_SIZE, pad=8, colors=TEXT_COLOR)
     axes.grid(axis="y", color="#e5e5e5", linewidth=1)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

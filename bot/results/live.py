@@ -1,9 +1,9 @@
-"""Read what trials report while they run: one batched search per sweep and period, beside the reconciles.
+"""Read the metrics of running trials from MLflow: one batched search per sweep and period, in the background.
 
-A reconcile gets the last reading, from Redis, and never waits for MLflow. The reading that it starts wakes
-the sweep when it has brought something new. All workers share the reading and its period.
+A reconcile gets the last reading from Redis and never waits for MLflow. If the next reading is due, it starts
+it; a reading with new values wakes the sweep. All workers share the readings and the period.
 
-    live:<id>        the last reading                  KEPT
+    live:<id>        the last reading                  RETENTION
     live-due:<id>    set until the next one is due     PERIOD
 """
 
@@ -19,32 +19,32 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.core.curves import AWAY_AFTER, Curve, LiveReading, Point
+from bot.core.curves import MAX_FAILURES, Curve, LiveReading, Point
 from bot.core.plan import SweepPlan
 from bot.results.tracking_api import Run, TrackingApi, TrackingError
 
 log = logging.getLogger(__name__)
 
 PERIOD = timedelta(minutes=1)  # Katib's collector of TensorBoard's files reports once, at the end
-KEPT = timedelta(hours=1)
-MAX_READINGS = 50  # at once, of a worker; the others are read in their next period
-ON_DEMAND_TIMEOUT = 8.0  # seconds that an answer to a person waits
-CURVES_MAX = 100  # read for one picture
+RETENTION = timedelta(hours=1)
+MAX_READINGS = 50  # at once, per worker; the others are read in their next period
+ON_DEMAND_TIMEOUT = 8.0  # seconds until a command is answered without curves
+MAX_CURVES = 100  # in one chart
 
 _READING: TypeAdapter[LiveReading] = TypeAdapter(LiveReading)
-# Which trials' curves a reading has to bring, by what they have reported last.
 T = TypeVar("T")
+# Returns the trials whose curves to read, given each trial's latest point.
 Wanted = Callable[[Mapping[str, Point]], set[str]]
 
 
 class LiveValues:
-    """`wake` queues a sweep, by its ID, once a reading has brought something new."""
+    """`wake` queues a sweep, by its ID, when a reading has new values."""
 
     def __init__(
         self, redis: Redis, api: TrackingApi, wake: Callable[[str], Awaitable[None]], prefix: str = "sweepbot"
     ) -> None:
         self._redis, self._api, self._wake, self._prefix = redis, api, wake, prefix
-        # Their own threads: a server that doesn't answer must not block the threads of name resolution.
+        # Separate threads: a server that doesn't answer must not block the threads of name resolution.
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="mlflow-live")
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by sweep
 
@@ -62,7 +62,7 @@ class LiveValues:
         return before
 
     async def curves(self, plan: SweepPlan, points: int) -> dict[str, Curve]:
-        """Return the curves of the trials that logged last, of up to `points` points each.
+        """Return the curves of the MAX_CURVES trials that logged last, with up to `points` points each.
 
         Raises TrackingError, also if MLflow doesn't answer within ON_DEMAND_TIMEOUT seconds.
         """
@@ -75,7 +75,7 @@ class LiveValues:
     def _curves(self, plan: SweepPlan, points: int) -> dict[str, Curve]:
         metric = plan.space.metric
         runs = self._api.runs(plan.results_name, metric).values()
-        last = sorted(runs, key=lambda run: run.latest.at, reverse=True)[:CURVES_MAX]
+        last = sorted(runs, key=lambda run: run.latest.at, reverse=True)[:MAX_CURVES]
         return self._api.curves(last, metric, most=points)
 
     async def _next(self, sweep_id: str, plan: SweepPlan, before: LiveReading, wanted: Wanted) -> None:
@@ -86,8 +86,8 @@ class LiveValues:
             reading = LiveReading(latest=before.latest, failures=before.failures + 1)
         new = _READING.dump_json(reading)  # as text: NaN differs from itself
         try:
-            await self._redis.set(self._key("live", sweep_id), new, px=KEPT)
-            if new != _READING.dump_json(before) and reading.failures in {0, AWAY_AFTER}:
+            await self._redis.set(self._key("live", sweep_id), new, px=RETENTION)
+            if new != _READING.dump_json(before) and reading.failures in {0, MAX_FAILURES}:
                 await self._wake(sweep_id)
         except RedisError as error:
             log.warning("live values of %s are read again later: %s", sweep_id, error)

@@ -33,7 +33,7 @@ CLIENT_SETTINGS = {
 CREATE_TIMEOUT = 1.0  # seconds that a submission waits for an experiment that is being created
 RETRY_DELAY = 60.0  # seconds until a server that failed is called again
 MARKUP = re.compile(r"[^\w .,/@#+()-]+")
-MAX_FOUND = 100  # URLs that no reconcile has fetched: another worker was faster
+MAX_FOUND = 100  # URLs not yet taken by a reconcile; another worker may have reconciled the sweep
 
 
 class MlflowExperiments:
@@ -56,7 +56,7 @@ class MlflowExperiments:
     async def open(self, sweep: SweepRecord) -> str | None:
         """Return the URL of the sweep's runs for a browser; None until MLflow has answered.
 
-        Never waits for MLflow: a reconcile that waits delays what comes next, for example a cancel.
+        Never waits for MLflow: waiting would delay the sweep's next command, for example a cancel.
         """
         if found := self._found.pop(sweep.id, None):
             return found
@@ -68,7 +68,7 @@ class MlflowExperiments:
         return None
 
     async def ready(self, sweep: SweepRecord) -> None:
-        """Wait until the experiment that `open` requested exists, for CREATE_TIMEOUT seconds at most.
+        """Wait up to CREATE_TIMEOUT seconds until the experiment that `open` requested exists.
 
         MLflow's client fails when two trials create an experiment of one name at the same moment
         (RESOURCE_ALREADY_EXISTS), so it should be there before the first trial.
@@ -82,7 +82,7 @@ class MlflowExperiments:
 
     async def _open(self, sweep_id: str, name: str, tags: dict[str, str]) -> None:
         async with self._lock:
-            if monotonic() < self._not_before:  # the call before failed
+            if monotonic() < self._not_before:  # the previous call failed
                 return
             try:
                 with measured("mlflow"):
@@ -93,7 +93,7 @@ class MlflowExperiments:
                 log.warning("MLflow unavailable; sweeps run without a link: %s", error)
                 self._not_before = monotonic() + RETRY_DELAY
                 return
-        # Without this query MLflow 3 opens its page for traces of language models.
+        # Without this query, MLflow 3 opens its page for language model traces.
         self._found[sweep_id] = f"{self._ui}/#/experiments/{number}/runs?workflowType=machine_learning"
         for oldest in list(self._found)[:-MAX_FOUND]:
             del self._found[oldest]
@@ -114,11 +114,11 @@ def experiment_id(client: "MlflowClient", name: str, tags: Mapping[str, str]) ->
     if found is None:
         try:
             return str(client.create_experiment(name, tags=dict(tags)))
-        except MlflowException:  # another worker, or the first trial, was faster
+        except MlflowException:  # another worker or the first trial created it
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise
-    for key in tags.keys() - found.tags.keys():  # a trial creates it without tags
+    for key in tags.keys() - found.tags.keys():  # absent if a trial created it
         client.set_experiment_tag(found.experiment_id, key, tags[key])
     return str(found.experiment_id)
 
@@ -142,27 +142,27 @@ def experiment_tags(sweep: SweepRecord, plan: SweepPlan, katib_ui: str = "") -> 
 
 def _description(sweep: SweepRecord, plan: SweepPlan, katib_ui: str) -> str:
     request, space = sweep.request, plan.space
-    searched = f"seeds `{_inert(request.seeds)}`" if request.seeds else f"space `{_inert(request.space)}`"
+    kind, value = ("seeds", request.seeds) if request.seeds else ("space", request.space)
     facts = (
-        f"branch `{_inert(request.branch)}`",
-        f"commit `{plan.commit[:8]}` ({_inert(plan.subject)})",
-        searched,
-        f"up to {counted(space.max_trials, 'trial')} to {space.goal} `{_inert(space.metric)}`",
+        f"branch `{_without_markup(request.branch)}`",
+        f"commit `{plan.commit[:8]}` ({_without_markup(plan.subject)})",
+        f"{kind} `{_without_markup(value)}`",
+        f"up to {counted(space.max_trials, 'trial')} to {space.goal} `{_without_markup(space.metric)}`",
     )
     urls = {"Thread": sweep.permalink, "Katib": ui_link(katib_ui, plan.experiment_ref) if katib_ui else ""}
     links = "".join(f" [{name}]({url})" for name, url in urls.items() if url)
-    who = f"Sweep `{sweep.id}`, started by {_inert(sweep.requester.user_name)} in Slack"
+    who = f"Sweep `{sweep.id}`, started by {_without_markup(sweep.requester.user_name)} in Slack"
     return f"{who}: {', '.join(facts)}.{links}"
 
 
-def _inert(text: str) -> str:
-    """Return one line of text without Markdown or HTML: branches and commits can be anybody's."""
+def _without_markup(text: str) -> str:
+    """Return one line of text without Markdown or HTML: branch names and commit messages aren't trusted."""
     return MARKUP.sub(" ", text)[:200].strip()
 
 
 def tracking_client(tracking_uri: str) -> "MlflowClient":
     os.environ.update(CLIENT_SETTINGS)
-    # Three seconds of imports, so not at the top: `serve` and `plan` never need it.
+    # Imported here: it takes three seconds, and `serve` and `plan` never need it.
     from mlflow import MlflowClient  # noqa: PLC0415
 
     return MlflowClient(tracking_uri=tracking_uri)

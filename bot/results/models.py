@@ -1,7 +1,7 @@
-"""What is kept of an ended sweep: its trials, and what they ran. Plain values, stored as one compressed text.
+"""The results of an ended sweep: its trials, and the code and image they ran, stored as compressed JSON.
 
-The stored form must fit into a ConfigMap, which Kubernetes limits to 1 MiB: of a sweep with more trials than
-that, the best ones are stored, and `omitted` counts the others.
+They must fit in a ConfigMap, which Kubernetes limits to 1 MiB. If a sweep has too many trials, the best ones
+are stored, and `omitted` counts the others.
 """
 
 import zlib
@@ -13,35 +13,36 @@ from pydantic import TypeAdapter
 from bot.core.record import Phase
 from bot.core.space import SearchSpace
 from bot.results.ranking import ranked
+from k8s.errors import SweepbotError
 from k8s.katib.status import TrialState
 
-SCHEMA = 1  # of stored results; a reader refuses what is newer than itself
+SCHEMA = 1  # of stored SweepResults; a reader rejects a newer one
 MAX_STORED = 900_000  # bytes, compressed
 MAX_PARSED = 256 * 2**20  # bytes, uncompressed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialResult:
-    """One trial. None and "" mean unknown."""
+    """One trial's result. None and "" mean unknown."""
 
     name: str
     state: TrialState
     parameters: dict[str, str]
     value: float | None = None  # of the objective, by its strategy; finite
     more: dict[str, float] = field(default_factory=dict)  # of additional metrics; finite
-    started: datetime | None = None  # its training; by Katib's time of the trial if its pod is gone
+    started: datetime | None = None  # of its training; Katib's time for the trial if its pod is gone
     ended: datetime | None = None
-    node: str = ""  # the last one, if it was restarted
+    node: str = ""  # the last one, if the trial was restarted
     gpu_model: str = ""
     gpu_hours: float | None = None  # allocated, of all its pods
-    utilization: float | None = None  # mean, 0 to 1, of the measured part of these
+    utilization: float | None = None  # mean, 0 to 1, of the measured part of these GPU-hours
     cost: float | None = None  # in the sweep's currency
     run_url: str = ""  # MLflow
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResults:
-    """An ended sweep, as far as its results need it. Times are UTC."""
+    """An ended sweep's results. Times are UTC."""
 
     sweep: str
     request_id: str  # of the sweep's record
@@ -60,7 +61,7 @@ class SweepResults:
     gpus: int  # per trial
     mlflow_experiment: str = ""  # name
     mlflow_url: str = ""
-    started: datetime  # the sweep was requested
+    started: datetime  # when the sweep was requested
     ended: datetime
     currency: str = "$"
     best: str = ""  # name of the reported best trial; "" for seeds, or without a finite objective
@@ -74,7 +75,7 @@ class SweepResults:
         return next((trial for trial in self.trials if trial.name == self.best), None)
 
 
-class NewerResultsError(ValueError):
+class NewerResultsError(SweepbotError, ValueError):
     """The results were stored by a newer Sweepbot."""
 
 
@@ -82,7 +83,7 @@ _RESULTS: TypeAdapter[SweepResults] = TypeAdapter(SweepResults)
 
 
 def dump(results: SweepResults, limit: int = MAX_STORED) -> bytes:
-    """Return the stored form, of at most `limit` bytes. Takes a second for 20,000 trials: use a thread."""
+    """Return the stored form, at most `limit` bytes. It takes a second for 20,000 trials: use a thread."""
     stored = zlib.compress(_RESULTS.dump_json(results, exclude_defaults=True))
     while len(stored) > limit and results.trials:
         results = _without_worst(results, keep=int(len(results.trials) * min(limit / len(stored), 1) * 0.95))
@@ -91,7 +92,7 @@ def dump(results: SweepResults, limit: int = MAX_STORED) -> bytes:
 
 
 def load(stored: bytes) -> SweepResults:
-    """Raises ValueError for what isn't a stored form, NewerResultsError for a newer one."""
+    """Return stored results. Raises ValueError if they are invalid, NewerResultsError if they are newer."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(stored, MAX_PARSED)

@@ -1,4 +1,4 @@
-"""Rank trials by their objective: the one rule for the best trial, wherever one is named. Pure."""
+"""Rank trials by their objective: the only rule for the best trial in messages, tables, and files. Pure."""
 
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
@@ -17,11 +17,11 @@ RankedT = TypeVar("RankedT", bound=Ranked)
 
 
 def ranked(goal: Goal, trials: Iterable[RankedT], reported: str = "") -> list[RankedT]:
-    """Return the trials, the best first, those without a finite objective last.
+    """Return the trials, best first, and those without a finite objective last.
 
-    Whatever reported a value counts, also a trial that was stopped early or cancelled. Of equal trials, the
-    one already `reported` as best comes first, then by name. Katib's currentOptimalTrial isn't used: it never
-    changes again after a NaN.
+    Trials that were stopped early or cancelled count if they reported a value. Equal trials are sorted by
+    name, after the one already `reported` as best. Katib's currentOptimalTrial isn't used: after a NaN it
+    never changes again.
     """
     sign = -1 if goal is Goal.MAXIMIZE else 1
 

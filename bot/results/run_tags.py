@@ -1,4 +1,4 @@
-"""Tags that name a trial's MLflow runs and say where they come from. Pure.
+"""Tags that name a trial's MLflow runs and record their origin. Pure.
 
 MLflow sets the JSON object in MLFLOW_RUN_CONTEXT as tags of each run that `mlflow.start_run`, an autologger,
 or Lightning's logger creates (mlflow/tracking/context/system_environment_context.py), so training code needs
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from k8s.katib.spec import TRIAL_NAME
 
 VARIABLE = "MLFLOW_RUN_CONTEXT"
-# The variables from which MLflow's client takes its login.
-LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+# MLflow's client reads its credentials from these.
+LOGIN_VARIABLES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 SWEEP, TRIAL, COMMIT = "sweepbot.sweep", "sweepbot.trial", "sweepbot.commit"
 BRANCH, REPOSITORY, IMAGE = "sweepbot.branch", "sweepbot.repository", "sweepbot.image"
 OWNER, OWNER_ID, TEAM = "sweepbot.owner", "sweepbot.owner_id", "sweepbot.team"
@@ -33,7 +33,7 @@ def planned(
     commit: str,
     trial: str = TRIAL_NAME,
 ) -> dict[str, str]:
-    """Return the tags that are known before a build; those without a value are left out."""
+    """Return the tags that are known before the build, without empty ones."""
     tags = {
         RUN_NAME: trial,
         USER: owner or owner_id,
@@ -61,7 +61,7 @@ def submitted(sweep: str, image: str, thread: str) -> dict[str, str]:
 
 
 def encode(tags: Mapping[str, str]) -> str:
-    """Return the variable's value: Katib and Kubernetes replace nothing in it but the trial's name."""
+    """Return the variable's value, escaped so that Katib and Kubernetes only replace the trial's name."""
     text = json.dumps(tags).replace("$", "\\u0024")
     return text.replace(TRIAL_NAME.replace("$", "\\u0024"), TRIAL_NAME)
 

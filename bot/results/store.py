@@ -1,7 +1,7 @@
-"""Keep the results of ended sweeps in the cluster, one ConfigMap each, beside the sweep's record.
+"""Store the results of ended sweeps in the cluster, one ConfigMap per sweep, separate from its record.
 
-They outlive Katib's objects, the pods, Redis, and the record itself: retention empties the record's ConfigMap
-and leaves this one, a few kilobytes for a usual sweep.
+They remain when Katib's objects, the pods, Redis, and the record are gone: retention empties the record's
+ConfigMap but keeps this one, usually a few kilobytes.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ def ref(namespace: str, sweep_id: str) -> Ref:
 
 
 class ResultsStore:
-    """`namespace`: of the records. Methods raise ApiError and UnreachableError."""
+    """`namespace`: where the records are, too. Methods raise ApiError and UnreachableError."""
 
     def __init__(self, cluster: KubernetesClient, namespace: str) -> None:
         self._cluster, self._namespace = cluster, namespace
 
     async def save(self, results: SweepResults) -> None:
-        """Store the results, or replace those of the sweep's earlier end."""
+        """Store the results; they replace earlier ones of an extended sweep."""
         stored = await asyncio.to_thread(dump, results)
         await upsert(self._cluster, self._config_map(results.sweep, stored))
 

@@ -15,9 +15,9 @@ from bot.slack.mrkdwn import code
 from k8s.katib.status import TrialState
 
 BEST_SHOWN = 10  # trials
-TABLE_MAX = 9_000  # characters of its JSON
-COLUMNS_MAX = 16  # parameters
-CELL_MAX = 60  # characters
+MAX_TABLE_SIZE = 9_000  # characters of its JSON
+MAX_COLUMNS = 16  # of metrics and parameters
+MAX_CELL_SIZE = 60  # characters
 STATES = {
     TrialState.LIVE: "active",
     TrialState.SUCCEEDED: "done",
@@ -64,10 +64,10 @@ def _katib_note(results: SweepResults) -> list[Block]:
 
 def _rows(results: SweepResults, trials: list[TrialResult]) -> list[list[Block]]:
     space = results.space
-    names = [parameter.name for parameter in space.parameters][: COLUMNS_MAX - len(space.additional)]
+    names = [parameter.name for parameter in space.parameters][: MAX_COLUMNS - len(space.additional)]
     states = ["state"] if any(t.state is not TrialState.SUCCEEDED for t in trials) else []
     rows = [row(["trial", *space.strategies, *names, *states])]
-    room = TABLE_MAX - length(rows[0])
+    room = MAX_TABLE_SIZE - length(rows[0])
     for trial in trials:
         more = [f"{trial.more[n]:.6g}" if n in trial.more else "" for n in space.additional]
         values = (short(trial.parameters.get(name, "")) for name in names)
@@ -85,7 +85,7 @@ def _suffix(results: SweepResults, trial: TrialResult) -> str:
 
 
 def row(texts: list[str]) -> list[Block]:
-    return [{"type": "raw_text", "text": text[:CELL_MAX] or "–"} for text in texts]
+    return [{"type": "raw_text", "text": text[:MAX_CELL_SIZE] or "–"} for text in texts]
 
 
 def length(cells: list[Block]) -> int:

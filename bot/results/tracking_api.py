@@ -1,7 +1,7 @@
-"""Read runs and metric histories from MLflow's REST API, limited in time and size.
+"""Read runs and metric histories from MLflow's REST API, with limits on time and size.
 
-Not through MlflowClient: it asks for one history at a time, and reads answers of any size. Its own functions
-for HTTP are used, so the login is the one that it takes from the environment.
+MlflowClient isn't used: it requests one history at a time, and reads responses of any size. Its HTTP
+functions are used, so that credentials come from the same environment variables.
 """
 
 import json
@@ -15,26 +15,27 @@ from typing import Any
 
 from bot.core.curves import Curve, Point, in_order
 from bot.results import run_tags
+from k8s.errors import SweepbotError
 
 PARENT_TAG = "mlflow.parentRunId"
-TIMEOUT = 10.0  # seconds without a byte; nothing waits for it
-ANSWER_TIMEOUT = 20.0  # seconds of one answer
-ANSWER_MAX = 8 * 2**20  # bytes; 250 runs with 100 metrics and parameters each have 5 MiB
-PAGE, PAGES = 250, 4  # runs of a sweep, the newest first
-HISTORIES = 20  # runs per request: 20 histories of MAX_POINTS have 5 MiB
-MAX_POINTS = 2_500  # of one history, as MLflow's server limits it; of a longer one, an even sample
+READ_TIMEOUT = 10.0  # seconds without a byte
+ANSWER_TIMEOUT = 20.0  # seconds of one response
+MAX_ANSWER_SIZE = 8 * 2**20  # bytes; 250 runs with 100 metrics and parameters each have 5 MiB
+PAGE_SIZE, MAX_PAGES = 250, 4  # runs of an experiment, newest first
+CURVES_PER_REQUEST = 20  # 20 curves of MAX_POINTS have 5 MiB
+MAX_POINTS = 2_500  # of one curve, the limit of MLflow's server, which samples longer ones evenly
 MAX_STEP = 2**63
 ABSENT = "RESOURCE_DOES_NOT_EXIST"
-TRIAL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,252}")  # other runs of the experiment are no trials
+TRIAL_NAME_RULE = re.compile(r"[a-z0-9][a-z0-9-]{0,252}")  # other runs of the experiment aren't trials
 
 
-class TrackingError(Exception):
+class TrackingError(SweepbotError):
     """MLflow can't be reached, or its answer can't be used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The run that stands for a trial."""
+    """A trial's run."""
 
     id: str
     trial: str
@@ -48,13 +49,13 @@ class TrackingApi:
 
     def __init__(self, tracking_uri: str) -> None:
         self._uri = tracking_uri
-        self._experiments: dict[str, str] = {}  # ids by name
+        self._experiments: dict[str, str] = {}  # IDs by name
 
     def runs(self, experiment: str, metric: str) -> dict[str, Run]:
         """Return the run of each trial that has logged the metric, among an experiment's newest 1,000.
 
-        A trial can have several runs: one that isn't nested is preferred, then the one started last, which
-        is that of a restarted trial.
+        If a trial has several runs, one that isn't nested is preferred, then the one that started last,
+        because a restarted trial logs to a new run.
         """
         number = self._experiment(experiment)
         found: dict[str, Run] = {}
@@ -68,7 +69,7 @@ class TrackingApi:
         """Return the curves of these runs, by trial, with up to `most` points each."""
         trials = {run.id: run.trial for run in runs}
         points: dict[str, list[Point]] = {}
-        for batch in _batches(list(trials), HISTORIES):
+        for batch in _batches(list(trials), CURVES_PER_REQUEST):
             query = [
                 ("metric_key", metric),
                 ("max_results", str(most)),
@@ -81,7 +82,7 @@ class TrackingApi:
         return {trial: in_order(found) for trial, found in points.items()}
 
     def _experiment(self, name: str) -> str:
-        """Return the experiment's id; "" before it was created."""
+        """Return the experiment's ID; "" if it doesn't exist yet."""
         if name not in self._experiments:
             found = self._call("GET", "experiments/get-by-name", params={"experiment_name": name})
             experiment = found.get("experiment")
@@ -93,10 +94,10 @@ class TrackingApi:
     def _search(self, experiment: str) -> Iterator[Any]:
         body = {
             "experiment_ids": [experiment],
-            "max_results": PAGE,
+            "max_results": PAGE_SIZE,
             "order_by": ["attributes.start_time DESC"],
         }
-        for _ in range(PAGES):
+        for _ in range(MAX_PAGES):
             answer = self._call("POST", "runs/search", json=body)
             yield from _list(answer, "runs")
             if not (token := answer.get("next_page_token")):
@@ -104,7 +105,7 @@ class TrackingApi:
             body["page_token"] = token
 
     def _call(self, method: str, endpoint: str, **query: Any) -> dict[str, Any]:
-        """Return the answer; {} if MLflow doesn't have what was asked for."""
+        """Return the parsed response; {} if the requested object doesn't exist."""
         try:
             status, body = self._answer(method, f"/api/2.0/mlflow/{endpoint}", query)
             answer = json.loads(body) if status in {200, 404} else {}
@@ -120,45 +121,47 @@ class TrackingApi:
 
     def _answer(self, method: str, path: str, query: dict[str, Any]) -> tuple[int, bytes]:
         """Return the status and the body."""
-        # Three seconds of imports (bot.results.mlflow).
+        # Imported here: it takes three seconds, and most processes never need it.
         from mlflow.utils.credentials import get_default_host_creds  # noqa: PLC0415
         from mlflow.utils.rest_utils import http_request  # noqa: PLC0415
 
         login = get_default_host_creds(self._uri)  # type: ignore[no-untyped-call]
-        limits = {"max_retries": 0, "timeout": TIMEOUT, "raise_on_status": False, "stream": True}
+        limits = {"max_retries": 0, "timeout": READ_TIMEOUT, "raise_on_status": False, "stream": True}
         with http_request(login, path, method, **limits, **query) as response:  # type: ignore[no-untyped-call]
             return int(response.status_code), _body(response)
 
 
 def _body(response: Any) -> bytes:
-    """Read the answer. `timeout` of a request limits the time between two bytes, not all of it."""
+    """Read the response within ANSWER_TIMEOUT: a request's `timeout` limits the time between two bytes."""
     until, chunks, size = monotonic() + ANSWER_TIMEOUT, [], 0
     for chunk in response.iter_content(2**16):
         chunks.append(chunk)
         size += len(chunk)
-        if size > ANSWER_MAX:
-            raise TrackingError(f"MLflow's answer is larger than {ANSWER_MAX // 2**20} MiB")
+        if size > MAX_ANSWER_SIZE:
+            raise TrackingError(f"MLflow's answer is larger than {MAX_ANSWER_SIZE // 2**20} MiB")
         if monotonic() > until:
             raise TrackingError(f"MLflow's answer took longer than {ANSWER_TIMEOUT:g} s")
     return b"".join(chunks)
 
 
 def _run(raw: Any, metric: str) -> Run | None:
-    """Read one run of a search; None if it is no trial's, or hasn't logged the metric."""
+    """Read one run of a search; None if it isn't a trial's run, or hasn't logged the metric."""
     data, info = _mapping(raw, "data"), _mapping(raw, "info")
     tags = {each.get("key"): each.get("value") for each in _list(data, "tags")}
     trial = tags.get(run_tags.TRIAL) or tags.get(run_tags.RUN_NAME)
     latest = next((each for each in _list(data, "metrics") if each.get("key") == metric), None)
     point = _point(latest) if latest else None
     run_id, started = info.get("run_id"), info.get("start_time")
-    if not (isinstance(trial, str) and TRIAL_NAME.fullmatch(trial) and point and isinstance(run_id, str)):
+    if not (
+        isinstance(trial, str) and TRIAL_NAME_RULE.fullmatch(trial) and point and isinstance(run_id, str)
+    ):
         return None
     began = started if isinstance(started, int) else 0
     return Run(id=run_id, trial=trial, nested=PARENT_TAG in tags, started=began, latest=point)
 
 
 def _point(raw: Mapping[str, Any]) -> Point | None:
-    """Read a metric. MLflow writes NaN as text, and stores infinite values as the largest finite ones."""
+    """Read a metric. MLflow returns NaN as text, and stores infinity as the largest finite number."""
     try:
         step, value = int(raw.get("step") or 0), float(raw["value"])
         value = math.copysign(math.inf, value) if abs(value) >= sys.float_info.max else value

@@ -8,7 +8,7 @@ from bot.core.terminal import as_shown
 # Characters that change the direction of the text after them.
 BIDI = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 LOOKALIKES = str.maketrans({"*": "∗", "`": "ˋ", "~": "∼", "_": "ˍ"})
-CODE_LIMIT = 2500  # characters
+MAX_CODE_SIZE = 2500  # characters
 MAX_MESSAGE = 4_000  # characters: Slack rejects a longer edit, and recommends this limit for posts
 
 
@@ -42,8 +42,8 @@ def code(text: str, most: int = 600) -> str:
 def block(text: str) -> str:
     """Format as a code block, as a terminal would show it; keep the last lines if it is too long."""
     text = as_shown(text).strip("\n")
-    if len(text) > CODE_LIMIT:
-        end = text[-CODE_LIMIT:]
+    if len(text) > MAX_CODE_SIZE:
+        end = text[-MAX_CODE_SIZE:]
         text = "…\n" + (end.partition("\n")[2] or end)
     return f"```\n{plain(text).replace('```', 'ˋˋˋ')}\n```" if text else ""
 

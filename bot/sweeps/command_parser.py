@@ -200,7 +200,7 @@ def _only_one(action: Action, mine: list[SweepSummary]) -> str:
         return fits[0]
     if not fits:
         kind = "running " if action in FOR_ACTIVE else "finished " if action is Action.EXTEND else ""
-        raise UserError(f"You have no {kind}sweep. Name one; see `/sweep list`.")
+        raise UserError(f"You have no {kind}sweeps. Name another sweep; see `/sweep list`.")
     raise UserError(f"Several of your sweeps match. Name one: {_listed(fits)}.")
 
 

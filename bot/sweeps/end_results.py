@@ -1,4 +1,4 @@
-"""Gather the results of an ended sweep, and keep them where they outlive Katib's objects and Redis."""
+"""Collect and store the results of an ended sweep: Katib's objects and Redis can be deleted."""
 
 import asyncio
 import logging
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 
 async def keep_results(sweep: SweepRecord, clients: Clients) -> SweepResults | None:
-    """Return an ended sweep's results, and store them; None if there are none.
+    """Collect, store, and return an ended sweep's results; None if there are none.
 
-    If Katib's objects are gone, return what was stored. Raises ApiError and UnreachableError if a retry can
-    help.
+    If Katib's objects are gone, return the stored results. Raises ApiError and UnreachableError if a
+    retry can help.
     """
-    results = await _gathered(sweep, sweep.plan, clients) if sweep.plan and sweep.submitted else None
+    results = await _collected(sweep, sweep.plan, clients) if sweep.plan and sweep.submitted else None
     if results is None:
         stored = await stored_results(sweep.id, clients)
         return stored if stored and stored.request_id == sweep.request_id else None
@@ -39,7 +39,7 @@ async def keep_results(sweep: SweepRecord, clients: Clients) -> SweepResults | N
 
 
 async def stored_results(sweep_id: str, clients: Clients) -> SweepResults | None:
-    """Return what was stored at the sweep's end; None if there is nothing readable."""
+    """Return the results that were stored when the sweep ended; None if missing or invalid."""
     try:
         return await clients.kept_results.get(sweep_id)
     except ValueError as error:
@@ -47,7 +47,7 @@ async def stored_results(sweep_id: str, clients: Clients) -> SweepResults | None
         return None
 
 
-async def _gathered(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> SweepResults | None:
+async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> SweepResults | None:
     ref, ours, cluster = plan.experiment_ref, f"{SWEEP_LABEL}={sweep.id}", clients.cluster
     found = await cluster.get(ref)
     if found is None or found["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:

@@ -6,7 +6,7 @@ from bot.core.space import command_line
 from bot.core.wording import counted
 from bot.slack.blocks import actions, section
 from bot.slack.message import Message
-from bot.slack.mrkdwn import CODE_LIMIT, block, code, plain
+from bot.slack.mrkdwn import MAX_CODE_SIZE, block, code, plain
 from bot.sweeps.parent_message import cancel_button, flags
 from bot.sweeps.recipients import is_loud, with_owner
 
@@ -59,6 +59,6 @@ def _parameters(sweep: SweepRecord, state: Health) -> str:
 
 def _last_lines(text: str) -> str:
     """Cut the log to the last lines that fit an edit; Slack accepts 4,000 characters."""
-    while len(plain(text)) > CODE_LIMIT:
+    while len(plain(text)) > MAX_CODE_SIZE:
         text = text.partition("\n")[2] or text[len(text) // 2 :]
     return text

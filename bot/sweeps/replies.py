@@ -16,7 +16,7 @@ from bot.core.request import Requester
 from bot.launch.command_line import changed
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
-from bot.slack.mrkdwn import CODE_LIMIT, code, plain
+from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from bot.sweeps import reply_messages
 from bot.sweeps.commands import named
 from bot.sweeps.create import start
@@ -107,7 +107,7 @@ class _Reply:
             raise UserError(f"No log for {source}: its pod was deleted.")
         whole = await self.clients.tail(namespace, pod, container, WHOLE_LOG)
         message = reply_messages.logs(source, whole)
-        if len(whole) > CODE_LIMIT:
+        if len(whole) > MAX_CODE_SIZE:
             await self._with_file(message, f"Full log of {source}", f"{pod}.log", whole)
         else:
             await self.send(message)

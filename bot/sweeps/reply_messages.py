@@ -13,7 +13,7 @@ from bot.core.space import SearchSpace
 from bot.core.sweep_summary import SweepSummary
 from bot.core.wording import counted, fitting
 from bot.results.ranking import ranked
-from bot.results.table import COLUMNS_MAX, STATES, TABLE_MAX, length, row
+from bot.results.table import MAX_COLUMNS, MAX_TABLE_SIZE, STATES, length, row
 from bot.slack.blocks import Block, View, button, context, modal, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import block, code, mention, place, quoted
@@ -111,9 +111,9 @@ def _ranked_line(space: SearchSpace, trial: Trial) -> str:
 
 
 def _rows(sweep: SweepRecord, space: SearchSpace, trials: list[Trial]) -> list[list[Block]]:
-    names = [parameter.name for parameter in space.parameters][: COLUMNS_MAX - len(space.additional)]
+    names = [parameter.name for parameter in space.parameters][: MAX_COLUMNS - len(space.additional)]
     rows = [row(["trial", "state", *space.strategies, *names])]
-    room = TABLE_MAX - length(rows[0])
+    room = MAX_TABLE_SIZE - length(rows[0])
     for trial in trials[:99]:
         value = "" if trial.value is None else f"{trial.value:.6g}"
         name = trial.name.removeprefix(f"{sweep.id}-")

@@ -13,7 +13,7 @@ from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
 
 MAIN = "main"
 REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
-USER = 1000
+TRIAL_UID = 1000
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
 TRIAL_NAME = "${trialParameters.trialName}"  # what Katib replaces by the trial's name
@@ -51,7 +51,7 @@ class PodShape:
     memory: str = ""  # request and limit
     volumes: tuple[Volume, ...] = ()
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless the space sets it
-    user: int = USER  # user id of the training; 0: the image's user, mostly root
+    user: int = TRIAL_UID  # user id of the training; 0: the image's user, mostly root
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ def _security(spec: ExperimentSpec) -> Manifest:
 
 def _home(spec: ExperimentSpec) -> dict[str, str]:
     """Return name and home of a user that isn't in the image; PyTorch looks up the name."""
-    return {"HOME": "/tmp", "USER": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
+    return {"HOME": "/tmp", "TRIAL_UID": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
 
 
 def _secret_variables(spec: ExperimentSpec) -> list[Manifest]:

@@ -6,7 +6,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.channels.store import SetupReader
-from bot.digests.latest import last
+from bot.digests.latest import latest_digest
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts
 from bot.repos.catalog import Catalog
@@ -26,7 +26,7 @@ def a_door(redis: Redis, **changes: Any) -> HandlerContext:
         "drafts": Drafts(redis),
         "catalog": Catalog(redis, queue, lambda: NOW),
         "snapshots": SnapshotStore(redis),
-        "last_digest": partial(last, redis),
+        "last_digest": partial(latest_digest, redis),
         "namespace": "sweeps",
         "now": lambda: NOW,
     }

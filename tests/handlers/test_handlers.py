@@ -355,7 +355,7 @@ async def test_command_is_stored_in_the_sweeps_mailbox(app, context, text, asked
         ("extend lr-a-b trials=many", "Usage: `/sweep extend [SWEEP] trials=20`"),
         ("drain lr-a-b now", "Usage: `/sweep drain [SWEEP]`"),
         ("list everything", "Usage: `/sweep list`"),
-        ("cancel", "You have no running sweep"),
+        ("cancel", "You have no running sweeps."),
         ("logs fox", "No sweep named `fox`"),
     ],
 )

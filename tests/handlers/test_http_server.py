@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.core.record import Phase
-from bot.launch.form import REPO
+from bot.launch.form import REPO_MENU
 from bot.runtime.probes import ProbeFailedError, Probes
 from bot.sweeps.parent_message import CANCEL
 from handlers import http_server
@@ -101,7 +101,7 @@ async def test_signed_menu_request_gets_its_options(listening):
         "team": {"id": TEAM["id"]},
         "container": {"type": "view", "view_id": "V1"},
         "block_id": "repo",
-        "action_id": REPO,
+        "action_id": REPO_MENU,
         "value": "dig",
         "view": {"id": "V1", "type": "modal", "private_metadata": hidden, "state": {"values": {}}},
     }

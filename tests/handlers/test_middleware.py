@@ -6,7 +6,7 @@ import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.launch.form import BRANCH, FORM
+from bot.launch.form import BRANCH_MENU, FORM
 from bot.sweeps.parent_message import CANCEL
 from handlers.app import build
 from local.slack import serve
@@ -53,7 +53,7 @@ DOORS = {
     "a question about GPUs": command(THEIRS, ADA.id, "") | {"command": "/gpus"},
     "a click": click(THEIRS, ADA.id),
     "a form": interaction("view_submission", THEIRS, ADA.id, view=VIEW),
-    "a menu": interaction("block_suggestion", THEIRS, ADA.id, action_id=BRANCH, value="m", view=VIEW),
+    "a menu": interaction("block_suggestion", THEIRS, ADA.id, action_id=BRANCH_MENU, value="m", view=VIEW),
     "a mention": mention(THEIRS, ADA.id),
     "a mention, by the user's team": mention(OURS, ADA.id, user_team=THEIRS),
     "a mention from a Grid": mention(OURS, ADA.id, user_team="E0PARTNER"),

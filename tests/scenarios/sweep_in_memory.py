@@ -16,7 +16,7 @@ from slack_sdk.errors import SlackApiError
 from bot.builds import provenance
 from bot.clients import Clients
 from bot.core.commands import Action, Command
-from bot.core.curves import AWAY_AFTER, LiveReading
+from bot.core.curves import MAX_FAILURES, LiveReading
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
@@ -258,7 +258,7 @@ class FakeLive:
     async def read(self, sweep_id, plan, wanted):
         self.reads += 1
         if self.away:
-            return LiveReading(failures=AWAY_AFTER)
+            return LiveReading(failures=MAX_FAILURES)
         latest = {trial: curve[-1] for trial, curve in self.curves_of.items() if curve}
         return LiveReading(latest=latest, curves={trial: self.curves_of[trial] for trial in wanted(latest)})
 

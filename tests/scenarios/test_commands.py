@@ -48,7 +48,7 @@ async def test_sweep_name_can_be_omitted_or_shortened(redis):
     async with chat(redis, **HELD) as lab:
         await lab.until(Phase.RUNNING)
         answer, _ = await lab.types("cancel", person="grace")
-        assert answer.startswith("You have no running sweep")
+        assert answer.startswith("You have no running sweeps.")
         answer, _ = await lab.types("drain otter")
         assert answer.startswith(f"Request sent to `{SWEEP}`")
         assert any("*ada* is draining this sweep" in text for text in lab.thread())

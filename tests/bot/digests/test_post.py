@@ -13,7 +13,7 @@ from slack_sdk.errors import SlackApiError
 from bot.config.digest_times import DigestSchedule
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
-from bot.digests.latest import Last, last
+from bot.digests.latest import LatestDigest, latest_digest
 from bot.digests.post import Digests, item
 from bot.digests.schedule import GRACE, Schedule
 from bot.gpus.hourly_store import HourlyStore
@@ -132,10 +132,10 @@ async def test_run_posts_message_chart_and_details(redis: Redis) -> None:
     assert here.slack.shared == ["gpus-2026-11-20.png", "gpus-2026-11-20.csv"]
     (drawn,) = here.slack.drawn
     assert {"type": "image", "slack_file": {"id": "F1"}}.items() <= drawn.blocks[2].items()
-    found = await last(redis, "C1")
+    found = await latest_digest(redis, "C1")
     headline = here.slack.posts[0][1].text
-    assert found == Last(day=DAY, headline=headline, link="https://slack/C1/1.0")
-    assert await last(redis, "C2") is None
+    assert found == LatestDigest(day=DAY, headline=headline, link="https://slack/C1/1.0")
+    assert await latest_digest(redis, "C2") is None
 
 
 @pytest.mark.parametrize(("days", "compared"), [(7, "±0"), (8, "–")])

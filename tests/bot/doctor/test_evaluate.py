@@ -308,7 +308,7 @@ def test_series_required_by_idle_warnings_are_checked() -> None:
         "kube_pod_container_state_started",
         "kube_pod_status_phase",
     }
-    used = {metric for metric in needed if metric in promql.ALLOCATED + promql.STARTED}
+    used = {metric for metric in needed if metric in promql.ALLOCATED + promql.POD_STARTED}
     assert used == needed <= evaluate_services.SERIES.keys()
 
 

@@ -64,10 +64,13 @@ def test_gpus_command_accepts_its_options(text: str, parsed: ParsedCommand) -> N
     ("text", "said"),
     [
         ("fre", "Unknown view “fre”. Did you mean free?"),
-        ("bill visoin", "“visoin” isn't a team or a month (2026-11 or last). Did you mean vision?"),
+        (
+            "bill visoin",
+            "Unknown team or month “visoin”. Months: 2026-11 or last. Did you mean vision?",
+        ),
         (
             "bill 2026-13",
-            "“2026-13” isn't a team or a month (2026-11 or last)." + did_you_mean("2026-13", NAMES),
+            "Unknown team or month “2026-13”. Months: 2026-11 or last." + did_you_mean("2026-13", NAMES),
         ),
     ],
 )

@@ -118,7 +118,7 @@ async def test_pod_older_than_the_day_is_not_called_unused(redis: Any, age: int,
         """All is 0, with every sample there."""
 
         async def query(self, query: str, at: datetime) -> list[Row]:
-            known = {promql.ALLOCATED: 1.0, promql.STARTED: at.timestamp() - age * 3600}
+            known = {promql.ALLOCATED: 1.0, promql.POD_STARTED: at.timestamp() - age * 3600}
             if query.startswith("sum by (namespace, pod) (") or query == promql.OWNER_LABELS:
                 return []
             return [Row(labels, known.get(query, 1e9 if "count_over_time" in query else 0.0))]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bot.core.curves import AWAY_AFTER, LiveReading, Point
+from bot.core.curves import MAX_FAILURES, LiveReading, Point
 from bot.core.record import Phase
 from bot.results import live
 from bot.results.live import LiveValues
@@ -99,12 +99,12 @@ async def test_an_mlflow_that_is_away_wakes_once_and_keeps_the_last_values(
     await read(values)
     await wait_until(lambda: woken, "the sweep is woken")
     tracking.away = True
-    for number in range(2, AWAY_AFTER + 4):
+    for number in range(2, MAX_FAILURES + 4):
         await due(redis)
         await read(values)
         await wait_until(lambda n=number: len(tracking.asked) == n and not values._tasks, "it has failed")
     reading = await read(values)
-    assert (woken, reading.failures) == ([SWEEP.id] * 2, AWAY_AFTER + 2)
+    assert (woken, reading.failures) == ([SWEEP.id] * 2, MAX_FAILURES + 2)
     assert reading.is_away
     assert reading.latest["t"].step == 2
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot.core.space import Goal
-from bot.results.table import TABLE_MAX, best_table
+from bot.results.table import MAX_TABLE_SIZE, best_table
 from k8s.katib.status import TrialState
 from tests.bot.factories import SPACE
 from tests.bot.results.factories import SWEEP, a_result, some_results
@@ -62,5 +62,5 @@ def test_hostile_values_stay_within_slacks_limits():
     trials = [a_result(f"t{n}", 1e308, parameters=dict.fromkeys(names, "v" * 500)) for n in range(50)]
     message = best_table(some_results(*trials, space=space))
     table = message.blocks[1]
-    assert len(json.dumps(table, ensure_ascii=False)) < TABLE_MAX + 100
+    assert len(json.dumps(table, ensure_ascii=False)) < MAX_TABLE_SIZE + 100
     assert all(cell["text"] and len(row) <= 20 for row in table["rows"] for cell in row)

@@ -109,7 +109,7 @@ def test_several_runs_of_a_trial_are_one_by_the_real_server(server):
 
 @pytest.mark.slow
 def test_many_runs_are_read_in_pages_and_long_histories_as_a_sample(server, monkeypatch):
-    monkeypatch.setattr(tracking_api, "PAGE", 8)
+    monkeypatch.setattr(tracking_api, "PAGE_SIZE", 8)
     lab = Experiment(server, "digits/many")
     for number in range(30):
         lab.run(f"lr-brave-otter-{number:03}", [float(number)])
@@ -194,7 +194,7 @@ def test_a_run_that_makes_no_sense_is_left_out(hostile, run):
         ((200, b"<html>please log in</html>"), "JSON"),
         ((200, [1]), "HTTP 200"),
         ((200, b"[" * 100_000), "Recursion"),
-        ((200, b" " * (tracking_api.ANSWER_MAX + 1)), "larger than 8 MiB"),
+        ((200, b" " * (tracking_api.MAX_ANSWER_SIZE + 1)), "larger than 8 MiB"),
     ],
 )
 def test_an_answer_that_cant_be_used_is_one_kind_of_error(hostile, answer, why):

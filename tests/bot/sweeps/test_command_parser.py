@@ -73,8 +73,8 @@ def test_command_resolves_the_named_sweep(action, said, user, chosen):
     ("action", "said", "user", "answer"),
     [
         (Action.CANCEL, "lr", "ULINUS", "`lr` matches several sweeps: `lr-brave-otter`, `lr-calm-finch`."),
-        (Action.CANCEL, "", "ULINUS", "You have no running sweep"),
-        (Action.EXTEND, "", "UADA", "You have no finished sweep"),
+        (Action.CANCEL, "", "ULINUS", "You have no running sweeps"),
+        (Action.EXTEND, "", "UADA", "You have no finished sweeps"),
         (Action.CANCEL, "brave-oter", "UADA", "Did you mean lr-brave-otter"),
     ],
 )

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot.core.curves import AWAY_AFTER, LiveReading, Point
+from bot.core.curves import MAX_FAILURES, LiveReading, Point
 from bot.core.events import EventKind, LiveResult
 from bot.core.record import Phase
 from bot.core.space import Goal
@@ -62,14 +62,14 @@ def test_a_message_has_the_best_running_trial_and_the_time_left():
 
 
 def test_an_mlflow_that_is_away_is_reported_once_and_shows_nothing_old():
-    away = replace(reading(a=0.25), failures=AWAY_AFTER)
+    away = replace(reading(a=0.25), failures=MAX_FAILURES)
     once = after(RUNNING, **SEEN, reading=away)
     assert kinds(once) == [EventKind.NO_LIVE_VALUES]
     assert event_text(once, once.outbox[0]).startswith(":warning: MLflow isn't responding")
     assert once.progress.live is None
     back = after(after(replace(once, outbox=()), **SEEN, reading=reading(a=0.2)), **SEEN, reading=away)
     assert kinds(back) == []
-    slow = replace(reading(a=0.25), failures=AWAY_AFTER - 1)
+    slow = replace(reading(a=0.25), failures=MAX_FAILURES - 1)
     assert kinds(after(RUNNING, **SEEN, reading=slow)) == []
 
 

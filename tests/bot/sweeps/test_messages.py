@@ -8,7 +8,7 @@ import pytest
 from bot.core.events import Event, EventKind, Health, HealthStatus, Progress, Result
 from bot.core.record import Phase
 from bot.core.request import Requester
-from bot.slack.mrkdwn import CODE_LIMIT, block, code, link, place, plain
+from bot.slack.mrkdwn import MAX_CODE_SIZE, block, code, link, place, plain
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.reply_messages import status
@@ -191,7 +191,7 @@ def test_long_log_keeps_its_end():
     text = block("\n".join(f"line {n}" for n in range(2000)))
     assert text.endswith("line 1999\n```")
     assert text.startswith("```\n…\nline ")
-    assert len(text) < CODE_LIMIT + 20
+    assert len(text) < MAX_CODE_SIZE + 20
 
 
 def test_thread_in_direct_messages_says_where_commands_work():
@@ -204,7 +204,7 @@ def test_thread_in_direct_messages_says_where_commands_work():
 
 def test_log_shows_the_last_state_of_a_progress_bar_and_the_end_of_a_long_line():
     assert block("0%\r50%\r100%\ndone\0") == "```\n100%\ndone\n```"
-    assert block("y" * 9000).count("y") == CODE_LIMIT
+    assert block("y" * 9000).count("y") == MAX_CODE_SIZE
 
 
 @pytest.mark.parametrize(
