@@ -53,7 +53,7 @@ class _Watch:
         labels: str,
         outage: Outage,
         on_fresh: Callable[[], None],
-        on_failed: Callable[[], None],
+        on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         self.cluster, self.cache, self.labels = cluster, cache, labels
         self.kind, self.namespace = cache.kind, cache.namespace

@@ -230,7 +230,7 @@ class Settings(PlanSettings):
         default=8080,
         ge=0,
         le=65535,
-        description="port of /healthz, /readyz, and Slack's requests; 0: any free port",
+        description="port of /healthz, /readyz, /metrics, and Slack's requests; 0: any free port",
     )
     shutdown_grace: float = Field(
         default=20,

@@ -286,7 +286,7 @@ class KubernetesClient:
         self.fresh, self.listed, self.unfinished = {}, 0, []
         monkeypatch.setattr(informer, "watch_forever", self._watch)
 
-    async def _watch(self, cluster, cache, labels, outage, *, on_fresh):
+    async def _watch(self, cluster, cache, labels, outage, *, on_fresh, on_failed):
         cluster.fresh[cache.kind], cluster.outage = on_fresh, outage
         cache.listed.set()
         await asyncio.Event().wait()
