@@ -46,7 +46,7 @@ Send = Callable[[Message], Awaitable[None]]
 class Http:
     """An ASGI application: the probes' pages and metrics, and `slack` once it is set.
 
-    `refresh` sets the metrics that are read only when Prometheus asks.
+    `refresh` updates the metrics that are read from Redis, at each request of Prometheus.
     """
 
     def __init__(self, probes: Probes, refresh: Callable[[], Awaitable[None]]) -> None:

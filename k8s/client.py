@@ -67,7 +67,7 @@ class KubernetesClient:
     """Methods raise ApiError and UnreachableError, take up to 30 s, and never retry.
 
     Args:
-        measured: surrounds each call until its response begins.
+        measured: a context manager around each call, until its response begins.
     """
 
     def __init__(

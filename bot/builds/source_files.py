@@ -18,7 +18,7 @@ MAX_FILES = 30  # files
 
 
 def candidates(repository: Repository) -> tuple[str, ...]:
-    """Return the paths that `source_files` reads first, if the commit has them."""
+    """Return the paths that `source_files` reads if the commit has them."""
     dockerfile = repository.dockerfile or DOCKERFILE
     requirements = repository.requirements or REQUIREMENTS
     return (dockerfile, f"{dockerfile}.dockerignore", *BUILT_FROM, requirements)

@@ -1,6 +1,6 @@
-"""The process's metrics for Prometheus, served on /metrics beside the probes.
+"""The process's Prometheus metrics, served on /metrics.
 
-Names and units follow https://prometheus.io/docs/practices/naming/. Labels have few values by construction:
+Names and units follow https://prometheus.io/docs/practices/naming/. Labels have few values:
 services, kinds, phases, and namespaces; never a sweep, a person, or a channel.
 """
 
@@ -77,7 +77,7 @@ def measured(service: str, is_answer: Callable[[Exception], bool] = lambda _: Fa
 
     A cancelled call isn't counted.
     """
-    # Both exist from the first call on: a rate of errors needs a series that starts at 0.
+    # Both exist from the first call on, because an error rate needs a series that starts at 0.
     counts = {result: CALLS.labels(service, result) for result in ("ok", "error")}
     started, result = monotonic(), ""
     try:

@@ -35,7 +35,7 @@ PASSED_VARIABLES = (
 )
 # A server without filter support makes git warn and sends everything.
 FETCH_COMMIT = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
-# As git itself fetches a file that it lacks, but all of them at once.
+# The options with which git itself fetches a missing file.
 FETCH_FILES = (
     *("-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--filter=blob:none"),
     *("--no-tags", "--no-auto-gc", "--no-write-fetch-head", "--recurse-submodules=no"),
@@ -114,7 +114,7 @@ class Git:
         raise UserError(f"branch={branch} doesn't exist in {url}.{hint}", field="branch")
 
     async def prefetch(self, url: str, commit: str, paths: Sequence[str]) -> None:
-        """Fetch the files that the commit has of these in one request; each would cost `read` another.
+        """Fetch those of the paths that the commit has in one request; otherwise each `read` needs its own.
 
         Raises UserError, GitUnavailableError.
         """
@@ -123,7 +123,7 @@ class Git:
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
             names = set((await self._files(url, repository, commit, *paths)).values())
-            fetched = repository / "sweepbot-files"  # an empty file for each
+            fetched = repository / "sweepbot-files"  # an empty file per fetched file
             if missing := sorted(name for name in names if not (fetched / name).exists()):
                 await self._fetch(url, repository, *FETCH_FILES, "--", "origin", *missing)
                 fetched.mkdir(exist_ok=True)

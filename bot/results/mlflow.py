@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 # By default MLflow's client waits minutes for an unreachable server, and prints the URL of each run.
 CLIENT_SETTINGS = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds; a busy server takes some for a hundred runs
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds; a busy server needs several for a hundred runs
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
@@ -107,7 +107,7 @@ class MlflowExperiments:
 
 
 def experiment_id(client: "MlflowClient", name: str, tags: Mapping[str, str]) -> str:
-    """Return the experiment's ID; create it, or set the tags that it lacks. Blocks."""
+    """Return the experiment's ID; create it, or add missing tags. Blocks."""
     from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
 
     found = client.get_experiment_by_name(name)

@@ -1,7 +1,7 @@
-"""Complete the MLflow runs of an ended sweep, beside the event loop and within limits of time.
+"""Complete the MLflow runs of an ended sweep in a thread, in passes of limited duration.
 
-Idempotent: a pass reads all runs and does what `trial_runs.changes` finds missing, so that any worker can
-repeat it. The tag of the state is logged last.
+A pass reads all runs and applies `trial_runs.changes`. It is idempotent, so any worker can repeat it; the
+state tag is logged last.
 """
 
 import asyncio
@@ -24,40 +24,40 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PASS_SECONDS = 20.0  # of one pass; the next one continues
-PAGE, PAGES = 100, 100  # runs read: of a sweep with more, those of missing trials are searched one by one
-BATCH = 100  # parameters in one request, MLflow's limit
-PARENT = "mlflow.parentRunId"
+PASS_TIMEOUT = 20.0  # seconds; the next pass continues
+PAGE_SIZE, MAX_PAGES = 100, 100  # runs; beyond these, the runs of missing trials are searched one by one
+MAX_PARAMS_PER_REQUEST = 100  # MLflow's limit
+PARENT_TAG = "mlflow.parentRunId"
 
 
-class MlflowAwayError(SweepbotError):
+class MlflowUnavailableError(SweepbotError):
     """MLflow can't be reached, or rejects every call."""
 
 
 class RunWriter:
     def __init__(self, tracking_uri: str, ui: str) -> None:
         self._tracking_uri, self._ui = tracking_uri, ui
-        # Its own thread: writing must not hold up the experiment of a sweep that is about to start.
+        # A separate thread: writing must not delay the experiment of a sweep that is about to start.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow-runs")
         self._not_before = 0.0
 
     async def complete(self, results: SweepResults, tags: Mapping[str, str]) -> dict[str, str] | None:
-        """Complete the runs. Return their URLs by trial; None if there is more to do than fits into one pass.
+        """Complete the runs. Return their URLs by trial; None if another pass is needed.
 
-        `tags`: of runs that are created, beside their names. Raises MlflowAwayError.
+        `tags`: of new runs, in addition to their names. Raises MlflowUnavailableError.
         """
         if monotonic() < self._not_before:
-            raise MlflowAwayError("the last call failed")
+            raise MlflowUnavailableError("the last call failed")
         call = asyncio.get_running_loop().run_in_executor(self._thread, self._complete, results, tags)
         try:
             return await call
         except Exception as error:  # MLflow's client raises whatever its transports raise
             self._not_before = monotonic() + RETRY_DELAY
             log.warning("MLflow unavailable; runs of %s are completed later: %s", results.sweep, error)
-            raise MlflowAwayError(str(error)) from error
+            raise MlflowUnavailableError(str(error)) from error
 
     def _complete(self, results: SweepResults, tags: Mapping[str, str]) -> dict[str, str] | None:
-        until, client = monotonic() + PASS_SECONDS, tracking_client(self._tracking_uri)
+        until, client = monotonic() + PASS_TIMEOUT, tracking_client(self._tracking_uri)
         number = experiment_id(client, results.mlflow_experiment, {run_tags.SWEEP: results.sweep})
         runs = list(_runs(client, number, results))
         todo = changes(results, runs)
@@ -99,8 +99,8 @@ def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping
         started = _milliseconds(trial.started)
         run_id = client.create_run(number, started, own, run_name=trial.name).info.run_id
     params = [Param(name, value) for name, value in change.params.items()]
-    for first in range(0, len(params), BATCH):
-        client.log_batch(run_id, params=params[first : first + BATCH])
+    for first in range(0, len(params), MAX_PARAMS_PER_REQUEST):
+        client.log_batch(run_id, params=params[first : first + MAX_PARAMS_PER_REQUEST])
     if change.status:
         client.set_terminated(run_id, change.status, _milliseconds(trial.ended))
     at = _milliseconds(trial.ended) or _milliseconds(trial.started) or 0
@@ -111,10 +111,10 @@ def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping
 
 
 def _runs(client: "MlflowClient", number: str, results: SweepResults) -> Iterator[Run]:
-    """Read the experiment's runs in pages; the runs of a trial that isn't among them, by its name."""
+    """Read the experiment's runs in pages, then search for each trial that wasn't among them."""
     token, found = "", set[str]()
-    for _ in range(PAGES):
-        page = client.search_runs([number], max_results=PAGE, page_token=token or None)
+    for _ in range(MAX_PAGES):
+        page = client.search_runs([number], max_results=PAGE_SIZE, page_token=token or None)
         for run in filter(None, map(_run, page)):
             found.add(run.trial)
             yield run
@@ -123,7 +123,7 @@ def _runs(client: "MlflowClient", number: str, results: SweepResults) -> Iterato
     for trial in results.trials:
         if trial.name not in found:
             wanted = f"tags.`{run_tags.TRIAL}` = '{trial.name}'"
-            yield from filter(None, map(_run, client.search_runs([number], wanted, max_results=PAGE)))
+            yield from filter(None, map(_run, client.search_runs([number], wanted, max_results=PAGE_SIZE)))
 
 
 def _run(run: "MlflowRun") -> Run | None:
@@ -135,7 +135,7 @@ def _run(run: "MlflowRun") -> Run | None:
         trial=trial,
         status=info.status,
         started=info.start_time or 0,
-        nested=PARENT in tags,
+        nested=PARENT_TAG in tags,
         ours=tags.get(SOURCE) == OURS,
         state=tags.get(STATE, ""),
         params=frozenset(data.params),

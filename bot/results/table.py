@@ -6,6 +6,7 @@ Slack accepts 20 columns and 10,000 characters in a message's table, and rejects
 import json
 
 from bot.core.numbers import short
+from bot.core.space import Goal
 from bot.core.wording import counted
 from bot.results.models import SweepResults, TrialResult
 from bot.results.ranking import ranked
@@ -42,8 +43,10 @@ def best_table(results: SweepResults) -> Message | None:
 
 def _headline(results: SweepResults, shown: int) -> str:
     space, total = results.space, len(results.trials) + results.omitted
-    which = f"Best {shown} of {total} trials" if total > 1 else counted(total, "trial")
-    return f"{which} by {code(space.metric)} ({space.strategies[space.metric]}, {space.goal}):"
+    which = f"Best {shown} of {total} trials" if total > shown else counted(total, "trial")
+    strategy = space.strategies[space.metric]
+    better = "higher" if space.goal is Goal.MAXIMIZE else "lower"
+    return f"{which} by {code(space.metric)} (each trial's {strategy}; {better} is better):"
 
 
 def _line(trial: TrialResult) -> str:

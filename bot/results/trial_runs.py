@@ -1,7 +1,7 @@
-"""Decide what an ended sweep's trials lack in MLflow, so that each has one complete run. Pure.
+"""Determine which changes give each trial of an ended sweep one complete MLflow run. Pure.
 
-Training code logs what it likes: nothing, one run, several, or nested ones. A run whose program crashed says
-FINISHED, because MLflow ends it when Python exits; the run of a killed program says RUNNING for ever.
+Training code can log no run, one, several, or nested ones. If it crashes, its run is FINISHED, because MLflow
+ends it when Python exits; if it is killed, its run stays RUNNING.
 """
 
 from collections import defaultdict
@@ -12,8 +12,8 @@ from bot.results.models import SweepResults, TrialResult
 from k8s.katib.status import TrialState
 
 STATE = "sweepbot.state"  # tag: how the trial ended
-SOURCE, OURS = "sweepbot.source", "katib"  # tag of runs that Sweepbot has created
-RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"  # of MLflow
+SOURCE, OURS = "sweepbot.source", "katib"  # tag of runs created by Sweepbot
+RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"  # MLflow's states
 STATUSES = {
     TrialState.SUCCEEDED: FINISHED,
     TrialState.NO_METRICS: FINISHED,
@@ -25,7 +25,7 @@ STATUSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run of a trial, as MLflow has it."""
+    """A trial's run in MLflow."""
 
     id: str
     trial: str
@@ -40,22 +40,22 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class RunChange:
-    """What to log, and to change, in one run."""
+    """Changes to one run."""
 
     trial: TrialResult
     run_id: str = ""  # "": create it
     params: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
-    status: str = ""  # "": as it is
+    status: str = ""  # "": unchanged
     delete: bool = False
 
 
 def main_run(runs: Iterable[Run], metric: str) -> Run | None:
-    """Return the run that stands for the trial.
+    """Return the trial's main run; None without runs.
 
-    One that logged the objective comes first, then one that isn't nested, then the last one started: that of
-    a restarted trial.
+    Runs that logged the objective are preferred, then those that aren't nested, then the one that started
+    last, because a restarted trial logs to a new run.
     """
     return max(
         runs, key=lambda run: (metric in run.metrics, not run.nested, run.started, run.id), default=None
@@ -63,7 +63,7 @@ def main_run(runs: Iterable[Run], metric: str) -> Run | None:
 
 
 def changes(results: SweepResults, runs: Iterable[Run]) -> list[RunChange]:
-    """Return what is missing; nothing once all of it was done."""
+    """Return the missing changes; none once all were applied."""
     by_trial: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         by_trial[run.trial].append(run)
@@ -79,7 +79,7 @@ def _of_trial(results: SweepResults, trial: TrialResult, runs: Sequence[Run]) ->
     for run in runs:
         if run is main:
             continue
-        if run.ours:  # two workers created one, or the training's own run came late
+        if run.ours:  # two workers created one, or the training's own run appeared later
             yield RunChange(trial=trial, run_id=run.id, delete=True)
         elif run.status == RUNNING:
             yield RunChange(trial=trial, run_id=run.id, status=STATUSES[trial.state])

@@ -1,6 +1,6 @@
 """Figures of the work queue and of all sweeps, read from Redis for /metrics.
 
-Every process reports the same figures, so that they are there while no worker runs: use max() in queries.
+Every process reports the same figures, so they are available while no worker runs: use max() in queries.
 """
 
 from collections import Counter

@@ -164,7 +164,7 @@ def _fitting(
 
 
 def _active(action: Action, sweeps: Iterable[SweepSummary]) -> list[SweepSummary]:
-    """Return the live sweeps; for a pause those that run, for a resume the paused ones if there are any."""
+    """Return the live sweeps: to pause, those not paused; to resume, the paused ones if there are any."""
     live = [sweep for sweep in sweeps if sweep.live]
     paused = [sweep for sweep in live if sweep.phase is Phase.PAUSED]
     if action is Action.RESUME:

@@ -1,7 +1,7 @@
 """The time limit of a whole sweep, `max_hours`: after it no new trials start, running ones finish. Pure.
 
-It counts from the start of the first trial, so waiting for an image or for GPUs costs nothing of it. A pause
-doesn't count either (`bot.sweeps.pause`).
+It starts with the first trial, so the build and the wait for the first GPUs don't count. Neither does a pause
+(`bot.sweeps.pause`).
 """
 
 from dataclasses import replace

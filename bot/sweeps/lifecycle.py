@@ -266,7 +266,7 @@ def _pausing(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
 
 
 def _unpaused(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    """Follow an experiment that was resumed before Redis lost the record, or that was deleted."""
+    """Handle an experiment that was resumed before Redis lost the record, or was deleted."""
     if seen.experiment is None:
         return fail(sweep, EXPERIMENT_DELETED, now)
     return _active(resumed(sweep, now), seen, now)

@@ -2,9 +2,10 @@
 
     running -> pausing -> paused -> running
 
-Katib's experiment is completed with Sweepbot's own condition, which starts no new trials; running ones finish
-or are stopped. Without the condition, the experiment continues where it was: its suggestion service is kept
-(LongRunning), and Katib sends all finished trials with each request. Stopped trials count toward the total.
+To pause, Sweepbot sets a condition that completes Katib's experiment: no new trials start, and running ones
+finish or are stopped. To resume, it removes the condition, and the experiment continues: its suggestion
+service still runs (LongRunning), and Katib sends it all finished trials with each request. Stopped trials
+count toward the total.
 """
 
 from dataclasses import replace
@@ -76,7 +77,7 @@ def is_paused(seen: Observation) -> bool:
 
 
 def follow_pause(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    """Report the pause once all GPUs are free, also in a record restored from before the command."""
+    """Report the pause once all GPUs are free, even if the record was restored from before the command."""
     if sweep.resuming:
         return sweep
     sweep = replace(sweep, paused_at=sweep.paused_at or now)

@@ -108,7 +108,7 @@ def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[ImageRef, I
 
 
 def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
-    # Only once the experiment is paused can no other trial start.
+    # Trials are stopped after the experiment is paused, so that no others start.
     all_stop = bool(sweep.paused_at) and sweep.pause_now and is_paused(seen)
     doomed = [t for t in seen.live if all_stop or t.name in sweep.to_kill]
     # Katib recreates a deleted Job until it has read the Killed condition.
@@ -123,7 +123,7 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
 def _steered(
     sweep: SweepRecord, plan: SweepPlan, experiment: Experiment, seen: Observation, now: datetime
 ) -> tuple[Patch, ...]:
-    """Return the patch that drains, pauses, resumes, or extends the experiment; at most one at a time."""
+    """Return the patch that drains, pauses, resumes, or extends the experiment; at most one per reconcile."""
     ref, raw = plan.experiment_ref, experiment.raw
     if seen.open and sweep.draining:
         return (_status(ref, drain_experiment(raw, "Sweepbot: drained", now)),)

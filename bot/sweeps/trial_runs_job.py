@@ -1,4 +1,4 @@
-"""Complete the MLflow runs of ended sweeps: a work item of its own, so that no sweep waits for MLflow."""
+"""Complete the MLflow runs of ended sweeps, in separate work items so that no sweep waits for MLflow."""
 
 import asyncio
 from dataclasses import replace
@@ -7,14 +7,14 @@ from datetime import timedelta
 from bot.clients import Clients
 from bot.results import run_tags
 from bot.results.models import SweepResults
-from bot.results.run_writer import MlflowAwayError, RunWriter
+from bot.results.run_writer import MlflowUnavailableError, RunWriter
 from bot.sweeps.end_results import stored_results
 from k8s.objects import TEAM_LABEL
 
-AGAIN = timedelta(seconds=1)  # there is more to do than fits into one pass
-BUSY = timedelta(seconds=5)  # this worker writes another sweep's runs; it uses one loop for that
-AWAY = timedelta(minutes=5)
-GIVE_UP = timedelta(days=7)  # after the sweep's end
+NEXT_PASS_DELAY = timedelta(seconds=1)  # another pass is needed
+BUSY_DELAY = timedelta(seconds=5)  # this worker is writing another sweep's runs
+UNAVAILABLE_DELAY = timedelta(minutes=5)
+MAX_AGE = timedelta(days=7)  # since the sweep ended; older runs stay as they are
 
 
 class TrialRunsJob:
@@ -28,24 +28,24 @@ class TrialRunsJob:
         Return when to run again; None when nothing is left to do. Raises ApiError and UnreachableError.
         """
         results = await stored_results(sweep_id, self._clients)
-        if results is None or self._clients.now() - results.ended > GIVE_UP:
+        if results is None or self._clients.now() - results.ended > MAX_AGE:
             return None
         if self._writing.locked():
-            return BUSY
+            return BUSY_DELAY
         async with self._writing:
             try:
                 urls = await self._writer.complete(results, await self._tags(results))
-            except MlflowAwayError:
-                return AWAY
+            except MlflowUnavailableError:
+                return UNAVAILABLE_DELAY
         if urls is None:
-            return AGAIN
+            return NEXT_PASS_DELAY
         trials = tuple(replace(each, run_url=urls.get(each.name, each.run_url)) for each in results.trials)
         if trials != results.trials:
             await self._clients.kept_results.save(replace(results, trials=trials))
         return None
 
     async def _tags(self, results: SweepResults) -> dict[str, str]:
-        """Return the tags of the trials' own runs; team and thread only while the record is known."""
+        """Return the tags of the trials' own runs; team and thread only while the record exists."""
         record = await self._clients.store.get(results.sweep)
         plan = record.plan if record else None
         tags = run_tags.planned(

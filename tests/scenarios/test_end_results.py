@@ -36,7 +36,7 @@ async def test_results_of_an_ended_sweep_outlive_katibs_objects_redis_and_the_re
 
 
 async def test_results_table_is_in_the_thread_once(ended):
-    tables = [text for text in ended.slack.said if text.startswith("Best 3 of 3 trials by `loss`")]
+    tables = [text for text in ended.slack.said if text.startswith("3 trials by `loss`")]
     assert len(tables) == 1
 
 

@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 
 from bot.results.run_writer import RunWriter
 from bot.sweeps.end_results import stored_results
-from bot.sweeps.trial_runs_job import AWAY, TrialRunsJob
+from bot.sweeps.trial_runs_job import UNAVAILABLE_DELAY, TrialRunsJob
 from tests.bot.factories import NOW
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -49,7 +49,7 @@ async def test_silent_trials_of_an_ended_sweep_get_runs_whose_urls_are_in_its_re
 
 async def test_runs_are_written_later_while_mlflow_is_away_and_given_up_after_a_week(ended, caplog):
     job = TrialRunsJob(ended.clients, RunWriter("http://127.0.0.1:9", "http://ui"))
-    assert [await job.run(SWEEP) for _ in range(3)] == [AWAY] * 3
+    assert [await job.run(SWEEP) for _ in range(3)] == [UNAVAILABLE_DELAY] * 3
     assert caplog.text.count("MLflow unavailable") == 1
     late = replace(ended.clients, now=lambda: NOW + timedelta(days=8))
     assert await TrialRunsJob(late, job._writer).run(SWEEP) is None

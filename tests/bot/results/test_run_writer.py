@@ -11,7 +11,7 @@ from mlflow.store.entities import PagedList
 
 from bot.results import run_tags, run_writer
 from bot.results.mlflow import CLIENT_SETTINGS
-from bot.results.run_writer import MlflowAwayError, RunWriter
+from bot.results.run_writer import MlflowUnavailableError, RunWriter
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW
 from tests.bot.results.factories import a_result, some_results
@@ -81,7 +81,7 @@ async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, 
 
     monkeypatch.setattr(run_writer, "RETRY_DELAY", 0)
     monkeypatch.setattr(run_writer, "tracking_client", lambda uri: Dying(real(uri)))
-    with pytest.raises(MlflowAwayError):
+    with pytest.raises(MlflowUnavailableError):
         await writer.complete(RESULTS, TAGS)
     assert len(await writer.complete(RESULTS, TAGS)) == 2
     found = runs(store)
@@ -99,8 +99,8 @@ async def test_run_that_mlflow_rejects_does_not_hold_up_the_others(store, writer
 
 
 async def test_trials_beyond_the_first_pages_are_searched_by_name(store, writer, monkeypatch):
-    monkeypatch.setattr(run_writer, "PAGE", 1)
-    monkeypatch.setattr(run_writer, "PAGES", 1)
+    monkeypatch.setattr(run_writer, "PAGE_SIZE", 1)
+    monkeypatch.setattr(run_writer, "MAX_PAGES", 1)
     await writer.complete(RESULTS, TAGS)
     await writer.complete(RESULTS, TAGS)
     assert set(runs(store)) == {"t1", "t2"}
@@ -123,7 +123,7 @@ async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monk
     monkeypatch.setattr(run_writer, "tracking_client", lambda _: Reading())
     trials = [a_result(f"t{number}") for number in range(1000)]
     urls = await RunWriter("http://mlflow", "http://ui").complete(some_results(*trials), TAGS)
-    assert (len(urls), calls) == (1000, [*range(0, 1000, run_writer.PAGE)])
+    assert (len(urls), calls) == (1000, [*range(0, 1000, run_writer.PAGE_SIZE)])
 
 
 def complete_run(number):
@@ -134,9 +134,9 @@ def complete_run(number):
 
 
 async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monkeypatch):
-    monkeypatch.setattr(run_writer, "PASS_SECONDS", -1)
+    monkeypatch.setattr(run_writer, "PASS_TIMEOUT", -1)
     assert await writer.complete(RESULTS, TAGS) is None
-    monkeypatch.setattr(run_writer, "PASS_SECONDS", 60)
+    monkeypatch.setattr(run_writer, "PASS_TIMEOUT", 60)
     assert len(await writer.complete(RESULTS, TAGS)) == 2
 
 
@@ -145,6 +145,6 @@ async def test_silent_server_is_called_once_and_then_left_alone(caplog, monkeypa
     with socket.create_server(("127.0.0.1", 0)) as silent:
         writer = RunWriter(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://ui")
         for _ in range(3):
-            with pytest.raises(MlflowAwayError):
+            with pytest.raises(MlflowUnavailableError):
                 await writer.complete(RESULTS, TAGS)
     assert len([r for r in caplog.records if r.name == run_writer.__name__]) == 1

@@ -19,7 +19,9 @@ def rows(message):
 def test_table_has_the_ten_best_and_their_parameters():
     trials = [a_result(f"t{n:02}", n / 100) for n in range(24, 0, -1)]
     message = best_table(some_results(*trials, best=f"{SWEEP}-t01"))
-    assert message.text.startswith("Best 10 of 24 trials by `val_loss` (min, minimize):\n1. 0.01 (`lr-")
+    assert message.text.startswith(
+        "Best 10 of 24 trials by `val_loss` (each trial's min; lower is better):\n1. 0.01 (`lr-"
+    )
     assert rows(message)[:2] == [
         ["trial", "val_loss", "lr", "layers", "optimizer"],
         ["t01", "0.01", "0.01", "2", "adam"],
