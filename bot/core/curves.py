@@ -30,6 +30,7 @@ class LiveReading:
 
     latest: Mapping[str, Point] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)  # of those that were requested
+    read: bool = False  # whether MLflow has answered
     failures: int = 0  # failed readings in a row; the values are then the last known ones
 
     @property

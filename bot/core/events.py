@@ -26,6 +26,8 @@ class EventKind(StrEnum):
     BETTER = "better"
     TRIAL_KILLED = "trial_killed"
     TRIAL_RESTARTED = "trial_restarted"
+    STOPPED_EARLY = "stopped_early"  # by Sweepbot; or in a dry run would have been
+    NOT_JUDGED = "not_judged"  # no values for early stopping
     NO_LIVE_VALUES = "no_live_values"  # MLflow is unavailable
     GATE_OPENED = "gate_opened"
     HELD = "held"

@@ -14,6 +14,7 @@ from bot.core.commands import AuditEntry
 from bot.core.events import Event, Health, Progress
 from bot.core.plan import SweepPlan
 from bot.core.request import Requester, SweepRequest
+from bot.core.stopping import EarlyStop, Rungs
 from k8s.errors import SweepbotError
 
 SCHEMA = 1  # of a stored SweepRecord; a reader rejects a newer one
@@ -94,6 +95,10 @@ class SweepRecord:
     deadline: datetime | None = None  # no new trials start after it
     out_of_time: bool = False  # the deadline has passed
     to_kill: dict[str, str] = field(default_factory=dict)  # by trial: the user who cancelled it
+    rungs: Rungs = field(default_factory=dict)  # of early stopping by Sweepbot
+    ending_early: dict[str, EarlyStop] = field(default_factory=dict)  # by trial: being stopped
+    ended_early: dict[str, EarlyStop] = field(default_factory=dict)  # stopped, or in a dry run would be
+    saved_gpu_hours: float = 0.0  # by early stopping; estimated
     restarted: dict[str, str] = field(default_factory=dict)  # by uid of a deleted Job: its trial
     audit_log: tuple[AuditEntry, ...] = ()  # the latest entries
     alike: dict[str, tuple[str, int]] = field(default_factory=dict)  # by cause: first trial, number of others

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from bot.core.flags import FlagStyle, flag, variable
 from bot.core.flags import words as flag_words
+from bot.core.stopping import StoppingRule
 
 FOLDER = "sweeps"
 
@@ -75,6 +76,7 @@ class SearchSpace:
     switches: bool = False  # pass true as a bare flag, and false as none
     fixed: dict[str, str] = field(default_factory=dict)  # values that all trials get
     early_stopping: dict[str, str] | None = None  # settings of Katib's medianstop; None: off
+    stopping: StoppingRule | None = None  # early stopping by Sweepbot; None: off
     notes: tuple[str, ...] = ()  # what of another tool's file isn't used
     seed: str = ""  # the parameter of a sweep over seeds; "": a search
     extendable: bool = False  # keep the suggestion service after the end, so that trials can be added

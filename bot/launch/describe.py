@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from bot.core.numbers import NUMBER, hours
 from bot.core.space import MetricSource, Parameter, SearchSpace, command_line
 from bot.core.wording import counted
+from bot.launch.early_stopping import own_settings
 from bot.launch.preview import first_values, launch_flags
 from bot.launch.space import combinations
 
@@ -66,6 +67,8 @@ def _file(space: SearchSpace) -> Iterator[str]:
     yield f"trials: {_flow({key: str(value) for key, value in counts.items()})}"
     if space.early_stopping is not None:
         yield f"early_stopping: {_flow({'name': 'medianstop'} | space.early_stopping)}"
+    if space.stopping is not None:
+        yield f"early_stopping: {_flow({'name': space.stopping.name} | own_settings(space.stopping))}"
     yield f"flags: {_text(space.flags)}"
     yield from ["booleans: switch"] if space.switches else []
     yield from ["extendable: true"] if space.extendable else []

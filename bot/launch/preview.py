@@ -82,6 +82,9 @@ def _trials(request: SweepRequest, space: SearchSpace) -> str:
     if space.seed:
         return f"{space.max_trials:,}, one for each seed: {request.seeds}"
     early = "" if space.early_stopping is None else "; medianstop stops poor ones early"
+    if rule := space.stopping:
+        would = "reports which poor ones it would stop early" if rule.dry_run else "stops poor ones early"
+        early = f"; {rule.name} {would}"
     return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}{early}"
 
 

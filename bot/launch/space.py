@@ -15,6 +15,7 @@ from bot.config.yaml_reader import FileError, Node, read
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Parameter, SearchSpace
+from bot.core.stopping import StoppingRule
 from bot.launch import katib_file, wandb_file
 from bot.launch.algorithms import read_algorithm
 from bot.launch.early_stopping import read_early_stopping
@@ -65,9 +66,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     trial_hours = read_hours(trials.get("trial_hours"), limits.trial_hours)
     max_hours = read_hours(trials.get("max_hours"), None)
     grace = read_grace(trials.get("grace_seconds"), limits.grace_seconds)
-    early_stopping = read_early_stopping(
-        keys.get("early_stopping"), source, request.cmd or command, max_trials
-    )
+    early = read_early_stopping(keys.get("early_stopping"), source, request.cmd or command, max_trials)
     watch = read_watch(keys.get("watch"))
     root.check()
     return SearchSpace(
@@ -83,7 +82,8 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         flags=flags,
         switches=switches,
         fixed=fixed,
-        early_stopping=early_stopping,
+        early_stopping=early if isinstance(early, dict) else None,
+        stopping=early if isinstance(early, StoppingRule) else None,
         notes=notes,
         algorithm=algorithm,
         settings=settings,

@@ -189,7 +189,7 @@ KEYS: Keys = {
         meaning="Stop trials that are worse than earlier ones ([details](search.md#early-stopping)).",
         type=EARLY_STOPPING,
         default="none",
-        example="{name: medianstop, start_step: 10}",
+        example="{name: asha, grace_period: 5}",
     ),
     "trials": Key(meaning="Number and limits of the trials.", type=MAPPING, keys=TRIAL_KEYS),
     "parameters": Key(

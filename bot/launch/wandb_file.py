@@ -51,7 +51,10 @@ def convert(root: Node, request: SweepRequest) -> Foreign:
     elif text(method) != "grid" and request.trials is None:
         found.note(method, "run_cap is missing, so the default number of trials runs; set trials=")
     if "early_terminate" in keys:
-        found.note(keys.pop("early_terminate"), "not used: trials run to their end")
+        found.note(
+            keys.pop("early_terminate"),
+            "not used: trials run to their end. Use early_stopping: asha in a space file.",
+        )
     for key in UNUSED:
         if key in keys:
             found.note(keys.pop(key), "not used")

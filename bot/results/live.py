@@ -97,7 +97,9 @@ class LiveValues:
         runs = self._api.runs(plan.results_name, metric)
         latest = {trial: run.latest for trial, run in runs.items()}
         curves: list[Run] = [runs[trial] for trial in sorted(wanted(latest))]
-        return LiveReading(latest=latest, curves=self._api.curves(curves, metric) if curves else {})
+        return LiveReading(
+            read=True, latest=latest, curves=self._api.curves(curves, metric) if curves else {}
+        )
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)

@@ -13,7 +13,15 @@ from bot.core.record import SweepRecord
 from bot.sweeps.observation import Observation
 from bot.sweeps.required_changes import RequiredChanges, required_changes
 
-DECISIONS = ("phase", "to_kill", "restarted", "extending", "paused_at", "resuming")  # fields of the record
+DECISIONS = (  # fields of the record
+    "phase",
+    "to_kill",
+    "ending_early",
+    "restarted",
+    "extending",
+    "paused_at",
+    "resuming",
+)
 
 
 def needs_fresh_read(before: SweepRecord, after: SweepRecord, seen: Observation, now: datetime) -> bool:

@@ -108,6 +108,9 @@ def restarted(sweep: SweepRecord, event: Event, now: datetime, *, gated: bool) -
         health_ts=None,
         health_shown="",
         examined=(),
+        rungs={},
+        ending_early={},
+        ended_early={},
         alike={},
         sent_keys=tuple(key for key in sweep.sent_keys if not key.startswith(FIRST_TRIAL_KEYS)),
     )

@@ -34,6 +34,7 @@ from bot.launch.plan import image_with
 from bot.results.ranking import best
 from bot.sweeps.commands import apply_command, with_entry
 from bot.sweeps.deadline import out_of_time, start_clock, time_left
+from bot.sweeps.early_stopping import follow_early_stopping
 from bot.sweeps.events import (
     build_failed,
     build_finished,
@@ -238,7 +239,7 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.experiment is None:
         return fail(sweep, EXPERIMENT_DELETED, now)
     space = sweep.plan.space
-    sweep = follow_live(_results(sweep, seen), seen, now)
+    sweep = follow_early_stopping(follow_live(_results(sweep, seen), seen, now), seen, now)
     sweep = _restarted(_killed(_unreported(sweep, seen, now), seen), seen, now)
     experiment = seen.experiment
     if is_paused(seen):

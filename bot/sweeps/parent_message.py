@@ -13,6 +13,7 @@ from bot.core.wording import counted
 from bot.slack.blocks import actions, button, context, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, direct, link, mention, plain, quoted
+from bot.sweeps.early_stopping_messages import savings
 from bot.sweeps.seed_messages import summary_line
 from bot.sweeps.time_left import time_text
 
@@ -120,7 +121,7 @@ def _results(sweep: SweepRecord) -> list[str]:
     if progress.best:
         best = "Best" if sweep.phase.final else "Best so far"
         lines.append(f"{best}: {result_text(sweep, progress.best)}")
-    return [*lines, *_running(sweep)]
+    return [*lines, *filter(None, [savings(sweep)]), *_running(sweep)]
 
 
 def _running(sweep: SweepRecord) -> list[str]:

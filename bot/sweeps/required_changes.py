@@ -26,7 +26,7 @@ from k8s.katib.patches import (
     stop_experiment,
 )
 from k8s.katib.spec import gated, with_annotations, with_image, with_variable
-from k8s.katib.status import Experiment, Trial, TrialState
+from k8s.katib.status import STOPPED_EARLY, Experiment, Trial
 from k8s.objects import Manifest, Ref
 
 
@@ -112,10 +112,12 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
     all_stop = bool(sweep.paused_at) and sweep.pause_now and is_paused(seen)
     doomed = [t for t in seen.live if all_stop or t.name in sweep.to_kill]
     # Katib recreates a deleted Job until it has read the Killed condition.
-    stopped = {t.name for t in seen.trials if t.state is TrialState.KILLED}
-    unwanted = stopped | set(sweep.to_kill)
+    stopped = {t.name for t in seen.trials if t.killed}
+    unwanted = stopped | sweep.to_kill.keys() | sweep.ending_early.keys()
     jobs = [j for j in seen.active_jobs if j.name in unwanted or j.uid in sweep.restarted]
+    early = [t for t in seen.live if t.name in sweep.ending_early and t not in doomed]
     kills = _kills(doomed, plan, "stopped by request", now)
+    kills += _kills(early, plan, "stopped early", now, reason=STOPPED_EARLY)
     steered = _steered(sweep, plan, seen.experiment, seen, now) if seen.experiment else ()
     return RequiredChanges(patch=(*steered, *kills), delete=_deletions(jobs, plan))
 
@@ -153,10 +155,13 @@ def _more_trials(plan: SweepPlan, experiment: Experiment) -> Patch:
     return Patch(ref=plan.experiment_ref, body=more_trials(experiment.raw, **counts))
 
 
-def _kills(trials: Iterable[Trial], plan: SweepPlan, why: str, now: datetime) -> tuple[Patch, ...]:
+def _kills(
+    trials: Iterable[Trial], plan: SweepPlan, why: str, now: datetime, **reason: str
+) -> tuple[Patch, ...]:
     namespace = plan.experiment_ref.namespace
     return tuple(
-        _status(Ref("Trial", namespace, t.name), kill_trial(t.raw, f"Sweepbot: {why}", now)) for t in trials
+        _status(Ref("Trial", namespace, t.name), kill_trial(t.raw, f"Sweepbot: {why}", now, **reason))
+        for t in trials
     )
 
 

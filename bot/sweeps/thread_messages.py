@@ -9,6 +9,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.space import command_line
 from bot.core.wording import counted, fitting
 from bot.slack.mrkdwn import block, code, mention, place, plain, quoted
+from bot.sweeps.early_stopping_messages import not_judged_text, savings, stopped_text
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import display_name, result_text
 from bot.sweeps.recipients import MENTIONING, is_loud, with_owner
@@ -137,6 +138,10 @@ def _trial_restarted(_: SweepRecord, event: Event) -> str:
     return f":hourglass_flowing_sand: Trial {code(event.trial)}{more} restarted. {why}{cause}"
 
 
+def _not_judged(sweep: SweepRecord, _: Event) -> str:
+    return not_judged_text(sweep)
+
+
 def _no_live_values(_: SweepRecord, __: Event) -> str:
     return (
         ":warning: MLflow isn't responding, so live values and curves are missing. The sweep continues, and "
@@ -232,7 +237,8 @@ def _stopping(sweep: SweepRecord, _: Event) -> str:
 
 
 def _succeeded(sweep: SweepRecord, event: Event) -> str:
-    return f":white_check_mark: Finished: {quoted(event.text)}. {_best_command(sweep, event.result)}"
+    saved = f"{text}. " if (text := savings(sweep)) else ""
+    return f":white_check_mark: Finished: {quoted(event.text)}. {saved}{_best_command(sweep, event.result)}"
 
 
 def _failed(sweep: SweepRecord, event: Event) -> str:
@@ -296,6 +302,8 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.ALIKE: _failed_alike,
     EventKind.TRIAL_KILLED: _trial_killed,
     EventKind.TRIAL_RESTARTED: _trial_restarted,
+    EventKind.STOPPED_EARLY: stopped_text,
+    EventKind.NOT_JUDGED: _not_judged,
     EventKind.NO_LIVE_VALUES: _no_live_values,
     EventKind.GATE_OPENED: _gate_opened,
     EventKind.HELD: _held,

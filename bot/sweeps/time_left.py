@@ -32,11 +32,16 @@ def minutes_left(sweep: SweepRecord, progress: Progress, seen: Observation, now:
 
 def usual_seconds(seen: Observation) -> float | None:
     """Return the mean run time of the trials that finished; None if none has."""
-    times = {job.name: job.seconds for job in seen.jobs if job.seconds is not None}
-    # A Job's time includes its pod's wait for a node.
-    times |= {pod.job: pod.seconds for pod in seen.pods if pod.job in times and pod.seconds is not None}
+    times = run_times(seen)
     finished = [times[trial.name] for trial in seen.succeeded if times.get(trial.name)]
     return sum(finished) / len(finished) if finished else None
+
+
+def run_times(seen: Observation) -> dict[str, float]:
+    """Return the seconds of each trial whose Job has completed."""
+    times = {job.name: job.seconds for job in seen.jobs if job.seconds is not None}
+    # A Job's time includes its pod's wait for a node.
+    return times | {pod.job: pod.seconds for pod in seen.pods if pod.job in times and pod.seconds is not None}
 
 
 def _rounded(minutes: float) -> int:

@@ -5,13 +5,13 @@ from datetime import datetime
 from k8s.objects import Manifest, timestamp
 
 
-def kill_trial(trial: Manifest, message: str, now: datetime) -> Manifest:
+def kill_trial(trial: Manifest, message: str, now: datetime, *, reason: str = "TrialKilled") -> Manifest:
     """Return the status patch that stops one trial and keeps its history; delete its Job after this.
 
     Killed goes FIRST: Katib sends only the last condition to the suggestion service, and goptuna (sobol,
     cmaes) never answers again after a trial whose last condition is Killed.
     """
-    return _ended(trial, "Killed", "TrialKilled", message, now, first=True)
+    return _ended(trial, "Killed", reason, message, now, first=True)
 
 
 DRAINED = "SweepbotDrained"

@@ -32,13 +32,16 @@ class Experiment:
         return str((self.raw.get("status", {}).get("currentOptimalTrial") or {}).get("bestTrialName") or "")
 
 
+STOPPED_EARLY = "SweepbotStoppedEarly"  # reason of the Killed condition
+
+
 class TrialState(StrEnum):
     LIVE = "live"  # created, queued, or running: only its pod shows which
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     NO_METRICS = "no metrics"  # succeeded without the objective's metric; Katib counts it as failed
     KILLED = "killed"
-    STOPPED_EARLY = "stopped early"  # by medianstop; its metrics up to then count
+    STOPPED_EARLY = "stopped early"  # by medianstop, whose metrics up to then count, or by Sweepbot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,11 @@ class Trial:
     started: datetime | None = None  # by Katib: its Job was created
     ended: datetime | None = None
     raw: Manifest
+
+    @property
+    def killed(self) -> bool:
+        """Whether Sweepbot's condition ended the trial: its Job has to be deleted, too."""
+        return self.state is TrialState.KILLED or "Killed" in true_conditions(self.raw)
 
 
 def read_experiment(obj: Manifest | None) -> Experiment | None:
@@ -89,8 +97,9 @@ def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
 
 def _trial_state(obj: Manifest) -> TrialState:
     true_now = true_conditions(obj)
-    if "Killed" in true_now:
-        return TrialState.KILLED
+    if killed := true_now.get("Killed"):
+        early = killed.get("reason") == STOPPED_EARLY
+        return TrialState.STOPPED_EARLY if early else TrialState.KILLED
     if "Succeeded" in true_now:
         return TrialState.SUCCEEDED
     if "EarlyStopped" in true_now:

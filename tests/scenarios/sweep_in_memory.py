@@ -260,7 +260,9 @@ class FakeLive:
         if self.away:
             return LiveReading(failures=MAX_FAILURES)
         latest = {trial: curve[-1] for trial, curve in self.curves_of.items() if curve}
-        return LiveReading(latest=latest, curves={trial: self.curves_of[trial] for trial in wanted(latest)})
+        return LiveReading(
+            read=True, latest=latest, curves={trial: self.curves_of[trial] for trial in wanted(latest)}
+        )
 
     async def curves(self, plan, points):
         if self.away:

@@ -9,6 +9,7 @@ from bot.core.errors import UserError
 from bot.core.events import Progress
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
+from bot.core.stopping import StoppingRule
 from bot.launch.describe import as_yaml
 from bot.launch.plan import plan
 from bot.launch.space import parse_space
@@ -50,6 +51,31 @@ def test_medianstop_is_in_the_experiment_with_its_settings(setting, settings, so
     assert parse_space(as_yaml(space), "x", REQUEST, Limits()) == space
 
 
+@pytest.mark.parametrize("source", ["tensorboard", "stdout", "push", "{from: file, path: /logs/m.txt}"])
+@pytest.mark.parametrize(
+    ("setting", "rule"),
+    [
+        ("asha", StoppingRule(name="asha")),
+        ("median", StoppingRule(name="median")),
+        (
+            "{name: asha, grace_period: 5, reduction_factor: 2, dry_run: true}",
+            StoppingRule(name="asha", grace=5, factor=2, dry_run=True),
+        ),
+        ("{name: median, min_trials_required: 2}", StoppingRule(name="median", min_trials=2)),
+    ],
+)
+def test_own_rule_is_read_from_any_metric_source_and_katib_doesnt_get_it(setting, rule, source):
+    space = parsed(setting, source, "python t.py | tee log")
+    assert (space.stopping, space.early_stopping) == (rule, None)
+    assert "earlyStopping" not in plan(replace(ORDER, space=space), SETTINGS).experiment["spec"]
+    assert parse_space(as_yaml(space), "x", REQUEST, Limits()) == space
+
+
+def test_error_about_early_stopping_names_its_line():
+    with pytest.raises(UserError, match=r"^sweeps/lr.yaml:6: early_stopping.reduction_factor: must be at"):
+        parsed("{name: asha, reduction_factor: 0}")
+
+
 @pytest.mark.parametrize(
     ("setting", "source", "command", "message"),
     [
@@ -70,10 +96,23 @@ def test_medianstop_is_in_the_experiment_with_its_settings(setting, settings, so
             "hyperband",
             "stdout",
             "t",
-            "its first bracket in Katib (kubeflow/katib#1168); use medianstop",
+            "its first bracket in Katib (kubeflow/katib#1168); use asha",
         ),
-        ("asha", "stdout", "t", "asha isn't offered; use medianstop"),
-        ("best", "stdout", "t", "best is unknown; use medianstop"),
+        ("best", "stdout", "t", "best is unknown; use asha, median, or medianstop"),
+        (
+            "{name: asha, reduction_factor: 1}",
+            "tensorboard",
+            "t",
+            "reduction_factor: must be at least 2; got 1",
+        ),
+        ("{name: asha, grace_period: 0}", "push", "t", "grace_period: must be at least 1; got 0"),
+        ("{name: asha, grace_period: 1.5}", "push", "t", "grace_period: must be a whole number; got 1.5"),
+        ("{name: asha, reduction_factor: 7}", "push", "t", "asha needs at least 7 trials (reduction_factor)"),
+        ("{name: asha, dry_run: 1}", "push", "t", "dry_run: must be true or false"),
+        ("{name: asha, start_step: 4}", "push", "t", "start_step: isn't a setting of asha, which has"),
+        ("{name: median, reduction_factor: 4}", "push", "t", "reduction_factor: isn't a setting of median"),
+        ("{name: median, min_trials_required: 6}", "push", "t", "median needs at least 7 trials (min_trials"),
+        ("{name: medianstop, dry_run: true}", "stdout", "t", "dry_run: isn't a setting of medianstop"),
     ],
 )
 def test_early_stopping_that_would_not_work_is_rejected_with_the_fix(setting, source, command, message):

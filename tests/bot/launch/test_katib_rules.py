@@ -165,7 +165,7 @@ RULES = [
         "failed to find early stopping config for algorithm: best",
         {"earlyStopping": {"algorithmName": "best"}},
         "early_stopping: best",
-        "early_stopping: best is unknown; use medianstop",
+        "early_stopping: best is unknown; use asha, median, or medianstop",
     ),
     (
         "invalid metrics collector kind: Print",

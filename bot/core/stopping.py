@@ -1,0 +1,146 @@
+"""Early stopping by live values: asynchronous successive halving, and the median rule. Pure.
+
+Both compare trials at *rungs*, which are steps: `grace`, `grace` times the factor, and so on. A trial
+reaches a rung with its first report at or after it, and is judged there once, against the trials that reached
+it before:
+
+- asha (Li et al., 2020, arXiv:1810.05934, in its stopping variant): the trial goes on if it is among the best
+  1/factor. Nothing is stopped at a rung before as many trials as the factor have reached it.
+- median (Golovin et al., 2017, Google Vizier): the trial goes on if its value is at least the median of the
+  others'. Nothing is stopped before `min_trials` others have reached the rung.
+
+What counts of a trial at a rung is its min, max, or latest value until then. The order in which trials reach
+a rung is that of the reports, not of the readings, so the same curves lead to the same decisions.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bot.core.curves import Curve, Point, so_far
+
+ASHA, MEDIAN = "asha", "median"
+MEDIAN_FACTOR = 2  # between the median rule's rungs; a record of every report would be too large
+MAX_RUNGS = 12  # of one trial
+
+# By rung, then by trial, in the order of their reports. None: not finite, which is worse than any value.
+Rungs = dict[int, dict[str, float | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingRule:
+    """How trials are stopped early by Sweepbot itself."""
+
+    name: str  # ASHA or MEDIAN
+    grace: int = 1  # the first rung, in steps
+    factor: int = 3  # of asha
+    min_trials: int = 3  # of median
+    dry_run: bool = False  # only report what would have been stopped
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        factor = self.factor if self.name == ASHA else MEDIAN_FACTOR
+        return tuple(self.grace * factor**number for number in range(MAX_RUNGS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A trial that is worse than the cutoff at a rung."""
+
+    trial: str
+    step: int
+    value: float | None
+    cutoff: float
+    others: int  # that reached the rung before
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStop:
+    """Why a trial is stopped early, and after how many seconds."""
+
+    step: int
+    value: float | None
+    cutoff: float | None
+    others: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    maximize: bool
+    strategy: str  # which value of a trial counts: min, max, or latest
+
+
+def missing_rungs(rule: StoppingRule, rungs: Rungs, trial: str, step: int) -> list[int]:
+    """Return the rungs up to this step where the trial isn't recorded."""
+    return [rung for rung in rule.rungs if rung <= step and trial not in rungs.get(rung, {})]
+
+
+def judge(
+    rule: StoppingRule,
+    objective: Objective,
+    rungs: Rungs,
+    curves: Mapping[str, Curve],
+    stoppable: Collection[str],
+) -> tuple[Rungs, tuple[Verdict, ...]]:
+    """Record the trials that reached a rung, and judge each of them once.
+
+    Trials that aren't stoppable, because they have finished, only count for the others.
+
+    Returns:
+        The rungs with the new values, and the trials to stop.
+    """
+    known = {rung: dict(values) for rung, values in rungs.items()}
+    verdicts: dict[str, Verdict] = {}
+    for _, rung, trial, value in sorted(_arrivals(rule, objective, rungs, curves), key=lambda each: each[:3]):
+        if trial in verdicts:
+            continue
+        before = known.setdefault(rung, {})
+        cutoff = _cutoff(rule, objective, list(before.values()), value)
+        if cutoff is not None and trial in stoppable and _is_worse(objective, value, cutoff):
+            verdicts[trial] = Verdict(trial=trial, step=rung, value=value, cutoff=cutoff, others=len(before))
+        before[trial] = value
+    return known, tuple(verdicts.values())
+
+
+def _arrivals(
+    rule: StoppingRule, objective: Objective, rungs: Rungs, curves: Mapping[str, Curve]
+) -> Iterator[tuple[float, int, str, float | None]]:
+    """Yield when each trial reached each missing rung, the rung, the trial, and the value that counts."""
+    for trial, curve in curves.items():
+        counts = so_far([point.value for point in curve], objective.strategy)
+        for rung in missing_rungs(rule, rungs, trial, curve[-1].step) if curve else ():
+            number = _first_at(curve, rung)
+            value = counts[number]
+            yield curve[number].at, rung, trial, value if math.isfinite(value) else None
+
+
+def _first_at(curve: Sequence[Point], rung: int) -> int:
+    return next(number for number, point in enumerate(curve) if point.step >= rung)
+
+
+def _cutoff(
+    rule: StoppingRule, objective: Objective, before: list[float | None], value: float | None
+) -> float | None:
+    """Return the worst value with which a trial goes on; None if too few trials have reached the rung."""
+    if rule.name == MEDIAN:
+        if len(before) < rule.min_trials:
+            return None
+        return float(median(_comparable(objective, each) for each in before)) * _sign(objective)
+    ranked = sorted(_comparable(objective, each) for each in (*before, value))
+    kept = len(ranked) // rule.factor
+    return ranked[kept - 1] * _sign(objective) if kept else None
+
+
+def _is_worse(objective: Objective, value: float | None, cutoff: float) -> bool:
+    return _comparable(objective, value) > cutoff * _sign(objective)
+
+
+def _comparable(objective: Objective, value: float | None) -> float:
+    """Return a number that is smaller for a better value."""
+    return math.inf if value is None else value * _sign(objective)
+
+
+def _sign(objective: Objective) -> int:
+    return -1 if objective.maximize else 1

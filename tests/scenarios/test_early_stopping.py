@@ -1,0 +1,119 @@
+"""Early stopping by Sweepbot: a poor trial's place goes to another one, also when workers die."""
+
+import pytest
+
+from bot.core.curves import Point
+from bot.core.record import Phase
+from k8s.katib.status import STOPPED_EARLY
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+
+SPACE = """
+command: python train.py
+objective: {{metric: loss, goal: minimize}}
+algorithm: grid
+early_stopping: {stopping}
+trials: {{max: 4, parallel: 3, max_failed: 1}}
+parameters:
+  width: [a, b, c, d]
+"""
+ASHA = {"space": SPACE.format(stopping="asha"), "image": True, "endless": "trainings"}
+
+
+class Curves(SimulatedSweep):
+    """All trials report one value, the later ones a worse one, and then train on."""
+
+    def trials(self):
+        return [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial")]
+
+    def report(self):
+        for number, name in enumerate(self.trials()):
+            self.live.curves_of.setdefault(name, [Point(1, 0.1 * (number + 1), float(number))])
+
+    async def until(self, fact, most=40):
+        for _ in range(most):
+            if fact():
+                return
+            await self.round()
+        raise AssertionError(self.slack.said)
+
+    def stopped(self):
+        """Trials with Sweepbot's condition, which has to be the first in the list."""
+        found = []
+        for trial in self.kubernetes.list("Trial"):
+            first = trial["status"]["conditions"][0]
+            if first.get("reason") == STOPPED_EARLY:
+                assert (first["type"], first["status"]) == ("Killed", "True")
+                found.append(trial["metadata"]["name"])
+        return found
+
+
+def running(sweep):
+    pods = sweep.kubernetes.list("Pod")
+    return {
+        pod["metadata"]["labels"]["katib.kubeflow.org/trial"]
+        for pod in pods
+        if pod["status"]["phase"] == "Running"
+    }
+
+
+async def test_a_poor_trial_is_stopped_and_another_one_gets_its_place(redis):
+    sweep = Curves(redis, Clock(None), **ASHA)
+    async with sweep.started():
+        await sweep.until(lambda: len(running(sweep)) == 3)
+        sweep.report()
+        third = sweep.trials()[2]
+        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.said))
+        assert sweep.stopped() == [third]
+        assert third not in running(sweep)
+        await sweep.until(lambda: len(running(sweep)) == 3)
+        assert len(sweep.trials()) == 4
+        assert (await sweep.record()).progress.stopped_early == 1
+        sweep.report()  # of four, only the best goes on
+        await sweep.until(lambda: len(sweep.stopped()) == 2)
+        await sweep.until(lambda: sum("early (asha)" in text for text in sweep.slack.said) == 2)
+        assert len(running(sweep)) == 2
+        assert all("cancelled" not in text for text in sweep.slack.said)
+
+
+async def test_a_dry_run_takes_no_gpu_away(redis):
+    story = ASHA | {"space": SPACE.format(stopping="{name: asha, dry_run: true}")}
+    sweep = Curves(redis, Clock(None), **story)
+    async with sweep.started():
+        await sweep.until(lambda: len(running(sweep)) == 3)
+        sweep.report()
+        await sweep.until(lambda: any("Dry run: asha would have" in text for text in sweep.slack.said))
+        for _ in range(4):
+            await sweep.round()
+        assert len(running(sweep)) == 3
+        assert (sweep.stopped(), sum("Dry run" in text for text in sweep.slack.said)) == ([], 1)
+
+
+async def test_a_lost_redis_stops_nobody_else(redis):
+    sweep = Curves(redis, Clock(None), **ASHA)
+    async with sweep.started():
+        await sweep.until(lambda: len(running(sweep)) == 3)
+        sweep.report()
+        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.said))
+        once = sweep.stopped()
+        await redis.flushall()
+        for _ in range(6):
+            await sweep.round()
+        assert any("Redis lost its data" in text for text in sweep.slack.said)
+        assert sweep.stopped() == once
+        assert (await sweep.record()).progress.stopped_early == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dies_at", range(1, 26))
+async def test_a_worker_that_dies_at_any_call_stops_one_trial_and_says_it(redis, dies_at):
+    sweep = Curves(redis, clock := Clock(None), **ASHA)
+    async with sweep.started():
+        await sweep.until(lambda: len(running(sweep)) == 3)
+        while (await sweep.record()).phase is not Phase.RUNNING:
+            await sweep.round()
+        sweep.report()
+        third = sweep.trials()[2]
+        clock.dies_at = clock.calls + dies_at
+        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.said))
+        assert sweep.stopped() == [third]
+        assert any(third.removeprefix(SWEEP) in text for text in sweep.slack.said)
