@@ -63,7 +63,7 @@ def _add_space(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     for name, about in (
         ("check", "report every error with its line; exit with 2 if there are any"),
         ("explain", "print the parameters, the number of combinations, and the maximum GPU-hours"),
-        ("convert", "print it as a space file of Sweepbot"),
+        ("convert", "convert the file to a Sweepbot space file and print it"),
     ):
         action = actions.add_parser(name, help=about, description=about)
         action.add_argument("file", type=Path, help="path of the file")

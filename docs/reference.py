@@ -162,12 +162,16 @@ def described(schema: Schema) -> str:
         return ", ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
     if schema["type"] == "array":
         item = described(schema["items"]) if "items" in schema else ""
-        return f"list of {item}{'es' if item.endswith('s') else 's'}" if item else "list"
+        return f"list of {' or '.join(map(_plural, item.split(' or ')))}" if item else "list"
     if "format" in schema:
         return "secret" if schema["format"] == "password" else str(schema["format"])
     kinds = {"object": "mapping", "integer": "whole number", "boolean": "`true`, `false`"}
     kind = schema["type"] if isinstance(schema["type"], str) else "scalar"
     return kinds.get(kind, kind) + _bounds(schema.get("minimum"), schema.get("maximum"))
+
+
+def _plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith(("s", "x")) else f"{noun}s"
 
 
 def _bounds(least: float | None, most: float | None) -> str:
