@@ -94,18 +94,19 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(counted):
         assert life.last.progress.finished == trials
     assert costs[1] == costs[0]
     assert costs[1] == {
-        "cluster.create": 4,
-        "cluster.get": 13,
-        "cluster.list": 23,
+        "cluster.create": 5,
+        "cluster.get": 14,
+        "cluster.list": 25,
         "cluster.log": 2,
-        "cluster.merge": 8,
+        "cluster.merge": 9,
         "git.prefetch": 1,
         "git.read": 3,
         "git.resolve": 1,
         "git.subject": 1,
         "registry.digest": 2,
         "slack.open_thread": 1,
-        "slack.reply": 6,
+        "slack.permalink": 1,
+        "slack.reply": 7,
         "slack.update": 6,
     }
 

@@ -21,7 +21,7 @@ from bot.slack.mrkdwn import plain
 from bot.sweeps import reply_messages
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, parent
-from bot.sweeps.thread_messages import event_text
+from bot.sweeps.thread_messages import FROM_RESULTS, event_text
 from k8s.katib.status import Trial, TrialState
 from local.slack.limits import complaints, too_long, view_complaints
 from tests.bot.factories import NOW, PLAN, REQUEST, a_sweep
@@ -126,7 +126,7 @@ def test_external_text_in_first_trial_messages_is_escaped(sweep, mood, name, det
 
 
 # Their text is built by Sweepbot and escaped before: a denial, and a finished message about a first trial.
-OWN_WORDS = {EventKind.NOT_ALLOWED, EventKind.HEALTH}
+OWN_WORDS = {EventKind.NOT_ALLOWED, EventKind.HEALTH, *FROM_RESULTS}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in OWN_WORDS])
