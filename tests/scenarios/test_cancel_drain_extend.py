@@ -1,4 +1,4 @@
-"""Ending one trial, draining and extending by words, with real processes: the pods are looked at, too."""
+"""Cancelling a trial, pausing, draining, and extending, with real processes: the pods are looked at, too."""
 
 import pytest
 
@@ -41,12 +41,19 @@ async def test_trial_is_cancelled_sweep_drained_and_finished_sweep_extended(here
     assert first not in sweep.pods_alive()
     assert second in sweep.pods_alive()
     await sweep.shows("2 running", "1 stopped")  # Katib has started the next one
+    await here.types(f"pause {sweep.id} now")
+    await sweep.posts(":zzz: Paused. All pods are gone and the GPUs are free.")
+    assert sweep.pods_alive() == []
+    await sweep.shows("Paused by", "3 stopped")
+    assert await here.slack.click("ada", "sweeps", sweep.parent()["ts"], "resume_sweep") is None
+    await sweep.posts("resumed this sweep")
+    await sweep.shows("2 running", "3 stopped")
     await here.types(f"drain {sweep.id}")
     await sweep.posts("is draining this sweep")
     here.hold.unlink()
-    await sweep.posts("Finished:", "drained after 3 trials")
+    await sweep.posts("Finished:", "drained after 5 trials")
     assert sweep.pods_alive() == []
-    assert len(sweep.objects("Trial")) == 3  # of six; history stays
+    assert len(sweep.objects("Trial")) == 5  # of six; history stays
     assert min(map(sorted, sweep.conditions("Trial"))) == ["Created", "Killed"]
 
     other = await here.sweep("branch=main gpus=1 space=more")
