@@ -14,6 +14,7 @@ from bot.core.commands import AuditEntry
 from bot.core.events import Event, Health, Progress
 from bot.core.plan import SweepPlan
 from bot.core.request import Requester, SweepRequest
+from bot.core.seeds import EarlierSeeds
 from bot.core.stopping import EarlyStop, Rungs
 from k8s.errors import SweepbotError
 
@@ -57,6 +58,7 @@ class SweepRecord:
     request: SweepRequest
     requester: Requester
     request_id: str  # Slack's id of the command: a repeated delivery is the same sweep
+    earlier_seeds: EarlierSeeds | None = None  # of the sweep whose failed seeds this one reruns
     phase: Phase = Phase.RECEIVED
     created: datetime
     since: datetime  # start of the phase

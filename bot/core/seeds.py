@@ -20,6 +20,16 @@ _NORMAL = 1.959964
 
 
 @dataclass(frozen=True, kw_only=True)
+class EarlierSeeds:
+    """The results of a sweep of which other seeds are rerun, and what it ran."""
+
+    sweep: str
+    commit: str
+    image: str  # its plan's `image_by_digest`
+    values: dict[str, float]  # by seed
+
+
+@dataclass(frozen=True, kw_only=True)
 class Statistics:
     """Of finite values. The deviation and the interval are None for fewer than two values."""
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from bot.core.ids import candidates
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
+from bot.core.seeds import EarlierSeeds
 from bot.storage.sweeps import NO_VALUE, ExpiringValue, Store
 from bot.storage.work_queue import Queue
 
@@ -18,6 +19,7 @@ async def start(
     namespace: str,
     request_id: str,
     now: datetime,
+    earlier_seeds: EarlierSeeds | None = None,
     beside: ExpiringValue = NO_VALUE,
 ) -> SweepRecord:
     """Return the new record; for a repeated request, the existing one. Raises redis.exceptions.RedisError.
@@ -32,6 +34,7 @@ async def start(
             request=request,
             requester=requester,
             request_id=request_id,
+            earlier_seeds=earlier_seeds,
             created=now,
             since=now,
         )

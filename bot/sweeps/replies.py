@@ -18,6 +18,7 @@ from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from bot.sweeps import reply_messages
+from bot.sweeps.combined_seeds import earlier_seeds
 from bot.sweeps.commands import named
 from bot.sweeps.create import start
 from bot.sweeps.curves import draw_curves
@@ -175,5 +176,6 @@ class _Reply:
             namespace=sweep.namespace,
             request_id=command.request_id,
             now=clients.now(),
+            earlier_seeds=earlier_seeds(sweep, request),
         )
         await self.send(f"Sweep `{new.id}` queued: a rerun of `{sweep.id}`.", private=True)

@@ -4,6 +4,7 @@ from bot.core.record import SweepRecord
 from bot.core.seeds import Statistics, parse_seeds, seeds_option, statistics
 from bot.core.wording import counted
 from bot.slack.mrkdwn import code
+from bot.sweeps.combined_seeds import combined_values, ran_the_same
 
 VALUES_SHOWN = 50
 
@@ -13,9 +14,12 @@ def summary_line(sweep: SweepRecord) -> str:
     found = statistics(_values(sweep))
     if found is None or sweep.plan is None:
         return ""
-    space = sweep.plan.space
-    seeds = f"{found.count} of {counted(space.max_trials, 'seed')}"
-    return f"Mean {code(space.metric)} *{found.mean:.6g}*{_spread(found)} ({seeds})"
+    seeds = f"{found.count} of {counted(sweep.plan.space.max_trials, 'seed')}"
+    return f"{_mean(sweep.plan.space.metric, found)} ({seeds})"
+
+
+def _mean(metric: str, found: Statistics) -> str:
+    return f"Mean {code(metric)} *{found.mean:.6g}*{_spread(found)}"
 
 
 def _spread(found: Statistics) -> str:
@@ -31,7 +35,22 @@ def end_text(sweep: SweepRecord) -> str:
     shown = [f"{seed}: {results[seed]:.6g}" for seed in sorted(results, key=int)][:VALUES_SHOWN]
     more = f", and {len(results) - VALUES_SHOWN} more in the CSV" if len(results) > VALUES_SHOWN else ""
     lines = [f"{summary_line(sweep)}.", f"Values by seed: {', '.join(shown)}{more}."] if results else []
-    return "\n".join([*lines, *_rerun_line(sweep)])
+    return "\n".join([*lines, *_combined_line(sweep), *_rerun_line(sweep)])
+
+
+def _combined_line(sweep: SweepRecord) -> list[str]:
+    """Return the statistics together with the sweep whose seeds were rerun, if both ran the same code."""
+    earlier, plan, values = sweep.earlier_seeds, sweep.plan, combined_values(sweep)
+    found = statistics(list(values.values()))
+    if earlier is None or plan is None or found is None:
+        return []
+    if ran_the_same(sweep, earlier):
+        seeds = counted(len(values), "seed")
+        return [f"With {code(earlier.sweep)}: {_mean(plan.space.metric, found)} ({seeds})."]
+    ran = "ran another version of the image"
+    if earlier.commit != plan.commit:
+        ran = f"ran commit {code(earlier.commit[:8])}, this one {code(plan.commit[:8])}"
+    return [f"Not combined with {code(earlier.sweep)}, which {ran}."]
 
 
 def _rerun_line(sweep: SweepRecord) -> list[str]:

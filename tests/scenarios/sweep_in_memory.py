@@ -480,6 +480,7 @@ class SimulatedSweep:
 
 def _steady(text: str) -> str:
     """Without what chance decides: suffixes, seconds, and which of the widths comes first."""
+    text = re.sub(r"(\n\d\. )0\.\d ", r"\1* ", text)
     text = re.sub(r"in \d+ s", "in * s", text)
     text = re.sub(r"\n\d+ more trials? failed the same way\.", "", text)
     text = re.sub(r"width=[a-e]", "width=*", re.sub(r"\*0\.\d\*", "*0.x*", text))

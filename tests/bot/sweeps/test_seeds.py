@@ -6,10 +6,13 @@ from statistics import fmean, stdev
 import pytest
 
 from bot.core.commands import Action, Command
+from bot.core.events import Progress
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.launch.command_line import changed, parse
+from bot.sweeps.combined_seeds import earlier_seeds
 from bot.sweeps.reply_messages import results
+from bot.sweeps.seed_messages import end_text
 from k8s.katib.status import Trial, TrialState
 from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
@@ -75,6 +78,35 @@ async def test_results_of_seeds_are_listed_by_seed_with_the_statistics_below(fin
     ]
     assert [row[0] for row in rows[5:]] == ["mean", "standard deviation", "95% from", "95% to"]
     assert float(rows[5][2]) == pytest.approx(0.55)
+
+
+async def rerun(finished, changes):
+    """Return the record of the rerun after its seed 3 has ended with 0.8."""
+    command = Command(action=Action.RERUN, user=OWNER, user_name="ada", changes=changes, request_id="again")
+    await finished.store.add_command(SWEEP, command)
+    await finished.round()
+    [new] = [each.id for each in await finished.store.listed() if each.id != SWEEP]
+    record, space = await finished.store.get(new), replace(finished.last.plan.space, max_trials=1)
+    plan = replace(finished.last.plan, space=space)
+    return replace(record, phase=Phase.SUCCEEDED, plan=plan, progress=Progress(seeds={"3": 0.8}))
+
+
+async def test_rerun_of_failed_seeds_reports_the_statistics_of_both_sweeps(finished):
+    again = await rerun(finished, "seeds=3-3 parallel=1")
+    values = [*map(float, VALUES.values()), 0.8]
+    alone, _, both = end_text(again).splitlines()
+    assert alone == "Mean `acc` *0.8* (1 of 1 seed)."
+    assert both.startswith(f"With `{SWEEP}`: Mean `acc` *{fmean(values):.6g}*, standard deviation")
+    assert f"{stdev(values):.3g}, 95% interval" in both
+    assert both.endswith("(5 seeds).")
+    newer = replace(again, plan=replace(again.plan, commit="f" * 40))
+    assert f"Not combined with `{SWEEP}`, which ran commit `01234567`, this one `ffffffff`." in end_text(
+        newer
+    )
+    other = replace(again, plan=replace(again.plan, image_by_digest="lab/other@sha256:1"))
+    assert f"Not combined with `{SWEEP}`, which ran another version of the image." in end_text(other)
+    command = 'seeds=3-3 cmd="python train.py --depth=3"'
+    assert earlier_seeds(finished.last, changed(REQUEST, command, CONFIG)) is None
 
 
 def test_rerun_of_failed_seeds_runs_these_seeds_only():
