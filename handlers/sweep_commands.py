@@ -11,6 +11,8 @@ from bot.sweeps import reply_messages
 from bot.sweeps.command_parser import COMMANDS, choose, first_word, parse_command, selected
 from handlers.context import ACK_TIMEOUT, HandlerContext
 
+NEW_SWEEP = {Action.RERUN, Action.PROMOTE}  # start one in this channel
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
@@ -47,9 +49,9 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         response_url=who.response_url,
         trial=parsed.trial,
         trials=parsed.trials,
-        changes=parsed.changes,
-        request_id=who.request_id if parsed.action is Action.RERUN else "",
-        channel=who.channel if parsed.action is Action.RERUN else "",
+        changes=parsed.changes or " ".join(parsed.others),
+        request_id=who.request_id if parsed.action in NEW_SWEEP else "",
+        channel=who.channel if parsed.action in NEW_SWEEP else "",
         in_thread=bool(who.here),
     )
     await context.send(sweep, command, once=who.request_id if who.here else "")

@@ -21,6 +21,8 @@ class Action(StrEnum):
     RETRY = "try again"  # run a held sweep's first trial again
     LAUNCH = "launch"
     RERUN = "rerun"  # start the same request as a new sweep
+    PROMOTE = "promote"  # start a new sweep: the best parameters with several seeds
+    COMPARE = "compare"
     STATUS = "look at"
     LOGS = "read the logs of"
     RESULTS = "see the results of"
@@ -40,10 +42,12 @@ class Action(StrEnum):
     def is_read_only(self) -> bool:
         """Whether it leaves this sweep unchanged, so that everyone can use it.
 
-        A rerun is a new sweep: its own reconcile checks who can launch.
+        A rerun or a promotion is a new sweep: its own reconcile checks who can launch.
         """
         return self in {
             Action.RERUN,
+            Action.PROMOTE,
+            Action.COMPARE,
             Action.STATUS,
             Action.LOGS,
             Action.RESULTS,
@@ -72,9 +76,9 @@ class Command:
     response_url: str = ""
     trial: str = ""  # kill: the trial's name or its end; below a GPU warning, several with spaces between
     trials: int = 0  # extend: the new total
-    changes: str = ""  # rerun: options to change, as typed
-    request_id: str = ""  # rerun, and kill below a GPU warning: Slack's id of the request
-    channel: str = ""  # rerun: of the new thread; "" is the sweep's own channel
+    changes: str = ""  # rerun, promote: options to change, as typed; compare: the other sweeps
+    request_id: str = ""  # rerun, promote, and kill below a GPU warning: Slack's id of the request
+    channel: str = ""  # rerun, promote: of the new thread; "" is the sweep's own channel
     in_thread: bool = False  # sent in the sweep's thread, where it is answered
     clicked: str = ""  # channel and ts of the clicked message, unless it is in a thread
     view: str = ""  # trials: id of the modal

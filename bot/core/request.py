@@ -1,6 +1,6 @@
 """A request for a sweep, and its requester."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -13,6 +13,16 @@ class Notify(StrEnum):
 
 
 SEEDS = "seeds"  # stands for the space of a sweep over seeds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promotion:
+    """The best trial of a search, whose parameters a sweep over seeds repeats."""
+
+    sweep: str
+    trial: str
+    value: float
+    strategy: dict[str, str] = field(default_factory=dict)  # of the search: min, max, or latest, by metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +48,8 @@ class SweepRequest:
     metrics: str | None = None  # source of the metrics, or the absolute path of a file
     flags: str | None = None  # how parameters are passed
     text: str | None = None  # of a space written in the form
-    commit: str | None = None  # shown in the form's preview; None: the branch's latest
+    commit: str | None = None  # shown in the form's preview, or promoted; None: the branch's latest
+    promotes: Promotion | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

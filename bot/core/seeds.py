@@ -95,6 +95,14 @@ def statistics(values: Sequence[float]) -> Statistics | None:
     return Statistics(count=count, mean=mean, deviation=deviation, interval=(mean - half, mean + half))
 
 
+def next_value(found: Statistics) -> tuple[float, float] | None:
+    """Return the 95% prediction interval of one more value, wider than that of the mean; None below 2."""
+    if found.deviation is None:
+        return None
+    half = _quantile(found.count - 1) * found.deviation * math.sqrt(1 + 1 / found.count)
+    return found.mean - half, found.mean + half
+
+
 def _quantile(freedom: int) -> float:
     """Return Student's t quantile: above the table by its expansion (Abramowitz and Stegun, 26.7.5)."""
     if freedom <= len(_QUANTILES):

@@ -27,8 +27,9 @@ reports mean and deviation.
 *Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \
 `pause` (until `resume`; `pause now` stops running trials), \
 `open` (don't wait for the first trial), `retry` (a sweep on hold), `extend trials=20` (new total), \
-`rerun` (plus any option to change). Name a sweep by its full name, or by \
-its start or end: `/sweep logs otter`. `logs` and `cancel` also take a trial.
+`rerun` (plus any option to change), `promote seeds=5` (the best parameters with several \
+seeds), `compare A B`. Name a sweep by its full name, or by its start or end: \
+`/sweep logs otter`. `logs` and `cancel` also take a trial.
 *In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.
 *GPUs:* `/gpus` shows free GPUs; `/gpus help` lists all views.
 *Admins:* `/sweep doctor` checks the installation; `/sweep setup` sets a channel's repository and daily \
@@ -108,11 +109,15 @@ def read_values(options: Mapping[str, str], config: Config) -> tuple[dict[str, A
 def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
     """Return the request with the options in `text` changed, for the branch's latest commit.
 
+    Of a promotion, it is a sweep over seeds like any other: the latest commit can be different code.
+
     Raises UserError for invalid options.
     """
     options = parse_options(text)
     values, errors = read_values(options, config)
-    after = replace(request, commit=None, **{key: values[key] for key in options if key in values})
+    after = replace(
+        request, commit=None, promotes=None, **{key: values[key] for key in options if key in values}
+    )
     if not errors and after.parallel and after.trials and after.parallel > after.trials:
         errors["parallel"] = _too_parallel(after.parallel, after.trials)
     errors |= conflicts(after, options)

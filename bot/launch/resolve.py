@@ -33,9 +33,11 @@ async def look_up(
     tip = await _tip(git, repository, request.branch)
     commit = request.commit or tip.commit
     if commit != tip.commit and not await git.contains(repository.url, tip, commit):
+        since = f"`{request.promotes.sweep}` ran" if request.promotes else "the preview"
+        fix = "Run the search again" if request.promotes else "Open the form again to review the new commit"
         raise UserError(
-            f"branch={request.branch} was force-pushed after the preview and no longer contains "
-            f"{commit[:8]}. Open the form again to review the new commit.",
+            f"branch={request.branch} was force-pushed after {since} and no longer contains "
+            f"{commit[:8]}. {fix}.",
             field="branch",
         )
     await git.prefetch(repository.url, commit, (_space_file(request), *candidates(repository)))

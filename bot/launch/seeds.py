@@ -34,5 +34,6 @@ def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
         source=source,
         metrics_path=path,
         flags=FlagStyle(request.flags or FlagStyle.DOTS),
+        strategy=request.promotes.strategy if request.promotes else {},
         seed=defaults.parameter,
     )

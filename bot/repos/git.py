@@ -55,6 +55,7 @@ MAX_LISTING = 16 * MIB  # bytes of git's answer: a quarter of a million branches
 MAX_HISTORY = 64 * MIB  # 1.6 million commits
 MAX_STDERR = 64 * 1024  # bytes of git's error output
 MAX_SUBJECT = 300  # characters
+MAX_LISTED = 15  # commits between two
 # A repository of some megabytes can hold a file or a delta of gigabytes. Large files are not unpacked in
 # memory (core.bigFileThreshold), packs are mapped in parts, and git gets 512 MiB of address space at most, of
 # which each thread would reserve up to 136.
@@ -84,6 +85,20 @@ class Tip:
 
     ref: str  # refs/heads/... or refs/tags/...
     commit: str  # 40 hexadecimal digits
+
+
+@dataclass(frozen=True)
+class CommitList:
+    count: int
+    shown: tuple[tuple[str, str], ...]  # short hash and subject of the newest MAX_LISTED
+
+
+@dataclass(frozen=True)
+class Between:
+    """The commits between two: what the second one's history adds, and what it lacks of the first one's."""
+
+    added: CommitList
+    dropped: CommitList
 
 
 class Git:
@@ -190,6 +205,26 @@ class Git:
             listing = ("-C", repository, "rev-list", tip.ref, "--")
             history = await self._run(url, *listing, most=MAX_HISTORY)
         return commit.encode() in history
+
+    async def between(self, url: str, old: str, new: str) -> Between:
+        """Return which commits one commit's history has and the other's lacks; fetches it without files."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=self.cache) as repository:
+            await self._run(url, "init", "--quiet", "--bare", "--", repository)
+            await self._run(url, "-C", repository, "config", "remote.origin.url", url)
+            await self._run(url, "-C", repository, *FETCH_HISTORY, "--", "origin", old, new)
+            added = await self._log(url, repository, f"{old}..{new}")
+            dropped = await self._log(url, repository, f"{new}..{old}")
+        return Between(added, dropped)
+
+    async def _log(self, url: str, repository: str, commits: str) -> CommitList:
+        count = await self._run(url, "-C", repository, "rev-list", "--count", commits, "--")
+        form = f"--format=%h %<({MAX_SUBJECT},trunc)%s"
+        newest = ("log", f"-{MAX_LISTED}", "--abbrev=8", form, commits, "--")
+        log = await self._run(url, "-C", repository, *newest)
+        lines = self._mask(log.decode(errors="replace")).splitlines()
+        pairs = (line.partition(" ") for line in lines)
+        return CommitList(int(count), tuple((short, subject.strip()) for short, _, subject in pairs))
 
     async def branches(self, url: str) -> list[str]:
         """Return the names of the branches. Raises UserError, GitUnavailableError."""

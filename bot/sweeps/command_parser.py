@@ -34,6 +34,8 @@ COMMANDS = {
     "results": Action.RESULTS,
     "curves": Action.CURVES,
     "rerun": Action.RERUN,
+    "promote": Action.PROMOTE,
+    "compare": Action.COMPARE,
 }
 COMMAND_USAGE = {
     "list": "`/sweep list`, or `list mine`, `list running`, `list team`",
@@ -49,10 +51,14 @@ COMMAND_USAGE = {
     "results": "`/sweep results [SWEEP]`",
     "curves": "`/sweep curves [SWEEP]` (learning curves, also of running trials)",
     "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
+    "promote": "`/sweep promote [SWEEP] seeds=5` (the best parameters with several seeds)",
+    "compare": "`/sweep compare SWEEP SWEEP …`",
 }
 SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if only one of your sweeps matches"
 PAUSE_MODES = {"now": Action.PAUSE_NOW, "after-trials": Action.PAUSE}
 PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
+OF_ENDED = {Action.EXTEND, Action.PROMOTE}
+COMPARED_MAX = 6  # sweeps in one comparison: a picture tells no more lines apart
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
 MAX_CHOICES = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
@@ -69,6 +75,7 @@ class ParsedCommand:
     trial: str = ""
     trials: int = 0
     changes: str = ""
+    others: tuple[str, ...] = ()  # compare: the other sweeps
 
 
 def first_word(text: str) -> tuple[str, str]:
@@ -95,8 +102,10 @@ def parse_command(text: str, here: str = "") -> ParsedCommand:
     """
     word, rest = first_word(text)
     action = COMMANDS[word]
-    if action is Action.RERUN:
-        return _rerun(rest, here)
+    if action in {Action.RERUN, Action.PROMOTE}:
+        return _new_sweep(action, rest, here)
+    if action is Action.COMPARE:
+        return _compare(rest, here)
     words = unescape(rest).replace("`", "").split()
     total = ""
     if action is Action.EXTEND and words:
@@ -121,14 +130,31 @@ def _checked(name: str) -> str:
     return name
 
 
-def _rerun(rest: str, here: str) -> ParsedCommand:
+def _compare(rest: str, here: str) -> ParsedCommand:
+    typed = [_checked(each.lower()) for each in unescape(rest).replace("`", "").replace(",", " ").split()]
+    names = list(dict.fromkeys([*([here] if here else []), *typed]))
+    if not 2 <= len(names) <= COMPARED_MAX:
+        raise UserError(f"Usage: {COMMAND_USAGE['compare']}, 2 to {COMPARED_MAX} of them. {SWEEP_USAGE}.")
+    return ParsedCommand(action=Action.COMPARE, sweep=names[0], others=tuple(names[1:]))
+
+
+def _new_sweep(action: Action, rest: str, here: str) -> ParsedCommand:
     first, *others = rest.split(maxsplit=1)[:2] or [""]
     named = _checked(first.replace("`", "").lower()) if "=" not in first else ""
-    return ParsedCommand(action=Action.RERUN, sweep=here or named, changes="".join(others) if named else rest)
+    return ParsedCommand(action=action, sweep=here or named, changes="".join(others) if named else rest)
 
 
 def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[SweepSummary], config: Config) -> ParsedCommand:
-    """Complete the sweep's id. Raises UserError with the matching sweeps."""
+    """Complete the sweeps' ids. Raises UserError with the matching sweeps."""
+    each = (replace(parsed, sweep=other, others=()) for other in parsed.others)
+    others = tuple(_chosen(other, user, sweeps, config).sweep for other in each)
+    return replace(_chosen(parsed, user, sweeps, config), others=others)
+
+
+def _chosen(
+    parsed: ParsedCommand, user: str, sweeps: Sequence[SweepSummary], config: Config
+) -> ParsedCommand:
+    """Complete the id of one sweep."""
     if not parsed.sweep:
         return replace(parsed, sweep=_only_one(parsed.action, [s for s in sweeps if s.user == user]))
     if any(sweep.id == parsed.sweep for sweep in sweeps):
@@ -195,11 +221,11 @@ def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[SweepSummary]) -
 def _only_one(action: Action, mine: list[SweepSummary]) -> str:
     live = [sweep.id for sweep in _active(action, mine)]
     ended = [sweep.id for sweep in mine if not sweep.live and sweep.phase is not Phase.REFUSED]
-    fits = live if action in FOR_ACTIVE else ended if action is Action.EXTEND else live or ended
+    fits = live if action in FOR_ACTIVE else ended if action in OF_ENDED else live or ended
     if len(fits) == 1:
         return fits[0]
     if not fits:
-        kind = "running " if action in FOR_ACTIVE else "finished " if action is Action.EXTEND else ""
+        kind = "running " if action in FOR_ACTIVE else "finished " if action in OF_ENDED else ""
         raise UserError(f"You have no {kind}sweeps. Name another sweep; see `/sweep list`.")
     raise UserError(f"Several of your sweeps match. Name one: {_listed(fits)}.")
 

@@ -24,7 +24,6 @@ from bot.registry.images import ImageRef
 from bot.repos.git import GitUnavailableError
 from bot.runtime.audit import write_new_entries
 from bot.slack.client import SlackBusyError
-from bot.slack.mrkdwn import code
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError
@@ -46,6 +45,7 @@ from bot.sweeps.observe_live import observe_live
 from bot.sweeps.open_thread import open_thread, rename
 from bot.sweeps.replies import answer
 from bot.sweeps.required_changes import required_changes
+from bot.sweeps.stored_answers import answer_without_record
 from bot.sweeps.trouble import quarantine, release, report_restored, report_trouble, resolve_trouble
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
@@ -142,12 +142,11 @@ async def _find(sweep_id: str, clients: Clients) -> SweepRecord | None:
 
 
 async def _reject_commands(sweep_id: str, clients: Clients) -> None:
-    """Answer commands on a sweep that never existed or whose record was deleted."""
+    """Answer commands on a sweep that never existed, or whose record was deleted."""
     commands = await clients.store.commands(sweep_id)
     for command in commands:
-        text = f"No sweep named {code(sweep_id)}. Find its name with `/sweep list`."
-        await clients.slack.post_ephemeral(command.user, text, command.response_url)
-    await clients.store.remove_commands(sweep_id, commands)
+        await answer_without_record(command, sweep_id, clients)
+        await clients.store.remove_commands(sweep_id, [command])
     log.info("unknown sweep: %s", sweep_id)
 
 

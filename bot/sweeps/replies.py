@@ -5,6 +5,7 @@ direct message.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from slack_sdk.errors import SlackApiError
 
@@ -12,16 +13,19 @@ from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.record import SweepRecord
-from bot.core.request import Requester
+from bot.core.request import Requester, SweepRequest
 from bot.launch.command_line import changed
+from bot.launch.promote import promoted
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from bot.sweeps import reply_messages
 from bot.sweeps.combined_seeds import earlier_seeds
 from bot.sweeps.commands import named
+from bot.sweeps.compare import compare
 from bot.sweeps.create import start
-from bot.sweeps.curves import draw_curves
+from bot.sweeps.curves import Picture, draw_curves
+from bot.sweeps.end_results import stored_results
 from bot.sweeps.observation import Observation
 from k8s import kaniko
 from k8s.katib.spec import MAIN
@@ -40,19 +44,7 @@ async def answer(command: Command, sweep: SweepRecord, seen: Observation, client
     """
     reply = _Reply(command, sweep, seen, clients)
     try:
-        match command.action:
-            case Action.STATUS:
-                await reply.send(reply_messages.status(sweep))
-            case Action.LOGS:
-                await reply.logs()
-            case Action.RESULTS:
-                await reply.results()
-            case Action.TRIALS:
-                await reply.trials()
-            case Action.CURVES:
-                await reply.curves()
-            case Action.RERUN:
-                await reply.rerun()
+        await reply.by_action[command.action]()
     except UserError as error:
         await reply.send(plain(str(error)), private=True)
     except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
@@ -62,6 +54,16 @@ async def answer(command: Command, sweep: SweepRecord, seen: Observation, client
 class _Reply:
     def __init__(self, command: Command, sweep: SweepRecord, seen: Observation, clients: Clients) -> None:
         self.command, self.sweep, self.seen, self.clients = command, sweep, seen, clients
+        self.by_action: dict[Action, Callable[[], Awaitable[None]]] = {
+            Action.STATUS: self.status,
+            Action.LOGS: self.logs,
+            Action.RESULTS: self.results,
+            Action.TRIALS: self.trials,
+            Action.CURVES: self.curves,
+            Action.COMPARE: self.compare,
+            Action.RERUN: self.rerun,
+            Action.PROMOTE: self.promote,
+        }
 
     async def send(self, message: Message | str, *, private: bool = False) -> None:
         command, sweep, slack = self.command, self.sweep, self.clients.slack
@@ -81,10 +83,16 @@ class _Reply:
             await self.send(reply_messages.with_note(message, f"{text}: file sent by direct message."))
             await slack.send_file(command.user, text, name, content)
 
+    async def status(self) -> None:
+        await self.send(reply_messages.status(self.sweep))
+
     async def results(self) -> None:
         if self.sweep.plan is None:
             raise UserError(f"`{self.sweep.id}` has no trials.")
-        message, sheet = reply_messages.results(self.sweep, self.sweep.plan.space, self.seen.trials)
+        stored = None if self.seen.trials else await stored_results(self.sweep.id, self.clients)
+        own = stored and stored.request_id == self.sweep.request_id
+        trials = stored.trials if stored and own else self.seen.trials  # Katib's are deleted after a while
+        message, sheet = reply_messages.results(self.sweep, self.sweep.plan.space, trials)
         if sheet:
             text = f"All trials of `{self.sweep.id}`"
             await self._with_file(message, text, f"{self.sweep.id}.csv", sheet)
@@ -93,8 +101,10 @@ class _Reply:
 
     async def curves(self) -> None:
         picture = await draw_curves(self.sweep, self.seen, self.clients)
+        await self._picture(picture, f"{self.sweep.id}-curves.png")
+
+    async def _picture(self, picture: Picture, name: str) -> None:
         command, sweep, slack = self.command, self.sweep, self.clients.slack
-        name = f"{sweep.id}-curves.png"
         if command.in_thread and sweep.thread:
             file = (picture.text, name, picture.png)
             await slack.upload(sweep.requester.channel, sweep.thread, *file, alt=picture.alt, at_once=True)
@@ -159,9 +169,22 @@ class _Reply:
         view = reply_messages.running_trials(self.sweep, self.seen.live, self.seen.running)
         await self.clients.slack.update_view(self.command.view, view)
 
+    async def compare(self) -> None:
+        message, picture = await compare([self.sweep.id, *self.command.changes.split()], self.clients)
+        await self.send(message)
+        if picture:
+            await self._picture(picture, "comparison.png")
+
     async def rerun(self) -> None:
+        request = changed(self.sweep.request, self.command.changes, self.clients.config)
+        await self._start(request, "rerun")
+
+    async def promote(self) -> None:
+        request = promoted(self.sweep, self.command.changes, self.clients.config)
+        await self._start(request, "promotion")
+
+    async def _start(self, request: SweepRequest, what: str) -> None:
         command, sweep, clients = self.command, self.sweep, self.clients
-        request = changed(sweep.request, command.changes, clients.config)
         requester = Requester(
             user=command.user,
             user_name=command.user_name,
@@ -178,4 +201,4 @@ class _Reply:
             now=clients.now(),
             earlier_seeds=earlier_seeds(sweep, request),
         )
-        await self.send(f"Sweep `{new.id}` queued: a rerun of `{sweep.id}`.", private=True)
+        await self.send(f"Sweep `{new.id}` queued: a {what} of `{sweep.id}`.", private=True)

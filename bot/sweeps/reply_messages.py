@@ -12,6 +12,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.space import SearchSpace
 from bot.core.sweep_summary import SweepSummary
 from bot.core.wording import counted, fitting
+from bot.results.models import TrialResult
 from bot.results.ranking import ranked
 from bot.results.table import MAX_COLUMNS, MAX_TABLE_SIZE, STATES, length, row
 from bot.slack.blocks import Block, View, button, context, modal, plain_text, section
@@ -84,7 +85,10 @@ def _local_time(at: datetime) -> str:
     return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time}}|{at:%Y-%m-%d %H:%M} UTC>"
 
 
-def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> tuple[Message, str]:
+AnyTrial = Trial | TrialResult  # as Katib has it, or as stored at the sweep's end
+
+
+def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[AnyTrial]) -> tuple[Message, str]:
     """Return a table of the trials, best first or by seed, and a CSV of all; "" when Katib has none."""
     reported = sweep.progress.best.trial if sweep.progress.best else ""
     ordered = _by_seed(space, trials) if space.seed else ranked(space.goal, trials, reported)
@@ -101,16 +105,16 @@ def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[Trial]) -> 
     )
 
 
-def _by_seed(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:
+def _by_seed(space: SearchSpace, trials: Iterable[AnyTrial]) -> list[AnyTrial]:
     return sorted(trials, key=lambda trial: (int(trial.parameters.get(space.seed, -1)), trial.name))
 
 
-def _ranked_line(space: SearchSpace, trial: Trial) -> str:
+def _ranked_line(space: SearchSpace, trial: AnyTrial) -> str:
     value = f"{code(space.metric)} {trial.value:.6g}"
     return f"{value} in {code(trial.name)} with {flags(trial.parameters)}"
 
 
-def _rows(sweep: SweepRecord, space: SearchSpace, trials: list[Trial]) -> list[list[Block]]:
+def _rows(sweep: SweepRecord, space: SearchSpace, trials: Sequence[AnyTrial]) -> list[list[Block]]:
     names = [parameter.name for parameter in space.parameters][: MAX_COLUMNS - len(space.additional)]
     rows = [row(["trial", "state", *space.strategies, *names])]
     room = MAX_TABLE_SIZE - length(rows[0])
@@ -127,8 +131,12 @@ def _rows(sweep: SweepRecord, space: SearchSpace, trials: list[Trial]) -> list[l
     return rows
 
 
-def _csv(sweep: SweepRecord, space: SearchSpace, trials: list[Trial]) -> str:
-    """Keep every digit of the values."""
+def _csv(sweep: SweepRecord, space: SearchSpace, trials: Sequence[AnyTrial]) -> str:
+    return as_csv(trial_rows(space, trials) + (csv_rows(sweep) if space.seed else []))
+
+
+def trial_rows(space: SearchSpace, trials: Iterable[AnyTrial]) -> list[list[str]]:
+    """Return the rows of a CSV, with every digit of the values."""
     names = [parameter.name for parameter in space.parameters]
     rows = [["trial", "state", *space.strategies, *names]]
     for trial in trials:
@@ -136,7 +144,7 @@ def _csv(sweep: SweepRecord, space: SearchSpace, trials: list[Trial]) -> str:
         more = [repr(trial.more[n]) if n in trial.more else "" for n in space.additional]
         parameters = (trial.parameters.get(n, "") for n in names)
         rows.append([trial.name, STATES[trial.state], value, *more, *parameters])
-    return as_csv(rows + (csv_rows(sweep) if space.seed else []))
+    return rows
 
 
 def with_note(message: Message | str, note: str) -> Message:

@@ -1,7 +1,8 @@
 """Text about the results of a sweep over seeds: mean, deviation, values, and seeds without a result. Pure."""
 
 from bot.core.record import SweepRecord
-from bot.core.seeds import Statistics, parse_seeds, seeds_option, statistics
+from bot.core.seeds import Statistics, next_value, parse_seeds, seeds_option, statistics
+from bot.core.space import Goal
 from bot.core.wording import counted
 from bot.slack.mrkdwn import code
 from bot.sweeps.combined_seeds import combined_values, ran_the_same
@@ -35,7 +36,7 @@ def end_text(sweep: SweepRecord) -> str:
     shown = [f"{seed}: {results[seed]:.6g}" for seed in sorted(results, key=int)][:VALUES_SHOWN]
     more = f", and {len(results) - VALUES_SHOWN} more in the CSV" if len(results) > VALUES_SHOWN else ""
     lines = [f"{summary_line(sweep)}.", f"Values by seed: {', '.join(shown)}{more}."] if results else []
-    return "\n".join([*lines, *_combined_line(sweep), *_rerun_line(sweep)])
+    return "\n".join([*lines, *_combined_line(sweep), *_verdict(sweep), *_rerun_line(sweep)])
 
 
 def _combined_line(sweep: SweepRecord) -> list[str]:
@@ -51,6 +52,28 @@ def _combined_line(sweep: SweepRecord) -> list[str]:
     if earlier.commit != plan.commit:
         ran = f"ran commit {code(earlier.commit[:8])}, this one {code(plan.commit[:8])}"
     return [f"Not combined with {code(earlier.sweep)}, which {ran}."]
+
+
+def _verdict(sweep: SweepRecord) -> list[str]:
+    """Return whether the promoted search's best value is one that its parameters usually give.
+
+    That value is of a single run, so it is compared with the interval for one run, not with the mean's.
+    """
+    former, found = sweep.request.promotes, statistics(_values(sweep))
+    if former is None or found is None or sweep.plan is None:
+        return []
+    best = f"{code(former.sweep)} reported {former.value:.6g}"
+    interval = next_value(found)
+    if interval is None:
+        return [f"{best}. A verdict needs at least two seeds."]
+    low, high = interval
+    between = f"{low:.6g} to {high:.6g}, where 95% of single runs are expected"
+    if low <= former.value <= high:
+        return [f"Confirmed: {best}, within {between}."]
+    better = former.value > high if sweep.plan.space.goal is Goal.MAXIMIZE else former.value < low
+    if better:
+        return [f"Not confirmed: {best}, better than {between}. Expect the mean, not that value."]
+    return [f"Better than reported: {best}, worse than {between}."]
 
 
 def _rerun_line(sweep: SweepRecord) -> list[str]:

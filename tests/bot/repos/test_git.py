@@ -110,6 +110,19 @@ async def test_file_is_read_at_its_commit(repo: Repo, url: str, git: Git) -> Non
     assert await git.subject(url, old) == "Old space, password=***"
 
 
+async def test_between_lists_added_and_dropped_commits(repo: Repo, url: str, git: Git) -> None:
+    base = repo.commit("Begin", {"a.txt": "a"})
+    old = repo.commit("Drop <me>, password=hunter22", {"a.txt": "b"})
+    repo.push("main")
+    repo.git("reset", "--quiet", "--hard", base)
+    new = [repo.commit(f"Add {number}", {"a.txt": str(number)}) for number in range(17)][-1]
+    repo.push("+main", f"{old}:refs/heads/old")
+    found = await git.between(url, old, new)
+    assert (found.added.count, len(found.added.shown), found.added.shown[0][1]) == (17, 15, "Add 16")
+    assert found.dropped.shown == ((old[:8], "Drop <me>, password=***"),)
+    assert (await git.between(url, base, base)).added.count == 0
+
+
 async def test_contains_is_true_until_the_branch_is_rewritten(repo: Repo, url: str, git: Git) -> None:
     first, seen = repo.commit("Begin", {"a.txt": "a"}), repo.commit("See", {"a.txt": "b"})
     repo.commit("Go on", {"a.txt": "c"})

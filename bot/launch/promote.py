@@ -1,0 +1,52 @@
+"""Promote a search's best parameters: run them with several seeds, on the commit of the search. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bot.config.policy import Config
+from bot.core.errors import UserError
+from bot.core.record import SweepRecord
+from bot.core.request import SEEDS, Promotion, SweepRequest
+from bot.core.space import MetricSource, SearchSpace, command_line
+from bot.core.wording import listed
+from bot.launch.command_line import changed, parse_options
+
+DEFAULT_SEEDS = "0-4"
+CHANGEABLE = ("seeds", "gpus", "parallel", "name", "notify", "max_hours")  # nothing that changes the result
+
+
+def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
+    """Return the request for the seeds. `changes`: options as typed. Raises UserError."""
+    best, plan = sweep.progress.best, sweep.plan
+    if sweep.request.seeds:
+        raise UserError(f"`{sweep.id}` ran one command with several seeds; it has no best parameters.")
+    if best is None or plan is None:
+        raise UserError(f"`{sweep.id}` has no result with a finite objective to promote.")
+    if not sweep.phase.final:
+        raise UserError(f"`{sweep.id}` is still running. Promote its best parameters when it has ended.")
+    space = plan.space
+    request = SweepRequest(
+        branch=sweep.request.branch,
+        space=SEEDS,
+        gpus=plan.gpus,
+        repo=sweep.request.repo,
+        image=sweep.request.image or space.image or None,
+        name=sweep.request.name or sweep.request.space,
+        cmd=promoted_command(space, best.parameters, config),
+        notify=sweep.request.notify,
+        seeds=DEFAULT_SEEDS,
+        metric=space.metric,
+        goal=space.goal,
+        metrics=space.metrics_path if space.source is MetricSource.FILE else space.source,
+        flags=space.flags,
+    )
+    if forbidden := [key for key in parse_options(changes) if key not in CHANGEABLE]:
+        names = listed([f"{key}=" for key in CHANGEABLE])
+        raise UserError(f"promote can't change {forbidden[0]}=; it takes {names}.")
+    former = Promotion(sweep=sweep.id, trial=best.trial, value=best.value, strategy=space.strategy)
+    return replace(changed(request, changes, config), commit=plan.commit, promotes=former)
+
+
+def promoted_command(space: SearchSpace, parameters: Mapping[str, str], config: Config) -> str:
+    """Return the command with the best parameters, without a seed among them."""
+    return command_line(space, {k: v for k, v in parameters.items() if k != config.seeds.parameter})

@@ -1,0 +1,88 @@
+"""Promoting a search's best parameters to a sweep over seeds."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.core.errors import UserError
+from bot.core.events import Progress, Result
+from bot.core.record import Phase
+from bot.core.seeds import next_value, statistics
+from bot.core.space import MetricSource
+from bot.launch.command_line import changed
+from bot.launch.promote import promoted
+from bot.launch.seeds import seed_space
+from bot.sweeps.seed_messages import end_text
+from tests.bot.factories import COMMIT, CONFIG, PLAN, a_sweep
+
+BEST = Result(trial="lr-brave-otter-t1", value=0.25, parameters={"lr": "0.01", "optimizer": "adam"})
+SEARCH = a_sweep(Phase.SUCCEEDED, submitted=True, progress=Progress(best=BEST))
+
+
+def test_best_parameters_run_with_five_seeds_on_the_same_commit():
+    request = promoted(SEARCH, "", CONFIG)
+    assert (request.cmd, request.seeds) == ("python train.py --lr=0.01 --optimizer=adam", "0-4")
+    assert (request.commit, request.branch, request.gpus) == (COMMIT, "main", 1)
+    space = seed_space(request, CONFIG)
+    assert (space.metric, space.goal, space.source, space.flags) == (
+        PLAN.space.metric,
+        PLAN.space.goal,
+        PLAN.space.source,
+        PLAN.space.flags,
+    )
+
+
+def test_strategy_and_place_of_the_metric_are_the_searches():
+    found = replace(
+        PLAN.space, strategy={"val_loss": "latest"}, source=MetricSource.FILE, metrics_path="/logs/m.txt"
+    )
+    search = replace(SEARCH, plan=replace(PLAN, space=found))
+    space = seed_space(promoted(search, "", CONFIG), CONFIG)
+    assert (space.strategies, space.metrics_path) == ({"val_loss": "latest"}, "/logs/m.txt")
+
+
+def test_seed_of_the_best_trial_is_left_to_the_seeds():
+    best = replace(BEST, parameters={"lr": "0.01", "seed": "3"})
+    search = replace(SEARCH, progress=Progress(best=best))
+    assert promoted(search, "seeds=3", CONFIG).cmd == "python train.py --lr=0.01"
+
+
+@pytest.mark.parametrize(
+    ("sweep", "options", "error"),
+    [
+        (replace(SEARCH, phase=Phase.RUNNING), "", "is still running"),
+        (replace(SEARCH, progress=Progress()), "", "no result with a finite objective"),
+        (replace(SEARCH, request=replace(SEARCH.request, seeds="5")), "", "has no best parameters"),
+        (SEARCH, "branch=other", "promote can't change branch=; it takes `?seeds="),
+        (SEARCH, "seeds=0", "seeds="),
+    ],
+)
+def test_what_cannot_be_promoted_is_said(sweep, options, error):
+    with pytest.raises(UserError, match=error):
+        promoted(sweep, options, CONFIG)
+
+
+def test_rerun_of_a_promotion_compares_with_nothing():
+    assert changed(promoted(SEARCH, "", CONFIG), "seeds=3-3", CONFIG).promotes is None
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((0.24, 0.26, 0.27), "Confirmed: `lr-brave-otter` reported 0.25, within 0."),
+        ((0.4, 0.41, 0.42), "Not confirmed: `lr-brave-otter` reported 0.25, better than 0."),
+        ((0.1, 0.11, 0.12), "Better than reported: `lr-brave-otter` reported 0.25, worse than "),
+        ((0.3,), "A verdict needs at least two seeds."),
+    ],
+)
+def test_verdict_respects_how_much_single_runs_vary(values, verdict):
+    request = promoted(SEARCH, f"seeds={len(values)}-{2 * len(values) - 1}", CONFIG)
+    plan = replace(PLAN, space=seed_space(request, CONFIG))
+    progress = Progress(seeds={str(n): value for n, value in enumerate(values)})
+    assert verdict in end_text(replace(SEARCH, request=request, plan=plan, progress=progress))
+
+
+def test_next_value_has_the_textbook_interval():
+    """Of 1, 2, 3: mean 2, deviation 1, t(2, 0.975) = 4.3027, times the root of 4/3."""
+    assert next_value(statistics([1, 2, 3])) == pytest.approx((2 - 4.9683, 2 + 4.9683), abs=1e-3)
+    assert next_value(statistics([1])) is None
