@@ -1,16 +1,16 @@
-"""Early stopping by live values: asynchronous successive halving, and the median rule. Pure.
+"""Early stopping based on live values: asynchronous successive halving, and the median rule. Pure.
 
 Both compare trials at *rungs*, which are steps: `grace`, `grace` times the factor, and so on. A trial
-reaches a rung with its first report at or after it, and is judged there once, against the trials that reached
-it before:
+reaches a rung with its first report at or after that step, and is then compared once with the trials that
+reached the rung before it:
 
-- asha (Li et al., 2020, arXiv:1810.05934, in its stopping variant): the trial goes on if it is among the best
-  1/factor. Nothing is stopped at a rung before as many trials as the factor have reached it.
-- median (Golovin et al., 2017, Google Vizier): the trial goes on if its value is at least the median of the
-  others'. Nothing is stopped before `min_trials` others have reached the rung.
+- asha (Li et al., 2020, arXiv:1810.05934, in its stopping variant): the trial continues if it is among the
+  best 1/factor. No trial is stopped at a rung until as many trials as the factor have reached it.
+- median (Golovin et al., 2017, Google Vizier): the trial continues if its value is no worse than the
+  others' median. No trial is stopped until `min_trials` others have reached the rung.
 
-What counts of a trial at a rung is its min, max, or latest value until then. The order in which trials reach
-a rung is that of the reports, not of the readings, so the same curves lead to the same decisions.
+A trial's value at a rung is its min, max, or latest value up to then. Trials are ordered by when they
+reported, not by when Sweepbot read it, so the same curves lead to the same decisions.
 """
 
 import math
@@ -21,7 +21,7 @@ from statistics import median
 from bot.core.curves import Curve, Point, so_far
 
 ASHA, MEDIAN = "asha", "median"
-MEDIAN_FACTOR = 2  # between the median rule's rungs; a record of every report would be too large
+MEDIAN_FACTOR = 2  # between the median rule's rungs; a rung per report would make the record too large
 MAX_RUNGS = 12  # of one trial
 
 # By rung, then by trial, in the order of their reports. None: not finite, which is worse than any value.
@@ -86,7 +86,7 @@ def judge(
 ) -> tuple[Rungs, tuple[Verdict, ...]]:
     """Record the trials that reached a rung, and judge each of them once.
 
-    Trials that aren't stoppable, because they have finished, only count for the others.
+    Trials that aren't stoppable, because they have finished, are only compared with.
 
     Returns:
         The rungs with the new values, and the trials to stop.
@@ -107,7 +107,7 @@ def judge(
 def _arrivals(
     rule: StoppingRule, objective: Objective, rungs: Rungs, curves: Mapping[str, Curve]
 ) -> Iterator[tuple[float, int, str, float | None]]:
-    """Yield when each trial reached each missing rung, the rung, the trial, and the value that counts."""
+    """Yield when each trial reached each missing rung, the rung, the trial, and its value there."""
     for trial, curve in curves.items():
         counts = so_far([point.value for point in curve], objective.strategy)
         for rung in missing_rungs(rule, rungs, trial, curve[-1].step) if curve else ():
@@ -123,7 +123,7 @@ def _first_at(curve: Sequence[Point], rung: int) -> int:
 def _cutoff(
     rule: StoppingRule, objective: Objective, before: list[float | None], value: float | None
 ) -> float | None:
-    """Return the worst value with which a trial goes on; None if too few trials have reached the rung."""
+    """Return the worst value with which a trial continues; None if too few trials have reached the rung."""
     if rule.name == MEDIAN:
         if len(before) < rule.min_trials:
             return None

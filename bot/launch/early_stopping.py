@@ -1,4 +1,4 @@
-"""Read early stopping: Sweepbot's asha and median, and Katib's medianstop where a space can have it. Pure."""
+"""Read early stopping: Sweepbot's asha and median, and Katib's medianstop where a space supports it. Pure."""
 
 import shlex
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from bot.core.wording import listed, shortened
 
 MEDIANSTOP = "medianstop"
 NAMES = (ASHA, MEDIAN, MEDIANSTOP)
-RULE = StoppingRule(name=ASHA)
+DEFAULT_RULE = StoppingRule(name=ASHA)
 SETTINGS = {
     ASHA: {"grace_period", "reduction_factor", "dry_run"},
     MEDIAN: {"grace_period", "min_trials_required", "dry_run"},
@@ -21,32 +21,32 @@ DEFAULT_SETTINGS = {"min_trials_required": 3, "start_step": 4}  # Katib's
 EARLY_STOPPING_KEYS: Keys = {
     "name": Key(meaning="The algorithm.", type=one_of(*NAMES), example=ASHA, required=True),
     "grace_period": Key(
-        meaning="Of `asha` and `median`: steps before a trial is judged for the first time.",
+        meaning="For `asha` and `median`: steps before a trial is judged for the first time.",
         type=integer(1),
-        default=str(RULE.grace),
+        default=str(DEFAULT_RULE.grace),
         example="5",
     ),
     "reduction_factor": Key(
-        meaning="Of `asha`: one of this many trials continues; also the factor between the steps at which "
+        meaning="For `asha`: one in this many trials continues; also the factor between the steps at which "
         "trials are judged.",
         type=integer(2),
-        default=str(RULE.factor),
+        default=str(DEFAULT_RULE.factor),
         example="4",
     ),
     "dry_run": Key(
-        meaning="Of `asha` and `median`: stop nothing, and report what would have been stopped.",
+        meaning="For `asha` and `median`: stop nothing, and report what would have been stopped.",
         type=BOOLEAN,
         default="false",
         example="true",
     ),
     "min_trials_required": Key(
-        meaning="Of `median` and `medianstop`: trials to compare with before one can be stopped.",
+        meaning="For `median` and `medianstop`: trials to compare with before one can be stopped.",
         type=integer(1),
         default=str(DEFAULT_SETTINGS["min_trials_required"]),
         example="5",
     ),
     "start_step": Key(
-        meaning="Of `medianstop`: report of the metric at which a trial is judged, once.",
+        meaning="For `medianstop`: report of the metric at which a trial is judged, once.",
         type=integer(1),
         default=str(DEFAULT_SETTINGS["start_step"]),
         example="10",
@@ -88,9 +88,9 @@ def _own_rule(node: Node, name: str, keys: Mapping[str, Node], trials: int) -> S
 
     rule = StoppingRule(
         name=name,
-        grace=setting("grace_period", RULE.grace),
-        factor=setting("reduction_factor", RULE.factor, least=2),
-        min_trials=setting("min_trials_required", RULE.min_trials),
+        grace=setting("grace_period", DEFAULT_RULE.grace),
+        factor=setting("reduction_factor", DEFAULT_RULE.factor, least=2),
+        min_trials=setting("min_trials_required", DEFAULT_RULE.min_trials),
         dry_run=keys["dry_run"].flag() if "dry_run" in keys else False,
     )
     required = rule.factor if name == ASHA else rule.min_trials + 1

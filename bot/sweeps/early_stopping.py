@@ -1,7 +1,7 @@
-"""Stop trials early by what they report while they run (`bot.core.stopping`). Pure.
+"""Stop trials early, based on the values that they report while they run (`bot.core.stopping`). Pure.
 
-A trial to stop is in the record until its pods are gone, so a worker can die at any call. That it was stopped
-early, and not cancelled, is in its condition in the cluster.
+A trial to stop stays in the record until its pods are gone, so a worker can die at any call. Its condition in
+the cluster shows that it was stopped early rather than cancelled.
 """
 
 import math
@@ -20,11 +20,11 @@ from bot.sweeps.observation import Observation
 from bot.sweeps.time_left import run_times, usual_seconds
 from k8s.katib.status import TrialState
 
-MAX_CURVES = 100  # of one reading; a sweep with more new trials is read again a minute later
+MAX_CURVES_PER_READING = 100  # the next reading, a minute later, has the others
 
 
 def wanted_curves(sweep: SweepRecord, seen: Observation) -> Callable[[Mapping[str, Point]], set[str]]:
-    """Return what tells, from the trials' last reports, which curves are needed to judge them."""
+    """Return a function that selects, from the trials' latest points, the curves needed to judge them."""
     rule = sweep.plan.space.stopping if sweep.plan else None
     known = _judgeable(sweep, seen)
 
@@ -32,7 +32,7 @@ def wanted_curves(sweep: SweepRecord, seen: Observation) -> Callable[[Mapping[st
         if rule is None:
             return set()
         new = [name for name in latest if name in known and _reaches(rule, sweep, name, latest[name], seen)]
-        return set(sorted(new, key=lambda name: (name not in seen.running, name))[:MAX_CURVES])
+        return set(sorted(new, key=lambda name: (name not in seen.running, name))[:MAX_CURVES_PER_READING])
 
     return wanted
 
@@ -45,7 +45,7 @@ def _reaches(rule: StoppingRule, sweep: SweepRecord, name: str, last: Point, see
 
 
 def follow_early_stopping(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    """Decide which trials to stop, report those that were, and sum up what that saved."""
+    """Decide which trials to stop, report those that were stopped, and update the saved GPU-hours."""
     plan = sweep.plan
     if plan is None or plan.space.stopping is None:
         return sweep
@@ -54,7 +54,7 @@ def follow_early_stopping(sweep: SweepRecord, seen: Observation, now: datetime) 
 
 
 def _reported(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> SweepRecord:
-    """Report stopped trials once their pods are gone; one that finished meanwhile wasn't stopped."""
+    """Report stopped trials once their pods are gone, except those that finished first."""
     over = {name: stop for name, stop in sweep.ending_early.items() if name not in seen.held}
     if not over:
         return sweep
@@ -83,7 +83,7 @@ def _judged(
 
 
 def _judgeable(sweep: SweepRecord, seen: Observation) -> set[str]:
-    """Return the experiment's trials without those that are stopped, or in a dry run would be."""
+    """Return the experiment's trials, except those that are (or in a dry run would be) stopped."""
     return {trial.name for trial in seen.trials} - sweep.ending_early.keys() - sweep.ended_early.keys()
 
 
@@ -107,7 +107,7 @@ def _event(plan: SweepPlan, stops: Mapping[str, EarlyStop], seen: Observation) -
 
 
 def _saved(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> float:
-    """Return the GPU-hours saved: against the finished trials' mean, or in a dry run a trial's own time."""
+    """Return the saved GPU-hours, against the mean of finished trials, or in a dry run the trial's time."""
     usual, own = usual_seconds(seen), run_times(seen)
     if usual is None:
         return sweep.saved_gpu_hours
@@ -116,7 +116,7 @@ def _saved(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> float:
 
 
 def _without_values(sweep: SweepRecord, seen: Observation) -> SweepRecord:
-    """Report once that a trial has finished, and MLflow has the metric of none."""
+    """Report once that a trial has finished although MLflow has no trial's metric."""
     reading, sent = seen.reading, sweep.sent_keys
     names = {trial.name for trial in seen.trials}
     if reading is None or reading.failures or not reading.read or names & reading.latest.keys():

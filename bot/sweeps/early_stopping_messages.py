@@ -11,7 +11,7 @@ MAX_TEXT = 2_500  # characters
 
 
 def stopped_line(plan: SweepPlan, trial: str, stop: EarlyStop, usual: float | None) -> str:
-    """Return why one trial is stopped, and what that saves if finished trials show how long one takes."""
+    """Return why a trial is stopped, and the saved GPU-hours if finished trials show the usual run time."""
     rule, metric = plan.space.stopping, plan.space.metric
     value = "no finite value" if stop.value is None else f"{stop.value:.4g}"
     cutoff = "the others" if stop.cutoff is None else f"{stop.cutoff:.4g}"
@@ -44,7 +44,7 @@ def not_judged_text(sweep: SweepRecord) -> str:
 
 
 def savings(sweep: SweepRecord) -> str:
-    """Return what early stopping has saved so far; "" without a stopped trial."""
+    """Return the GPU-hours that early stopping has saved so far; "" without a stopped trial."""
     rule = sweep.plan.space.stopping if sweep.plan else None
     if rule is None or not sweep.ended_early:
         return ""
