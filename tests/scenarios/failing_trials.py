@@ -28,9 +28,9 @@ class FaultyCluster(DirectCluster):
         super().__init__(store)
         self.kueue, self.logs = None, {}  # what Kueue says of each suspended Job; None: no such Kueue
 
-    async def list(self, kind, namespace, *, labels="", fields=""):
+    async def list(self, kind, namespace, *, labels="", fields="", only=None):
         if kind != "Workload" or not self.kueue:
-            return await super().list(kind, namespace, labels=labels, fields=fields)
+            return await super().list(kind, namespace, labels=labels, fields=fields, only=only)
         ask = Ask(WORKER, "list", "kueue.x-k8s.io", "workloads", namespace, "")
         if why(ask, self.store) is None:
             raise ApiError(403, "Forbidden", ask.refused().body["message"])
