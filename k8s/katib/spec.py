@@ -235,7 +235,7 @@ def _security(spec: ExperimentSpec) -> Manifest:
 
 def _home(spec: ExperimentSpec) -> dict[str, str]:
     """Return name and home of a user that isn't in the image; PyTorch looks up the name."""
-    return {"HOME": "/tmp", "TRIAL_UID": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
+    return {"HOME": "/tmp", "USER": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
 
 
 def _secret_variables(spec: ExperimentSpec) -> list[Manifest]:

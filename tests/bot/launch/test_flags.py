@@ -170,7 +170,10 @@ HEAD = "command: t\nparameters: {lr: [1, 2]}\n"
         (LOSS + "metrics: {from: stdout, path: /logs/m.txt}", "only from: file has a path"),
         (LOSS + "metrics: {form: stdout}", "unknown key. Did you mean from?"),
         ("objective: {metric: val/loss, goal: minimize}", "a TensorBoard tag of letters"),
-        ("objective: {metric: a b, goal: minimize}\nmetrics: stdout", "a name of letters, digits, and _./-"),
+        (
+            "objective: {metric: a b, goal: minimize}\nmetrics: stdout",
+            "a name of up to 100 letters, digits, and _./- characters",
+        ),
         (objective("additional: [loss]"), "is the objective's metric"),
         (objective("additional: [a, a]"), 'duplicate metric "a"'),
         (
