@@ -44,5 +44,6 @@ def _measured(request: SweepRequest) -> SweepRequest:
         parallel=None,
         gate=None,
         max_hours=None,
+        promotes=None,
         notify=Notify.CHANNEL,
     )
