@@ -1,16 +1,17 @@
 """The experiment we send, as a whole, and what recorded experiments and trials say."""
 
 import copy
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from k8s.katib.patches import kill_trial, stop_experiment
+from k8s.katib.patches import kill_trial, pause_experiment, resume_experiment, stop_experiment
 from k8s.katib.spec import ExperimentSpec, Feasible, PodShape, experiment, with_image
 from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial, ui_link
 from k8s.objects import Ref
-from tests.recordings.__init__ import body
+from tests.recordings.__init__ import FOLDER, body
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 FLAGS = "'--lr=${trialParameters.lr}' '--optimizer=${trialParameters.optimizer}'"
@@ -244,6 +245,32 @@ def test_close_patch_puts_failed_last_and_a_completion_time():
     assert kinds[-1] == ("Failed", "True")
     assert ("Running", "False") in kinds
     assert patch["status"]["completionTime"] == "2026-11-21T14:00:00Z"
+
+
+def load(name):
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def steady(patch):
+    """Return the conditions of a patch without times and our own words."""
+    return [(each["type"], each["status"]) for each in patch["status"]["conditions"]]
+
+
+def test_pause_and_resume_patches_have_the_recorded_conditions():
+    """Recorded: Katib stopped starting trials, and later continued until all trials were done."""
+    paused, resumed = (load(f"katib/04-drain4-{name}") for name in ("A", "C-undrain"))
+    before = {"metadata": {"resourceVersion": "1"}, "status": resumed["body"]["status"]}
+    pause = pause_experiment(before, NOW)
+    assert steady(pause) == steady(paused["request_body"])
+    assert pause["status"].keys() == paused["request_body"]["status"].keys()
+    after = {"metadata": {"resourceVersion": "2"}, "status": pause["status"]}
+    resume = resume_experiment(after, NOW)
+    assert steady(resume) == steady(resumed["request_body"])
+    assert resume["status"].keys() == resumed["request_body"]["status"].keys()
+    assert [patch["metadata"] for patch in (pause, resume)] == [
+        {"resourceVersion": "1"},
+        {"resourceVersion": "2"},
+    ]
 
 
 def test_katib_link_has_the_namespace_before_the_name():

@@ -22,6 +22,7 @@ from local.katib.suggestions import Suggestions
 from local.kubernetes.kinds import Refused, clone
 from local.kubernetes.store import Store
 from tests.bot.factories import ORDER, SETTINGS
+from tests.bot.launch.katib_models import faults
 
 REQUEST = SweepRequest(branch="main", space="lr")
 FOREIGN = Path(__file__).parents[3] / "examples" / "sweep-files" / "sweeps"
@@ -46,7 +47,10 @@ def planned(space):
 
 
 def admitted(experiment):
-    """Create it where Katib's webhook and services answer; return the first suggestion. Raises Refused."""
+    """Create it where Katib's webhook and services answer; return the first suggestion. Raises Refused.
+
+    What is admitted is also what the models of `kubeflow-katib` describe.
+    """
     store = Store()
     Katib(store)
     labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
@@ -55,6 +59,7 @@ def admitted(experiment):
     made = store.create(experiment)
     if (why := objection(made["spec"])) is not None:
         raise AssertionError(why)
+    assert list(faults(experiment)) == []
     [found] = Suggestions().next({"metadata": {"uid": "u"}}, made, [], 1)
     return found["parameterAssignments"]
 
@@ -76,6 +81,16 @@ def test_a_plan_of_each_foreign_file_passes_katibs_webhook_and_service(name):
 
 def a_plan(algorithm="random", parameters=OTHER):
     return planned(parsed(f"{BASE}algorithm: {algorithm}\nparameters: {parameters}\n"))
+
+
+def test_models_report_unknown_keys_and_other_types():
+    found = a_plan()
+    found["spec"] |= {"maxTrialCount": "3", "resume": "Never", "parameters": [{"name": 1}]}
+    assert list(faults(found)) == [
+        "experiment.spec.maxTrialCount isn't int",
+        "experiment.spec.parameters[0].name isn't str",
+        "experiment.spec.resume is unknown",
+    ]
 
 
 def test_the_plan_that_the_rules_break_is_accepted():
