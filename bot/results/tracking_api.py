@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from bot.core.curves import Curve, Point, in_order
+from bot.core.metrics import measured
 from bot.results import run_tags
 from k8s.errors import SweepbotError
 
@@ -107,7 +108,8 @@ class TrackingApi:
     def _call(self, method: str, endpoint: str, **query: Any) -> dict[str, Any]:
         """Return the parsed response; {} if the requested object doesn't exist."""
         try:
-            status, body = self._answer(method, f"/api/2.0/mlflow/{endpoint}", query)
+            with measured("mlflow"):
+                status, body = self._answer(method, f"/api/2.0/mlflow/{endpoint}", query)
             answer = json.loads(body) if status in {200, 404} else {}
         except TrackingError:
             raise
