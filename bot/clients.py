@@ -13,8 +13,8 @@ from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import Registry
 from bot.repos.git import Git
+from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
-from bot.results.mlflow import MlflowExperiments
 from bot.results.store import ResultsStore
 from bot.slack.client import Slack
 from bot.storage.sweeps import Store

@@ -35,8 +35,8 @@ from bot.launch import drafts, preview_job
 from bot.registry.client import Registry
 from bot.repos.catalog import Catalog
 from bot.repos.git import Git, logins
+from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
-from bot.results.mlflow import MlflowExperiments
 from bot.results.run_writer import RunWriter
 from bot.results.tracking_api import TrackingApi
 from bot.runtime.probes import Probes

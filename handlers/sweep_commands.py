@@ -11,7 +11,7 @@ from bot.sweeps import reply_messages
 from bot.sweeps.command_parser import COMMANDS, choose, first_word, parse_command, selected
 from handlers.context import ACK_TIMEOUT, HandlerContext
 
-NEW_SWEEP = {Action.RERUN, Action.PROMOTE}  # start one in this channel
+STARTS_SWEEP = {Action.RERUN, Action.PROMOTE}  # start one in this channel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,8 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         trial=parsed.trial,
         trials=parsed.trials,
         changes=parsed.changes or " ".join(parsed.others),
-        request_id=who.request_id if parsed.action in NEW_SWEEP else "",
-        channel=who.channel if parsed.action in NEW_SWEEP else "",
+        request_id=who.request_id if parsed.action in STARTS_SWEEP else "",
+        channel=who.channel if parsed.action in STARTS_SWEEP else "",
         in_thread=bool(who.here),
     )
     await context.send(sweep, command, once=who.request_id if who.here else "")

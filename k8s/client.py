@@ -49,9 +49,9 @@ KINDS = {
     "MutatingWebhookConfiguration": ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
 LIST_PAGE = 500  # objects per page of a list, as in kubectl
-CALL_SECONDS = 30.0
-CONNECT_SECONDS = 5.0  # shorter, so that calls made during an outage fail soon after it ends
-CALL = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=CONNECT_SECONDS)
+CALL_TIMEOUT = 30.0
+CONNECT_TIMEOUT = 5.0  # shorter, so that calls made during an outage fail soon after it ends
+CALL = aiohttp.ClientTimeout(total=CALL_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
 READY_TIMEOUT = 3.0  # seconds for /readyz
 WATCH_MARGIN = 10.0  # seconds beyond a watch's own timeout until the connection counts as dead
 MAX_RETRY_AFTER = 60.0  # seconds
@@ -271,7 +271,7 @@ class KubernetesClient:
         """
         query = {"watch": True, "resourceVersion": since, "labelSelector": labels}
         query |= {"allowWatchBookmarks": True, "timeoutSeconds": round(timeout)}
-        limits = aiohttp.ClientTimeout(total=timeout + WATCH_MARGIN, sock_connect=CONNECT_SECONDS)
+        limits = aiohttp.ClientTimeout(total=timeout + WATCH_MARGIN, sock_connect=CONNECT_TIMEOUT)
         response = await self._send("GET", _path(kind, namespace), query, limits=limits)
         try:
             on_open()

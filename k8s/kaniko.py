@@ -16,7 +16,7 @@ FETCH_CONTAINER = "fetch"  # the init container: only it has the git credentials
 REGISTRY_CONFIG = "/kaniko/.docker"  # config.json with the registry's credentials
 CONTEXT = "/kaniko/buildcontext"  # Kaniko clones into it
 FETCHING = "sweepbot/fetch"  # annotation: the Dockerfile of the init container, which only clones
-DOCKERFILE, IGNORE = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
+DOCKERFILE_KEY, IGNORE_KEY = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
 DIGEST_PATTERN = re.compile("sha256:[0-9a-f]{64}")
 GENERATED = "/sweepbot"  # mount path of these annotations
 CA, PUBLIC_CA = "/kaniko/ca", "/kaniko/ssl/certs"  # the second is the executor's own
@@ -92,15 +92,15 @@ def destination(job: Manifest) -> str:
 def with_base(job: Manifest, tag: str, digest: str) -> Manifest:
     """Return the Job with the base of its generated Dockerfile pinned by digest: tags can move."""
     template = job["spec"]["template"]
-    dockerfile = template["metadata"]["annotations"][DOCKERFILE].replace(f":{tag}\n", f"@{digest}\n")
-    annotations = {**template["metadata"]["annotations"], DOCKERFILE: dockerfile}
+    dockerfile = template["metadata"]["annotations"][DOCKERFILE_KEY].replace(f":{tag}\n", f"@{digest}\n")
+    annotations = {**template["metadata"]["annotations"], DOCKERFILE_KEY: dockerfile}
     metadata = {**template["metadata"], "annotations": annotations}
     return {**job, "spec": {**job["spec"], "template": {**template, "metadata": metadata}}}
 
 
 def _files(spec: BuildSpec) -> Manifest:
     """Return the generated files as annotations of the pod, which mounts them; no ConfigMap is needed."""
-    generated = {} if spec.own_dockerfile else {DOCKERFILE: spec.dockerfile, IGNORE: spec.ignore}
+    generated = {} if spec.own_dockerfile else {DOCKERFILE_KEY: spec.dockerfile, IGNORE_KEY: spec.ignore}
     files = generated | ({FETCHING: "FROM scratch\n"} if spec.clones_apart else {})
     return {"annotations": files} if files else {}
 
@@ -151,7 +151,7 @@ def _volumes(spec: BuildSpec) -> dict[str, Manifest]:
     """Return the volumes by mount path."""
     found: dict[str, Manifest] = {}
     # Kaniko prefers the ignore file next to the Dockerfile over the repository's.
-    paths = {DOCKERFILE: "Dockerfile", IGNORE: "Dockerfile.dockerignore", FETCHING: "Fetch"}
+    paths = {DOCKERFILE_KEY: "Dockerfile", IGNORE_KEY: "Dockerfile.dockerignore", FETCHING: "Fetch"}
     if files := _files(spec).get("annotations"):
         items = [
             {"path": paths[key], "fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}} for key in files

@@ -9,7 +9,7 @@ from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Manifest
 from k8s.pods import JOB_LABEL
 
-MAX_TEXT = 4096  # characters of one text, which is also the kubelet's limit of a termination message
+MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
 
 _CONDITIONS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)
 _CONTAINERS = dict.fromkeys(("name", "state", "lastState", "restartCount"), True)
@@ -69,7 +69,7 @@ def _picked(value: Any, shape: Any) -> Any:
     if isinstance(value, list):
         return [_picked(each, shape) for each in value]
     if isinstance(value, str):
-        return value[:MAX_TEXT]
+        return value[:MAX_FIELD_SIZE]
     if not isinstance(value, dict):
         return value
     if shape is True:

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from time import monotonic
 
 from k8s.cache import Cache
-from k8s.client import CALL_SECONDS, WATCH_MARGIN, KubernetesClient
+from k8s.client import CALL_TIMEOUT, WATCH_MARGIN, KubernetesClient
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import Manifest
 from k8s.outage import Outage, is_outage
@@ -23,7 +23,7 @@ from k8s.outage import Outage, is_outage
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 60.0  # seconds of one watch
-SILENCE = WATCH_SECONDS + WATCH_MARGIN + CALL_SECONDS  # seconds without a response from a live connection
+SILENCE = WATCH_SECONDS + WATCH_MARGIN + CALL_TIMEOUT  # seconds without a response from a live connection
 FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds after the first failure in a row, and after any
 WATCH_PAGE = 100  # whole objects in memory at a time, while a list is read
 

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 CONFIGMAP_NAME = "sweepbot-setup"
 NOW = "now"  # key of the item that applies requests; any other key is a user to greet
 WRITER_INTERVAL, READER_INTERVAL, RETRY_DELAY = 10.0, 2.0, 2.0  # seconds
-SETTINGS, REQUESTS = "sweepbot:setup", "sweepbot:setup:requests"
+SETUP_KEY, REQUESTS_KEY = "sweepbot:setup", "sweepbot:setup:requests"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +75,12 @@ class SetupReader:
             await asyncio.sleep(READER_INTERVAL)
 
     async def refresh(self) -> None:
-        if found := await self._redis.get(SETTINGS):
+        if found := await self._redis.get(SETUP_KEY):
             self.setup, self.loaded = read(json.loads(found)), True
             self.config = applied(self._base, self.setup)
 
     async def add_request(self, request: SetupRequest) -> None:
-        await self._redis.rpush(REQUESTS, _REQUEST.dump_json(request))
+        await self._redis.rpush(REQUESTS_KEY, _REQUEST.dump_json(request))
         await self._queue.add(WorkItem(ItemKind.SETUP, NOW))
 
     async def queue_greeting(self, user: str) -> None:
@@ -123,16 +123,16 @@ class SetupWriter:
         entries = (found.get("data") or {}) if found else {}
         self.setup = read(entries)
         self._clients.config = applied(self._base, self.setup)
-        await self._redis.set(SETTINGS, json.dumps(entries))
+        await self._redis.set(SETUP_KEY, json.dumps(entries))
 
     async def run(self, key: str) -> None:
         """Handle a work item: greet a new user, and apply all waiting requests."""
         await self.refresh()
         if key != NOW:
             await self._greet(key)
-        for raw in await self._redis.lrange(REQUESTS, 0, -1):
+        for raw in await self._redis.lrange(REQUESTS_KEY, 0, -1):
             await self._apply(_REQUEST.validate_json(raw))
-            await self._redis.lrem(REQUESTS, 1, text(raw))
+            await self._redis.lrem(REQUESTS_KEY, 1, text(raw))
 
     async def _apply(self, request: SetupRequest) -> None:
         if request.settings:

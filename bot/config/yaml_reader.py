@@ -13,7 +13,7 @@ import yaml
 
 from bot.config.keys import Keys
 from bot.core.errors import UserError
-from bot.core.numbers import NUMBER
+from bot.core.number_format import NUMBER
 from bot.core.wording import counted, did_you_mean, listed, shortened
 
 MAX_CHARACTERS = 64_000

@@ -1,6 +1,6 @@
 """Build the thread of a digest: use by person, overrequested CPU and memory, and all hours as CSV. Pure."""
 
-from bot.core.numbers import as_csv, hours, percent
+from bot.core.number_format import as_csv, hours, percent
 from bot.core.wording import fitting
 from bot.digests.figures import Figures, Row
 from bot.digests.message import MAX_SECTION, DigestContext, cost_of, person, priced

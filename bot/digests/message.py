@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from bot.core.numbers import hours, money, percent, signed
+from bot.core.number_format import hours, money, percent, signed
 from bot.core.wording import counted, fitting, listed
 from bot.digests.chart import alt_text
 from bot.digests.figures import NOTABLE, Figures, MostIdle, Row

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
 from bot.config.teams import Price
-from bot.core.numbers import as_csv, hours, money, percent
+from bot.core.number_format import as_csv, hours, money, percent
 from bot.core.wording import fitting
 from bot.gpus.command import MAX_ANSWER, ParsedCommand
 from bot.gpus.models import HOUR, MAX_UNMEASURED

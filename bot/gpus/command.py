@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from bot.config.teams import Team
 from bot.core.errors import UserError
-from bot.core.numbers import hours, percent
+from bot.core.number_format import hours, percent
 from bot.core.wording import counted, did_you_mean, fitting, listed
 from bot.gpus.models import BUSY, HALF_HOUR, HOUR, NodeUse, PodUse, Snapshot
 from bot.slack.mrkdwn import code, mention, quoted

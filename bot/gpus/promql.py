@@ -25,7 +25,7 @@ from bot.gpus.models import BUSY, MIN_COVERAGE
 from k8s.dcgm import ENGINE, UTIL, XIDS
 
 DEVICE = "GPU_I_ID, GPU_I_PROFILE, modelName"
-NAMES = {"UUID": 'UUID!=""', "gpu, Hostname, hostname": 'UUID=""'}
+GPU_NAMES = {"UUID": 'UUID!=""', "gpu, Hostname, hostname": 'UUID=""'}
 POD_NAMES = {
     "exported_namespace, exported_pod": 'exported_pod!=""',
     "namespace, pod": 'exported_pod="",pod!=""',
@@ -208,7 +208,7 @@ def _by_gpu(function: str, start: str, end: str) -> str:
     return " or ".join(
         f"{function} by ({names}, {holders}, {DEVICE}) ({start}{named},{held}{end})"
         for holders, held in POD_NAMES.items()
-        for names, named in NAMES.items()
+        for names, named in GPU_NAMES.items()
     )
 
 

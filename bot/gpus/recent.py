@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-MAX_AGE = timedelta(minutes=10)
+SAMPLE_MAX_AGE = timedelta(minutes=10)
 
 
 class Recent(Generic[T]):
@@ -14,7 +14,7 @@ class Recent(Generic[T]):
         self._known: tuple[datetime, T] | None = None
 
     async def get(self, at: datetime, measure: Callable[[], Awaitable[T]]) -> T:
-        """Return what was measured within MAX_AGE before `at`, or else measure it."""
-        if self._known is None or not timedelta(0) <= at - self._known[0] < MAX_AGE:
+        """Return what was measured within SAMPLE_MAX_AGE before `at`, or else measure it."""
+        if self._known is None or not timedelta(0) <= at - self._known[0] < SAMPLE_MAX_AGE:
             self._known = at, await measure()
         return self._known[1]

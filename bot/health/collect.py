@@ -26,7 +26,7 @@ TRIAL_LOG_LINES = 200  # with several processes, the cause can be far above the 
 POLL_INTERVAL = timedelta(seconds=10)  # events and logs are not watched
 POLL_DURATION = timedelta(minutes=15)  # of a running sweep, until its first success
 SUCCEEDED = {"Succeeded", "Killed", "EarlyStopped"}
-FAILED = {"Failed", "MetricsUnavailable"}
+FAILED_CONDITIONS = {"Failed", "MetricsUnavailable"}
 
 
 class EvidenceCollector:
@@ -69,8 +69,8 @@ class EvidenceCollector:
     def _suspects(self, trials: Manifests) -> Manifests:
         sweep = self.sweep
         rest = [t for t in _by_age(trials) if _name(t) not in {*sweep.examined, *sweep.to_kill}]
-        live = [t for t in rest if not (SUCCEEDED | FAILED) & true_conditions(t).keys()]
-        failed = [t for t in rest if FAILED & true_conditions(t).keys()]
+        live = [t for t in rest if not (SUCCEEDED | FAILED_CONDITIONS) & true_conditions(t).keys()]
+        failed = [t for t in rest if FAILED_CONDITIONS & true_conditions(t).keys()]
         # Katib counts a trial whose metric is NaN or infinite as succeeded.
         metric = self.plan.space.metric
         nan = [t for t in rest if "Succeeded" in true_conditions(t) and not_finite(t, metric)]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from bot.core.numbers import percent
+from bot.core.number_format import percent
 from bot.core.wording import counted, fitting
 from bot.gpus.models import BUSY
 from bot.idle.alerts import Alert, AlertItem, Snooze, active_snooze

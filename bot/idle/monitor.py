@@ -36,7 +36,7 @@ from bot.slack.client import SlackBusyError
 log = logging.getLogger(__name__)
 
 LOG_CONCURRENCY = 8  # trials whose logs are read at a time
-RUNNING = {Phase.PENDING, Phase.RUNNING}
+PHASES_WITH_TRIALS = {Phase.PENDING, Phase.RUNNING}
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class IdleMonitor:
         kind, channel, thread = classify(allocation, long, thresholds, now), "", ""
         shown = long if kind is Kind.LOW and long else allocation
         if sweep:
-            kind = kind if sweep.phase in RUNNING else Kind.UNKNOWN
+            kind = kind if sweep.phase in PHASES_WITH_TRIALS else Kind.UNKNOWN
             channel, thread = sweep.requester.channel if sweep.thread else "", sweep.thread or ""
         elif not allocation.sweep:
             channel = self._team_channel(allocation.team)

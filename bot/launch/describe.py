@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from bot.core.numbers import NUMBER, hours
+from bot.core.number_format import NUMBER, hours
 from bot.core.space import MetricSource, Parameter, SearchSpace, command_line
 from bot.core.wording import counted
 from bot.launch.early_stopping import own_settings

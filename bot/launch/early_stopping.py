@@ -10,16 +10,16 @@ from bot.core.stopping import ASHA, MEDIAN, StoppingRule
 from bot.core.wording import listed, shortened
 
 MEDIANSTOP = "medianstop"
-NAMES = (ASHA, MEDIAN, MEDIANSTOP)
+STOPPERS = (ASHA, MEDIAN, MEDIANSTOP)
 DEFAULT_RULE = StoppingRule(name=ASHA)
-SETTINGS = {
+STOPPER_SETTINGS = {
     ASHA: {"grace_period", "reduction_factor", "dry_run"},
     MEDIAN: {"grace_period", "min_trials_required", "dry_run"},
     MEDIANSTOP: {"min_trials_required", "start_step"},
 }
 DEFAULT_SETTINGS = {"min_trials_required": 3, "start_step": 4}  # Katib's
 EARLY_STOPPING_KEYS: Keys = {
-    "name": Key(meaning="The algorithm.", type=one_of(*NAMES), example=ASHA, required=True),
+    "name": Key(meaning="The algorithm.", type=one_of(*STOPPERS), example=ASHA, required=True),
     "grace_period": Key(
         meaning="For `asha` and `median`: steps before a trial is judged for the first time.",
         type=integer(1),
@@ -54,7 +54,7 @@ EARLY_STOPPING_KEYS: Keys = {
 }
 EARLY_STOPPING: Schema = {
     "title": "`asha`, `median`, `medianstop`, or mapping",
-    "anyOf": [one_of(*NAMES), object_schema(EARLY_STOPPING_KEYS)],
+    "anyOf": [one_of(*STOPPERS), object_schema(EARLY_STOPPING_KEYS)],
 }
 REJECTED_STOPPERS = {
     "hyperband": "stops after its first bracket in Katib (kubeflow/katib#1168); use asha",
@@ -69,11 +69,13 @@ def read_early_stopping(
         return None
     keys = node.mapping(EARLY_STOPPING_KEYS) if isinstance(node.value, dict) else {"name": node}
     name = keys["name"].text() if "name" in keys else MEDIANSTOP
-    if name and name not in NAMES:
-        why = REJECTED_STOPPERS.get(name, f"is unknown; use {listed(NAMES, 'or')}")
+    if name and name not in STOPPERS:
+        why = REJECTED_STOPPERS.get(name, f"is unknown; use {listed(STOPPERS, 'or')}")
         keys["name"].error(f"{shortened(name)} {why}")
-    for key in sorted(keys.keys() & EARLY_STOPPING_KEYS.keys() - {"name"} - SETTINGS.get(name, keys.keys())):
-        keys[key].error(f"isn't a setting of {name}, which has {listed(sorted(SETTINGS[name]))}")
+    for key in sorted(
+        keys.keys() & EARLY_STOPPING_KEYS.keys() - {"name"} - STOPPER_SETTINGS.get(name, keys.keys())
+    ):
+        keys[key].error(f"isn't a setting of {name}, which has {listed(sorted(STOPPER_SETTINGS[name]))}")
     if name in {ASHA, MEDIAN}:
         return _own_rule(node, name, keys, trials)
     settings = {key: str(_whole(keys[key])) for key in DEFAULT_SETTINGS if key in keys}
@@ -140,4 +142,4 @@ def own_settings(rule: StoppingRule) -> dict[str, str]:
         "min_trials_required": str(rule.min_trials),
         "dry_run": str(rule.dry_run).lower(),
     }
-    return {key: value for key, value in written.items() if key in SETTINGS[rule.name]}
+    return {key: value for key, value in written.items() if key in STOPPER_SETTINGS[rule.name]}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bot.config.yaml_reader import Node
-from bot.core.numbers import NUMBER
+from bot.core.number_format import NUMBER
 from bot.core.request import SweepRequest
 
 

@@ -3,7 +3,7 @@
 import json
 
 from bot.config.policy import Config
-from bot.core.numbers import money
+from bot.core.number_format import money
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bot.core.numbers import hours, money
+from bot.core.number_format import hours, money
 from bot.core.seeds import statistics
 from bot.core.space import Parameter, SearchSpace
 from bot.core.wording import counted

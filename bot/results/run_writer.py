@@ -13,9 +13,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from bot.results import run_tags
-from bot.results.mlflow import RETRY_DELAY, experiment_id, tracking_client
+from bot.results.experiments import RETRY_DELAY, experiment_id, tracking_client
 from bot.results.models import SweepResults
-from bot.results.trial_runs import OURS, SOURCE, STATE, Run, RunChange, changes, main_run
+from bot.results.trial_runs import FROM_KATIB, SOURCE, STATE, Run, RunChange, changes, main_run
 from k8s.errors import SweepbotError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping
         return
     trial, run_id = change.trial, change.run_id
     if not run_id:
-        own = {**tags, run_tags.RUN_NAME: trial.name, run_tags.TRIAL: trial.name, SOURCE: OURS}
+        own = {**tags, run_tags.RUN_NAME: trial.name, run_tags.TRIAL: trial.name, SOURCE: FROM_KATIB}
         started = _milliseconds(trial.started)
         run_id = client.create_run(number, started, own, run_name=trial.name).info.run_id
     params = [Param(name, value) for name, value in change.params.items()]
@@ -136,7 +136,7 @@ def _run(run: "MlflowRun") -> Run | None:
         status=info.status,
         started=info.start_time or 0,
         nested=PARENT_TAG in tags,
-        ours=tags.get(SOURCE) == OURS,
+        ours=tags.get(SOURCE) == FROM_KATIB,
         state=tags.get(STATE, ""),
         params=frozenset(data.params),
         metrics=frozenset(data.metrics),

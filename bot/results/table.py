@@ -5,7 +5,7 @@ Slack accepts 20 columns and 10,000 characters in a message's table, and rejects
 
 import json
 
-from bot.core.numbers import short
+from bot.core.number_format import short
 from bot.core.space import Goal
 from bot.core.wording import counted
 from bot.results.models import SweepResults, TrialResult

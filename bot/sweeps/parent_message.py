@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.core.events import Progress, Result
-from bot.core.numbers import short
+from bot.core.number_format import short
 from bot.core.record import Phase, SweepRecord
 from bot.core.wording import counted
 from bot.slack.blocks import actions, button, context, plain_text, section

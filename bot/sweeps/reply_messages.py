@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from bot.core.commands import Action, AuditEntry
-from bot.core.numbers import as_csv, short
+from bot.core.number_format import as_csv, short
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import SearchSpace
 from bot.core.sweep_summary import SweepSummary

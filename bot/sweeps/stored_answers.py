@@ -7,7 +7,7 @@ from slack_sdk.errors import SlackApiError
 from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
-from bot.core.numbers import as_csv
+from bot.core.number_format import as_csv
 from bot.core.wording import counted
 from bot.results.models import SweepResults
 from bot.results.ranking import ranked

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from k8s.kaniko import DOCKERFILE, FETCHING, IGNORE, BuildSpec, build_job, pushed_digest, with_base
+from k8s.kaniko import DOCKERFILE_KEY, FETCHING, IGNORE_KEY, BuildSpec, build_job, pushed_digest, with_base
 from local.kubernetes.inputs import expand
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -57,7 +57,7 @@ def test_job_builds_the_repositorys_dockerfile_with_cache():
 
 def test_job_mounts_a_generated_dockerfile():
     template = build_job(GENERATED)["spec"]["template"]
-    assert template["metadata"]["annotations"] == {DOCKERFILE: "FROM python\n", IGNORE: ".git\n"}
+    assert template["metadata"]["annotations"] == {DOCKERFILE_KEY: "FROM python\n", IGNORE_KEY: ".git\n"}
     assert "--dockerfile=/sweepbot/Dockerfile" in container(GENERATED)["args"]
     (volume,) = pod(GENERATED)["volumes"]
     paths = {item["path"]: item["fieldRef"]["fieldPath"] for item in volume["downwardAPI"]["items"]}
@@ -206,5 +206,5 @@ def test_job_with_another_destination_is_another_build():
 def test_with_base_uses_the_digest():
     text = "FROM r/sweepbot/dependencies:heavy-0a\nRUN echo :heavy-0a\n"
     job = build_job(replace(GENERATED, dockerfile=text))
-    made = with_base(job, "heavy-0a", DIGEST)["spec"]["template"]["metadata"]["annotations"][DOCKERFILE]
+    made = with_base(job, "heavy-0a", DIGEST)["spec"]["template"]["metadata"]["annotations"][DOCKERFILE_KEY]
     assert made.startswith(f"FROM r/sweepbot/dependencies@{DIGEST}\n")

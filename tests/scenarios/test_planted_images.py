@@ -3,7 +3,7 @@
 import pytest
 
 from bot.core.record import Phase
-from k8s.kaniko import DOCKERFILE
+from k8s.kaniko import DOCKERFILE_KEY
 from tests.bot.factories import PLAN
 from tests.scenarios.sweep_in_memory import DIGEST, Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import FRAMEWORKS, UV
@@ -53,7 +53,7 @@ async def test_tag_moved_between_build_and_use_changes_nothing(life):
         await until_phase(one, Phase.PENDING)
         assert set(one.registry.composed) == {(DIGEST, DIGEST)}
         (job,) = [j for j in one.kubernetes.list("Job") if j["metadata"]["name"].startswith("build-deps")]
-    dockerfile = job["spec"]["template"]["metadata"]["annotations"][DOCKERFILE]
+    dockerfile = job["spec"]["template"]["metadata"]["annotations"][DOCKERFILE_KEY]
     assert dockerfile.startswith(f"FROM registry:5000/sweepbot/dependencies@{DIGEST}\n")
 
 

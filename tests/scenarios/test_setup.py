@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot.channels.models import ChannelSetup, Person, Setup
-from bot.channels.store import CONFIGMAP_NAME, REQUESTS, SetupReader, SetupRequest, SetupWriter
+from bot.channels.store import CONFIGMAP_NAME, REQUESTS_KEY, SetupReader, SetupRequest, SetupWriter
 from bot.config.teams import Team
 from k8s.objects import Ref
 from tests.bot.factories import CONFIG, REPOSITORY
@@ -140,4 +140,4 @@ async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, die
         assert desk.setups.setup == Setup(
             channels={VISION: place}, people={"U01GRACEHOP": Person(team="see")}
         )
-        assert await redis.lrange(REQUESTS, 0, -1) == []
+        assert await redis.lrange(REQUESTS_KEY, 0, -1) == []

@@ -10,7 +10,7 @@ from mlflow.entities import Experiment, ExperimentTag, Metric, Run, RunData, Run
 from mlflow.store.entities import PagedList
 
 from bot.results import run_tags, run_writer
-from bot.results.mlflow import CLIENT_SETTINGS
+from bot.results.experiments import CLIENT_SETTINGS
 from bot.results.run_writer import MlflowUnavailableError, RunWriter
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW

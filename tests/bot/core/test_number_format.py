@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from bot.core.numbers import as_csv
+from bot.core.number_format import as_csv
 from bot.sweeps import reply_messages
 from k8s.katib.status import Trial, TrialState
 from tests.bot.factories import PLAN, a_sweep

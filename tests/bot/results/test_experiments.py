@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 
 from bot.core.record import Phase
-from bot.results.mlflow import CLIENT_SETTINGS, MlflowExperiments, experiment_tags
+from bot.results.experiments import CLIENT_SETTINGS, MlflowExperiments, experiment_tags
 from tests.bot.factories import OWNER, a_sweep
 
 SWEEP = a_sweep(Phase.PENDING)
@@ -54,7 +54,7 @@ async def test_reconcile_does_not_wait_for_mlflow_and_the_response_wakes_the_swe
 
 
 async def test_urls_found_by_another_worker_do_not_accumulate(slow, woken, wait_until, monkeypatch):
-    monkeypatch.setattr("bot.results.mlflow.MAX_FOUND", 2)
+    monkeypatch.setattr("bot.results.experiments.MAX_FOUND", 2)
     slow.may_answer.set()
     for number in range(4):
         await slow.open(replace(SWEEP, id=f"lr-{number}"))
@@ -85,7 +85,7 @@ async def test_submission_waits_for_an_experiment_being_created_only(slow, woken
     assert woken == [SWEEP.id]
 
     slow.may_answer.clear()
-    monkeypatch.setattr("bot.results.mlflow.CREATE_TIMEOUT", 0.01)
+    monkeypatch.setattr("bot.results.experiments.CREATE_TIMEOUT", 0.01)
     other = replace(SWEEP, id="lr-other")
     await slow.open(other)
     await slow.ready(other)
