@@ -1,4 +1,4 @@
-"""Measure Sweepbot beside what people would use instead. `python -m bench [GROUP ...]`
+"""Measure Sweepbot beside its alternatives. `python -m bench [GROUP ...]`
 
 Prints a table, writes bench/results/GROUP.json, and exits with 1 when a goal is missed. A group is a module
 of this package with `async def run() -> list[Row]`. The other programs here have a command line of their own.

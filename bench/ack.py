@@ -1,7 +1,7 @@
 """Slash commands, from the call to its acknowledgment: Sweepbot's are queued durably by then, Bolt's dropped.
 
-Each round sends commands one after another on one connection, and then on 50 at once, each again as soon as
-it is acknowledged. The servers are processes of their own; the caller shares the machine with them.
+Each round sends commands one after another on one connection, and then on 50 connections at once, each again
+after its acknowledgment. The servers are separate processes on the same machine.
 """
 
 import asyncio
@@ -111,9 +111,9 @@ async def _over_a_socket(here: Site, *arguments: str) -> AsyncIterator[Server]:
 @asynccontextmanager
 async def _envelopes(slack: Slack, number: int) -> AsyncIterator[list[Call]]:
     async def call() -> float:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         await slack.sockets.deliver("slash_commands", command(TEXT))
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
     yield [call] * number
 

@@ -1,7 +1,7 @@
 """What a build costs: bytes pushed and pulled, registry requests and Jobs. `python -m bench.builds`
 
-A whole world on this machine, the uv example in it, and a doorman before the registry who counts what the bot
-and Kaniko ask of it. Seconds depend on the machine; the counts do not, and tests hold them.
+A local world with the uv example, and a relay before the registry that counts the requests of Sweepbot and
+Kaniko. Seconds depend on the machine; the counts don't, and tests check them.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from bench.relay import Relay
 from local.world import NAMESPACE, World, commit, world
 
 RESULTS = Path(__file__).parent / "results" / "builds.json"
-PATIENCE = 120  # seconds for one build
+TIMEOUT_SECONDS = 120  # seconds for one build
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Bench:
         if change:
             commit(self.copy, case)
         self.relay.take()
-        began = time.monotonic()
+        started_at = time.monotonic()
         await self._sweep()
-        seconds, counts = time.monotonic() - began, self.relay.take()
+        seconds, counts = time.monotonic() - started_at, self.relay.take()
         jobs = self._new_jobs()
         return Cost(case, round(seconds, 1), counts.pushed, counts.pulled, counts.requests, jobs, changed)
 
     async def _sweep(self) -> None:
-        """Until its image is there; then it is cancelled, which asks nothing of the registry."""
+        """Wait for its image; then cancel the sweep, which sends nothing to the registry."""
         slack, ready = self.here.slack, asyncio.Event()
 
         def on_message(change: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ class Bench:
 
         stop_listening = slack.listen(on_message)
         answer = await slack.command("ada", "sweeps", "/sweep", "repo=uv branch=main space=lr trials=1")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await ready.wait()
         stop_listening()
         await slack.command("ada", "sweeps", "/sweep", f"cancel {str(answer).split('`')[1]}")
@@ -96,9 +96,9 @@ async def bench(folder: Path, *, real: bool) -> AsyncIterator[Bench]:
         here = await stack.enter_async_context(world(folder))
         address = await distribution.start(folder, here.processes) if real else here.env["IMAGE_REGISTRY"]
         relay = Relay(address)
-        door = await relay.start()
-        stack.push_async_callback(door.close)
-        here.env |= {"IMAGE_REGISTRY_PUSH": door.address, "IMAGE_REGISTRY_API": door.address}
+        context = await relay.start()
+        stack.push_async_callback(context.close)
+        here.env |= {"IMAGE_REGISTRY_PUSH": context.address, "IMAGE_REGISTRY_API": context.address}
         yield Bench(here, relay)
 
 

@@ -1,4 +1,4 @@
-"""A process to measure, from outside: its start, its CPU time, and its memory. Linux only."""
+"""Measure a process: its start, its CPU time, and its memory. Linux only."""
 
 import asyncio
 import os

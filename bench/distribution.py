@@ -1,4 +1,4 @@
-"""A real registry to try things on: Debian's docker-registry, where it is installed."""
+"""A real registry for tests: Debian's docker-registry, where it is installed."""
 
 import shutil
 import socket

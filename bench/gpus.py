@@ -145,7 +145,7 @@ async def _server_cpu(server: Server, work: Callable[[], Awaitable[Any]]) -> flo
 
 
 async def _memory(hours: HourlyStore, now: datetime) -> float:
-    """Return the peak of Python's memory in MB while a bill is made."""
+    """Return the peak of Python's memory in MB while computing a bill."""
     tracemalloc.start()
     try:
         await _bill(hours, now)

@@ -37,6 +37,11 @@ COPIED = ("bot", "handlers", "k8s", "local", "tests", "bench", "deploy", "docs",
 TEST_TIMEOUT = 300  # seconds for one mutant's tests; an endless loop counts as killed
 GOAL = 0.95
 PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
+QUEUE = (
+    "tests/bot/storage/test_work_queue.py",
+    "tests/bot/storage/test_work_queue_leases.py",
+    "tests/bot/storage/test_work_queue_quarantine.py",
+)
 TARGETS = {  # file -> the tests that must fail
     "bot/sweeps/lifecycle.py": (
         "tests/bot/sweeps/test_lifecycle_phases.py",
@@ -47,6 +52,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweeps/required_changes.py": ("tests/bot/sweeps/test_required_changes.py",),
     "bot/sweeps/commands.py": ("tests/bot/sweeps/test_commands.py",),
     "bot/sweeps/gate.py": ("tests/bot/sweeps/test_gate.py",),
+    "bot/sweeps/pause.py": ("tests/bot/sweeps/test_pause.py",),
     "bot/sweeps/deadline.py": ("tests/bot/sweeps/test_deadline.py",),
     "bot/sweeps/extension.py": ("tests/bot/sweeps/test_extension.py", "tests/bot/sweeps/test_commands.py"),
     "bot/config/permissions.py": ("tests/bot/config/test_permissions.py",),
@@ -62,9 +68,10 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/health/test_rules_katib.py",
     ),
     "bot/digests/figures.py": ("tests/bot/digests/test_figures.py",),
-    "bot/storage/work_queue.py": ("tests/bot/storage/test_work_queue.py",),
+    "bot/storage/work_queue.py": QUEUE,
+    "bot/storage/queue_scripts.py": QUEUE,
 }
-# (file, the mutated line) -> why no test can tell it from the original
+# (file, the mutated line) -> why no test can distinguish it from the original
 EQUIVALENT = {
     (
         "bot/digests/figures.py",

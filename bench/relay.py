@@ -1,4 +1,4 @@
-"""A registry's doorman, who counts: everything passes through, nothing is changed."""
+"""Count the requests to a registry: all of them pass unchanged."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from aiohttp import web
 
 from local.serving import Server, listen
 
-KEPT = ("Accept", "Content-Type", "Authorization")  # of a request; its host is left as it was asked
+KEPT = ("Accept", "Content-Type", "Authorization")  # of a request; its Host header is unchanged
 SHOWN = ("Content-Type", "Location", "Docker-Content-Digest", "WWW-Authenticate")
 
 
 @dataclass
 class Counts:
-    """Bytes are of bodies: what is pushed to the registry, and what is pulled from it."""
+    """Bytes are of bodies: pushed to the registry and pulled from it."""
 
     requests: int = 0
     pushed: int = 0

@@ -34,7 +34,7 @@ from local import redis as local_redis
 from local.slack import serve
 from local.slack.workspace import TEAM
 from tests.bot.factories import STRANGER
-from tests.handlers.factories import a_door
+from tests.handlers.factories import a_context
 from tests.scenarios.sweep_in_memory import ROUNDS, Clock, SimulatedSweep
 
 ROOT = Path(__file__).parents[1]
@@ -82,7 +82,7 @@ def lines(files: list[str]) -> int:
 
 
 def faults(named: list[str], passed: list[str]) -> list[str]:
-    """Return what is wrong with the named route; empty if it is as the sweep went, and within the limits."""
+    """Return the errors of the named route; "" if a sweep takes it and it is within the limits."""
     found = [f"{file} is not passed" for file in named if file not in passed]
     if not found and named != sorted(named, key=passed.index):
         found.append(f"the order of first calls is {', '.join(sorted(named, key=passed.index))}")
@@ -96,34 +96,36 @@ def faults(named: list[str], passed: list[str]) -> list[str]:
 async def traced(redis: Redis) -> tuple[list[str], SweepRecord]:
     """Run one sweep from its command to its end. Return the files it passed, and its last record."""
     trace = Trace()
-    async with SimulatedSweep(redis, Clock(None)).started() as life:
+    async with SimulatedSweep(redis, Clock(None)).started() as simulation:
         queue = Queue(redis, prefix="life:queue")
-        life.clients = replace(life.clients, queue=queue)
-        door = a_door(redis, store=life.store, queue=queue)
+        simulation.clients = replace(simulation.clients, queue=queue)
+        context = a_context(redis, store=simulation.store, queue=queue)
         slack = await serve()
-        app = build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), door)
-        handlers = {ItemKind.SWEEP: partial(reconciler.handle, clients=life.clients)}
+        app = build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), context)
+        handlers = {ItemKind.SWEEP: partial(reconciler.handle, clients=simulation.clients)}
         worker = Worker(queue, 1, handlers)
         try:
             with trace.recording():
                 await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=_command()))
-            [sweep] = [each for each in await life.store.active() if each != (await life.record()).id]
+            [sweep] = [
+                each for each in await simulation.store.active() if each != (await simulation.record()).id
+            ]
             for _ in range(ROUNDS):
                 await redis.zunionstore("life:queue:delayed", {"life:queue:delayed": 0.0})  # all is due
                 if not (lease := await queue.get(wait=0)):
                     break
                 with trace.recording():
                     await worker._take(lease)  # noqa: SLF001 - one item at a time
-                await life.settle()
-                await life._time_passes()  # noqa: SLF001 - as the life's own rounds do
-                await life.settle()
-                await life.clients.wake(sweep)
-                record = await life.store.get(sweep)
+                await simulation.settle()
+                await simulation._time_passes()  # noqa: SLF001 - as the life's own rounds do
+                await simulation.settle()
+                await simulation.clients.wake(sweep)
+                record = await simulation.store.get(sweep)
                 if record and record.phase.final and not record.outbox:
                     break
         finally:
             await slack.close()
-        [record] = await life.store.records([sweep])
+        [record] = await simulation.store.records([sweep])
         return trace.files, record
 
 

@@ -215,8 +215,8 @@ async def _follow(saves: "Redis.pubsub", pending: dict[str, float], found: Figur
 
 
 def _toggle(cluster: kubernetes.Store, pod: str, running: set[str]) -> None:
-    began = {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
-    state = {"waiting": {"reason": "ContainerCreating"}} if pod in running else began
+    started_at = {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
+    state = {"waiting": {"reason": "ContainerCreating"}} if pod in running else started_at
     status = {"name": "main", "state": state, "ready": pod not in running, "restartCount": 0}
     status |= {"image": "i", "imageID": ""}
     phase = "Pending" if pod in running else "Running"

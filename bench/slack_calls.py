@@ -32,7 +32,7 @@ def command(text: str) -> dict[str, str]:
 
 
 class Line:
-    """One keep-alive connection. Only what is needed of HTTP: a client's own cost is part of every figure."""
+    """One keep-alive connection with a minimal HTTP client: its cost is part of every figure."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -44,13 +44,13 @@ class Line:
     async def call(self, text: str) -> float:
         """Send `/sweep TEXT`; return the seconds until its answer is here. Raises RuntimeError unless 200."""
         request = _request(urlencode(command(text)).encode())
-        begun = time.perf_counter()
+        started = time.perf_counter()
         self._writer.write(request)
         async with asyncio.timeout(TIMEOUT):
             head = await self._reader.readuntil(b"\r\n\r\n")
             length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
             body = await self._reader.readexactly(int(length))
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         if b" 200 " not in head.split(b"\r\n", 1)[0]:
             raise RuntimeError(f"/sweep {text}: {head!r} {body!r}")
         return seconds

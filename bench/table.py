@@ -1,7 +1,7 @@
 """The rows of the benchmark table: how they are compared, printed, and written to bench/results/.
 
-Absolute times depend on the machine and on what else runs there. Rows therefore compare two things that were
-measured in turn in the same run, and a goal is a limit on their ratio, round by round.
+Absolute times depend on the machine and its load. Rows therefore compare two measurements that alternate in
+the same run, and a goal is a limit on their ratio, round by round.
 """
 
 import json
@@ -47,7 +47,7 @@ def compared(
     at_most: float | None = None,
     at_least: float | None = None,
 ) -> Row:
-    """Compare measurements taken in turn: the ratio is the median of the ratios of each round."""
+    """Compare alternating measurements: the ratio is the median of the ratios of each round."""
     ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
     return Row(
         what=what,
@@ -93,7 +93,7 @@ def _number(figure: float) -> str:
 async def interleaved(
     rounds: int, *measures: Callable[[], Awaitable[Any]], warm_up: bool = True
 ) -> list[list[Any]]:
-    """Take the measures in turn, A B A B ...; return the results of each. The first round isn't counted."""
+    """Alternate the measurements, A B A B ...; return the results of each. The first round isn't counted."""
     taken: list[list[Any]] = [[] for _ in measures]
     for number in range(rounds + warm_up):
         order = list(enumerate(measures))
@@ -136,7 +136,7 @@ def write(group: str, rows: Sequence[Row], folder: Path = RESULTS) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Describe the machine. `load`: of the last minute, ours and everybody else's."""
+    """Describe the machine. `load`: of the last minute, including other programs."""
     return {
         "cores": os.cpu_count(),
         "architecture": platform.machine(),

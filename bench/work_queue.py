@@ -1,6 +1,6 @@
 """The work queue beside raw Redis Streams and queue libraries: enqueue, drain, idle start, CPU, SIGKILL.
 
-Each measurement is a new Redis and a new process of bench/peers/queues.py, in turn with the others. A library
+Each measurement is a new Redis and a new process of bench/peers/queues.py; measurements alternate. A library
 that can't be installed or fails is reported without a goal.
 """
 
@@ -97,7 +97,7 @@ async def _figures(library: str, python: str, role: str, url: str) -> list[float
     async with child(*arguments, python=python, env={"PYTHONPATH": str(ROOT)}) as process:
         async with asyncio.timeout(LINE_TIMEOUT):
             while not (found := re.fullmatch(r"(\d\S+) (\d\S+)", await process.line())):
-                pass  # "ready", or what the library says
+                pass  # "ready", or the library's error
         return [float(each) for each in found.groups()]
 
 

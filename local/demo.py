@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from local import busyday
+from local import demo_usage
 from local.processes import EndedError
 from local.slack.workspace import ADA, Change
 from local.world import World, world
@@ -37,7 +37,7 @@ async def run(arguments: list[str]) -> int:
 
 async def _live(here: World, *, once: bool) -> int:
     try:
-        await busyday.write(here.env["REDIS_URL"])
+        await demo_usage.write(here.env["REDIS_URL"])
         await here.start_bot("serve", "work")
         print(_welcome(here), flush=True)
         if once:

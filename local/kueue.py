@@ -1,7 +1,7 @@
 """A subset of Kueue: Jobs in a queue stay suspended until its quota has room.
 
-Its API is there once `install` was called: a cluster without its CustomResourceDefinitions knows no Workload.
-The words are those of Kueue v0.14.8 [katib/08-B-workloads]. There are no priorities; what is admitted stays.
+Its API exists once `install` was called: a cluster without its CustomResourceDefinitions has no Workloads.
+The messages are those of Kueue v0.14.8 [katib/08-B-workloads]. There are no priorities and no preemption.
 """
 
 import asyncio
@@ -69,9 +69,11 @@ class Kueue:
         workload = self._workload(job)
         said = self._why_not(job)
         if said:
-            return self._say(workload, "False", "Pending", said)
+            return self._record_event(workload, "False", "Pending", said)
         cluster_queue = self._queue(job)["spec"]["clusterQueue"]
-        self._say(workload, "True", "QuotaReserved", f"Quota reserved in ClusterQueue {cluster_queue}")
+        self._record_event(
+            workload, "True", "QuotaReserved", f"Quota reserved in ClusterQueue {cluster_queue}"
+        )
         self._store.patch(*place(job), {"spec": {"suspend": False}})
         return None
 
@@ -102,10 +104,10 @@ class Kueue:
         if cluster_queue is None:
             return f"ClusterQueue {name} doesn't exist"
         quotas = {each[0]: each[1:] for each in _quotas(cluster_queue)}
-        for resource, asked in sorted(_requests(job).items()):
+        for resource, requested in sorted(_requests(job).items()):
             if resource not in quotas:
                 return f"{UNFIT}resource {resource} unavailable in ClusterQueue"
-            if lacks := _lack(*quotas[resource], asked, self._used(name, resource)):
+            if lacks := _lack(*quotas[resource], requested, self._used(name, resource)):
                 return UNFIT + lacks.format(resource)
         return ""
 
@@ -121,7 +123,7 @@ class Kueue:
             if here and not ended & {"Complete", "Failed"}:
                 yield job
 
-    def _say(self, workload: Object, status: str, reason: str, message: str) -> None:
+    def _record_event(self, workload: Object, status: str, reason: str, message: str) -> None:
         known = {"type": "QuotaReserved", "status": status, "reason": reason, "message": message}
         old = workload.get("status", {}).get("conditions", [])
         if not any(known.items() <= each.items() for each in old):
@@ -129,12 +131,12 @@ class Kueue:
             self._store.set_status(workload, {"conditions": [now]})
 
 
-def _lack(flavor: str, most: float, asked: float, used: float) -> str:
+def _lack(flavor: str, most: float, requested: float, used: float) -> str:
     """Return a format string with a place for the resource; empty if there is room."""
-    if asked > most:
-        sizes = f"previously considered podsets requests (0) + current podset request ({asked:g})"
+    if requested > most:
+        sizes = f"previously considered podsets requests (0) + current podset request ({requested:g})"
         return f"insufficient quota for {{}} in flavor {flavor}, {sizes} > maximum capacity ({most:g})"
-    short = asked + used - most
+    short = requested + used - most
     return (
         f"insufficient unused quota for {{}} in flavor {flavor}, {short:g} more needed" if short > 0 else ""
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from local import busyday, githost, installed, registry, slack
+from local import cluster_fixtures, demo_usage, git_server, registry, slack
 from local.katib import Katib
 from local.kubernetes.api import KUBECTL, ApiServer, serve
 from local.kubernetes.jobs import Controllers
@@ -67,7 +67,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         stack.push_async_callback(chat.close)
         images = await registry.serve(folder / "blobs")
         stack.push_async_callback(images.close)
-        host = await githost.serve(folder / "git")
+        host = await git_server.serve(folder / "git")
         stack.push_async_callback(host.close)
         for name in REPOSITORIES:
             publish(EXAMPLES / name, folder / "work" / name, folder / "git" / f"{name}.git")
@@ -87,12 +87,12 @@ async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[Ap
     for file in DEPLOYED:
         for obj in yaml.safe_load_all((ROOT / "deploy" / file).read_text()):
             store.create(obj)
-    installed.install(store, NODES)
+    cluster_fixtures.install(store, NODES)
     for obj in yaml.safe_load_all((ROOT / "deploy" / "namespace" / "rights.yaml").read_text()):
         store.create(obj | {"metadata": obj["metadata"] | {"namespace": "speech"}})
     server = await serve(store)
     stack.push_async_callback(server.close)
-    daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), installed.daemon)
+    daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), cluster_fixtures.daemon)
     builtins = {**katib.builtins, **daemons}
     kubelet = Kubelet(store, NODES, images, builtins, folder / "pods")
     server.logs, server.metrics = kubelet.logs, kubelet.metrics
@@ -111,7 +111,7 @@ async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[Ap
 def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str]:
     config = folder / "config.yaml"
     known = "".join(f"  {name}: {{url: {git_url.rstrip('/')}/{name}.git}}\n" for name in REPOSITORIES)
-    config.write_text(f"repositories:\n{known}admins: [{ADA.id}]\n{busyday.CONFIG}")
+    config.write_text(f"repositories:\n{known}admins: [{ADA.id}]\n{demo_usage.CONFIG}")
     return {
         "SLACK_BOT_TOKEN": chat.bot_token,
         "SLACK_APP_TOKEN": chat.app_token,

@@ -28,17 +28,17 @@ class Jobs:
     """What every library's job calls; its argument is the time at which it was added."""
 
     def __init__(self) -> None:
-        self.ran, self.begun, self.cpu = 0, 0.0, 0.0
+        self.ran, self.started, self.cpu = 0, 0.0, 0.0
 
     def __call__(self, added: str) -> None:
         if ROLE == "idle":
             report(time.time() - float(added.partition("/")[0]))
             return
         if not self.ran:
-            self.begun, self.cpu = time.perf_counter(), time.process_time()
+            self.started, self.cpu = time.perf_counter(), time.process_time()
         self.ran += 1
         if self.ran == int(NUMBER):
-            report(time.perf_counter() - self.begun, time.process_time() - self.cpu)
+            report(time.perf_counter() - self.started, time.process_time() - self.cpu)
 
 
 job = Jobs()
@@ -51,10 +51,10 @@ def bench_job(added: str) -> None:
 async def enqueue(add: Add) -> None:
     """Add jobs; each has another argument, because some queues hold equal ones only once."""
     await add(f"{time.time()}/warm-up")
-    begun, cpu = time.perf_counter(), time.process_time()
+    started, cpu = time.perf_counter(), time.process_time()
     for number in range(int(NUMBER) - 1):
         await add(f"{time.time()}/{number}")
-    report(time.perf_counter() - begun, time.process_time() - cpu)
+    report(time.perf_counter() - started, time.process_time() - cpu)
 
 
 async def ours() -> None:

@@ -1,6 +1,6 @@
 """A small network learns to read handwritten digits: real training, in seconds, on one core.
 
-What Sweepbot asks of a training program is here: each parameter is a flag, and the metric of the space file
+It does what Sweepbot needs of a training program: each parameter is a flag, and the metric of the space file
 is logged to `--tensorboard_dir`. MLflow is optional; its run gets the trial's name from the environment.
 """
 
@@ -67,7 +67,7 @@ def digits() -> tuple[Array, Array]:
 
 
 def network(rng: np.random.Generator, sizes: list[int]) -> list[Array]:
-    """Weights and biases, in turn."""
+    """Weights and biases, alternating."""
     return [part for i, o in pairwise(sizes) for part in (rng.normal(0, (2 / i) ** 0.5, (i, o)), np.zeros(o))]
 
 

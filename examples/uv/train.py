@@ -1,6 +1,6 @@
-"""A curve learns to follow noisy points: the smallest training that is one, in a second.
+"""A curve is fitted to noisy points: a minimal training, in a second.
 
-Nothing of Sweepbot is in here, and no Dockerfile: `pyproject.toml` and `uv.lock` say what it needs.
+It needs nothing of Sweepbot and no Dockerfile: `pyproject.toml` and `uv.lock` list its dependencies.
 """
 
 import argparse

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from local.images import Reference, ask
+from local.image_pull import Reference, registry_request
 from local.kaniko import context, dockerfile
 from local.kaniko.build import Build
 from local.kaniko.image import reaching
@@ -91,7 +91,7 @@ def _check_push(options: Options, to: Reference) -> None:
     with _prefixed(f"error checking push permissions: {place}: "), reaching(to):
         options.check_http(to.host)
         path = f"/v2/{to.repository}/blobs/uploads/"
-        with ask(to.host, "POST", path) as answer:
+        with registry_request(to.host, "POST", path) as answer:
             if answer.status != 202:
                 raise Stop(f"POST https://{to.host}{path}: unexpected status code {answer.status}")
 

@@ -10,8 +10,8 @@ from glob import glob
 from pathlib import Path
 from shutil import copy2, copytree
 
-from local import images
-from local.images import Image, Reference
+from local import image_pull
+from local.image_pull import Image, Reference
 from local.kaniko import dockerfile
 from local.kaniko.dockerfile import Instruction
 from local.kaniko.image import Draft, Layer, pack, stats
@@ -61,8 +61,8 @@ class Build:
         if reference.host != "docker.io":
             self.options.check_http(reference.host)
         try:
-            return images.pull(name, self.rootfs, reference.host)
-        except images.PullError as error:
+            return image_pull.pull(name, self.rootfs, reference.host)
+        except image_pull.PullError as error:
             host = reference.host.replace("docker.io", "index.docker.io")
             place = f"GET https://{host}/v2/{reference.repository}/manifests/{reference.wanted}"
             unknown = error.status == 404 or reference.host == "docker.io"
@@ -112,8 +112,8 @@ class Build:
         self.log(f"Running: [{' '.join(step.command)}]")
         with self._layer():
             self.workdir.mkdir(parents=True, exist_ok=True)
-            command = [images.localise(word, self.rootfs, {}) for word in step.command]
-            env = images.environment(self.rootfs, self.env, {})
+            command = [image_pull.localise(word, self.rootfs, {}) for word in step.command]
+            env = image_pull.environment(self.rootfs, self.env, {})
             env.pop("UV_NO_CACHE", None)  # this machine's cache is outside the image anyway
             code = subprocess.run(command, cwd=self.workdir, env=env, check=False).returncode
         if code:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from local.kaniko.options import Options, Stop
 
-# What git says, and what Kaniko's go-git says in its place.
+# git's messages, and Kaniko's go-git's for the same errors.
 SAID = (
     (r"Remote branch (\S+) not found", 'couldn\'t find remote ref "refs/heads/\\1"'),
     (r"could not read Username|Authentication failed", "authentication required: "),

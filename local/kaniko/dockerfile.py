@@ -97,18 +97,18 @@ def pairs(text: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def ignored(patterns: str) -> Callable[[Path], bool]:
-    """Return a function that tells whether a .dockerignore excludes a path; the last match counts."""
+    """Return a function that returns whether a .dockerignore excludes a path; the last match counts."""
     rules = []
     for line in map(str.strip, patterns.splitlines()):
         if line and not line.startswith("#"):
             wanted = line.startswith("!")
             rules.append((re.compile(_regex(line.lstrip("!").strip("/"))), not wanted))
 
-    def ask(path: Path) -> bool:
+    def is_excluded(path: Path) -> bool:
         verdicts = [out for rule, out in rules if rule.fullmatch(path.as_posix())]
         return bool(verdicts) and verdicts[-1]
 
-    return ask
+    return is_excluded
 
 
 def _regex(pattern: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.images import Reference, ask
+from local.image_pull import Reference, registry_request
 from local.kaniko.options import Stop
 from local.registry import DOCKER, digest_of
 
@@ -56,7 +56,7 @@ class Draft:
             for layer in self.layers:
                 _send(to, layer.digest, layer.source)
             _send(to, digest_of(config), config)
-            with ask(to.host, "PUT", path, manifest, {"Content-Type": DOCKER}) as answer:
+            with registry_request(to.host, "PUT", path, manifest, {"Content-Type": DOCKER}) as answer:
                 _expect(201, answer.status, f"PUT http://{to.host}{path}")
         return digest_of(manifest)
 
@@ -73,17 +73,19 @@ def reaching(to: Reference) -> Iterator[None]:
 def _send(to: Reference, digest: str, source: Path | Reference | bytes) -> None:
     """Upload a blob, or mount it from the repository that has it."""
     uploads = f"/v2/{to.repository}/blobs/uploads/"
-    with ask(to.host, "HEAD", f"/v2/{to.repository}/blobs/{digest}") as answer:
+    with registry_request(to.host, "HEAD", f"/v2/{to.repository}/blobs/{digest}") as answer:
         if answer.status == 200:
             return
     if isinstance(source, Reference):
-        with ask(to.host, "POST", f"{uploads}?mount={digest}&from={source.repository}") as answer:
+        with registry_request(
+            to.host, "POST", f"{uploads}?mount={digest}&from={source.repository}"
+        ) as answer:
             _expect(201, answer.status, f"POST http://{to.host}{uploads}")
         return
-    with ask(to.host, "POST", uploads) as answer:
+    with registry_request(to.host, "POST", uploads) as answer:
         location = (answer.getheader("Location") or "").split(to.host, 1)[-1]
     body = source.read_bytes() if isinstance(source, Path) else source
-    with ask(to.host, "PUT", f"{location}&digest={digest}", body) as answer:
+    with registry_request(to.host, "PUT", f"{location}&digest={digest}", body) as answer:
         _expect(201, answer.status, f"PUT http://{to.host}{uploads}")
 
 

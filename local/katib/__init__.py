@@ -1,8 +1,8 @@
-"""Run Katib locally: webhooks, controllers, seven algorithms, and the collectors of events and lines.
+"""Run Katib locally: webhooks, controllers, seven algorithms, and the event and line collectors.
 
-Nothing can be pushed: there is no database to push to.
+Metrics can't be pushed: there is no database.
 
-It meets the rest of the local world in the object store only, and answers as the real Katib was recorded.
+It shares only the object store with the rest of the local world, and responds as the recorded Katib does.
 """
 
 import asyncio

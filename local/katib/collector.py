@@ -1,7 +1,7 @@
 """Run Katib's metrics collectors, as containers in the kubelet's process.
 
-As the real ones they look once, after the training has ended, and need a marker which says "completed".
-Scalars are read as PyTorch and tensorboardX write them; the tensors of TensorFlow 2 only the real one reads.
+Like the real ones, they read once, after the training has ended, and need the marker "completed".
+Scalars are read as PyTorch and tensorboardX write them; TensorFlow 2's tensors aren't supported.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ class Collectors:
     ) -> int:
         """Run the TensorFlowEvent collector, and return its exit code.
 
-        `siblings` are the exit codes of the pod's containers that started before it, by name. It looks for
-        the training's process once, and fails for good if that is not there yet.
+        `siblings` are the exit codes of the pod's containers that started before it, by name. It searches for
+        the training's process once, and fails for good if it hasn't started yet.
         """
         args = _arguments(container)
         inside = PurePosixPath(args["-path"])

@@ -1,16 +1,16 @@
 """Katib's controllers: an Experiment requests suggestions; each becomes a Trial; each Trial runs a Job.
 
-A port of the real reconcilers, their surprises included: a deleted Trial comes back, running trials outlive
-their Experiment's end, conditions from outside are respected, and a turn that fails writes no status.
+A port of the real reconcilers with their surprises: a deleted Trial is recreated, running trials outlive
+their Experiment's end, conditions set by clients are respected, and a failed reconcile writes no status.
 """
 
 import asyncio
 import logging
 
 from local.katib import early_stopping, trials
+from local.katib.algorithm_validation import objection
 from local.katib.metrics import MetricsStore
 from local.katib.progress import conclude, count_of, summarize
-from local.katib.settings import objection
 from local.katib.status import begin, finalizing, finish, is_true, mark, unmark
 from local.katib.suggestions import ServiceError, Suggestions
 from local.katib.templates import ReconcileError

@@ -16,7 +16,7 @@ CONTAINERS = {
     "StdOut": LINES,
 }
 TRIAL = "katib.kubeflow.org/trial"
-# Recorded where Katib ran outside the cluster; inside it would ask the image's registry for the entrypoint.
+# Recorded with Katib outside the cluster; inside, it would read the entrypoint from the image's registry.
 NO_COMMAND = (
     "Failed to create k8schain: unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST "
     "and KUBERNETES_SERVICE_PORT must be defined"
@@ -99,7 +99,7 @@ def _line_arguments(kind: str, source: Object) -> list[str]:
 
 
 def _wrap(main: Object, folder: str, *more: str) -> None:
-    """Join words with a space, unquoted. Kubernetes turns `$$$$` into `$$`, which is sh's process id."""
+    """Join words with a space, unquoted. Kubernetes turns `$$$$` into `$$`, sh's process id."""
     if not main.get("command"):
         raise denied("mutator.pod", NO_COMMAND)
     words = [*main["command"], *main.get("args", [])]

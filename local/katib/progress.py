@@ -76,10 +76,10 @@ def conclude(exp: Object, reached: bool) -> None:
     spec, status = exp["spec"], exp["status"]
     failed = count_of(status, "Failed") + count_of(status, "MetricsUnavailable")
     ended = sum(count_of(status, end) for end in TRIAL_ENDS)
-    most_failed, most = spec.get("maxFailedTrialCount"), spec.get("maxTrialCount")
+    max_failed, most = spec.get("maxFailedTrialCount"), spec.get("maxTrialCount")
     if reached:
         end = "Succeeded", "ExperimentGoalReached", "succeeded because Objective goal has reached"
-    elif most_failed is not None and 0 < failed >= most_failed:
+    elif max_failed is not None and 0 < failed >= max_failed:
         end = "Failed", "ExperimentFailed", "failed because max failed count has reached"
     elif most is not None and ended >= most:
         end = "Succeeded", "ExperimentMaxTrialsReached", "succeeded because max trial count has reached"

@@ -19,9 +19,9 @@ from optuna.distributions import (
 from optuna.samplers import BaseSampler, CmaEsSampler, TPESampler
 from scipy.stats import qmc
 
-from local.katib.drawing import rounded
+from local.katib.algorithm_validation import GOPTUNA, settings_of
 from local.katib.progress import objective_value
-from local.katib.settings import GOPTUNA, settings_of
+from local.katib.random_and_grid import rounded
 from local.katib.status import is_true
 from local.kubernetes.kinds import Object
 

@@ -1,6 +1,6 @@
 """The conditions and the finalizer that all of Katib's objects have.
 
-A condition which changes moves to the end of the list, and some suggestion services only look at the last.
+A condition that changes moves to the end of the list, and some suggestion services read only the last one.
 """
 
 from local.kubernetes.kinds import Object, timestamp

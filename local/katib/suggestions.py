@@ -7,8 +7,8 @@ is always the same. The others learn, and so keep a study.
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from local.katib.drawing import drawn, walked
-from local.katib.settings import GOPTUNA, settings_of
+from local.katib.algorithm_validation import GOPTUNA, settings_of
+from local.katib.random_and_grid import drawn, walked
 from local.kubernetes.kinds import Object, suffix
 
 if TYPE_CHECKING:

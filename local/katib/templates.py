@@ -1,9 +1,8 @@
 """A trial template: its placeholders, the object it renders to, and the real webhook's validation.
 
-Katib replaces `${trialParameters.x}` in the JSON text of the template: a value with a quote in it breaks the
-object, or becomes part of it. A batch/v1 Job must survive a round trip through Go's struct, which loses
-unknown fields, empty ones, and what is false where the struct has no pointer. Of the trial itself only its
-name can be asked for here, and only Jobs run.
+Katib replaces `${trialParameters.x}` in the template's JSON text: a value with a quote breaks the object or
+becomes part of it. A batch/v1 Job passes through Go's struct, which drops unknown and empty fields, and false
+ones without a pointer. Only the trial's name can be referenced here, and only Jobs run.
 """
 
 import json

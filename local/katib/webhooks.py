@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from local.katib.settings import ALGORITHMS
+from local.katib.algorithm_validation import ALGORITHMS
 from local.katib.status import conditions_of, is_true
 from local.katib.templates import Rule, invalid, required, template_rules
 from local.kubernetes.kinds import Object, Refused, clone, refusal
@@ -45,7 +45,7 @@ FIELDS = {
     *COUNTS,
 }
 REAL = ("nasConfig",)
-# Fields people write with the wrong JSON type: Go's struct, the path as its decoder names it, Go's type.
+# Fields often written with the wrong JSON type: Go's struct, the path as its decoder names it, Go's type.
 TYPED = {
     **{f"ExperimentSpec.spec.{count}": "int32" for count in COUNTS},
     **{

@@ -1,7 +1,7 @@
 """The API server's HTTP API, with kube-apiserver 1.36's responses to the calls that Sweepbot makes.
 
-Beyond that it says so: PUT, deletecollection, dry runs, JSON and strategic patches and server-side apply
-are 400, 405 or 415 here, not nearly right.
+Other requests are errors instead of approximations: PUT, deletecollection, dry runs, JSON and strategic
+patches, and server-side apply are 400, 405, or 415.
 """
 
 import json
@@ -16,7 +16,7 @@ from aiohttp import web
 from local.kubernetes import rbac, requests
 from local.kubernetes.discovery import discovered
 from local.kubernetes.kinds import Object, Refused, bad_request, not_found, refusal
-from local.kubernetes.pages import Pages
+from local.kubernetes.pagination import Pages
 from local.kubernetes.requests import Target
 from local.kubernetes.selectors import matcher
 from local.kubernetes.store import Store
@@ -32,13 +32,13 @@ Logs = Callable[[str, str, str, int | None, datetime | None], str]
 class ApiServer:
     """A running server. `logs(namespace, pod, container, tail_lines)` is for the kubelet to set.
 
-    `tokens` says whose a bearer token is; `granted` is what users but the admin have asked for and may do.
+    `tokens` maps bearer tokens to users; `granted` has the allowed requests of all users except the admin.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.tokens = {TOKEN: rbac.ADMIN}
-        self.granted: set[rbac.Ask] = set()
+        self.granted: set[rbac.AccessRequest] = set()
         self.logs: Logs | None = None
         self.metrics: Callable[[str], str] | None = None  # the metrics page of a node's dcgm-exporter
         self._pages = Pages()
@@ -106,11 +106,11 @@ class ApiServer:
 
     def _check(self, request: web.Request) -> None:
         """Raise Refused 401 or 403, before checking whether the object exists."""
-        ask = rbac.asked(rbac.user_of(request, self.tokens, self.store), request)
-        if rbac.why(ask, self.store) is None:
-            raise ask.refused()
-        if ask.user != rbac.ADMIN:
-            self.granted.add(ask)
+        access = rbac.access_request(rbac.user_of(request, self.tokens, self.store), request)
+        if rbac.why(access, self.store) is None:
+            raise access.refused()
+        if access.user != rbac.ADMIN:
+            self.granted.add(access)
 
     async def _get(self, target: Target, _request: web.Request) -> web.Response:
         return _respond(self._known(target))

@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from local import images
-from local.images import Image, PullError, Reference
-from local.kubernetes import inputs
-from local.kubernetes.inputs import NotReady
+from local import image_pull
+from local.image_pull import Image, PullError, Reference
+from local.kubernetes import container_inputs
+from local.kubernetes.container_inputs import NotReady
 from local.kubernetes.kinds import Object, timestamp
 from local.kubernetes.store import Store
 
@@ -23,7 +23,7 @@ Exits = Mapping[str, asyncio.Future[int]]
 Builtin = Callable[[Object, Object, Mapping[str, Path], Log, Exits], Awaitable[int]]
 
 KANIKO = ("kaniko", "kaniko-project/executor")  # how the repository of the executor's image ends
-PROJECT = Path(images.__file__).parents[1]
+PROJECT = Path(image_pull.__file__).parents[1]
 RUNC = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
     "runc create failed: unable to start container process: error during container init: "
@@ -84,10 +84,12 @@ class Container:
             image = Image() if builtin or self._is_kaniko else await self._pull()
             known = await self._variables(image)
             if builtin:
-                began = self._begin()
-                self._end(await builtin(self.pod, self.spec, volumes, self._write, siblings), began)
+                started_at = self._begin()
+                self._end(await builtin(self.pod, self.spec, volumes, self._write, siblings), started_at)
             else:
-                await self._run_process(image, known, inputs.mounts(self.spec, volumes, self.termination_log))
+                await self._run_process(
+                    image, known, container_inputs.mounts(self.spec, volumes, self.termination_log)
+                )
         except StartError as error:
             self.event("Warning", "Failed", f"Error: {RUNC}{error}")
             self._end(128, NEVER, "StartError", f"{RUNC}{error}")
@@ -119,12 +121,12 @@ class Container:
 
     async def _pull(self) -> Image:
         """Pull the image, with retries and backoff, without a limit."""
-        pause, began = self.node.retry, time.monotonic()
+        pause, started_at = self.node.retry, time.monotonic()
         while True:
             self.event("Normal", "Pulling", f'Pulling image "{self.image}"')
             try:
                 args = (self.image, self.folder / self.name, self.node.registry)
-                image = await asyncio.to_thread(images.pull, *args)
+                image = await asyncio.to_thread(image_pull.pull, *args)
             except ValueError as error:
                 text = f'Failed to apply default image tag "{self.image}": '
                 self._fail("InvalidImageName", f'{text}couldn\'t parse image name "{self.image}": {error}')
@@ -135,7 +137,7 @@ class Container:
                 self.event("Normal", "BackOff", again)
                 self._fail("ImagePullBackOff", f"{again}: ErrImagePull: {error}")
             else:
-                took = f"{int((time.monotonic() - began) * 1000)}ms"
+                took = f"{int((time.monotonic() - started_at) * 1000)}ms"
                 text = f'Successfully pulled image "{self.image}" in {took} ({took} including waiting).'
                 self.event("Normal", "Pulled", text)
                 self.image_id = f"{self.image.partition('@')[0]}@{image.digest}"
@@ -146,29 +148,29 @@ class Container:
     async def _variables(self, image: Image) -> dict[str, str]:
         while True:
             try:
-                known = inputs.variables(self.node.store, self.pod, self.spec)
+                known = container_inputs.variables(self.node.store, self.pod, self.spec)
             except NotReady as error:
                 self._fail("CreateContainerConfigError", str(error))
             else:
-                if inputs.command_line(self.spec, image.config, known) or not image.digest:
+                if container_inputs.command_line(self.spec, image.config, known) or not image.digest:
                     return known
                 self._fail("CreateContainerError", "no command specified")
             await asyncio.sleep(self.node.retry)
 
     async def _run_process(self, image: Image, known: Mapping[str, str], mounts: Mapping[str, Path]) -> None:
-        rootfs, words = self.folder / self.name, inputs.command_line(self.spec, image.config, known)
-        command = [images.localise(word, rootfs, mounts) for word in words]
+        rootfs, words = self.folder / self.name, container_inputs.command_line(self.spec, image.config, known)
+        command = [image_pull.localise(word, rootfs, mounts) for word in words]
         if self._is_kaniko:
             command = [sys.executable, "-m", "local.kaniko", *command]
-            given = {key: images.localise(value, rootfs, mounts) for key, value in known.items()}
+            given = {key: image_pull.localise(value, rootfs, mounts) for key, value in known.items()}
             own = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), "TMPDIR": str(self.folder)}
             if place := mounts.get("/kaniko/buildcontext"):  # a constant of the real one, a path here
                 own["BUILD_CONTEXT"] = str(place)
-            env, place = images.inherited() | given | own, self.folder
+            env, place = image_pull.inherited() | given | own, self.folder
         else:
             of_image = dict(pair.split("=", 1) for pair in image.config.get("Env") or [])
             given = {**of_image, **known, "HOSTNAME": self.pod["metadata"]["name"]}
-            env = await asyncio.to_thread(images.environment, rootfs, given, mounts)
+            env = await asyncio.to_thread(image_pull.environment, rootfs, given, mounts)
             place = self._workdir(image, rootfs, mounts)
         program = _program(command[0], place, env["PATH"])
         with self.log.open("ab") as log:
@@ -178,30 +180,34 @@ class Container:
                 )
             except OSError as error:
                 raise StartError(f"exec {command[0]}: {(error.strerror or str(error)).lower()}") from error
-        began = self._begin()
+        started_at = self._begin()
         try:
             code = await self.process.wait()
         finally:
             self.kill()  # also what the main process has left behind
             await self.process.wait()
-        self._end(code if code >= 0 else 128 - code, began)
+        self._end(code if code >= 0 else 128 - code, started_at)
 
     def _workdir(self, image: Image, rootfs: Path, mounts: Mapping[str, Path]) -> Path:
         inside = self.spec.get("workingDir") or image.config.get("WorkingDir") or "/"
-        real = Path(images.localise(inside, rootfs, mounts))
+        real = Path(image_pull.localise(inside, rootfs, mounts))
         place = rootfs / inside.lstrip("/") if str(real) == inside else real
         place.mkdir(parents=True, exist_ok=True)
         return place
 
     def _begin(self) -> str:
-        began = timestamp()
+        started_at = timestamp()
         self.event("Normal", "Created", f"Created container: {self.name}")
         self.event("Normal", "Started", f"Started container {self.name}")
-        self._become({"running": {"startedAt": began}})
-        return began
+        self._become({"running": {"startedAt": started_at}})
+        return started_at
 
-    def _end(self, code: int, began: str, reason: str = "", message: str = "") -> None:
-        said = {"exitCode": code, "reason": reason or ("Error" if code else "Completed"), "startedAt": began}
+    def _end(self, code: int, started_at: str, reason: str = "", message: str = "") -> None:
+        said = {
+            "exitCode": code,
+            "reason": reason or ("Error" if code else "Completed"),
+            "startedAt": started_at,
+        }
         if not message and self.termination_log.exists():
             message = self.termination_log.read_bytes()[:MESSAGE_BYTES].decode(errors="replace")
         last = {"finishedAt": timestamp(), **({"message": message} if message else {})}

@@ -1,7 +1,7 @@
 """The Job controller with its time limits, and the loop that runs it and the garbage collector.
 
 Each change of a Job or its pods reconciles the Job.
-A Job has one pod (checks.py refuses others), and a suspended one has none until it is resumed.
+A Job has one pod (validation.py refuses others), and a suspended one has none until it is resumed.
 With a podFailurePolicy, a pod being deleted is not counted or replaced before it has failed (isPodFailed in
 kubernetes' pkg/controller/job).
 """
@@ -95,7 +95,7 @@ class Controllers:
             self._finish(job, status, target)
         for pod in [pod for pod in active if target and "deletionTimestamp" not in pod["metadata"]]:
             self._store.delete(*place(pod))
-            self._say(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+            self._record_event(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
         rest = [pod for pod in pods if _is_terminating(pod) and pod not in active]
         self._write(job, status, [*active, *rest])
 
@@ -119,10 +119,10 @@ class Controllers:
         reason, message = condition["reason"], condition["message"]
         _set(status, FINAL[target], (reason, message))
         if target == "FailureTarget":
-            self._say(job, reason, message, "Warning")
+            self._record_event(job, reason, message, "Warning")
         else:
             status["completionTime"] = timestamp()
-            self._say(job, "Completed", "Job completed")
+            self._record_event(job, "Completed", "Job completed")
 
     def _create_pods(self, job: Object, status: Object) -> list[Object]:
         """Create the Job's pod; None during backoff, or if the pod is rejected."""
@@ -135,11 +135,11 @@ class Controllers:
         try:
             pod = self._store.create(_pod(job))
         except Refused as refused:
-            self._say(job, "FailedCreate", f"Error creating: {refused}", "Warning")
+            self._record_event(job, "FailedCreate", f"Error creating: {refused}", "Warning")
             self._refusals[uid] = self._refusals.get(uid, -1) + 1
             self._again(job, min(2.0 ** self._refusals[uid], LONGEST_BACKOFF), "refused")
             return []
-        self._say(job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+        self._record_event(job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
         return [pod]
 
     def _expire(self, job: Object, end: Object) -> None:
@@ -166,7 +166,7 @@ class Controllers:
         kept = {key: value for key, value in status.items() if value or key not in ("active", "conditions")}
         self._store.set_status(job, kept)
 
-    def _say(self, job: Object, reason: str, message: str, type_: str = "Normal") -> None:
+    def _record_event(self, job: Object, reason: str, message: str, type_: str = "Normal") -> None:
         self._store.record_event(job, type_, reason, message, "job-controller")
 
     def _again(self, job: Object, seconds: float, why: str) -> None:

@@ -127,8 +127,8 @@ def other_uid(kind: Kind, name: str, wanted: str, real: str) -> Refused:
 
 def already_exists(kind: Kind, there: Object) -> Refused:
     meta = there["metadata"]
-    going = "object is being deleted: " if "deletionTimestamp" in meta else ""
-    text = f'{going}{kind.resource} "{meta["name"]}" already exists'
+    terminating = "object is being deleted: " if "deletionTimestamp" in meta else ""
+    text = f'{terminating}{kind.resource} "{meta["name"]}" already exists'
     return refusal(409, text, "AlreadyExists", kind.details(meta["name"]))
 
 

@@ -10,10 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from local.kubernetes import inputs, scheduler
+from local.kubernetes import container_inputs, scheduler
 from local.kubernetes.container import Builtin, Container, Node
+from local.kubernetes.container_inputs import NotReady
 from local.kubernetes.dcgm import Gpus
-from local.kubernetes.inputs import NotReady
 from local.kubernetes.kinds import Object, Refused, timestamp
 from local.kubernetes.store import Store, place
 
@@ -167,7 +167,7 @@ class _Pod:
     async def _volumes(self) -> dict[str, Path]:
         while True:
             try:
-                return inputs.make_volumes(self.node.store, self.pod, self.folder / "volumes")
+                return container_inputs.make_volumes(self.node.store, self.pod, self.folder / "volumes")
             except NotReady as error:
                 self._event("Warning", "FailedMount", str(error))
                 await asyncio.sleep(self.node.retry)

@@ -89,15 +89,15 @@ def _name(path: str, name: str, seen: set[str]) -> Iterator[Cause]:
 def _resources(path: str, resources: Object) -> Iterator[Cause]:
     """Check extended resources ("/" in the name): their requests must equal their limits."""
     limits = resources.get("limits", {})
-    for name, asked in resources.get("requests", {}).items():
+    for name, requested in resources.get("requests", {}).items():
         limit = limits.get(name)
         if limit is None and "/" in name:
             yield Cause.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
-        elif limit is not None and "/" in name and amount(asked) != amount(limit):
-            yield Cause.value(f"{path}.requests", asked, f"must be equal to {name} limit of {limit}")
-        elif limit is not None and amount(asked) > amount(limit):
+        elif limit is not None and "/" in name and amount(requested) != amount(limit):
+            yield Cause.value(f"{path}.requests", requested, f"must be equal to {name} limit of {limit}")
+        elif limit is not None and amount(requested) > amount(limit):
             why = f"must be less than or equal to {name} limit of {limit}"
-            yield Cause.value(f"{path}.requests", asked, why)
+            yield Cause.value(f"{path}.requests", requested, why)
 
 
 def amount(quantity: str) -> float:

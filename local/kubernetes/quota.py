@@ -1,7 +1,7 @@
 """Enforce ResourceQuotas, as the admission plugin of a real API server does.
 
-Only a pod's requests, limits, and number are counted. The words are those of the real plugin
-[06-job-over-pod-quota-events, 06-job-403-quota]; it names just the resources that are exceeded.
+Only pods are counted: their number, requests, and limits. The messages are the real plugin's
+[06-job-over-pod-quota-events, 06-job-403-quota], which names only the exceeded resources.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from local.kubernetes.kinds import KINDS, Object, refusal
 from local.kubernetes.pods import UNITS, amount
 
-COMPUTE = ("cpu", "memory")  # whoever limits these wants them of every container
+COMPUTE = ("cpu", "memory")  # a quota of these requires them of every container
 
 
 def check(quotas: list[Object], pods: list[Object], pod: Object) -> None:
@@ -17,13 +17,15 @@ def check(quotas: list[Object], pods: list[Object], pod: Object) -> None:
     for quota in quotas:
         hard = {name: str(most) for name, most in quota["spec"].get("hard", {}).items()}
         _specified(quota, pod, hard)
-        asked = {name: _sum(pod, name) for name in hard}
+        requested = {name: _sum(pod, name) for name in hard}
         used = {name: sum(_sum(other, name) for other in pods) for name in hard}
         over = [
-            name for name in sorted(hard) if asked[name] and asked[name] + used[name] > amount(hard[name])
+            name
+            for name in sorted(hard)
+            if requested[name] and requested[name] + used[name] > amount(hard[name])
         ]
         if over:
-            parts = (("requested", _shown(asked, over)), ("used", _shown(used, over)))
+            parts = (("requested", _shown(requested, over)), ("used", _shown(used, over)))
             said = [f"{word}: {text}" for word, text in parts]
             limited = ",".join(f"{name}={hard[name]}" for name in over)
             raise _forbidden(pod, f"exceeded quota: {_name(quota)}, {', '.join(said)}, limited: {limited}")

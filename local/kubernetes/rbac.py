@@ -22,7 +22,7 @@ REVIEW = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 
 
 @dataclass(frozen=True)
-class Ask:
+class AccessRequest:
     """A user's request. Without a resource, `name` is a path such as /metrics."""
 
     user: str
@@ -57,32 +57,32 @@ def user_of(request: web.Request, tokens: Mapping[str, str], store: Store) -> st
     return user
 
 
-def asked(user: str, request: web.Request) -> Ask:
+def access_request(user: str, request: web.Request) -> AccessRequest:
     at = address(request.path)
     if not at:
-        return Ask(user, request.method.lower(), "", "", "", request.path)
+        return AccessRequest(user, request.method.lower(), "", "", "", request.path)
     reads = "get" if at.name else "watch" if request.query.get("watch") in ("1", "true") else "list"
     verbs = VERBS | {"GET": reads, "DELETE": "delete" if at.name else "deletecollection"}
-    # A namespace lies in itself: a Role may grant reading its own.
+    # A namespace is in itself: a Role can grant reading its own.
     namespace = at.namespace or (at.name if at.plural == "namespaces" else "")
     resource = f"{at.plural}/{at.subresource}" if at.subresource else at.plural
-    return Ask(user, verbs.get(request.method, ""), at.group, resource, namespace, at.name)
+    return AccessRequest(user, verbs.get(request.method, ""), at.group, resource, namespace, at.name)
 
 
-def why(ask: Ask, store: Store) -> str | None:
+def why(access: AccessRequest, store: Store) -> str | None:
     """Return RBAC's reason to allow it; None if it is denied."""
-    named = (ask.verb, ask.group, ask.resource) == REVIEW and ask.user != ANONYMOUS
-    if ask.user == ADMIN or named or (not ask.resource and ask.name.rstrip("/") in PUBLIC):
+    named = (access.verb, access.group, access.resource) == REVIEW and access.user != ANONYMOUS
+    if access.user == ADMIN or named or (not access.resource and access.name.rstrip("/") in PUBLIC):
         return ""
-    bindings = [*store.peek("ClusterRoleBinding"), *store.peek("RoleBinding", ask.namespace)]
-    return next(filter(None, (_grant(binding, ask, store) for binding in bindings)), None)
+    bindings = [*store.peek("ClusterRoleBinding"), *store.peek("RoleBinding", access.namespace)]
+    return next(filter(None, (_grant(binding, access, store) for binding in bindings)), None)
 
 
-def _grant(binding: Object, ask: Ask, store: Store) -> str | None:
+def _grant(binding: Object, access: AccessRequest, store: Store) -> str | None:
     ref, namespace = binding["roleRef"], binding["metadata"].get("namespace", "")
     role = store.get(ref["kind"], namespace, ref["name"]) or {}
-    subject = next(filter(None, (_named(s, ask.user) for s in binding.get("subjects", []))), None)
-    if not subject or not any(_covers(rule, ask) for rule in role.get("rules", [])):
+    subject = next(filter(None, (_named(s, access.user) for s in binding.get("subjects", []))), None)
+    if not subject or not any(_covers(rule, access) for rule in role.get("rules", [])):
         return None
     name = binding["metadata"]["name"] + (f"/{namespace}" if namespace else "")
     return f'RBAC: allowed by {binding["kind"]} "{name}" of {ref["kind"]} "{ref["name"]}" to {subject}'
@@ -95,10 +95,10 @@ def _named(subject: Object, user: str) -> str | None:
     return f'{kind} "{name}"' if (kind, name) == ("User", user) else None
 
 
-def _covers(rule: Object, ask: Ask) -> bool:
-    wanted = {"verbs": ask.verb, "apiGroups": ask.group, "resources": ask.resource}
+def _covers(rule: Object, access: AccessRequest) -> bool:
+    wanted = {"verbs": access.verb, "apiGroups": access.group, "resources": access.resource}
     fits = all(not {one, "*"}.isdisjoint(rule.get(key, [])) for key, one in wanted.items())
-    return fits and ask.name in (rule.get("resourceNames") or [ask.name])
+    return fits and access.name in (rule.get("resourceNames") or [access.name])
 
 
 def review(user: str, request: Object, store: Store) -> Object:
@@ -106,6 +106,6 @@ def review(user: str, request: Object, store: Store) -> Object:
     what = request["spec"].get("resourceAttributes", {})
     resource = "/".join(filter(None, (what.get("resource"), what.get("subresource"))))
     verb, group, namespace, name = (what.get(key, "") for key in ("verb", "group", "namespace", "name"))
-    found = why(Ask(user, verb, group, resource, namespace, name), store)
+    found = why(AccessRequest(user, verb, group, resource, namespace, name), store)
     status = {"allowed": found is not None} | ({"reason": found} if found else {})
     return {**request, "metadata": {}, "status": status}

@@ -164,17 +164,17 @@ def _bad_policy(policy: str) -> Refused:
 def container_of(pod: Object, query: Mapping[str, str]) -> str:
     """Return the container whose log is requested. Raises Refused 400 if it is ambiguous."""
     name, names = pod["metadata"]["name"], [container["name"] for container in pod["spec"]["containers"]]
-    asked: str = query.get("container") or (names[0] if len(names) == 1 else "")
-    if not asked:
+    requested: str = query.get("container") or (names[0] if len(names) == 1 else "")
+    if not requested:
         choice = f"choose one of: [{' '.join(names)}]"
         raise bad_request(f"a container name must be specified for pod {name}, {choice}")
-    if asked not in names:
-        raise bad_request(f"container {asked} is not valid for pod {name}")
-    return asked
+    if requested not in names:
+        raise bad_request(f"container {requested} is not valid for pod {name}")
+    return requested
 
 
 def since(query: Mapping[str, str]) -> datetime | None:
-    """The query's sinceTime. Raises Refused 400 for what is no RFC 3339 time with a zone."""
+    """Return the query's sinceTime. Raises Refused 400 unless it is an RFC 3339 time with a zone."""
     if not (text := query.get("sinceTime")):
         return None
     try:

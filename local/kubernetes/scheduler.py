@@ -49,10 +49,10 @@ def _place(store: Store, pod: Object) -> None:
             _set_scheduled(store, pod, {"status": "True"})
             text = f"Successfully assigned {namespace}/{name} to {node['metadata']['name']}"
             return store.record_event(pod, "Normal", "Scheduled", text, "default-scheduler")
-    return _say_unschedulable(store, pod, reasons, hopeless)
+    return _report_unschedulable(store, pod, reasons, hopeless)
 
 
-def _say_unschedulable(store: Store, pod: Object, reasons: Counter[str], hopeless: int) -> None:
+def _report_unschedulable(store: Store, pod: Object, reasons: Counter[str], hopeless: int) -> None:
     """Set the condition and the event with the scheduler's message, once for each new reason."""
     total = reasons.total()
     prefix = f"0/{total} nodes are available: "

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from local.kubernetes import checks, quota
+from local.kubernetes import quota, validation
 from local.kubernetes.kinds import (
     KINDS,
     QUEUES,
@@ -92,14 +92,14 @@ class Store:
     def create(self, obj: Object) -> Object:
         """Create and return it. Raises Refused: 400, 404 (namespace), 409, 422, 500, or a hook's error."""
         kind = KINDS[obj["kind"]]
-        new = checks.decoded(kind, obj)
+        new = validation.decoded(kind, obj)
         self._check_place(kind, new["metadata"])
         new = self._admitted(kind, _fresh(kind, new))
         new["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp()}
         if kind.has_generation:
             new["metadata"]["generation"] = 1
-        checks.complete(kind, new)
-        checks.check_new(kind, new)
+        validation.complete(kind, new)
+        validation.check_new(kind, new)
         if there := self._objects[kind.name].get(place(new)):
             raise already_exists(kind, there)
         here = new["metadata"].get("namespace")
@@ -151,7 +151,7 @@ class Store:
     def admission(self, kind: str, hook: Hook) -> None:
         """Call `hook` with a copy on CREATE (no `metadata.uid` yet) and when an UPDATE changes the spec.
 
-        On UPDATE the store still answers the old object. What the hook returns goes on; it may raise Refused.
+        On UPDATE the store still returns the old object. The hook's result is stored; it can raise Refused.
         """
         self._hooks.setdefault(kind, []).append(hook)
 
@@ -217,7 +217,7 @@ class Store:
             raise conflict(kind, was["name"])
         if subresource == "status":
             return {**_without(old, "status"), **_only(new, "status")}
-        new = checks.decoded(kind, new)
+        new = validation.decoded(kind, new)
         own = _only(was, *SERVERS_OWN, "resourceVersion")
         new = {**new, "metadata": _without(new["metadata"], *SERVERS_OWN) | own}
         if kind.has_status:
@@ -225,7 +225,7 @@ class Store:
         if kind.has_generation and kind.name != "Pod" and _body(new) != _body(old):
             new = self._admitted(kind, new)
             new["metadata"]["generation"] = was["generation"] + 1
-        checks.check_update(kind, old, new)
+        validation.check_update(kind, old, new)
         return new
 
     def _known(self, kind: str, namespace: str, name: str) -> Object:
@@ -306,14 +306,14 @@ def _has_time(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
 
 
-def _grace_of(obj: Object, asked: int | None) -> int:
+def _grace_of(obj: Object, requested: int | None) -> int:
     """Only bound pods that haven't ended get a grace period [07-pod-terminating, 07-pod-delete-unbound]."""
     if obj["kind"] != "Pod" or not obj["spec"].get("nodeName"):
         return 0
     if obj["status"].get("phase") in ("Succeeded", "Failed"):
         return 0
     period: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
-    return period if asked is None else asked
+    return period if requested is None else requested
 
 
 def _marked(kind: Kind, old: Object, propagation: str, grace: int | None) -> Object:

@@ -1,7 +1,7 @@
 """Run Slack locally: the Web API, Socket Mode, and a web page for users.
 
-It is as strict as Slack itself: what Slack refuses is refused here in the same words, so that a sweep told
-well here is told well there. A bot needs only other addresses and tokens; a person opens `url`.
+It rejects what Slack rejects, with the same errors, so messages that work here work there. A bot only needs
+other URLs and tokens; a user opens `url`.
 """
 
 import copy
@@ -12,8 +12,8 @@ from aiohttp import web
 
 from local.serving import listen
 from local.slack.page import Page
-from local.slack.people import People
 from local.slack.socketmode import SocketMode
+from local.slack.user_messages import People
 from local.slack.webapi import APP_TOKEN, BOT_TOKEN, DOWN, Rate, WebApi
 from local.slack.workspace import Change, Message, Workspace
 
@@ -51,7 +51,7 @@ class Slack(People):
 
     def ephemerals(self, user: str) -> list[Message]:
         """Return this user's ephemeral messages, each with its `channel`."""
-        return copy.deepcopy(self.workspace.whispers[self.workspace.person(user).id])
+        return copy.deepcopy(self.workspace.ephemeral_messages[self.workspace.person(user).id])
 
     def modals(self, user: str) -> list[Message]:
         """Return this user's stack of open modals, each with the state of its inputs."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from local.slack.people import People
+from local.slack.user_messages import People
 from local.slack.workspace import ADA, Change
 
 Json = dict[str, Any]
@@ -37,14 +37,14 @@ class Page:
         news: asyncio.Queue[Json] = asyncio.Queue()
         news.put_nowait(self._welcome(person))
         stop = self.workspace.listen(lambda one: news.put_nowait(one) if self._sees(person, one) else None)
-        telling = asyncio.create_task(_tell(socket, news))
+        notifying = asyncio.create_task(_notify(socket, news))
         self.sockets.add(socket)
         async for frame in socket:
             if frame.type is WSMsgType.TEXT:
                 self.people.tasks.add(task := asyncio.create_task(self._do(person, frame.json(), news)))
                 task.add_done_callback(self.people.tasks.discard)
         stop()
-        telling.cancel()
+        notifying.cancel()
         self.sockets.discard(socket)
         return socket
 
@@ -87,9 +87,14 @@ class Page:
         ]
         users = self.workspace.users.values()
         people = [{"id": user.id, "name": user.real_name, "app": user.bot_id is not None} for user in users]
-        whispers, commands = self.workspace.whispers[person], list(self.people.commands)
+        ephemeral_messages, commands = self.workspace.ephemeral_messages[person], list(self.people.commands)
         views = [self.people.views.stated(view) for view in self.people.views.stacks.get(person, [])]
-        shown: Json = {"people": people, "channels": channels, "whispers": whispers, "commands": commands}
+        shown: Json = {
+            "people": people,
+            "channels": channels,
+            "ephemeral_messages": ephemeral_messages,
+            "commands": commands,
+        }
         shown |= {"views": views, "home": self.people.views.homes.get(person)}
         return {"type": "welcome", "you": person, **shown}
 
@@ -98,6 +103,6 @@ class Page:
         return change["to"] in (None, person) and (place is None or person in place.members)
 
 
-async def _tell(socket: web.WebSocketResponse, news: asyncio.Queue[Json]) -> None:
+async def _notify(socket: web.WebSocketResponse, news: asyncio.Queue[Json]) -> None:
     while not socket.closed:
         await socket.send_json(await news.get())

@@ -11,7 +11,7 @@ from local.slack.workspace import APP_ID
 
 Json = dict[str, Any]
 
-CONNECTIONS_MOST = 10
+MAX_CONNECTIONS = 10
 DEBUG = {"host": "applink-local", "build_number": 1, "approximate_connection_time": 18060}
 
 
@@ -37,7 +37,7 @@ class SocketMode:
         self._tickets.remove(ticket)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
-        if len(self.connections) >= CONNECTIONS_MOST:
+        if len(self.connections) >= MAX_CONNECTIONS:
             full = {"type": "disconnect", "reason": "too_many_websockets", "debug_info": DEBUG}
             await socket.send_json(full)
             return socket
@@ -46,11 +46,11 @@ class SocketMode:
         await socket.send_json({"type": "hello", "debug_info": DEBUG, **app})
         async for frame in socket:
             if frame.type is WSMsgType.TEXT:
-                self._hear(frame.json())
+                self._receive(frame.json())
         self.connections = [other for other in self.connections if other is not socket]
         return socket
 
-    def _hear(self, answer: Json) -> None:
+    def _receive(self, answer: Json) -> None:
         waiting = self._waiting.get(answer.get("envelope_id", ""))
         if waiting and not waiting.done():
             waiting.set_result(answer.get("payload") or {})

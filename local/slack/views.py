@@ -1,7 +1,7 @@
 """Store modals and the Home tab for the views.* methods. https://docs.slack.dev/surfaces/modals
 
-A trigger is good for three seconds and one view; what was entered stays over an update where block and action
-keep their ids; `hash` refuses an update of what has changed meanwhile.
+A trigger is valid for three seconds and one view. An update keeps the entered values of blocks and actions
+with the same ids; `hash` rejects an update of a view that has changed meanwhile.
 """
 
 import copy
@@ -9,13 +9,13 @@ import json
 import secrets
 from typing import Any
 
-from local.slack import limits
+from local.slack import validation
 from local.slack.workspace import APP_ID, BOT, TEAM, Refusal, Workspace
 
 Json = dict[str, Any]
 
 TRIGGER_SECONDS = 3.0
-STACK_MOST = 3
+MAX_STACK = 3
 LARGEST = 250_000  # bytes
 
 
@@ -48,7 +48,7 @@ class Views:
         given = _checked(arguments, "modal")
         person = self._spend(arguments)
         self.stacks[person] = [_born(given)]
-        return self._told(person)
+        return self._error_text(person)
 
     def push(self, arguments: Json) -> Json:
         given = _checked(arguments, "modal")
@@ -57,11 +57,11 @@ class Views:
     def pushed(self, person: str, given: Json) -> Json:
         if not (stack := self.stacks.get(person)):
             raise Refusal("not_found")
-        if len(stack) >= STACK_MOST:
+        if len(stack) >= MAX_STACK:
             raise Refusal("push_limit_reached")
         root = {"root_view_id": stack[0]["id"], "previous_view_id": stack[-1]["id"]}
         stack.append(_born(given) | root)
-        return self._told(person)
+        return self._error_text(person)
 
     def update(self, arguments: Json) -> Json:
         given = _checked(arguments, "modal")
@@ -77,7 +77,7 @@ class Views:
         for key in set(view) - set(kept):
             del view[key]
         view |= _born(given) | kept
-        self._told(person)
+        self._error_text(person)
         return view
 
     def publish(self, arguments: Json) -> Json:
@@ -87,12 +87,12 @@ class Views:
         given, old = _checked(arguments, "home"), self.homes.get(person)
         _unchanged(old or {}, arguments)
         self.homes[person] = _born(given) | ({"id": old["id"]} if old else {})
-        self.workspace.tell({"type": "home", "home": self.homes[person], "to": person})
+        self.workspace.notify({"type": "home", "home": self.homes[person], "to": person})
         return self.homes[person]
 
     def close(self, person: str, *, everything: bool = False) -> None:
         self.stacks[person] = [] if everything else self.stacks[person][:-1]
-        self._told(person)
+        self._error_text(person)
 
     def enter(self, view: Json, block_id: str, action_id: str, value: Json) -> None:
         self._entered.setdefault(view["id"], {})[block_id, action_id] = value
@@ -100,17 +100,17 @@ class Views:
     def stated(self, view: Json) -> Json:
         """Return the view with the state of its inputs, as in submissions and clicks."""
         values: Json = {}
-        for block_id, element in limits.elements(view["blocks"]):
+        for block_id, element in validation.elements(view["blocks"]):
             entered = self._entered.get(view["id"], {}).get((block_id, element["action_id"]))
             value = entered if entered and entered["type"] == element["type"] else initial(element)
             values.setdefault(block_id, {})[element["action_id"]] = value
         return copy.deepcopy(view) | {"state": {"values": values}}
 
-    def _told(self, person: str) -> Json:
+    def _error_text(self, person: str) -> Json:
         """Update the page; return the top view, {} if none is open."""
         stack = self.stacks[person]
         shown = [self.stated(view) for view in stack]
-        self.workspace.tell({"type": "views", "views": shown, "to": person})
+        self.workspace.notify({"type": "views", "views": shown, "to": person})
         return stack[-1] if stack else {}
 
 
@@ -126,7 +126,7 @@ def _born(given: Json) -> Json:
     said: Json = {"id": view_id, "team_id": TEAM["id"], "external_id": "", **empty, **given}
     stamp = {"hash": f"{secrets.randbelow(10**10)}.{secrets.token_hex(4)}", "state": {"values": {}}}
     app = {"app_id": APP_ID, "bot_id": BOT.bot_id, "root_view_id": view_id, "previous_view_id": None}
-    return said | stamp | app | {"blocks": limits.completed(given["blocks"])}
+    return said | stamp | app | {"blocks": validation.completed(given["blocks"])}
 
 
 def _unchanged(view: Json, arguments: Json) -> None:
@@ -145,7 +145,7 @@ def _checked(arguments: Json, kind: str) -> Json:
 
 def checked(view: Any, kind: str = "modal") -> Json:
     """Raise Refusal for a view that Slack would reject."""
-    if found := limits.view_complaints(view, kind):
+    if found := validation.view_complaints(view, kind):
         messages = [f"[ERROR] {complaint}" for complaint in found]
         raise Refusal("invalid_arguments", response_metadata={"messages": messages})
     if len(json.dumps(view).encode()) > LARGEST:

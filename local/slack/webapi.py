@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from local.slack import limits
+from local.slack import validation
 from local.slack.socketmode import SocketMode
 from local.slack.views import Views
 from local.slack.workspace import APP_ID, BOT, TEAM, Channel, Message, Refusal, User, Workspace
@@ -119,8 +119,10 @@ class WebApi:
         if arguments.get("user") not in channel.members - {BOT.id}:
             raise Refusal("user_not_in_channel")
         to = self.workspace.users[arguments["user"]]
-        whisper = self.workspace.whisper(channel, to, content_of(arguments), thread_ts=_thread(arguments))
-        return {"message_ts": whisper["ts"]}
+        post_ephemeral = self.workspace.post_ephemeral(
+            channel, to, content_of(arguments), thread_ts=_thread(arguments)
+        )
+        return {"message_ts": post_ephemeral["ts"]}
 
     def _chat_update(self, arguments: Json, _: str) -> Json:
         channel, message = self._found(arguments, "ts")
@@ -175,8 +177,8 @@ class WebApi:
         return {"upload_url": f"{site}/upload/{file['id']}", "file_id": file["id"]}
 
     def _files_completeuploadexternal(self, arguments: Json, site: str) -> Json:
-        asked = [one["id"] for one in json.loads(str(arguments.get("files") or "[]"))]
-        files = [self.workspace.files.get(file, {}) for file in asked]
+        requested = [one["id"] for one in json.loads(str(arguments.get("files") or "[]"))]
+        files = [self.workspace.files.get(file, {}) for file in requested]
         if not files or not all("content" in file for file in files):
             raise Refusal("file_not_found")
         channel = self._channel({"channel": arguments.get("channel_id")})
@@ -244,13 +246,13 @@ def content_of(arguments: Json, *, clears: bool = False) -> Json:
 
 
 def _refuse(blocks: list[Any]) -> None:
-    if found := limits.complaints(blocks):
+    if found := validation.complaints(blocks):
         messages = [f"[ERROR] {complaint}" for complaint in found]
         raise Refusal("invalid_blocks", errors=found, response_metadata={"messages": messages})
     if sum(block["type"] == "table" for block in blocks) > 1:
         said = {"messages": ["[ERROR] only_one_table_allowed"]}
         raise Refusal("invalid_attachments", response_metadata=said)
-    if limits.too_long(blocks):
+    if validation.too_long(blocks):
         raise Refusal("msg_blocks_too_long")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from local.slack import limits
+from local.slack import validation
 
 Message = dict[str, Any]
 # type ("posted", "edited" or "deleted"), channel (its id), message, to (an id or None); or type "views" or
@@ -67,7 +67,7 @@ class Workspace:
         random = Channel("C01RANDOM00", "random", everyone)
         self.channels = {channel.id: channel for channel in (sweeps, vision, random)}
         self.users = {user.id: user for user in (*PEOPLE, BOT, SLACKBOT)}
-        self.whispers: dict[str, list[Message]] = {person.id: [] for person in PEOPLE}
+        self.ephemeral_messages: dict[str, list[Message]] = {person.id: [] for person in PEOPLE}
         self.files: dict[str, dict[str, Any]] = {}  # by id: name, size, and content once it is uploaded
         self._listeners: list[Callable[[Change], None]] = []
         self._last_stamp = 0
@@ -102,21 +102,21 @@ class Workspace:
         """Post a message; `content` has text and blocks."""
         message = self._message(by, content, thread_ts)
         channel.messages[message["ts"]] = message
-        self._tell("posted", channel.id, message)
+        self._notify("posted", channel.id, message)
         if parent := channel.messages.get(thread_ts or ""):
             users = list(dict.fromkeys([*parent.get("reply_users", []), by.id]))
             parent |= {"thread_ts": thread_ts, "latest_reply": message["ts"], "reply_users": users}
             parent |= {"reply_count": parent.get("reply_count", 0) + 1, "reply_users_count": len(users)}
-            self._tell("edited", channel.id, parent)
+            self._notify("edited", channel.id, parent)
         return message
 
-    def whisper(
+    def post_ephemeral(
         self, channel: Channel, to: User, content: Message, by: User = BOT, thread_ts: str | None = None
     ) -> Message:
         """Post an ephemeral message, which no API method returns."""
         message = self._message(by, content, thread_ts) | {"channel": channel.id, "is_ephemeral": True}
-        self.whispers[to.id].append(message)
-        self._tell("posted", channel.id, message, to.id)
+        self.ephemeral_messages[to.id].append(message)
+        self._notify("posted", channel.id, message, to.id)
         return message
 
     def edit(self, channel: Channel, message: Message, content: Message, to: str | None = None) -> None:
@@ -124,14 +124,14 @@ class Workspace:
         message |= _stored(content) | {"edited": {"user": message["user"], "ts": self.stamp()}}
         for gone in [key for key, value in content.items() if value is None]:
             message.pop(gone, None)
-        self._tell("edited", channel.id, message, to)
+        self._notify("edited", channel.id, message, to)
 
     def delete(self, channel: Channel, message: Message, to: str | None = None) -> None:
-        self.whispers[to].remove(message) if to else channel.messages.pop(message["ts"])
-        self._tell("deleted", channel.id, message, to)
+        self.ephemeral_messages[to].remove(message) if to else channel.messages.pop(message["ts"])
+        self._notify("deleted", channel.id, message, to)
         if parent := channel.messages.get(message.get("thread_ts", "")) if not to else None:
             parent["reply_count"] -= 1
-            self._tell("edited", channel.id, parent)
+            self._notify("edited", channel.id, parent)
 
     def _message(self, author: User, content: Message, thread_ts: str | None = None) -> Message:
         app = {"bot_id": BOT.bot_id, "app_id": APP_ID} if author is BOT else {}
@@ -139,13 +139,13 @@ class Workspace:
         shown = {"type": "message", "user": author.id, "ts": self.stamp(), "team": TEAM["id"], "text": ""}
         return shown | app | thread | _stored(content)
 
-    def _tell(self, kind: str, channel: str, message: Message, to: str | None = None) -> None:
-        self.tell({"type": kind, "channel": channel, "message": message, "to": to})
+    def _notify(self, kind: str, channel: str, message: Message, to: str | None = None) -> None:
+        self.notify({"type": kind, "channel": channel, "message": message, "to": to})
 
-    def tell(self, change: Change) -> None:
+    def notify(self, change: Change) -> None:
         for listener in list(self._listeners):
             listener(copy.deepcopy(change))
 
 
 def _stored(content: Message) -> Message:
-    return {k: limits.completed(v) if k == "blocks" else v for k, v in content.items() if v is not None}
+    return {k: validation.completed(v) if k == "blocks" else v for k, v in content.items() if v is not None}

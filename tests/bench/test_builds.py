@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("real", [False, True], ids=["local", "distribution"])
-async def test_a_change_of_code_costs_next_to_nothing(tmp_path, real):
+async def test_build_after_a_code_change_pushes_almost_nothing(tmp_path, real):
     if real and not distribution.is_installed():
         pytest.skip("Debian's docker-registry is not installed")
     first, same, code, dependencies = await measure(tmp_path, real=real)

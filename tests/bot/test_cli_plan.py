@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local import githost
+from local import git_server
 from local.world import publish
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ WORDS = "branch=main gpus=2 space=lr"
 @pytest.fixture
 async def url(tmp_path):
     publish(ROOT / "examples" / "digits", tmp_path / "work", tmp_path / "git" / "digits.git")
-    host = await githost.serve(tmp_path / "git")
+    host = await git_server.serve(tmp_path / "git")
     yield f"{host.url}/digits.git"
     await host.close()
 

@@ -30,7 +30,7 @@ from handlers.mentions import SELF
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW
 
-SHORT, TIMES, MOST = 8_000, 4, 9  # four times the text: four times the work, where sixteen is the square
+SHORT, TIMES, MAX_RATIO = 8_000, 4, 9  # four times the text: four times the work, where sixteen is the square
 
 
 def space(text):
@@ -81,7 +81,7 @@ def shown(text):
     quoted(text)
 
 
-# What makes a rule try again and again: beginnings without the end that they ask for.
+# Texts that make a regular expression backtrack: beginnings without their ends.
 PIECES = {
     space: ("1x", "[", "{", "- ", "?\n", ": ", "&a ", "!a ", "#\n", "-", ".", "1:", "1_", "\n", "%", "a:\n"),
     parameter: ("1", "1,", "[", "{", "'", "x", "1e", "1:", "a: ", "&a ", "-"),
@@ -155,17 +155,17 @@ def work(parser, text):
     """Seconds of this thread, the least of some: what else the machine does adds to the others."""
     took = []
     for _ in range(4):
-        begun = time.thread_time()
+        started = time.thread_time()
         with suppress(UserError):
             parser(text)
-        took.append(time.thread_time() - begun)
+        took.append(time.thread_time() - started)
     return max(min(took), 1e-4)  # less is the clock's
 
 
 @pytest.mark.parametrize(("parser", "piece"), CASES)
 def test_parsers_need_linear_time(parser, piece):
     text = piece * (SHORT // len(piece))
-    assert work(parser, text * TIMES) / work(parser, text) < MOST
+    assert work(parser, text * TIMES) / work(parser, text) < MAX_RATIO
 
 
 PACKAGE = """
@@ -195,4 +195,4 @@ dependencies = [{{ name = "p{1}" }}, {{ name = "torch", extra = ["a", "b"] }}]
 )
 def test_parsers_compare_no_entries_in_pairs(parser, piece):
     pieces = [piece(number) for number in range(400 * TIMES)]
-    assert work(parser, "".join(pieces)) / work(parser, "".join(pieces[:400])) < MOST
+    assert work(parser, "".join(pieces)) / work(parser, "".join(pieces[:400])) < MAX_RATIO

@@ -37,5 +37,5 @@ def imported(code):
     ],
     ids=["plan --help", "plan", "serve"],
 )
-def test_a_command_imports_no_heavy_package_that_it_does_not_use(code, expected):
+def test_command_imports_no_heavy_package_that_it_does_not_use(code, expected):
     assert imported(code) == expected

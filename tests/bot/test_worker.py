@@ -1,4 +1,4 @@
-"""The end of a worker: turns under way may end, others take over at once what could not."""
+"""A worker runs items by their handlers, stops in time, and releases what it cannot finish."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot import app, work_process, worker
+from bot import worker
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.record import NewerRecordError
@@ -17,96 +17,55 @@ from bot.runtime.log_format import JsonLines
 from bot.runtime.probes import ProbeFailedError
 from bot.storage import work_queue
 from bot.storage.work_queue import MAX_STARTS, Lease, Queue
-from bot.sweeps import informer, reconciler
-from bot.sweeps.informer import SweepInformer
+from bot.sweeps import reconciler
 from bot.worker import Worker, keyed
-from k8s import outage as outage_module
-from k8s.cache import Caches
 from k8s.errors import ApiError, UnreachableError
-from tests.bot.factories import CONFIG, SETTINGS
-
-SWEEP = "lr-brave-otter"
-WATCH = WorkItem(ItemKind.IDLE_GPUS, "gpus")
+from tests.bot.workers import SWEEP, WATCH, Running, failed, not_
 
 
-class Turns:
-    """In place of the reconciler: turns that last until they may end."""
-
-    def __init__(self):
-        self.begun, self.may_end, self.ended = [], asyncio.Event(), []
-
-    async def __call__(self, lease):
-        self.begun.append(lease.item.key)
-        await self.may_end.wait()
-        self.ended.append(lease.item.key)
-
-
-@pytest.fixture
-def turns():
-    return Turns()
-
-
-@pytest.fixture
-def queue(redis):
-    return Queue(redis)
-
-
-class Running:
-    """A worker in a task."""
-
-    def __init__(self, queue, handle, places=2, jobs=None):
-        handlers = {ItemKind.SWEEP: handle} | (jobs or {})
-        self.worker, self.stop = Worker(queue, places, handlers), asyncio.Event()
-        self.task = asyncio.create_task(self.worker.run(self.stop))
-
-    async def cancelled(self):
-        self.task.cancel()
-        await asyncio.wait([self.task])
-
-
-async def test_worker_stopping_finishes_the_current_item_and_starts_no_other(queue, turns, wait_until):
-    running = Running(queue, turns)
+async def test_worker_stopping_finishes_the_current_item_and_starts_no_other(queue, runs, wait_until):
+    running = Running(queue, runs)
     await queue.add(WorkItem.sweep(SWEEP))
-    await wait_until(lambda: turns.begun, "a turn has begun")
+    await wait_until(lambda: runs.started, "a run has started")
     running.stop.set()
     await queue.add(WorkItem.sweep("lr-calm-lynx"))
     await asyncio.wait([running.task], timeout=0.05)
     assert not running.task.done()
-    turns.may_end.set()
+    runs.may_end.set()
     await running.task
-    assert turns.begun == turns.ended == [SWEEP]
+    assert runs.started == runs.ended == [SWEEP]
     assert (await queue.get(wait=0)).item.key == "lr-calm-lynx"
 
 
-async def test_worker_stopping_releases_an_unfinished_item(queue, turns, redis, wait_until):
-    running = Running(queue, turns)
+async def test_worker_stopping_releases_an_unfinished_item(queue, runs, redis, wait_until):
+    running = Running(queue, runs)
     await queue.add(WorkItem.sweep(SWEEP))
-    await wait_until(lambda: turns.begun, "a turn has begun")
+    await wait_until(lambda: runs.started, "a run has started")
     running.stop.set()
     await running.cancelled()
     lease = await Queue(redis).get(wait=0)
-    assert (lease.item.key, lease.failures, turns.ended) == (SWEEP, 0, [])
+    assert (lease.item.key, lease.failures, runs.ended) == (SWEEP, 0, [])
 
 
-async def test_item_runs_with_the_handler_of_its_kind_and_its_delay(queue, turns, wait_until):
+async def test_item_runs_with_the_handler_of_its_kind_and_its_delay(queue, runs, wait_until):
     done = []
 
     async def busy(key):
         done.append(key)
         raise RetryAfterError("Slack asks to wait 30 s", 30)
 
-    worker, stop = Worker(queue, 1, {ItemKind.SWEEP: turns, ItemKind.IDLE_GPUS: keyed(busy)}), asyncio.Event()
+    worker, stop = Worker(queue, 1, {ItemKind.SWEEP: runs, ItemKind.IDLE_GPUS: keyed(busy)}), asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     await queue.add(WATCH)
     await wait_until(lambda: done, "it has run")
     stop.set()
     await running
-    assert (done, turns.begun) == ([WATCH.key], [])
-    assert await queue.get(wait=0) is None  # not before Slack wants to hear more
+    assert (done, runs.started) == ([WATCH.key], [])
+    assert await queue.get(wait=0) is None  # not before Slack accepts messages
 
 
-async def test_item_of_an_unknown_kind_is_dropped_and_logged(queue, turns, caplog, wait_until, redis):
-    running = Running(queue, turns)
+async def test_item_of_an_unknown_kind_is_dropped_and_logged(queue, runs, caplog, wait_until, redis):
+    running = Running(queue, runs)
     await queue.add(WorkItem("newer", "x"))
     await wait_until(lambda: "unknown kind of work item, dropped: newer: x" in caplog.text, "it is logged")
     await wait_until(lambda: not_(redis.exists("sweepbot:queue:running")), "it is done")
@@ -128,11 +87,11 @@ async def test_quarantined_job_does_not_run(queue):
 
 
 async def test_quarantine_is_reported_later_if_slack_is_busy(queue, redis):
-    item, told = WorkItem.sweep(SWEEP), []
+    item, reported = WorkItem.sweep(SWEEP), []
 
     async def handle(lease):
-        told.append(lease.quarantined)
-        if len(told) == 1:
+        reported.append(lease.quarantined)
+        if len(reported) == 1:
             raise RetryAfterError("Slack asks to wait 30 s", 30)
 
     await queue.add(item)
@@ -143,16 +102,16 @@ async def test_quarantine_is_reported_later_if_slack_is_busy(queue, redis):
     await worker._take(await queue.get(wait=0))
     await queue.add(item)
     await worker._take(await queue.get(wait=0))
-    assert told == ["a bug", "a bug"]
+    assert reported == ["a bug", "a bug"]
     await queue.add(item)
     assert await queue.get(wait=0) is None
 
 
-async def test_worker_probe_reports_busy_places_and_stuck_items(queue, turns, wait_until):
-    running = Running(queue, turns, places=1)
+async def test_worker_probe_reports_busy_places_and_stuck_items(queue, runs, wait_until):
+    running = Running(queue, runs, places=1)
     assert await running.worker.moving(60) == "0 of 1 busy"
     await queue.add(WorkItem.sweep(SWEEP))
-    await wait_until(lambda: turns.begun, "a turn has begun")
+    await wait_until(lambda: runs.started, "a run has started")
     assert await running.worker.moving(60) == "1 of 1 busy"
     with pytest.raises(ProbeFailedError, match=f"^{SWEEP} has run for 0 s$"):
         await running.worker.moving(-1)
@@ -279,115 +238,6 @@ async def test_item_acquired_while_stopping_is_released(queue, redis, monkeypatc
     assert (await Queue(redis).get(wait=0)).item == items[1]
 
 
-class KubernetesClient:
-    """Whose watches hear something when told to."""
-
-    def __init__(self, monkeypatch):
-        self.fresh, self.listed, self.unfinished = {}, 0, []
-        monkeypatch.setattr(informer, "watch_forever", self._watch)
-
-    async def _watch(self, cluster, cache, labels, outage, *, on_fresh, on_failed):
-        cluster.fresh[cache.kind], cluster.outage = on_fresh, outage
-        cache.listed.set()
-        await asyncio.Event().wait()
-
-    async def pages(self, *_, **__):
-        self.listed += 1
-        yield [{"metadata": {"labels": {"sweepbot/sweep": sweep}}} for sweep in self.unfinished], "7"
-
-
-@pytest.fixture
-def cluster(monkeypatch):
-    monkeypatch.setattr(outage_module, "PROBE_INTERVAL", 0)
-    return KubernetesClient(monkeypatch)
-
-
-def a_watcher(redis, cluster):
-    async def active():
-        return set()
-
-    store, queue = SimpleNamespace(active=active), Queue(redis)
-
-    async def wake(sweep_id):
-        await queue.add(WorkItem.sweep(sweep_id))
-
-    clients = SimpleNamespace(
-        cluster=cluster,
-        settings=SETTINGS,
-        config=CONFIG,
-        store=store,
-        queue=queue,
-        wake=wake,
-        caches=Caches(),
-    )
-    return SweepInformer(redis, clients)
-
-
-async def test_every_worker_watches_and_one_resyncs(redis, cluster, monkeypatch, wait_until):
-    clusters = [cluster, KubernetesClient(monkeypatch)]
-    watchers = [a_watcher(redis, each) for each in clusters]
-    assert await watchers[0].fresh() == "not started"
-    tasks = [asyncio.create_task(watcher.run()) for watcher in watchers]
-    await wait_until(lambda: any(each.listed for each in clusters), "one resyncs")
-    assert [len(each.fresh) for each in clusters] == [len(informer.WATCHED_KINDS)] * 2
-    assert sum(each.listed for each in clusters) == 1
-    assert {(await each.fresh()).partition(";")[0] for each in watchers} == {"watching"}
-    await cancelled(tasks[clusters.index(next(each for each in clusters if each.listed))])
-    assert await redis.exists("sweepbot:resync") == 0
-    await cancelled(*tasks)
-
-
-async def cancelled(*tasks):
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-
-
-@pytest.mark.parametrize("stopped", [True, False])
-async def test_first_lists_are_awaited_until_complete_or_stopped(
-    redis, cluster, monkeypatch, wait_until, stopped
-):
-    watcher, stop = a_watcher(redis, cluster), asyncio.Event()
-    waiting = asyncio.create_task(watcher.listed(stop))
-    await asyncio.sleep(0.01)
-    assert not waiting.done()
-    task = asyncio.create_task(asyncio.Event().wait() if stopped else watcher.run())
-    if stopped:
-        stop.set()
-    await wait_until(waiting.done, "it continues")
-    await cancelled(task)
-
-
-async def test_end_of_an_outage_requeues_failed_items_at_once(redis, cluster, wait_until):
-    queue, watcher = Queue(redis), a_watcher(redis, cluster)
-    task = asyncio.create_task(watcher.run())
-    await wait_until(lambda: cluster.listed, "it has begun")
-    await failed(queue, WATCH, times=9)
-    cluster.unfinished = ["lr-calm-lynx"]
-    assert await queue.get(wait=0) is None
-    cluster.is_ready = probe(False, False, True)
-    watcher.suspect()
-    await wait_until(lambda: redis.zscore("sweepbot:queue:ready", "lr-calm-lynx"), "sweeps are woken")
-    assert [(await queue.get(wait=0)).item for _ in range(2)] == [WATCH, WorkItem.sweep("lr-calm-lynx")]
-    task.cancel()
-    await asyncio.wait([task])
-
-
-def probe(*answers):
-    left = list(answers)
-
-    async def answer():
-        return left.pop(0)
-
-    return answer
-
-
-async def failed(queue, item, times):
-    for _ in range(times):
-        await queue.add(item)
-        await queue.fail(await queue.get(wait=0))
-
-
 @pytest.mark.parametrize(
     ("error", "suspected"),
     [
@@ -423,64 +273,3 @@ async def test_busy_api_server_is_retried_and_counts_no_failure(queue, wait_unti
     due = await redis.zscore("sweepbot:queue:delayed", SWEEP) / 1000 - seconds - micro / 1e6
     assert due <= 7
     assert await redis.hget("sweepbot:queue:failures", SWEEP) is None
-
-
-async def test_silent_watch_fails_its_probe_and_recovers(redis, cluster, wait_until, monkeypatch):
-    watcher = a_watcher(redis, cluster)
-    task = asyncio.create_task(watcher.run())
-    await wait_until(lambda: len(cluster.fresh) == len(informer.WATCHED_KINDS), "it watches")
-    monkeypatch.setattr(informer, "STALE_AFTER", 0.05)
-
-    async def silent():
-        try:
-            await watcher.fresh()
-        except ProbeFailedError as broken:
-            return str(broken)
-        return ""
-
-    for kind in informer.WATCHED_KINDS[1:]:
-        cluster.fresh[kind]()
-    assert "Pod" in await wait_until(silent, "the silence shows")
-    monkeypatch.setattr(informer, "STALE_AFTER", 60)
-    for heard in cluster.fresh.values():
-        heard()
-    assert await silent() == ""
-    task.cancel()
-    await asyncio.wait([task])
-
-
-async def test_process_stops_within_the_grace_period_and_releases_everything(
-    queue, turns, redis, cluster, wait_until
-):
-    watcher, running = a_watcher(redis, cluster), asyncio.Event()
-    turning = Worker(queue, 1, {ItemKind.SWEEP: turns}).run(running)
-    job = asyncio.ensure_future(work_process._work(turning, [watcher.run()], running))
-    await queue.add(WorkItem.sweep(SWEEP))
-    await wait_until(lambda: turns.begun and cluster.listed, "it works")
-    running.set()
-    await wait_until(
-        lambda: not_(redis.exists("sweepbot:resync")), "the resync is given back before the turn's end"
-    )
-    assert not job.done()
-    await app._live([job], running, grace=0.01)
-    assert job.cancelled()
-    assert (await queue.get(wait=0)).item.key == SWEEP
-
-
-async def test_failed_job_stops_the_others_in_order_and_is_logged(queue, turns, wait_until):
-    stop = asyncio.Event()
-
-    async def failing():
-        await wait_until(lambda: turns.begun, "a turn has begun")
-        raise ValueError("a bug")
-
-    other = asyncio.ensure_future(Worker(queue, 1, {ItemKind.SWEEP: turns}).run(stop))
-    await queue.add(WorkItem.sweep(SWEEP))
-    asyncio.get_running_loop().call_later(0.05, turns.may_end.set)
-    with pytest.raises(ValueError, match="a bug"):
-        await app._live([asyncio.ensure_future(failing()), other], stop, grace=20)
-    assert turns.ended == [SWEEP]
-
-
-async def not_(answer):
-    return not await answer

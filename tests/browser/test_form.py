@@ -1,4 +1,4 @@
-"""The form on the page: fields, menus that ask while one types, mistakes at their fields, by keyboard too."""
+"""The form on the page: fields, menus with search, errors at their fields, also by keyboard."""
 
 import asyncio
 import contextlib
@@ -125,11 +125,11 @@ async def ask(page: Page, text: str) -> Locator:
 
 
 async def choose(form: Locator, field: str, typed: str, option: str) -> None:
-    """The form is drawn anew after a branch, for its spaces."""
+    """The form is updated after a branch was chosen, for its spaces."""
     box, before = form.get_by_role("combobox", name=field), await form.get_attribute("data-hash") or ""
     offered = form.get_by_role("option", name=option).first
     async with asyncio.timeout(PATIENCE):
-        while not await offered.is_visible():  # the menu says it, when git has not answered within its time
+        while not await offered.is_visible():  # the menu's text when git hasn't responded in time
             await box.click()
             await box.fill("")
             await box.fill(typed)

@@ -1,4 +1,4 @@
-"""A digest and the answers of /gpus as a page shows them; SWEEPBOT_PICTURES=1 takes the pictures anew."""
+"""A digest and the replies of /gpus on a page; SWEEPBOT_PICTURES=1 takes the pictures again."""
 
 import os
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from bot.gpus.dcgm_source import SampleStore
 from bot.gpus.sampling import Sample
-from local import busyday
+from local import demo_usage
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import shoot
 from tests.scenarios.local_world import PATIENCE, Lab
@@ -25,7 +25,7 @@ async def picture(page: Page, name: str) -> None:
 
 
 async def seen(lab: Lab, wait_until: Any, fact: Callable[[Sample], bool]) -> None:
-    """Until a worker has looked at the GPUs and this was so."""
+    """Wait until a worker has sampled the GPUs and the fact is true."""
     async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
 
         async def looked() -> bool:
@@ -37,7 +37,7 @@ async def seen(lab: Lab, wait_until: Any, fact: Callable[[Sample], bool]) -> Non
 
 async def test_digest_on_request_is_readable_on_a_phone(opened: Opened, lab: Lab, wait_until: Any) -> None:
     await seen(lab, wait_until, lambda sample: bool(sample.nodes))
-    await busyday.write(lab.here.env["REDIS_URL"])
+    await demo_usage.write(lab.here.env["REDIS_URL"])
     page = await opened("ada", height=1180)
     await page.get_by_role("textbox").first.fill("/gpus digest")
     await page.keyboard.press("Enter")

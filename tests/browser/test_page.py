@@ -108,7 +108,7 @@ async def test_page_at_the_end_shows_replies_beside_an_open_thread(opened: Opene
 
 
 async def test_page_shows_no_raw_markup(opened: Opened) -> None:
-    """After all that was said above: no emoji by its name, no link or mention in brackets."""
+    """In all messages so far: no emoji names, and no links or mentions in brackets."""
     page = await opened("ada")
     await page.get_by_role("textbox", name="Message").fill("/")
     await expect(page.get_by_text("/gpus mine")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The pictures of the README, taken again with SWEEPBOT_PICTURES=1: real sweeps, as their people see them."""
+"""The pictures of the README, taken again with SWEEPBOT_PICTURES=1: real sweeps as users see them."""
 
 import os
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""A warning of idle GPUs as people see it, with its buttons; its picture for docs/gpus.md."""
+"""A warning about idle GPUs with its buttons, and its picture for docs/gpus.md."""
 
 import os
 import re
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 def warning(page: Page) -> Locator:
-    """Whether it was ever busy depends on the moment when its start was looked at."""
+    """Whether it was ever busy depends on the time of the first sample."""
     words = re.compile("GPUs? (idle|unused) for")
     return page.get_by_role("log", name="Replies").get_by_role("listitem").filter(has_text=words)
 

@@ -1,4 +1,4 @@
-"""A Redis that may be killed, workers that may be killed, and what is known of both afterwards."""
+"""A Redis and workers that can be killed, and records of both."""
 
 import asyncio
 import json

@@ -18,7 +18,7 @@ class Figures:
     lost: int = 0
     doubled_experiments: int = 0
     doubled_builds: int = 0
-    failed_by_faults: int = 0  # sweeps whose builds and trainings are good
+    failed_by_faults: int = 0  # sweeps whose builds and trainings succeed
     held: int = 0
     cancelled: int = 0
     uncancelled: int = 0

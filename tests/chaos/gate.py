@@ -26,7 +26,7 @@ from k8s.errors import ApiError, UnreachableError
 from tests.scenarios.sweep_in_memory import WorkerCrash
 
 OUTAGE = (5.0, 60.0)  # seconds that a system is away
-PAUSE = (40.0, 120.0)  # seconds that a worker stands still: longer than its lease
+PAUSE = (40.0, 120.0)  # seconds that a worker is paused: longer than its lease
 
 # Most calls are Redis': without weights the others would hardly meet a fault.
 WEIGHTS = {"queue": 0.4, "cluster": 2, "slack": 4, "git": 4, "registry": 4, "results": 4}
@@ -109,10 +109,10 @@ class Gate:
     async def call(self, system: str, name: str, method: Any, *args: Any, **kwargs: Any) -> Any:
         actor = ACTOR.get()
         if actor.waits and not actor.dead:
-            turn = Waiting(actor, asyncio.get_running_loop().create_future())
-            self.waiting.append(turn)
-            await turn.go
-        if actor.dead:  # also a call made beside the one at which it died
+            waiter = Waiting(actor, asyncio.get_running_loop().create_future())
+            self.waiting.append(waiter)
+            await waiter.go
+        if actor.dead:  # also a call made beside the one that crashed
             raise WorkerCrash
         self.in_flight += 1
         try:
@@ -126,7 +126,7 @@ class Gate:
         if fault == "flushed" and self.flush:
             await self.flush()
         if fault == "killed before":
-            self._die(actor)
+            self._crash(actor)
         if fault == "away" or self.away.get(system, 0) > self.seconds:
             error = REFUSED[system][0]()
             raise error
@@ -137,7 +137,7 @@ class Gate:
             answer = await call()
         finally:
             if fault == "killed after" or actor.leased_until < self.seconds:
-                self._die(actor)  # the second: paused in the middle of a call, it notices right after it
+                self._crash(actor)  # the second: paused in the middle of a call, it notices right after it
         if fault == "answer lost":
             error = LOST_ANSWER[system]()
             raise error
@@ -160,7 +160,7 @@ class Gate:
             actor.paused_until = self.seconds + self.rng.uniform(*PAUSE)
         return fault
 
-    def _die(self, actor: Actor) -> None:
+    def _crash(self, actor: Actor) -> None:
         actor.dead = True
         for each in self.waiting:
             if each.actor is actor and not each.go.done():
@@ -169,7 +169,7 @@ class Gate:
 
 
 class Gated:
-    """A client, each of whose calls goes through the gate."""
+    """A client whose calls all pass the gate."""
 
     def __init__(self, inner: Any, system: str, gate: Gate) -> None:
         self._inner, self._system, self._gate = inner, system, gate

@@ -118,7 +118,7 @@ class Chaos:
             await asyncio.sleep(1)
 
     async def _records_at_the_end(self) -> dict[str, SweepRecord | None]:
-        """A person whose cancel was lost with Redis sees the sweep run, and cancels it again."""
+        """A user whose cancel was lost with Redis sees that the sweep still runs, and cancels it again."""
         end, again = monotonic() + PATIENCE, monotonic() + PATIENCE / 4
         async with connect(self.redis.url) as redis:
             store = Store(redis)
@@ -139,7 +139,7 @@ class Chaos:
                         await self._cancel(sweep)
 
     def _kept(self, sweep: str) -> SweepRecord | None:
-        """Of what was over when Redis lost it, the cluster has the record."""
+        """The cluster has the records of sweeps that had ended when Redis lost them."""
         found = self.lab.here.store.get("ConfigMap", NAMESPACE, f"sweep-{sweep}")
         return sweep_configmap.read(found) if found else None
 

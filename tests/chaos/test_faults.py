@@ -73,7 +73,7 @@ async def test_wave_that_submits_under_a_second_name_reports_doubled_experiments
 
 
 async def test_wave_whose_cancels_are_lost_reports_sweeps_that_run_on(redis, monkeypatch):
-    monkeypatch.setattr("tests.chaos.wave.PATIENCE", 600)
+    monkeypatch.setattr("tests.chaos.wave.TIMEOUT_SECONDS", 600)
     monkeypatch.setattr(lifecycle, "_cancelled", lambda _: False)
     found = await broken(redis, "3", sweeps=3, faults=6)
     assert any(what.startswith("endless-") and "lost: running" in what for what in found)

@@ -1,9 +1,9 @@
 """The queue and the records while workers and Redis are killed and paused at any moment.
 
-What is promised: no ask is lost and none has two effects, whatever becomes of workers; the turn of a dead
-worker is begun again within 1.25 of its lease. Of Redis' own death: with its append-only file it comes back
-with all it had written, in order, so as it once was. It writes before it answers, but may hold that back for
-two seconds while the disk is slow (appendfsync everysec): so much may be lost, and was asked for just then.
+Guarantees: whatever happens to workers, no request is lost or has two effects, and the item of a dead worker
+runs again within 1.25 leases. After its own death, Redis restarts from its append-only file in an earlier
+consistent state. It writes before it responds, but can delay that by two seconds while the disk is slow
+(appendfsync everysec), so requests of the last two seconds can be lost.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from tests.chaos.worker import POISON
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_litter")]
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LEASE = 0.8  # seconds
-HELD_BACK = 2.0  # seconds that Redis may have acknowledged and not written
+HELD_BACK = 2.0  # seconds of acknowledged writes that Redis may lose
 
 
 class Sweeps:
-    """Some sweeps, and everything that was asked of them."""
+    """Some sweeps, and all requests for them."""
 
     def __init__(self, redis: Redis, wait_until: Any) -> None:
         self.redis, self.wait_until = redis, wait_until
@@ -54,14 +54,14 @@ class Sweeps:
         await self.written()
 
     async def written(self) -> None:
-        """All that was said so far is in Redis' file."""
+        """Wait until all writes so far are in Redis' file."""
 
         async def is_written() -> bool:
             return int((await self.redis.info("persistence"))["aof_buffer_length"]) == 0
 
         await self.wait_until(is_written, "all is written")
 
-    async def ask(self, sweep_id: str, word: str = "") -> None:
+    async def command(self, sweep_id: str, word: str = "") -> None:
         """As a click does; again until Redis has it."""
         word = word or next(self._words)
         while True:
@@ -76,26 +76,26 @@ class Sweeps:
                 self.asked.append((sweep_id, word, time.monotonic()))
                 return
 
-    async def heard(self) -> dict[str, tuple[str, ...]]:
+    async def received(self) -> dict[str, tuple[str, ...]]:
         records = [await self.store.get(sweep_id) for sweep_id in self.ids]
         return {record.id: record.sent_keys for record in records if record}
 
-    async def all_heard(self, seconds: float = 40) -> None:
-        """Every ask has had its effect, and nothing waits or runs any more."""
+    async def all_received(self, seconds: float = 40) -> None:
+        """Wait until every request has had its effect and nothing is queued or running."""
         wanted = defaultdict(set)
         for sweep_id, word, _ in self.asked:
             wanted[sweep_id].add(word)
 
         async def over() -> bool:
-            told = await self.heard()
-            return all(words <= set(told[sweep_id]) for sweep_id, words in wanted.items())
+            reported = await self.received()
+            return all(words <= set(reported[sweep_id]) for sweep_id, words in wanted.items())
 
-        await self.wait_until(over, "every ask was heard", seconds=seconds)
+        await self.wait_until(over, "every request was received", seconds=seconds)
         await self.wait_until(self.quiet, "nothing is left in the queue", seconds=seconds)
-        told = await self.heard()
-        assert {sweep_id: Counter(words) for sweep_id, words in told.items()} == {
+        reported = await self.received()
+        assert {sweep_id: Counter(words) for sweep_id, words in reported.items()} == {
             sweep_id: Counter(wanted[sweep_id]) for sweep_id in self.ids
-        }, "each ask had one effect"
+        }, "each request had one effect"
 
     async def quiet(self) -> bool:
         keys = {key.decode() async for key in self.redis.scan_iter()}
@@ -126,7 +126,7 @@ def sweeps(redis: Redis, wait_until: Any) -> Sweeps:
 
 
 def one_effect_each(saved: Iterable[dict[str, Any]], forgiven: Iterable[float] = ()) -> None:
-    """No version of a sweep was saved twice, but for what Redis may have lost when it was killed."""
+    """No version of a sweep was saved twice, except what Redis may have lost when it was killed."""
     seen: dict[tuple[str, int], float] = {}
     for entry in saved:
         key = entry["sweep"], entry["version"]
@@ -140,13 +140,13 @@ async def test_queue_with_twenty_workers_runs_each_sweep_alone(sweeps: Sweeps, c
     await crew.hire(20, lease=30)
     for _ in range(8):
         await asyncio.gather(*(sweeps.ask(sweep_id) for sweep_id in sweeps.ids))
-    await sweeps.all_heard()
-    turns: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    await sweeps.all_received()
+    runs: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for entry in crew.ledger():
-        turns[entry["sweep"]].append((entry["token"], entry["what"]))
-    for told in turns.values():
-        tokens = list(dict.fromkeys(token for token, _ in told))
-        assert told == [(t, what) for t in tokens for what in ("began", "saved", "done")]
+        runs[entry["sweep"]].append((entry["token"], entry["what"]))
+    for reported in runs.values():
+        tokens = list(dict.fromkeys(token for token, _ in reported))
+        assert reported == [(t, what) for t in tokens for what in ("began", "saved", "done")]
     assert len({entry["pid"] for entry in crew.ledger()}) > 1
     await sweeps.end()
 
@@ -154,7 +154,7 @@ async def test_queue_with_twenty_workers_runs_each_sweep_alone(sweeps: Sweeps, c
 async def test_queue_with_killed_and_paused_workers_loses_nothing(sweeps: Sweeps, crew: Crew) -> None:
     await sweeps.create(12)
     await crew.hire(20, lease=LEASE)
-    asking = asyncio.create_task(_ask_for(3, sweeps))
+    asking = asyncio.create_task(_request(3, sweeps))
     paused = []
     while not asking.done():
         await asyncio.sleep(random.uniform(0, 0.1))
@@ -166,12 +166,12 @@ async def test_queue_with_killed_and_paused_workers_loses_nothing(sweeps: Sweeps
             crew.kill(pid)
             await crew.hire(lease=LEASE)
     await asyncio.gather(asking, *paused)
-    await sweeps.all_heard()
+    await sweeps.all_received()
     one_effect_each(crew.ledger("saved"))
     await sweeps.end()
 
 
-async def _ask_for(seconds: float, sweeps: Sweeps) -> None:
+async def _request(seconds: float, sweeps: Sweeps) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         await sweeps.ask(random.choice(sweeps.ids))
@@ -187,25 +187,27 @@ async def _resume(pid: int, crew: Crew) -> None:
 async def test_queue_item_of_a_killed_worker_runs_again_soon(
     sweeps: Sweeps, crew: Crew, wait_until: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The bound here is a generous one for a loaded machine; what was measured is printed."""
+    """The limit is generous, for a loaded machine; the measured time is printed."""
     await sweeps.create(6)
     hanging = await crew.hire(6, lease=LEASE, manner="hangs")
     for sweep_id in sweeps.ids:
         await sweeps.ask(sweep_id)
-    first = await wait_until(lambda: len(began := crew.ledger("began")) == 6 and began, "all have begun")
+    first = await wait_until(
+        lambda: len(started_at := crew.ledger("began")) == 6 and started_at, "all have started"
+    )
     await crew.hire(2, lease=LEASE)
-    died = {}
+    crashed = {}
     for pid in hanging:
         await asyncio.sleep(LEASE * random.uniform(0, 0.5))
         crew.kill(pid)
-        died[pid] = time.monotonic()
-    await sweeps.all_heard()
+        crashed[pid] = time.monotonic()
+    await sweeps.all_received()
     again = {
-        entry["sweep"]: entry["at"] for entry in reversed(crew.ledger("began")) if entry["pid"] not in died
+        entry["sweep"]: entry["at"] for entry in reversed(crew.ledger("began")) if entry["pid"] not in crashed
     }
-    waits = sorted((again[entry["sweep"]] - died[entry["pid"]]) / LEASE for entry in first)
+    waits = sorted((again[entry["sweep"]] - crashed[entry["pid"]]) / LEASE for entry in first)
     with capsys.disabled():
-        print(f"\n  begun again after {', '.join(f'{wait:.2f}' for wait in waits)} of the lease")
+        print(f"\n  restarted after {', '.join(f'{wait:.2f}' for wait in waits)} of the lease")
     assert waits[-1] < 5
     await sweeps.end()
 
@@ -220,7 +222,7 @@ async def test_queue_quarantines_only_the_sweep_that_kills_five_workers(
         await sweeps.ask(sweep_id)
 
     async def quarantined() -> bool:
-        for pid in [pid for pid in crew.pids if not _lives(pid)]:
+        for pid in [pid for pid in crew.pids if not _is_alive(pid)]:
             crew.pids.remove(pid)
             await crew.hire(lease=LEASE, manner="poisoned")
         return bool(crew.ledger("quarantined"))
@@ -232,11 +234,11 @@ async def test_queue_quarantines_only_the_sweep_that_kills_five_workers(
         crew.kill(pid)
     await crew.hire(lease=LEASE)
     await sweeps.queue.retry(WorkItem.sweep(POISON))
-    await sweeps.all_heard()
+    await sweeps.all_received()
     await sweeps.end()
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -251,18 +253,18 @@ async def test_worker_paused_past_its_lease_changes_nothing(
     await sweeps.create(1)
     [late] = await crew.hire(lease=LEASE, manner=manner)
     await sweeps.ask("sweep-0")
-    await wait_until(lambda: crew.ledger("began"), "it has begun")
+    await wait_until(lambda: crew.ledger("began"), "it has started")
     await crew.hire(lease=LEASE)
     [saved] = await wait_until(lambda: crew.ledger("saved"), "another has done it")
     await sweeps.ask("sweep-0", "later")
-    await sweeps.all_heard()
+    await sweeps.all_received()
     before = await sweeps.store.get("sweep-0")
     os.kill(late, signal.SIGCONT)
     [refused] = await wait_until(lambda: crew.ledger("refused"), "the late one is refused")
     assert (refused["pid"], saved["pid"] != late) == (late, True)
     if manner == "stops unaware":
         assert refused["why"].endswith("was not saved: the lease is lost")
-    await sweeps.all_heard()
+    await sweeps.all_received()
     assert await sweeps.store.get("sweep-0") == before
     await sweeps.end()
 
@@ -270,7 +272,7 @@ async def test_worker_paused_past_its_lease_changes_nothing(
 async def test_redis_keeps_what_it_wrote_before_a_kill(
     sweeps: Sweeps, crew: Crew, server: Server, redis: Redis, wait_until: Any
 ) -> None:
-    """Ready, delayed, running and asked for again: each is what it was."""
+    """Ready, delayed, running, and queued again: each state is preserved."""
     await sweeps.create(3)
     await crew.hire(lease=LEASE, manner="hangs")
     await sweeps.ask("sweep-0")
@@ -287,7 +289,7 @@ async def test_redis_keeps_what_it_wrote_before_a_kill(
     assert await _state(redis) == before
     await sweeps.queue.add(WorkItem.sweep("sweep-2"))
     await crew.hire(2, lease=LEASE)
-    await sweeps.all_heard()
+    await sweeps.all_received()
     await sweeps.end()
 
 
@@ -303,7 +305,7 @@ async def test_redis_killed_at_random_loses_at_most_the_last_second(
     await sweeps.create(10)
     await crew.hire(8, lease=LEASE)
     for _ in range(3):
-        asking = asyncio.create_task(_ask_for(1.5, sweeps))
+        asking = asyncio.create_task(_request(1.5, sweeps))
         await asyncio.sleep(random.uniform(0.5, 1))
         server.kill()
         await asyncio.sleep(random.uniform(0, 0.3))
@@ -311,7 +313,7 @@ async def test_redis_killed_at_random_loses_at_most_the_last_second(
         await asking
     for sweep_id, word in [(s, w) for s, w, at in sweeps.asked if _may_be_lost(at, server)]:
         await sweeps.ask(sweep_id, word)
-    await sweeps.all_heard()
+    await sweeps.all_received()
     one_effect_each(crew.ledger("saved"), forgiven=server.killed)
     await sweeps.end()
 

@@ -1,4 +1,4 @@
-"""Some sweeps at once, under faults, until all of them are over; and what then must be true."""
+"""Run some sweeps at once under faults until all have ended, and check what then must be true."""
 
 import asyncio
 import random
@@ -30,19 +30,23 @@ from k8s.objects import SWEEP_LABEL
 from tests.bot.factories import ADMIN, NOW
 from tests.chaos.figures import Figures
 from tests.chaos.gate import ACTOR, Actor, Gate
-from tests.chaos.lab import BAD_BRANCHES, Lab, fate
-from tests.handlers.factories import a_door
+from tests.chaos.simulation import BAD_BRANCHES, Simulation, fate
+from tests.handlers.factories import a_context
 from tests.scenarios.sweep_in_memory import WorkerCrash
 
 WORKERS = 4
 STEP = 0.02  # seconds between two calls
-STEPS = 10  # until the next look at what is over
+STEPS = 10  # until the next check for ended sweeps
 LEASE = 30.0  # seconds, as the queue's
 RESYNC = 300.0  # seconds, as the informer's
 LONGEST_JUMP = 60.0
-PATIENCE = 4 * 3600.0  # simulated seconds after the last fault; a sweep that is not over by then is lost
+TIMEOUT_SECONDS = (
+    4 * 3600.0
+)  # simulated seconds after the last fault; a sweep that is not over by then is lost
 FATES = ("calm", "calm", "calm", "endless", "endless", "crashing")
-HEARD = 900.0  # simulated seconds until an acknowledged cancel has its effect, through outages and back-off
+CANCEL_TIMEOUT_SECONDS = (
+    900.0  # simulated seconds until an acknowledged cancel has its effect, through outages and back-off
+)
 RESTORED = "Redis lost its data"
 COMMANDS = (Action.DRAIN, Action.KILL, Action.RERUN, Action.STATUS, Action.LOGS, Action.RESULTS)
 PEOPLE = ("UOWNER", "UADA", "UALAN")
@@ -57,7 +61,7 @@ class Wave:
         self.figures = Figures(sweeps=sweeps)
         self.taken: dict[str, float] = {}  # acknowledged sweeps, and when
         self.deaths: list[float] = []  # of the process that answers Slack
-        self.looks: list[float] = []  # when its receipts were compared with Redis
+        self.comparisons: list[float] = []  # when its receipts were compared with Redis
         self.cancels: dict[str, float] = {}  # acknowledged, and when
         self.agenda: list[tuple[float, str, Action]] = []
         self.ids: set[str] = set()
@@ -68,7 +72,7 @@ class Wave:
 
     async def run(self) -> "Wave":
         with _predictable(self.rng):
-            self.lab = Lab(self.redis, self.gate)
+            self.simulation = Simulation(self.redis, self.gate)
             async with self._running():
                 await self._under_faults()
                 await self._judge()
@@ -76,17 +80,19 @@ class Wave:
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        lab, labels = self.lab, {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
-        lab.kubernetes.create(
+        simulation, labels = self.simulation, {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
+        simulation.kubernetes.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps", "labels": labels}}
         )
-        lab.katib.start()
-        lab.controllers.start()
-        self.changes = lab.kubernetes.follow(lab.kubernetes.version)
-        self.worker = Worker(lab.clients.queue, 1, {ItemKind.SWEEP: partial(handle, clients=lab.clients)})
-        self.informer = SweepInformer(self.redis, lab.clients)
+        simulation.katib.start()
+        simulation.controllers.start()
+        self.changes = simulation.kubernetes.follow(simulation.kubernetes.version)
+        self.worker = Worker(
+            simulation.clients.queue, 1, {ItemKind.SWEEP: partial(handle, clients=simulation.clients)}
+        )
+        self.informer = SweepInformer(self.redis, simulation.clients)
         self.informer.wakes._clock = lambda: self.gate.seconds
-        for cache in lab.clients.caches:
+        for cache in simulation.clients.caches:
             cache.listed.set()
         self._new_server()
         try:
@@ -95,8 +101,8 @@ class Wave:
             for task in self.actors:
                 task.cancel()
             await asyncio.gather(*self.actors, return_exceptions=True)
-            await lab.katib.close()
-            await lab.controllers.close()
+            await simulation.katib.close()
+            await simulation.controllers.close()
             await self.redis.flushall()
 
     async def _under_faults(self) -> None:
@@ -104,7 +110,7 @@ class Wave:
         last_fault = 0.0
         while to_launch or not await self._all_over():
             faults = self.gate.faults.total()
-            over = len(self.taken) - len(await self.lab.store.active())
+            over = len(self.taken) - len(await self.simulation.store.active())
             behind = faults < self.wanted * (over + 1) / self.sweeps
             self.gate.rate = 0 if faults >= self.wanted else 0.2 if behind else 0.02
             if to_launch and self.rng.random() < 0.2:
@@ -113,24 +119,26 @@ class Wave:
                 await self._step()
             if self.gate.faults.total() > faults or to_launch:
                 last_fault = self.gate.seconds
-            if self.gate.seconds - last_fault > PATIENCE:
+            if self.gate.seconds - last_fault > TIMEOUT_SECONDS:
                 return
 
     async def _all_over(self) -> bool:
         """Nothing is active and nothing waits, neither in Redis nor in the cluster."""
-        if self.actors or self.agenda or await self.lab.store.active():
+        if self.actors or self.agenda or await self.simulation.store.active():
             return False
         if "active" in self._records_in_cluster().values():
             return False
         for sweep_id in self.ids:
-            record = await self.lab.store.get(sweep_id)
-            if record and (record.outbox or record.quarantined or await self.lab.store.commands(sweep_id)):
+            record = await self.simulation.store.get(sweep_id)
+            if record and (
+                record.outbox or record.quarantined or await self.simulation.store.commands(sweep_id)
+            ):
                 return False
-        return not self.lab.alive()
+        return not self.simulation.alive()
 
     def _records_in_cluster(self) -> dict[str, str]:
         """Sweeps that have a ConfigMap, and its state."""
-        labels = [each["metadata"].get("labels", {}) for each in self.lab.kubernetes.peek("ConfigMap")]
+        labels = [each["metadata"].get("labels", {}) for each in self.simulation.kubernetes.peek("ConfigMap")]
         return {
             each[SWEEP_LABEL]: each[sweep_configmap.STATE_LABEL] for each in labels if SWEEP_LABEL in each
         }
@@ -141,12 +149,12 @@ class Wave:
         await self._people()
         if len(self.actors) < WORKERS and not self.idle:
             self._start_turn()
-            await self.lab.settle()
+            await self.simulation.settle()
         if self.rng.random() < 0.05:
-            await self.lab.kubelet()
+            await self.simulation.kubelet()
         if not self.gate.release_one() and self.idle:
             await self._wait()
-        await self.lab.settle()
+        await self.simulation.settle()
         self.actors = {task for task in self.actors if not task.done()}
 
     async def _wait(self) -> None:
@@ -158,7 +166,7 @@ class Wave:
         if self.flushes and self.jump == LONGEST_JUMP:
             await self._cancel_again()
         self.idle = False
-        await self.lab.kubelet()
+        await self.simulation.kubelet()
 
     def _start_turn(self) -> None:
         actor = Actor(f"worker-{self.rng.randrange(10**6):06}", waits=True)
@@ -167,7 +175,7 @@ class Wave:
     async def _turn(self, actor: Actor) -> None:
         ACTOR.set(actor)
         try:
-            lease = await self.lab.clients.queue.get(wait=0)
+            lease = await self.simulation.clients.queue.get(wait=0)
             if lease is None:
                 self.idle = True
                 return
@@ -193,7 +201,7 @@ class Wave:
         while not self.changes.empty():
             change = self.changes.get_nowait()
             meta = change.object["metadata"]
-            for cache in self.lab.clients.caches:
+            for cache in self.simulation.clients.caches:
                 if (cache.kind, cache.namespace) == (change.object["kind"], meta.get("namespace")):
                     cache.remove(meta["name"]) if change.type == "DELETED" else cache.put(change.object)
         resync = self.gate.seconds >= self.next_resync
@@ -209,19 +217,19 @@ class Wave:
             self._complete(self.rng.random() < 0.5)
 
     async def _resync(self) -> None:
-        await self.lab.clients.queue.hurry()
+        await self.simulation.clients.queue.hurry()
         await self.informer._wake_unfinished()
 
     def _complete(self, complete: bool) -> None:
-        for cache in self.lab.clients.caches:
+        for cache in self.simulation.clients.caches:
             cache.complete = complete
 
     async def _people(self) -> None:
         if self.gate.seconds >= self.next_receipts:
             self.next_receipts = self.gate.seconds + CHECK_INTERVAL
             done, _ = await self._serve("", self.context.receipts.restore_lost())
-            self.looks += [self.gate.seconds] * done
-            for item in sorted(await self.lab.queue.quarantined()):
+            self.comparisons += [self.gate.seconds] * done
+            for item in sorted(await self.simulation.queue.quarantined()):
                 await self._release(item)
         due = [each for each in self.agenda if each[0] <= self.gate.seconds]
         for each in due:
@@ -229,13 +237,13 @@ class Wave:
             await self._command(*each[1:])
 
     async def _release(self, item: str) -> None:
-        why = (await self.lab.queue.quarantined())[item].why
-        record = await self.lab.store.get(item)
+        why = (await self.simulation.queue.quarantined())[item].why
+        record = await self.simulation.store.get(item)
         if why != "the worker died":
             self._break(item, f"a bug of its own quarantined it: {why}")
         if record is None or record.quarantined or record.phase.final:
             self.figures.quarantined += 1
-            await self.lab.queue.retry(WorkItem.sweep(item))
+            await self.simulation.queue.retry(WorkItem.sweep(item))
 
     async def _serve(self, item: str, work: Awaitable[Any]) -> tuple[bool, Any]:
         """In the process that answers Slack. False: it was not acknowledged."""
@@ -250,9 +258,11 @@ class Wave:
 
     def _new_server(self) -> None:
         """Nothing of the last one's memory is left."""
-        store, queue = self.lab.clients.store, self.lab.clients.queue
-        receipts = Receipts(store, queue, self.lab.now)
-        self.context = a_door(self.redis, store=store, queue=queue, receipts=receipts, now=self.lab.now)
+        store, queue = self.simulation.clients.store, self.simulation.clients.queue
+        receipts = Receipts(store, queue, self.simulation.now)
+        self.context = a_context(
+            self.redis, store=store, queue=queue, receipts=receipts, now=self.simulation.now
+        )
 
     async def _launch(self, kind: str) -> None:
         """Typed again, as the same delivery or another one, until it is acknowledged."""
@@ -283,7 +293,7 @@ class Wave:
             self.agenda.append((now + self.rng.expovariate(1 / 30), sweep_id, Action.CANCEL))
 
     async def _command(self, sweep_id: str, action: Action) -> None:
-        jobs = self.lab.kubernetes.list("Job", labels={SWEEP_LABEL: sweep_id})
+        jobs = self.simulation.kubernetes.list("Job", labels={SWEEP_LABEL: sweep_id})
         trial = min((job["metadata"]["name"] for job in jobs), default="none")
         rerun = {"request_id": f"rerun-{self.figures.commands}"} if action is Action.RERUN else {}
         kill = {"trial": trial} if action is Action.KILL else {}
@@ -297,10 +307,10 @@ class Wave:
             self.agenda.append((self.gate.seconds + 3, sweep_id, action))
 
     async def _cancel_again(self) -> None:
-        """A person whose cancel was lost with Redis sees the sweep run on."""
+        """A user whose cancel was lost with Redis sees that the sweep still runs."""
         planned = {sweep_id for _, sweep_id, _ in self.agenda}
         for sweep_id in sorted(self.cancels.keys() - planned):
-            record = await self.lab.store.get(sweep_id)
+            record = await self.simulation.store.get(sweep_id)
             if record and not (record.phase.final or record.cancelled_by):
                 self.figures.lost_cancels += 1
                 self.agenda.append((self.gate.seconds, sweep_id, Action.CANCEL))
@@ -308,7 +318,7 @@ class Wave:
     async def _flush(self) -> None:
         phases = {}
         for sweep_id in sorted(self.ids):
-            record = await self.lab.store.get(sweep_id)
+            record = await self.simulation.store.get(sweep_id)
             if record:
                 phases[sweep_id] = record.phase if record.durable_phase else None
         self.flushes.append((self.gate.seconds, phases))
@@ -326,13 +336,13 @@ class Wave:
         figures.cancelled = len(self.cancels)
         self._judge_loss()
         self._judge_doubles()
-        self._judge_ends()
-        self._judge_words()
+        self._check_ends()
+        self._check_messages()
 
     async def _record(self, sweep_id: str) -> SweepRecord | None:
-        """Of what was over when Redis lost it, the cluster has the record."""
-        found = await self.lab.store.get(sweep_id)
-        kept = self.lab.kubernetes.get("ConfigMap", "sweeps", f"sweep-{sweep_id}")
+        """The cluster has the record of a sweep that had ended when Redis lost it."""
+        found = await self.simulation.store.get(sweep_id)
+        kept = self.simulation.kubernetes.get("ConfigMap", "sweeps", f"sweep-{sweep_id}")
         return found or (sweep_configmap.read(kept) if kept else None)
 
     def _judge_loss(self) -> None:
@@ -347,13 +357,13 @@ class Wave:
                 self._break(sweep_id, f"lost: {_shape(record)}")
 
     def _forgotten_by_both(self, sweep_id: str) -> bool:
-        """Redis lost it before its claim; the process that had acknowledged it died before its next look."""
+        """Redis lost it before its claim; the process that acknowledged it crashed before its next check."""
         lost = [at for at, phases in self.flushes if phases.get(sweep_id, Phase.FAILED) is None]
         deaths = [death for death in self.deaths if death >= self.taken[sweep_id]]
-        return any(not any(at < look < death for look in self.looks) for death in deaths for at in lost)
+        return any(not any(at < look < death for look in self.comparisons) for death in deaths for at in lost)
 
     def _judge_doubles(self) -> None:
-        made = [each for each in self.lab.cluster.created if each["kind"] == "Experiment"]
+        made = [each for each in self.simulation.cluster.created if each["kind"] == "Experiment"]
         for sweep_id, count in Counter(each["metadata"]["labels"][SWEEP_LABEL] for each in made).items():
             if count > 1:
                 self.figures.doubled_experiments += count - 1
@@ -366,14 +376,14 @@ class Wave:
             if len(ids) > 1:
                 self.figures.doubled_experiments += len(ids) - 1
                 self._break(min(ids), f"one request became {sorted(ids)}")
-        for name in self.lab.cluster.rebuilt:
+        for name in self.simulation.cluster.rebuilt:
             self.figures.doubled_builds += 1
             self._break(name, "built again although it was built")
 
-    def _judge_ends(self) -> None:
-        for pod in self.lab.alive():
-            self.lab.held.add(pod["metadata"]["labels"].get(SWEEP_LABEL, pod["metadata"]["name"]))
-        for sweep_id in sorted(self.lab.held):
+    def _check_ends(self) -> None:
+        for pod in self.simulation.alive():
+            self.simulation.held.add(pod["metadata"]["labels"].get(SWEEP_LABEL, pod["metadata"]["name"]))
+        for sweep_id in sorted(self.simulation.held):
             self.figures.held += 1
             self._break(sweep_id, "its pods outlived it")
         for sweep_id, record in self.records.items():
@@ -383,28 +393,28 @@ class Wave:
                 self._break(sweep_id, f"a fault failed it: {record.reason}")
         for sweep_id, when in self.cancels.items():
             record = self.records[sweep_id]
-            late = record and (record.since - NOW).total_seconds() - when > HEARD
+            late = record and (record.since - NOW).total_seconds() - when > CANCEL_TIMEOUT_SECONDS
             if record and record.phase is Phase.SUCCEEDED and (late or fate(sweep_id) == "endless"):
                 self.figures.uncancelled += 1
                 self._break(sweep_id, "it was cancelled, and ran on")
 
-    def _judge_words(self) -> None:
-        for said in self.lab.slack.threads.values():
+    def _check_messages(self) -> None:
+        for said in self.simulation.slack.threads.values():
             self.figures.repeated_messages += len(said) - len(set(said))
-        opened = Counter(self.lab.slack.opened_for)
+        opened = Counter(self.simulation.slack.opened_for)
         self.figures.second_threads += opened.total() - len(opened)
         for sweep_id, record in self.records.items():
             hit = [phases[sweep_id] for _, phases in self.flushes if phases.get(sweep_id)]
             # One that was only claimed starts again, from its receipt or from the cluster: it lost nothing.
-            # Of one that was cancelled before its thread opened, the answer to the cancel says all.
+            # A sweep cancelled before its thread opened reports its end in the reply to the cancel.
             early = record and record.phase is Phase.CANCELLED and not record.thread
             if record and not early and any(not phase.final and phase is not Phase.RECEIVED for phase in hit):
                 self.figures.restored += 1
-                said = self.lab.slack.threads.get(record.thread or "", [])
-                whispers = [text for _, text in self.lab.slack.whispers]
-                if not any(RESTORED in text and sweep_id in text for text in (*said, *whispers)):
+                said = self.simulation.slack.threads.get(record.thread or "", [])
+                ephemeral_messages = [text for _, text in self.simulation.slack.ephemeral_messages]
+                if not any(RESTORED in text and sweep_id in text for text in (*said, *ephemeral_messages)):
                     self.figures.untold += 1
-                    self._break(sweep_id, "Redis lost it, and its people were not told")
+                    self._break(sweep_id, "Redis lost it, and its users were not notified")
 
     def _break(self, item: str, what: str) -> None:
         self.figures.broken.append(f"{item}: {what}\n{self.history(item)}")
@@ -425,7 +435,7 @@ def _shape(record: SweepRecord | None) -> str:
 
 @contextmanager
 def _predictable(rng: Random) -> Iterator[None]:
-    """Names, ids and jitter come from the seed as well, and what runs in threads runs at once."""
+    """Names, ids, and jitter come from the seed, too, and work for threads runs inline."""
     loop, own = asyncio.get_running_loop(), Random(rng.random())
 
     def at_once(_, function, *args):

@@ -1,7 +1,7 @@
-"""Worker processes that may be killed: `python -m tests.chaos.worker URL LEDGER`.
+"""Worker processes to be killed: `python -m tests.chaos.worker URL LEDGER`.
 
-Each line `LEASE MANNER` on standard input forks one, whose process id is answered. What a worker does it
-writes to the ledger, a file outside Redis, as soon as it has done it.
+Each line `LEASE MANNER` on standard input forks one and prints its process id. A worker writes each effect to
+the ledger, a file, as soon as it has happened.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bot.storage.work_queue import MAX_STARTS, Lease, LeaseLostError, Queue
 
 POISON = "sweep-0"
 NEVER = 10**9  # starts until a quarantine: here it is not the sweeps that kill
-EFFORT = 0.02  # seconds of a turn, on average
+EFFORT = 0.02  # mean seconds of a run
 
 
 @dataclass
@@ -35,25 +35,25 @@ class Worker:
         entry = {"what": what, "sweep": lease.item.key, "token": lease.token, "pid": os.getpid(), **more}
         os.write(self.ledger, json.dumps({**entry, "at": time.monotonic()}).encode() + b"\n")
 
-    async def turn(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
-        """As the bot's own: what was asked is in the record before it is struck off."""
+    async def reconcile(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
+        """As in the product, a request is in the record before it is removed."""
         commands = await self.store.commands(lease.item.key)
         sweep = await self.store.get(lease.item.key)
         assert sweep
         self.say("began", lease, version=sweep.version)
         await pause()
-        news = sorted({ask.user for ask in commands} - set(sweep.sent_keys))
+        news = sorted({command.user for command in commands} - set(sweep.sent_keys))
         saved = await self.store.save(replace(sweep, sent_keys=(*sweep.sent_keys, *news)), lease)
         self.say("saved", lease, version=saved.version)
         await self.store.remove_commands(lease.item.key, commands)
 
     async def careful(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
-        """Keeps its lease, and gives up a turn that is not its own any more."""
+        """Renews its lease, and stops a run whose lease is lost."""
         async with self.queue.renewing(lease):
-            await self.turn(lease, pause)
+            await self.reconcile(lease, pause)
 
     async def poisoned(self, lease: Lease, pause: Callable[[], Awaitable[None]]) -> None:
-        """The first sweep takes the whole process along, as one does that needs more memory than there is."""
+        """The first sweep kills its whole process, as one that runs out of memory does."""
         if lease.quarantined:
             self.say("quarantined", lease)
         elif lease.item.key == POISON:
@@ -90,7 +90,7 @@ MANNERS = {
     "hangs": (Worker.careful, _hang),
     "poisoned": (Worker.poisoned, _work),
     "stops": (Worker.careful, _stop),
-    "stops unaware": (Worker.turn, _stop),  # nothing in its own process tells it that it is late
+    "stops unaware": (Worker.reconcile, _stop),  # nothing in the process shows that it is late
 }
 
 
@@ -109,7 +109,7 @@ async def live(url: str, ledger: int, lease: float, manner: str) -> None:
 def main() -> None:
     url, path = sys.argv[1:]
     ledger = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the killed ones
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reap killed processes without waiting
     for line in sys.stdin:
         lease, _, manner = line.strip().partition(" ")
         if pid := os.fork():

@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A listed difference that is none any more fails, too."""
+    """Make a listed difference that no longer exists a failure."""
     for item in items:
         if (mark := item.get_closest_marker("differs")) and not ELSEWHERE:
             item.add_marker(pytest.mark.xfail(reason=f"DIFFERENCES.md: {mark.args[0]}", strict=True))
@@ -125,7 +125,7 @@ async def _let_go(place: Place) -> None:
 
 @pytest.fixture
 async def stranger(kubeconfig: Path, cluster: KubernetesClient) -> AsyncIterator[KubernetesClient]:
-    """The client of someone who may do nothing here."""
+    """A client of a user without permissions."""
     client = await KubernetesClient.connect()
     if ELSEWHERE:
         client._client.set_default_header("Impersonate-User", STRANGER)

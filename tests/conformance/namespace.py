@@ -1,4 +1,4 @@
-"""A namespace of its own on an API server, and two ways to speak there: the bot's client and bare HTTP."""
+"""A namespace on an API server, with the product's client and plain HTTP."""
 
 import json
 import ssl
@@ -11,7 +11,9 @@ from k8s.client import KINDS, KubernetesClient
 from k8s.objects import Manifest, Ref
 
 HOLD = "example.com/hold"  # a finalizer that only these tests take away
-NOBODY = "sweepbot-conformance"  # a scheduler that no cluster has: such pods stay for the test to play with
+ABSENT_USER = (
+    "sweepbot-conformance"  # a scheduler that no cluster has: such pods stay for the test to play with
+)
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,13 @@ class Place:
 
     def a_job(self, name: str = "build", **spec: Any) -> Manifest:
         meta = {"name": name, "namespace": self.namespace}
-        template = {"spec": {"schedulerName": NOBODY, "restartPolicy": "Never", **containers("kaniko")}}
+        template = {"spec": {"schedulerName": ABSENT_USER, "restartPolicy": "Never", **containers("kaniko")}}
         spec = {"backoffLimit": 0, **spec, "template": template}
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
     def a_pod(self, *names: str, **spec: Any) -> Manifest:
         meta = {"name": "p", "namespace": self.namespace}
-        spec = {"schedulerName": NOBODY, "restartPolicy": "Never", **containers(*names), **spec}
+        spec = {"schedulerName": ABSENT_USER, "restartPolicy": "Never", **containers(*names), **spec}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 

@@ -40,7 +40,7 @@ async def compare(place: Place, name: str) -> None:
     answer, real = await replay(place, name), recording(name)
     assert answer.status == real["status"]
     assert alike(answer.body) == alike(real["body"])
-    if answer.status != 400:  # wrong-version has a warning about a field nobody could know
+    if answer.status != 400:  # wrong-version has a warning about an unknown field
         assert answer.warning == real["response_headers"].get("Warning")
 
 

@@ -26,7 +26,7 @@ def started(place: Place, wait_until: Any) -> Any:
     return start
 
 
-async def life(place: Place, since: str, last: str) -> list[tuple[list[str], JobState]]:
+async def simulation(place: Place, since: str, last: str) -> list[tuple[list[str], JobState]]:
     """Which conditions held, one after another, until `last` did; and how the bot reads each."""
     seen: list[tuple[list[str], JobState]] = []
     changes = place.cluster.watch("Job", place.namespace, since=since, timeout=60)
@@ -52,7 +52,7 @@ async def test_job_end_is_announced_before_it_is_final(
 ) -> None:
     job, pod = await started()
     await place.set_status(pod, phase)
-    assert await life(place, job["metadata"]["resourceVersion"], last) == [
+    assert await simulation(place, job["metadata"]["resourceVersion"], last) == [
         ([], JobState.ACTIVE),
         ([before], JobState.ACTIVE),
         ([before, last], state),
@@ -82,7 +82,7 @@ async def test_delete_job_removes_it_at_once_and_its_pods_soon(
     async def gone() -> bool:
         return not await place.pods("build")
 
-    await wait_until(gone, "the pods have gone")
+    await wait_until(gone, "the pods were deleted")
 
 
 async def test_delete_job_without_policy_leaves_its_pods_running(
@@ -96,7 +96,7 @@ async def test_delete_job_without_policy_leaves_its_pods_running(
     async def gone() -> bool:
         return await place.cluster.get(place.ref("Job", "build")) is None
 
-    await wait_until(gone, "the Job has gone")
+    await wait_until(gone, "the Job was deleted")
     [pod] = await place.pods("build")
     assert "ownerReferences" not in pod["metadata"]
     assert "deletionTimestamp" not in pod["metadata"]
@@ -112,7 +112,7 @@ async def test_delete_job_in_the_foreground_removes_its_pods_first(
     async def gone() -> bool:
         return await place.cluster.get(place.ref("Job", "build")) is None
 
-    await wait_until(gone, "the Job has gone")
+    await wait_until(gone, "the Job was deleted")
     assert await place.pods("build") == []
 
 

@@ -1,4 +1,4 @@
-"""The ways the bot steers an experiment, on any cluster with Katib. No pod runs: nobody schedules them.
+"""The ways Sweepbot controls an experiment, on any cluster with Katib. No pod runs: none is scheduled.
 
 A Katib trial is Running as soon as its Job exists, so killing, draining and extending need none.
 """
@@ -17,7 +17,7 @@ from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_
 from k8s.objects import Manifest, true_conditions
 from tests.bot.config.test_trial_pods import SHAPE
 from tests.bot.factories import ORDER, PLAN, SETTINGS
-from tests.conformance.namespace import NOBODY, Place
+from tests.conformance.namespace import ABSENT_USER, Place
 from tests.conformance.replay import alike, recording, replay
 from tests.recordings.__init__ import FOLDER
 
@@ -61,10 +61,10 @@ async def test_katib_accepts_everything_that_trials_may_need(place: Place) -> No
 
 
 def an_experiment(place: Place, made: Manifest = PLAN.experiment, **spec: Any) -> Manifest:
-    """The bot's own, for a scheduler that nobody runs."""
+    """Sweepbot's experiment, for a scheduler that doesn't exist."""
     template = made["spec"]["trialTemplate"]
     job = template["trialSpec"]
-    pod = {**job["spec"]["template"]["spec"], "schedulerName": NOBODY}
+    pod = {**job["spec"]["template"]["spec"], "schedulerName": ABSENT_USER}
     job = {**job, "spec": {**job["spec"], "template": {**job["spec"]["template"], "spec": pod}}}
     spec = {**made["spec"], **spec, "trialTemplate": {**template, "trialSpec": job}}
     return {**made, "metadata": {**made["metadata"], "namespace": place.namespace}, "spec": spec}
@@ -92,7 +92,7 @@ class Running:
         return await self.place.cluster.get(self.place.ref("Job", trial["metadata"]["name"]))
 
     async def live(self, count: int) -> list[Manifest]:
-        """Trials that run: they have a Job, and Katib says so."""
+        """Trials that run: they have a Job, and Katib's condition."""
 
         async def enough() -> list[Manifest]:
             found = [t for t in await self.trials(TrialState.LIVE) if "Running" in true_conditions(t)]
@@ -127,8 +127,8 @@ class Running:
 
 
 @pytest.fixture
-def begun(place: Place, wait_until: Any) -> Any:
-    """`running = await begun(maxTrialCount=4)`: the bot's experiment, two trials at once."""
+def started(place: Place, wait_until: Any) -> Any:
+    """`running = await begun(maxTrialCount=4)`: an experiment with two parallel trials."""
 
     async def begin(**spec: Any) -> Running:
         made = await place.cluster.create(an_experiment(place, **spec))
@@ -139,8 +139,8 @@ def begun(place: Place, wait_until: Any) -> Any:
     return begin
 
 
-async def test_killed_trial_is_counted_and_replaced_and_its_job_stays_deleted(begun: Any) -> None:
-    running = await begun(maxTrialCount=4)
+async def test_killed_trial_is_counted_and_replaced_and_its_job_stays_deleted(started: Any) -> None:
+    running = await started(maxTrialCount=4)
     [victim, other] = await running.live(2)
     await running.kill(victim)
     status = (await running.counts("trialsKilled", 1))["status"]
@@ -155,8 +155,8 @@ async def test_killed_trial_is_counted_and_replaced_and_its_job_stays_deleted(be
     assert kept["status"]["conditions"][0]["type"] == "Killed"
 
 
-async def test_job_deleted_first_is_created_again(begun: Any, wait_until: Any) -> None:
-    running = await begun(maxTrialCount=2, parallelTrialCount=1)
+async def test_job_deleted_first_is_created_again(started: Any, wait_until: Any) -> None:
+    running = await started(maxTrialCount=2, parallelTrialCount=1)
     [trial] = await running.live(1)
     before = await running.job(trial)
     await running.place.cluster.delete(running.place.ref("Job", trial["metadata"]["name"]))
@@ -165,21 +165,21 @@ async def test_job_deleted_first_is_created_again(begun: Any, wait_until: Any) -
         now = await running.job(trial)
         return now is not None and now["metadata"]["uid"] != before["metadata"]["uid"]
 
-    await wait_until(again, "Katib has made the Job again")
+    await wait_until(again, "Katib has created the Job again")
     assert len(await running.live(1)) == 1
     assert await running.trials(TrialState.KILLED) == []
 
 
-async def test_status_sent_to_the_main_resource_is_ignored(begun: Any) -> None:
-    running = await begun(maxTrialCount=2, parallelTrialCount=1)
+async def test_status_sent_to_the_main_resource_is_ignored(started: Any) -> None:
+    running = await started(maxTrialCount=2, parallelTrialCount=1)
     [trial] = await running.live(1)
     ref = running.place.ref("Trial", trial["metadata"]["name"])
     after = await running.place.cluster.merge(ref, kill_trial(trial, "by Ada", NOW))
     assert after["status"] == trial["status"]
 
 
-async def test_kill_based_on_an_old_version_is_rejected(begun: Any) -> None:
-    running = await begun(maxTrialCount=2, parallelTrialCount=1)
+async def test_kill_based_on_an_old_version_is_rejected(started: Any) -> None:
+    running = await started(maxTrialCount=2, parallelTrialCount=1)
     [trial] = await running.live(1)
     ref = running.place.ref("Trial", trial["metadata"]["name"])
     await running.place.cluster.merge(ref, {"metadata": {"annotations": {"sweepbot/seen": "yes"}}})
@@ -195,8 +195,8 @@ def _up_to(total: int, experiment: Manifest) -> Manifest:
 
 
 @pytest.mark.parametrize(("close", "state"), [(stop_experiment, "failed"), (drain_experiment, "succeeded")])
-async def test_experiment_closed_by_a_client_stays_closed(begun: Any, close: Any, state: str) -> None:
-    running = await begun(maxTrialCount=4)
+async def test_experiment_closed_by_a_client_stays_closed(started: Any, close: Any, state: str) -> None:
+    running = await started(maxTrialCount=4)
     trials = await running.live(2)
     patch = close(await running.now(), "by Ada", NOW)
     after = await running.place.cluster.merge(running.ref, patch, subresource="status")
@@ -215,8 +215,8 @@ async def test_experiment_closed_by_a_client_stays_closed(begun: Any, close: Any
     assert caught.value.permanent
 
 
-async def test_experiment_that_used_all_trials_can_be_extended(begun: Any) -> None:
-    running = await begun(
+async def test_experiment_that_used_all_trials_can_be_extended(started: Any) -> None:
+    running = await started(
         maxTrialCount=1, parallelTrialCount=1, maxFailedTrialCount=1, resumePolicy="LongRunning"
     )
     [trial] = await running.live(1)
@@ -229,8 +229,8 @@ async def test_experiment_that_used_all_trials_can_be_extended(begun: Any) -> No
     assert read_experiment(await running.now()).state is ExperimentState.RUNNING
 
 
-async def test_delete_experiment_removes_its_objects(begun: Any, wait_until: Any) -> None:
-    running = await begun(maxTrialCount=2)
+async def test_delete_experiment_removes_its_objects(started: Any, wait_until: Any) -> None:
+    running = await started(maxTrialCount=2)
     place = running.place
     answer = await place.http.send("DELETE", place.path("Experiment", running.ref.name))
     assert (answer.body["kind"], "deletionTimestamp" in answer.body["metadata"]) == ("Experiment", True)
@@ -239,4 +239,4 @@ async def test_delete_experiment_removes_its_objects(begun: Any, wait_until: Any
         kinds = ("Experiment", "Suggestion", "Trial", "Job")
         return not [one for kind in kinds for one in await place.cluster.list(kind, place.namespace)]
 
-    await wait_until(gone, "everything of it has gone")
+    await wait_until(gone, "all its objects were deleted")

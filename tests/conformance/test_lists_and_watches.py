@@ -17,7 +17,9 @@ from tests.conformance.namespace import Answer, Place
 BOT = "app=bot"
 
 
-async def told(place: Place, kind: str = "ConfigMap", labels: str = BOT, **how: Any) -> list[tuple[str, str]]:
+async def reported(
+    place: Place, kind: str = "ConfigMap", labels: str = BOT, **how: Any
+) -> list[tuple[str, str]]:
     """All of one watch, until the server ends it."""
     changes = place.cluster.watch(kind, place.namespace, labels=labels, **how)
     return [(what, obj["metadata"].get("name", "")) async for what, obj in changes]
@@ -94,7 +96,7 @@ async def test_watch_reports_changes_since_its_version(place: Place) -> None:
     await place.cluster.merge(ref, {"metadata": {"labels": {"app": "bot"}}})
     await place.cluster.merge(ref, {"data": {"best": "0.1"}})
     await place.cluster.delete(ref)
-    assert await told(place, since=since, timeout=1) == [
+    assert await reported(place, since=since, timeout=1) == [
         ("ADDED", "a"),
         ("DELETED", "a"),
         ("ADDED", "a"),
@@ -116,7 +118,7 @@ async def test_watch_reports_an_object_that_leaves_the_selection_with_its_last_m
 
 
 async def test_watch_times_out_after_a_bookmark(place: Place) -> None:
-    """The bookmark comes two seconds early, so there may be more after it."""
+    """The bookmark comes two seconds early, so changes can follow it."""
     await place.cluster.create(place.a_map("before"))  # of a kind that never changed there are no bookmarks
     since = await version_of(place)
     changes = place.cluster.watch("ConfigMap", place.namespace, labels=BOT, since=since, timeout=3)
@@ -133,16 +135,16 @@ async def test_watch_times_out_after_a_bookmark(place: Place) -> None:
 
 
 async def test_watch_from_a_future_version_is_silent(place: Place) -> None:
-    """After etcd was restored from a copy, say."""
+    """For example after etcd was restored from a backup."""
     future = str(int(await version_of(place)) + 100_000)
-    listening = asyncio.create_task(told(place, since=future, timeout=3))
+    listening = asyncio.create_task(reported(place, since=future, timeout=3))
     await asyncio.sleep(0.5)
     await place.cluster.create(place.a_map("a", app="bot"))
     assert await listening == []
 
 
 class Seen(Cache):
-    """A cache of every ConfigMap, by their names alone, and of what was reported to it."""
+    """A cache of every ConfigMap, by name only, and of the changes reported to it."""
 
     def __init__(self, place: Place, *known: str) -> None:
         super().__init__("ConfigMap", place.namespace, lambda _: None)
@@ -174,7 +176,7 @@ async def test_client_watching_from_a_future_version_lists_again(
     watch.since = str(int(await version_of(place)) + 100_000)
     running = asyncio.create_task(watch.run())
     await place.cluster.create(place.a_map("a", app="bot"))
-    await wait_until(lambda: cache.names, "what is there was reported")
+    await wait_until(lambda: cache.names, "existing objects were reported")
     await ended(running)
 
 
@@ -185,9 +187,9 @@ async def test_list_of_a_future_version_is_an_error(place: Place) -> None:
 
 
 async def forget(place: Place) -> Answer:
-    """What a server says that has forgotten version 1: the local one after so many changes.
+    """The response of a server that dropped version 1: the local one after that many changes.
 
-    A real one forgets what is older than its own start, so one whose etcd is as young has forgotten nothing.
+    A real server drops changes from before its start; one whose etcd is as young has dropped none.
     """
     await place.cluster.create(place.a_map("here", app="bot"))
     for n in range(KEPT_FOR_WATCHERS):
@@ -204,7 +206,7 @@ async def test_watch_from_an_old_version_is_expired(place: Place) -> None:
     answer = await forget(place)
     assert (answer.status, answer.body["type"], answer.body["object"]["code"]) == (200, "ERROR", 410)
     with pytest.raises(ApiError, match="too old resource version: 1") as expired:
-        await told(place, since="1", timeout=2)
+        await reported(place, since="1", timeout=2)
     assert (expired.value.expired, expired.value.reason) == (True, "Expired")
 
 
@@ -214,19 +216,19 @@ async def test_client_watching_from_an_old_version_lists_again(place: Place, wai
     watch = a_watch(place, cache)
     watch.since, cache.complete = "1", True
     running = asyncio.create_task(watch.run())
-    await wait_until(lambda: len(cache.seen) == 2, "what is there and what is gone was reported")
+    await wait_until(lambda: len(cache.seen) == 2, "existing and deleted objects were reported")
     await place.cluster.create(place.a_map("new", app="bot"))
-    await wait_until(lambda: len(cache.seen) == 3, "what is new was reported")
+    await wait_until(lambda: len(cache.seen) == 3, "new objects were reported")
     await ended(running)
-    told = [(what, name) for what, _, name in cache.seen]
-    assert told == [("put", "here"), ("gone", "gone"), ("put", "new")]
+    reported = [(what, name) for what, _, name in cache.seen]
+    assert reported == [("put", "here"), ("gone", "gone"), ("put", "new")]
 
 
 async def test_watch_forever_yields_existing_and_new_objects(place: Place, wait_until: Any) -> None:
     await place.cluster.create(place.a_map("a", app="bot"))
     cache, outage = Seen(place), Outage(place.cluster, lambda: None)
     running = asyncio.create_task(watch_forever(place.cluster, cache, BOT, outage, on_fresh=lambda: None))
-    await wait_until(lambda: cache.complete and cache.names, "what was there was reported")
+    await wait_until(lambda: cache.complete and cache.names, "old objects were reported")
     await place.cluster.create(place.a_map("b", app="bot"))
     await place.cluster.delete(place.ref("ConfigMap", "a"))
     await wait_until(lambda: len(cache.seen) == 3, "what happened was reported")

@@ -1,4 +1,4 @@
-"""What the client makes of a server's refusals, and of the ways in which it does not quite do as asked."""
+"""How the client reads a server's errors, and requests that the local server doesn't support."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.objects import Manifest
 from tests.bot.factories import PLAN, a_sweep
-from tests.conformance.namespace import NOBODY, Place, containers
+from tests.conformance.namespace import ABSENT_USER, Place, containers
 
 WORDS = ("absent", "exists", "stale", "expired", "permanent")
 
@@ -115,7 +115,7 @@ def unscheduled(manifest: Manifest, place: Place) -> Manifest:
     made = {**manifest, "metadata": {**manifest["metadata"], "namespace": place.namespace}}
     if made["kind"] == "Job":
         template = made["spec"]["template"]
-        pod = {**template["spec"], "schedulerName": NOBODY}
+        pod = {**template["spec"], "schedulerName": ABSENT_USER}
         made["spec"] = {**made["spec"], "template": {**template, "spec": pod}}
     return made
 

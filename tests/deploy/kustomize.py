@@ -15,7 +15,7 @@ from local.kubernetes.kinds import KINDS
 from local.kubernetes.store import Object
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-# KUBECTL may name several, such as an old and a new one: a:b
+# KUBECTL can name several, such as an old and a new one: a:b
 KUBECTLS = [name for name in os.environ.get("KUBECTL", "kubectl").split(":") if shutil.which(name)]
 
 
@@ -62,13 +62,13 @@ def workloads(objects: list[Object]) -> list[Object]:
 
 
 def secret() -> Object:
-    """The template, as somebody fills it in."""
+    """The template with values filled in."""
     template: dict[str, Any] = yaml.safe_load((DEPLOY / "base/secret.example.yaml").read_text())
     return template
 
 
 def variables(container: Object, objects: list[Object]) -> dict[str, str]:
-    """A container's environment, as a kubelet makes it: all sources, then `env`, which may use them."""
+    """A container's environment as a kubelet builds it: all sources, then `env`, which can reference them."""
     found: dict[str, str] = {}
     for source in container.get("envFrom", []):
         if "configMapRef" in source:

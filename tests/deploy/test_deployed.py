@@ -1,7 +1,7 @@
-"""An installation for real: what the image holds, started as the rendered manifests say, finishes a sweep.
+"""The image's files, started as the rendered manifests say, finish a sweep.
 
-Only addresses and places are this machine's: image and volumes are folders, a service is a port. Where
-possible the processes run as the image's user, who may write to nothing but the volumes.
+Only URLs and paths are this machine's: image and volumes are folders, a service is a port. Where possible,
+the processes run as the image's user, who can write to the volumes only.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tests.deploy.kustomize import DEPLOY, apply, of, one, render, secret, varia
 
 pytestmark = pytest.mark.slow
 ROOT = DEPLOY.parent
-# Root's own Python may lie where nobody else can read it.
+# Root's own Python can be unreadable for other users.
 PYTHON = shutil.which("python3.11", path=os.defpath)
 AS_USER = os.getuid() == 0 and PYTHON and shutil.which("setpriv")
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -100,7 +100,7 @@ def image() -> Iterator[Image]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where another user finds what he may read."""
+    """Copy the files to where another user can read them."""
     made = Path(tempfile.mkdtemp(prefix="sweepbot-deployed-"))
     made.chmod(0o755)
     yield made
@@ -135,7 +135,7 @@ class Installation:
         return cls(here, image, objects, planted, base64.b64decode(logins[0]["data"][DOCKER]))
 
     async def start(self) -> None:
-        """Each replica of each Deployment; back when all of them say that they are ready."""
+        """Start each replica of each Deployment; return once all are ready."""
         probes = []
         for deployment in of(self.objects, "Deployment"):
             spec = deployment["spec"]["template"]["spec"]
@@ -248,14 +248,18 @@ def thread(here: World) -> list[str]:
 def everything_said(here: World) -> dict[str, str]:
     """Logs, Slack and the cluster's objects, but for the Secret itself."""
     logs = {path.name: path.read_text() for path in (here.folder / "logs").glob("sweepbot-*.log")}
-    slack = {"slack": json.dumps([here.slack.workspace.whispers, here.slack.messages("sweeps")], default=str)}
+    slack = {
+        "slack": json.dumps(
+            [here.slack.workspace.ephemeral_messages, here.slack.messages("sweeps")], default=str
+        )
+    }
     slack |= {"thread": json.dumps(thread(here))}
     kinds = {kind: json.dumps(here.store.list(kind)) for kind in KINDS if kind != "Secret"}
     return logs | slack | kinds
 
 
 @pytest.mark.parametrize("overlay", ["small", "replicas"])
-async def test_the_deployed_processes_finish_a_sweep_and_tell_no_secret(
+async def test_deployed_processes_finish_a_sweep_without_showing_a_secret(
     overlay: str, folder: Path, image: Image
 ) -> None:
     async with world(folder) as here:

@@ -26,13 +26,13 @@ def contents(root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_image_holds_the_product_and_what_it_runs_on() -> None:
-    told = contents(ROOT)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert re.search(r"^base +python:3\.11-slim\S*@sha256:[0-9a-f]{64}$", told.stdout, re.MULTILINE)
-    folders = re.findall(r"^(\w+) +\d+ files", told.stdout, re.MULTILINE)
+def test_image_contains_the_product_and_its_runtime() -> None:
+    reported = contents(ROOT)
+    assert (reported.returncode, reported.stderr) == (0, "")
+    assert re.search(r"^base +python:3\.11-slim\S*@sha256:[0-9a-f]{64}$", reported.stdout, re.MULTILINE)
+    folders = re.findall(r"^(\w+) +\d+ files", reported.stdout, re.MULTILINE)
     assert folders == ["bot", "handlers", "k8s"]
-    packages = dict(re.findall(r"([\d.]+) MB +(\S+) \d", told.stdout))
+    packages = dict(re.findall(r"([\d.]+) MB +(\S+) \d", reported.stdout))
     packages = {name: float(size) for size, name in packages.items()}
     assert packages["mlflow-skinny"] > 1
     assert "mlflow" not in packages
@@ -55,12 +55,12 @@ def test_the_image_holds_the_product_and_what_it_runs_on() -> None:
         ("requirements/run.txt", "aiohttp==", "setuptools==", "setuptools is locked"),
     ],
 )
-def test_what_an_image_should_not_have_is_refused(
+def test_image_with_forbidden_contents_is_rejected(
     copy: Path, part: str, old: str, new: str, reason: str
 ) -> None:
     text = (copy / part).read_text()
     assert old in text
     (copy / part).write_text(text.replace(old, new, 1))
-    told = contents(copy)
-    assert told.returncode == 1
-    assert told.stderr == f"image-contents: {reason}\n"
+    reported = contents(copy)
+    assert reported.returncode == 1
+    assert reported.stderr == f"image-contents: {reason}\n"

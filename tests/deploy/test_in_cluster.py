@@ -89,7 +89,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def test_a_worker_comes_as_its_service_account(server: ApiServer, pod: Path) -> None:
+async def test_worker_authenticates_with_its_service_account(server: ApiServer, pod: Path) -> None:
     cluster = await KubernetesClient.connect()
     try:
         assert await cluster.list("Job", "sweeps") == []
@@ -99,7 +99,7 @@ async def test_a_worker_comes_as_its_service_account(server: ApiServer, pod: Pat
         await cluster.close()
 
 
-async def test_a_renewed_token_is_taken(
+async def test_worker_reads_a_renewed_token(
     server: ApiServer, pod: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kubelet writes another token into the file long before the old one ends."""

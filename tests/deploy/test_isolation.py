@@ -86,11 +86,13 @@ def can_call(policies: list[Object], labels: dict[str, str], to: Any, port: int)
         ("192.168.1.7", 10250, False, False),  # a node's kubelet
     ],
 )
-def test_who_can_call_whom(policies: list[Object], to: Any, port: int, build: bool, trial: bool) -> None:
+def test_network_policies_allow_the_required_connections(
+    policies: list[Object], to: Any, port: int, build: bool, trial: bool
+) -> None:
     assert (can_call(policies, BUILD, to, port), can_call(policies, TRIAL, to, port)) == (build, trial)
 
 
-def test_nobody_calls_a_build_or_a_trial_and_katib_calls_its_suggestion_service(
+def test_network_policies_protect_builds_and_trials_and_admit_katib(
     policies: list[Object],
 ) -> None:
     for labels in (BUILD, TRIAL):
@@ -99,13 +101,13 @@ def test_nobody_calls_a_build_or_a_trial_and_katib_calls_its_suggestion_service(
     assert selecting(policies, SUGGESTION, "Ingress") == selecting(policies, SUGGESTION, "Egress") == []
 
 
-def test_it_is_well_formed_and_one_line_of_the_folder_that_the_guide_shows(policies: list[Object]) -> None:
+def test_isolation_is_valid_and_one_line_of_the_documented_overlay(policies: list[Object]) -> None:
     for policy in policies:
         well_formed(policy)
         assert policy["metadata"]["namespace"] == "sweeps"
     assert "\n- ../isolation" in (DEPLOY.parent / "docs" / "install.md").read_text()
 
 
-def test_another_namespace_of_trials_takes_the_file_as_it_is() -> None:
+def test_isolation_applies_to_another_trial_namespace_unchanged() -> None:
     (alone,) = yaml.safe_load_all((DEPLOY / "isolation" / "trials.yaml").read_text())
     assert "namespace" not in alone["metadata"]

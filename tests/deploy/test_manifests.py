@@ -1,4 +1,4 @@
-"""The overlays as kubectl renders them: taken by an API server, in step with the program they start."""
+"""The overlays as kubectl renders them: accepted by an API server, and consistent with the program."""
 
 import json
 import re
@@ -22,7 +22,7 @@ OVERLAYS = {
     "replicas": {"sweepbot-serve": ("serve", 2), "sweepbot-work": ("work", 3)},
 }
 ROOT = DEPLOY.parent
-# The settings whose default is what the manifests mean.
+# Settings whose default suits the manifests.
 DEFAULTS = {name: field.default for name, field in Settings.model_fields.items()}
 
 
@@ -51,24 +51,24 @@ def bots(objects: list[Object]) -> list[Object]:
 
 
 def unhashed(text: str) -> str:
-    """kustomize's versions hash what is in a ConfigMap differently."""
+    """kustomize's versions hash a ConfigMap's data differently."""
     return re.sub(r"(sweepbot-(?:settings|config))-[a-z0-9]{10}", r"\1", text)
 
 
-def told(objects: list[Object]) -> list[str]:
+def reported(objects: list[Object]) -> list[str]:
     for obj in objects:
         obj["metadata"] = {key: value for key, value in obj["metadata"].items() if value}
     return sorted(unhashed(json.dumps(obj, sort_keys=True)) for obj in objects)
 
 
-def test_every_kubectl_renders_the_same(overlay: str) -> None:
+def test_manifests_render_alike_with_every_kubectl(overlay: str) -> None:
     if len(KUBECTLS) < 2:
         pytest.skip("name two kubectls, of different versions: KUBECTL=one:two")
-    first, *others = [told(render(DEPLOY / "overlays" / overlay, kubectl)) for kubectl in KUBECTLS]
+    first, *others = [reported(render(DEPLOY / "overlays" / overlay, kubectl)) for kubectl in KUBECTLS]
     assert all(other == first for other in others)
 
 
-async def test_an_api_server_takes_every_object(objects: list[Object]) -> None:
+async def test_manifests_are_accepted_by_an_api_server(objects: list[Object]) -> None:
     server = await serve(Store())
     try:
         await apply([*objects, secret()], server.url, TOKEN)
@@ -88,12 +88,12 @@ def well_formed(obj: Object) -> None:
     ApiClient().deserialize(json.dumps(obj), f"V1{obj['kind']}", "application/json")
 
 
-def test_the_secret_is_a_template_and_nothing_that_is_applied(objects: list[Object]) -> None:
+def test_secret_is_a_template_and_not_applied(objects: list[Object]) -> None:
     assert of(objects, "Secret") == []
     assert all("..." in value for value in secret()["stringData"].values())
 
 
-def test_the_guide_shows_how_to_set_your_own_values(tmp_path: Path) -> None:
+def test_guide_shows_how_to_set_values(tmp_path: Path) -> None:
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     mine = tmp_path / "deploy/mine"
     mine.mkdir()
@@ -111,7 +111,7 @@ def test_the_guide_shows_how_to_set_your_own_values(tmp_path: Path) -> None:
         assert "git.example/mine" in one(objects, "ConfigMap", "sweepbot-config")["data"]["config.yaml"]
 
 
-def test_each_overlay_starts_what_it_says(overlay: str, objects: list[Object]) -> None:
+def test_overlays_start_the_named_processes(overlay: str, objects: list[Object]) -> None:
     started = {
         bot["metadata"]["name"]: (container(bot)["args"][0], bot["spec"].get("replicas", 1))
         for bot in bots(objects)
@@ -119,7 +119,7 @@ def test_each_overlay_starts_what_it_says(overlay: str, objects: list[Object]) -
     assert started == OVERLAYS[overlay]
 
 
-def test_the_environment_is_all_the_settings_need(
+def test_environment_has_all_required_settings(
     objects: list[Object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bot in bots(objects):
@@ -143,16 +143,16 @@ def mounted(workload: Object) -> dict[str, Object]:
     return {mount["mountPath"]: volumes.get(mount["name"], {}) for mount in mounts}
 
 
-def test_what_is_written_lies_on_a_volume(objects: list[Object]) -> None:
+def test_written_files_are_on_volumes(objects: list[Object]) -> None:
     home = re.search(r"HOME=(\S+)", (ROOT / "Dockerfile").read_text())
     for bot in bots(objects):
         places = [home[1] if home else ""]
-        if container(bot)["args"] != ["serve"]:  # asks no repository
+        if container(bot)["args"] != ["serve"]:  # needs no repository
             places.append(str(DEFAULTS["sweepbot_data"]))
         assert {path for path, volume in mounted(bot).items() if "emptyDir" in volume} == set(places)
 
 
-def test_pods_are_as_restricted_as_their_namespace_wants(objects: list[Object]) -> None:
+def test_pods_meet_the_restricted_standard_of_their_namespace(objects: list[Object]) -> None:
     user = re.search(r"^USER (\d+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert user
     assert int(user[1]) > 0
@@ -172,7 +172,7 @@ def test_pods_are_as_restricted_as_their_namespace_wants(objects: list[Object]) 
         assert "memory" in resources["limits"]
 
 
-def test_probes_ask_what_is_answered(objects: list[Object]) -> None:
+def test_probes_use_served_paths(objects: list[Object]) -> None:
     source = Path(http_server.__file__).read_text()
     for bot in bots(objects):
         assert container(bot)["ports"] == [{"name": "http", "containerPort": DEFAULTS["http_port"]}]
@@ -183,7 +183,7 @@ def test_probes_ask_what_is_answered(objects: list[Object]) -> None:
         assert pod(bot)["terminationGracePeriodSeconds"] == DEFAULTS["shutdown_grace"] + 10
 
 
-def test_only_the_workers_have_a_token_and_rights(objects: list[Object]) -> None:
+def test_workers_alone_have_a_token_and_permissions(objects: list[Object]) -> None:
     accounts = {obj["metadata"]["name"]: obj for obj in of(objects, "ServiceAccount")}
     assert all(obj["automountServiceAccountToken"] is False for obj in accounts.values())
     (subject,) = one(objects, "RoleBinding")["subjects"]
@@ -202,7 +202,7 @@ def selected(objects: list[Object], selector: Object) -> set[str]:
     return {workload["metadata"]["name"] for workload in found}
 
 
-def test_selectors_find_what_they_mean(overlay: str, objects: list[Object]) -> None:
+def test_selectors_match_their_pods(overlay: str, objects: list[Object]) -> None:
     every = {*OVERLAYS[overlay], "sweepbot-redis"}
     for workload in workloads(objects):
         assert selected(objects, workload["spec"]["selector"]) == {workload["metadata"]["name"]}
@@ -219,7 +219,7 @@ def test_selectors_find_what_they_mean(overlay: str, objects: list[Object]) -> N
         assert selected(objects, budget["spec"]["selector"]) == {budget["metadata"]["name"]}
 
 
-def test_redis_keeps_what_it_is_told(objects: list[Object]) -> None:
+def test_redis_persists_its_data(objects: list[Object]) -> None:
     redis = one(objects, "StatefulSet")
     args = container(redis)["args"]
     options = dict(zip(args[::2], args[1::2], strict=True))
@@ -235,7 +235,7 @@ def test_redis_keeps_what_it_is_told(objects: list[Object]) -> None:
     assert options["--requirepass"] == f"$({container(redis)['env'][0]['name']})"
 
 
-def test_over_http_slack_reaches_the_pods_that_answer_it_and_no_others(objects: list[Object]) -> None:
+def test_http_service_selects_only_the_serving_pods(objects: list[Object]) -> None:
     added = render(DEPLOY / "http")
     wanted = one(added, "Service", "sweepbot")["spec"]["selector"]
     policy = one(added, "NetworkPolicy", "slack-calls-sweepbot")["spec"]

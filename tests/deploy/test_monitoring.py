@@ -86,7 +86,7 @@ def firing(folder: Path, series: dict[str, str], alert: str, minute: int) -> lis
 
 
 @needs_prometheus
-def test_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
+def test_alert_fires_for_its_cause_only(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
     promtool(tmp_path, "check", "rules", "rules.yaml")
     tests = firing(tmp_path, HEALTHY, "", 40) + firing(tmp_path, {}, "SweepbotAbsent", 40)
@@ -99,7 +99,7 @@ def test_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
     promtool(tmp_path, "test", "rules", "test.yaml")
 
 
-def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
+def test_alerts_and_dashboard_use_existing_metrics() -> None:
     expressions = {rule["expr"] for rule in RULES["groups"][0]["rules"]} | QUERIES
     used = {name for each in expressions for name in re.findall(r"(?:sweepbot|process)_\w+", each)}
     families = {family.name: family.type for family in REGISTRY.collect()}
@@ -107,12 +107,12 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
     assert used <= {name + end for name, kind in families.items() for end in suffixes[kind]}
 
 
-def test_every_alert_is_documented() -> None:
+def test_alerts_are_documented() -> None:
     text = (DEPLOY.parent / "docs" / "operate.md").read_text()
     assert [rule["alert"] for rule in RULES["groups"][0]["rules"] if f"`{rule['alert']}`" not in text] == []
 
 
-def test_the_component_scrapes_the_port_of_the_pods() -> None:
+def test_monitoring_scrapes_the_port_of_the_pods() -> None:
     objects = render(DEPLOY / "monitoring")
     [endpoint] = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
     work = one(render(DEPLOY / "base"), "Deployment", "sweepbot-work")
@@ -167,7 +167,7 @@ async def result(client: aiohttp.ClientSession, query: str) -> list[Any]:
 
 @needs_prometheus
 @pytest.mark.slow
-async def test_the_dashboard_has_data_from_a_real_prometheus(prometheus: str) -> None:
+async def test_dashboard_has_data_from_a_real_prometheus(prometheus: str) -> None:
     async with aiohttp.ClientSession(prometheus) as client, asyncio.timeout(120):
         scrapes = "count_over_time(sweepbot_redis_up[2m]) >= 3"
         while True:

@@ -1,6 +1,6 @@
-"""The rights that deploy/ gives are those the bot uses: every verb, and none besides.
+"""The permissions that deploy/ grants are exactly those Sweepbot uses.
 
-Whole lives of sweeps and the watches of a worker go through the local API server, which enforces the Role.
+Whole sweeps and the watches of a worker pass the local API server, which enforces the Role.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from k8s.objects import BUILD_LABEL
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
-from local.kubernetes.rbac import Ask
+from local.kubernetes.rbac import AccessRequest
 from tests.bot.factories import CONFIG, NOW, OWNER, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import STORIES
@@ -54,19 +54,19 @@ def granted(rules: Iterable[dict[str, Any]]) -> Rights:
     return found
 
 
-def used(commands: Iterable[Ask], namespace: str = "sweeps") -> Rights:
+def used(commands: Iterable[AccessRequest], namespace: str = "sweeps") -> Rights:
     found: Rights = defaultdict(set)
-    for ask in commands:
-        assert (ask.user, ask.namespace) == (WORKER, namespace)
-        found[ask.group, ask.resource].add(ask.verb)
+    for command in commands:
+        assert (command.user, command.namespace) == (WORKER, namespace)
+        found[command.group, command.resource].add(command.verb)
     return found
 
 
 class Guarded(SimulatedSweep):
-    """A life whose worker has to pass the API server, where its Role has these rules."""
+    """A simulation whose worker calls the API server, where its Role has these rules."""
 
-    def __init__(self, redis: Redis, folder: Path, rules: list[dict[str, Any]], **story: Any) -> None:
-        super().__init__(redis, Clock(None), **story)
+    def __init__(self, redis: Redis, folder: Path, rules: list[dict[str, Any]], **scenario: Any) -> None:
+        super().__init__(redis, Clock(None), **scenario)
         self.folder, self.rules = folder, rules
 
     @asynccontextmanager
@@ -83,7 +83,7 @@ class Guarded(SimulatedSweep):
         for obj in (*deployed("base/namespaces.yaml"), *deployed("base/rights.yaml")):
             if obj["kind"] == "Role":
                 obj["rules"] = self.rules
-            with suppress(Refused):  # a life begins with one of the namespaces
+            with suppress(Refused):  # a simulation starts with one of the namespaces
                 self.kubernetes.create(obj)
         self.server = await serve(self.kubernetes)
         self.server.logs = lambda *_: "the last lines"
@@ -98,35 +98,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def watches(life: Guarded, wait_until: Any, *, namespaces: int = 1) -> None:
+async def watches(simulation: Guarded, wait_until: Any, *, namespaces: int = 1) -> None:
     """What the watches of a worker do, until they follow every kind."""
 
     def followed() -> bool:
-        followed = [ask for ask in life.server.granted if ask.verb == "watch"]
+        followed = [command for command in simulation.server.granted if command.verb == "watch"]
         return len(followed) == len(WATCHED_KINDS) * namespaces
 
-    async with life.started():
-        waking = asyncio.create_task(SweepInformer(life.redis, life.clients).run())
+    async with simulation.started():
+        waking = asyncio.create_task(SweepInformer(simulation.redis, simulation.clients).run())
         await wait_until(followed, "every kind is watched")
         waking.cancel()
         await asyncio.gather(waking, return_exceptions=True)
 
 
-async def leaves(life: Guarded) -> None:
+async def leaves(simulation: Guarded) -> None:
     """What is done when the days of an ended sweep are over."""
-    async with life.started():
-        while not (await life.record()).phase.final:
-            await life.round()
+    async with simulation.started():
+        while not (await simulation.record()).phase.final:
+            await simulation.round()
         later = NOW + timedelta(days=2)
         here = {
-            "cluster": life.clients.cluster,
-            "store": life.store,
+            "cluster": simulation.clients.cluster,
+            "store": simulation.store,
             "namespace": "sweeps",
-            "namespaces": (life.last.plan.experiment_ref.namespace,),
+            "namespaces": (simulation.last.plan.experiment_ref.namespace,),
         }
         await SweepGc(**here, days=1, now=lambda: later).run()
-        await life.settle()
-        assert {kind for kind, _, _ in life.objects()} == {"ConfigMap"}, "but for the name"
+        await simulation.settle()
+        assert {kind for kind, _, _ in simulation.objects()} == {"ConfigMap"}, "but for the name"
 
 
 def no_pods(_pod: Any) -> Any:
@@ -149,27 +149,29 @@ def in_trouble(kind: type[Guarded], redis: Redis, folder: Path, rules: list[dict
     return [without_pods, without_trials, queued]
 
 
-async def test_whole_lives_and_watches_use_the_rights_of_the_role(
+async def test_role_is_used_completely_by_sweeps_and_watches(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
-    lives = [Guarded(redis, folder, EVERYTHING, **story) for story in STORIES.values()]
+    lives = [Guarded(redis, folder, EVERYTHING, **scenario) for scenario in STORIES.values()]
     lives.append(Guarded(redis, folder, EVERYTHING, forget_in=Phase.RUNNING, image=True))
     lives += in_trouble(Guarded, redis, folder, EVERYTHING)
     watching, leaving = Guarded(redis, folder, EVERYTHING), Guarded(redis, folder, EVERYTHING, image=True)
-    for life in lives:
-        await life.run()
+    for simulation in lives:
+        await simulation.run()
     await watches(watching, wait_until)
     await leaves(leaving)
-    commands = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
+    commands = {
+        command for simulation in (*lives, watching, leaving) for command in simulation.server.granted
+    }
     assert used(commands) == granted(role()["rules"])
 
 
-def test_the_list_that_the_doctor_asks_for_is_the_role() -> None:
+def test_doctor_checks_exactly_the_role() -> None:
     assert {key: set(verbs) for key, verbs in FOR_RECORDS.items()} == granted(role()["rules"])
 
 
 class Away(Guarded):
-    """A life whose channel has its trials in the namespace `vision`."""
+    """A simulation whose channel has its trials in the namespace `vision`."""
 
     async def move_in(self) -> None:
         labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
@@ -183,28 +185,32 @@ class Away(Guarded):
         self.clients = replace(self.clients, config=config)
 
 
-async def test_a_channel_with_a_namespace_has_its_trials_there_and_all_else_at_home(
+async def test_channel_namespace_has_the_trials_and_the_main_one_everything_else(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
-    lives = [Away(redis, folder, role()["rules"], **story) for story in STORIES.values()]
+    lives = [Away(redis, folder, role()["rules"], **scenario) for scenario in STORIES.values()]
     lives += in_trouble(Away, redis, folder, role()["rules"])
-    for life in lives:
-        await life.run()
+    for simulation in lives:
+        await simulation.run()
         assert (
-            life.kubernetes.list("Experiment", "sweeps") == life.kubernetes.list("ConfigMap", "vision") == []
+            simulation.kubernetes.list("Experiment", "sweeps")
+            == simulation.kubernetes.list("ConfigMap", "vision")
+            == []
         )
-    assert any(life.last.phase is Phase.SUCCEEDED for life in lives)
+    assert any(simulation.last.phase is Phase.SUCCEEDED for simulation in lives)
     watching, leaving = (Away(redis, folder, role()["rules"], image=image) for image in (False, True))
     await watches(watching, wait_until, namespaces=2)
     await leaves(leaving)
-    commands = {ask for life in (*lives, watching, leaving) for ask in life.server.granted}
-    there = {ask for ask in commands if ask.namespace == "vision"}
+    commands = {
+        command for simulation in (*lives, watching, leaving) for command in simulation.server.granted
+    }
+    there = {command for command in commands if command.namespace == "vision"}
     assert used(there, "vision") == {key: set(verbs) for key, verbs in FOR_TRIALS.items()}
     assert used(there, "vision") == granted(deployed("namespace/rights.yaml")[0]["rules"])
 
 
 class Apart(Guarded):
-    """A life whose builds have a namespace of their own."""
+    """A simulation whose builds have their own namespace."""
 
     async def move_in(self) -> None:
         for obj in deployed("builds/rights.yaml"):
@@ -214,24 +220,28 @@ class Apart(Guarded):
         self.clients = replace(self.clients, settings=settings)
 
 
-async def test_builds_with_a_namespace_of_their_own_run_there_and_all_else_at_home(
+async def test_build_namespace_has_the_builds_and_the_main_one_everything_else(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
-    lives = [Apart(redis, folder, role()["rules"], **story) for story in STORIES.values()]
+    lives = [Apart(redis, folder, role()["rules"], **scenario) for scenario in STORIES.values()]
     refused, suspended = (Apart(redis, folder, role()["rules"]) for _ in range(2))
     refused.kubernetes.admission("Pod", no_pods)
     suspended.kubernetes.admission("Job", lambda job: job | {"spec": {**job["spec"], "suspend": True}})
-    for life in (*lives, refused):
-        await life.run()
+    for simulation in (*lives, refused):
+        await simulation.run()
         ours = [
-            job for job in life.kubernetes.list("Job", "sweeps") if BUILD_LABEL in job["metadata"]["labels"]
+            job
+            for job in simulation.kubernetes.list("Job", "sweeps")
+            if BUILD_LABEL in job["metadata"]["labels"]
         ]
-        assert ours == life.kubernetes.list("ConfigMap", "sweepbot-builds") == []
-    assert any(life.last.phase is Phase.SUCCEEDED for life in lives)
+        assert ours == simulation.kubernetes.list("ConfigMap", "sweepbot-builds") == []
+    assert any(simulation.last.phase is Phase.SUCCEEDED for simulation in lives)
     assert refused.last.build_trouble
     await cancelled_while_building(suspended)
     watching = Apart(redis, folder, role()["rules"])
-    commands = {ask for life in (*lives, refused, suspended) for ask in life.server.granted}
+    commands = {
+        command for simulation in (*lives, refused, suspended) for command in simulation.server.granted
+    }
     async with watching.started():
         waking = asyncio.create_task(SweepInformer(watching.redis, watching.clients).run())
         there = {("", "pods", "watch"), ("batch", "jobs", "watch")}
@@ -239,34 +249,38 @@ async def test_builds_with_a_namespace_of_their_own_run_there_and_all_else_at_ho
         waking.cancel()
         await asyncio.gather(waking, return_exceptions=True)
     commands |= set(watching.server.granted)
-    mine = {ask for ask in commands if ask.namespace == "sweepbot-builds"}
+    mine = {command for command in commands if command.namespace == "sweepbot-builds"}
     assert used(mine, "sweepbot-builds") == {key: set(verbs) for key, verbs in FOR_BUILDS.items()}
     assert used(mine, "sweepbot-builds") == granted(deployed("builds/rights.yaml")[1]["rules"])
 
 
-async def cancelled_while_building(life: Guarded) -> None:
-    async with life.started():
-        while not life.kubernetes.list("Job", "sweepbot-builds"):
-            await life.round()
-        await life.round()  # looks into the Job that does not start
-        await life.store.add_command(SWEEP, Ordered(action=Action.CANCEL, user=OWNER, user_name="ada"))
-        while not (await life.record()).phase.final:
-            await life.round()
-        assert life.kubernetes.list("Job", "sweepbot-builds") == []
+async def cancelled_while_building(simulation: Guarded) -> None:
+    async with simulation.started():
+        while not simulation.kubernetes.list("Job", "sweepbot-builds"):
+            await simulation.round()
+        await simulation.round()  # diagnoses the Job that does not start
+        await simulation.store.add_command(SWEEP, Ordered(action=Action.CANCEL, user=OWNER, user_name="ada"))
+        while not (await simulation.record()).phase.final:
+            await simulation.round()
+        assert simulation.kubernetes.list("Job", "sweepbot-builds") == []
 
 
-def builds_asked(commands: Iterable[Ask]) -> set[tuple[str, str, str]]:
-    return {(ask.group, ask.resource, ask.verb) for ask in commands if ask.namespace == "sweepbot-builds"}
+def builds_asked(commands: Iterable[AccessRequest]) -> set[tuple[str, str, str]]:
+    return {
+        (command.group, command.resource, command.verb)
+        for command in commands
+        if command.namespace == "sweepbot-builds"
+    }
 
 
-async def test_the_role_is_enough_for_a_sweep(redis: Redis, folder: Path) -> None:
-    life = await Guarded(redis, folder, role()["rules"]).run()
-    assert life.last.phase is Phase.SUCCEEDED
+async def test_role_is_sufficient_for_a_sweep(redis: Redis, folder: Path) -> None:
+    simulation = await Guarded(redis, folder, role()["rules"]).run()
+    assert simulation.last.phase is Phase.SUCCEEDED
 
 
-async def test_without_one_verb_a_sweep_goes_no_further(redis: Redis, folder: Path) -> None:
+async def test_role_without_any_one_verb_stops_a_sweep(redis: Redis, folder: Path) -> None:
     rules = role()["rules"]
     next(rule for rule in rules if rule["resources"] == ["jobs"])["verbs"].remove("create")
-    life = await Guarded(redis, folder, rules).run()
-    assert life.last.phase is Phase.FAILED
-    assert any('cannot create resource "jobs" in API group "batch"' in text for text in life.texts())
+    simulation = await Guarded(redis, folder, rules).run()
+    assert simulation.last.phase is Phase.FAILED
+    assert any('cannot create resource "jobs" in API group "batch"' in text for text in simulation.texts())

@@ -95,7 +95,7 @@ def manifest(mode):
 
 
 @pytest.mark.parametrize("mode", FILES)
-def test_slack_accepts_it(mode):
+def test_slack_manifest_is_valid(mode):
     assert broken(manifest(mode), RULES) == []
 
 
@@ -110,7 +110,7 @@ def test_slack_accepts_it(mode):
         (lambda m: m["settings"].update(socket_mode=True), ".settings.socket_mode"),
     ],
 )
-def test_the_rules_refuse_what_slack_refuses(change, path):
+def test_slack_manifest_rules_reject_what_slack_rejects(change, path):
     changed = copy.deepcopy(manifest("socket"))
     change(changed)
     [found] = broken(changed, RULES)
@@ -118,21 +118,21 @@ def test_the_rules_refuse_what_slack_refuses(change, path):
 
 
 @pytest.mark.parametrize("mode", FILES)
-def test_it_asks_for_no_more_than_is_used_and_says_why(mode):
+def test_slack_manifest_requests_only_used_scopes_with_their_reasons(mode):
     scopes = manifest(mode)["oauth_config"]["scopes"]
     speak, know = (
         ["chat:write", "files:write", "im:write", "app_mentions:read"],
         ["users:read", "users:read.email"],
     )
     assert scopes == {"bot": ["commands", *speak, *know]}
-    assert not [scope for scope in scopes["bot"] if scope.endswith(":history")]  # it reads nobody's messages
+    assert not [scope for scope in scopes["bot"] if scope.endswith(":history")]  # it reads no messages
     reasons = re.findall(r"^ +- ([a-z_.:]+) +# \w+", FILES[mode].read_text(), re.MULTILINE)
     events = manifest(mode)["settings"]["event_subscriptions"]["bot_events"]
     assert events == ["app_home_opened", "app_mention"]
     assert reasons == [*scopes["bot"], *events]
 
 
-def test_the_modes_differ_only_in_who_calls_whom():
+def test_slack_manifests_of_both_modes_differ_only_in_their_connection():
     socket, http = manifest("socket"), manifest("http")
     (address,) = {command.pop("url") for command in http["features"]["slash_commands"]}
     for settings, key in (

@@ -15,7 +15,7 @@ from bot.gpus.pod_owners import OwnerStore
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.rbac import FOR_GPU_USE
-from local import installed
+from local import cluster_fixtures
 from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.kubelet import Kubelet
 from local.kubernetes.store import Store
@@ -57,8 +57,8 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
         store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     account = {"name": "sweepbot-work", "namespace": "sweepbot"}
     store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
-    installed.install(store, nodes)
-    daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), installed.daemon)
+    cluster_fixtures.install(store, nodes)
+    daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), cluster_fixtures.daemon)
     kubelet = Kubelet(store, nodes, "127.0.0.1:1", daemons, tmp_path / "pods")
     kubelet.start()
     server = await serve(store)
@@ -82,11 +82,11 @@ async def cluster(
     await cluster.close()
 
 
-def test_the_list_of_rights_is_what_is_granted() -> None:
+def test_doctor_checks_exactly_the_usage_role() -> None:
     assert {key: set(verbs) for key, verbs in FOR_GPU_USE.items()} == rules()
 
 
-async def test_a_gpu_is_as_busy_as_its_process_and_all_rights_are_used(
+async def test_gpu_utilization_is_measured_with_all_permissions_of_the_role(
     server: ApiServer, cluster: KubernetesClient, redis: Redis, wait_until: Any
 ) -> None:
     for obj in deployed():
@@ -99,12 +99,12 @@ async def test_a_gpu_is_as_busy_as_its_process_and_all_rights_are_used(
         shares.update({pod.use.pod: [gpu.peak for gpu in pod.use.gpus] for pod in sample.pods})
         return shares.get("busy", [0])[:1] > [0.2] and len(shares["idle"]) == 2
 
-    await wait_until(seen, "the busy GPU is seen at work")
+    await wait_until(seen, "the busy GPU is measured")
     await wait_until(lambda: looked_idle(sampler), "the idle ones are seen idle")
     sample = await sampler.sample(NOW, STEP)
     assert sample.nodes == (NodeUse(node="gpu-1", model="Local GPU", physical=4, allocatable=4, allocated=3),)
     assert {pod.use.owner for pod in sample.pods} == {"U1A1"}
-    used = {(ask.group, ask.resource) for ask in server.granted}
+    used = {(command.group, command.resource) for command in server.granted}
     assert used == set(rules())
 
 
@@ -114,7 +114,7 @@ async def looked_idle(sampler: Sampler) -> bool:
     return all((gpu.peak or 0) < BUSY for gpu in idle.gpus)
 
 
-async def test_without_the_proxy_what_gpus_do_is_unknown(
+async def test_gpu_utilization_without_the_proxy_permission_is_unknown(
     server: ApiServer, cluster: KubernetesClient, redis: Redis, wait_until: Any
 ) -> None:
     for obj in deployed():
@@ -133,7 +133,7 @@ async def test_without_the_proxy_what_gpus_do_is_unknown(
     ]
 
 
-async def test_a_pod_that_serves_nothing_is_no_exporter(server: ApiServer, cluster: KubernetesClient) -> None:
+async def test_pod_without_a_server_is_no_exporter(server: ApiServer, cluster: KubernetesClient) -> None:
     server.tokens["worker"] = "system:admin"
     with pytest.raises(ApiError) as error:
         await cluster.proxy("sweeps", "busy", 9400, "metrics")

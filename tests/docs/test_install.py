@@ -1,4 +1,4 @@
-"""docs/install.md only names what there is, and what it makes people write is understood."""
+"""docs/install.md names only what exists, and the configuration it shows is valid."""
 
 import asyncio
 import os

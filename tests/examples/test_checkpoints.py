@@ -1,4 +1,4 @@
-"""The example that checkpoints: what it is told to save, its next pod resumes from."""
+"""The example with checkpoints: SIGTERM makes it save, and its next pod resumes from there."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A door for tests: all that handlers may use, on a Redis of the test's own."""
+"""A context for tests of handlers, on a Redis of the test's own."""
 
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from handlers.context import HandlerContext
 from tests.bot.factories import CONFIG, NOW
 
 
-def a_door(redis: Redis, **changes: Any) -> HandlerContext:
+def a_context(redis: Redis, **changes: Any) -> HandlerContext:
     queue, store = changes.get("queue", Queue(redis)), changes.get("store", Store(redis))
     parts = {
         "store": store,

@@ -29,7 +29,7 @@ from handlers.launch_form import NOT_OPENED
 from local.slack import serve
 from local.slack.workspace import TEAM
 from tests.bot.factories import ADMIN, a_sweep
-from tests.handlers.factories import a_door
+from tests.handlers.factories import a_context
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def slack():
 
 @pytest.fixture
 def context(redis):
-    return a_door(redis)
+    return a_context(redis)
 
 
 @pytest.fixture
@@ -156,14 +156,14 @@ async def test_hundreds_of_sweeps_are_listed_without_reading_one(app, context, m
     assert "*lr-brave-otter*" in listed.body
     cancelled = await app.async_dispatch(a_command("cancel lr"))
     assert "`lr-brave-otter`" in cancelled.body
-    assert [ask.action for ask in await context.store.commands(live.id)] == [Action.CANCEL]
+    assert [command.action for command in await context.store.commands(live.id)] == [Action.CANCEL]
 
 
 async def test_doctor_requested_by_an_admin_is_queued(app, context):
     response = await app.async_dispatch(a_command("doctor", user=ADMIN))
     assert "Running checks" in response.body
-    [ask] = await context.store.commands(str(DOCTOR))
-    assert (ask.action, ask.user, ask.response_url) == (Action.EXAMINE, ADMIN, "https://hooks/1")
+    [command] = await context.store.commands(str(DOCTOR))
+    assert (command.action, command.user, command.response_url) == (Action.EXAMINE, ADMIN, "https://hooks/1")
     assert (await context.queue.get(wait=0)).item == DOCTOR
 
 
@@ -200,7 +200,7 @@ async def test_double_click_on_rerun_is_one_sweep(app, context, redis):
         click.body["actions"][0]["action_id"] = RERUN
         click.body["trigger_id"], click.body["user"]["id"] = trigger, user
         assert (await app.async_dispatch(click)).status == 200
-    assert [ask.request_id for ask in await context.store.commands("lr-a-b")] == ["t1", "t3"]
+    assert [command.request_id for command in await context.store.commands("lr-a-b")] == ["t1", "t3"]
     assert 0 < await redis.ttl("sweepbot:request:rerun/U1/lr-a-b") <= 10
 
 
@@ -212,8 +212,8 @@ async def test_thread_click_is_answered_in_the_thread(app, context, where):
     }
     places[where]["thread_ts"] = "1.0"
     await app.async_dispatch(a_click("lr-a-b", **places))
-    [ask] = await context.store.commands("lr-a-b")
-    assert (ask.in_thread, ask.response_url) == (True, "")
+    [command] = await context.store.commands("lr-a-b")
+    assert (command.in_thread, command.response_url) == (True, "")
 
 
 @pytest.mark.parametrize(
@@ -251,20 +251,20 @@ async def test_slow_slack_does_not_delay_a_click(app, slack, context, monkeypatc
 
 
 async def test_slow_slack_does_not_delay_a_mention(app, context, monkeypatch):
-    told, go_on = [], asyncio.Event()
+    reported, go_on = [], asyncio.Event()
 
     async def slow(_, **message):
         await go_on.wait()
-        told.append(message["text"])
+        reported.append(message["text"])
 
     monkeypatch.setattr(AsyncWebClient, "chat_postEphemeral", slow)
     event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": "<@U01SWEEPBOT> help"}
     body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
     answer = await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
-    assert (answer.status, told) == (200, [])
+    assert (answer.status, reported) == (200, [])
     go_on.set()
     await context.background.finish(5)
-    assert [text.startswith("*Start a sweep:*") for text in told] == [True]
+    assert [text.startswith("*Start a sweep:*") for text in reported] == [True]
 
 
 async def test_user_text_is_escaped_once(app):
@@ -283,42 +283,42 @@ async def test_form_that_slack_rejects_is_reported_with_an_alternative(app, monk
 
 
 async def test_form_rejected_from_the_home_tab_is_reported_directly(app, context, monkeypatch):
-    told = []
+    reported = []
 
     async def away(*_, **__):
         raise ClientConnectionError
 
-    async def hears(_, channel, text):
-        told.append((channel, text))
+    async def receive(_, channel, text):
+        reported.append((channel, text))
 
     monkeypatch.setattr(AsyncWebClient, "views_open", away)
-    monkeypatch.setattr(AsyncWebClient, "chat_postMessage", hears)
+    monkeypatch.setattr(AsyncWebClient, "chat_postMessage", receive)
     click = a_click("", view={"id": "V1", "type": "home"}, container={"type": "view", "view_id": "V1"})
     click.body["actions"][0]["action_id"] = NEW_SWEEP
     assert (await app.async_dispatch(click)).status == 200
     await context.background.finish(5)
-    assert told == [("U1", NOT_OPENED)]
+    assert reported == [("U1", NOT_OPENED)]
 
 
 async def test_trials_modal_that_slack_rejects_is_reported(app, monkeypatch):
-    told = []
+    reported = []
 
-    async def hears(_, text, **__):
-        told.append(text)
+    async def receive(_, text, **__):
+        reported.append(text)
 
-    monkeypatch.setattr(AsyncRespond, "__call__", hears)
-    click = a_click("lr-a-b")  # its trigger is none of Slack's
+    monkeypatch.setattr(AsyncRespond, "__call__", receive)
+    click = a_click("lr-a-b")  # an invalid trigger id
     click.body["actions"][0]["action_id"] = TRIALS
     assert (await app.async_dispatch(click)).status == 200
-    assert told == [NOT_SHOWN]
+    assert reported == [NOT_SHOWN]
 
 
 async def test_click_is_stored_in_the_sweeps_mailbox(app, context):
     sweep = a_sweep(Phase.RUNNING)
     await context.store.create(lambda i: replace(sweep, id=i), [sweep.id], sweep.request_id)
     response = await app.async_dispatch(a_click(sweep.id))
-    [ask] = await context.store.commands(sweep.id)
-    assert (response.status, ask.action, ask.user, ask.response_url) == (
+    [command] = await context.store.commands(sweep.id)
+    assert (response.status, command.action, command.user, command.response_url) == (
         200,
         "cancel",
         "U1",
@@ -341,9 +341,9 @@ async def test_click_is_stored_in_the_sweeps_mailbox(app, context):
 )
 async def test_command_is_stored_in_the_sweeps_mailbox(app, context, text, asked):
     response = await app.async_dispatch(a_command(text))
-    [ask] = await context.store.commands("lr-brave-otter")
-    assert (ask.action, ask.trial, ask.trials) == asked
-    assert (ask.user, response.status) == ("U1", 200)
+    [command] = await context.store.commands("lr-brave-otter")
+    assert (command.action, command.trial, command.trials) == asked
+    assert (command.user, response.status) == ("U1", 200)
     assert (await context.queue.get(wait=0)).item.key == "lr-brave-otter"
 
 
@@ -373,7 +373,7 @@ async def test_invalid_sweep_name_queues_nothing(app, context, name):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("w" * 9_000, "The command can have at most 8,000 characters; got 9,000."),
         ("wo " * 2_600, "and 2588 more"),
@@ -383,7 +383,7 @@ async def test_invalid_sweep_name_queues_nothing(app, context, name):
         ("list " + "w" * 7_000, "Unknown list"),
     ],
 )
-async def test_reply_fits_a_message(app, text, told):
+async def test_reply_fits_a_message(app, text, reported):
     answer = await app.async_dispatch(a_command(text))
-    assert told in answer.body
+    assert reported in answer.body
     assert len(answer.body) <= 4_000

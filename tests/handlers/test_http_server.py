@@ -26,7 +26,7 @@ from handlers.http_server import MAX_BODY, SLACK_PATH, Http, SlackCalls, served
 from local.slack import serve
 from local.slack.workspace import TEAM
 from tests.bot.factories import a_sweep
-from tests.handlers.factories import a_door
+from tests.handlers.factories import a_context
 from tests.handlers.signing import COMMAND, FORM, SECRET, call, signed
 
 
@@ -39,7 +39,7 @@ async def slack():
 
 @pytest.fixture
 def context(redis):
-    return a_door(redis)
+    return a_context(redis)
 
 
 async def no_refresh():
@@ -90,7 +90,7 @@ async def test_signed_click_reaches_the_sweeps_mailbox(listening, context):
         "actions": [{"action_id": CANCEL, "block_id": "b", "type": "button", "value": sweep.id}],
     }
     status, _ = await call(listening, {"payload": json.dumps(payload)})
-    assert (status, [ask.user for ask in await context.store.commands(sweep.id)]) == (200, ["U1"])
+    assert (status, [command.user for command in await context.store.commands(sweep.id)]) == (200, ["U1"])
 
 
 async def test_signed_menu_request_gets_its_options(listening):
@@ -177,21 +177,21 @@ async def test_endless_request_is_rejected(listening):
             assert answer.status == 413
 
 
-async def begun(http, *headers, body=b"half"):
+async def started(http, *headers, body=b"half"):
     reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
     lines = ["POST /slack/events HTTP/1.1", "Host: x", "Content-Length: 9999", *headers]
     writer.write("\r\n".join([*lines, "", ""]).encode() + body)
     return reader, writer
 
 
-def looks_signed():
+def is_signed():
     return [f"{key}: {value}" for key, value in signed(b"").items()]
 
 
 @pytest.mark.parametrize("how", [{"age": 360}, {"version": "v1"}, None], ids=str)
 async def test_request_that_slack_cannot_have_sent_is_rejected_unread(listening, http, how):
     headers = [] if how is None else [f"{key}: {value}" for key, value in signed(b"", **how).items()]
-    reader, writer = await begun(http, *headers)
+    reader, writer = await started(http, *headers)
     answer = await reader.read()  # to the connection's end
     assert answer.startswith(b"HTTP/1.1 401")
     writer.close()
@@ -199,7 +199,7 @@ async def test_request_that_slack_cannot_have_sent_is_rejected_unread(listening,
 
 async def test_oversized_request_is_rejected_unread(listening, http):
     reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
-    lines = ["POST /slack/events HTTP/1.1", "Host: x", f"Content-Length: {MAX_BODY + 1}", *looks_signed()]
+    lines = ["POST /slack/events HTTP/1.1", "Host: x", f"Content-Length: {MAX_BODY + 1}", *is_signed()]
     writer.write("\r\n".join([*lines, "", ""]).encode())
     assert (await reader.read()).startswith(b"HTTP/1.1 413")
     writer.close()
@@ -207,7 +207,7 @@ async def test_oversized_request_is_rejected_unread(listening, http):
 
 async def test_unfinished_requests_make_room_for_others(listening, http, monkeypatch):
     monkeypatch.setattr("handlers.http_server.MAX_BODIES", 3)
-    calls = [await begun(http, *looks_signed()) for _ in range(5)]
+    calls = [await started(http, *is_signed()) for _ in range(5)]
     assert [(await reader.read())[:12] for reader, _ in calls[:2]] == [b"HTTP/1.1 408"] * 2
     assert (await call(listening, COMMAND))[0] == 200
     for _, writer in calls:
@@ -216,7 +216,7 @@ async def test_unfinished_requests_make_room_for_others(listening, http, monkeyp
 
 async def test_request_body_has_a_deadline(listening, http, monkeypatch):
     monkeypatch.setattr("handlers.http_server.BODY_TIMEOUT", 0.05)
-    reader, writer = await begun(http, *looks_signed())
+    reader, writer = await started(http, *is_signed())
     assert (await reader.read()).startswith(b"HTTP/1.1 408")
     writer.close()
 
@@ -277,7 +277,7 @@ async def test_readyz_reports_each_part_and_recovers(http, probes, wait_until):
 
     probes.check("redis", redis, every=0.01)
     await wait_until(
-        lambda: probes.ready()[1]["checks"]["redis"]["message"] != "not checked yet", "it was asked"
+        lambda: probes.ready()[1]["checks"]["redis"]["message"] != "not checked yet", "the request arrived"
     )
     status, said = await page(http, "/readyz")
     assert (status, said["ready"]) == (503, False)

@@ -31,10 +31,10 @@ class HandlerContext:
     def __init__(self, redis):
         self.store, self.queue, self.down = Store(redis), Queue(redis), False
 
-    async def send(self, mailbox, ask):
+    async def send(self, mailbox, command):
         if self.down:
             raise RedisDown
-        await self.store.add_command(mailbox, ask)
+        await self.store.add_command(mailbox, command)
         await self.queue.add(WorkItem.parse(mailbox))
 
 
@@ -67,28 +67,37 @@ def a_click(action, value, response_url="https://hooks/2"):
 @pytest.mark.parametrize(("action", "hours"), [(SNOOZE_4, 4), (SNOOZE_24, 24)])
 async def test_snooze_is_queued_for_the_monitor(app, context, action, hours):
     assert (await app.async_dispatch(a_click(action, NOTICE))).status == 200
-    [ask] = await context.store.commands(str(ITEM))
-    assert (ask.action, ask.user, ask.alert, ask.hours) == (Action.KEEP, "U1", NOTICE, hours)
+    [command] = await context.store.commands(str(ITEM))
+    assert (command.action, command.user, command.alert, command.hours) == (Action.KEEP, "U1", NOTICE, hours)
     assert (await context.queue.get(wait=0)).item == ITEM
 
 
 async def test_utilization_is_requested_from_the_monitor(app, context):
     await app.async_dispatch(a_click(UTILIZATION, NOTICE))
-    [ask] = await context.store.commands(str(ITEM))
-    assert (ask.action, ask.alert, ask.response_url) == (Action.MEASURES, NOTICE, "https://hooks/2")
+    [command] = await context.store.commands(str(ITEM))
+    assert (command.action, command.alert, command.response_url) == (
+        Action.MEASURES,
+        NOTICE,
+        "https://hooks/2",
+    )
 
 
 async def test_cancel_of_one_trial_goes_to_its_sweep(app, context):
     await app.async_dispatch(a_click(CANCEL_IDLE, "lr-brave-otter x"))
-    [ask] = await context.store.commands("lr-brave-otter")
-    assert (ask.action, ask.trial, ask.user, ask.in_thread) == (Action.KILL, "x", "U1", True)
+    [command] = await context.store.commands("lr-brave-otter")
+    assert (command.action, command.trial, command.user, command.in_thread) == (Action.KILL, "x", "U1", True)
     assert (await context.queue.get(wait=0)).item.key == "lr-brave-otter"
 
 
 async def test_cancel_of_many_trials_is_checked_by_the_monitor(app, context):
     await app.async_dispatch(a_click(CANCEL_IDLE_GROUP, f"{NOTICE} x y"))
-    [ask] = await context.store.commands(str(ITEM))
-    assert (ask.action, ask.alert, ask.trial, ask.request_id) == (Action.KILL, NOTICE, "x y", "trigger-2")
+    [command] = await context.store.commands(str(ITEM))
+    assert (command.action, command.alert, command.trial, command.request_id) == (
+        Action.KILL,
+        NOTICE,
+        "x y",
+        "trigger-2",
+    )
     assert await context.store.commands("lr-brave-otter") == []
     assert (await context.queue.get(wait=0)).item == ITEM
 

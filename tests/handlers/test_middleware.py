@@ -1,4 +1,4 @@
-"""People of other Slack workspaces, and guests, are turned away at the door, whatever they ask for."""
+"""Users of other Slack workspaces, and guests, are rejected before any handler runs."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from handlers.app import build
 from local.slack import serve
 from local.slack.workspace import ADA, TEAM
 from tests.bot.factories import ADMIN, CONFIG
-from tests.handlers.factories import a_door
+from tests.handlers.factories import a_context
 
 AWAY = "Sweepbot can't be used from another Slack workspace (`T0PARTNER`)."
 OURS, THEIRS = TEAM["id"], "T0PARTNER"
@@ -24,7 +24,7 @@ def command(team, user, text="branch=main space=lr"):
 
 
 def interaction(kind, team, user, **more):
-    """In a channel of Slack Connect the person's team may differ from the one that the channel is in."""
+    """In a Slack Connect channel, the user's team can differ from the channel's."""
     who = {"id": user, "username": "mallory", "team_id": team}
     return {"type": kind, "user": who, "team": {"id": OURS}, "trigger_id": "t", **more}
 
@@ -48,7 +48,7 @@ def mention(team, user, **more):
 
 
 VIEW = {"id": "V1", "type": "modal", "callback_id": FORM, "state": {"values": {}}, "private_metadata": "{}"}
-DOORS = {
+REQUESTS = {
     "a command": command(THEIRS, ADA.id),
     "a question about GPUs": command(THEIRS, ADA.id, "") | {"command": "/gpus"},
     "a click": click(THEIRS, ADA.id),
@@ -62,7 +62,7 @@ DOORS = {
 
 class Place:
     def __init__(self, redis, slack, **config):
-        self.context = a_door(redis, config=replace(CONFIG, **config))
+        self.context = a_context(redis, config=replace(CONFIG, **config))
         self.web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
         self.app = build(self.web, self.context)
 
@@ -80,15 +80,15 @@ async def slack():
 
 
 async def kept(redis):
-    """What a door has put down for a worker, or to remember."""
+    """Return everything stored for a worker or for later."""
     return [key async for key in redis.scan_iter()]
 
 
-@pytest.mark.parametrize("way", DOORS)
+@pytest.mark.parametrize("way", REQUESTS)
 async def test_other_workspace_is_rejected_and_stores_nothing(redis, slack, way, caplog):
     caplog.set_level("INFO")
     here = Place(redis, slack)
-    said = await here.sends(DOORS[way])
+    said = await here.sends(REQUESTS[way])
     assert ("another Slack workspace" in said) == (way in {"a command", "a question about GPUs", "a form"})
     assert await kept(redis) == []
     assert f"user={ADA.id} workspace=" in caplog.text
@@ -119,7 +119,7 @@ async def test_own_and_configured_workspaces_are_accepted(redis, slack, body, co
 
 
 class Guest:
-    """users.info of a workspace where everybody is a guest."""
+    """users.info of a workspace with guests only."""
 
     def __init__(self):
         self.asked = 0
@@ -130,26 +130,26 @@ class Guest:
 
 
 @pytest.fixture
-def everybody_is_a_guest(monkeypatch):
+def all_users_are_guests(monkeypatch):
     guest = Guest()
     monkeypatch.setattr(AsyncWebClient, "users_info", lambda _, **given: guest.users_info(**given))
     return guest
 
 
-async def test_guests_are_rejected_with_one_lookup(redis, slack, everybody_is_a_guest):
+async def test_guests_are_rejected_with_one_lookup(redis, slack, all_users_are_guests):
     here = Place(redis, slack)
     for _ in range(2):
         assert "Guests can't use Sweepbot here. *Fix:* Ask" in await here.sends(command(OURS, ADA.id))
-    assert everybody_is_a_guest.asked == 1
+    assert all_users_are_guests.asked == 1
     assert await kept(redis) == []
 
 
 @pytest.mark.parametrize(("config", "user"), [({"guests": True}, ADA.id), ({}, ADMIN)])
-async def test_configured_guests_are_accepted(redis, slack, everybody_is_a_guest, config, user):
+async def test_configured_guests_are_accepted(redis, slack, all_users_are_guests, config, user):
     assert "queued." in str(await Place(redis, slack, **config).sends(command(OURS, user))) or await kept(
         redis
     )
-    assert everybody_is_a_guest.asked == 0
+    assert all_users_are_guests.asked == 0
 
 
 async def test_members_are_accepted_while_slack_does_not_answer(redis, slack):

@@ -19,7 +19,7 @@ from bot.storage.work_queue import Queue
 from handlers.slash_gpus import on_gpus
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, SETTINGS
 from tests.bot.gpus.factories import lazy
-from tests.handlers.factories import a_door
+from tests.handlers.factories import a_context
 
 NODE = NodeUse(node="n1", model="NVIDIA H100", physical=8, allocatable=8, allocated=2)
 POD = PodUse(namespace="sweeps", pod="a", node="n1", owner=OWNER, allocated=2)
@@ -54,11 +54,11 @@ class FakeSlack:
 class Place:
     def __init__(self, redis: Redis) -> None:
         self.redis, self.now, self.source, self.slack = redis, NOW, FakeSource(lambda: self.now), FakeSlack()
-        self.context = a_door(redis, now=lambda: self.now)
+        self.context = a_context(redis, now=lambda: self.now)
         clients: Any = type("Outside", (), {"slack": self.slack, "queue": Queue(redis)})()
         clients.settings, clients.config, clients.mask = SETTINGS, CONFIG, Mask()
         clients.now = lambda: self.now
-        self.telling = GpuQueryJob(clients, redis, self.source, self.digest_schedules)  # type: ignore[arg-type]
+        self.job = GpuQueryJob(clients, redis, self.source, self.digest_schedules)  # type: ignore[arg-type]
 
     async def digest_schedules(self) -> tuple[DigestSchedule, ...]:
         return ()
@@ -89,7 +89,7 @@ def here(redis: Redis) -> Place:
 async def test_gpus_measures_first_and_then_uses_the_snapshot(here: Place) -> None:
     assert (await here.types("free")).startswith("Loading GPU data…")
     assert await here.queued() == [ITEM]
-    await here.telling.run(ITEM.key)
+    await here.job.run(ITEM.key)
     measured = "*6 of 8 GPUs free*\n• NVIDIA H100: 6 of 8 free, largest block 6 on `n1`"
     assert here.slack.said == [(OWNER, f"{measured}\n_Measured just now._", "https://hooks/1")]
     here.now += timedelta(seconds=50)
@@ -103,19 +103,19 @@ async def test_gpus_shows_an_old_snapshot_at_once_and_measures_again(here: Place
     assert said.startswith("*You have 2 GPUs.*")
     assert said.endswith("_Measured 30 min ago._\nRefreshing…")
     assert await here.queued() == [ITEM]
-    await here.telling.run(ITEM.key)
-    await here.telling.run(ITEM.key)
+    await here.job.run(ITEM.key)
+    await here.job.run(ITEM.key)
     assert [text.rpartition("\n")[2] for _, text, _ in here.slack.said] == ["_Measured just now._"]
 
 
 async def test_gpus_that_cannot_be_measured_is_answered_later(here: Place) -> None:
-    here.source.trouble = "nobody looks"
+    here.source.trouble = "no samples"
     await here.types("free")
-    assert await here.telling.run(ITEM.key)
+    assert await here.job.run(ITEM.key)
     assert here.slack.said == []
     here.now += timedelta(seconds=20)
-    assert await here.telling.run(ITEM.key) is None
-    assert here.slack.said[0][1] == "GPU metrics are unavailable: nobody looks"
+    assert await here.job.run(ITEM.key) is None
+    assert here.slack.said[0][1] == "GPU metrics are unavailable: no samples"
 
 
 async def test_bill_has_a_file(here: Place) -> None:
@@ -123,7 +123,7 @@ async def test_bill_has_a_file(here: Place) -> None:
     for hour in lazy(day, NOW):
         await HourlyStore(here.redis).save(hour.uses, hour.capacity)
     assert (await here.types("bill")).startswith("Calculating the bill…")
-    await here.telling.run(ITEM.key)
+    await here.job.run(ITEM.key)
     assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h allocated, 33.6 used (43%), 6 unknown")
     assert here.slack.said[0][1].endswith("\nFull table sent by direct message.")
     assert here.slack.files == ["gpus-2026-11.csv"]
@@ -136,11 +136,11 @@ async def test_bill_file_that_waits_repeats_no_message(here: Place) -> None:
     here.slack.busy = 2
     for _ in range(2):
         with pytest.raises(SlackBusyError):
-            await here.telling.run(ITEM.key)
-    await here.telling.run(ITEM.key)
+            await here.job.run(ITEM.key)
+    await here.job.run(ITEM.key)
     assert (len(here.slack.said), len(here.slack.files)) == (1, 1)
     await here.types("bill")
-    await here.telling.run(ITEM.key)
+    await here.job.run(ITEM.key)
     assert (len(here.slack.said), len(here.slack.files)) == (2, 2)
 
 
@@ -149,14 +149,14 @@ async def test_digest_is_for_admins(here: Place) -> None:
     assert await here.queued() == []
     assert (await here.types("digest", ADMIN)).startswith("Posting yesterday's digest here.")
     await here.queued()
-    await here.telling.run(ITEM.key)
+    await here.job.run(ITEM.key)
     assert await here.queued() == [item("C1", NOW.date() - timedelta(days=1))]
 
 
 async def test_digest_requested_with_other_queries_hides_no_reply(here: Place) -> None:
     await here.types("digest", ADMIN)
     await here.types("free")
-    await here.telling.run(ITEM.key)
+    await here.job.run(ITEM.key)
     assert [user for user, _, _ in here.slack.said] == [OWNER]
     assert item("C1", NOW.date() - timedelta(days=1)) in await here.queued()
     assert await here.context.snapshots.queries() == []
@@ -168,15 +168,15 @@ async def test_failing_reply_blocks_no_other_and_is_retried_for_half_an_hour(
     async def fails(*_: Any) -> None:
         raise KeyError("digest")
 
-    monkeypatch.setattr(here.telling, "_digest", fails)
+    monkeypatch.setattr(here.job, "_digest", fails)
     await here.types("digest", ADMIN)
     await here.types("free")
     with pytest.raises(KeyError):
-        await here.telling.run(ITEM.key)
+        await here.job.run(ITEM.key)
     assert [user for user, _, _ in here.slack.said] == [OWNER]
     assert [question.text for question in await here.context.snapshots.queries()] == ["digest"]
     here.now += timedelta(minutes=31)
-    await here.telling.run(ITEM.key)
+    await here.job.run(ITEM.key)
     assert await here.context.snapshots.queries() == []
 
 

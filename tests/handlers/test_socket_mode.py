@@ -10,7 +10,7 @@ from bot.runtime.probes import ProbeFailedError
 from handlers.app import build
 from handlers.socket_mode import Socket
 from local.slack import serve
-from tests.handlers.factories import a_door
+from tests.handlers.factories import a_context
 
 COMMAND = "branch=main space=lr"
 
@@ -24,7 +24,7 @@ async def slack():
 
 @pytest.fixture
 def context(redis):
-    return a_door(redis)
+    return a_context(redis)
 
 
 @pytest.fixture
@@ -69,17 +69,17 @@ async def test_socket_mode_with_an_invalid_token_stops_the_start(slack, context)
 
 async def test_socket_mode_close_waits_for_running_handlers(socket, slack, context, monkeypatch):
     await socket.open()
-    begun, go_on = asyncio.Event(), asyncio.Event()
+    started, go_on = asyncio.Event(), asyncio.Event()
     create = context.store.create
 
     async def slow(*arguments, **more):
-        begun.set()
+        started.set()
         await go_on.wait()
         return await create(*arguments, **more)
 
     monkeypatch.setattr(context.store, "create", slow)
     typed = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", COMMAND))
-    await begun.wait()
+    await started.wait()
     monkeypatch.setattr("handlers.socket_mode.DISPATCH_DELAY", 0)
     finishing = asyncio.create_task(socket.finish())
     await asyncio.wait([finishing], timeout=0.05)
@@ -94,15 +94,15 @@ async def test_socket_mode_close_waits_for_running_handlers(socket, slack, conte
 
 async def test_socket_mode_close_does_not_wait_for_an_endless_handler(socket, slack, context, monkeypatch):
     await socket.open()
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def endless(*_, **__):
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     monkeypatch.setattr(context.store, "create", endless)
     monkeypatch.setattr("handlers.socket_mode.SHUTDOWN_TIMEOUT", 0.01)
     typed = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", COMMAND))
-    await begun.wait()
+    await started.wait()
     await socket.finish()
     typed.cancel()

@@ -1,4 +1,4 @@
-"""API servers to talk to: toys which say what a real one said, and the local one."""
+"""API servers for tests: replayed responses of a real one, and the local one."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -40,7 +40,7 @@ def answering(recorded: Callable[[str], dict[str, Any]]) -> Callable[[str], web.
 async def connected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[[str], Awaitable[KubernetesClient]]]:
-    """`await connected(address)`: a client, by a kubeconfig as people have it."""
+    """`await connected(address)`: a client with a kubeconfig."""
     async with AsyncExitStack() as stack:
 
         async def connect(address: str) -> KubernetesClient:

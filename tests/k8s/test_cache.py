@@ -1,4 +1,4 @@
-"""Memory holds what reconciles read of each object, and says when a read has to go to the API server."""
+"""The cache has the fields that reconciles read, and knows when a read needs the API server."""
 
 import json
 import tracemalloc
@@ -104,7 +104,7 @@ def test_hostile_object_takes_little_memory():
 
 
 class Direct:
-    """An API server's client that counts what it is asked."""
+    """An API server's client that counts its calls."""
 
     def __init__(self):
         self.asked = []

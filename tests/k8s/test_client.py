@@ -1,4 +1,4 @@
-"""The client against what a real API server said, and against the local one."""
+"""The client with recorded responses of a real API server, and with the local one."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ EXPERIMENT = Ref("Experiment", "kaniko", "kx")
 
 @pytest.fixture
 def replaying(toy, connected, answering):
-    """`cluster, asked = await replaying(...)`: these recordings one after another, and what was asked."""
+    """`cluster, asked = await replaying(...)`: these recordings one after another, and the requests."""
 
     async def start(*names):
         asked, left = [], list(names)
@@ -183,7 +183,7 @@ async def test_server_that_is_unreachable_is_not_ready(connected, free_port):
 
 
 async def test_connect_timeout_is_far_below_the_request_timeout(connected, monkeypatch):
-    """A server whose packets are lost: here its queue of connections is full."""
+    """A server whose packets are lost: its queue of connections is full."""
     sooner = aiohttp.ClientTimeout(total=client.CALL.total, sock_connect=client.CALL.sock_connect / 20)
     monkeypatch.setattr(client, "CALL", sooner)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as stack:

@@ -11,7 +11,7 @@ import pytest
 from k8s.katib.spec import PodShape, experiment, grace_of
 from k8s.katib.training import Collector, shell
 from local.katib.pods import _wrap
-from local.kubernetes.inputs import expand
+from local.kubernetes.container_inputs import expand
 from tests.k8s.test_katib import SPEC
 from tests.local.test_kubelet import KubernetesClient, sh
 
@@ -19,7 +19,7 @@ SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
 TRAINING = """
 import multiprocessing, pathlib, signal, sys, time
 def loader():
-    signal.signal(signal.SIGTERM, lambda *_: print("the loader was told", flush=True))
+    signal.signal(signal.SIGTERM, lambda *_: print("the loader got SIGTERM", flush=True))
     time.sleep(60)
 def save(*_):
     print("checkpoint saved", flush=True)
@@ -45,7 +45,7 @@ def wrapped(command: str, folder: Path) -> str:
     return expand(container["args"][0], {})
 
 
-async def begun(name: str, command: str, folder: Path) -> asyncio.subprocess.Process:
+async def started(name: str, command: str, folder: Path) -> asyncio.subprocess.Process:
     argv = [name, *(["sh"] if name == "busybox" else []), "-c", wrapped(command, folder)]
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
@@ -61,13 +61,13 @@ def train(tmp_path):
 @pytest.mark.parametrize("name", SHELLS)
 @pytest.mark.parametrize("before", ["", "cd / && ", "LR=1 ", "exec ", "true; ", "python3 -c 1 && "])
 async def test_sigterm_reaches_the_training_only(name, before, train, tmp_path):
-    process = await begun(name, before + train, tmp_path)
+    process = await started(name, before + train, tmp_path)
     assert await process.stdout.readline() == b"training\n"
     process.send_signal(signal.SIGTERM)
     said, _ = await process.communicate()
     assert said.decode().splitlines()[0] == "checkpoint saved"
     assert b"loader" not in said
-    assert process.returncode == 143  # not 0: what was stopped has not completed
+    assert process.returncode == 143  # not 0: a stopped training has not completed
     assert list(tmp_path.glob("*.pid")) == []
 
 
@@ -77,7 +77,7 @@ async def test_sigterm_reaches_the_training_only(name, before, train, tmp_path):
     [("true", 0), ("exec true", 0), ("false", 1), ("sh -c 'exit 7'", 7), ("sh -c 'kill -9 $$'", 137)],
 )
 async def test_training_that_exits_keeps_its_code_and_marks_only_success(name, command, code, tmp_path):
-    process = await begun(name, command, tmp_path)
+    process = await started(name, command, tmp_path)
     await process.communicate()
     [*marker] = [file.read_text() for file in tmp_path.glob("*.pid")]
     assert (process.returncode, marker) == (code, [] if code else ["completed\n"])

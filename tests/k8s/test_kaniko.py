@@ -1,4 +1,4 @@
-"""The Jobs that are sent: what they build, what they may, and what they never hold."""
+"""Build Jobs: what they build, what they can access, and what they never contain."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from k8s.kaniko import DOCKERFILE_KEY, FETCHING, IGNORE_KEY, BuildSpec, build_job, pushed_digest, with_base
-from local.kubernetes.inputs import expand
+from local.kubernetes.container_inputs import expand
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OWN = BuildSpec(

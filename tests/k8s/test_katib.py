@@ -1,4 +1,4 @@
-"""The experiment we send, as a whole, and what recorded experiments and trials say."""
+"""The whole experiment manifest, and recorded experiments and trials."""
 
 import copy
 import json

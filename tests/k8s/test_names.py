@@ -1,4 +1,4 @@
-"""Human words become valid names; nothing is lost without a mark."""
+"""Any text becomes a valid name; shortened names stay distinct."""
 
 import re
 

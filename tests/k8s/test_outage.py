@@ -1,4 +1,4 @@
-"""One probe finds out that the API server is back, and all who wait go on at once."""
+"""One probe finds that the API server is back, and all waiting calls continue at once."""
 
 import asyncio
 

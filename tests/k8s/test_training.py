@@ -12,7 +12,7 @@ from bot.launch.metrics import line_filter
 from k8s.katib.training import LOG, Collector, shell
 from local.katib.early_stopping import COMMAND
 from local.katib.pods import _wrap
-from local.kubernetes.inputs import expand
+from local.kubernetes.container_inputs import expand
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
 SOURCES = {
@@ -44,14 +44,14 @@ def rewritten(source: str, command: str, folder: Path, *, early_stopping: bool =
     return text
 
 
-async def begun(name: str, text: str) -> asyncio.subprocess.Process:
+async def started(name: str, text: str) -> asyncio.subprocess.Process:
     argv = [name, *(["sh"] if name == "busybox" else []), "-c", text]
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
 
 
 async def output(name: str, text: str) -> tuple[int | None, str]:
-    process = await begun(name, text)
+    process = await started(name, text)
     said, _ = await asyncio.wait_for(process.communicate(), 30)
     return process.returncode, said.decode()
 
@@ -96,7 +96,7 @@ async def test_wrapper_keeps_exit_code_and_output(name, source, command, code, t
 @pytest.mark.parametrize("name", SHELLS)
 @pytest.mark.parametrize("source", SOURCES)
 async def test_wrapper_passes_sigterm_to_the_training_and_exits_with_143(name, source, tmp_path, wait_until):
-    process = await begun(name, rewritten(source, f'python3 -c "{SAVE}{TRAIN}"', tmp_path))
+    process = await started(name, rewritten(source, f'python3 -c "{SAVE}{TRAIN}"', tmp_path))
     await training_of(process, tmp_path, source, wait_until)
     process.send_signal(signal.SIGTERM)
     said, _ = await asyncio.wait_for(process.communicate(), 30)
@@ -109,7 +109,7 @@ async def test_wrapper_passes_sigterm_to_the_training_and_exits_with_143(name, s
 async def test_early_stopping_finds_one_child_which_is_the_training(name, source, tmp_path, wait_until):
     """As Katib's collector does it: the marker, then SIGTERM to the shell's only child."""
     text = rewritten(source, f'cd / && python3 -c "{TRAIN}"', tmp_path, early_stopping=True)
-    process = await begun(name, text)
+    process = await started(name, text)
     training = await training_of(process, tmp_path, source, wait_until)
     assert children(process.pid) == [training]
     (tmp_path / f"{process.pid}.pid").write_text("early-stopped")

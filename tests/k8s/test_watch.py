@@ -28,7 +28,7 @@ def quick(monkeypatch):
 
 
 class Listener(Cache):
-    """A cache of every ConfigMap or Job, by their names alone, and of what was reported to it."""
+    """A cache of every ConfigMap or Job, by name only, and of the changes reported to it."""
 
     def __init__(self, kind="Job"):
         super().__init__(kind, "sweeps", lambda _: None)
@@ -82,7 +82,7 @@ EXPIRED = event("ERROR", {"kind": "Status", "message": "too old", "reason": "Exp
 
 
 class Toy:
-    """A server that lists and streams what it was told to, in that order, and then stays silent."""
+    """A server with scripted lists and streams, in order; then it sends nothing."""
 
     def __init__(self, lists, streams):
         self.lists, self.streams = list(lists), list(streams)
@@ -170,7 +170,7 @@ async def test_watch_from_an_expired_version_lists_again_and_reports_deletions(s
         await wait_until(lambda: len(server.asked) == 2, "it watches again")
     assert server.asked == ["5", "20"]
     assert listener.seen == [("PUT", "a"), ("PUT", "b"), ("PUT", "b"), ("GONE", "a")]
-    assert caplog.records == [], "nothing to tell an operator"
+    assert caplog.records == [], "nothing to report to an operator"
 
 
 async def test_watch_survives_a_broken_connection_without_loss(started, wait_until):
@@ -259,7 +259,7 @@ async def test_watch_reports_an_outage_once_and_its_end_once(server, local, stor
         await local.create(a_map("before"))
         await wait_until(lambda: ("PUT", "before") in listener.seen, "the first is seen")
         await server.close()
-        await wait_until(lambda: "is interrupted" in caplog.text, "the outage is told")
+        await wait_until(lambda: "is interrupted" in caplog.text, "the outage is logged")
         await wait_until(lambda: outage._is_down, "a probe has failed")
         store.create(a_map("meanwhile"))
         store.delete("ConfigMap", "sweeps", "before")
@@ -276,8 +276,8 @@ async def test_watch_reports_an_outage_once_and_its_end_once(server, local, stor
         ("GONE", "before"),
         ("GONE", "meanwhile"),
     ]
-    told = [record.getMessage().split(":")[0] for record in caplog.records]
-    assert told == ["watching ConfigMap in sweeps is interrupted", "watching ConfigMap in sweeps again"]
+    reported = [record.getMessage().split(":")[0] for record in caplog.records]
+    assert reported == ["watching ConfigMap in sweeps is interrupted", "watching ConfigMap in sweeps again"]
 
 
 def a_map(name):
@@ -290,7 +290,7 @@ class Big(dict):
 
 
 class Pages:
-    """A cluster with so many pages of objects. `most`: how many of them were alive at once."""
+    """A cluster with that many pages of objects. `most`: the maximum alive at once."""
 
     def __init__(self, pages, size):
         self.count, self.size, self.made, self.most = pages, size, [], 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import local
-from local import githost, registry
+from local import git_server, registry
 from local.serving import Server
 
 WHO = {
@@ -20,7 +20,7 @@ WHO = {
 
 
 @dataclass(frozen=True)
-class Ended:
+class ContainerEnded:
     code: int
     said: str
 
@@ -59,7 +59,7 @@ async def images(tmp_path: Path) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def git_host(tmp_path: Path) -> AsyncIterator[Server]:
-    server = await githost.serve(tmp_path / "git")
+    server = await git_server.serve(tmp_path / "git")
     yield server
     await server.close()
 
@@ -72,14 +72,14 @@ def origin(tmp_path: Path) -> Origin:
     return there
 
 
-Executor = Callable[..., Awaitable[Ended]]
+Executor = Callable[..., Awaitable[ContainerEnded]]
 
 
 @pytest.fixture
 def kaniko(images: Server, git_host: Server, tmp_path: Path) -> Executor:
     """Run the executor with the flags of a build of `commit`; `flags` come after them."""
 
-    async def run(commit: str, *flags: str, branch: str = "main", to: str = "code:1") -> Ended:
+    async def run(commit: str, *flags: str, branch: str = "main", to: str = "code:1") -> ContainerEnded:
         host = git_host.url.removeprefix("http://")
         usual = [
             f"--context=git://{host}/team/code.git#refs/heads/{branch}#{commit}",
@@ -99,6 +99,6 @@ def kaniko(images: Server, git_host: Server, tmp_path: Path) -> Executor:
             stderr=asyncio.subprocess.STDOUT,
         )
         said, _ = await process.communicate()
-        return Ended(process.returncode or 0, said.decode())
+        return ContainerEnded(process.returncode or 0, said.decode())
 
     return run

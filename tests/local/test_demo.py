@@ -59,7 +59,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
 
 
 @pytest.mark.parametrize("signals", [IMPATIENT, CLOSED_TERMINAL])
-async def test_nothing_is_left_behind(demo: Demo, signals: tuple[signal.Signals, ...]) -> None:
+async def test_demo_stops_without_leftovers(demo: Demo, signals: tuple[signal.Signals, ...]) -> None:
     assert len(demo.processes()) > 4
     for number in signals:
         demo.process.send_signal(number)
@@ -70,7 +70,7 @@ async def test_nothing_is_left_behind(demo: Demo, signals: tuple[signal.Signals,
     assert "Traceback" not in demo.text()
 
 
-async def test_a_process_that_ends_by_itself_is_told_with_its_last_lines(demo: Demo) -> None:
+async def test_process_that_exits_is_reported_with_its_last_lines(demo: Demo) -> None:
     [worker] = [number for number, words in demo.processes().items() if words.endswith("-m bot work ")]
     [log] = demo.folder.glob("*/logs/work.log")
     await until(log.read_text, "the worker has logged something")

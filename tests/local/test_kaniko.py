@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from local import images as nodes
+from local import image_pull as nodes
 
 ANY = {"Accept": nodes.ACCEPT}
 FROM_SCRATCH = "FROM scratch\nCOPY . /app\n"

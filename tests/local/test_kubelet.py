@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.kubernetes.inputs import expand
+from local.kubernetes.container_inputs import expand
 from local.kubernetes.kubelet import OVER_TIME, Kubelet
 from local.kubernetes.store import Store
 
@@ -46,7 +46,7 @@ class KubernetesClient:
         return [(event["reason"], event["message"]) for event in events]
 
     async def until(self, question, what: str):
-        """Wait for a fact: after every change in the store `question()` is asked again."""
+        """Wait for a fact: call `question()` after every change in the store."""
         async with asyncio.timeout(20):
             while not (answer := question()):  # noqa: ASYNC110 - logs and processes tell nobody
                 await asyncio.sleep(0.01)
@@ -54,18 +54,18 @@ class KubernetesClient:
         return answer
 
     async def phase(self, name: str, *wanted: str) -> str:
-        def ask() -> str | None:
+        def request() -> str | None:
             phase = self.pod(name)["status"]["phase"]
             return phase if phase in wanted else None
 
-        return await self.until(ask, f"{name} becomes {wanted}")
+        return await self.until(request, f"{name} becomes {wanted}")
 
     async def waiting_for(self, name: str, reason: str) -> dict:
-        def ask() -> dict | None:
+        def request() -> dict | None:
             waiting = self.state(name).get("waiting", {})
             return waiting if waiting.get("reason") == reason else None
 
-        return await self.until(ask, f"{name} waits with {reason}")
+        return await self.until(request, f"{name} waits with {reason}")
 
 
 def sh(script: str, name: str = "main", image: str = PYTHON, **more) -> dict:
@@ -356,7 +356,7 @@ async def test_containers_start_in_order_without_waiting_for_failing_pulls(start
 
 
 async def test_pod_deleted_before_it_runs_has_failed(start):
-    """Its Job may keep it until it knows how it ended."""
+    """Its Job may keep the pod until it has counted it."""
     cluster = start()
     cluster.run("early", sh("true"), volumes=[{"name": "none", "secret": {"secretName": "none"}}])
     await cluster.until(lambda: "FailedMount" in dict(cluster.events("early")), "it waits for its volume")

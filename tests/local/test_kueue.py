@@ -1,4 +1,4 @@
-"""Kueue in the local world: what it suspends, what it says, and when it lets go [katib/08-B-workloads]."""
+"""Kueue in the local world: what it suspends, reports, and releases [katib/08-B-workloads]."""
 
 from contextlib import asynccontextmanager
 
@@ -68,7 +68,7 @@ def said(store, name):
 async def test_job_that_never_fits_stays_suspended(resources, words, wait_until):
     async with cluster("2") as store:
         job(store, "build", resources)
-        await wait_until(lambda: said(store, "build"), "Kueue says why")
+        await wait_until(lambda: said(store, "build"), "Kueue reports the reason")
         assert said(store, "build") == ("False", f"couldn't assign flavors to pod set main: {words}")
         assert store.get("Job", "default", "build")["spec"]["suspend"]
         assert store.list("Pod") == []
@@ -79,7 +79,7 @@ async def test_job_waits_for_the_one_before_it(wait_until):
         job(store, "first", GPUS)
         await wait_until(lambda: len(store.list("Pod")) == 1, "the first has its pod")
         job(store, "second", GPUS)
-        await wait_until(lambda: said(store, "second"), "Kueue says why")
+        await wait_until(lambda: said(store, "second"), "Kueue reports the reason")
         assert said(store, "second")[1].endswith(
             "unused quota for nvidia.com/gpu in flavor a100, 1 more needed"
         )

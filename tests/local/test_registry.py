@@ -44,8 +44,8 @@ class Client:
             return Answer(answer.status, answer.headers, await answer.read())
 
     async def upload(self, repository: str, data: bytes) -> str:
-        begun = await self("POST", f"{repository}/blobs/uploads/")
-        ended = await self("PUT", f"{begun.headers['Location']}&digest={digest_of(data)}", data)
+        started = await self("POST", f"{repository}/blobs/uploads/")
+        ended = await self("PUT", f"{started.headers['Location']}&digest={digest_of(data)}", data)
         assert ended.status == 201
         return digest_of(data)
 

@@ -1,6 +1,6 @@
-"""A life whose first trials are in trouble: statuses, events and logs as the real systems write them.
+"""A simulated sweep with failing first trials: statuses, events, and logs as real systems write them.
 
-The clock can be put forward, so that no story waits.
+The clock can be advanced, so no test waits.
 """
 
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +14,7 @@ from k8s.errors import ApiError
 from k8s.objects import BUILD_LABEL, timestamp
 from k8s.pods import JOB_LABEL
 from local.kubernetes.kinds import Refused
-from local.kubernetes.rbac import Ask, why
+from local.kubernetes.rbac import AccessRequest, why
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, DirectCluster, SimulatedSweep
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -22,18 +22,18 @@ WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
 
 
 class FaultyCluster(DirectCluster):
-    """With Kueue's workloads, which the local cluster lacks, for who may list them; and with logs."""
+    """With Kueue's workloads, which the local cluster lacks, and with logs."""
 
     def __init__(self, store):
         super().__init__(store)
-        self.kueue, self.logs = None, {}  # what Kueue says of each suspended Job; None: no such Kueue
+        self.kueue, self.logs = None, {}  # Kueue's message for each suspended Job; None: no Kueue
 
     async def list(self, kind, namespace, *, labels="", fields="", only=None):
         if kind != "Workload" or not self.kueue:
             return await super().list(kind, namespace, labels=labels, fields=fields, only=only)
-        ask = Ask(WORKER, "list", "kueue.x-k8s.io", "workloads", namespace, "")
-        if why(ask, self.store) is None:
-            raise ApiError(403, "Forbidden", ask.refused().body["message"])
+        access = AccessRequest(WORKER, "list", "kueue.x-k8s.io", "workloads", namespace, "")
+        if why(access, self.store) is None:
+            raise ApiError(403, "Forbidden", access.refused().body["message"])
         return [w for w in self._workloads(namespace) if _selected(w, labels)]
 
     def _workloads(self, namespace):
@@ -53,8 +53,8 @@ def _selected(obj, labels):
 
 
 class FailingTrials(SimulatedSweep):
-    def __init__(self, redis, happens, **story):
-        super().__init__(redis, Clock(None), image=True, **story)
+    def __init__(self, redis, happens, **scenario):
+        super().__init__(redis, Clock(None), image=True, **scenario)
         self.happens = happens
         self.ahead = timedelta(0)
         self.cluster = FaultyCluster(self.kubernetes)
@@ -67,7 +67,7 @@ class FailingTrials(SimulatedSweep):
         async with super().started():
             for file in ("namespaces.yaml", "rights.yaml"):
                 for obj in yaml.safe_load_all((DEPLOY / "base" / file).read_text()):
-                    with suppress(Refused):  # a life begins with one of the namespaces
+                    with suppress(Refused):  # a simulation starts with one of the namespaces
                         self.kubernetes.create(obj)
             yield self
 
@@ -81,7 +81,7 @@ class FailingTrials(SimulatedSweep):
         await self.rounds(2)
 
     async def message(self):
-        """What the one message says now; None when there is none."""
+        """The text of the only message; None if there is none."""
         record = await self.record()
         if record.health_ts is None:
             return None
@@ -156,8 +156,8 @@ class FailingTrials(SimulatedSweep):
 
     def event(self, obj, reason, message, type_="Warning", component="kubelet"):
         about = (obj["metadata"]["uid"], reason)
-        if about not in self.story.setdefault("seen", set()):
-            self.story["seen"].add(about)
+        if about not in self.scenario.setdefault("seen", set()):
+            self.scenario["seen"].add(about)
             self.kubernetes.record_event(obj, type_, reason, message, component)
 
     def node(self, name="n1", gpus=8, ready="True", message="", taints=()):

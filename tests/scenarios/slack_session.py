@@ -1,4 +1,4 @@
-"""A life whose Slack is the local one: people click and type, Bolt dispatches, turns answer. No processes."""
+"""A simulated sweep with the local Slack: clicks, commands, Bolt's dispatch, and reconciles. No processes."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -13,30 +13,30 @@ from bot.storage.work_queue import Queue
 from handlers.app import build
 from handlers.socket_mode import Socket
 from local.slack import serve
-from tests.handlers.factories import a_door
+from tests.handlers.factories import a_context
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 
 CHANNEL, PLACE = "sweeps", "C01SWEEPS00"
 ADA = Requester(user="U01ADALOVEL", user_name="ada", channel=PLACE)
 
 
-class Chat:
-    def __init__(self, life, slack, app, door):
-        self.life, self.slack, self.app, self.door = life, slack, app, door
+class SlackSession:
+    def __init__(self, simulation, slack, app, context):
+        self.simulation, self.slack, self.app, self.context = simulation, slack, app, context
 
     async def rounds(self, number=1):
         for _ in range(number):
-            await self.life.round()
+            await self.simulation.round()
 
     async def until(self, phase, most=40):
         for _ in range(most):
-            if (await self.life.record()).phase is phase:
+            if (await self.simulation.record()).phase is phase:
                 return
-            await self.life.round()
-        raise AssertionError(f"it is {self.life.last.phase}: {self.thread()}")
+            await self.simulation.round()
+        raise AssertionError(f"it is {self.simulation.last.phase}: {self.thread()}")
 
     async def types(self, text, person="ada", rounds=2):
-        """The acknowledgement, and what this person alone was told."""
+        """The ack, and the ephemeral messages of this user."""
         before = len(self.slack.ephemerals(person))
         answer = await self.slack.command(person, CHANNEL, "/sweep", text)
         await self.rounds(rounds)
@@ -52,7 +52,7 @@ class Chat:
         """What was sent to the bot has been dispatched."""
         while self.slack.tasks:
             await asyncio.wait(set(self.slack.tasks))
-        await self.door.background.finish(3)
+        await self.context.background.finish(3)
 
     def parent(self):
         return next(m for m in self.slack.messages(CHANNEL) if m.get("thread_ts", m["ts"]) == m["ts"])
@@ -62,21 +62,21 @@ class Chat:
 
 
 @asynccontextmanager
-async def chat(redis, **story):
-    """Other sweeps' items in the queue stay there; `rounds` are turns of the one sweep."""
+async def open_session(redis, **scenario):
+    """Other sweeps' items stay in the queue; `rounds` are reconciles of this sweep."""
     slack = await serve()
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
-    story["sweep"] = {"requester": ADA} | story.get("sweep", {})
-    life = SimulatedSweep(redis, Clock(None), **story)
-    config = story.get("config", life.clients.config)
-    life.clients = replace(life.clients, slack=Slack(web, RateLimiter(redis)), config=config)
-    door = a_door(redis, store=life.store, queue=Queue(redis, prefix="life:queue"), config=config)
-    app = build(web, door)
+    scenario["sweep"] = {"requester": ADA} | scenario.get("sweep", {})
+    simulation = SimulatedSweep(redis, Clock(None), **scenario)
+    config = scenario.get("config", simulation.clients.config)
+    simulation.clients = replace(simulation.clients, slack=Slack(web, RateLimiter(redis)), config=config)
+    context = a_context(redis, store=simulation.store, queue=Queue(redis, prefix="life:queue"), config=config)
+    app = build(web, context)
     socket = Socket(app, slack.app_token)
     try:
         await socket.open()
-        async with life.started():
-            yield Chat(life, slack, app, door)
+        async with simulation.started():
+            yield SlackSession(simulation, slack, app, context)
     finally:
         await socket.close_async()
         await slack.close()

@@ -1,4 +1,4 @@
-"""Ada at her Slack with a bot behind it: Bolt's real dispatch, and turns that a test takes by hand."""
+"""Ada in Slack with a bot: Bolt's real dispatch, and work items run by the test."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from handlers.socket_mode import Socket
 from local.kubernetes import store as kubernetes
 from local.slack import serve
 from tests.bot.factories import COMMIT, CONFIG, FILES, NOW, SETTINGS
-from tests.handlers.factories import a_door
+from tests.handlers.factories import a_context
 from tests.scenarios.sweep_in_memory import DirectCluster
 
 ADA = "U01ADALOVEL"
@@ -37,7 +37,7 @@ parameters:
 
 
 class Repository:
-    """`away`: nobody answers."""
+    """`away`: the git host doesn't respond."""
 
     def __init__(self):
         self.spaces = {"lr": SPACE, "wide": SPACE.replace("[a, b, c]", "{min: 1, max: 0}")}
@@ -83,22 +83,22 @@ async def no_digests():
     return ()
 
 
-class Desk:
-    """Ada's Slack, the bot's doors, and a worker whose turns are taken by hand."""
+class SlackUser:
+    """Ada's Slack, the bot's handlers, and a worker whose items are run by the test."""
 
     def __init__(self, slack, redis, config):
         self.slack, self.git, self.meter, self.now = slack, Repository(), Meter(lambda: self.now), NOW
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
-        self.door = a_door(redis, config=config, now=lambda: self.now)
-        self.app = build(web, self.door)
+        self.context = a_context(redis, config=config, now=lambda: self.now)
+        self.app = build(web, self.context)
         self.clients = Clients(
             registry=None,
             results=None,
             usage=HourlyStore(redis),
             live=None,
             cluster=DirectCluster(kubernetes.Store()),
-            store=self.door.store,
-            queue=self.door.queue,
+            store=self.context.store,
+            queue=self.context.queue,
             git=self.git,
             slack=Slack(web),
             settings=SETTINGS,
@@ -112,26 +112,29 @@ class Desk:
         self.job_handlers = {
             ItemKind.SETUP: self.setups.run,
             ItemKind.PREVIEW: partial(
-                preview_job.show, clients=self.clients, drafts=self.door.drafts, known=self.door.snapshots
+                preview_job.show,
+                clients=self.clients,
+                drafts=self.context.drafts,
+                known=self.context.snapshots,
             ),
             ItemKind.GPU_QUESTIONS: GpuQueryJob(self.clients, redis, self.meter, no_digests).run,
-            ItemKind.GIT_NAMES: partial(self.door.catalog.refresh, git=self.git),
+            ItemKind.GIT_NAMES: partial(self.context.catalog.refresh, git=self.git),
         }
 
-    async def turns(self, wait=0.05):
+    async def runs(self, wait=0.05):
         """All that the queue has, sweeps aside; their ids are returned."""
         sweeps = []
-        while lease := await self.door.queue.get(wait=wait):
+        while lease := await self.context.queue.get(wait=wait):
             if lease.item.kind == ItemKind.SWEEP:
                 sweeps.append(lease.item.key)
             elif job := self.job_handlers.get(lease.item.kind):
                 await job(lease.item.key)
-            await self.door.queue.done(lease)
+            await self.context.queue.done(lease)
         return sweeps
 
     async def offered(self, menu, typed=""):
-        """What a menu offers while a worker takes its turns."""
-        working = asyncio.create_task(self.turns(wait=0.3))
+        """The options of a menu while a worker runs."""
+        working = asyncio.create_task(self.runs(wait=0.3))
         found = await self.slack.options("ada", menu, typed)
         await working
         return found
@@ -154,11 +157,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def a_desk(redis, config=CONFIG):
+async def a_slack_user(redis, config=CONFIG):
     slack = await serve()
-    desk = Desk(slack, redis, config)
-    socket = Socket(desk.app, slack.app_token)
+    ada = SlackUser(slack, redis, config)
+    socket = Socket(ada.app, slack.app_token)
     await socket.open()
-    yield desk
+    yield ada
     await socket.finish()
     await slack.close()

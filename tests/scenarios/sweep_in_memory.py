@@ -1,7 +1,7 @@
-"""A whole life of a sweep in memory: real turns, the real store, and a cluster where Katib's and Kubernetes'
-controllers really run. Only time, the containers, git, the registry and Slack are made up.
+"""A whole sweep in memory: real reconciles and store, and a cluster with Katib's and Kubernetes' controllers.
 
-Every outside call goes through a `CrashingProxy`, so that a worker can die at any of them.
+Only time, containers, git, the registry, and Slack are simulated. Every call to another system passes a
+`CrashingProxy`, so that a worker can die at any of them.
 """
 
 import asyncio
@@ -53,19 +53,19 @@ AFTERWARDS = 4  # an ended sweep that is woken stays as it is
 
 
 class WorkerCrash(BaseException):
-    """The worker's end, in the middle of a call. No handler may catch it."""
+    """The worker's end, during a call. No handler may catch it."""
 
 
 class Clock:
-    """Counts outside calls over a whole life; the worker dies at one of them."""
+    """Counts calls to other systems; the worker dies at one of them."""
 
-    def __init__(self, dies_at: int | None) -> None:
-        self.calls, self.dies_at = 0, dies_at
+    def __init__(self, crash_at: int | None) -> None:
+        self.calls, self.crash_at = 0, crash_at
 
     def tick(self) -> None:
         self.calls += 1
-        if self.calls == self.dies_at:
-            self.dies_at = None
+        if self.calls == self.crash_at:
+            self.crash_at = None
             raise WorkerCrash
 
 
@@ -200,7 +200,7 @@ class FakeGit:
 
 class FakeSlack:
     def __init__(self, *, invited=True):
-        self.invited, self.said, self.whispers, self.parents = invited, [], [], []
+        self.invited, self.said, self.ephemeral_messages, self.parents = invited, [], [], []
         self.opened = 0
         self.loud, self.files, self.views = [], [], {}  # what the whole channel sees; by name; by id
 
@@ -238,7 +238,7 @@ class FakeSlack:
         return f"https://lab.slack.com/{channel}/{ts}"
 
     async def post_ephemeral(self, user, message, response_url="", channel="", thread=""):
-        self.whispers.append((user, message if isinstance(message, str) else message.text))
+        self.ephemeral_messages.append((user, message if isinstance(message, str) else message.text))
 
 
 class FakeResults:
@@ -271,24 +271,24 @@ class FakeLive:
 
 
 class SimulatedSweep:
-    """`acts`: what the owner asks, and when; `endless`: no training ends.
+    """`acts`: the owner's actions and their phases; `endless`: no training ends.
 
-    `crash`: every training fails; "unseen": before anyone can see it run; "seen": not before the record says
-    that one runs.
+    `crash`: every training fails; "unseen": before its pod is observed running; "seen": once the record has a
+    running one.
     """
 
-    def __init__(self, redis: Redis, clock: Clock, **story: Any) -> None:
-        self.clock, self.story = clock, story
+    def __init__(self, redis: Redis, clock: Clock, **scenario: Any) -> None:
+        self.clock, self.scenario = clock, scenario
         self.rounds_since = 0
-        self.acts = dict(story.get("acts", {}))
+        self.acts = dict(scenario.get("acts", {}))
         self.redis = redis
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
-        self.slack = FakeSlack(invited=story.get("invited", True))
+        self.slack = FakeSlack(invited=scenario.get("invited", True))
         self.live = FakeLive()
         self.registry, self.git = (
             FakeRegistry(),
-            FakeGit(story.get("space", SPACE), story.get("files", FILES)),
+            FakeGit(scenario.get("space", SPACE), scenario.get("files", FILES)),
         )
         self.cluster = DirectCluster(self.kubernetes)
         self.registry.push("lab/ready:latest", DIGEST)
@@ -332,9 +332,9 @@ class SimulatedSweep:
         self.controllers.start()
         watches = [asyncio.create_task(each) for each in self.watches()]
         try:
-            first = a_sweep(request_id="trigger-1", **self.story.get("sweep", {}))
+            first = a_sweep(request_id="trigger-1", **self.scenario.get("sweep", {}))
             await self.store.create(lambda i: replace(first, id=i), [SWEEP], "trigger-1")
-            if self.story.get("image"):
+            if self.scenario.get("image"):
                 await self.has(PLAN.image_repository, PLAN.image_tag)
             yield self
         finally:
@@ -351,7 +351,7 @@ class SimulatedSweep:
         return [self.informer._follow(cache) for cache in self.clients.caches]
 
     async def has(self, repository, tag, digest=DIGEST):
-        """An earlier sweep's build has made it."""
+        """An earlier sweep's build has created it."""
         self.registry.push(f"{repository}:{tag}", digest)
         direct = replace(self.clients, cluster=self.cluster)
         await provenance.record(ImageRef(repository, tag), digest, direct)
@@ -361,12 +361,12 @@ class SimulatedSweep:
         return self.last
 
     async def round(self, failures: int = 0, *, item: str = SWEEP, worker: str = "worker") -> None:
-        """One turn, and then some time passes. `failures`: of the turns before this one."""
+        """Run one reconcile, then advance the time. `failures`: of the earlier reconciles."""
         lease = Lease(WorkItem.sweep(item), worker, failures=failures, key=f"life:lease:{worker}")
         await self.redis.set(lease.key, worker)
         with contextlib.suppress(
             WorkerCrash, ApiError, UnreachableError, SlackApiError
-        ):  # another worker takes the next turn
+        ):  # another worker runs the next reconcile
             await reconcile(lease, self.clients)
         await self.redis.delete(lease.key)
         await self.settle()
@@ -375,7 +375,7 @@ class SimulatedSweep:
         await self._interfere((await self.record()).phase)
 
     async def settle(self) -> None:
-        """Until nothing follows: a controller takes one change in a turn, also of what it does not want."""
+        """Run until nothing follows: a controller handles one change per step, also of kinds it ignores."""
         quiet = 0
         while quiet < 40:
             before = self.kubernetes.version
@@ -383,7 +383,7 @@ class SimulatedSweep:
             quiet = quiet + 1 if self.kubernetes.version == before else 0
 
     async def _time_passes(self) -> None:
-        """The kubelet's part: bound, running, ended; and gone, when someone deleted it."""
+        """The kubelet's work: bind, run, end, and remove a deleted pod."""
         for pod in self.kubernetes.list("Pod"):
             labels = pod["metadata"]["labels"]
             if "deletionTimestamp" in pod["metadata"]:
@@ -392,28 +392,30 @@ class SimulatedSweep:
                 self.kubernetes.patch(*kubernetes.place(pod), {"spec": {"nodeName": "n1"}})
             elif pod["status"]["phase"] == "Pending":
                 self._status(pod, "Running", {"running": {"startedAt": "2026-11-21T12:00:00Z"}})
-                if self.story.get("crash") == "unseen":
+                if self.scenario.get("crash") == "unseen":
                     self._end(pod, labels)
             elif pod["status"]["phase"] == "Running" and self._ends(labels):
                 self._end(pod, labels)
 
     def _ends(self, labels) -> bool:
-        """`patient`: not before what was asked is some rounds old; `one_ends`: the others never."""
+        """`patient`: some rounds after the last action; `one_ends`: only one trial ends."""
         self.rounds_since += not self.acts
-        if self.story.get("endless") == "trainings":
+        if self.scenario.get("endless") == "trainings":
             return BUILD_LABEL in labels
-        if self.story.get("crash") == "seen" and BUILD_LABEL not in labels:
+        if self.scenario.get("crash") == "seen" and BUILD_LABEL not in labels:
             return self.last.phase is Phase.RUNNING
-        if self.story.get("one_ends"):
+        if self.scenario.get("one_ends"):
             trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial")]
-            return labels.get("katib.kubeflow.org/trial") == self.story.setdefault("the one", min(trials))
-        return not self.story.get("endless") and not (self.story.get("patient") and self.rounds_since < 12)
+            return labels.get("katib.kubeflow.org/trial") == self.scenario.setdefault("the one", min(trials))
+        return not self.scenario.get("endless") and not (
+            self.scenario.get("patient") and self.rounds_since < 12
+        )
 
     def _end(self, pod, labels) -> None:
         build = BUILD_LABEL in labels
-        bad = self.story.get("crash")
+        bad = self.scenario.get("crash")
         if build:
-            bad = self.story.get("bad_build", "none") in labels[BUILD_LABEL]
+            bad = self.scenario.get("bad_build", "none") in labels[BUILD_LABEL]
         over = {"exitCode": 1, "reason": "Error"} if bad else {"exitCode": 0, "reason": "Completed"}
         if build and not bad:
             destination = next(
@@ -442,7 +444,7 @@ class SimulatedSweep:
     async def _interfere(self, phase: Phase) -> None:
         for action in [action for action, when in self.acts.items() if when is phase]:
             await self._ask(action)
-        if phase is self.story.get("forget_in"):
+        if phase is self.scenario.get("forget_in"):
             await self.redis.flushall()
 
     async def _ask(self, action: Action) -> None:
@@ -456,7 +458,7 @@ class SimulatedSweep:
             )
 
     def objects(self) -> set[tuple[str, str]]:
-        """What is left in the cluster, with how it ended; random suffixes taken off."""
+        """The remaining objects in the cluster, with their end; without random suffixes."""
         found = set()
         for kind in ("ConfigMap", "Job", "Pod", "Experiment", "Trial"):
             for obj in self.kubernetes.list(kind):
@@ -466,7 +468,7 @@ class SimulatedSweep:
         return found
 
     def texts(self) -> list[str]:
-        """Without what lies on the way (a pod that runs, a better result): that depends on when one looks."""
+        """Drop intermediate events (a running pod, a better result): they depend on the observation times."""
         passing = r":chart|:seedling|:warning: \d+ more trial"
         return [_steady(text) for text in self.slack.said if not re.match(passing, text)]
 

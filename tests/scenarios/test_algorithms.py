@@ -39,20 +39,23 @@ async def ended(redis, algorithm: str, parameters: str) -> Numbers:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 async def test_sweep_with_each_algorithm_succeeds(redis, algorithm):
-    life = await ended(redis, algorithm, PARAMETERS[algorithm])
-    assert life.last.phase is Phase.SUCCEEDED
-    assert life.last.progress.succeeded == 6
-    [experiment] = life.kubernetes.list("Experiment")
+    simulation = await ended(redis, algorithm, PARAMETERS[algorithm])
+    assert simulation.last.phase is Phase.SUCCEEDED
+    assert simulation.last.progress.succeeded == 6
+    [experiment] = simulation.kubernetes.list("Experiment")
     assert experiment["spec"]["algorithm"] == {"algorithmName": algorithm}
-    losses = [float(life._width("sweeps", one["metadata"]["name"])) for one in life.kubernetes.list("Trial")]
-    assert life.last.progress.best.value == min(losses)
+    losses = [
+        float(simulation._width("sweeps", one["metadata"]["name"]))
+        for one in simulation.kubernetes.list("Trial")
+    ]
+    assert simulation.last.progress.best.value == min(losses)
     assert len(set(losses)) > 1
 
 
 async def test_settings_reach_the_service_as_strings(redis):
-    life = await ended(redis, "{name: tpe, n_EI_candidates: 24, random_state: 1}", RANGES)
-    assert life.last.phase is Phase.SUCCEEDED
-    [suggestion] = life.kubernetes.list("Suggestion")
+    simulation = await ended(redis, "{name: tpe, n_EI_candidates: 24, random_state: 1}", RANGES)
+    assert simulation.last.phase is Phase.SUCCEEDED
+    [suggestion] = simulation.kubernetes.list("Suggestion")
     assert suggestion["spec"]["algorithm"]["algorithmSettings"] == [
         {"name": "n_EI_candidates", "value": "24"},
         {"name": "random_state", "value": "1"},
@@ -60,8 +63,8 @@ async def test_settings_reach_the_service_as_strings(redis):
 
 
 async def test_algorithm_that_would_behave_differently_is_rejected_before_the_build(redis):
-    life = await ended(redis, "bayesianoptimization", RANGES)
-    assert life.last.phase is Phase.REFUSED
-    [(_, told)] = life.slack.whispers
-    assert "parameters.a: bayesianoptimization always searches decimals on a log scale" in told
-    assert life.kubernetes.list("Experiment") == life.kubernetes.list("Job") == []
+    simulation = await ended(redis, "bayesianoptimization", RANGES)
+    assert simulation.last.phase is Phase.REFUSED
+    [(_, reported)] = simulation.slack.ephemeral_messages
+    assert "parameters.a: bayesianoptimization always searches decimals on a log scale" in reported
+    assert simulation.kubernetes.list("Experiment") == simulation.kubernetes.list("Job") == []

@@ -116,7 +116,7 @@ async def live(redis, story, dies_at=None):
 
 
 @pytest.mark.parametrize("story", STORIES)
-async def test_a_calm_life(redis, story):
+async def test_sweep_without_a_crash_ends_as_expected(redis, story):
     life = await live(redis, story)
     assert life.last.phase is ENDS.get(story, Phase.CANCELLED)
     assert life.last.outbox == ()
@@ -130,7 +130,7 @@ async def test_a_calm_life(redis, story):
 @pytest.mark.parametrize(
     ("story", "said"), [("trainings crash", True), ("trainings crash before they are seen running", False)]
 )
-async def test_first_trial_is_said_to_run_only_if_it_was_seen_running(redis, story, said):
+async def test_first_trial_is_reported_running_only_if_observed_running(redis, story, said):
     life = await live(redis, story)
     assert any(text.startswith(":runner: First trial is running") for text in life.texts()) is said
 
@@ -140,12 +140,12 @@ async def test_first_trial_is_said_to_run_only_if_it_was_seen_running(redis, sto
     [pytest.param(6, id="at every sixth call"), pytest.param(1, id="at every call", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("story", STORIES)
-async def test_dying_anywhere_changes_nothing_but_maybe_repeats_one_message(redis, story, every):
+async def test_crash_at_any_call_changes_nothing_and_repeats_at_most_one_message(redis, story, every):
     calm = await live(redis, story)
     assert calm.clock.calls > 10
     for dies_at in itertools.count(1 + len(story) % every, every):  # not the same calls in every story
         hurt = await live(redis, story, dies_at)
-        if hurt.clock.dies_at:  # this life had fewer calls
+        if hurt.clock.crash_at:  # this life had fewer calls
             break
         where = f"died at call {dies_at} of about {calm.clock.calls}"
         assert (hurt.last.phase, hurt.last.outbox) == (calm.last.phase, ()), where
@@ -153,8 +153,8 @@ async def test_dying_anywhere_changes_nothing_but_maybe_repeats_one_message(redi
         assert hurt.gpus_held() == [], where
         assert list(dict.fromkeys(hurt.texts())) == list(dict.fromkeys(calm.texts())), where
         said, before = (
-            len(hurt.texts()) + len(hurt.slack.whispers),
-            len(calm.texts()) + len(calm.slack.whispers),
+            len(hurt.texts()) + len(hurt.slack.ephemeral_messages),
+            len(calm.texts()) + len(calm.slack.ephemeral_messages),
         )
         assert said <= before + 1, where
         assert dies_at < 2 * calm.clock.calls, f"{where}: it never ends"

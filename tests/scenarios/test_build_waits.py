@@ -1,4 +1,4 @@
-"""A build Job that gets no pod: a quota, a queue for GPUs, a webhook that is away. Only events say so."""
+"""A build Job without a pod: a quota, a queue, an unavailable webhook. Only events show the cause."""
 
 import pytest
 
@@ -25,70 +25,72 @@ EXPLAINED = {
 }
 
 
-def builds(redis, **story):
-    ward = FailingTrials(redis, lambda *_: None, **story)
-    ward.story["image"] = False
-    return ward
+def builds(redis, **scenario):
+    simulation = FailingTrials(redis, lambda *_: None, **scenario)
+    simulation.scenario["image"] = False
+    return simulation
 
 
-async def waits(ward):
-    """What the thread says of it, once; the record says it as long as it lasts."""
-    [told] = [text for text in ward.slack.said if "Build not started" in text]
-    record = await ward.record()
+async def waits(simulation):
+    """The thread's only message about it; the record has it as long as it lasts."""
+    [reported] = [text for text in simulation.slack.said if "Build not started" in text]
+    record = await simulation.record()
     assert record.phase is Phase.BUILDING
     assert f":warning: {plain(record.build_trouble)}" in summary(record)
-    return told
+    return reported
 
 
 @pytest.mark.parametrize("case", EXPLAINED)
 async def test_quota_without_room_for_a_build_is_reported_and_the_build_continues_when_raised(redis, case):
-    spec, expected, words_of_quota = EXPLAINED[case]
-    async with builds(redis).started() as ward:
+    spec, expected, quota_message = EXPLAINED[case]
+    async with builds(redis).started() as simulation:
         meta = {"name": "team", "namespace": "sweeps"}
-        ward.kubernetes.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": spec})
-        await ward.rounds(6)
-        told = await waits(ward)
-        assert expected in told
-        assert words_of_quota in told
-        ward.kubernetes.delete("ResourceQuota", "sweeps", "team")
-        await trained(ward)
+        simulation.kubernetes.create(
+            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": spec}
+        )
+        await simulation.rounds(6)
+        reported = await waits(simulation)
+        assert expected in reported
+        assert quota_message in reported
+        simulation.kubernetes.delete("ResourceQuota", "sweeps", "team")
+        await trained(simulation)
 
 
-async def trained(ward):
+async def trained(simulation):
     """The Job controller tries again by itself; here without its pause."""
-    for job in ward.kubernetes.list("Job", "sweeps"):
-        ward.controllers._sync("sweeps", job["metadata"]["name"])
-    await ward.round()
-    [pod] = ward.kubernetes.list("Pod", "sweeps")
-    ward.runs(pod)
-    await ward.rounds(2)
-    assert (await ward.record()).build_trouble == ""
+    for job in simulation.kubernetes.list("Job", "sweeps"):
+        simulation.controllers._sync("sweeps", job["metadata"]["name"])
+    await simulation.round()
+    [pod] = simulation.kubernetes.list("Pod", "sweeps")
+    simulation.runs(pod)
+    await simulation.rounds(2)
+    assert (await simulation.record()).build_trouble == ""
 
 
 async def test_unavailable_katib_webhook_is_reported_for_builds(redis):
-    async with builds(redis).started() as ward:
-        ward.katib.away = True
-        await ward.rounds(6)
-        told = await waits(ward)
-        assert "The webhook `mutator.pod.katib.kubeflow.org` isn't responding" in told
-        assert "rollout restart deployment katib-controller" in told
-        assert "connection refused" in told
-        ward.katib.away = False
-        await trained(ward)
+    async with builds(redis).started() as simulation:
+        simulation.katib.away = True
+        await simulation.rounds(6)
+        reported = await waits(simulation)
+        assert "The webhook `mutator.pod.katib.kubeflow.org` isn't responding" in reported
+        assert "rollout restart deployment katib-controller" in reported
+        assert "connection refused" in reported
+        simulation.katib.away = False
+        await trained(simulation)
 
 
 async def test_unavailable_katib_webhook_is_reported_for_trials(redis):
-    ward = FailingTrials(redis, lambda *_: None)
+    simulation = FailingTrials(redis, lambda *_: None)
 
     def goes(experiment):
         """As soon as the experiment is accepted."""
-        ward.katib.away = True
+        simulation.katib.away = True
         return experiment
 
-    ward.kubernetes.admission("Experiment", goes)
-    async with ward.started():
-        await ward.rounds(8)
-        assert "The webhook `mutator.pod.katib.kubeflow.org` isn't responding" in await ward.message()
+    simulation.kubernetes.admission("Experiment", goes)
+    async with simulation.started():
+        await simulation.rounds(8)
+        assert "The webhook `mutator.pod.katib.kubeflow.org` isn't responding" in await simulation.message()
 
 
 def suspend(job):
@@ -112,40 +114,40 @@ def suspend(job):
     ],
 )
 async def test_build_held_by_a_queue_is_reported(redis, said, due, expected):
-    ward = builds(redis)
-    ward.kubernetes.admission("Job", suspend)
-    ward.cluster.kueue = said
-    async with ward.started():
-        await ward.rounds(6)
+    simulation = builds(redis)
+    simulation.kubernetes.admission("Job", suspend)
+    simulation.cluster.kueue = said
+    async with simulation.started():
+        await simulation.rounds(6)
         if due:
-            assert (await ward.record()).build_trouble == ""
-            await ward.after(due)
-        told = await waits(ward)
-        assert expected in told
-        assert (said or "") in told
+            assert (await simulation.record()).build_trouble == ""
+            await simulation.after(due)
+        reported = await waits(simulation)
+        assert expected in reported
+        assert (said or "") in reported
 
 
 async def test_build_in_a_queue_without_cpu_continues_when_it_has_cpu(redis):
     """Kueue itself, with a LocalQueue that takes every Job of the namespace."""
-    ward = builds(redis)
-    kueue.install(ward.kubernetes)
-    here = kueue.Kueue(ward.kubernetes)
-    queue(ward, "ClusterQueue", "gpus", {"resourceGroups": [covering("nvidia.com/gpu")]})
+    simulation = builds(redis)
+    kueue.install(simulation.kubernetes)
+    here = kueue.Kueue(simulation.kubernetes)
+    queue(simulation, "ClusterQueue", "gpus", {"resourceGroups": [covering("nvidia.com/gpu")]})
     here.start()
     try:
-        async with ward.started():
-            queue(ward, "LocalQueue", "default", {"clusterQueue": "gpus"})
-            await ward.rounds(6)
-            told = await waits(ward)
-            assert "in its queue `default`, which has no quota for cpu" in told
-            assert "docs/builds.md" in told
+        async with simulation.started():
+            queue(simulation, "LocalQueue", "default", {"clusterQueue": "gpus"})
+            await simulation.rounds(6)
+            reported = await waits(simulation)
+            assert "in its queue `default`, which has no quota for cpu" in reported
+            assert "docs/builds.md" in reported
             covered = covering("cpu", "memory", "ephemeral-storage")
-            ward.kubernetes.patch("ClusterQueue", "", "gpus", {"spec": {"resourceGroups": [covered]}})
-            await ward.rounds(2)
-            [pod] = ward.kubernetes.list("Pod", "sweeps")
-            ward.runs(pod)
-            await ward.rounds(2)
-            assert (await ward.record()).build_trouble == ""
+            simulation.kubernetes.patch("ClusterQueue", "", "gpus", {"spec": {"resourceGroups": [covered]}})
+            await simulation.rounds(2)
+            [pod] = simulation.kubernetes.list("Pod", "sweeps")
+            simulation.runs(pod)
+            await simulation.rounds(2)
+            assert (await simulation.record()).build_trouble == ""
     finally:
         await here.close()
 
@@ -155,42 +157,42 @@ def covering(*resources):
     return {"coveredResources": list(resources), "flavors": [{"name": "any", "resources": quotas}]}
 
 
-def queue(ward, kind, name, spec):
+def queue(simulation, kind, name, spec):
     meta = {"name": name} | ({"namespace": "sweeps"} if kind == "LocalQueue" else {})
-    ward.kubernetes.create(
+    simulation.kubernetes.create(
         {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": meta, "spec": spec}
     )
 
 
 async def test_missing_registry_secret_is_reported(redis):
-    async with builds(redis).started() as ward:
-        await ward.rounds(4)
-        [pod] = ward.kubernetes.list("Pod", "sweeps")
-        ward.waits(pod, "ContainerCreating")
-        ward.event(pod, "FailedMount", real_messages.NO_SECRET)
-        await ward.rounds(2)
-        assert "The pod can't start: secret `compcrdwebhook-secret` doesn't exist." in await waits(ward)
+    async with builds(redis).started() as simulation:
+        await simulation.rounds(4)
+        [pod] = simulation.kubernetes.list("Pod", "sweeps")
+        simulation.waits(pod, "ContainerCreating")
+        simulation.event(pod, "FailedMount", real_messages.NO_SECRET)
+        await simulation.rounds(2)
+        assert "The pod can't start: secret `compcrdwebhook-secret` doesn't exist." in await waits(simulation)
 
 
 async def test_waiting_build_is_diagnosed_often_and_then_rarely(redis):
-    async def observe_again_in(ward):
-        record = await ward.record()
-        return (await observe_builds(record, record.plan, ward.clients)).observe_again_in
+    async def observe_again_in(simulation):
+        record = await simulation.record()
+        return (await observe_builds(record, record.plan, simulation.clients)).observe_again_in
 
-    ward = builds(redis)
-    ward.kubernetes.admission("Job", suspend)
-    async with ward.started():
-        await ward.rounds(4)
-        assert await observe_again_in(ward) == POLL_EARLY
-        ward.ahead += 2 * EARLY
-        assert await observe_again_in(ward) == POLL_LATE
+    simulation = builds(redis)
+    simulation.kubernetes.admission("Job", suspend)
+    async with simulation.started():
+        await simulation.rounds(4)
+        assert await observe_again_in(simulation) == POLL_EARLY
+        simulation.ahead += 2 * EARLY
+        assert await observe_again_in(simulation) == POLL_LATE
 
 
 async def test_build_that_starts_in_time_is_not_diagnosed(redis):
-    async with builds(redis).started() as ward:
-        await ward.rounds(4)
-        [pod] = ward.kubernetes.list("Pod", "sweeps")
-        ward.runs(pod)
-        await ward.after(600)
-        record = await ward.record()
+    async with builds(redis).started() as simulation:
+        await simulation.rounds(4)
+        [pod] = simulation.kubernetes.list("Pod", "sweeps")
+        simulation.runs(pod)
+        await simulation.after(600)
+        record = await simulation.record()
         assert not [key for key in record.sent_keys if key.startswith(EventKind.BUILD_WAITING)]

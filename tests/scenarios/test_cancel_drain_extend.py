@@ -1,4 +1,4 @@
-"""Cancelling a trial, pausing, draining, and extending, with real processes: the pods are looked at, too."""
+"""Cancel a trial, pause, drain, and extend, with real processes and pods."""
 
 import pytest
 

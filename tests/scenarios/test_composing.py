@@ -1,4 +1,4 @@
-"""Dependencies and code, in memory: what is asked for, in which order, and what if somebody cleans up."""
+"""Dependencies and code, in memory: what is created, in which order, and after a cleanup."""
 
 import pytest
 
@@ -9,15 +9,15 @@ from tests.scenarios.test_any_crash import FRAMEWORKS, UV
 
 
 @pytest.fixture
-def life(redis):
-    return lambda **story: SimulatedSweep(redis, Clock(None), **story)
+def simulation(redis):
+    return lambda **scenario: SimulatedSweep(redis, Clock(None), **scenario)
 
 
 def jobs(one):
     return {job["metadata"]["name"].split("-0123")[0] for job in one.kubernetes.list("Job", "sweeps")}
 
 
-def told(one, words):
+def reported(one, words):
     return [text for text in one.slack.said if words in text]
 
 
@@ -29,67 +29,67 @@ async def until_phase(one, phase, most=20):
     pytest.fail(f"still {(await one.record()).phase}")
 
 
-async def test_composing_builds_both_parts_at_once(life):
-    one = life(files=UV)
+async def test_composing_builds_both_parts_at_once(simulation):
+    one = simulation(files=UV)
     async with one.started():
         await until_phase(one, Phase.BUILDING)
         await one.round()
         assert len(jobs(one)) == 2
         await until_phase(one, Phase.PENDING)
-    assert told(one, "Building `01234567` from `uv.lock`: dependencies and code.")
-    assert told(one, "dependencies built in")
-    assert told(one, "code built in")
+    assert reported(one, "Building `01234567` from `uv.lock`: dependencies and code.")
+    assert reported(one, "dependencies built in")
+    assert reported(one, "code built in")
 
 
-async def test_composing_reports_two_rejected_builds_once(life):
+async def test_composing_reports_two_rejected_builds_once(simulation):
     asked = []
 
     def refuse(job):
         asked.append(job["metadata"]["name"])
         raise refusal(403, "exceeded quota: jobs", "Forbidden")
 
-    one = life(files=UV)
+    one = simulation(files=UV)
     one.kubernetes.admission("Job", refuse)
     async with one.started():
         await until_phase(one, Phase.FAILED)
     assert len(asked) == 1
-    assert len(told(one, "The cluster rejected the Job")) == 1
+    assert len(reported(one, "The cluster rejected the Job")) == 1
     assert len(one.slack.said) == 3  # that it builds, this, and the end
 
 
-async def test_composing_builds_dependencies_in_order_and_code_beside_them(life):
-    one = life(files=FRAMEWORKS)
+async def test_composing_builds_dependencies_in_order_and_code_beside_them(simulation):
+    one = simulation(files=FRAMEWORKS)
     async with one.started():
         await until_phase(one, Phase.BUILDING)
         await one.round()
         assert sorted(name.split("-")[1] for name in jobs(one)) == ["digits", "heavy"]
         await until_phase(one, Phase.PENDING)
-    assert told(one, "ML frameworks built in")
+    assert reported(one, "ML frameworks built in")
 
 
-async def test_composing_reuses_dependencies_without_checking_their_base(life):
-    one = life(files=FRAMEWORKS)
+async def test_composing_reuses_dependencies_without_checking_their_base(simulation):
+    one = simulation(files=FRAMEWORKS)
     asked = []
     async with one.started():
         await until_phase(one, Phase.BUILDING)
         (build,) = [b for b in (await one.record()).plan.builds if b.needs]
         await one.has(build.repository, build.tag)
-        ask = one.registry.digest
+        command = one.registry.digest
 
         async def listen(repository, tag):
             asked.append(tag)
-            return await ask(repository, tag)
+            return await command(repository, tag)
 
         one.registry.digest = listen
         await until_phase(one, Phase.PENDING)
         assert {name.split("-")[1] for name in jobs(one) if name.startswith("build")} == {"digits"}
-    assert told(one, "code; ML frameworks and dependencies reused")
-    assert told(one, "Image ready: ML frameworks and dependencies reused, code built in")
+    assert reported(one, "code; ML frameworks and dependencies reused")
+    assert reported(one, "Image ready: ML frameworks and dependencies reused, code built in")
     assert not [tag for tag in asked if tag.startswith("heavy-")]
 
 
-async def test_composing_rebuilds_dependencies_deleted_before_use(life):
-    one = life(files=UV)
+async def test_composing_rebuilds_dependencies_deleted_before_use(simulation):
+    one = simulation(files=UV)
     compose = one.registry.compose
 
     async def vanish(to, below, above):

@@ -46,10 +46,10 @@ class Counting:
 
 
 class Counted(SimulatedSweep):
-    """A sweep whose worker's calls are counted, and the trips to Redis as `redis`."""
+    """A sweep whose worker's calls are counted, with queries to Redis as `redis`."""
 
-    def __init__(self, redis, calls, **story):
-        super().__init__(redis, Clock(None), **story)
+    def __init__(self, redis, calls, **scenario):
+        super().__init__(redis, Clock(None), **scenario)
         self.calls = calls
         parts = {part: Counting(getattr(self.clients, part), part, calls) for part in PARTS}
         self.clients = replace(self.clients, **parts)
@@ -77,21 +77,21 @@ def counted(redis, monkeypatch):
     return partial(Counted, redis, calls)
 
 
-async def requests(life):
+async def requests(simulation):
     """What a whole sweep costs, without Redis and without what its ConfigMap costs once it has ended."""
-    async with life.started():
-        while not (await life.record()).phase.final:
-            await life.round()
-        return {name: count for name, count in sorted(life.calls.items()) if name != "redis"}
+    async with simulation.started():
+        while not (await simulation.record()).phase.final:
+            await simulation.round()
+        return {name: count for name, count in sorted(simulation.calls.items()) if name != "redis"}
 
 
 async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(counted):
     costs = []
     for trials in (10, 30):
-        life = counted(space=space(trials))
-        life.calls.clear()
-        costs.append(await requests(life))
-        assert life.last.progress.finished == trials
+        simulation = counted(space=space(trials))
+        simulation.calls.clear()
+        costs.append(await requests(simulation))
+        assert simulation.last.progress.finished == trials
     assert costs[1] == costs[0]
     assert costs[1] == {
         "cluster.create": 5,
@@ -113,17 +113,19 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(counted):
 
 @pytest.fixture
 async def running(counted):
-    """A sweep whose first trials have succeeded and five others train on, as the watches have shown."""
-    async with counted(image=True, space=space(30), one_ends=True).started() as life:
-        while not (await life.record()).progress.succeeded:
-            await life.round()
+    """A sweep with finished first trials and five running ones, as the watches have reported them."""
+    async with counted(image=True, space=space(30), one_ends=True).started() as simulation:
+        while not (await simulation.record()).progress.succeeded:
+            await simulation.round()
         for minutes in range(4):
-            life.clients = replace(life.clients, now=lambda at=NOW + timedelta(minutes=minutes): at)
-            await life.round()
-        while life.last.progress.running < 5 or life.last.progress.waiting:
-            await life.round()
-        await life.round()
-        yield life
+            simulation.clients = replace(
+                simulation.clients, now=lambda at=NOW + timedelta(minutes=minutes): at
+            )
+            await simulation.round()
+        while simulation.last.progress.running < 5 or simulation.last.progress.waiting:
+            await simulation.round()
+        await simulation.round()
+        yield simulation
 
 
 async def test_reconcile_of_an_unchanged_sweep_costs_two_redis_trips_and_no_request(running):

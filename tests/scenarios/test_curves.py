@@ -1,54 +1,58 @@
-"""Live values and curves of a running sweep: what people see, and what an absent MLflow changes."""
+"""Live values and curves of a running sweep, and the effect of an absent MLflow."""
 
 from bot.core.curves import Point
 from bot.core.record import Phase
-from tests.scenarios.slack_session import ADA, chat
+from tests.scenarios.slack_session import ADA, open_session
 from tests.scenarios.sweep_in_memory import SWEEP
 
 HELD = {"image": True, "endless": "trainings"}
 
 
-def trials(lab):
-    return sorted(trial["metadata"]["name"] for trial in lab.life.kubernetes.list("Trial"))
+def trials(session):
+    return sorted(trial["metadata"]["name"] for trial in session.simulation.kubernetes.list("Trial"))
 
 
 async def test_curves_are_a_picture_sent_with_the_values_as_its_description(redis):
-    async with chat(redis, **HELD) as lab:
-        await lab.until(Phase.RUNNING)
-        _, [_, private] = await lab.types("curves")
+    async with open_session(redis, **HELD) as session:
+        await session.until(Phase.RUNNING)
+        _, [_, private] = await session.types("curves")
         assert "in MLflow has the metric `loss` yet. Log it while training" in private
-        lab.life.live.curves_of = {name: [Point(1, 0.5), Point(2, 0.25)] for name in trials(lab)}
-        answer, [_, private] = await lab.types("curves")
+        session.simulation.live.curves_of = {
+            name: [Point(1, 0.5), Point(2, 0.25)] for name in trials(session)
+        }
+        answer, [_, private] = await session.types("curves")
         assert answer.startswith(f"Looking up `{SWEEP}`")
         assert private.endswith("2 trials with `loss` in MLflow: picture sent by direct message.")
-        [direct] = lab.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
+        [direct] = session.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
         [file] = direct["files"]
         assert file["name"] == f"{SWEEP}-curves.png"
-        lab.life.live.away = True
-        _, [_, private] = await lab.types("curves")
+        session.simulation.live.away = True
+        _, [_, private] = await session.types("curves")
         assert "MLflow isn't available (no answer within 8 s). Try again later." in private
 
 
-async def test_the_message_follows_running_trials_and_no_trial_is_lost_without_mlflow(redis):
-    async with chat(redis, **HELD) as lab:
-        await lab.until(Phase.RUNNING)
-        await lab.rounds(3)
-        first, second = trials(lab)
-        lab.life.live.curves_of = {first: [Point(4, 0.5)], second: [Point(3, 0.25)]}
-        await lab.rounds(1)
-        assert lab.life.last.progress.live.trial == second
-        lab.life.live.away = True
-        await lab.rounds(3)
-        said = [text for text in lab.thread() if "MLflow isn't responding" in text]
-        assert (len(said), lab.life.last.progress.live) == (1, None)
-        assert lab.life.last.progress.running == 2
+async def test_message_follows_running_trials_without_mlflow_too(redis):
+    async with open_session(redis, **HELD) as session:
+        await session.until(Phase.RUNNING)
+        await session.rounds(3)
+        first, second = trials(session)
+        session.simulation.live.curves_of = {first: [Point(4, 0.5)], second: [Point(3, 0.25)]}
+        await session.rounds(1)
+        assert session.simulation.last.progress.live.trial == second
+        session.simulation.live.away = True
+        await session.rounds(3)
+        while (await session.simulation.record()).outbox:  # Slack's rate limit uses the real clock
+            await session.rounds()
+        said = [text for text in session.thread() if "MLflow isn't responding" in text]
+        assert (len(said), session.simulation.last.progress.live) == (1, None)
+        assert session.simulation.last.progress.running == 2
 
 
-async def test_nothing_is_read_before_a_trial_runs_and_after_the_last_one(redis):
-    async with chat(redis, image=True) as lab:
-        await lab.until(Phase.PENDING)
-        assert lab.life.live.reads == 0
-        await lab.until(Phase.SUCCEEDED)
-        reads = lab.life.live.reads
-        await lab.rounds(3)
-        assert lab.life.live.reads == reads > 0
+async def test_mlflow_is_read_only_while_trials_run(redis):
+    async with open_session(redis, image=True) as session:
+        await session.until(Phase.PENDING)
+        assert session.simulation.live.reads == 0
+        await session.until(Phase.SUCCEEDED)
+        reads = session.simulation.live.reads
+        await session.rounds(3)
+        assert session.simulation.live.reads == reads > 0

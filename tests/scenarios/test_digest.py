@@ -1,4 +1,4 @@
-"""A digest with real processes: due by the configuration, posted once, whoever dies."""
+"""A digest with real processes: due by the configuration, posted once, even if processes die."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local import busyday
+from local import demo_usage
 from local.world import world
 from tests.scenarios.local_world import Lab, until
 
@@ -21,7 +21,7 @@ def appoint(config: Path, channel: str) -> None:
 async def test_digest_of_a_channel_is_posted_once_at_its_hour(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         appoint(Path(here.env["SWEEPBOT_CONFIG"]), here.slack.workspace.channel("sweeps").id)
-        await busyday.write(here.env["REDIS_URL"])
+        await demo_usage.write(here.env["REDIS_URL"])
         await here.start_bot("serve", "work")
 
         def digests() -> list[dict[str, Any]]:
@@ -36,5 +36,5 @@ async def test_digest_of_a_channel_is_posted_once_at_its_hour(tmp_path: Path) ->
         assert files == ["png", "csv"]
         await Lab(here).kill_worker()
         await here.slack.command("ada", "sweeps", "/gpus", "digest")
-        await until(lambda: "Already posted" in str(here.slack.ephemerals("ada")), "the worker knows")
+        await until(lambda: "Already posted" in str(here.slack.ephemerals("ada")), "the worker has read it")
         assert len(digests()) == 1

@@ -38,8 +38,8 @@ async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, wait_u
 
         said = await here.slack.command("ada", "random", "/sweep", "doctor")
         assert said.startswith("Running checks…")
-        told = lambda: [m["text"] for m in here.slack.ephemerals("ada") if ":x:" in m["text"]]  # noqa: E731
-        [answer] = await wait_until(told, "the doctor answers ada alone")
+        reported = lambda: [m["text"] for m in here.slack.ephemerals("ada") if ":x:" in m["text"]]  # noqa: E731
+        [answer] = await wait_until(reported, "the doctor answers ada alone")
         counts, first, *_ = answer.splitlines()
         assert counts == "*Sweepbot doctor:* 1 broken, 0 warnings, 25 ok"
         assert first.startswith(":x: *namespace sweeps*: missing label")

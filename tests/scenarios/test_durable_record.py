@@ -17,168 +17,183 @@ WHERE = ("ConfigMap", "sweeps", f"sweep-{SWEEP}")
 
 
 @pytest.fixture
-async def life(redis):
-    async with SimulatedSweep(redis, Clock(None), endless=True, image=True).started() as life:
-        yield life
+async def simulation(redis):
+    async with SimulatedSweep(redis, Clock(None), endless=True, image=True).started() as simulation:
+        yield simulation
 
 
-async def rounds(life, count):
+async def rounds(simulation, count):
     for _ in range(count):
-        await life.round()
+        await simulation.round()
 
 
-async def cancel(life, user=OWNER):
-    await life.store.add_command(SWEEP, Command(action=Action.CANCEL, user=user, user_name="ada"))
+async def cancel(simulation, user=OWNER):
+    await simulation.store.add_command(SWEEP, Command(action=Action.CANCEL, user=user, user_name="ada"))
 
 
-async def forget_and_resync(life):
+async def forget_and_resync(simulation):
     """Redis loses everything; the resync wakes what the cluster calls unfinished."""
-    await life.redis.flushall()
-    await SweepInformer(life.redis, replace(life.clients, cluster=life.cluster))._wake_unfinished()
-    while lease := await life.clients.queue.get(wait=0):
-        await life.clients.queue.done(lease)
-        await rounds(life, 12)
+    await simulation.redis.flushall()
+    await SweepInformer(
+        simulation.redis, replace(simulation.clients, cluster=simulation.cluster)
+    )._wake_unfinished()
+    while lease := await simulation.clients.queue.get(wait=0):
+        await simulation.clients.queue.done(lease)
+        await rounds(simulation, 12)
 
 
-def state(life):
-    return life.kubernetes.get(*WHERE)["metadata"]["labels"][sweep_configmap.STATE_LABEL]
+def state(simulation):
+    return simulation.kubernetes.get(*WHERE)["metadata"]["labels"][sweep_configmap.STATE_LABEL]
 
 
-def slack_is_busy(life):
+def slack_is_busy(simulation):
     async def busy(*_):
         raise SlackBusyError(30)
 
-    life.slack.open_thread = busy
+    simulation.slack.open_thread = busy
 
 
-def answer_of_create_is_lost(life):
-    """The call takes effect, but nobody hears so."""
-    create = life.cluster.create
+def answer_of_create_is_lost(simulation):
+    """The call takes effect, but its response is lost."""
+    create = simulation.cluster.create
 
     async def lost(manifest):
         await create(manifest)
-        life.cluster.create = create
+        simulation.cluster.create = create
         raise UnreachableError("the API server does not answer")
 
-    life.cluster.create = lost
+    simulation.cluster.create = lost
 
 
-async def test_cancel_while_slack_is_busy_closes_the_record_and_never_trains(life):
-    slack_is_busy(life)
-    await rounds(life, 3)
-    await cancel(life)
-    await rounds(life, 3)
-    assert ((await life.record()).phase, state(life)) == (Phase.CANCELLED, "ended")
-    del life.slack.open_thread
-    await forget_and_resync(life)
-    assert life.kubernetes.list("Experiment") == []
+async def test_cancel_while_slack_is_busy_closes_the_record_and_never_trains(simulation):
+    slack_is_busy(simulation)
+    await rounds(simulation, 3)
+    await cancel(simulation)
+    await rounds(simulation, 3)
+    assert ((await simulation.record()).phase, state(simulation)) == (Phase.CANCELLED, "ended")
+    del simulation.slack.open_thread
+    await forget_and_resync(simulation)
+    assert simulation.kubernetes.list("Experiment") == []
 
 
-async def test_cancel_after_a_claim_whose_answer_was_lost_closes_the_record(life):
-    answer_of_create_is_lost(life)
-    await rounds(life, 1)
-    await cancel(life)
-    await rounds(life, 3)
-    assert ((await life.record()).phase, state(life)) == (Phase.CANCELLED, "ended")
-    await forget_and_resync(life)
-    assert life.kubernetes.list("Experiment") == []
+async def test_cancel_after_a_claim_whose_answer_was_lost_closes_the_record(simulation):
+    answer_of_create_is_lost(simulation)
+    await rounds(simulation, 1)
+    await cancel(simulation)
+    await rounds(simulation, 3)
+    assert ((await simulation.record()).phase, state(simulation)) == (Phase.CANCELLED, "ended")
+    await forget_and_resync(simulation)
+    assert simulation.kubernetes.list("Experiment") == []
 
 
-async def test_claim_that_arrives_after_the_end_finds_the_name_taken(life):
+async def test_claim_that_arrives_after_the_end_finds_the_name_taken(simulation):
     async def away(*_):
         raise UnreachableError("the API server does not answer")
 
-    create, life.cluster.create = life.cluster.create, away
-    await rounds(life, 1)
-    late = sweep_configmap.config_map(await life.record())
-    await cancel(life)
-    life.cluster.create = create
-    await rounds(life, 3)
+    create, simulation.cluster.create = simulation.cluster.create, away
+    await rounds(simulation, 1)
+    late = sweep_configmap.config_map(await simulation.record())
+    await cancel(simulation)
+    simulation.cluster.create = create
+    await rounds(simulation, 3)
     with pytest.raises(ApiError, match="already exists"):
-        await life.cluster.create(late)
-    assert state(life) == "ended"
+        await simulation.cluster.create(late)
+    assert state(simulation) == "ended"
 
 
-async def test_record_left_active_by_a_paused_worker_is_closed_by_the_resync(life):
-    await rounds(life, 8)
-    late = sweep_configmap.config_map(await life.record())
-    await cancel(life)
-    await rounds(life, 6)
-    assert (await life.record()).phase is Phase.CANCELLED
-    life.kubernetes.patch(*WHERE, late)
-    assert state(life) == "active"
-    await SweepInformer(life.redis, replace(life.clients, cluster=life.cluster))._wake_unfinished()
-    assert (await life.clients.queue.get(wait=0)).item.key == SWEEP
-    await rounds(life, 1)
-    assert state(life) == "ended"
+async def test_record_left_active_by_a_paused_worker_is_closed_by_the_resync(simulation):
+    await rounds(simulation, 8)
+    late = sweep_configmap.config_map(await simulation.record())
+    await cancel(simulation)
+    await rounds(simulation, 6)
+    assert (await simulation.record()).phase is Phase.CANCELLED
+    simulation.kubernetes.patch(*WHERE, late)
+    assert state(simulation) == "active"
+    await SweepInformer(
+        simulation.redis, replace(simulation.clients, cluster=simulation.cluster)
+    )._wake_unfinished()
+    assert (await simulation.clients.queue.get(wait=0)).item.key == SWEEP
+    await rounds(simulation, 1)
+    assert state(simulation) == "ended"
 
 
-async def test_sweep_is_claimed_while_git_does_not_respond(life):
+async def test_sweep_is_claimed_while_git_does_not_respond(simulation):
     async def away(*_):
         raise UnreachableError("git.example does not answer")
 
-    resolve, life.git.resolve = life.git.resolve, away
-    await rounds(life, 1)
-    life.git.resolve = resolve
-    await forget_and_resync(life)
-    assert (await life.record()).phase in {Phase.PENDING, Phase.RUNNING}
+    resolve, simulation.git.resolve = simulation.git.resolve, away
+    await rounds(simulation, 1)
+    simulation.git.resolve = resolve
+    await forget_and_resync(simulation)
+    assert (await simulation.record()).phase in {Phase.PENDING, Phase.RUNNING}
 
 
-async def test_restored_sweep_reports_that_commands_may_be_lost(life):
-    await rounds(life, 8)
-    await life.redis.flushall()
-    await rounds(life, 3)
-    assert [text for text in life.slack.said if "Redis lost its data" in text] == [life.slack.said[-1]]
-    await life.redis.flushall()
-    await cancel(life)
-    await rounds(life, 6)
-    await life.redis.flushall()
-    await rounds(life, 2)
-    assert sum("Redis lost its data" in text for text in life.slack.said) == 2, "an ended one loses nothing"
+async def test_restored_sweep_reports_that_commands_may_be_lost(simulation):
+    await rounds(simulation, 8)
+    await simulation.redis.flushall()
+    await rounds(simulation, 3)
+    assert [text for text in simulation.slack.said if "Redis lost its data" in text] == [
+        simulation.slack.said[-1]
+    ]
+    await simulation.redis.flushall()
+    await cancel(simulation)
+    await rounds(simulation, 6)
+    await simulation.redis.flushall()
+    await rounds(simulation, 2)
+    assert sum("Redis lost its data" in text for text in simulation.slack.said) == 2, (
+        "an ended one loses nothing"
+    )
 
 
-async def test_request_repeated_after_a_loss_continues_the_sweep(life):
-    await rounds(life, 8)
-    before = await life.record()
-    await life.redis.flushall()
+async def test_request_repeated_after_a_loss_continues_the_sweep(simulation):
+    await rounds(simulation, 8)
+    before = await simulation.record()
+    await simulation.redis.flushall()
     again = a_sweep(request_id="trigger-1")
-    await life.store.create(lambda _: again, [SWEEP], "trigger-1")
-    await rounds(life, 2)
-    assert ((await life.record()).phase, (await life.record()).thread) == (before.phase, before.thread)
+    await simulation.store.create(lambda _: again, [SWEEP], "trigger-1")
+    await rounds(simulation, 2)
+    assert ((await simulation.record()).phase, (await simulation.record()).thread) == (
+        before.phase,
+        before.thread,
+    )
 
 
 @pytest.mark.parametrize("status", [403, 413])
-async def test_record_that_the_cluster_rejects_with_its_plan_ends_the_sweep_with_a_message(life, status):
+async def test_record_that_the_cluster_rejects_with_its_plan_ends_the_sweep_with_a_message(
+    simulation, status
+):
     async def refused(*_, **__):
         raise ApiError(status, "", "no room for this ConfigMap")
 
-    life.cluster.merge = refused
-    await rounds(life, 4)
-    [(user, text)] = life.slack.whispers
+    simulation.cluster.merge = refused
+    await rounds(simulation, 4)
+    [(user, text)] = simulation.slack.ephemeral_messages
     assert (user, "no room for this ConfigMap" in text) == (OWNER, True)
-    assert (await life.record()).phase is Phase.REFUSED
+    assert (await simulation.record()).phase is Phase.REFUSED
 
 
-@pytest.mark.parametrize(("user", "told"), [(OWNER, [OWNER]), (ADMIN, [OWNER, ADMIN])])
-async def test_sweep_cancelled_before_its_thread_opened_notifies_owner_and_canceller(life, user, told):
-    slack_is_busy(life)
-    await rounds(life, 2)
-    await cancel(life, user)
-    await rounds(life, 3)
-    assert [to for to, _ in life.slack.whispers] == told
-    assert all("Cancelled" in text and SWEEP in text for _, text in life.slack.whispers)
+@pytest.mark.parametrize(("user", "reported"), [(OWNER, [OWNER]), (ADMIN, [OWNER, ADMIN])])
+async def test_sweep_cancelled_before_its_thread_opened_notifies_owner_and_canceller(
+    simulation, user, reported
+):
+    slack_is_busy(simulation)
+    await rounds(simulation, 2)
+    await cancel(simulation, user)
+    await rounds(simulation, 3)
+    assert [to for to, _ in simulation.slack.ephemeral_messages] == reported
+    assert all("Cancelled" in text and SWEEP in text for _, text in simulation.slack.ephemeral_messages)
 
 
-async def test_invalid_name_reaches_no_api_path(life):
+async def test_invalid_name_reaches_no_api_path(simulation):
     asked = []
-    get, forged = life.cluster.get, "../../x"
+    get, forged = simulation.cluster.get, "../../x"
 
     async def spy(ref):
         asked.append(ref.name)
         return await get(ref)
 
-    life.cluster.get = spy
-    await life.store.add_command(forged, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
-    await life.round(item=forged)
+    simulation.cluster.get = spy
+    await simulation.store.add_command(forged, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
+    await simulation.round(item=forged)
     assert asked == []
-    assert "No sweep named" in life.slack.whispers[0][1]
+    assert "No sweep named" in simulation.slack.ephemeral_messages[0][1]

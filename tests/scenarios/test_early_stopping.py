@@ -56,7 +56,7 @@ def running(sweep):
     }
 
 
-async def test_a_poor_trial_is_stopped_and_another_one_gets_its_place(redis):
+async def test_poor_trial_is_stopped_and_replaced(redis):
     sweep = Curves(redis, Clock(None), **ASHA)
     async with sweep.started():
         await sweep.until(lambda: len(running(sweep)) == 3)
@@ -75,9 +75,9 @@ async def test_a_poor_trial_is_stopped_and_another_one_gets_its_place(redis):
         assert all("cancelled" not in text for text in sweep.slack.said)
 
 
-async def test_a_dry_run_takes_no_gpu_away(redis):
-    story = ASHA | {"space": SPACE.format(stopping="{name: asha, dry_run: true}")}
-    sweep = Curves(redis, Clock(None), **story)
+async def test_dry_run_stops_no_trial(redis):
+    scenario = ASHA | {"space": SPACE.format(stopping="{name: asha, dry_run: true}")}
+    sweep = Curves(redis, Clock(None), **scenario)
     async with sweep.started():
         await sweep.until(lambda: len(running(sweep)) == 3)
         sweep.report()
@@ -88,7 +88,7 @@ async def test_a_dry_run_takes_no_gpu_away(redis):
         assert (sweep.stopped(), sum("Dry run" in text for text in sweep.slack.said)) == ([], 1)
 
 
-async def test_a_lost_redis_stops_nobody_else(redis):
+async def test_lost_redis_stops_no_other_trial(redis):
     sweep = Curves(redis, Clock(None), **ASHA)
     async with sweep.started():
         await sweep.until(lambda: len(running(sweep)) == 3)
@@ -104,8 +104,8 @@ async def test_a_lost_redis_stops_nobody_else(redis):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dies_at", range(1, 26))
-async def test_a_worker_that_dies_at_any_call_stops_one_trial_and_says_it(redis, dies_at):
+@pytest.mark.parametrize("crash_at", range(1, 26))
+async def test_crash_at_any_call_stops_one_trial_and_reports_it(redis, crash_at):
     sweep = Curves(redis, clock := Clock(None), **ASHA)
     async with sweep.started():
         await sweep.until(lambda: len(running(sweep)) == 3)
@@ -113,7 +113,7 @@ async def test_a_worker_that_dies_at_any_call_stops_one_trial_and_says_it(redis,
             await sweep.round()
         sweep.report()
         third = sweep.trials()[2]
-        clock.dies_at = clock.calls + dies_at
+        clock.crash_at = clock.calls + crash_at
         await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.said))
         assert sweep.stopped() == [third]
         assert any(third.removeprefix(SWEEP) in text for text in sweep.slack.said)

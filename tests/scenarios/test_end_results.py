@@ -13,12 +13,12 @@ from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 @pytest.fixture
 async def ended(redis):
-    async with SimulatedSweep(redis, Clock(None), image=True).started() as life:
+    async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
         for _ in range(40):
-            await life.round()
-            if (await life.record()).phase.final:
+            await simulation.round()
+            if (await simulation.record()).phase.final:
                 break
-        yield life
+        yield simulation
 
 
 async def test_results_of_an_ended_sweep_outlive_katibs_objects_redis_and_the_record(ended):
@@ -32,7 +32,7 @@ async def test_results_of_an_ended_sweep_outlive_katibs_objects_redis_and_the_re
     assert found.best_trial.parameters == {"width": "c"}
     assert {trial.state for trial in found.trials} == {TrialState.SUCCEEDED}
     assert {trial.node for trial in found.trials} == {"n1"}
-    assert await keep_results(ended.last, ended.clients) == found  # from what was stored
+    assert await keep_results(ended.last, ended.clients) == found  # from the stored record
 
 
 async def test_results_table_is_in_the_thread_once(ended):

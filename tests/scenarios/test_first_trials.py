@@ -1,124 +1,36 @@
-"""First trials in trouble: a story breaks the cluster in the real systems' words, and reads the thread."""
+"""Problems of a first trial's pod, from the fault in the cluster to the message in the thread."""
 
-import re
 from dataclasses import replace
 
 import pytest
 
 from bot.core.record import Phase
-from local.katib.metrics import Reported
-from local.kubernetes.kinds import refusal
 from tests.bot.factories import REQUEST
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
-from tests.scenarios.sweep_in_memory import SPACE, SWEEP
+from tests.scenarios.pod_faults import (
+    MINUTE,
+    NOW,
+    disk_fills,
+    ends,
+    event,
+    infinite,
+    no_metrics,
+    node_fails,
+    node_fails_early,
+    node_fails_unobserved,
+    reserved,
+    runs,
+    sandbox_then_pulls,
+    says,
+    too_large,
+    unbound,
+    unscheduled,
+    waits,
+    without_gpus,
+)
 
-NOW, MINUTE = 0, 61  # seconds until it has to be told
-
-
-def says(**status):
-    return lambda ward, pod: (ward.bind(pod), ward.set_status(pod, **status))
-
-
-def unscheduled(message, reason="Unschedulable"):
-    return lambda ward, pod: ward.unscheduled(pod, message, reason)
-
-
-def event(reason, message, wait="ContainerCreating"):
-    def happens(ward, pod):
-        ward.waits(pod, wait)
-        ward.event(pod, reason, message)
-
-    return happens
-
-
-def waits(reason, message):
-    return lambda ward, pod: ward.waits(pod, reason, message)
-
-
-def ends(code=1, reason="Error", log="", message="", **more):
-    def happens(ward, pod):
-        ward.cluster.logs |= {"main": log, "metrics-collector": real_messages.NO_DB}
-        ward.ends(pod, code, reason, message, **more)
-
-    return happens
-
-
-def runs(log="", **more):
-    def happens(ward, pod):
-        ward.cluster.logs["main"] = log
-        ward.runs(pod, **more)
-
-    return happens
-
-
-def too_large(ward, pod):
-    ward.node(gpus=4)
-    unscheduled(real_messages.UNSCHEDULABLE)(ward, pod)
-
-
-def unbound(ward, pod):
-    unscheduled(real_messages.UNBOUND)(ward, pod)
-    ward.event(pod, "FailedBinding", real_messages.NO_CLASS, "Normal", "persistentvolume-controller")
-
-
-def node_dies(ward, pod):
-    ward.node(ready="Unknown", message=real_messages.NO_KUBELET)
-    ward.runs(pod, conditions=[{"type": "Ready", "status": "False"}])
-
-
-def node_dies_unseen(ward, pod):
-    """Where the bot may not see nodes."""
-    ward.runs(pod, conditions=[{"type": "Ready", "status": "False"}])
-    ward.event(pod, "NodeNotReady", real_messages.NODE_NOT_READY, component="node-controller")
-
-
-def disk_fills(ward, pod):
-    """While it trains: the kubelet says that it is not the pod's fault, and the Job makes another one."""
-    if ward.last.phase is not Phase.RUNNING:
-        return ward.runs(pod)
-    why = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
-    conditions = [{**why, "message": real_messages.EVICTED}]
-    return ward.set_status(
-        pod, phase="Failed", reason="Evicted", message=real_messages.EVICTED, conditions=conditions
-    )
-
-
-def sandbox_then_pulls(ward, pod):
-    ward.waits(pod, "ContainerCreating")
-    ward.event(pod, "FailedCreatePodSandBox", real_messages.NO_NETWORK)
-    ward.event(pod, "Pulling", real_messages.PULLING, "Normal")
-
-
-def reserved(ward, pod):
-    ward.node("cpu", gpus=0)
-    ward.node("gpu", taints=[{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}])
-    ward.unscheduled(pod, real_messages.TAINTED_GPUS)
-
-
-def without_gpus(ward, pod):
-    ward.node(gpus=0)
-    ward.unscheduled(pod, real_messages.UNSCHEDULABLE)
-
-
-def node_dies_early(ward, pod):
-    ward.node(ready="Unknown", message=real_messages.NO_KUBELET)
-    ward.waits(pod, "ContainerCreating")
-
-
-def infinite(ward, pod):
-    ward.katib.metrics.report(pod["metadata"]["labels"]["katib.kubeflow.org/trial"], [Reported("inf", 1)])
-    ward.ends(pod, 0, "Completed")
-
-
-def no_metrics(ward, pod):
-    ward.ends(pod, 0, "Completed")
-    trial = ward.kubernetes.get("Trial", "sweeps", pod["metadata"]["labels"]["katib.kubeflow.org/trial"])
-    why = {"type": "MetricsUnavailable", "status": "True", "reason": "MetricsUnavailable"}
-    ward.set_status(trial, conditions=[{**why, "message": real_messages.NO_METRICS}])
-
-
-# number in the table and a name -> what happens to each pod, after how many seconds it is told, and the words
+# rule number and name -> the fault of each pod, the seconds until it is reported, and the text
 STORIES = {
     "6 no free GPU": (
         unscheduled(real_messages.UNSCHEDULABLE),
@@ -252,7 +164,7 @@ STORIES = {
         ["Out of GPU memory (23.65 GiB)", "width=", "batch size"],
     ),
     "17 no driver": (ends(1, log=real_messages.NO_DRIVER), NOW, ["found no usable GPU"]),
-    "17 no GPU, and it goes on": (
+    "17 no GPU, and it continues": (
         runs(f"{real_messages.NOT_AVAILABLE_PRINTED}, using cpu"),
         NOW,
         [":warning: Problem with trial `lr-brave-otter-", "no usable GPU and continues on the CPU"],
@@ -278,326 +190,46 @@ STORIES = {
     ),
     "22 nothing is reported": (ends(0, "Completed"), MINUTE, ["Katib received no metrics"]),
     "23 a node dies": (
-        node_dies,
+        node_fails,
         NOW,
         ["Node `n1` isn't responding", real_messages.NO_KUBELET, "restore or remove `n1`"],
     ),
     "23 a node dies before": (
-        node_dies_early,
+        node_fails_early,
         NOW,
         ["Node `n1` isn't responding", real_messages.NO_KUBELET],
     ),
     "23 a node dies, unseen": (
-        node_dies_unseen,
+        node_fails_unobserved,
         NOW,
         ["Node `n1` isn't responding", real_messages.NODE_NOT_READY],
     ),
 }
 
 
-@pytest.mark.parametrize("story", STORIES)
-async def test_first_trial_problem_is_reported_in_time(redis, story):
-    happens, due, expected = STORIES[story]
+@pytest.mark.parametrize("scenario", STORIES)
+async def test_first_trial_problem_is_reported_in_time(redis, scenario):
+    happens, due, expected = STORIES[scenario]
     gpus = 8 if happens is too_large else 1
     async with FailingTrials(
         redis, happens, sweep={"request": replace(REQUEST, gpus=gpus)}
-    ).started() as ward:
-        await ward.rounds(8)
+    ).started() as simulation:
+        await simulation.rounds(8)
         if due:
-            assert await ward.message() is None
-            await ward.after(due)
-        told = await ward.message()
-        assert told is not None, ward.texts()
+            assert await simulation.message() is None
+            await simulation.after(due)
+        reported = await simulation.message()
+        assert reported is not None, simulation.texts()
         for part in expected:
-            assert part in told, told
-        assert sum(told == each for each in ward.slack.said) == 1
-
-
-async def without_katib(redis, *conditions, story=()):
-    ward = FailingTrials(redis, lambda *_: None, **dict(story))
-    ward.katib.start = lambda: None
-    async with ward.started():
-        for _ in range(8):
-            await ward.round()
-            ward.suggestion(*conditions)
-        yield ward
-
-
-async def test_suggestion_service_that_does_not_start_is_reported(redis):
-    async for ward in without_katib(
-        redis,
-        {
-            "type": "DeploymentReady",
-            "status": "False",
-            "reason": "DeploymentNotReady",
-            "message": real_messages.NOT_READY,
-        },
-    ):
-        assert await ward.message() is None
-        await ward.after(MINUTE)
-        told = await ward.message()
-        assert "isn't running yet. Katib's suggestion service isn't ready" in told
-        assert real_messages.NOT_READY in told
-
-
-async def test_katib_error_that_is_only_in_an_event_is_reported(redis):
-    ready = {"type": "DeploymentReady", "status": "True", "message": "Deployment is ready"}
-    async for ward in without_katib(redis, ready):
-        experiment = ward.kubernetes.get("Experiment", "sweeps", SWEEP)
-        for _ in range(2):
-            ward.kubernetes.record_event(
-                experiment,
-                "Warning",
-                "ReconcileError",
-                f"Failed to reconcile: {real_messages.NO_RIGHT}",
-                "experiment-controller",
-            )
-        await ward.round()
-        told = await ward.message()
-        assert "Katib can't reconcile the experiment" in told
-        assert "```\njobs.batch is forbidden" in told
-
-
-async def test_settings_that_the_suggestion_service_rejects_are_reported(redis):
-    async for ward in without_katib(
-        redis,
-        {
-            "type": "Failed",
-            "status": "True",
-            "reason": "SuggestionFailed",
-            "message": real_messages.VALIDATION,
-        },
-    ):
-        told = await ward.message()
-        assert "Katib rejected the search space" in told
-        assert "```\nn_initial_points should be great or equal than zero" in told
-
-
-def only_trials(refuse):
-    def hook(obj):
-        if not obj["metadata"].get("name", "").startswith("build"):
-            return refuse(obj)
-        return obj
-
-    return hook
-
-
-def forbid(message):
-    def refuse(obj):
-        raise refusal(403, message, "Forbidden")
-
-    return only_trials(refuse)
-
-
-def suspend(job):
-    return {**job, "spec": {**job["spec"], "suspend": True}}
-
-
-async def test_job_that_katib_cannot_create_is_reported(redis):
-    ward = FailingTrials(redis, lambda *_: None)
-    ward.kubernetes.admission("Job", forbid(real_messages.NO_RIGHT))
-    async with ward.started():
-        await ward.rounds(8)
-        await ward.after(11)
-        told = await ward.message()
-        assert "Katib can't create the trial's Job" in told
-        assert real_messages.NO_RIGHT.replace("&", "&amp;") in told
-        assert "width=" in told
-
-
-@pytest.mark.parametrize(
-    ("said", "due", "expected"),
-    [
-        (real_messages.NO_QUOTA, MINUTE, "Queued by Kueue: needs 2 more GPUs in gpu-a100"),
-        (real_messages.NO_QUEUE, NOW, "The trial's Kueue queue doesn't exist"),
-        (real_messages.TOO_MUCH, NOW, "The trial can never be admitted"),
-        (real_messages.STOPPED_QUEUE, MINUTE, "`team-cq` is stopped"),
-        (None, MINUTE, "Kueue gives no reason"),
-    ],
-)
-async def test_job_held_by_kueue_is_reported(redis, said, due, expected):
-    ward = FailingTrials(redis, lambda *_: None)
-    ward.kubernetes.admission("Job", only_trials(suspend))
-    ward.cluster.kueue = said
-    async with ward.started():
-        await ward.rounds(8)
-        assert due == NOW or await ward.message() is None
-        await ward.after(due)
-        assert expected in await ward.message()
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        (real_messages.QUOTA, "requests 8 GPUs; 56 of the namespace's 60 are in use"),
-        (real_messages.SMALL_QUOTA, "can never start: it requests 8 GPUs, and the namespace quota is 4"),
-        (real_messages.NO_PRIMARY, "find the training container"),
-    ],
-)
-async def test_pod_that_is_rejected_is_reported(redis, said, expected):
-    ward = FailingTrials(redis, lambda *_: None)
-    ward.kubernetes.admission("Pod", forbid(said))
-    async with ward.started():
-        await ward.rounds(8)
-        assert expected in await ward.message()
-
-
-def without_collector(pod):
-    containers = [c for c in pod["spec"]["containers"] if c["name"] != "metrics-collector"]
-    return {**pod, "spec": {**pod["spec"], "containers": containers}}
-
-
-async def test_namespace_without_katibs_label_is_reported(redis):
-    """So that the API server does not call Katib's webhook for pods."""
-    async with FailingTrials(redis, lambda ward, pod: ward.runs(pod)).started() as ward:
-        ward.kubernetes.admission("Pod", without_collector)
-        await ward.rounds(8)
-        told = await ward.message()
-        assert "kubectl label namespace sweeps katib.kubeflow.org/metrics-collector-injection=enabled" in told
+            assert part in reported, reported
+        assert sum(reported == each for each in simulation.slack.said) == 1
 
 
 async def test_pod_that_waits_two_seconds_for_a_finishing_one_is_not_reported(redis):
-    async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
-        await ward.rounds(8)
-        ward.happens = lambda ward, pod: ward.runs(pod)
-        await ward.after(2)
-        assert (await ward.record()).phase is Phase.RUNNING
-        await ward.after(MINUTE)
-        assert await ward.message() is None
-
-
-async def test_first_trial_message_follows_the_state_until_recovery(redis):
-    async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
-        await ward.rounds(8)
-        await ward.after(MINUTE)
-        assert "The pod is pending" in await ward.message()
-        ward.happens = waits("ErrImagePull", real_messages.PULLS["image-login"])
-        await ward.rounds(2)
-        assert "missing registry credentials" in await ward.message()
-        ward.happens = waits(
-            "ImagePullBackOff",
-            f"{real_messages.BACK_OFF}: ErrImagePull: {real_messages.PULLS['image-login']}",
-        )
-        await ward.rounds(2)
-        before = list(ward.slack.said)
-        ward.happens = lambda ward, pod: ward.runs(pod)
-        await ward.rounds(2)
-        told = await ward.message()
-        assert told.startswith(":white_check_mark: Recovered: trial `lr-brave-otter-")
-        assert "missing registry credentials" in told
-        assert len([text for text in ward.slack.said if "missing registry credentials" in text]) == 1
-        assert len(ward.slack.said) == len(before) + 1  # the first trial runs
-
-
-async def test_owner_of_a_failed_first_trial_is_mentioned_for_it_and_for_the_end(redis):
-    async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as ward:
-        await ward.rounds(8)
-        await ward.after(MINUTE)
-        assert "The pod is pending" in await ward.message()
-        ward.happens = ends(1, log=real_messages.TRACEBACK)
-        await ward.rounds(12)
-        assert (await ward.record()).phase is Phase.FAILED
-        assert "KeyError: 'adamw'" in await ward.message()
-        called = [text for text in ward.slack.said if "<@UOWNER>" in text]
-        assert len(called) == 2, called
-        assert called[0].startswith(":warning: <@UOWNER> Trial `lr-brave-otter-")
-        assert called[1].startswith(":x: <@UOWNER> Sweep failed")
-
-
-async def test_problem_of_another_trial_is_not_called_the_first(redis):
-    def happens(ward, pod):
-        ward.first = getattr(ward, "first", pod["metadata"]["name"])
-        if pod["metadata"]["name"] == ward.first:
-            ward.runs(pod)
-        else:
-            ward.waits(pod, "ErrImagePull", real_messages.PULLS["image-login"])
-
-    async with FailingTrials(redis, happens).started() as ward:
-        await ward.rounds(10)
-        other = next(pod for pod in ward.kubernetes.list("Pod") if pod["metadata"]["name"] != ward.first)
-        trial = other["metadata"]["labels"]["katib.kubeflow.org/trial"]
-        assert (await ward.message()).startswith(f":warning: Problem with trial `{trial}`.")
-
-
-async def test_waiting_trials_are_not_reported_once_one_runs(redis):
-    def happens(ward, pod):
-        ward.first = getattr(ward, "first", pod["metadata"]["name"])
-        if pod["metadata"]["name"] == ward.first:
-            ward.runs(pod)
-        else:
-            ward.unscheduled(pod, real_messages.UNSCHEDULABLE)
-
-    async with FailingTrials(redis, happens).started() as ward:
-        await ward.rounds(8)
-        await ward.after(MINUTE)
-        assert await ward.message() is None
-
-
-async def test_later_failure_of_another_kind_is_reported_and_one_of_the_same_kind_is_not(redis):
-    space = SPACE.replace("max_failed: 1", "max_failed: 3").replace("parallel: 2", "parallel: 1")
-    logs = [real_messages.TRACEBACK, real_messages.TRACEBACK, real_messages.CUDA_OOM]
-    names = []
-
-    def happens(ward, pod):
-        name = pod["metadata"]["name"]
-        names.extend([name] if name not in names else [])
-        ward.cluster.logs[name] = logs[min(names.index(name), 2)]
-        ward.ends(pod, 1)
-
-    async with FailingTrials(redis, happens, space=space).started() as ward:
-        await ward.rounds(25)
-        assert "KeyError" in await ward.message()
-        failures = [text for text in ward.texts() if re.match(r":warning: (<@UOWNER> )?Trial", text)]
-        assert len(failures) == 2
-        assert "23.65 GiB" in failures[1]
-        assert any("1 more trial failed the same way." in text for text in ward.slack.said)
-
-
-async def test_failure_after_a_success_is_a_message_of_its_own(redis):
-    names = []
-
-    def happens(ward, pod):
-        name = pod["metadata"]["name"]
-        names.extend([name] if name not in names else [])
-        ward.cluster.logs[name] = real_messages.TRACEBACK
-        if names.index(name):
-            ward.ends(pod, 1)
-        elif ward.last.phase is Phase.RUNNING:
-            ward.katib.metrics.report(
-                pod["metadata"]["labels"]["katib.kubeflow.org/trial"], [Reported("1", 1)]
-            )
-            ward.ends(pod, 0, "Completed")
-        else:
-            ward.waits(pod, "CreateContainerConfigError", real_messages.NO_ENV_SECRET)
-            if ward.last.health_ts:
-                ward.runs(pod)
-
-    async with FailingTrials(
-        redis, happens, space=SPACE.replace("parallel: 2", "parallel: 1")
-    ).started() as ward:
-        await ward.rounds(25)
-        assert (await ward.message()).startswith(":white_check_mark:")
-        [later] = [text for text in ward.slack.said if "KeyError" in text]
-        assert later.startswith(":warning:")
-
-
-async def recovering(redis, dies_at=None):
-    """Told twice: it can't start, then it is well. The worker may die at one of its calls."""
-    ward = FailingTrials(redis, waits("CreateContainerConfigError", real_messages.NO_ENV_SECRET))
-    ward.clock.dies_at = dies_at
-    async with ward.started():
-        await ward.rounds(9)
-        told_by = ward.clock.calls
-        ward.happens = lambda ward, pod: ward.runs(pod)
-        await ward.rounds(4)
-        shown = [text for text in ward.slack.said if "secretpostgresql" in text]
-        return told_by, ward.clock.calls, shown
-
-
-async def test_crash_posts_at_most_one_more_message_and_the_last_is_current(redis):
-    told_by, calls, [calm] = await recovering(redis)
-    assert calm.startswith(":white_check_mark: Recovered")
-    for dies_at in range(told_by - 12, calls + 1):
-        _, _, shown = await recovering(redis, dies_at)
-        assert len(shown) <= 2, f"died at call {dies_at}"
-        assert shown[-1].startswith(":white_check_mark: Recovered"), f"died at call {dies_at}"
+    async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as simulation:
+        await simulation.rounds(8)
+        simulation.happens = lambda simulation, pod: simulation.runs(pod)
+        await simulation.after(2)
+        assert (await simulation.record()).phase is Phase.RUNNING
+        await simulation.after(MINUTE)
+        assert await simulation.message() is None

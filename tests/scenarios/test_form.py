@@ -1,4 +1,4 @@
-"""The form, from /sweep alone to a sweep in the queue: a person, Bolt's dispatch, and turns that ask git."""
+"""The form, from `/sweep` to a sweep in the queue: a user, Bolt's dispatch, and jobs that read git."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ import pytest
 
 from bot.config.policy import Launch
 from tests.bot.factories import COMMIT, CONFIG
-from tests.scenarios.slack_user import ADA, SPACE, a_desk
+from tests.scenarios.slack_user import ADA, SPACE, a_slack_user
 
 
 @pytest.fixture(autouse=True)
@@ -17,97 +17,97 @@ def slack_shows_answers_at_once(monkeypatch):
 
 
 @pytest.fixture
-async def desk(redis):
-    async with a_desk(redis) as made:
+async def ada(redis):
+    async with a_slack_user(redis) as made:
         yield made
 
 
-async def test_form_fills_previews_and_launches_a_sweep(desk):
-    slack = desk.slack
+async def test_form_fills_previews_and_launches_a_sweep(ada):
+    slack = ada.slack
     assert await slack.command("ada", "sweeps", "/sweep", "") == ""
-    assert desk.modal()["title"]["text"] == "New sweep"
-    assert [one["value"] for one in await desk.offered("sweep_branch", "ma")] == ["main", "ma"]
-    await desk.choose("sweep_branch", "main")
-    lr, _ = await desk.offered("sweep_space")
+    assert ada.modal()["title"]["text"] == "New sweep"
+    assert [one["value"] for one in await ada.offered("sweep_branch", "ma")] == ["main", "ma"]
+    await ada.choose("sweep_branch", "main")
+    lr, _ = await ada.offered("sweep_space")
     assert (lr["value"], lr["description"]["text"]) == ("lr", "How fast it may learn")
-    await desk.choose("sweep_space", "lr")
+    await ada.choose("sweep_space", "lr")
     await slack.enter("ada", "gpus", "2")
     assert await slack.submit("ada") == {}
-    assert "Checking the branch" in desk.shows()
-    await desk.turns()
+    assert "Checking the branch" in ada.shows()
+    await ada.runs()
     for fact in ("`main` @ `01234567` “Try a wider net”", "3 of 3 combinations, grid", "4 (2 trials × 2)"):
-        assert fact in desk.shows()
-    assert "python train.py --width=a" in desk.shows()
+        assert fact in ada.shows()
+    assert "python train.py --width=a" in ada.shows()
     await slack.submit("ada")
-    [sweep] = await desk.turns()
-    assert f"Sweep `{sweep}` queued" in desk.shows()
-    record = await desk.door.store.get(sweep)
+    [sweep] = await ada.runs()
+    assert f"Sweep `{sweep}` queued" in ada.shows()
+    record = await ada.context.store.get(sweep)
     assert (record.request.gpus, record.requester.user, record.requester.channel) == (2, ADA, "C01SWEEPS00")
 
 
-async def test_launch_uses_the_previewed_commit(desk):
-    slack = desk.slack
+async def test_launch_uses_the_previewed_commit(ada):
+    slack = ada.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
-    await desk.choose("sweep_space", "lr")
+    await ada.choose("sweep_space", "lr")
     await slack.submit("ada")
-    await desk.turns()
-    desk.git.tip = "89ab" * 10  # somebody pushes
+    await ada.runs()
+    ada.git.tip = "89ab" * 10  # a new commit is pushed
     await slack.submit("ada")
-    [sweep] = await desk.turns()
-    assert (await desk.door.store.get(sweep)).request.commit == COMMIT
+    [sweep] = await ada.runs()
+    assert (await ada.context.store.get(sweep)).request.commit == COMMIT
     await slack.command("ada", "sweeps", "/sweep", "")
     await slack.submit("ada")
-    await desk.turns()
-    assert "`main` @ `89ab89ab`" in desk.shows()  # the next form begins with the branch, not the commit
+    await ada.runs()
+    assert "`main` @ `89ab89ab`" in ada.shows()  # the next form starts with the branch, not the commit
 
 
 @pytest.mark.parametrize(("then", "stands"), [("launch", "queued"), ("change", "Updates go to")])
-async def test_late_preview_does_not_overwrite_later_input(desk, then, stands):
-    slack = desk.slack
+async def test_late_preview_does_not_overwrite_later_input(ada, then, stands):
+    slack = ada.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
-    await desk.choose("sweep_space", "lr")
+    await ada.choose("sweep_space", "lr")
     await slack.submit("ada")
-    await desk.turns()
+    await ada.runs()
     await slack.press("ada", "sweep_again")
     await (slack.submit("ada") if then == "launch" else slack.press("ada", "sweep_change"))
-    await desk.turns()
-    assert stands in str(desk.modal()["blocks"])
+    await ada.runs()
+    assert stands in str(ada.modal()["blocks"])
 
 
-async def test_launch_clicked_twice_starts_one_sweep(desk):
-    slack = desk.slack
+async def test_launch_clicked_twice_starts_one_sweep(ada):
+    slack = ada.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
-    await desk.choose("sweep_space", "lr")
+    await ada.choose("sweep_space", "lr")
     await slack.submit("ada")
-    await desk.turns()
+    await ada.runs()
     await asyncio.gather(slack.submit("ada"), slack.submit("ada"))
-    assert len(await desk.turns()) == 1
-    assert len(await desk.door.store.active()) == 1
+    assert len(await ada.runs()) == 1
+    assert len(await ada.context.store.active()) == 1
 
 
-async def test_git_error_is_shown_at_its_field(desk):
-    slack = desk.slack
+async def test_git_error_is_shown_at_its_field(ada):
+    slack = ada.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=mian")
-    await desk.choose("sweep_space", "lr")
+    await ada.choose("sweep_space", "lr")
     await slack.submit("ada")
-    await desk.turns()
-    assert desk.modal()["callback_id"] == "sweep_form"
-    assert "Did you mean main?" in desk.shows()
-    await desk.choose("sweep_branch", "main")
-    await desk.choose("sweep_space", "wide")
+    await ada.runs()
+    assert ada.modal()["callback_id"] == "sweep_form"
+    assert "Did you mean main?" in ada.shows()
+    await ada.choose("sweep_branch", "main")
+    await ada.choose("sweep_space", "wide")
     await slack.submit("ada")
-    await desk.turns()
-    assert "parameters.width: min must be less than max; got min 1, max 0" in desk.shows()
-    await desk.choose("sweep_space", "lr")
+    await ada.runs()
+    assert "parameters.width: min must be less than max; got min 1, max 0" in ada.shows()
+    await ada.choose("sweep_space", "lr")
     await slack.submit("ada")
-    await desk.turns()
-    assert desk.modal()["callback_id"] == "sweep_launch"
+    await ada.runs()
+    assert ada.modal()["callback_id"] == "sweep_launch"
     await slack.press("ada", "sweep_change")
-    assert desk.modal()["callback_id"] == "sweep_form"
+    assert ada.modal()["callback_id"] == "sweep_form"
 
 
-async def test_inline_space_is_launched(desk):
-    slack = desk.slack
+async def test_inline_space_is_launched(ada):
+    slack = ada.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")
     await slack.enter("ada", "text", SPACE.replace("minimize", "smallest"))
@@ -118,20 +118,20 @@ async def test_inline_space_is_launched(desk):
     )
     await slack.enter("ada", "text", SPACE)
     assert await slack.submit("ada") == {}
-    await desk.turns()
+    await ada.runs()
     await slack.submit("ada")
-    [sweep] = await desk.turns()
-    assert (await desk.door.store.get(sweep)).request.text == SPACE.rstrip()
+    [sweep] = await ada.runs()
+    assert (await ada.context.store.get(sweep)).request.text == SPACE.rstrip()
 
 
-async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(desk, monkeypatch):
+async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(ada, monkeypatch):
     parsing, end = threading.Event(), threading.Event()
 
     def slow(*_):
         parsing.set()
         end.wait()
 
-    slack = desk.slack
+    slack = ada.slack
     monkeypatch.setattr("bot.launch.form.parse_space", slow)
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")
@@ -143,10 +143,10 @@ async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(des
     assert await submission == {}
 
 
-async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(desk, monkeypatch):
+async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(ada, monkeypatch):
     end = threading.Event()
     monkeypatch.setattr("bot.launch.form.parse_space", lambda *_: end.wait())
-    slack = desk.slack
+    slack = ada.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")
     await slack.enter("ada", "text", SPACE)
@@ -156,11 +156,11 @@ async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(desk,
     assert found == {"text": "Checking the space took more than 2 s. Try again, or commit it as a file."}
 
 
-async def test_next_form_is_prefilled_with_the_last_launch(desk):
-    await desk.slack.command("ada", "sweeps", "/sweep", "branch=dev space=lr gpus=3 trials=2 algorithm=grid")
-    await desk.turns()
-    await desk.slack.command("ada", "vision", "/sweep", "gpus=1")
-    values = {k: v for entered in desk.modal()["state"]["values"].values() for k, v in entered.items()}
+async def test_next_form_is_prefilled_with_the_last_launch(ada):
+    await ada.slack.command("ada", "sweeps", "/sweep", "branch=dev space=lr gpus=3 trials=2 algorithm=grid")
+    await ada.runs()
+    await ada.slack.command("ada", "vision", "/sweep", "gpus=1")
+    values = {k: v for entered in ada.modal()["state"]["values"].values() for k, v in entered.items()}
     chosen = {k: (v.get("selected_option") or {}).get("value", v.get("value")) for k, v in values.items()}
     assert chosen == {
         "sweep_repo": "digits",
@@ -180,42 +180,42 @@ async def test_next_form_is_prefilled_with_the_last_launch(desk):
         "cmd": None,
         "notify": "channel",
     }
-    await desk.turns()
-    offered = [one["value"] for one in await desk.offered("sweep_branch")]
+    await ada.runs()
+    offered = [one["value"] for one in await ada.offered("sweep_branch")]
     assert offered == ["dev", "main"]
 
 
-async def test_unreachable_git_host_is_named_in_menu_and_form(desk):
-    desk.git.away = True
-    await desk.slack.command("ada", "sweeps", "/sweep", "")
-    offered = await desk.offered("sweep_branch", "mai")
+async def test_unreachable_git_host_is_named_in_menu_and_form(ada):
+    ada.git.away = True
+    await ada.slack.command("ada", "sweeps", "/sweep", "")
+    offered = await ada.offered("sweep_branch", "mai")
     assert [one["value"] for one in offered] == ["mai", "-"]
     assert "didn't respond" in offered[1]["text"]["text"]
-    await desk.choose("sweep_branch", "main")
-    await desk.choose("sweep_space", "lr")
-    await desk.slack.submit("ada")
-    await desk.turns()
-    assert "The git host isn't responding. Try again." in desk.shows()
+    await ada.choose("sweep_branch", "main")
+    await ada.choose("sweep_space", "lr")
+    await ada.slack.submit("ada")
+    await ada.runs()
+    assert "The git host isn't responding. Try again." in ada.shows()
 
 
-async def test_menu_does_not_wait_for_a_worker(desk):
-    """Nobody takes turns: Slack hears so within its three seconds, and what is typed can be taken."""
-    await desk.slack.command("ada", "sweeps", "/sweep", "")
-    assert [one["value"] for one in await desk.slack.options("ada", "sweep_branch", "mai")] == ["mai", "-"]
+async def test_menu_does_not_wait_for_a_worker(ada):
+    """No worker runs: Slack gets a response within three seconds, and typed values are accepted."""
+    await ada.slack.command("ada", "sweeps", "/sweep", "")
+    assert [one["value"] for one in await ada.slack.options("ada", "sweep_branch", "mai")] == ["mai", "-"]
 
 
 async def test_form_without_permission_is_denied_with_a_message(redis):
-    async with a_desk(redis, replace(CONFIG, launch=Launch(people=("U2",)))) as desk:
-        answer = await desk.slack.command("ada", "sweeps", "/sweep", "")
+    async with a_slack_user(redis, replace(CONFIG, launch=Launch(people=("U2",)))) as ada:
+        answer = await ada.slack.command("ada", "sweeps", "/sweep", "")
         assert "You don't have permission to start sweeps" in answer
-        assert desk.slack.modals("ada") == []
+        assert ada.slack.modals("ada") == []
 
 
-async def test_form_with_a_lost_draft_says_so(desk, redis):
-    await desk.slack.command("ada", "sweeps", "/sweep", "branch=main")
-    await desk.choose("sweep_space", "lr")
-    await desk.slack.submit("ada")
-    await desk.turns()
+async def test_form_with_a_lost_draft_says_so(ada, redis):
+    await ada.slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await ada.choose("sweep_space", "lr")
+    await ada.slack.submit("ada")
+    await ada.runs()
     await redis.flushall()
-    await desk.slack.submit("ada")
-    assert "This form has expired" in desk.shows()
+    await ada.slack.submit("ada")
+    assert "This form has expired" in ada.shows()

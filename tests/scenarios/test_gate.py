@@ -14,23 +14,23 @@ MANY = SPACE.replace("[a, b, c]", "[a, b, c, d, e]").replace("max: 3", "max: 5")
 GATED = {"sweep": {"request": replace(REQUEST, gate=True)}, "image": True, "space": MANY}
 
 
-def trials(life):
-    return life.kubernetes.list("Trial")
+def trials(simulation):
+    return simulation.kubernetes.list("Trial")
 
 
-async def until(life, phase, rounds=40):
+async def until(simulation, phase, rounds=40):
     for _ in range(rounds):
-        await life.round()
-        if (await life.record()).phase is phase:
-            return life.last
-    raise AssertionError(f"{life.last.phase}: {life.texts()}")
+        await simulation.round()
+        if (await simulation.record()).phase is phase:
+            return simulation.last
+    raise AssertionError(f"{simulation.last.phase}: {simulation.texts()}")
 
 
 @pytest.fixture
 async def crashing(redis):
-    life = SimulatedSweep(redis, Clock(None), crash=True, **GATED)
-    async with life.started():
-        yield life
+    simulation = SimulatedSweep(redis, Clock(None), crash=True, **GATED)
+    async with simulation.started():
+        yield simulation
 
 
 async def test_gate_holds_a_broken_sweep_after_one_trial_and_releases_its_gpus(crashing):
@@ -52,7 +52,7 @@ async def test_gate_holds_a_broken_sweep_after_one_trial_and_releases_its_gpus(c
 
 async def test_retry_runs_one_more_trial_in_a_new_experiment(crashing):
     await until(crashing, Phase.HELD)
-    crashing.story["crash"] = False
+    crashing.scenario["crash"] = False
     crashing.acts = {Action.RETRY: Phase.HELD}
     await crashing.round()
     await until(crashing, Phase.SUCCEEDED)
@@ -78,7 +78,7 @@ async def test_second_failure_is_held_and_reported_again(crashing):
 
 async def test_run_all_anyway_starts_all_trials(crashing):
     await until(crashing, Phase.HELD)
-    crashing.story["crash"] = False
+    crashing.scenario["crash"] = False
     crashing.acts = {Action.OPEN: Phase.HELD}
     await crashing.round()
     await until(crashing, Phase.SUCCEEDED)
@@ -94,68 +94,68 @@ async def test_held_sweep_is_cancelled(crashing):
 
 
 async def test_first_trial_that_finishes_opens_the_gate_with_one_patch(redis):
-    life = SimulatedSweep(redis, Clock(None), **GATED)
-    merge, opening = life.cluster.merge, []
+    simulation = SimulatedSweep(redis, Clock(None), **GATED)
+    merge, opening = simulation.cluster.merge, []
 
     async def spy(ref, patch, *, subresource=""):
         if ref.kind == "Experiment" and not subresource:
             opening.append(patch["spec"])
         return await merge(ref, patch, subresource=subresource)
 
-    life.cluster.merge = spy
-    await life.run()
-    assert life.last.phase is Phase.SUCCEEDED
-    assert life.last.progress.succeeded == 5
+    simulation.cluster.merge = spy
+    await simulation.run()
+    assert simulation.last.phase is Phase.SUCCEEDED
+    assert simulation.last.progress.succeeded == 5
     assert opening == [{"maxTrialCount": 5, "parallelTrialCount": 2}]
-    assert "5 of 5 trials" in life.slack.parents[-1].text
+    assert "5 of 5 trials" in simulation.slack.parents[-1].text
 
 
 async def test_running_first_trial_opens_the_gate_once_it_logs_after_startup(redis):
-    life = SimulatedSweep(redis, Clock(None), endless="trainings", **GATED)
-    async with life.started():
-        await until(life, Phase.RUNNING)
+    simulation = SimulatedSweep(redis, Clock(None), endless="trainings", **GATED)
+    async with simulation.started():
+        await until(simulation, Phase.RUNNING)
         for _ in range(3):
-            await life.round()
-        assert len(trials(life)) == 1  # no line later than a minute after its start
-        life.clients = replace(life.clients, now=lambda: NOW + timedelta(minutes=2))
+            await simulation.round()
+        assert len(trials(simulation)) == 1  # no line later than a minute after its start
+        simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(minutes=2))
         for _ in range(4):
-            await life.round()
-        assert len(trials(life)) == 2
-        assert not life.last.gated
+            await simulation.round()
+        assert len(trials(simulation)) == 2
+        assert not simulation.last.gated
 
 
 async def test_open_starts_all_trials_beside_the_first(redis):
     acts = {Action.OPEN: Phase.RUNNING}
-    life = SimulatedSweep(redis, Clock(None), endless="trainings", acts=acts, **GATED)
-    async with life.started():
-        await until(life, Phase.RUNNING)
+    simulation = SimulatedSweep(redis, Clock(None), endless="trainings", acts=acts, **GATED)
+    async with simulation.started():
+        await until(simulation, Phase.RUNNING)
         for _ in range(4):
-            await life.round()
-        assert len(trials(life)) == 2
+            await simulation.round()
+        assert len(trials(simulation)) == 2
 
 
 async def test_cancelled_first_trial_holds_the_sweep(redis):
     acts = {Action.KILL: Phase.RUNNING}
-    life = SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED)
-    async with life.started():
-        held = await until(life, Phase.HELD)
-    assert (held.reason, life.gpus_held()) == ("first trial was stopped", [])
+    simulation = SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED)
+    async with simulation.started():
+        held = await until(simulation, Phase.HELD)
+    assert (held.reason, simulation.gpus_held()) == ("first trial was stopped", [])
 
 
 async def test_drained_first_trial_ends_the_sweep(redis):
     acts = {Action.DRAIN: Phase.RUNNING}
-    life = await SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED).run()
-    assert (life.last.phase, life.last.reason) == (Phase.SUCCEEDED, "drained after 1 trial")
+    simulation = await SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED).run()
+    assert (simulation.last.phase, simulation.last.reason) == (Phase.SUCCEEDED, "drained after 1 trial")
 
 
 async def test_target_reached_by_the_first_trial_ends_the_sweep(redis):
     space = MANY.replace("goal: minimize", "goal: minimize, target: 0.9")
-    life = await SimulatedSweep(redis, Clock(None), **GATED | {"space": space}).run()
-    assert (life.last.phase, life.last.reason) == (Phase.SUCCEEDED, "target reached")
-    assert len(trials(life)) == 1
+    simulation = await SimulatedSweep(redis, Clock(None), **GATED | {"space": space}).run()
+    assert (simulation.last.phase, simulation.last.reason) == (Phase.SUCCEEDED, "target reached")
+    assert len(trials(simulation)) == 1
 
 
 async def test_redis_lost_after_the_gate_opened_opens_nothing_twice(redis):
-    life = SimulatedSweep(redis, Clock(None), forget_in=Phase.RUNNING, **GATED)
-    life = await life.run()
-    assert (life.last.phase, life.last.progress.succeeded) == (Phase.SUCCEEDED, 5)
+    simulation = SimulatedSweep(redis, Clock(None), forget_in=Phase.RUNNING, **GATED)
+    simulation = await simulation.run()
+    assert (simulation.last.phase, simulation.last.progress.succeeded) == (Phase.SUCCEEDED, 5)

@@ -1,4 +1,4 @@
-"""The gate with real processes: the pods and their GPUs are looked at, too."""
+"""The gate with real processes, including pods and their GPUs."""
 
 import pytest
 

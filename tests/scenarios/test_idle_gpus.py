@@ -45,7 +45,7 @@ async def press(sweep: Sweep, action: str, trial: str, person: str = "ada") -> N
     assert await sweep.lab.slack.click(person, sweep.channel, message["ts"], action) is None
 
 
-async def test_a_trial_that_sleeps_is_told_of_and_kept_and_ended_by_button(lab: Lab) -> None:
+async def test_idle_trial_is_reported_snoozed_and_cancelled_by_button(lab: Lab) -> None:
     sweep = await lab.sweep("branch=main gpus=1 space=asleep")
 
     def trials() -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from bot.core.record import Phase
 from bot.results.store import ResultsStore
 from bot.storage.sweep_configmap import RETIRED
-from tests.scenarios.slack_session import chat
+from tests.scenarios.slack_session import open_session
 from tests.scenarios.sweep_in_memory import SWEEP
 
 OTHER = "lr-calm-heron"
@@ -24,41 +24,41 @@ def unlimited(monkeypatch):
 
 
 async def test_promote_starts_the_best_parameters_with_seeds_on_the_same_commit(redis):
-    async with chat(redis, image=True) as lab:
+    async with open_session(redis, image=True) as lab:
         await lab.until(Phase.SUCCEEDED)
-        _, told = await lab.types("promote branch=other")
-        assert "promote can't change branch=" in told[-1]
-        _, told = await lab.types(f"promote {SWEEP} seeds=3", person="grace")
-        assert f"queued: a promotion of `{SWEEP}`" in told[-1]
-        [made] = await lab.life.store.active()
-        record = await lab.life.store.get(made)
+        _, reported = await lab.types("promote branch=other")
+        assert "promote can't change branch=" in reported[-1]
+        _, reported = await lab.types(f"promote {SWEEP} seeds=3", person="grace")
+        assert f"queued: a promotion of `{SWEEP}`" in reported[-1]
+        [made] = await lab.simulation.store.active()
+        record = await lab.simulation.store.get(made)
         assert (record.request.seeds, record.requester.user_name) == ("0-2", "grace")
         assert record.request.cmd == "python train.py --width=c"
         assert (record.request.promotes.sweep, record.request.promotes.value) == (SWEEP, 0.1)
-        assert record.request.commit == lab.life.last.plan.commit
+        assert record.request.commit == lab.simulation.last.plan.commit
 
 
 async def test_results_and_comparison_are_there_when_all_else_of_a_sweep_is_gone(redis):
-    async with chat(redis, image=True) as lab:
+    async with open_session(redis, image=True) as lab:
         await lab.until(Phase.SUCCEEDED)
         await lab.rounds(2)
-        life, store = lab.life, ResultsStore(lab.life.cluster, "sweeps")
+        simulation, store = lab.simulation, ResultsStore(lab.simulation.cluster, "sweeps")
         await store.save(replace(await store.get(SWEEP), sweep=OTHER))
         for kind in ("Experiment", "Trial", "Pod"):
-            for obj in life.kubernetes.list(kind):
-                life.kubernetes.delete(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
-        _, told = await lab.types(f"results {SWEEP}")
-        assert "`loss` 0.1 in `lr-brave-otter-" in told[-1]
-        life.kubernetes.patch("ConfigMap", "sweeps", f"sweep-{SWEEP}", RETIRED)
+            for obj in simulation.kubernetes.list(kind):
+                simulation.kubernetes.delete(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        _, reported = await lab.types(f"results {SWEEP}")
+        assert "`loss` 0.1 in `lr-brave-otter-" in reported[-1]
+        simulation.kubernetes.patch("ConfigMap", "sweeps", f"sweep-{SWEEP}", RETIRED)
         await redis.flushall()
 
-        _, told = await lab.types(f"results {SWEEP}")
-        assert "3 trials by `loss`" in told[-1]
-        _, told = await lab.types(f"compare {SWEEP} {OTHER}")
-        assert f"Best: `{SWEEP}` and `{OTHER}`, 0.1 (minimize `loss`)." in told[-1]
-        assert "the same commit" in told[-1]
-        _, told = await lab.types(f"logs {SWEEP}")
-        assert "only its results are kept" in told[-1]
+        _, reported_text = await lab.types(f"results {SWEEP}")
+        assert "3 trials by `loss`" in reported_text[-1]
+        _, reported_text = await lab.types(f"compare {SWEEP} {OTHER}")
+        assert f"Best: `{SWEEP}` and `{OTHER}`, 0.1 (minimize `loss`)." in reported_text[-1]
+        assert "the same commit" in reported_text[-1]
+        _, reported_text = await lab.types(f"logs {SWEEP}")
+        assert "only its results are kept" in reported_text[-1]
         await lab.types("results lr-never-was")
-        await life.round(item="lr-never-was")
+        await simulation.round(item="lr-never-was")
         assert "No sweep named `lr-never-was`" in lab.slack.ephemerals("ada")[-1]["text"]

@@ -1,7 +1,7 @@
-"""20 sweeps of 30 trials end at once in one channel: nothing is lost, and Slack never has to say "slower".
+"""20 sweeps of 30 trials end at once in one channel: nothing is lost, and Slack never rate limits.
 
-The cluster's controllers, Katib's, the turns and the worker are the real ones, and so are Slack's limits. All
-clocks of the limits, Slack's and ours, go FASTER than a real one.
+The controllers of the cluster and Katib, the reconciles, the worker, and Slack's limits are real. The clocks
+of the limits, Slack's and ours, run FASTER than a real one.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Ticking:
-    """Slack's clock: in the beginning nobody is held up."""
+    """Slack's clock: at first, nothing is delayed."""
 
     def __init__(self):
         self.now, self.since = 0.0, None
@@ -65,7 +65,7 @@ class Rush(SimulatedSweep):
 
     def _end(self, pod, labels):
         values = self.kubernetes.get("Trial", "sweeps", labels["katib.kubeflow.org/trial"])["spec"]
-        self.story["crash"] = int(values["parameterAssignments"][0]["value"][1:]) < BAD
+        self.scenario["crash"] = int(values["parameterAssignments"][0]["value"][1:]) < BAD
         super()._end(pod, labels)
 
     def _width(self, namespace, trial):
@@ -73,7 +73,7 @@ class Rush(SimulatedSweep):
         return f"0.{values[0]['value'][1:]}"
 
     async def all_round(self):
-        """A turn of each, then time passes for all."""
+        """Reconcile each sweep, then advance the time for all."""
         for sweep in IDS:
             lease = Lease(WorkItem.sweep(sweep), sweep, failures=0, key=f"life:lease:{sweep}")
             await self.redis.set(lease.key, sweep)
@@ -87,7 +87,7 @@ class Rush(SimulatedSweep):
         return [await self.store.get(sweep) for sweep in IDS]
 
 
-async def test_20_sweeps_of_30_trials_that_end_at_once_in_one_channel(redis, monkeypatch):
+async def test_end_of_20_sweeps_of_30_trials_in_one_channel_loses_nothing(redis, monkeypatch):
     refused, clock = counting(monkeypatch), Ticking()
     for name, rate in {"POSTS": POSTS, "EDITS": EDITS}.items():
         monkeypatch.setattr(f"bot.slack.client.{name}", Rate(rate.gap / FASTER, rate.burst))
@@ -103,7 +103,7 @@ async def test_20_sweeps_of_30_trials_that_end_at_once_in_one_channel(redis, mon
             assert refused == []
             assert len(slack.messages(CHANNEL)) == before + 2 * SWEEPS  # a failed first trial and the end
             for sweep in await rush.records():
-                assert_told(slack, sweep)
+                assert_reported(slack, sweep)
     finally:
         await slack.close()
 
@@ -159,7 +159,7 @@ async def quiet(sweep):
     return sweep.phase.final and not sweep.outbox and sweep.shown_phase is sweep.phase and sweep.shown
 
 
-def assert_told(slack, sweep):
+def assert_reported(slack, sweep):
     assert sweep.phase is Phase.SUCCEEDED
     [parent, *thread] = slack.messages(CHANNEL, sweep.thread)
     assert f"{TRIALS} of {TRIALS} trials · {BAD} failed" in parent["blocks"][0]["text"]["text"]

@@ -1,4 +1,4 @@
-"""A worker's memory of the cluster may be late, empty, or absent; what is done and said stays the same."""
+"""A worker's cache of the cluster can be late, empty, or absent; actions and messages stay the same."""
 
 import asyncio
 from dataclasses import replace
@@ -42,8 +42,8 @@ class LateCluster(DirectCluster):
 class Late(SimulatedSweep):
     """Whose worker's memory shows what has changed only before each fourth reconcile."""
 
-    def __init__(self, redis, clock, **story):
-        super().__init__(redis, clock, **story)
+    def __init__(self, redis, clock, **scenario):
+        super().__init__(redis, clock, **scenario)
         self.cluster, self.rounds = LateCluster(self.kubernetes), 0
 
     async def round(self, *args, **kwargs):
@@ -53,62 +53,62 @@ class Late(SimulatedSweep):
             await self.settle()
             self.cluster.shown.clear()
         released = [text for text in self.slack.said if "GPUs are released" in text]
-        held = {pod for pod in self.gpus_held() if not self.story.get("patient")}
+        held = {pod for pod in self.gpus_held() if not self.scenario.get("patient")}
         await super().round(*args, **kwargs)
         if (await self.record()).phase is Phase.CANCELLED:
             assert not held, released
 
 
 @pytest.mark.parametrize("kind", [Direct, Late])
-@pytest.mark.parametrize("story", STORIES)
-async def test_sweep_ends_alike_without_a_cache_and_with_a_late_one(redis, story, kind):
-    usual = await SimulatedSweep(redis, Clock(None), **STORIES[story]).run()
-    other = await kind(redis, Clock(None), **STORIES[story]).run()
+@pytest.mark.parametrize("scenario", STORIES)
+async def test_sweep_ends_alike_without_a_cache_and_with_a_late_one(redis, scenario, kind):
+    usual = await SimulatedSweep(redis, Clock(None), **STORIES[scenario]).run()
+    other = await kind(redis, Clock(None), **STORIES[scenario]).run()
     assert other.last.phase is usual.last.phase
     assert other.objects() == usual.objects()
     assert other.gpus_held() == []
     assert other.texts() == usual.texts()
 
 
-def memory_of(life, *, empty=False):
-    """What a worker's memory shows that was complete just now, and is kept up no more."""
+def memory_of(simulation, *, empty=False):
+    """The content of a worker's cache that was complete and is no longer updated."""
     caches = [Cache(kind, "sweeps", lambda _: None) for kind in ("Experiment", "Trial", "Job", "Pod")]
     for cache in caches:
         cache.complete = True
-        for obj in [] if empty else life.kubernetes.list(cache.kind, "sweeps"):
+        for obj in [] if empty else simulation.kubernetes.list(cache.kind, "sweeps"):
             cache.put(obj)
     return Caches(caches)
 
 
 async def test_cache_alone_ends_no_sweep(redis):
     """Neither because its experiment is not shown, nor as cancelled while its pods are not shown."""
-    async with Direct(redis, Clock(None), image=True, endless=True).started() as life:
-        life.clients = replace(life.clients, caches=memory_of(life, empty=True))
+    async with Direct(redis, Clock(None), image=True, endless=True).started() as simulation:
+        simulation.clients = replace(simulation.clients, caches=memory_of(simulation, empty=True))
         for _ in range(12):
-            await life.round()
-        assert (await life.record()).phase is Phase.RUNNING
-        life.acts = {Action.CANCEL: Phase.RUNNING}
+            await simulation.round()
+        assert (await simulation.record()).phase is Phase.RUNNING
+        simulation.acts = {Action.CANCEL: Phase.RUNNING}
         for _ in range(12):
-            held = life.gpus_held()
-            await life.round()
-            assert (await life.record()).phase is not Phase.CANCELLED or not held
-        assert life.last.phase is Phase.CANCELLED
+            held = simulation.gpus_held()
+            await simulation.round()
+            assert (await simulation.record()).phase is not Phase.CANCELLED or not held
+        assert simulation.last.phase is Phase.CANCELLED
 
 
 async def test_worker_with_an_outdated_cache_takes_no_count_and_no_result_back(redis):
     """Of two workers one sees the trials finish, and the other still sees none finished."""
     finished = []
-    async with Direct(redis, Clock(None), image=True).started() as life:
-        while (await life.record()).phase is not Phase.RUNNING:
-            behind, now = memory_of(life), life.clients
-            await life.round()
-        while not (await life.record()).phase.final:
-            life.clients = replace(now, caches=behind)
-            await life.round()
-            finished.append((await life.record()).progress.finished)
-            life.clients = now
-            await life.round()
-            finished.append((await life.record()).progress.finished)
+    async with Direct(redis, Clock(None), image=True).started() as simulation:
+        while (await simulation.record()).phase is not Phase.RUNNING:
+            behind, now = memory_of(simulation), simulation.clients
+            await simulation.round()
+        while not (await simulation.record()).phase.final:
+            simulation.clients = replace(now, caches=behind)
+            await simulation.round()
+            finished.append((await simulation.record()).progress.finished)
+            simulation.clients = now
+            await simulation.round()
+            finished.append((await simulation.record()).progress.finished)
     assert finished == sorted(finished)
-    better = [text for text in life.slack.said if text.startswith(":chart")]
+    better = [text for text in simulation.slack.said if text.startswith(":chart")]
     assert len(better) == len(set(better))

@@ -1,4 +1,4 @@
-"""Metrics and parameters as people have them, in the local world: output, files, seeds, and W&B."""
+"""Metrics and parameters in the local world: output, files, seeds, and W&B."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""GPUs that one person's sweeps can use together: two that come at once can't both take what is left."""
+"""The limit of GPUs per user: two concurrent sweeps can't both use the remainder."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -14,43 +14,46 @@ SECOND = "lr-calm-lynx"
 
 
 @pytest.fixture
-async def life(redis):
+async def simulation(redis):
     """Two trials with a GPU each are two GPUs at the peak, of three."""
-    life = SimulatedSweep(redis, Clock(None), endless=True)
-    life.clients = replace(life.clients, config=replace(CONFIG, launch=Launch(gpus_per_person=3)))
-    async with life.started():
-        yield life
+    simulation = SimulatedSweep(redis, Clock(None), endless=True)
+    simulation.clients = replace(simulation.clients, config=replace(CONFIG, launch=Launch(gpus_per_person=3)))
+    async with simulation.started():
+        yield simulation
 
 
-async def another(life, **changes):
-    """A second sweep, of the same person if nothing else is said."""
+async def another(simulation, **changes):
+    """A second sweep, by default of the same user."""
     later = a_sweep(id=SECOND, request_id="trigger-2", **{"created": NOW + timedelta(seconds=1)} | changes)
-    await life.store.create(lambda _: later, [SECOND], "trigger-2")
+    await simulation.store.create(lambda _: later, [SECOND], "trigger-2")
 
 
-async def phases(life, *turns):
-    for item in turns:
-        await life.round(item=item)
-    return (await life.store.get(SWEEP)).phase, (await life.store.get(SECOND)).phase
+async def phases(simulation, *runs):
+    for item in runs:
+        await simulation.round(item=item)
+    return (await simulation.store.get(SWEEP)).phase, (await simulation.store.get(SECOND)).phase
 
 
-async def test_second_sweep_waits_for_the_plan_of_the_first_and_is_denied(life):
-    await another(life)
-    assert await phases(life, SECOND) == (Phase.RECEIVED, Phase.RECEIVED)
-    assert await phases(life, SWEEP) == (Phase.OPENING, Phase.RECEIVED)
-    assert await phases(life, SECOND) == (Phase.OPENING, Phase.REFUSED)
-    told = dict(life.slack.whispers)["UOWNER"]
-    assert "can use up to 2 GPUs, your other sweeps can use up to 2, and one person can use 3. *Fix:*" in told
+async def test_second_sweep_waits_for_the_plan_of_the_first_and_is_denied(simulation):
+    await another(simulation)
+    assert await phases(simulation, SECOND) == (Phase.RECEIVED, Phase.RECEIVED)
+    assert await phases(simulation, SWEEP) == (Phase.OPENING, Phase.RECEIVED)
+    assert await phases(simulation, SECOND) == (Phase.OPENING, Phase.REFUSED)
+    reported = dict(simulation.slack.ephemeral_messages)["UOWNER"]
+    assert (
+        "can use up to 2 GPUs, your other sweeps can use up to 2, and one person can use 3. *Fix:*"
+        in reported
+    )
 
 
 @pytest.mark.parametrize("user", [STRANGER, ADMIN])
-async def test_limit_per_person_ignores_others_and_admins(life, user):
+async def test_limit_per_person_ignores_others_and_admins(simulation, user):
     requester = replace(a_sweep().requester, user=user)
-    await another(life, requester=requester)
-    assert await phases(life, SECOND, SWEEP) == (Phase.OPENING, Phase.OPENING)
+    await another(simulation, requester=requester)
+    assert await phases(simulation, SECOND, SWEEP) == (Phase.OPENING, Phase.OPENING)
 
 
-async def test_sweep_that_is_never_planned_delays_others_briefly(life):
-    await another(life)
-    life.clients = replace(life.clients, now=lambda: NOW + timedelta(minutes=5))
-    assert await phases(life, SECOND) == (Phase.RECEIVED, Phase.OPENING)
+async def test_sweep_that_is_never_planned_delays_others_briefly(simulation):
+    await another(simulation)
+    simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(minutes=5))
+    assert await phases(simulation, SECOND) == (Phase.RECEIVED, Phase.OPENING)

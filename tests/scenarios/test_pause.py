@@ -15,40 +15,40 @@ MANY = SPACE.replace("[a, b, c]", "[a, b, c, d, e]").replace("max: 3", "max: 5")
 STORY = {"image": True, "space": MANY}
 
 
-def trials(life):
-    return life.kubernetes.list("Trial")
+def trials(simulation):
+    return simulation.kubernetes.list("Trial")
 
 
-async def until(life, *phases, rounds=40):
+async def until(simulation, *phases, rounds=40):
     for _ in range(rounds):
-        await life.round()
-        if (await life.record()).phase in phases:
-            return life.last
-    raise AssertionError(f"{life.last.phase}: {life.texts()}")
+        await simulation.round()
+        if (await simulation.record()).phase in phases:
+            return simulation.last
+    raise AssertionError(f"{simulation.last.phase}: {simulation.texts()}")
 
 
-async def asked(life, action, rounds=1):
+async def asked(simulation, action, rounds=1):
     """Let the owner ask for it, and the sweep take some steps."""
-    life.acts = {action: life.last.phase}
-    await life._interfere(life.last.phase)
+    simulation.acts = {action: simulation.last.phase}
+    await simulation._interfere(simulation.last.phase)
     for _ in range(rounds):
-        await life.round()
-    return life.last
+        await simulation.round()
+    return simulation.last
 
 
-def labels(life):
-    [row] = [block for block in life.slack.parents[-1].blocks if block["type"] == "actions"]
+def labels(simulation):
+    [row] = [block for block in simulation.slack.parents[-1].blocks if block["type"] == "actions"]
     return [each["text"]["text"] for each in row["elements"]]
 
 
 @pytest.fixture
 async def busy(redis):
     """A sweep with two running trials, which don't end before the story says so."""
-    life = SimulatedSweep(redis, Clock(None), endless="trainings", **STORY)
-    async with life.started():
-        await until(life, Phase.RUNNING)
-        await life.round()
-        yield life
+    simulation = SimulatedSweep(redis, Clock(None), endless="trainings", **STORY)
+    async with simulation.started():
+        await until(simulation, Phase.RUNNING)
+        await simulation.round()
+        yield simulation
 
 
 async def test_pause_now_stops_all_trials_and_says_when_the_gpus_are_free(busy):
@@ -76,7 +76,7 @@ async def test_pause_lets_running_trials_finish_and_starts_no_others(busy):
     await asked(busy, Action.PAUSE, rounds=4)
     assert (busy.last.phase, len(busy.gpus_held()), len(trials(busy))) == (Phase.RUNNING, 2, 2)
     assert labels(busy) == ["Trials", "Logs", "Resume", "Pause now", "Cancel sweep"]
-    busy.story["endless"] = False
+    busy.scenario["endless"] = False
     paused = await until(busy, Phase.PAUSED)
     assert (paused.progress.succeeded, busy.gpus_held(), len(trials(busy))) == (2, [], 2)
 
@@ -92,7 +92,7 @@ async def test_resume_continues_days_later_and_runs_only_the_rest(busy):
     await asked(busy, Action.PAUSE_NOW)
     await until(busy, Phase.PAUSED)
     busy.clients = replace(busy.clients, now=lambda: NOW + timedelta(days=9))
-    busy.story["endless"] = False
+    busy.scenario["endless"] = False
     await asked(busy, Action.RESUME)
     done = await until(busy, Phase.SUCCEEDED)
     assert (done.progress.succeeded, done.progress.killed, len(trials(busy))) == (3, 2, 5)
@@ -104,13 +104,13 @@ async def test_resume_continues_days_later_and_runs_only_the_rest(busy):
 async def test_resume_before_the_trials_have_finished_starts_more(busy):
     await asked(busy, Action.PAUSE, rounds=3)
     await asked(busy, Action.RESUME, rounds=2)
-    busy.story["endless"] = False
+    busy.scenario["endless"] = False
     done = await until(busy, Phase.SUCCEEDED)
     assert done.progress.succeeded == 5
     assert not any("Paused." in text for text in busy.slack.said)
 
 
-async def test_a_lost_redis_and_a_new_katib_lose_no_pause(busy):
+async def test_lost_redis_and_a_new_katib_lose_no_pause(busy):
     """An upgrade keeps Katib's objects, and starts another controller."""
     await asked(busy, Action.PAUSE_NOW)
     await until(busy, Phase.PAUSED)
@@ -123,20 +123,20 @@ async def test_a_lost_redis_and_a_new_katib_lose_no_pause(busy):
         await busy.round()
     restored = await busy.record()
     assert (restored.phase, bool(restored.paused_at), len(trials(busy))) == (Phase.PAUSED, True, 2)
-    busy.story["endless"] = False
+    busy.scenario["endless"] = False
     await asked(busy, Action.RESUME)
     assert (await until(busy, Phase.SUCCEEDED)).progress.finished == 5
 
 
-async def test_a_record_from_before_the_pause_finds_it_in_the_cluster(busy):
+async def test_record_from_before_the_pause_finds_it_in_the_cluster(busy):
     await asked(busy, Action.PAUSE, rounds=2)
     await busy.redis.flushall()
-    busy.story["endless"] = False
+    busy.scenario["endless"] = False
     paused = await until(busy, Phase.PAUSED)
     assert (paused.progress.succeeded, busy.gpus_held(), len(trials(busy))) == (2, [], 2)
 
 
-async def test_a_record_from_before_the_resume_finds_it_in_the_cluster(busy):
+async def test_record_from_before_the_resume_finds_it_in_the_cluster(busy):
     await asked(busy, Action.PAUSE_NOW)
     paused = await until(busy, Phase.PAUSED)
     await busy.round()
@@ -149,7 +149,7 @@ async def test_a_record_from_before_the_resume_finds_it_in_the_cluster(busy):
     assert (await busy.record()).phase is running.phase is Phase.RUNNING
 
 
-async def test_a_paused_sweep_is_cancelled(busy):
+async def test_paused_sweep_is_cancelled(busy):
     await asked(busy, Action.PAUSE_NOW)
     await until(busy, Phase.PAUSED)
     await asked(busy, Action.CANCEL)
@@ -157,7 +157,7 @@ async def test_a_paused_sweep_is_cancelled(busy):
     assert busy.gpus_held() == []
 
 
-async def test_a_deleted_experiment_fails_a_paused_sweep(busy):
+async def test_deleted_experiment_fails_a_paused_sweep(busy):
     await asked(busy, Action.PAUSE_NOW)
     await until(busy, Phase.PAUSED)
     busy.kubernetes.delete("Experiment", "sweeps", SWEEP)
@@ -165,39 +165,39 @@ async def test_a_deleted_experiment_fails_a_paused_sweep(busy):
     assert failed.reason == "the Katib experiment was deleted"
 
 
-async def test_a_pause_does_not_count_toward_max_hours(redis):
+async def test_pause_does_not_count_toward_max_hours(redis):
     sweep = {"request": replace(REQUEST, max_hours=2.0)}
-    life = SimulatedSweep(redis, Clock(None), endless="trainings", sweep=sweep, **STORY)
-    async with life.started():
-        await until(life, Phase.RUNNING)
-        deadline = life.last.deadline
-        life.clients = replace(life.clients, now=lambda: NOW + timedelta(hours=1))
-        await asked(life, Action.PAUSE_NOW)
-        await until(life, Phase.PAUSED)
-        life.clients = replace(life.clients, now=lambda: NOW + timedelta(hours=49))
-        await life.round()
-        assert not life.last.out_of_time
-        await asked(life, Action.RESUME, rounds=2)
-        assert life.last.deadline == deadline + timedelta(hours=48)
-        life.clients = replace(life.clients, now=lambda: NOW + timedelta(hours=50, minutes=1))
-        await life.round()
-        assert life.last.out_of_time
+    simulation = SimulatedSweep(redis, Clock(None), endless="trainings", sweep=sweep, **STORY)
+    async with simulation.started():
+        await until(simulation, Phase.RUNNING)
+        deadline = simulation.last.deadline
+        simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(hours=1))
+        await asked(simulation, Action.PAUSE_NOW)
+        await until(simulation, Phase.PAUSED)
+        simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(hours=49))
+        await simulation.round()
+        assert not simulation.last.out_of_time
+        await asked(simulation, Action.RESUME, rounds=2)
+        assert simulation.last.deadline == deadline + timedelta(hours=48)
+        simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(hours=50, minutes=1))
+        await simulation.round()
+        assert simulation.last.out_of_time
 
 
-async def test_a_sweep_waiting_for_gpus_is_paused_and_waits_again_afterwards(redis):
-    life = SimulatedSweep(redis, Clock(None), endless="trainings", **STORY)
-    async with life.started():
-        await until(life, Phase.PENDING)
-        life._time_passes = _no_node
-        await life.round()
-        assert (await asked(life, Action.PAUSE_NOW)).phase is Phase.PENDING
-        life._time_passes = SimulatedSweep._time_passes.__get__(life)
-        await until(life, Phase.PAUSED)
-        life._time_passes = _no_node
-        assert (await asked(life, Action.RESUME, rounds=2)).phase is Phase.PENDING
-        life._time_passes = SimulatedSweep._time_passes.__get__(life)
-        await until(life, Phase.RUNNING)
-    firsts = [text for text in life.slack.said if text.startswith(":runner: First trial is running")]
+async def test_sweep_waiting_for_gpus_is_paused_and_waits_again_afterwards(redis):
+    simulation = SimulatedSweep(redis, Clock(None), endless="trainings", **STORY)
+    async with simulation.started():
+        await until(simulation, Phase.PENDING)
+        simulation._time_passes = _no_node
+        await simulation.round()
+        assert (await asked(simulation, Action.PAUSE_NOW)).phase is Phase.PENDING
+        simulation._time_passes = SimulatedSweep._time_passes.__get__(simulation)
+        await until(simulation, Phase.PAUSED)
+        simulation._time_passes = _no_node
+        assert (await asked(simulation, Action.RESUME, rounds=2)).phase is Phase.PENDING
+        simulation._time_passes = SimulatedSweep._time_passes.__get__(simulation)
+        await until(simulation, Phase.RUNNING)
+    firsts = [text for text in simulation.slack.said if text.startswith(":runner: First trial is running")]
     assert len(firsts) == 1
 
 

@@ -1,4 +1,4 @@
-"""Somebody else can push to the registry: what they plant there is never used."""
+"""Other users can push to the registry: their images are never used."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from k8s.kaniko import DOCKERFILE_KEY
 from tests.bot.factories import PLAN
 from tests.scenarios.sweep_in_memory import DIGEST, Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import FRAMEWORKS, UV
-from tests.scenarios.test_composing import jobs, told, until_phase
+from tests.scenarios.test_composing import jobs, reported, until_phase
 
 PLANTED = f"sha256:{'e' * 64}"
 
 
 @pytest.fixture
-def life(redis):
-    return lambda **story: SimulatedSweep(redis, Clock(None), **story)
+def simulation(redis):
+    return lambda **scenario: SimulatedSweep(redis, Clock(None), **scenario)
 
 
 async def plan_of(one):
@@ -22,8 +22,8 @@ async def plan_of(one):
     return (await one.record()).plan
 
 
-async def test_dependencies_pushed_by_others_are_built_anyway(life):
-    one = life(files=UV)
+async def test_dependencies_pushed_by_others_are_built_anyway(simulation):
+    one = simulation(files=UV)
     async with one.started():
         for build in (await plan_of(one)).builds:
             one.registry.push(f"{build.repository}:{build.tag}", PLANTED)
@@ -32,16 +32,16 @@ async def test_dependencies_pushed_by_others_are_built_anyway(life):
         assert one.registry.composed == [(DIGEST, DIGEST)]
 
 
-async def test_image_pushed_by_others_is_built_anyway(life):
-    one = life()
+async def test_image_pushed_by_others_is_built_anyway(simulation):
+    one = simulation()
     one.registry.push(f"{PLAN.image_repository}:{PLAN.image_tag}", PLANTED)
     async with one.started():
         await until_phase(one, Phase.PENDING)
         assert (await one.record()).image.endswith(DIGEST)
 
 
-async def test_tag_moved_between_build_and_use_changes_nothing(life):
-    one = life(files=FRAMEWORKS)
+async def test_tag_moved_between_build_and_use_changes_nothing(simulation):
+    one = simulation(files=FRAMEWORKS)
     ends = one._end
 
     def then_moved(pod, labels):
@@ -57,8 +57,8 @@ async def test_tag_moved_between_build_and_use_changes_nothing(life):
     assert dockerfile.startswith(f"FROM registry:5000/sweepbot/dependencies@{DIGEST}\n")
 
 
-async def test_recorded_image_is_reused_after_redis_lost_everything(life):
-    one = life(files=UV)
+async def test_recorded_image_is_reused_after_redis_lost_everything(simulation):
+    one = simulation(files=UV)
     async with one.started():
         plan = await plan_of(one)
         await until_phase(one, Phase.PENDING)
@@ -73,18 +73,18 @@ async def test_recorded_image_is_reused_after_redis_lost_everything(life):
         }
         for place in (f"dependencies:{dependencies.tag}", f"digits:{plan.image_tag}")
     }
-    again = life(files=UV)
+    again = simulation(files=UV)
     async with again.started():
         for data in kept.values():
             repository, _, tag = data["image"].partition(":")
             await again.has(repository, tag, data["digest"])
         await until_phase(again, Phase.PENDING)
         assert not [name for name in jobs(again) if name.startswith("build")]
-    assert told(again, "from the registry")
+    assert reported(again, "from the registry")
 
 
-async def test_recorded_image_that_left_the_registry_is_built_again(life):
-    one = life()
+async def test_recorded_image_that_left_the_registry_is_built_again(simulation):
+    one = simulation()
     async with one.started():
         await one.has(PLAN.image_repository, PLAN.image_tag, PLANTED)
         one.registry.pushed.clear()
@@ -92,8 +92,8 @@ async def test_recorded_image_that_left_the_registry_is_built_again(life):
         assert (await one.record()).image.endswith(DIGEST)
 
 
-async def test_build_without_a_reported_digest_is_reported(life):
-    one = life()
+async def test_build_without_a_reported_digest_is_reported(simulation):
+    one = simulation()
     ends = one._status
 
     def silent(pod, phase, state):
@@ -103,4 +103,4 @@ async def test_build_without_a_reported_digest_is_reported(life):
     one._status = silent
     async with one.started():
         await until_phase(one, Phase.FAILED)
-    assert told(one, "its pod didn't report the image's digest")
+    assert reported(one, "its pod didn't report the image's digest")

@@ -1,4 +1,4 @@
-"""Real processes: how they start, what their pages tell, what their logs never tell, and how they end."""
+"""Real processes: their start, probes, logs without secrets, and end."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ PATIENCE = 200  # seconds, on a busy machine
 
 
 class Lab:
-    """What a bot needs to live, as far as these stories go: a git host that answers when it may."""
+    """What a bot needs to start in these tests: a git host that responds when allowed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.bots, self.git_may_answer = folder, [], asyncio.Event()
@@ -87,7 +87,7 @@ class Lab:
         return bot
 
     async def type(self) -> str:
-        """Ask for a sweep; its first turn lasts until git may answer."""
+        """Start a sweep; its first reconcile lasts until git may respond."""
         return await self.slack.command("ada", "sweeps", "/sweep", "branch=main space=lr")
 
     async def _end(self) -> None:
@@ -111,7 +111,7 @@ class Bot:
 
     @property
     def url(self) -> str:
-        """Empty as long as nobody listens there."""
+        """ "" while no server listens on the port."""
         found = [line["message"] for line in self.lines() if line["message"].startswith("serving /healthz")]
         return f"http://127.0.0.1:{found[0].split()[-1]}" if found else ""
 
@@ -162,7 +162,7 @@ async def test_probes_report_failures_and_recovery(lab, wait_until):
     await wait_until(lambda: watching(bot), "it watches")
 
     server = (await lab.redis.info("server"))["process_id"]
-    os.kill(server, signal.SIGSTOP)  # hangs, which is worse than to be gone
+    os.kill(server, signal.SIGSTOP)  # hangs, which is worse than a closed connection
     del lab.api.tokens[TOKEN]
     lab.slack.sockets.ticket = lambda: "refused"
     await lab.slack.sockets.drop()
@@ -185,10 +185,10 @@ async def test_item_that_cannot_finish_in_time_goes_to_another_worker(lab, wait_
     for bot in (serving, first, second):
         await wait_until(bot.ready, "it is ready")
     await lab.type()
-    busy, other = await wait_until(lambda: order(first, second, Bot.at_a_turn), "a turn has begun")
+    busy, other = await wait_until(lambda: order(first, second, Bot.at_a_turn), "a reconcile has started")
     ending = asyncio.create_task(busy.end())
-    await wait_until(lambda: named(busy, "process"), "it is not ready any more")
-    await wait_until(other.at_a_turn, "the other one has the turn")
+    await wait_until(lambda: named(busy, "process"), "it is no longer ready")
+    await wait_until(other.at_a_turn, "the other one has the item")
     assert (await ending, busy.said("to another worker")) == (0, True)
     assert not busy.said("can't release the lease")
     assert await serving.end() == 0
@@ -199,9 +199,9 @@ async def test_worker_finishes_its_item_while_the_resync_moves_on(lab, wait_unti
     holder = await wait_until(lambda: lab.redis.get("sweepbot:resync"), "the first one has the lease")
     await wait_until(serving.ready, "Slack is answered")
     await lab.type()
-    await wait_until(first.at_a_turn, "its turn has begun")
+    await wait_until(first.at_a_turn, "its reconcile has started")
     second = await lab.start("work")
-    await wait_until(second.ready, "there is a second one")
+    await wait_until(second.ready, "a second one exists")
     await wait_until(lambda: watching(second), "the second one watches, too")
     assert await lab.redis.get("sweepbot:resync") == holder
     ending = asyncio.create_task(first.end())
@@ -236,7 +236,7 @@ async def test_http_mode_serves_signed_requests_until_the_end(lab, wait_until):
         assert (status, "queued." in text) == (200, True)
         assert (await call(client, COMMAND, secret="0" * 32))[0] == 401
         bot.process.send_signal(signal.SIGTERM)
-        await wait_until(lambda: named(bot, "process"), "load balancers are told")
+        await wait_until(lambda: named(bot, "process"), "load balancers are notified")
         assert await call(client, COMMAND) == (200, text)
     assert await bot.process.wait() == 0
 
@@ -263,13 +263,13 @@ async def test_invalid_start_ends_with_one_sentence(lab, env, sentence):
 
 
 async def test_log_lines_are_json_without_secrets(lab, wait_until):
-    """With everything broken, and all that libraries have to say."""
+    """With everything broken, and all that libraries log."""
     bot = await lab.start("all")
     await wait_until(bot.ready, "it is ready")
     await lab.type()
-    await wait_until(bot.at_a_turn, "a turn has begun")
+    await wait_until(bot.at_a_turn, "a reconcile has started")
     lab.git_may_answer.set()
-    await wait_until(lambda: any("sweep" in line for line in bot.lines()), "its turn has failed")
+    await wait_until(lambda: any("sweep" in line for line in bot.lines()), "its reconcile has failed")
     await lab.slack.sockets.drop()
     del lab.api.tokens[TOKEN]
     await lab.redis.config_set("requirepass", "another")

@@ -1,4 +1,4 @@
-"""Secrets stand in everything that the outside says, and nowhere that people or programs can read."""
+"""Other systems' answers contain secrets everywhere; users and programs can read none."""
 
 import io
 import json
@@ -68,31 +68,36 @@ def lines(monkeypatch, tmp_path):
 
 
 class AlertStore:
-    """A life in which the outside says secrets whenever it says anything."""
+    """A simulation in which all answers of other systems contain secrets."""
 
-    def __init__(self, redis, lines, **story):
+    def __init__(self, redis, lines, **scenario):
         handler, self.stream, settings = lines
-        self.life = SimulatedSweep(redis, Clock(None), **story)
-        self.life.clients = replace(
-            self.life.clients,
-            settings=type(self.life.clients.settings)(
-                **self.life.clients.settings.model_dump(exclude=settings.keys()) | settings
+        self.simulation = SimulatedSweep(redis, Clock(None), **scenario)
+        self.simulation.clients = replace(
+            self.simulation.clients,
+            settings=type(self.simulation.clients.settings)(
+                **self.simulation.clients.settings.model_dump(exclude=settings.keys()) | settings
             ),
         )
-        handler.setFormatter(JsonLines(Mask(self.life.clients.settings.secrets())))
+        handler.setFormatter(JsonLines(Mask(self.simulation.clients.settings.secrets())))
         logging.root.addHandler(handler)
         logging.root.setLevel("DEBUG")
-        self.life.cluster.log = self.log
+        self.simulation.cluster.log = self.log
 
     async def log(self, *_, **__):
         return SAID
 
     async def everything(self):
         """All that is left to be read, by place."""
-        life, redis = self.life, self.life.redis
-        slack = [life.slack.said, life.slack.whispers, life.slack.files, life.slack.views]
-        slack.append([(m.text, m.blocks) for m in life.slack.parents])
-        maps = [life.kubernetes.list(kind) for kind in ("ConfigMap", "Experiment", "Job")]
+        simulation, redis = self.simulation, self.simulation.redis
+        slack = [
+            simulation.slack.said,
+            simulation.slack.ephemeral_messages,
+            simulation.slack.files,
+            simulation.slack.views,
+        ]
+        slack.append([(m.text, m.blocks) for m in simulation.slack.parents])
+        maps = [simulation.kubernetes.list(kind) for kind in ("ConfigMap", "Experiment", "Job")]
         kept = [await _value(redis, key) async for key in redis.scan_iter()]
         return {
             "Slack": str(slack),
@@ -117,31 +122,31 @@ async def _value(redis, key):
 def refuse(kind):
     """A webhook's refusal of this kind of object."""
 
-    def spoil(told):
-        create = told.life.cluster.create
+    def spoil(reported):
+        create = reported.simulation.cluster.create
 
         async def refusing(manifest):
             if manifest["kind"] == kind:
                 raise ApiError(400, "BadRequest", f"admission webhook denied the request: {SAID}")
             return await create(manifest)
 
-        told.life.cluster.create = refusing
+        reported.simulation.cluster.create = refusing
 
     return spoil
 
 
-def git_fails(told):
+def git_fails(reported):
     async def resolve(url, branch):
         raise UserError(f"fatal: {SAID}")
 
-    told.life.git.resolve = resolve
+    reported.simulation.git.resolve = resolve
 
 
-def something_fails(told):
+def something_fails(reported):
     async def digest(repository, tag):
         raise SlackApiError(SAID, {"error": "internal_error"})
 
-    told.life.registry.digest = digest
+    reported.simulation.registry.digest = digest
 
 
 STORIES = {
@@ -156,19 +161,21 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES)
-async def test_secrets_are_printed_nowhere_whatever_other_systems_answer(redis, lines, story):
-    given, spoil = STORIES[story]
-    told = AlertStore(redis, lines, **given)
+@pytest.mark.parametrize("scenario", STORIES)
+async def test_secrets_are_printed_nowhere_whatever_other_systems_answer(redis, lines, scenario):
+    given, spoil = STORIES[scenario]
+    reported = AlertStore(redis, lines, **given)
     if spoil:
-        spoil(told)
-    async with told.life.started():
+        spoil(reported)
+    async with reported.simulation.started():
         for number in range(25):
             if number == 15:
-                ask = Command(action=Action.LOGS, user=OWNER, user_name="ada", response_url="https://hooks/1")
-                await told.life.store.add_command(SWEEP, ask)
-            await told.life.round(failures=9)
-        found = await told.everything()
+                command = Command(
+                    action=Action.LOGS, user=OWNER, user_name="ada", response_url="https://hooks/1"
+                )
+                await reported.simulation.store.add_command(SWEEP, command)
+            await reported.simulation.round(failures=9)
+        found = await reported.everything()
     assert "***" in found["Slack"]
     for place, text in found.items():
         assert [secret for secret in PLANTED if secret in text] == [], place

@@ -10,7 +10,7 @@ from bot.channels.store import CONFIGMAP_NAME, REQUESTS_KEY, SetupReader, SetupR
 from bot.config.teams import Team
 from k8s.objects import Ref
 from tests.bot.factories import CONFIG, REPOSITORY
-from tests.scenarios.slack_user import ADA, a_desk
+from tests.scenarios.slack_user import ADA, a_slack_user
 from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
 
 VISION = "C01VISION00"
@@ -24,10 +24,10 @@ HOUSE = replace(
 
 
 @pytest.fixture
-async def desk(redis):
-    async with a_desk(redis, HOUSE) as made:
+async def ada(redis):
+    async with a_slack_user(redis, HOUSE) as made:
         await made.setups.refresh()
-        await made.door.channel_setup.refresh()
+        await made.context.channel_setup.refresh()
         yield made
 
 
@@ -35,109 +35,107 @@ def option(value):
     return {"text": {"type": "plain_text", "text": value}, "value": value}
 
 
-async def set_up(desk):
-    assert await desk.slack.command("ada", "vision", "/sweep", "setup") == ""
-    await desk.slack.enter("ada", "repo", option("vision"))
-    await desk.slack.enter("ada", "namespace", option("speech"))
-    await desk.slack.enter("ada", "hour", option("7"))
-    [zone] = await desk.slack.options("ada", "setup_zone", "berlin")
-    await desk.slack.enter("ada", "setup_zone", zone)
-    assert await desk.slack.submit("ada") == {}
-    await desk.turns()
+async def set_up(ada):
+    assert await ada.slack.command("ada", "vision", "/sweep", "setup") == ""
+    await ada.slack.enter("ada", "repo", option("vision"))
+    await ada.slack.enter("ada", "namespace", option("speech"))
+    await ada.slack.enter("ada", "hour", option("7"))
+    [zone] = await ada.slack.options("ada", "setup_zone", "berlin")
+    await ada.slack.enter("ada", "setup_zone", zone)
+    assert await ada.slack.submit("ada") == {}
+    await ada.runs()
 
 
-async def test_channel_setup_selects_the_repository_of_its_sweeps(desk):
-    await set_up(desk)
+async def test_channel_setup_selects_the_repository_of_its_sweeps(ada):
+    await set_up(ada)
     assert (
         f"Saved. <#{VISION}>: repository `vision`, trials in `speech`, digest at 07:00 "
-        "Europe/Berlin." in desk.shows()
+        "Europe/Berlin." in ada.shows()
     )
-    await desk.door.channel_setup.refresh()
+    await ada.context.channel_setup.refresh()
     place = ChannelSetup(repo="vision", namespace="speech", hour=7, timezone="Europe/Berlin")
-    assert desk.door.channel_setup.setup.channels == {VISION: place}
-    assert desk.clients.config.channel_namespaces == {VISION: "speech"}
-    assert desk.clients.config.channel_repos == {VISION: "vision"}
-    assert [each.channel for each in desk.clients.config.digests] == [VISION]
-    await desk.slack.dismiss("ada")
-    await desk.slack.command("ada", "vision", "/sweep", "branch=main")
-    values = {k: v for each in desk.modal()["state"]["values"].values() for k, v in each.items()}
+    assert ada.context.channel_setup.setup.channels == {VISION: place}
+    assert ada.clients.config.channel_namespaces == {VISION: "speech"}
+    assert ada.clients.config.channel_repos == {VISION: "vision"}
+    assert [each.channel for each in ada.clients.config.digests] == [VISION]
+    await ada.slack.dismiss("ada")
+    await ada.slack.command("ada", "vision", "/sweep", "branch=main")
+    values = {k: v for each in ada.modal()["state"]["values"].values() for k, v in each.items()}
     assert values["sweep_repo"]["selected_option"]["value"] == "vision"
 
 
-async def test_channel_setup_is_logged_with_its_user(desk, caplog):
+async def test_channel_setup_is_logged_with_its_user(ada, caplog):
     caplog.set_level("INFO", "sweepbot.audit")
-    await set_up(desk)
+    await set_up(ada)
     said = '{"repo":"vision","namespace":"speech","team":"","hour":7,"timezone":"Europe/Berlin"}'
     assert [record.message for record in caplog.records if record.name == "sweepbot.audit"] == [
         f"user={ADA} action=setup channel={VISION} settings={said}"
     ]
 
 
-async def test_channel_setup_survives_a_lost_redis(desk, redis):
-    await set_up(desk)
+async def test_channel_setup_survives_a_lost_redis(ada, redis):
+    await set_up(ada)
     await redis.flushall()
-    await desk.setups.refresh()
-    anew = SetupReader(redis, desk.door.queue, HOUSE)
-    await anew.refresh()
-    assert anew.config.channel_repos == {VISION: "vision"}
+    await ada.setups.refresh()
+    again_opened = SetupReader(redis, ada.context.queue, HOUSE)
+    await again_opened.refresh()
+    assert again_opened.config.channel_repos == {VISION: "vision"}
 
 
-async def test_channel_setup_is_for_admins(desk):
-    answer = await desk.slack.command("grace", "vision", "/sweep", "setup")
+async def test_channel_setup_is_for_admins(ada):
+    answer = await ada.slack.command("grace", "vision", "/sweep", "setup")
     assert answer == f"Only admins can do that: <@{ADA}>."
-    assert desk.slack.modals("grace") == []
+    assert ada.slack.modals("grace") == []
 
 
-async def test_new_user_is_greeted_once_and_found_by_email(desk):
+async def test_new_user_is_greeted_once_and_found_by_email(ada):
     for _ in range(2):
-        await desk.slack.command("grace", "sweeps", "/sweep", "help")
-        await desk.turns()
-        await desk.door.channel_setup.refresh()
-    [hello] = desk.slack.messages("D01GRACEHOP")
+        await ada.slack.command("grace", "sweeps", "/sweep", "help")
+        await ada.runs()
+        await ada.context.channel_setup.refresh()
+    [hello] = ada.slack.messages("D01GRACEHOP")
     assert hello["text"].startswith("Hi Grace Hopper!")
     assert "You're in team `see`." in hello["text"]
-    assert desk.door.channel_setup.setup.people == {"U01GRACEHOP": Person(team="see")}
+    assert ada.context.channel_setup.setup.people == {"U01GRACEHOP": Person(team="see")}
 
 
-async def test_user_without_a_team_chooses_one(desk):
-    await desk.slack.command("linus", "sweeps", "/sweep", "help")
-    await desk.turns()
-    [hello] = desk.slack.messages("D01LINUSPAU")
+async def test_user_without_a_team_chooses_one(ada):
+    await ada.slack.command("linus", "sweeps", "/sweep", "help")
+    await ada.runs()
+    [hello] = ada.slack.messages("D01LINUSPAU")
     where = ("linus", "D01LINUSPAU", hello["ts"], "greet_team")
-    assert await desk.slack.click(*where, option("hear")) is None
-    await desk.turns()
-    assert desk.slack.messages("D01LINUSPAU")[-1]["text"] == "You're now in team `hear`."
-    kept = await desk.clients.cluster.get(Ref("ConfigMap", "sweeps", CONFIGMAP_NAME))
+    assert await ada.slack.click(*where, option("hear")) is None
+    await ada.runs()
+    assert ada.slack.messages("D01LINUSPAU")[-1]["text"] == "You're now in team `hear`."
+    kept = await ada.clients.cluster.get(Ref("ConfigMap", "sweeps", CONFIGMAP_NAME))
     assert kept["data"] == {"U01LINUSPAU": '{"team":"hear","chosen":true}'}
-    assert desk.clients.config.teams[1].members == ("U01LINUSPAU",)
+    assert ada.clients.config.teams[1].members == ("U01LINUSPAU",)
 
 
 async def test_greeting_and_setup_wait_until_the_stored_entries_are_known(redis):
-    async with a_desk(redis, HOUSE) as desk:
-        assert "Try again" in (await desk.slack.command("ada", "vision", "/sweep", "setup") or "")
-        await desk.slack.command("grace", "sweeps", "/sweep", "help")
-        await desk.turns()
-        assert desk.slack.workspace.channels.keys() == {"C01SWEEPS00", VISION, "C01RANDOM00"}
+    async with a_slack_user(redis, HOUSE) as ada:
+        assert "Try again" in (await ada.slack.command("ada", "vision", "/sweep", "setup") or "")
+        await ada.slack.command("grace", "sweeps", "/sweep", "help")
+        await ada.runs()
+        assert ada.slack.workspace.channels.keys() == {"C01SWEEPS00", VISION, "C01RANDOM00"}
 
 
-@pytest.mark.parametrize("dies_at", range(1, 14))
-async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, dies_at):
-    async with a_desk(redis, HOUSE) as desk:
-        clock = Clock(dies_at)
-        mortal = replace(
-            desk.clients,
-            cluster=CrashingProxy(desk.clients.cluster, clock),
-            slack=CrashingProxy(desk.clients.slack, clock),
+@pytest.mark.parametrize("crash_at", range(1, 14))
+async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, crash_at):
+    async with a_slack_user(redis, HOUSE) as ada:
+        clock = Clock(crash_at)
+        crashing = replace(
+            ada.clients,
+            cluster=CrashingProxy(ada.clients.cluster, clock),
+            slack=CrashingProxy(ada.clients.slack, clock),
         )
         place = ChannelSetup(repo="vision", hour=7)
-        await desk.door.channel_setup.add_request(SetupRequest(user=ADA, channel=VISION, settings=place))
+        await ada.context.channel_setup.add_request(SetupRequest(user=ADA, channel=VISION, settings=place))
         for _ in range(3):
             with contextlib.suppress(WorkerCrash):
-                await SetupWriter(mortal, redis).run("U01GRACEHOP")
-        greetings = desk.slack.messages("D01GRACEHOP")
+                await SetupWriter(crashing, redis).run("U01GRACEHOP")
+        greetings = ada.slack.messages("D01GRACEHOP")
         assert 1 <= len(greetings) <= 2
-        await desk.setups.refresh()
-        assert desk.setups.setup == Setup(
-            channels={VISION: place}, people={"U01GRACEHOP": Person(team="see")}
-        )
+        await ada.setups.refresh()
+        assert ada.setups.setup == Setup(channels={VISION: place}, people={"U01GRACEHOP": Person(team="see")})
         assert await redis.lrange(REQUESTS_KEY, 0, -1) == []

@@ -1,4 +1,4 @@
-"""Slack is down, or has enough of us, while a sweep ends: what it missed is told afterwards, and once."""
+"""Slack is down, or limits the rate, while a sweep ends: missed messages are sent later, once."""
 
 import pytest
 from slack_sdk.errors import SlackApiError
@@ -7,7 +7,7 @@ from bot.core.record import Phase
 from bot.slack.rate_limit import Rate
 from bot.sweeps.parent_message import CANCEL
 from local.slack import DOWN
-from tests.scenarios.slack_session import CHANNEL, chat
+from tests.scenarios.slack_session import CHANNEL, open_session
 
 
 @pytest.mark.parametrize("trouble", [DOWN, "rate_limited", "message_limit_exceeded", "update_failed"])
@@ -15,12 +15,12 @@ async def test_end_is_reported_and_shown_in_the_parent(redis, monkeypatch, troub
     monkeypatch.setattr("bot.slack.client.DEFAULT_RETRY_AFTER", 0.01)
     for name in ("POSTS", "EDITS"):
         monkeypatch.setattr(f"bot.slack.client.{name}", Rate(gap=0.01, burst=20))
-    async with chat(redis, image=True) as here:
+    async with open_session(redis, image=True) as here:
         await here.until(Phase.RUNNING)
         posts = here.slack.stumble("chat.postMessage", *[trouble] * 2)
         edits = here.slack.stumble("chat.update", *[trouble] * 2)
         await here.until(Phase.SUCCEEDED)
-        while (sweep := await here.life.record()).outbox or sweep.shown_phase is not sweep.phase:
+        while (sweep := await here.simulation.record()).outbox or sweep.shown_phase is not sweep.phase:
             await here.rounds()
         assert ["Finished:" in text for text in here.thread()].count(True) == 1
         assert "Finished" in here.parent()["text"]
@@ -29,8 +29,8 @@ async def test_end_is_reported_and_shown_in_the_parent(redis, monkeypatch, troub
 
 async def test_parent_posted_with_an_error_response_loses_its_buttons_at_the_first_click(redis, monkeypatch):
     monkeypatch.setattr("bot.slack.client.POSTS", Rate(gap=0.01, burst=20))
-    async with chat(redis, image=True, endless=True) as here:
-        slack = here.life.clients.slack
+    async with open_session(redis, image=True, endless=True) as here:
+        slack = here.simulation.clients.slack
         post = slack.open_thread
 
         async def posted_and_500(*args):
@@ -46,4 +46,4 @@ async def test_parent_posted_with_an_error_response_loses_its_buttons_at_the_fir
         [orphan] = [m for m in here.slack.messages(CHANNEL) if m["ts"] == orphan["ts"]]
         assert "Duplicate" in orphan["text"]
         assert not orphan.get("blocks")
-        assert parent["ts"] == (await here.life.record()).thread
+        assert parent["ts"] == (await here.simulation.record()).thread

@@ -15,12 +15,12 @@ from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 @pytest.fixture
 async def ended(redis):
-    async with SimulatedSweep(redis, Clock(None), image=True).started() as life:
+    async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
         for _ in range(40):
-            await life.round()
-            if (await life.record()).phase.final:
+            await simulation.round()
+            if (await simulation.record()).phase.final:
                 break
-        yield life
+        yield simulation
 
 
 @pytest.fixture

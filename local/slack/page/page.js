@@ -6,7 +6,7 @@ import { drawHome, showErrors, showOptions, showViews } from "./views.js";
 const $ = (id) => document.getElementById(id);
 const at = new URLSearchParams(location.search);
 const linked = location.pathname.match(/^\/archives\/(\w+)\/p(\d{10})(\d{6})/); // a permalink
-const state = { you: "", people: {}, channels: {}, whispers: [], commands: [], unread: new Set(), thread: null, home: null };
+const state = { you: "", people: {}, channels: {}, ephemeral_messages: [], commands: [], unread: new Set(), thread: null, home: null };
 const HOME = "home"; // in place of a channel
 const EXAMPLES = { "/sweep": " branch=main gpus=1 space=lr", "/gpus": " mine" };
 let socket;
@@ -40,7 +40,7 @@ function onChange(change) {
     state.unread.add(channel);
     return connect();
   }
-  const home = change.to ? state.whispers : state.channels[channel].messages;
+  const home = change.to ? state.ephemeral_messages : state.channels[channel].messages;
   const index = home.findIndex((other) => other.ts === message.ts);
   if (change.type === "deleted") home.splice(index, 1);
   else if (index >= 0) home[index] = message;
@@ -54,7 +54,7 @@ function onChange(change) {
 
 function welcome(start) {
   $("notice").hidden = true;
-  Object.assign(state, { you: start.you, whispers: start.whispers, commands: start.commands, home: start.home });
+  Object.assign(state, { you: start.you, ephemeral_messages: start.ephemeral_messages, commands: start.commands, home: start.home });
   state.people = Object.fromEntries(start.people.map((user) => [user.id, user]));
   state.channels = Object.fromEntries(start.channels.map((channel) => [channel.id, channel]));
   const people = start.people.filter((user) => !user.app);
@@ -75,8 +75,8 @@ const surface = (message) => ({ id: message.ts, names,
 
 function paint() {
   const here = state.channels[state.channel] ?? { id: HOME, name: "Sweepbot", messages: [] };
-  const whispers = state.whispers.filter((one) => one.channel === here.id);
-  const all = [...here.messages, ...whispers].sort((a, b) => (a.ts < b.ts ? -1 : 1));
+  const ephemeral = state.ephemeral_messages.filter((one) => one.channel === here.id);
+  const all = [...here.messages, ...ephemeral].sort((a, b) => (a.ts < b.ts ? -1 : 1));
   const reply = (one) => one.thread_ts && one.thread_ts !== one.ts;
   $("channels").replaceChildren(...Object.values(state.channels).map((channel) => h("button", {
     className: state.unread.has(channel.id) ? "unread" : "", ariaCurrent: channel === here ? "page" : null,

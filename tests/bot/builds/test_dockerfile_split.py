@@ -1,4 +1,4 @@
-"""Which Dockerfiles are split into what is below the code and the code, and which are left alone."""
+"""Which Dockerfiles are split into code and the layers below it, and which are kept as they are."""
 
 import pytest
 
@@ -52,13 +52,13 @@ DOUBTFUL = {
     "no code": "FROM x\nRUN make\n",
     "the code twice": "FROM x\nCOPY . /app\nCOPY . /other\n",
     "code of another stage": "FROM x\nCOPY --from=other . /app\n",
-    "a folder nobody names": "FROM x\nCOPY . .\n",
-    "a folder below one nobody names": "FROM x\nWORKDIR app\nCOPY . .\n",
+    "a folder without a name": "FROM x\nCOPY . .\n",
+    "a folder below one without a name": "FROM x\nWORKDIR app\nCOPY . .\n",
     "a folder by a variable": "FROM x\nWORKDIR $HOME\nCOPY . .\n",
     "files by a pattern": "FROM x\nCOPY requirements*.txt /\nCOPY . /app\n",
     "files of a list": 'FROM x\nCOPY ["a", "b"]\nCOPY . /app\n',
-    "files from elsewhere": "FROM x\nCOPY --from=y a b\nCOPY . /app\n",
-    "a file outside": "FROM x\nCOPY ../a b\nCOPY . /app\n",
+    "files of another stage": "FROM x\nCOPY --from=y a b\nCOPY . /app\n",
+    "a file above the context": "FROM x\nCOPY ../a b\nCOPY . /app\n",
     "an archive": "FROM x\nADD a.tar /\nCOPY . /app\n",
     "an owner by name": "FROM x\nCOPY --chown=ada . /app\n",
     "another owner of the folder": "FROM x\nRUN mkdir /app && chown ada /app\nCOPY . /app\n",

@@ -11,7 +11,7 @@ from local.kaniko.options import USAGE
 JOB = Job(
     name="build", uid="u", state=JobState.FAILED, message="BackoffLimitExceeded: it has tried too often"
 )
-BEGUN = """\
+STARTED = """\
 \x1b[36mINFO\x1b[0m[0001] Retrieving image manifest python:3.11-slim
 \x1b[36mINFO\x1b[0m[0004] RUN pip install -r requirements.txt
 \x1b[36mINFO\x1b[0m[0004] Cmd: /bin/sh
@@ -40,12 +40,12 @@ FULL = "OSError: [Errno 28] No space left on device"
 UNKNOWN = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
 CASES = {
     "an exit code": (
-        f"{BEGUN}oh no\n{STAGE}exit status 2",
+        f"{STARTED}oh no\n{STAGE}exit status 2",
         "`RUN pip install -r requirements.txt` failed. The",
     ),
-    "said by its number": (f"{BEGUN}oh no\n{STAGE}exit status 2", "failed with exit code 2."),
+    "said by its number": (f"{STARTED}oh no\n{STAGE}exit status 2", "failed with exit code 2."),
     "no such package": (
-        f"{BEGUN}ERROR: No matching distribution found for torch==9.9\n{STAGE}exit status 1",
+        f"{STARTED}ERROR: No matching distribution found for torch==9.9\n{STAGE}exit status 1",
         "No matching package: torch==9.9.",
     ),
     "no such package, uv": (
@@ -117,15 +117,15 @@ CASES = {
         "BUILD_CA_CONFIGMAP",
     ),
     "a company's certificate, for uv": (
-        f"{BEGUN}  Caused by: invalid peer certificate: UnknownIssuer\n{STAGE}exit status 2",
+        f"{STARTED}  Caused by: invalid peer certificate: UnknownIssuer\n{STAGE}exit status 2",
         "The base image doesn't trust your company's CA certificate.",
     ),
     "a company's certificate, for pip": (
-        f"{BEGUN}[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed\n{STAGE}exit status 1",
+        f"{STARTED}[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed\n{STAGE}exit status 1",
         "The base image doesn't trust your company's CA certificate.",
     ),
-    "a full disk": (f"{BEGUN}{FULL}\n{STAGE}exit status 1", "Out of disk"),
-    "a killed step": (f"{BEGUN}{STAGE}signal: killed", "Out of memory"),
+    "a full disk": (f"{STARTED}{FULL}\n{STAGE}exit status 1", "Out of disk"),
+    "a killed step": (f"{STARTED}{STAGE}signal: killed", "Out of memory"),
     "a file that is not there": (
         f"{NO_FILE}failed to get fileinfo for {DATA}: lstat {DATA}: no such file or directory",
         "`data.csv` is not in the repository, or `.dockerignore` excludes it.",
@@ -156,12 +156,12 @@ def explained(log, job, pod):
 
 @pytest.mark.parametrize("case", CASES)
 def test_failure_is_reported_with_its_fix(case):
-    log, told = CASES[case]
-    assert told in explained(log, JOB, a_pod(exit=(1, "Error", ""))).text
+    log, reported = CASES[case]
+    assert reported in explained(log, JOB, a_pod(exit=(1, "Error", ""))).text
 
 
 @pytest.mark.parametrize(
-    ("pod", "job", "told"),
+    ("pod", "job", "reported"),
     [
         (a_pod(exit=(137, "OOMKilled", "")), JOB, "Out of memory"),
         (a_pod(exit=(137, "Error", "")), JOB, "Out of memory"),
@@ -190,17 +190,17 @@ def test_failure_is_reported_with_its_fix(case):
         ),
     ],
 )
-def test_failure_without_a_usable_log_has_no_cause(pod, job, told):
-    assert told in explain("", job, pod).text
+def test_failure_without_a_usable_log_has_no_cause(pod, job, reported):
+    assert reported in explain("", job, pod).text
 
 
 def test_failure_shows_the_last_lines_of_the_step_without_kanikos_own():
-    shown = explained(f"{BEGUN}Collecting torch\nERROR: no\n{STAGE}exit status 1", JOB, None).detail
+    shown = explained(f"{STARTED}Collecting torch\nERROR: no\n{STAGE}exit status 1", JOB, None).detail
     assert shown.splitlines() == ["Collecting torch", "ERROR: no", f"{STAGE}exit status 1"]
 
 
 def test_failure_shows_kanikos_lines_if_there_are_no_others():
-    assert "Retrieving image manifest" in explained(BEGUN, JOB, None).detail
+    assert "Retrieving image manifest" in explained(STARTED, JOB, None).detail
 
 
 def test_failure_hides_the_executors_usage_behind_its_error():
@@ -209,7 +209,7 @@ def test_failure_hides_the_executors_usage_behind_its_error():
 
 
 def test_failure_shows_the_usage_of_other_programs():
-    log = f"{BEGUN}Usage:\n  train FILE\n{STAGE}exit status 2"
+    log = f"{STARTED}Usage:\n  train FILE\n{STAGE}exit status 2"
     assert explained(log, JOB, None).detail.splitlines()[:2] == ["Usage:", "  train FILE"]
 
 
@@ -219,7 +219,7 @@ def test_failure_shows_the_last_state_of_progress_lines():
         "Counting objects:   3% (1/26)\rCounting objects: 100% (26/26), done.\n"
         "Compressing objects:  46% (12/26)\rCompressing objects: 100% (26/26), done.\n"
         "Total 26 (delta 3), reused 20 (delta 1), pack-reused 0 (from 0)\n"
-        f"{BEGUN}  0%|   | 0/9\r 50%|#  | 4/9\r100%|###| 9/9\r\nERROR: no\n{STAGE}exit status 1"
+        f"{STARTED}  0%|   | 0/9\r 50%|#  | 4/9\r100%|###| 9/9\r\nERROR: no\n{STAGE}exit status 1"
     )
     shown = explained(log, JOB, None).detail
     assert shown.splitlines() == ["100%|###| 9/9", "ERROR: no", f"{STAGE}exit status 1"]

@@ -50,7 +50,7 @@ class Records:
 @pytest.fixture
 def tidy(redis):
     async def after(days, registry, *sweeps):
-        """What is gone after a visit so many days from now."""
+        """Return the images deleted by a run that many days from now."""
         there = set(registry.there)
         now = NOW + timedelta(days=days)
         visit = ImageGc(

@@ -1,4 +1,4 @@
-"""From files to Jobs and tags: one Job for one thing, under one name, whoever asks."""
+"""From files to Jobs and tags: the same files give one Job with one name for all sweeps."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from bot.config.policy import Repository
 from bot.config.settings import PlanSettings
 from bot.core.plan import Role
 from bot.launch.plan import plan
-from tests.bot.builds.test_recipes import PROJECT, UV, WITH_TORCH
+from tests.bot.builds.projects import PROJECT, UV, WITH_TORCH
 from tests.bot.factories import COMMIT, ORDER, PLAN, REPOSITORY, SETTINGS, SOURCE
 
 
@@ -33,7 +33,7 @@ def test_builds_share_dependencies_between_projects_and_keep_code_apart():
     assert made.image_tag.startswith(f"{COMMIT}-")
     fork = planned(UV, repository=Repository(name="fork", url="https://git.example/fork.git"))
     assert fork.builds[0].tag == dependencies.tag
-    assert fork.builds[0].ref == dependencies.ref, "whoever comes second joins"
+    assert fork.builds[0].ref == dependencies.ref, "the second sweep joins the first one's builds"
     assert fork.builds[1].ref != code.ref
 
 
@@ -68,7 +68,7 @@ def test_builds_use_the_three_registry_urls():
         args = build.job["spec"]["template"]["spec"]["containers"][0]["args"]
         assert f"--destination=push:5000/{build.repository}:{build.tag}" in args
         assert "--insecure-registry=push:5000" in args
-        assert f"--insecure-registry={settings.image_registry}" in args, "a base may lie there"
+        assert f"--insecure-registry={settings.image_registry}" in args, "a base image can be there"
     assert made.image_by_digest.startswith("registry:5000/sweepbot/digits@")
 
 

@@ -7,7 +7,7 @@ from bot.channels.views import ZONES, greeting, read_setup, saved, setup_form, z
 from bot.config.digest_times import DigestSchedule
 from bot.config.policy import Config, Repository, repository
 from bot.config.teams import Team, team_of
-from local.slack import limits
+from local.slack import validation
 from local.slack.views import initial
 from tests.bot.factories import REPOSITORY
 
@@ -69,9 +69,9 @@ def test_entries_are_stored_separately_and_invalid_ones_ignored():
 
 def chosen(view):
     """As Slack returns it, untouched."""
-    assert limits.view_complaints(view, "modal") == []
-    blocks = limits.completed(view["blocks"])
-    values = {block: {one["action_id"]: initial(one)} for block, one in limits.elements(blocks)}
+    assert validation.view_complaints(view, "modal") == []
+    blocks = validation.completed(view["blocks"])
+    values = {block: {one["action_id"]: initial(one)} for block, one in validation.elements(blocks)}
     return view | {"state": {"values": values}}
 
 
@@ -83,7 +83,7 @@ def test_menu_contains_the_chosen_value():
         teams=tuple(Team(name=name) for name in names),
     )
     view = setup_form("C2", ChannelSetup(repo="x149", namespace="x148", team="x147"), many)
-    assert limits.view_complaints(view, "modal") == []
+    assert validation.view_complaints(view, "modal") == []
     menus = [block["element"] for block in view["blocks"] if block["type"] == "input"]
     assert [menu["initial_option"]["value"] for menu in menus] == ["x149", "x148", "x147", "-", "UTC"]
 
@@ -107,7 +107,7 @@ def test_form_offers_namespaces_if_there_are_several():
 
 def test_timezone_is_found_by_a_part_of_its_name():
     assert [one["value"] for one in zones("new york")] == ["America/New_York"]
-    assert limits.options_complaints({"options": zones("")}) == []
+    assert validation.options_complaints({"options": zones("")}) == []
     assert len(zones("")) == 100 < len(ZONES)
 
 
@@ -119,5 +119,5 @@ def test_form_of_maximum_size_passes_slacks_limits():
     chosen(saved("C2", ChannelSetup(repo=WORST, team=WORST, timezone=WORST)))
     for name, team in ((WORST, ""), (WORST, "t" * 63)):
         message = greeting(name, team, config)
-        assert limits.complaints(list(message.blocks)) == []
+        assert validation.complaints(list(message.blocks)) == []
         assert len(message.text) < 4000

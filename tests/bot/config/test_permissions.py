@@ -148,7 +148,7 @@ def test_entry_denial_depends_on_workspace_and_guest(who, config, answer):
             Action.CANCEL,
             replace(FRIENDLY, self_assigned={MATE}),
             False,
-        ),  # else anybody could join to cancel
+        ),  # else all users could join to cancel
     ],
 )
 def test_denial_depends_on_ownership_and_teams(user, action, config, allowed):
@@ -194,8 +194,8 @@ def test_denied_launch_is_answered_ephemerally():
 def test_audit_log_keeps_the_newest_entries():
     sweep = a_sweep(Phase.RUNNING, submitted=True)
     for number in range(70):
-        ask = Command(action=Action.CANCEL, user=f"U{number}", user_name="x")
-        sweep = apply_command(sweep, ask, Observation(), CONFIG, NOW)
+        command = Command(action=Action.CANCEL, user=f"U{number}", user_name="x")
+        sweep = apply_command(sweep, command, Observation(), CONFIG, NOW)
     assert (len(sweep.audit_log), sweep.audit_log[-1].user) == (50, "U69")
 
 

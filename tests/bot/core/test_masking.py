@@ -1,4 +1,4 @@
-"""The mask: secrets of the installation, and what looks like one, are hidden; all else stays."""
+"""The mask hides the installation's secrets and texts that look like secrets, and nothing else."""
 
 from pathlib import Path
 

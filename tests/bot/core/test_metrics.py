@@ -40,7 +40,7 @@ async def test_calls_are_counted_by_result():
     assert (fine(), bad(), timed()) == (2, 1, 3)
 
 
-async def test_a_cancelled_call_is_not_counted():
+async def test_cancelled_call_is_not_counted():
     timed = Grew("sweepbot_call_duration_seconds_count", service="git")
     with pytest.raises(asyncio.CancelledError):
         await failing(asyncio.CancelledError())
@@ -56,7 +56,7 @@ async def test_a_cancelled_call_is_not_counted():
         (asyncio.CancelledError(), "cancelled"),
     ],
 )
-def test_a_run_is_counted_by_its_result(error, result):
+def test_run_is_counted_by_its_result(error, result):
     grew = Grew("sweepbot_work_items_total", kind="sweep", result=result)
     try:
         with running("sweep", 0):
@@ -67,7 +67,7 @@ def test_a_run_is_counted_by_its_result(error, result):
     assert grew() == 1
 
 
-def test_the_reaction_is_the_time_from_due_to_the_first_slack_call():
+def test_reaction_time_is_from_due_to_the_first_slack_call():
     count, total = Grew("sweepbot_slack_reaction_seconds_count"), Grew("sweepbot_slack_reaction_seconds_sum")
     with running("sweep", 7):
         slack_called()

@@ -56,7 +56,7 @@ def test_asha_keeps_the_best_of_those_that_came_so_far(values, ends):
     assert stopped(ASHA, UP, mirrored).keys() == ends
 
 
-def test_a_trial_is_judged_at_each_rung_by_what_counted_until_then():
+def test_trial_is_judged_at_each_rung_by_its_value_until_then():
     curves = {
         "a": a_curve(0.5, 0.4, 0.3, start=0),
         "b": a_curve(0.4, 0.5, 0.6, start=10),
@@ -68,7 +68,7 @@ def test_a_trial_is_judged_at_each_rung_by_what_counted_until_then():
     assert stopped(ASHA, latest, curves) == {"c": 3, "d": 3}
 
 
-def test_a_stopped_trial_doesnt_count_at_later_rungs():
+def test_stopped_trial_does_not_count_at_later_rungs():
     curves = {
         "a": a_curve(0.1, 0.1, 0.1),
         "b": a_curve(0.2, 0.2, 0.2, start=10),
@@ -80,7 +80,7 @@ def test_a_stopped_trial_doesnt_count_at_later_rungs():
     assert (rungs[3]["c"], verdicts) == (0.01, ())
 
 
-def test_a_report_after_a_rung_stands_for_it():
+def test_report_after_a_rung_counts_for_it():
     curves = {
         name: a_curve(value, every=5, start=n)
         for n, (name, value) in enumerate(zip("abc", (1, 2, 3), strict=True))
@@ -100,14 +100,14 @@ def test_a_report_after_a_rung_stands_for_it():
         (((9, 1), (9, math.nan), (9, 3), (9, math.nan)), {"d"}),
     ],
 )
-def test_median_stops_what_is_worse_than_half_of_the_others(values, ends):
+def test_median_stops_trials_worse_than_half_of_the_others(values, ends):
     curves = {
         name: a_curve(*each, start=10 * n) for n, (name, each) in enumerate(zip("abcd", values, strict=False))
     }
     assert stopped(MEDIAN, DOWN, curves).keys() == ends
 
 
-def test_the_same_curves_lead_to_the_same_decisions_however_often_they_are_read():
+def test_decisions_of_the_same_curves_are_the_same_however_often_read():
     draw = random.Random(1)  # noqa: S311
     curves = {}
     for number in range(40):
@@ -127,7 +127,7 @@ def test_the_same_curves_lead_to_the_same_decisions_however_often_they_are_read(
     assert 20 < len(whole) < 40
 
 
-def test_a_trial_recorded_at_a_rung_is_not_judged_there_again():
+def test_trial_recorded_at_a_rung_is_not_judged_there_again():
     curves = in_turn(0.1, 0.2, 0.3)
     rungs, first = judge(ASHA, DOWN, {}, curves, set(curves))
     again, second = judge(ASHA, DOWN, rungs, curves, set(curves))

@@ -22,7 +22,7 @@ def test_fitting_lines_are_kept_whole_or_counted(room: int, shown: list[str]) ->
 @pytest.mark.parametrize(
     ("word", "offered"),
     [
-        ("bay", " Did you mean bayesianoptimization?"),  # too short to look like it
+        ("bay", " Did you mean bayesianoptimization?"),  # too short to be similar
         ("multi", " Did you mean multivariate-tpe?"),
         ("tpee", " Did you mean tpe?"),
         ("sbol", " Did you mean sobol?"),

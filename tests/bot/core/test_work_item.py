@@ -1,4 +1,4 @@
-"""Items as Redis holds them, logs name them, and people type them after /sweep release."""
+"""Work items, as stored in Redis, named in logs, and typed after `/sweep release`."""
 
 import pytest
 

@@ -14,7 +14,7 @@ from bot.gpus.command import VIEWS, answer
 from bot.gpus.models import HOUR, Hour, NodeUse, PodUse, Snapshot
 from bot.gpus.overrequest import GIB, ram_peaks, with_past_peaks
 from bot.gpus.sums import Totals
-from local.slack.limits import complaints, too_long
+from local.slack.validation import complaints, too_long
 from tests.bot.digests.days import BERLIN, DAY, NODES, PRICES, of
 from tests.bot.gpus.factories import hour, lazy, use
 from tests.bot.slack.test_escaping import NASTY, safe
@@ -29,7 +29,7 @@ def test_headline_names_the_measured_share() -> None:
     half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), Totals(), PRICES)
     assert headline(half, DigestContext()).startswith("GPU digest, Fri 20 Nov (50% measured): 36 of 84")
     assert "50% measured." in blocks(half, DigestContext())
-    assert "–" in blocks(half, DigestContext())  # nothing is known of the week before
+    assert "–" in blocks(half, DigestContext())  # no data for the week before
     none = figures(BERLIN, DAY, (), Totals(), PRICES)
     assert headline(none, DigestContext()) == "GPU digest, Fri 20 Nov: no data; GPU metrics were unavailable."
 
@@ -116,13 +116,13 @@ def test_message_shows_queue_and_free_nodes_without_mentions() -> None:
     assert "<@" not in shown + details(of(), now)
 
 
-ASKED = {"gpus": 2, "cpu_requested": 32.0, "ram_requested": 256.0 * GIB, "owner": "U1ADA"}
+REQUESTED = {"gpus": 2, "cpu_requested": 32.0, "ram_requested": 256.0 * GIB, "owner": "U1ADA"}
 
 
 def asking(*hours: float, before: float = 0.0, **more: object) -> str:
     """The thread of a day with a pod that had used so many GiB at most in each of some hours, and before."""
     begin, _ = BERLIN.window(DAY)
-    asked = ASKED | more
+    asked = REQUESTED | more
 
     def at(hour_: datetime, peak: float) -> Hour:
         return hour(hour_, use(hour_, "lr-1", 2, 1.9, cpu_mean=1.2, ram_peak=peak * GIB, **asked))

@@ -187,9 +187,9 @@ async def test_chart_that_slack_rejects_stays_in_the_thread(redis: Redis) -> Non
     assert (len(here.slack.posts), here.slack.shared[0], here.slack.drawn) == (1, "gpus-2026-11-20.png", [])
 
 
-@pytest.mark.parametrize("dies_at", range(1, 30))
-async def test_run_after_a_crash_at_any_call_posts_at_most_twice(redis: Redis, dies_at: int) -> None:
-    here = Place(redis, Clock(dies_at))
+@pytest.mark.parametrize("crash_at", range(1, 30))
+async def test_run_after_a_crash_at_any_call_posts_at_most_twice(redis: Redis, crash_at: int) -> None:
+    here = Place(redis, Clock(crash_at))
     await here.measured(DAY)
     await here.run_until_done(item("C1", DAY))
     assert len(here.slack.drawn) in {1, 2}
@@ -212,11 +212,11 @@ async def test_run_never_posts_a_third_time(redis: Redis) -> None:
     assert len(here.slack.posts) == 2
 
 
-NOBODY_HEARD: Any = ClientConnectorError(None, OSError("no route to host"))  # type: ignore[arg-type]
+UNREACHABLE: Any = ClientConnectorError(None, OSError("no route to host"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "why", [SlackBusyError(1), SlackApiError("", {"error": "internal_error"}), NOBODY_HEARD]
+    "why", [SlackBusyError(1), SlackApiError("", {"error": "internal_error"}), UNREACHABLE]
 )
 async def test_run_retries_what_slack_rejects_for_now(redis: Redis, why: Exception) -> None:
     here = Place(redis)
@@ -321,7 +321,7 @@ async def test_schedule_queues_at_the_hour_and_after_a_late_start(redis: Redis) 
 async def test_schedule_stops_with_its_worker(redis: Redis, wait_until: Any) -> None:
     here = Place(redis)
     running = asyncio.create_task(Schedule(here.queue, here.known, lambda: here.now).run())
-    await wait_until(here.queued, "what is due is queued")
+    await wait_until(here.queued, "the due digest is queued")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -1,4 +1,4 @@
-"""From what Slack, Redis and the cluster say to findings: the faults of real clusters, one row each."""
+"""Evaluate answers of Slack, Redis, and the cluster: the faults of real clusters, one row each."""
 
 from pathlib import Path
 
@@ -41,8 +41,8 @@ def hooks(bundle="Y2E=", **config):
     return {"webhooks": [{"clientConfig": {"caBundle": bundle, "service": service}, **config}]}
 
 
-OUTSIDE = {"webhooks": [{"clientConfig": {"url": "https://10.0.0.7:8443/mutate-pod?timeout=10s"}}]}
-READY, GOING = (
+EXTERNAL = {"webhooks": [{"clientConfig": {"url": "https://10.0.0.7:8443/mutate-pod?timeout=10s"}}]}
+READY, TERMINATING = (
     {"endpoints": [{"conditions": {"ready": True}}]},
     {"endpoints": [{"conditions": {"ready": False}}]},
 )
@@ -177,7 +177,7 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
         ),
         (evaluate_cluster.katib_webhook("ValidatingX", None, []), "broken", "not installed", "install"),
         (
-            evaluate_cluster.katib_webhook("MutatingX", OUTSIDE, []),
+            evaluate_cluster.katib_webhook("MutatingX", EXTERNAL, []),
             "ok",
             "calls https://10.0.0.7:8443/mutate-pod; Sweepbot can't check",
             "",
@@ -189,7 +189,7 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
             "rollout restart",
         ),
         (
-            evaluate_cluster.katib_webhook("MutatingX", hooks(), [GOING]),
+            evaluate_cluster.katib_webhook("MutatingX", hooks(), [TERMINATING]),
             "broken",
             "no ready endpoints",
             "rollout restart",

@@ -1,4 +1,4 @@
-"""Findings on a terminal, as JSON and in Slack: there what is broken comes first, and no entry is cut."""
+"""Findings in a terminal, as JSON, and in Slack, where errors come first and no entry is cut."""
 
 import json
 

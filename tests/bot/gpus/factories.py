@@ -11,7 +11,7 @@ from bot.gpus.sums import Totals
 def use(
     hour: datetime, pod: str, held: float, used: float = 0.0, idle: float = 0.0, **more: object
 ) -> HourUse:
-    """An hour of one pod in the namespace that stands before the slash."""
+    """Return an hour of one pod; the namespace precedes the slash."""
     namespace, _, name = pod.rpartition("/")
     known = {"namespace": namespace or "sweeps", "model": "NVIDIA H100 80GB HBM3", "observed": held} | more
     return HourUse(hour=hour, pod=name, allocated=held, used=used, idle=idle, **known)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One worker looks at the GPUs and writes each hour once it is over."""
+"""One worker samples the GPUs and writes each hour once it is over."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ def settings(**changes: Any) -> Settings:
 
 
 class RecordedSource:
-    """A source that knows every hour but those `without`; `late` came in part at first."""
+    """A source with every hour except `without`; `late` was incomplete at first."""
 
     late: tuple[float, float] = (1.0, 8.0)  # coverage, and GPU-hours measured
 
@@ -141,7 +141,7 @@ async def test_collector_lease_passes_to_the_next_worker(redis: Redis, wait_unti
 
 async def test_collector_delays_warnings_until_owners_are_known(redis: Redis, wait_until: Any) -> None:
     one = asyncio.create_task(collecting(redis, RecordedSource(), NOON, prometheus_url="http://p").run())
-    lease = await wait_until(lambda: Queue(redis).get(wait=0), "a look at idle GPUs is asked for")
+    lease = await wait_until(lambda: Queue(redis).get(wait=0), "the monitor of idle GPUs is queued")
     pod = ("a", "half")
     assert (lease.item, (await OwnerStore(redis, ()).owners(NOON, [pod], {}))[pod].owner) == (ITEM, "U1A1")
     one.cancel()

@@ -1,4 +1,4 @@
-"""/gpus: what people type, and what they read."""
+"""`/gpus`: the options and the replies."""
 
 import re
 from dataclasses import replace

@@ -29,7 +29,7 @@ Objects, Lines = list[dict[str, Any]], list[str]
 
 
 class DayCluster:
-    """The cluster of that day at one hour of it, as far as it is looked at."""
+    """The cluster at one hour of the reference day, as far as it is sampled."""
 
     hour = 0.0
     refuses: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class DayCluster:
 
 
 class Watched:
-    """A worker looks each `step` seconds; `until` an hour of the day."""
+    """A worker samples every `step` seconds; `until`: an hour of the day."""
 
     def __init__(self, redis: Redis, step: int) -> None:
         self.cluster, self.step, self.tick = DayCluster(), step, 0
@@ -146,8 +146,8 @@ def watched(redis: Redis) -> Watched:
     return Watched(redis, 60)
 
 
-def near(truth: float) -> Any:
-    return pytest.approx(truth, rel=0.01, abs=1e-9)
+def near(exact: float) -> Any:
+    return pytest.approx(exact, rel=0.01, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -161,10 +161,10 @@ async def test_hours_equal_the_reference_day(redis: Redis) -> None:
         figures = (use.allocated, use.observed, use.used, use.idle)
         so_far = sums[f"{use.namespace}/{use.pod}"]
         sums[f"{use.namespace}/{use.pod}"] = [sum(pair) for pair in zip(so_far, figures, strict=True)]
-    assert sums == {pod: [near(each) for each in truth] for pod, truth in day.TRUTH.items()}
+    assert sums == {pod: [near(each) for each in exact] for pod, exact in day.EXACT.items()}
     capacity = [capacity for _, capacity in hours]
     assert sum(each.capacity for each in capacity) == near(day.CAPACITY)
-    assert sum(each.allocated for each in capacity) == near(sum(truth[0] for truth in day.TRUTH.values()))
+    assert sum(each.allocated for each in capacity) == near(sum(exact[0] for exact in day.EXACT.values()))
     assert sum(each.unhealthy for each in capacity) == near(day.LOST + day.CLOSED)
     assert sum(each.closed for each in capacity) == near(day.CLOSED)
     assert sum(each.waited for each in capacity) == near(day.WAITED)
@@ -210,7 +210,7 @@ async def test_node_keeps_its_model_while_its_exporter_is_away(watched: Watched)
         (23.8, 24, "newborn", False),
         (23.8, 24, "pulling", None),
         (5.9, 7, "lazy", False),
-        (8, 9, "lazy", None),  # nobody looked at its first two hours
+        (8, 9, "lazy", None),  # no samples of its first two hours
         (13, 13.66, "restarts", True),
         (23, 23.4, "bursts", True),
     ],
@@ -240,7 +240,7 @@ async def test_warnings_go_to_idle_pods(watched: Watched, hour: float, warned: d
     held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
     kinds = {key: classify(each, long[key], IdleThresholds(), now) for key, each in held.items()}
     seen = {key: kind for key, kind in kinds.items() if kind is not Kind.FINE}
-    # Who began before anybody looked may have worked then: it is idle, and not never used.
+    # A pod older than the samples may have used its GPU before them: idle, and not "never used".
     if hour > 9:
         warned = {key: Kind.IDLE if kind is Kind.UNUSED else kind for key, kind in warned.items()}
     assert seen == warned
@@ -260,7 +260,7 @@ async def test_gpu_error_names_code_and_pod(watched: Watched) -> None:
     xids = await (await watched.until(13.6)).xids()
     broken = [xid for xid in xids if xid.code]
     assert {(xid.device, xid.node, xid.code) for xid in broken} == {("G30", "n3", 79)}
-    assert "slices" in {xid.pod for xid in broken}  # besides, there is a slice that nobody holds
+    assert "slices" in {xid.pod for xid in broken}  # also a slice that is never allocated
 
 
 async def test_hour_sampled_in_part_reports_its_coverage(watched: Watched) -> None:

@@ -117,7 +117,7 @@ async def test_hours_are_encoded_and_decoded_off_the_event_loop(redis, monkeypat
 
 
 async def test_read_month_is_chunked(redis, monkeypatch):
-    """A month of every hour at once would be hundreds of megabytes."""
+    """Reading all hours of a month at once would take hundreds of megabytes."""
     hours, read = HourlyStore(redis), []
     fields = hours._fields
     monkeypatch.setattr(hours, "_fields", lambda part, names: read.append(len(part)) or fields(part, names))
@@ -140,7 +140,7 @@ async def test_write_hour_again_replaces_it(redis):
         ((0.5, 2), (1, 1), True),
         ((1, 2), (1, 1.5), False),
         ((1, 1.5), (1, 2), True),
-        ((1, 2), (0.995, 2), True),  # as well known: what else is new counts
+        ((1, 2), (0.995, 2), True),  # equal coverage: the newer data counts
         ((1, None), (1, 0.5), True),
     ],
 )

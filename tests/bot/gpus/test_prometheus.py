@@ -1,4 +1,4 @@
-"""Questions to Prometheus and its answers; what the queries come to is in test_from_prometheus."""
+"""Queries to Prometheus and its responses; their figures are tested in test_prometheus_source."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ Toy = Callable[[web.Response], Awaitable[Prometheus]]
 
 @pytest.fixture
 async def toy() -> AsyncIterator[tuple[Toy, list[tuple[str, dict[str, Any]]]]]:
-    """`await toy(answer)`: a client of a Prometheus that says just that; and what it was asked."""
+    """`await toy(answer)`: a client of a Prometheus with this response, and its requests."""
     asked: list[tuple[str, dict[str, Any]]] = []
     closing = []
 
@@ -58,7 +58,7 @@ async def test_query_rows_have_labels_and_nan_is_none(toy: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "text", "told"),
+    ("status", "text", "reported"),
     [
         (
             422,
@@ -70,9 +70,9 @@ async def test_query_rows_have_labels_and_nan_is_none(toy: Any) -> None:
         (200, "[]", "200: []"),
     ],
 )
-async def test_query_invalid_response_is_an_error(toy: Any, status: int, text: str, told: str) -> None:
+async def test_query_invalid_response_is_an_error(toy: Any, status: int, text: str, reported: str) -> None:
     client = await toy[0](web.Response(status=status, text=text))
-    with pytest.raises(NoGpuDataError, match=f"Prometheus answered {told}$".replace("[", r"\[")):
+    with pytest.raises(NoGpuDataError, match=f"Prometheus answered {reported}$".replace("[", r"\[")):
         await client.query("up", AT)
 
 

@@ -103,8 +103,8 @@ def source_at(prometheus: Prometheus, redis: Redis) -> Callable[[float], Prometh
     return lambda hour: PrometheusSource(prometheus, owners, lambda: START + hour * HOUR)
 
 
-def near(truth: float) -> Any:
-    return pytest.approx(truth, rel=0.01, abs=1e-9)
+def near(exact: float) -> Any:
+    return pytest.approx(exact, rel=0.01, abs=1e-9)
 
 
 async def test_hours_equal_the_reference_day(source_at) -> None:
@@ -115,10 +115,10 @@ async def test_hours_equal_the_reference_day(source_at) -> None:
         sums[f"{use.namespace}/{use.pod}"] = [
             sum(pair) for pair in zip(sums[f"{use.namespace}/{use.pod}"], figures, strict=True)
         ]
-    assert sums == {pod: [near(each) for each in truth] for pod, truth in cluster.TRUTH.items()}
+    assert sums == {pod: [near(each) for each in exact] for pod, exact in cluster.EXACT.items()}
     capacity = [capacity for _, capacity in hours]
     assert sum(each.capacity for each in capacity) == near(cluster.CAPACITY)
-    assert sum(each.allocated for each in capacity) == near(sum(truth[0] for truth in cluster.TRUTH.values()))
+    assert sum(each.allocated for each in capacity) == near(sum(exact[0] for exact in cluster.EXACT.values()))
     assert sum(each.unhealthy for each in capacity) == near(cluster.LOST + cluster.CLOSED)
     assert sum(each.closed for each in capacity) == near(cluster.CLOSED)
     assert sum(each.waited for each in capacity) == near(cluster.WAITED)
@@ -247,7 +247,7 @@ async def test_pod_has_all_known_fields(source_at) -> None:
         (17, "lazy", False),
         (13.66, "restarts", True),  # idle since its restart, not before
         (23.49, "bursts", True),
-        (3.85, "gap", True),  # known by what came before and after the gap
+        (3.85, "gap", True),  # interpolated from the samples before and after the gap
     ],
 )
 async def test_never_used_gpu_is_known_or_unknown(source_at, hour, pod, ever) -> None:
@@ -289,7 +289,7 @@ async def test_gpu_error_names_code_and_pod(source_at) -> None:
     xids = await source_at(13.5).xids()
     broken = [xid for xid in xids if xid.code]
     assert {(xid.device, xid.node, xid.code) for xid in broken} == {("G30", "n3", 79)}
-    assert "slices" in {xid.pod for xid in broken}  # besides, there is a slice that nobody holds
+    assert "slices" in {xid.pod for xid in broken}  # also a slice that is never allocated
 
 
 async def test_scrape_interval_is_measured(source_at) -> None:
@@ -317,7 +317,7 @@ async def test_prometheus_error_is_reported(prometheus: Prometheus) -> None:
 
 @pytest.mark.parametrize(("hour", "warned"), WARNED.items())
 async def test_warnings_go_to_idle_pods(source_at, hour: float, warned: dict[str, Kind]) -> None:
-    """Nobody for bursts, a gap of the exporter, a restart, a pod that lingers; and nobody too late."""
+    """Short bursts, a gap of the exporter, a restart, a pod that lingers; no late scrapes."""
     source, now = source_at(hour), START + hour * HOUR
     held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
     kinds = {key: classify(each, long[key], IdleThresholds(), now) for key, each in held.items()}
@@ -341,7 +341,7 @@ def odd(
 async def odd_source(
     odd, redis: Redis, wait_until
 ) -> AsyncIterator[tuple[list[generated.Pod], PrometheusSource]]:
-    """The step that is measured when a worker asks at last is the wrong one for most nodes and hours."""
+    """The interval measured by the first query is wrong for most nodes and hours."""
     seed, address = odd
     pods = generated.pods(seed)
     owners = {("sweeps", pod.name): Ownership(owner="U1A1", sweep="lr-brave-otter") for pod in pods}
@@ -357,7 +357,7 @@ async def test_hours_do_not_depend_on_the_scrape_interval(odd_source) -> None:
     uses: dict[str, list[HourUse]] = defaultdict(list)
     for use in (use for each, _ in hours for use in each):
         uses[use.pod].append(use)
-    truths = {pod.name: generated.truth(pod) for pod in pods}
+    truths = {pod.name: generated.exact(pod) for pod in pods}
     sums = {name: [sum(getattr(use, f) for use in uses[name]) for f in SUMS] for name in truths}
     off = [
         (pod.name, sums[pod.name], truths[pod.name])
@@ -375,15 +375,15 @@ async def test_hours_do_not_depend_on_the_scrape_interval(odd_source) -> None:
 SUMS = ("allocated", "observed", "used", "idle")
 
 
-def agree(sums: list[float], truth: generated.Truth, step: int) -> bool:
+def agree(sums: list[float], exact: generated.ExactFigures, step: int) -> bool:
     """Up to a sample at each moment at which something changes."""
     a_sample = max(step, 60) / 3600
-    slack = truth.edges * a_sample
-    least, most = truth.idle
+    slack = exact.edges * a_sample
+    least, most = exact.idle
     return (
         all(
             abs(found - true) <= slack
-            for found, true in zip(sums, (truth.allocated, truth.observed, truth.used), strict=False)
+            for found, true in zip(sums, (exact.allocated, exact.observed, exact.used), strict=False)
         )
         and least - slack <= sums[3] <= most + slack
     )

@@ -238,7 +238,7 @@ OLD_CUDA_OOM = (
     "RuntimeError: CUDA out of memory. Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total capacity; 8.57 MiB "
     "already allocated; 9.28 GiB free; 4.68 MiB cached)"
 )
-# torch/csrc/cuda: detectron2#3104; the CUDA runtime's own words for error 35; torch/cuda/__init__.py
+# torch/csrc/cuda: detectron2#3104; the CUDA runtime's text for error 35; torch/cuda/__init__.py
 NO_DRIVER = (
     "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed "
     "a driver from http://www.nvidia.com/Download/index.aspx"
@@ -295,5 +295,5 @@ grpc._channel._InactiveRpcError: <_InactiveRpcError of RPC that terminated with:
 # kube-controller-manager, pkg/controller/util/node/controller_utils.go and nodelifecycle
 NODE_NOT_READY = "Node is not ready"
 NO_KUBELET = "Kubelet stopped posting node status."
-# Kueue, of a queue whose quota has GPUs and no CPU
+# Kueue, about a queue with a quota for GPUs and none for CPU
 NO_RESOURCE = "couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue"

@@ -82,7 +82,7 @@ def test_no_metrics_names_the_source_that_brought_nothing_and_its_fix(source, mi
     assert fix in diagnosis.fix
 
 
-def test_a_pushing_trial_needs_no_collector():
+def test_push_collector_needs_no_collector_container():
     pod = running()
     pod["spec"] = pod["spec"] | {"containers": [{"name": "main"}]}
     assert found(pod).key == "no-collector"

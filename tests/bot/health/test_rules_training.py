@@ -1,4 +1,4 @@
-"""Rules for a training that started: what its exit, its log, and its metrics say."""
+"""Rules for a training that started, by its exit, its log, and its metrics."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_diagnose_failed_training_reads_its_log(log, cause):
     ],
 )
 def test_diagnose_running_training_ignores_errors_it_can_catch(log, cause):
-    """Some look for the largest batch by trying."""
+    """Some programs find the largest batch by trying."""
     assert key(running(), log=log) == cause
 
 
@@ -210,5 +210,5 @@ def test_crash_without_write_permission_names_the_user():
         "Write below /tmp or to a volume that user 1000 can write to: the training runs as user 1000"
         in found(mine, log=DENIED).fix
     )
-    assert "not as root" not in found(pod, log=DENIED).fix, "the image says who it is"
+    assert "not as root" not in found(pod, log=DENIED).fix, "the image names its user"
     assert "not as root" not in found(mine, log=real_messages.TRACEBACK).fix

@@ -10,7 +10,7 @@ from bot.core.sweep_summary import summary_of
 from bot.gpus.command import answer
 from bot.gpus.models import NodeUse, Snapshot
 from bot.home.view import MAX_FINISHED, MAX_MINE, MAX_OTHERS, HomeFacts, home, shown
-from local.slack import limits
+from local.slack import validation
 from tests.bot.factories import CONFIG, NOW, OWNER, STRANGER, a_sweep
 
 TEAMS = replace(CONFIG, teams=(Team(name="vision", members=(OWNER, STRANGER)),))
@@ -28,7 +28,7 @@ def facts(sweeps, **seen):
 
 
 def words(view):
-    assert limits.view_complaints(view, "home") == []
+    assert validation.view_complaints(view, "home") == []
     texts = [block.get("text", {}).get("text", "") for block in view["blocks"]]
     buttons = [e for block in view["blocks"] if block["type"] == "actions" for e in block["elements"]]
     return "\n".join(texts), [(b["text"]["text"], b.get("url") or b.get("value")) for b in buttons]

@@ -1,4 +1,4 @@
-"""Idle, unused, underused, and unknown GPUs: only what was measured counts."""
+"""Idle, unused, underused, and unknown GPUs: only measured time counts."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -50,9 +50,9 @@ def judged(*pods: PodUse, **watch: float) -> Kind:
         (
             a_pod(QUIET, busy_ever=None),
             Kind.IDLE,
-        ),  # gaps may hide its work, but not that of the last half hour
+        ),  # gaps can hide activity, but not that of the last half hour
         (a_pod(QUIET, age=31, busy_ever=False), Kind.UNUSED),
-        (a_pod(QUIET, age=29, busy_ever=False), Kind.FINE),  # it may still load its data
+        (a_pod(QUIET, age=29, busy_ever=False), Kind.FINE),  # the trial can still be loading its data
         (a_pod(QUIET, age=39), Kind.UNKNOWN),
         (a_pod(QUIET, age=41), Kind.IDLE),
     ],

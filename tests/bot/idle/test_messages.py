@@ -19,7 +19,7 @@ from bot.idle.messages import (
     warning,
 )
 from bot.slack.message import Message
-from local.slack.limits import complaints
+from local.slack.validation import complaints
 from tests.bot.factories import NOW
 from tests.bot.idle.test_alerts import found
 from tests.bot.idle.test_detector import BUSY, QUIET, UNSEEN, a_pod

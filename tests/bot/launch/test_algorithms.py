@@ -1,4 +1,4 @@
-"""Which algorithm takes which space and which settings: told with file, line, key and mend."""
+"""Algorithms, their spaces and settings; errors have file, line, key, and fix."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ SEED = "algorithm.random_state"
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "told"),
+    ("algorithm", "reported"),
     [
         ("tpee", 'algorithm: unknown value "tpee". Did you mean tpe?'),
         ("bayesian", 'algorithm: unknown value "bayesian". Did you mean bayesianoptimization?'),
@@ -113,9 +113,9 @@ SEED = "algorithm.random_state"
         ),
     ],
 )
-def test_algorithm_unknown_name_or_setting_gets_a_suggestion(algorithm: str, told: str) -> None:
+def test_algorithm_unknown_name_or_setting_gets_a_suggestion(algorithm: str, reported: str) -> None:
     parameters = TWO if "cmaes" in algorithm else "{lr: [1, 2]}"
-    assert complaint(text(algorithm, parameters)) == f"{FILE}:3: {told}"
+    assert complaint(text(algorithm, parameters)) == f"{FILE}:3: {reported}"
 
 
 GOOD = [
@@ -202,12 +202,12 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "parameter", "told"), BAD)
+@pytest.mark.parametrize(("algorithm", "parameter", "reported"), BAD)
 def test_algorithm_rejects_parameters_that_it_would_search_differently(
-    algorithm: str, parameter: str, told: str
+    algorithm: str, parameter: str, reported: str
 ) -> None:
     lines = text(algorithm, f"\n  p: {parameter}\n  q: {{min: 0.1, max: 0.9}}\n  r: {{min: 1, max: 8}}")
-    assert f"{FILE}:6: parameters.p: {told}" in complaint(lines).splitlines()
+    assert f"{FILE}:6: parameters.p: {reported}" in complaint(lines).splitlines()
 
 
 def test_cmaes_rejects_a_single_parameter() -> None:
@@ -231,8 +231,8 @@ def test_bayesian_search_needs_a_range_and_a_gaussian_process(
     if fits:
         assert space(lines).settings["acq_optimizer"] == "lbfgs"
     else:
-        told = "acq_optimizer lbfgs needs base_estimator GP and a range of numbers; use auto"
-        assert complaint(lines) == f"{FILE}:5: parameters: {told}"
+        reported = "acq_optimizer lbfgs needs base_estimator GP and a range of numbers; use auto"
+        assert complaint(lines) == f"{FILE}:5: parameters: {reported}"
 
 
 def test_algorithm_of_the_command_drops_the_files_settings() -> None:
@@ -242,8 +242,8 @@ def test_algorithm_of_the_command_drops_the_files_settings() -> None:
 
 
 def test_algorithm_of_the_command_is_checked_against_the_file() -> None:
-    told = complaint(text("tpe", "{a: {min: 0.1, max: 0.9}}"), replace(REQUEST, algorithm="cmaes"))
-    assert told.endswith("cmaes needs at least two ranges of numbers; use tpe")
+    reported = complaint(text("tpe", "{a: {min: 0.1, max: 0.9}}"), replace(REQUEST, algorithm="cmaes"))
+    assert reported.endswith("cmaes needs at least two ranges of numbers; use tpe")
 
 
 def test_suggestion_deployment_of_the_longest_experiment_name_is_valid() -> None:

@@ -1,4 +1,4 @@
-"""What people type after /sweep."""
+"""The options of `/sweep`."""
 
 from dataclasses import replace
 
@@ -102,7 +102,7 @@ def test_parse_accepts_typographic_quotes_and_spacing(text: str, request_: Sweep
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "Missing `branch=` and `space=`. Example: `/sweep branch=main gpus=1 space=lr`"),
         ("branch=main", "Missing `space=`. Example: `/sweep branch=main gpus=1 space=lr`"),
@@ -189,10 +189,10 @@ def test_parse_accepts_typographic_quotes_and_spacing(text: str, request_: Sweep
         ),
     ],
 )
-def test_parse_invalid_value_names_the_requirement(text: str, told: str) -> None:
+def test_parse_invalid_value_names_the_requirement(text: str, reported: str) -> None:
     with pytest.raises(UserError) as error:
         parse(text, CONFIG)
-    assert told in str(error.value)
+    assert reported in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Early stopping: where medianstop works it is in the manifest, and elsewhere it is rejected."""
+"""Early stopping: medianstop is in the manifest where it works, and rejected where it doesn't."""
 
 from dataclasses import replace
 

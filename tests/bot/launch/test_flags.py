@@ -53,7 +53,7 @@ def container(space):
 
 
 def run_of(space, values):
-    """Return the words and variables of a trial by its manifest, as a shell reads them."""
+    """Return the arguments and variables of a trial by its manifest, as a shell parses them."""
     found = container(space)
 
     def filled(text):

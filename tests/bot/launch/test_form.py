@@ -1,4 +1,4 @@
-"""The form as a value: what is said becomes a view Slack shows, and a view's state what is asked for."""
+"""The form as a value: options become a view for Slack, and a view's state becomes options."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ from bot.launch.menus import names, repositories
 from bot.launch.plan import plan
 from bot.launch.preview import preview
 from bot.repos.catalog import GitNames, Name
-from local.slack import limits
+from local.slack import validation
 from local.slack.views import initial
 from tests.bot.factories import CONFIG, NOW, ORDER, PLAN, REQUEST, SETTINGS
 
@@ -37,10 +37,10 @@ WORST = "ﷺ*_~`<!channel>&" * 20  # escapes to several times its length
 
 
 def shown(view):
-    """As Slack returns it, untouched by anybody."""
-    assert limits.view_complaints(view, view["type"]) == []
-    blocks = limits.completed(view["blocks"])
-    values = {block: {one["action_id"]: initial(one)} for block, one in limits.elements(blocks)}
+    """Return the view as Slack sends it back without input."""
+    assert validation.view_complaints(view, view["type"]) == []
+    blocks = validation.completed(view["blocks"])
+    values = {block: {one["action_id"]: initial(one)} for block, one in validation.elements(blocks)}
     return view | {"blocks": blocks, "state": {"values": values}}
 
 
@@ -209,11 +209,11 @@ def test_menu_options_fit_slacks_limits():
         error="x" * 500,
     )
     for typed in ("", "1", WORST, "x" * 149):
-        assert limits.options_complaints({"options": names(known, typed, first=["7"])}) == []
+        assert validation.options_complaints({"options": names(known, typed, first=["7"])}) == []
     many = tuple(Repository(name=f"r{n}", url=f"https://git.example/{'x' * 200}") for n in range(300))
     config = Config(repositories=many, allowed_urls=("https://git.example/",))
     for typed in ("", "https://git.example/other"):
-        assert limits.options_complaints({"options": repositories(config, typed)}) == []
+        assert validation.options_complaints({"options": repositories(config, typed)}) == []
 
 
 def test_private_metadata_fits_when_escaped():

@@ -1,6 +1,6 @@
-"""What Katib would reject late, or never answer, is rejected before a build; what is planned passes.
+"""Plans that Katib would reject late or never answer are rejected before a build; all others pass.
 
-The real texts are those that the local Katib answers, as recorded or read in Katib's source.
+The real texts are the local Katib's, recorded or from Katib's source.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from bot.core.space import ALGORITHMS
 from bot.launch.plan import plan
 from bot.launch.space import parse_space
 from local.katib import Katib
-from local.katib.settings import objection
+from local.katib.algorithm_validation import objection
 from local.katib.suggestions import Suggestions
 from local.kubernetes.kinds import Refused, clone
 from local.kubernetes.store import Store
@@ -66,7 +66,7 @@ def admitted(experiment):
 
 @pytest.mark.parametrize(("source", "style"), [*itertools.product(SOURCES, FlagStyle)])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_source_and_style_passes_katibs_webhook_and_service(algorithm, source, style):
+def test_plan_of_every_algorithm_source_and_style_passes_katibs_webhook_and_service(algorithm, source, style):
     parameters = PARAMETERS.get(algorithm, OTHER)
     more = f"metrics: {source}\nflags: {style.value!r}\nparameters: {parameters}\n"
     space = parsed(f"{BASE}algorithm: {algorithm}\n{more}")
@@ -74,7 +74,7 @@ def test_every_algorithm_source_and_style_passes_katibs_webhook_and_service(algo
 
 
 @pytest.mark.parametrize("name", ["katib", "launch", "wandb"])
-def test_a_plan_of_each_foreign_file_passes_katibs_webhook_and_service(name):
+def test_plan_of_each_foreign_file_passes_katibs_webhook_and_service(name):
     request = replace(REQUEST, cmd="python t.py") if name == "launch" else REQUEST
     admitted(planned(parsed((FOREIGN / f"{name}.yaml").read_text(), request)))
 
@@ -93,7 +93,7 @@ def test_models_report_unknown_keys_and_other_types():
     ]
 
 
-def test_the_plan_that_the_rules_break_is_accepted():
+def test_plan_that_the_rules_vary_is_accepted():
     admitted(a_plan())
 
 
@@ -104,7 +104,7 @@ def settings(name, **values):
 
 LIST = {"name": "a", "parameterType": "categorical", "feasibleSpace": {"list": ["x"]}}
 RULES = [
-    # (what the webhook says, the spec that makes it say so, the same in a space file, what Sweepbot says)
+    # (the webhook's message, the spec that causes it, the same in a space file, Sweepbot's message)
     (
         "spec.maxTrialCount: Invalid value: 0: must be greater than 0",
         {"maxTrialCount": 0},
@@ -190,7 +190,7 @@ RULES = [
     ),
 ]
 SERVICE_RULES = [
-    # (what the algorithm's service says, algorithm and settings, parameters, what Sweepbot says)
+    # (the service's message, algorithm and settings, parameters, Sweepbot's message)
     (
         "step is nil; For discrete search space, all parameters must include step",
         settings("grid"),
@@ -271,7 +271,7 @@ def broken(line):
 
 
 @pytest.mark.parametrize(("real", "spec", "line", "ours"), RULES, ids=lambda each: str(each)[:40])
-def test_each_rule_of_the_webhook_is_reported_with_line_and_key(real, spec, line, ours):
+def test_webhook_rule_is_reported_with_line_and_key(real, spec, line, ours):
     experiment = clone(a_plan())
     experiment["spec"] |= spec
     with pytest.raises(Refused) as refused:
@@ -285,7 +285,7 @@ def test_each_rule_of_the_webhook_is_reported_with_line_and_key(real, spec, line
 @pytest.mark.parametrize(
     ("real", "spec", "parameters", "line", "ours"), SERVICE_RULES, ids=lambda e: str(e)[:40]
 )
-def test_each_rule_of_an_algorithms_service_is_reported_before_the_build(real, spec, parameters, line, ours):
+def test_algorithm_service_rule_is_reported_before_the_build(real, spec, parameters, line, ours):
     experiment = clone(a_plan("random", parameters))
     experiment["spec"] |= spec
     assert real in (objection(experiment["spec"]) or "")

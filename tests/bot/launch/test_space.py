@@ -1,4 +1,4 @@
-"""Space files: what they mean, and every rule of Katib told before a build."""
+"""Space files: their meaning, and every rule of Katib, checked before a build."""
 
 from dataclasses import replace
 
@@ -70,7 +70,7 @@ def test_read_space_has_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ("{min: 2, max: 1}", "lr: min must be less than max; got min 2, max 1"),
         ("{min: 1, max: 1}", "lr: min must be less than max; got min 1, max 1"),
@@ -98,14 +98,14 @@ def test_read_space_has_defaults() -> None:
         ("['a\";$(id)']", "can only contain letters, digits, and _.,:/+=@-; got "),
     ],
 )
-def test_read_space_invalid_parameter_names_its_line(line: str, told: str) -> None:
+def test_read_space_invalid_parameter_names_its_line(line: str, reported: str) -> None:
     text = f"command: x\nobjective: {{metric: m, goal: minimize}}\nparameters:\n  lr: {line}\n"
     assert complaint(text).startswith(f"{FILE}:4: parameters.lr")
-    assert told in complaint(text)
+    assert reported in complaint(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (SHORT.replace("lr:", "2lr:"), "parameters.2lr: name must start with a letter"),
         (SHORT.replace("lr:", "'l r':"), "parameters.l r: name must start with a letter"),
@@ -177,8 +177,8 @@ def test_read_space_invalid_parameter_names_its_line(line: str, told: str) -> No
         ),
     ],
 )
-def test_read_space_invalid_value_names_its_line(text: str, told: str) -> None:
-    assert told in complaint(text)
+def test_read_space_invalid_value_names_its_line(text: str, reported: str) -> None:
+    assert reported in complaint(text)
     assert complaint(text).startswith(FILE)
 
 
@@ -239,7 +239,7 @@ def test_combinations_of_a_range_without_steps_are_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameter", "told"),
+    ("parameter", "reported"),
     [
         ("{min: 0, max: 0.5}", "parameters.layers: grid needs a step here, or a list of values"),
         ("{min: 1, max: 5, scale: log}", "parameters.layers: grid has no log scale; list the values"),
@@ -248,8 +248,8 @@ def test_combinations_of_a_range_without_steps_are_unknown() -> None:
         ("{min: 1, max: 60}", ":1: trials.max: can be at most 100 on this cluster (limits.trials); got 120"),
     ],
 )
-def test_grid_without_steps_is_rejected(parameter: str, told: str) -> None:
-    assert told in complaint(GRID.replace("{min: 1, max: 3}", parameter))
+def test_grid_without_steps_is_rejected(parameter: str, reported: str) -> None:
+    assert reported in complaint(GRID.replace("{min: 1, max: 3}", parameter))
 
 
 def test_options_of_the_command_override_the_file() -> None:
@@ -267,7 +267,7 @@ def test_options_can_supply_a_missing_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "reported"),
     [
         (replace(REQUEST, trials=0), "trials=0 in the command: must be at least 1; got 0"),
         (replace(REQUEST, trials=500), "trials=500 in the command: can be at most 100 on this cluster"),
@@ -278,8 +278,8 @@ def test_options_can_supply_a_missing_command() -> None:
         (replace(REQUEST, parallel=9), "parallel=9 in the command: can be at most 8 on this cluster"),
     ],
 )
-def test_options_errors_name_the_option(request_: SweepRequest, told: str) -> None:
-    assert complaint(GRID, request_).startswith(told)
+def test_options_errors_name_the_option(request_: SweepRequest, reported: str) -> None:
+    assert complaint(GRID, request_).startswith(reported)
 
 
 def test_trial_hours_follow_the_file_then_the_cluster() -> None:

@@ -16,9 +16,9 @@ OCI = "application/vnd.oci.image.manifest.v1+json"
 
 @pytest.fixture
 def asked(toy):
-    """`await asked(handler, credentials)`: what the client makes of this registry's manners."""
+    """`await asked(handler, credentials)`: the client's result with this registry."""
 
-    async def ask(handler, credentials=None):
+    async def command(handler, credentials=None):
         host = await toy(handler)
         registry = Registry(host, insecure=True, credentials=credentials)
         try:
@@ -28,7 +28,7 @@ def asked(toy):
         finally:
             await registry.close()
 
-    return ask
+    return command
 
 
 def found():

@@ -53,7 +53,7 @@ async def test_compose_puts_code_on_its_dependencies(address, registry, below, a
     ]
     assert {layer["mediaType"] for layer in manifest["layers"]} == {LAYER[below]}
     config = await read(address, TO, "blobs", manifest["config"]["digest"])
-    assert config["config"] == BELOW["config"], "what runs is what the dependencies say"
+    assert config["config"] == BELOW["config"], "the image runs with the settings of its dependencies"
     assert config["rootfs"]["diff_ids"] == [digest_of(x) for x in (b"-base", b"-venv", b"-code")]
     assert [h["created_by"] for h in config["history"]] == ["RUN", "COPY"]
 

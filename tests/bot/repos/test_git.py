@@ -14,7 +14,7 @@ from bot.config.policy import Config, Repository
 from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.repos.git import Git, GitUnavailableError, Tip, _failure, logins
-from local import githost
+from local import git_server
 
 ME = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"} | {
     f"GIT_{who}_{what}": value
@@ -57,7 +57,7 @@ def repo(tmp_path: Path) -> Repo:
 
 @pytest.fixture
 async def url(repo: Repo) -> AsyncIterator[str]:
-    host = await githost.serve(repo.bare.parent.parent)
+    host = await git_server.serve(repo.bare.parent.parent)
     yield f"{host.url}/acme/digits.git"
     await host.close()
 
@@ -148,13 +148,13 @@ async def test_read_downloads_only_the_file(repo: Repo, url: str, git: Git) -> N
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Methods of the requests that the host has received."""
-    found, environment = [], githost._environment
+    found, environment = [], git_server._environment
 
     def noted(folder: Path, request: web.Request, length: int) -> dict[str, str]:
         found.append(request.method)
         return environment(folder, request, length)
 
-    monkeypatch.setattr(githost, "_environment", noted)
+    monkeypatch.setattr(git_server, "_environment", noted)
     return found
 
 
@@ -195,7 +195,7 @@ async def test_prefetch_of_no_paths_asks_for_nothing(git: Git, requests: list[st
 async def test_read_works_without_partial_clone(
     repo: Repo, url: str, git: Git, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(githost.CONFIG, "uploadpack.allowFilter", "false")
+    monkeypatch.setitem(git_server.CONFIG, "uploadpack.allowFilter", "false")
     commit = repo.commit("Data", {"big.bin": os.urandom(500_000), "sweeps/lr.yaml": "lr: 1\n"})
     repo.push("main")
     await git.prefetch(url, commit, ["sweeps/lr.yaml"])

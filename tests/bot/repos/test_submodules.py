@@ -1,4 +1,4 @@
-"""Submodules: the credentials of a repository go to no other host, however the file words it."""
+"""Submodules: a repository's credentials are sent to no other host, however the file spells it."""
 
 import pytest
 
@@ -52,7 +52,7 @@ class Repositories:
         return path
 
 
-async def looked_up(modules, *, private=True):
+async def checked(modules, *, private=True):
     secret = "git-digits" if private else None
     git, repository = Repositories(modules), Repository(name="digits", url=URL, secret=secret)
     known, request = Config(repositories=(repository,)), SweepRequest(branch="main", space="lr")
@@ -70,7 +70,7 @@ async def looked_up(modules, *, private=True):
     ],
 )
 async def test_submodule_on_the_same_host_is_allowed_and_checked(url, there):
-    assert there in await looked_up({URL: module(url)})
+    assert there in await checked({URL: module(url)})
 
 
 @pytest.mark.parametrize(
@@ -92,32 +92,32 @@ async def test_submodule_on_the_same_host_is_allowed_and_checked(url, there):
 )
 async def test_submodule_on_another_host_is_rejected_before_the_build(url):
     with pytest.raises(UserError, match=r"isn't on https://git\.example\. The build would send the git cred"):
-        await looked_up({URL: module(url)})
+        await checked({URL: module(url)})
 
 
 async def test_nested_submodule_on_another_host_is_rejected():
     inner = f"{HOST}/acme/lib.git"
     with pytest.raises(UserError, match=r"names `https://evil\.example/x`, which isn't on"):
-        await looked_up({URL: module("../lib.git"), inner: module("https://evil.example/x")})
+        await checked({URL: module("../lib.git"), inner: module("https://evil.example/x")})
 
 
 async def test_submodule_elsewhere_without_credentials_is_allowed():
-    assert URL in await looked_up({URL: module("https://other.example/x")}, private=False)
+    assert URL in await checked({URL: module("https://other.example/x")}, private=False)
 
 
 async def test_recursive_submodule_is_checked_once():
-    await looked_up({URL: module(URL), "x": ""})
+    await checked({URL: module(URL), "x": ""})
 
 
 async def test_submodules_have_a_limit():
     many = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MAX_SUBMODULES + 1))
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
-        await looked_up({URL: many})
+        await checked({URL: many})
 
 
 async def test_repeated_submodule_is_checked_once():
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
-        await looked_up({URL: module("../lib.git", "lib") * (MAX_SUBMODULES + 1)})
+        await checked({URL: module("../lib.git", "lib") * (MAX_SUBMODULES + 1)})
 
 
 @pytest.mark.parametrize(

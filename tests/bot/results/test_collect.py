@@ -1,4 +1,4 @@
-"""What is known of a trial, from Katib, its pods, and the measured hours."""
+"""The data about a trial, from Katib, its pods, and the measured hours."""
 
 from datetime import timedelta
 
@@ -35,7 +35,7 @@ def one(trial=None, **sources):
     return found
 
 
-def test_times_and_gpu_hours_are_of_the_pods():
+def test_collect_takes_times_and_gpu_hours_from_the_pods():
     pods = [
         a_pod("t1-aaaaa", scheduled=NOW, began=NOW + timedelta(minutes=30), ended=NOW + timedelta(hours=1)),
         a_pod("t1-bbbbb", scheduled=NOW + timedelta(hours=1), began=NOW + timedelta(hours=1), ended=LATER),
@@ -45,14 +45,14 @@ def test_times_and_gpu_hours_are_of_the_pods():
     assert found.gpu_hours == 2.0 * PLAN.gpus
 
 
-def test_measured_hours_stand_for_pods_that_are_gone():
+def test_collect_uses_measured_hours_for_deleted_pods():
     prices = (Price(model="NVIDIA A100", hourly=2.5),)
     found = one(uses=[an_hour(), an_hour(used=0.0), an_hour("t2-abcde")], prices=prices)
     assert (found.node, found.gpu_model, found.gpu_hours, found.cost) == ("n9", "NVIDIA A100", 2.0, 5.0)
     assert found.utilization == pytest.approx(0.25)
 
 
-def test_what_nothing_says_is_unknown():
+def test_collect_without_data_is_unknown():
     found = one()
     assert (found.started, found.ended, found.node, found.gpu_model) == (None, None, "", "")
     assert (found.gpu_hours, found.utilization, found.cost) == (None, None, None)

@@ -8,7 +8,7 @@ from bot.repos.git import Between, CommitList
 from bot.results.comparison import Commits, comparable, comparison
 from bot.results.comparison_chart import alt_text, best_so_far, picture
 from k8s.katib.status import TrialState
-from local.slack.limits import complaints
+from local.slack.validation import complaints
 from tests.bot.factories import NOW, SPACE
 from tests.bot.results.factories import a_result, some_results
 

@@ -1,4 +1,4 @@
-"""The picture of learning curves, with the values that people and screen readers get."""
+"""The chart of learning curves, and its values as text."""
 
 import math
 
@@ -14,7 +14,7 @@ def a_chart(curves, **changes):
     return CurvesChart(sweep="s", curves=points, **known | changes)
 
 
-def test_the_best_are_named_with_the_value_that_counts():
+def test_chart_labels_the_best_trials_with_their_values():
     chart = a_chart({"s-a": [0.9, 0.2, 0.4], "s-b": [0.1, 0.3], "s-c": [math.nan], "s-d": [0.5]})
     assert [name for name, _ in chart.ranked] == ["s-b", "s-a", "s-d", "s-c"]
     assert alt_text(chart) == (
@@ -24,7 +24,7 @@ def test_the_best_are_named_with_the_value_that_counts():
     assert [name for name, _ in up.ranked] == ["s-b", "s-a"]
 
 
-def test_each_of_the_best_has_its_own_color_and_line_style():
+def test_chart_gives_each_best_trial_its_own_color_and_line_style():
     axes = picture(a_chart({f"s-{n:02}": [1.0, n] for n in range(20)})).axes[0]
     labeled = [line for line in axes.lines if not line.get_label().startswith("_")]
     assert len(labeled) == len(STYLES)
@@ -41,22 +41,22 @@ def test_each_of_the_best_has_its_own_color_and_line_style():
         ({"s-a": [math.nan]}, "linear"),
     ],
 )
-def test_the_axis_is_logarithmic_where_values_differ_much(curves, scale):
+def test_chart_axis_is_logarithmic_if_values_differ_widely(curves, scale):
     assert picture(a_chart(curves)).axes[0].get_yscale() == scale
 
 
-async def test_any_metric_and_value_can_be_drawn():
+async def test_chart_accepts_any_metric_and_value():
     curves = {"s-a": [1e300, -1e300], "s-b": [math.nan, math.inf]}
     assert (await png(a_chart(curves, metric="$\\frac{a"))).startswith(b"\x89PNG")
 
 
-def test_a_curve_without_steps_counts_its_reports():
+def test_chart_of_a_curve_without_steps_counts_its_reports():
     assert in_order([Point(0, 3.0, 2.0), Point(0, 4.0, 1.0)]) == (Point(1, 4.0, 1.0), Point(2, 3.0, 2.0))
     assert in_order([Point(7, 3.0, 2.0)]) == (Point(7, 3.0, 2.0),)
     assert in_order([Point(2, 1.0), Point(1, 2.0)]) == (Point(1, 2.0), Point(2, 1.0))
 
 
-def test_what_counts_so_far_follows_the_strategy():
+def test_best_value_so_far_follows_the_strategy():
     assert so_far([3.0, math.nan, 1.0, 2.0], "min") == [3.0, 3.0, 1.0, 1.0]
     assert so_far([3.0, math.inf, 4.0], "max") == [3.0, 3.0, 4.0]
     assert so_far([3.0, 1.0, 2.0], "latest") == [3.0, 1.0, 2.0]

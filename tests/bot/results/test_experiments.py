@@ -15,7 +15,7 @@ SWEEP = a_sweep(Phase.PENDING)
 
 
 class Slow(MlflowExperiments):
-    """An MLflow that answers when it may: which experiments it was asked for."""
+    """An MLflow that responds when allowed, and its requests."""
 
     def __init__(self, wake):
         super().__init__("http://mlflow", "http://ui", wake)
@@ -44,7 +44,7 @@ def slow(woken):
 
 async def test_reconcile_does_not_wait_for_mlflow_and_the_response_wakes_the_sweep(slow, woken, wait_until):
     assert await slow.open(SWEEP) is None
-    await wait_until(lambda: slow.asked, "it is asked")
+    await wait_until(lambda: slow.asked, "MLflow is requested")
     assert await slow.open(SWEEP) is None
     slow.may_answer.set()
     await wait_until(lambda: woken, "the sweep is woken")
@@ -58,7 +58,7 @@ async def test_urls_found_by_another_worker_do_not_accumulate(slow, woken, wait_
     slow.may_answer.set()
     for number in range(4):
         await slow.open(replace(SWEEP, id=f"lr-{number}"))
-    await wait_until(lambda: len(woken) == 4, "all are known")
+    await wait_until(lambda: len(woken) == 4, "all URLs are found")
     assert list(slow._found) == ["lr-2", "lr-3"]
 
 
@@ -114,7 +114,7 @@ def test_experiment_is_described_with_who_started_what(tmp_path, woken, monkeypa
     }
 
 
-def test_an_experiment_that_a_trial_has_created_gets_its_description(tmp_path, woken, monkeypatch):
+def test_experiment_created_by_a_trial_gets_its_description(tmp_path, woken, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     client = MlflowClient(tmp_path.as_uri())
     by_a_trial = client.create_experiment("digits/lr")

@@ -17,7 +17,7 @@ POINTS = (Point(1, 0.9, 1.0), Point(2, math.nan, 2.0))
 
 
 class Tracking:
-    """An MLflow with one trial: what it was asked for, and whether it may answer."""
+    """An MLflow with one trial: its requests, and whether it may respond."""
 
     def __init__(self):
         self.asked, self.away, self.may_answer = [], False, threading.Event()
@@ -63,7 +63,7 @@ async def due(redis):
     await redis.delete(f"sweepbot:live-due:{SWEEP.id}")
 
 
-async def test_a_reconcile_gets_the_last_reading_and_is_woken_for_a_new_one(
+async def test_live_values_are_the_last_reading_and_a_new_one_wakes_the_sweep(
     values, tracking, woken, wait_until
 ):
     tracking.may_answer.clear()
@@ -76,7 +76,9 @@ async def test_a_reconcile_gets_the_last_reading_and_is_woken_for_a_new_one(
     assert tracking.asked == [(SWEEP.plan.results_name, "val_loss")]
 
 
-async def test_all_workers_together_read_once_in_a_period(redis, tracking, woken, values, wait_until):
+async def test_live_values_are_read_once_per_period_by_all_workers(
+    redis, tracking, woken, values, wait_until
+):
     others = [LiveValues(redis, tracking, values._wake) for _ in range(3)]
     for each in [values, *others] * 3:
         await read(each)
@@ -85,7 +87,7 @@ async def test_all_workers_together_read_once_in_a_period(redis, tracking, woken
     assert await redis.pttl(f"sweepbot:live-due:{SWEEP.id}") <= live.PERIOD.total_seconds() * 1000
 
 
-async def test_what_has_not_changed_wakes_nobody(redis, values, tracking, woken, wait_until):
+async def test_live_values_without_a_change_wake_no_sweep(redis, values, tracking, woken, wait_until):
     for number in range(1, 4):
         await due(redis)
         await read(values)
@@ -93,7 +95,7 @@ async def test_what_has_not_changed_wakes_nobody(redis, values, tracking, woken,
     assert woken == [SWEEP.id]
 
 
-async def test_an_mlflow_that_is_away_wakes_once_and_keeps_the_last_values(
+async def test_live_values_of_an_unreachable_mlflow_wake_once_and_stay(
     redis, values, tracking, woken, wait_until
 ):
     await read(values)
@@ -109,7 +111,7 @@ async def test_an_mlflow_that_is_away_wakes_once_and_keeps_the_last_values(
     assert reading.latest["t"].step == 2
 
 
-async def test_a_hanging_mlflow_holds_up_no_more_than_its_own_threads(redis, values, tracking, monkeypatch):
+async def test_hanging_mlflow_blocks_only_its_own_threads(redis, values, tracking, monkeypatch):
     monkeypatch.setattr(live, "MAX_READINGS", 5)
     tracking.may_answer.clear()
     for number in range(20):
@@ -128,6 +130,6 @@ async def test_curves_on_demand_are_of_all_trials(values):
     assert set(await values.curves(SWEEP.plan, 300)) == {"t"}
 
 
-async def test_nothing_stays_in_redis_for_ever(redis, values, woken, wait_until, no_litter):
+async def test_live_values_expire_in_redis(redis, values, woken, wait_until, no_litter):
     await read(values)
     await wait_until(lambda: woken, "the sweep is woken")

@@ -87,7 +87,7 @@ def train(server, folder, trial, script):
     subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, check=False)
 
 
-async def test_each_trial_has_one_complete_run_whatever_its_script_logs(server, tmp_path):
+async def test_trial_has_one_complete_run_whatever_its_script_logs(server, tmp_path):
     MlflowClient(server).create_experiment("digits/lr")
     await asyncio.gather(
         *(

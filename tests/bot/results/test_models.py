@@ -48,11 +48,11 @@ def test_twenty_thousand_trials_fit_into_a_config_map_with_the_best_of_them():
 
 
 @pytest.mark.parametrize("stored", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"[" * 10_000)])
-def test_what_is_not_a_stored_form_is_a_value_error(stored):
+def test_invalid_stored_results_are_a_value_error(stored):
     with pytest.raises(ValueError, match=r"\w"):
         load(stored)
 
 
-def test_results_of_a_newer_version_are_refused():
+def test_results_of_a_newer_version_are_rejected():
     with pytest.raises(NewerResultsError, match="newer Sweepbot"):
         load(dump(replace(some_results(), schema=SCHEMA + 1)))

@@ -1,4 +1,4 @@
-"""Which trial is the best: by finite values, the goal, and for equal ones by what was reported."""
+"""The best trial: by finite values and the goal; the reported one of equal trials."""
 
 import itertools
 
@@ -22,7 +22,7 @@ def test_best_of_each_goal_is_the_same_in_every_order(goal, first):
         assert names(ranked(goal, order))[-1] == "none"
 
 
-def test_of_equal_trials_the_reported_one_is_the_best_then_the_first_by_name():
+def test_best_of_equal_trials_is_the_reported_one_then_the_first_by_name():
     equal = [a_result("b"), a_result("a"), a_result("c")]
     assert names([best(Goal.MINIMIZE, equal)]) == ["a"]
     assert names([best(Goal.MINIMIZE, equal, equal[2].name)]) == ["c"]
@@ -38,7 +38,7 @@ def test_best_counts_early_stopped_and_cancelled_trials_with_what_they_reported(
     ]
 
 
-def test_without_a_finite_value_there_is_no_best():
+def test_best_without_a_finite_value_is_none():
     assert best(Goal.MINIMIZE, [a_result("t1", None), a_result("t2", None)]) is None
 
 

@@ -14,7 +14,7 @@ def test_tags_without_a_value_are_left_out():
     assert tags[run_tags.TRIAL] == tags[run_tags.RUN_NAME] == TRIAL_NAME
 
 
-def test_only_the_trials_name_is_left_for_katib_and_kubernetes_to_replace():
+def test_tags_leave_only_the_trials_name_as_a_placeholder():
     branch = 'a"b${trialParameters.lr}$(HOME)$$\n'
     encoded = run_tags.encode(run_tags.planned(**FACTS, branch=branch, commit="ab"))
     assert encoded.replace(TRIAL_NAME, "").count("$") == 0

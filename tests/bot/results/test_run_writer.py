@@ -60,8 +60,8 @@ async def test_silent_trials_get_their_runs_once(store, writer):
     assert urls["lr-brave-otter-t1"] == f"http://ui/#/experiments/{number}/runs/{first.info.run_id}"
 
 
-@pytest.mark.parametrize("dies_at", range(1, 10))
-async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, monkeypatch, dies_at):
+@pytest.mark.parametrize("crash_at", range(1, 10))
+async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, monkeypatch, crash_at):
     calls, real = 0, run_writer.tracking_client
 
     class Dying:
@@ -73,7 +73,7 @@ async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, 
                 nonlocal calls
                 answer = getattr(self.client, name)(*args, **kwargs)
                 calls += 1
-                if calls == dies_at:
+                if calls == crash_at:
                     raise ConnectionError(name)
                 return answer
 

@@ -53,7 +53,7 @@ def test_table_shows_katibs_optimum_where_it_differs(katib, note):
     assert [each.endswith(note) for each in notes] == ([True] if note else [])
 
 
-def test_without_a_finite_objective_there_is_no_table():
+def test_table_without_a_finite_objective_is_none():
     assert best_table(some_results(a_result("t1", None))) is None
 
 

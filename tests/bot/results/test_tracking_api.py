@@ -1,4 +1,4 @@
-"""Reading MLflow's REST API: answers of its real server, and answers that nobody should have to read."""
+"""Reading MLflow's REST API: responses of its real server, and invalid ones."""
 
 import json
 import math
@@ -72,7 +72,7 @@ class Experiment:
 
 
 @pytest.mark.slow
-def test_curves_are_those_that_the_real_server_has(server):
+def test_curves_equal_those_of_the_real_server(server):
     lab = Experiment(server, NAME)
     lab.run("lr-brave-otter-aaa", [0.9, 0.5, 0.3])
     lab.run("lr-brave-otter-bbb", [0.8, math.nan, -math.inf], steps=[1, 5, 2**40])
@@ -98,7 +98,7 @@ def test_curves_are_those_that_the_real_server_has(server):
 
 
 @pytest.mark.slow
-def test_several_runs_of_a_trial_are_one_by_the_real_server(server):
+def test_runs_of_one_trial_are_merged_as_by_the_real_server(server):
     lab = Experiment(server, "digits/several")
     first = lab.run("lr-brave-otter-aaa", [0.1, 0.1, 0.1])
     restarted = lab.run("any name", [0.9], sweepbot_trial="lr-brave-otter-aaa")
@@ -108,7 +108,7 @@ def test_several_runs_of_a_trial_are_one_by_the_real_server(server):
 
 
 @pytest.mark.slow
-def test_many_runs_are_read_in_pages_and_long_histories_as_a_sample(server, monkeypatch):
+def test_runs_are_read_in_pages_and_long_histories_sampled(server, monkeypatch):
     monkeypatch.setattr(tracking_api, "PAGE_SIZE", 8)
     lab = Experiment(server, "digits/many")
     for number in range(30):
@@ -180,7 +180,7 @@ def a_run(**changes):
         a_run(metrics="loss"),
     ],
 )
-def test_a_run_that_makes_no_sense_is_left_out(hostile, run):
+def test_invalid_run_is_skipped(hostile, run):
     api = hostile(search=(200, {"runs": [run, a_run()]}))
     assert [each.latest.step for each in api.runs(NAME, "loss").values()] == [3]
 
@@ -197,7 +197,7 @@ def test_a_run_that_makes_no_sense_is_left_out(hostile, run):
         ((200, b" " * (tracking_api.MAX_ANSWER_SIZE + 1)), "larger than 8 MiB"),
     ],
 )
-def test_an_answer_that_cant_be_used_is_one_kind_of_error(hostile, answer, why):
+def test_invalid_response_is_a_tracking_error(hostile, answer, why):
     with pytest.raises(TrackingError, match=why):
         hostile(search=answer).runs(NAME, "loss")
 
@@ -207,6 +207,6 @@ def test_pages_that_never_end_are_limited(hostile):
     assert len(api.runs(NAME, "loss")) == 1
 
 
-def test_a_server_that_is_away_is_one_kind_of_error():
+def test_unreachable_server_is_a_tracking_error():
     with pytest.raises(TrackingError):
         TrackingApi("http://127.0.0.1:1").runs(NAME, "loss")

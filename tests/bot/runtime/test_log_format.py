@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line, whoever speaks, with the sweep it is about and without any secret."""
+"""Logs: one JSON object per line from every logger, with its sweep and without secrets."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ log = logging.getLogger("bot.somewhere")
 
 @pytest.fixture
 def said(monkeypatch):
-    """Starts logs of a style and returns a function that reads the lines said so far."""
+    """Start logs of a style; return a function that reads the lines logged so far."""
     stream = io.StringIO()
     root, level = logging.root.handlers[:], logging.root.level
     for owner in (sys, threading):
@@ -58,13 +58,13 @@ def test_log_line_is_one_json_object(said):
 async def test_log_line_names_its_sweep(said):
     lines = said()
 
-    async def turn(sweep):
+    async def reconcile(sweep):
         with about(sweep):
             await asyncio.sleep(0)
             log.info("in a task")
             await asyncio.to_thread(log.info, "in a thread")
 
-    await asyncio.gather(turn("lr-brave-otter"), turn("lr-calm-lynx"))
+    await asyncio.gather(reconcile("lr-brave-otter"), reconcile("lr-calm-lynx"))
     log.info("about none")
     found = [json.loads(line) for line in lines() if "bot.somewhere" in line]
     assert sorted((line["message"], line.get("sweep")) for line in found[:-1]) == [
@@ -84,7 +84,7 @@ def test_log_line_for_terminals_is_text(said):
 
 
 def everywhere(secret):
-    """Says a secret in every way a program may."""
+    """Log a secret in every way a program can."""
     log.info(secret)
     log.info("as an argument: %s", secret)
     log.info("inside one: %r", {"Authorization": secret})
@@ -122,15 +122,15 @@ async def test_log_line_contains_no_secret(said, style, secret):
     lines = said(style)
     everywhere(secret)
     Dying(secret)
-    asyncio.create_task(forgotten(secret))  # noqa: RUF006 - nobody waits for it
+    asyncio.create_task(forgotten(secret))  # noqa: RUF006 - not awaited
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     gc.collect()
-    told = "\n".join(lines())
-    assert told.count("***") >= 12
-    assert secret not in told
-    assert json.dumps(secret)[1:-1] not in told
-    assert repr(secret)[1:-1] not in told
+    reported = "\n".join(lines())
+    assert reported.count("***") >= 12
+    assert secret not in reported
+    assert json.dumps(secret)[1:-1] not in reported
+    assert repr(secret)[1:-1] not in reported
     if style == "json":
         assert {json.loads(line)["logger"] for line in lines()} >= {
             "bot.runtime.log_format",

@@ -11,18 +11,18 @@ from bot.runtime.parser_thread import run_in_parser_thread
 
 
 async def test_parser_thread_does_not_block_the_event_loop():
-    turns, text = 0, "".join(f"[table-{n}]\n" for n in range(20_000))
+    runs, text = 0, "".join(f"[table-{n}]\n" for n in range(20_000))
 
     async def others():
-        nonlocal turns
+        nonlocal runs
         while True:
-            turns += 1
+            runs += 1
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
     assert len(await run_in_parser_thread(toml, text, "uv.lock")) == 20_000
     task.cancel()
-    assert turns > 10
+    assert runs > 10
 
 
 async def test_parser_thread_reads_files_one_at_a_time():

@@ -48,7 +48,7 @@ async def test_readiness_shows_a_failed_part_and_its_recovery(probes, wait_until
     probes.check("part", part, every=0.01)
     await wait_until(lambda: probes.ready()[0], "it is ready")
     part.trouble = ProbeFailedError("the password hunter2 is refused")
-    await wait_until(lambda: not probes.ready()[0], "the trouble shows")
+    await wait_until(lambda: not probes.ready()[0], "the failure shows")
     assert said(probes) == "the password *** is refused"
     part.trouble = None
     await wait_until(lambda: probes.ready()[0], "it is ready again")
@@ -80,7 +80,7 @@ async def test_failed_check_without_text_shows_its_exception(probes, wait_until)
     part = Part()
     part.trouble = ConnectionError()
     probes.check("part", part)
-    await wait_until(lambda: said(probes) == "ConnectionError", "the trouble shows")
+    await wait_until(lambda: said(probes) == "ConnectionError", "the failure shows")
 
 
 async def test_shutdown_is_not_ready_and_logs_no_errors(probes, wait_until, caplog):
@@ -89,7 +89,7 @@ async def test_shutdown_is_not_ready_and_logs_no_errors(probes, wait_until, capl
     await wait_until(lambda: probes.ready()[0], "it is ready")
     probes.ending, part.trouble = True, ProbeFailedError("is closed")
     assert probes.ready()[1]["checks"]["process"]["message"] == "shutting down"
-    await wait_until(lambda: said(probes) == "is closed", "it was asked again")
+    await wait_until(lambda: said(probes) == "is closed", "it was checked again")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -97,5 +97,5 @@ async def test_two_checks_of_one_system_share_a_request(probes, wait_until):
     first, second = Part(), Part()
     probes.check("part", first, every=0.01)
     probes.check("part", second, every=0.01)
-    await wait_until(lambda: first.asked > 2, "it was asked")
+    await wait_until(lambda: first.asked > 2, "it was checked")
     assert second.asked == 0

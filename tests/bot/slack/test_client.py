@@ -1,4 +1,4 @@
-"""What an answer of Slack means for what was to be said: said later, or never."""
+"""Slack's responses decide whether a message is sent again."""
 
 import pytest
 from aiohttp import web
@@ -22,7 +22,7 @@ PAGE = "<html>Service Unavailable</html>"
 
 
 @pytest.fixture
-async def told():
+async def reported():
     """What a post came to when Slack answered this."""
     servers = []
 
@@ -62,8 +62,8 @@ async def told():
         (200, "application/json", '{"ok": false, "error": "update_failed"}', "update_failed"),
     ],
 )
-async def test_transient_error_is_raised_for_a_retry(told, status, kind, body, word):
-    error = await told(status, kind, body)
+async def test_transient_error_is_raised_for_a_retry(reported, status, kind, body, word):
+    error = await reported(status, kind, body)
     assert isinstance(error, SlackApiError)
     assert error_code(error) == word
 
@@ -79,8 +79,8 @@ async def test_transient_error_is_raised_for_a_retry(told, status, kind, body, w
         (429, "application/json", "", {"Retry-After": "30"}, 30),
     ],
 )
-async def test_rate_limit_is_recognized_in_every_form(told, status, kind, body, headers, seconds):
-    error = await told(status, kind, body, **headers)
+async def test_rate_limit_is_recognized_in_every_form(reported, status, kind, body, headers, seconds):
+    error = await reported(status, kind, body, **headers)
     assert isinstance(error, SlackBusyError)
     assert error.seconds == seconds
 
@@ -88,8 +88,8 @@ async def test_rate_limit_is_recognized_in_every_form(told, status, kind, body, 
 @pytest.mark.parametrize(
     ("word", "kind"), [("is_archived", NotInChannelError), ("no_text", MessageRejectedError)]
 )
-async def test_rejected_message_is_not_sent_again(told, word, kind):
-    assert isinstance(await told(200, "application/json", f'{{"ok": false, "error": "{word}"}}'), kind)
+async def test_rejected_message_is_not_sent_again(reported, word, kind):
+    assert isinstance(await reported(200, "application/json", f'{{"ok": false, "error": "{word}"}}'), kind)
 
 
 @pytest.fixture

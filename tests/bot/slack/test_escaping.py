@@ -1,4 +1,4 @@
-"""Whatever people and machines write, no message pings, links, breaks its form or is refused by Slack."""
+"""No text of users or machines mentions anybody, links, breaks its message, or is rejected by Slack."""
 
 import re
 from dataclasses import replace
@@ -23,7 +23,7 @@ from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.thread_messages import FROM_RESULTS, event_text
 from k8s.katib.status import Trial, TrialState
-from local.slack.limits import complaints, too_long, view_complaints
+from local.slack.validation import complaints, too_long, view_complaints
 from tests.bot.factories import NOW, PLAN, REQUEST, a_sweep
 from tests.bot.idle.test_alerts import found
 
@@ -43,7 +43,7 @@ PIECES = (
 NASTY = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 MOODS = st.sampled_from(HealthStatus)
 PHASES = st.sampled_from(Phase)
-# What the bot itself says with angle brackets.
+# Sweepbot's own angle brackets.
 OURS = re.compile(
     r"<@U[A-Z]+>|<#C1>|<!date\^\d+\^[^|<>]*\|[^|<>]*>|<https://(k|m)/x\|(Katib|Runs in MLflow)>"
 )
@@ -116,7 +116,7 @@ def test_external_text_in_the_parent_is_escaped(sweep, found):
 @settings(max_examples=60, deadline=None)
 @given(sweeps(), MOODS, NASTY, NASTY)
 def test_external_text_in_first_trial_messages_is_escaped(sweep, mood, name, detail):
-    """The words and the mend are the bot's own; the log is not."""
+    """Text and fix are Sweepbot's; the log isn't."""
     state = Health(
         status=mood, key="k", text="It failed.", detail=detail, trial=name, parameters={name: detail}
     )
@@ -126,20 +126,20 @@ def test_external_text_in_first_trial_messages_is_escaped(sweep, mood, name, det
 
 
 # Their text is built by Sweepbot and escaped before: a denial, and a finished message about a first trial.
-OWN_WORDS = {EventKind.NOT_ALLOWED, EventKind.HEALTH, *FROM_RESULTS}
+OWN_MARKUP = {EventKind.NOT_ALLOWED, EventKind.HEALTH, *FROM_RESULTS}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in OWN_WORDS])
+@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind not in OWN_MARKUP])
 @settings(max_examples=25, deadline=None)
 @given(sweep=sweeps(), detail=NASTY, trial=NASTY, text=NASTY)
 def test_external_text_in_thread_messages_is_escaped(kind, sweep, detail, trial, text):
     result = Result(trial=trial, value=1.0, parameters={trial or "p": detail})
     sweep = replace(sweep, cancelled_by="UGRACE")
-    told = event_text(
+    reported = event_text(
         sweep, Event(kind=kind, text=text, detail=detail, trial=trial, result=result, by="UGRACE")
     )
-    assert not re.search(r"[<>]", OURS.sub("", told)), told
-    assert told.count("```") % 2 == 0 or "```" in plain(text)
+    assert not re.search(r"[<>]", OURS.sub("", reported)), reported
+    assert reported.count("```") % 2 == 0 or "```" in plain(text)
 
 
 def test_warning_escapes_user_texts():

@@ -1,4 +1,4 @@
-"""Speaking to Slack in turn: a burst, then one after another, and nobody loses its place."""
+"""Messages under a rate limit: a burst, then one at a time, in order."""
 
 import asyncio
 
@@ -79,7 +79,7 @@ async def test_message_with_rejected_blocks_is_sent_as_text():
 
 
 async def test_reply_with_a_file_is_sent_once_in_a_busy_channel(redis, monkeypatch):
-    """A file that had to wait would have the words told again, for ever."""
+    """A file that waits would repeat the text on every retry."""
     monkeypatch.setattr("bot.slack.client.POSTS", Rate(gap=0.2, burst=4))
     slack = await serve()
     try:
@@ -95,8 +95,8 @@ async def test_reply_with_a_file_is_sent_once_in_a_busy_channel(redis, monkeypat
                 break
             except SlackBusyError as busy:
                 await asyncio.sleep(busy.seconds + 0.02)
-        told = [message["text"] for message in slack.messages("sweeps", ts)]
-        assert told == ["a sweep", "the end of the log", "the whole log"]
+        reported = [message["text"] for message in slack.messages("sweeps", ts)]
+        assert reported == ["a sweep", "the end of the log", "the whole log"]
     finally:
         await slack.close()
 

@@ -32,11 +32,11 @@ class Worker:
 
 async def test_leader_that_stops_is_replaced(redis, wait_until):
     workers = [Worker(redis) for _ in range(3)]
-    await wait_until(lambda: any(w.leading for w in workers), "somebody leads")
+    await wait_until(lambda: any(w.leading for w in workers), "one is the leader")
     first = next(w for w in workers if w.leading)
     await first.stop()
     assert not first.leading
-    await wait_until(lambda: sum(w.leading for w in workers) == 1, "somebody else leads")
+    await wait_until(lambda: sum(w.leading for w in workers) == 1, "another one is the leader")
     for worker in workers:
         await worker.stop()
     assert await redis.exists("the-watch") == 0

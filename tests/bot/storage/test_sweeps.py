@@ -1,4 +1,4 @@
-"""Sweep records in a real Redis: nobody overwrites what somebody else knew better."""
+"""Sweep records in a real Redis: no worker overwrites a newer record."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

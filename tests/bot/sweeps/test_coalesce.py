@@ -1,4 +1,4 @@
-"""What waits to be said is merged by what comes later; nothing that happened is left out."""
+"""Events in the outbox are merged with later ones; no event is lost."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which sweep is meant: by its name, a part of it, or because there is only one that fits."""
+"""Find the sweep of a command: by its name, a part of it, or as the only match."""
 
 from dataclasses import replace
 

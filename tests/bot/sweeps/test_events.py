@@ -21,7 +21,7 @@ from bot.sweeps.events import (
 from bot.sweeps.observation import BuildSeen, Observation
 from k8s.jobs import Job, JobState
 from k8s.katib.status import Experiment, ExperimentState
-from tests.bot.builds.test_recipes import PROJECT, WITH_TORCH
+from tests.bot.builds.projects import PROJECT, WITH_TORCH
 from tests.bot.factories import ADMIN, ORDER, OWNER, SETTINGS, SOURCE, a_sweep
 
 FILES = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}

@@ -1,4 +1,4 @@
-"""What a running sweep's message says about its running trials, and how long it takes."""
+"""A running sweep's message about its running trials and the time left."""
 
 import math
 from dataclasses import replace
@@ -44,13 +44,13 @@ def done(name, seconds):
         ({}, Goal.MINIMIZE, None),
     ],
 )
-def test_the_best_running_trial_is_shown_while_it_runs(values, goal, best):
+def test_best_running_trial_is_shown_while_it_runs(values, goal, best):
     plan = replace(PLAN, space=replace(PLAN.space, goal=goal))
     sweep = after(replace(RUNNING, plan=plan), **SEEN, reading=reading(**values))
     assert sweep.progress.live == (best and LiveResult(trial=best[0], value=best[1], step=7))
 
 
-def test_a_message_has_the_best_running_trial_and_the_time_left():
+def test_message_has_the_best_running_trial_and_the_time_left():
     seen = done("c", 1800.0)
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"]}
     sweep = after(RUNNING, **SEEN | facts, reading=reading(a=0.25))
@@ -61,7 +61,7 @@ def test_a_message_has_the_best_running_trial_and_the_time_left():
     assert "left" not in ended
 
 
-def test_an_mlflow_that_is_away_is_reported_once_and_shows_nothing_old():
+def test_unreachable_mlflow_is_reported_once_and_no_old_value_shown():
     away = replace(reading(a=0.25), failures=MAX_FAILURES)
     once = after(RUNNING, **SEEN, reading=away)
     assert kinds(once) == [EventKind.NO_LIVE_VALUES]
@@ -82,19 +82,19 @@ def test_an_mlflow_that_is_away_is_reported_once_and_shows_nothing_old():
         ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=40))}, 600),
     ],
 )
-def test_the_time_left_follows_from_finished_trials(changes, minutes):
+def test_time_left_follows_from_finished_trials(changes, minutes):
     seen = done("c", 1800.0)
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"]}
     assert after(replace(RUNNING, **changes), **SEEN | facts).progress.minutes_left == minutes
 
 
-def test_the_time_left_is_unknown_without_a_finished_or_a_running_trial():
+def test_time_left_without_a_finished_or_running_trial_is_unknown():
     assert after(RUNNING, **SEEN).progress.minutes_left is None
     alone = done("c", 1800.0)
     assert after(RUNNING, experiment=OPEN, **alone).progress.minutes_left is None
 
 
-def test_a_wait_for_a_node_is_no_part_of_a_run_time():
+def test_run_time_excludes_the_wait_for_a_node():
     seen = done("c", 7200.0)
     pods = (*PODS, a_pod("c", finished=True, seconds=1800.0))
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"], "pods": pods}

@@ -1,4 +1,4 @@
-"""A whole sweep with `goal: maximize`: Katib, the thread, the lists and the results agree on what is best."""
+"""A whole sweep with `goal: maximize`: Katib, thread, lists, and results agree on the best trial."""
 
 import json
 from dataclasses import replace
@@ -27,8 +27,8 @@ ONE_BY_ONE = (
 class Overfitting(SimulatedSweep):
     """Trials reach 0.3, 0.1, 0.5, and 0.2, in this order; each gets worse at its end."""
 
-    def __init__(self, *args, **story):
-        super().__init__(*args, **story)
+    def __init__(self, *args, **scenario):
+        super().__init__(*args, **scenario)
         self.values = iter(["0.3", "0.1", "0.5", "0.2"])
 
     def _width(self, namespace, trial):
@@ -44,14 +44,14 @@ class Overfitting(SimulatedSweep):
 
 @pytest.fixture
 async def finished(redis):
-    async with Overfitting(redis, Clock(None), space=ONE_BY_ONE, image=True).started() as life:
+    async with Overfitting(redis, Clock(None), space=ONE_BY_ONE, image=True).started() as simulation:
         for _ in range(40):
-            await life.round()
-            if (await life.record()).phase.final:
+            await simulation.round()
+            if (await simulation.record()).phase.final:
                 break
-        await life.round()
-        assert life.last.phase is Phase.SUCCEEDED, life.slack.said
-        yield life
+        await simulation.round()
+        assert simulation.last.phase is Phase.SUCCEEDED, simulation.slack.said
+        yield simulation
 
 
 async def test_maximize_sweep_reports_the_largest_value_as_best_from_manifest_to_end_message(finished):

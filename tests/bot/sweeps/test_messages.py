@@ -1,4 +1,4 @@
-"""The parent shows the present; events say their part once; nothing anybody wrote can ping or break out."""
+"""The parent shows the current state, events are reported once, and user text mentions nobody."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.reply_messages import status
 from bot.sweeps.thread_messages import EVENTS, FROM_RESULTS, event_text
-from local.slack.limits import complaints
+from local.slack.validation import complaints
 from tests.bot.factories import PLAN, REQUEST, a_sweep
 
 BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})

@@ -142,13 +142,13 @@ def test_experiment_that_ends_by_itself_ends_a_pausing_sweep():
     assert advance(PAUSING, Observation(), CONFIG, NOW).ending is Phase.FAILED
 
 
-def test_an_experiment_resumed_by_hand_runs_again():
+def test_experiment_resumed_by_a_user_runs_again():
     after = advance(STOPPED, Observation(experiment=OPEN, **ACTIVE), CONFIG, NOW)
     assert (after.phase, after.paused_at, after.resuming) == (Phase.RUNNING, None, False)
     assert [event.kind for event in after.outbox] == [EventKind.RESUMED]
 
 
-def test_the_deadline_stands_still_during_a_pause():
+def test_deadline_stands_still_during_a_pause():
     limited = replace(PAUSING, deadline=NOW + timedelta(hours=1))
     assert out_of_time(limited, LATER) == limited
     assert time_left(limited, LATER) is None
@@ -174,12 +174,12 @@ def test_pause_and_resume_are_parsed(text, here, action, sweep):
 
 
 @pytest.mark.parametrize("text", ["pause otter soon", "pause now otter", "resume otter now"])
-def test_other_words_get_the_usage(text):
+def test_invalid_pause_options_show_the_usage(text):
     with pytest.raises(UserError, match=r"Usage: `/sweep (pause|resume)"):
         parse_command(text)
 
 
-def test_the_name_can_be_left_out_if_one_sweep_fits():
+def test_pause_without_a_name_needs_a_unique_sweep():
     known = {"user": OWNER, "channel": "C1"}
     sweeps = [
         SweepSummary(id="lr-brave-otter", phase=Phase.PAUSED, **known),

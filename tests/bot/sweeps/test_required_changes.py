@@ -17,7 +17,7 @@ from k8s.jobs import Job, JobState
 from k8s.kaniko import with_base
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
-from tests.bot.builds.test_recipes import PROJECT, WITH_TORCH
+from tests.bot.builds.projects import PROJECT, WITH_TORCH
 from tests.bot.factories import NOW, ORDER, OWNER, PLAN, SETTINGS, SOURCE, a_sweep
 from tests.bot.sweeps.observations import after, kinds
 

@@ -29,7 +29,7 @@ class OneSeedFails(SimulatedSweep):
 
     def _end(self, pod, labels):
         trial = labels.get("katib.kubeflow.org/trial")
-        self.story["crash"] = bool(trial) and self._seed(trial) not in VALUES
+        self.scenario["crash"] = bool(trial) and self._seed(trial) not in VALUES
         super()._end(pod, labels)
 
     def _width(self, namespace, trial):
@@ -38,15 +38,15 @@ class OneSeedFails(SimulatedSweep):
 
 @pytest.fixture
 async def finished(redis):
-    story = {"image": True, "sweep": {"request": REQUEST}}
-    async with OneSeedFails(redis, Clock(None), **story).started() as life:
+    scenario = {"image": True, "sweep": {"request": REQUEST}}
+    async with OneSeedFails(redis, Clock(None), **scenario).started() as simulation:
         for _ in range(60):
-            await life.round()
-            if (await life.record()).phase.final:
+            await simulation.round()
+            if (await simulation.record()).phase.final:
                 break
-        await life.round()
-        assert life.last.phase is Phase.SUCCEEDED, life.slack.said
-        yield life
+        await simulation.round()
+        assert simulation.last.phase is Phase.SUCCEEDED, simulation.slack.said
+        yield simulation
 
 
 async def test_sweep_over_seeds_runs_each_seed_once_and_reports_mean_deviation_and_values(finished):

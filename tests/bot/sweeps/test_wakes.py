@@ -1,4 +1,4 @@
-"""A first change wakes at once, what follows within a moment wakes once, and Redis can be away."""
+"""The first change wakes at once, a burst after it once more, and Redis can be unreachable."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 
 
 class World:
-    """`active`: unfinished sweeps; `trips`: how often Redis was asked, not counting the wakes."""
+    """`active`: unfinished sweeps; `trips`: number of queries to Redis, without the wakes."""
 
     def __init__(self):
         self.now, self.woken, self.active, self.trips, self.away = 100.0, [], {"a", "b"}, 0, False

@@ -90,7 +90,7 @@ class World:
         self.store.patch(kind, "kaniko", name, patch, subresource=subresource)
         await self.settle()
 
-    async def end_from_outside(self, type_: str, reason: str, name: str = "sweep") -> None:
+    async def close_from_client(self, type_: str, reason: str, name: str = "sweep") -> None:
         """What drain and cancel do: our own condition at the end, Running False."""
         before = self.status(name)["conditions"]
         running = [one | {"status": "False"} if one["type"] == "Running" else one for one in before]

@@ -12,7 +12,7 @@ MAIN = {"name": "main", "args": [f"python train.py && echo completed > {INSIDE}$
 
 
 class Pod:
-    """A trial's pod at the end of its training, with a collector about to look."""
+    """A trial's pod at the end of its training, before the collector reads it."""
 
     def __init__(self, folder, metric="loss"):
         self.folder, self.metrics, self.log, self.metric = folder, MetricsStore(), [], metric
@@ -81,7 +81,7 @@ async def test_collector_without_the_marker_reports_nothing_and_fails(tmp_path, 
     ("tag", "below", "metric", "found"),
     [
         ("loss", "", "loss", True),
-        ("loss_aux", "", "loss", True),  # a tag only has to begin like the metric
+        ("loss_aux", "", "loss", True),  # a tag only needs the metric as its prefix
         ("val/loss", "", "val/loss", False),  # the part before the slash is a folder
         ("loss", "val", "val/loss", True),
         ("loss", "val", "loss", True),

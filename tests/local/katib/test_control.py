@@ -57,7 +57,7 @@ async def test_job_deleted_first_is_a_restart_and_no_kill(world):
 async def test_experiment_closed_by_a_client_starts_no_trials_and_stays_closed(world, type_, reason):
     await world.experiment(maxTrialCount=5, parallelTrialCount=2, maxFailedTrialCount=1)
     first, second = world.trials()
-    await world.end_from_outside(type_, reason)
+    await world.close_from_client(type_, reason)
     await world.succeed(first)
     await world.fail(second)
     assert world.conditions() == [*WAS_RUNNING, (type_, "True", reason)]
@@ -93,7 +93,7 @@ def without_times(conditions):
 @pytest.mark.parametrize(("policy", "goes_on"), [("LongRunning", True), ("Never", False)])
 async def test_removed_close_resumes_a_long_running_experiment_only(world, policy, goes_on):
     await world.experiment(maxTrialCount=4, maxFailedTrialCount=3, resumePolicy=policy)
-    await world.end_from_outside("Succeeded", "SweepbotPaused")
+    await world.close_from_client("Succeeded", "SweepbotPaused")
     await world.succeed(world.trials()[0])
     assert world.status()["trials"] == 1
     conditions = [c | {"status": "True"} for c in world.status()["conditions"] if c["type"] != "Succeeded"]

@@ -11,7 +11,7 @@ WAS_RUNNING = [("Created", "True", "ExperimentCreated"), ("Running", "False", "E
 
 
 def shape(status):
-    """A status without times, and with trials' names and parameters made the same."""
+    """A status without times, and with normalized names and parameters of trials."""
     text = re.sub(r"'(last(Transition|Update)|start|completion)Time': '[^']*'", "", repr(sorted_deep(status)))
     return re.sub(r"'value': '[^']*'", "", re.sub(r"[a-z0-9]+-[a-z0-9]{8}", "TRIAL", text))
 

@@ -7,7 +7,7 @@ from local.kubernetes.store import Refused
 
 
 def pod_of(world, trial):
-    """The pod as the Job controller asks for it."""
+    """The pod as the Job controller creates it."""
     job = world.store.get("Job", "kaniko", trial)
     template = copy.deepcopy(job["spec"]["template"])
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": trial, "uid": job["metadata"]["uid"]}
@@ -20,7 +20,7 @@ def pod_of(world, trial):
 
 
 def comparable(pod):
-    """What Katib's webhook has a say in, without what other admission and the defaults of a cluster add."""
+    """The fields that Katib's webhook sets, without those of other admission plugins and defaults."""
     containers = []
     for container in pod["spec"]["containers"]:
         kept = {key: container.get(key) for key in ("name", "image", "command", "args", "imagePullPolicy")}

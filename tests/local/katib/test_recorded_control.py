@@ -35,13 +35,13 @@ async def refused(world, name):
     assert (caught.value.code, caught.value.body["message"]) == (call["status"], call["body"]["message"])
 
 
-@pytest.mark.parametrize("story", ["g1ok", "g1run"])
-async def test_gate_opens_as_recorded_after_and_beside_the_first_trial(world, story):
+@pytest.mark.parametrize("scenario", ["g1ok", "g1run"])
+async def test_gate_opens_as_recorded_after_and_beside_the_first_trial(world, scenario):
     await world.experiment(**ONE)
-    if story == "g1ok":
+    if scenario == "g1ok":
         await world.succeed(world.trials()[0])
-    await world.patch("Experiment", "sweep", world.recorded(f"katib/09-{story}-open")["request_body"])
-    same(world, f"09-{story}-experiment")
+    await world.patch("Experiment", "sweep", world.recorded(f"katib/09-{scenario}-open")["request_body"])
+    same(world, f"09-{scenario}-experiment")
 
 
 async def test_gate_stays_shut_as_recorded_after_a_failure(world):

@@ -159,8 +159,8 @@ async def test_bayesian_optimization_samples_decimals_on_a_log_scale_only(world)
         "other", parameters=[parameter("double", min="0", max="1")], algorithm=chosen("bayesianoptimization")
     )
     why = "search space should not contain 0 when using log-uniform prior"
-    [told] = [text for _, _, text in world.events("other") if "rpc error" in text]
-    assert told == f"rpc error: code = Unknown desc = Exception calling application: {why}"
+    [reported] = [text for _, _, text in world.events("other") if "rpc error" in text]
+    assert reported == f"rpc error: code = Unknown desc = Exception calling application: {why}"
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ async def test_cmaes_with_an_invalid_seed_never_starts(world):
     two = [parameter("int", **RANGE), parameter("double", min="0", max="1") | {"name": "b"}]
     await world.experiment(parameters=two, algorithm=chosen("cmaes", random_state="x", whatever="y"))
     why = 'strconv.Atoi: parsing "x": invalid syntax'
-    told = f"rpc error: code = Internal desc = Failed to create goptuna study and search space: {why}"
-    assert ("Warning", "ReconcileError", told) in world.events("sweep")
+    reported = f"rpc error: code = Internal desc = Failed to create goptuna study and search space: {why}"
+    assert ("Warning", "ReconcileError", reported) in world.events("sweep")
 
 
 @pytest.mark.parametrize(("first", "goes_on"), [(True, True), (False, False)])
@@ -213,5 +213,5 @@ async def test_goptuna_fails_after_a_trial_whose_last_condition_is_killed(world,
     await world.experiment(parameters=one, algorithm=chosen("sobol"), **counts)
     await world.kill(world.trials()[0], first=first)
     assert (len(world.trials()) == 3) == goes_on
-    told = "rpc error: code = Internal desc = Unexpected Trial condition: KILLED"
-    assert (("Warning", "ReconcileError", told) in world.events("sweep")) == (not goes_on)
+    reported = "rpc error: code = Internal desc = Unexpected Trial condition: KILLED"
+    assert (("Warning", "ReconcileError", reported) in world.events("sweep")) == (not goes_on)

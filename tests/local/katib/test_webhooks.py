@@ -6,7 +6,7 @@ from local.kubernetes.store import Refused
 
 
 def intended(world, *path, value=None):
-    """The intended experiment with one field changed, or taken out."""
+    """The intended experiment with one field changed or removed."""
     body = world.recorded_experiment()
     *above, last = path
     place = body["spec"]

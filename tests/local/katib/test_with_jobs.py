@@ -20,7 +20,7 @@ def pods(world):
 
 
 async def ended(world, pod, phase, code):
-    """What the kubelet would say of a pod whose training has ended."""
+    """Report, as the kubelet does, a pod whose training has ended."""
     statuses = [
         {
             "name": one["name"],

@@ -117,9 +117,9 @@ async def test_close_ends_watches(
     server: ApiServer, http: aiohttp.ClientSession, store: Store, wait_until: Any
 ) -> None:
     response = await http.get("/api/v1/pods?watch=1")
-    await wait_until(lambda: store._queues, "the watch has begun")
+    await wait_until(lambda: store._queues, "the watch has started")
     await asyncio.wait_for(server.close(), 20)
-    await wait_until(lambda: not store._queues, "nobody watches")
+    await wait_until(lambda: not store._queues, "no watch is open")
     response.close()
 
 

@@ -78,9 +78,9 @@ async def test_job_that_succeeds_has_the_recorded_states(store: Store, kubelet: 
     assert (status["succeeded"], status["terminating"]) == (1, 0)
     assert "completionTime" in status
     assert store.list("Pod")[0]["metadata"].get("finalizers") is None
-    told = [changes.get_nowait().object for _ in range(changes.qsize())]
-    lives = [obj["status"] for obj in told if obj["kind"] == "Job"]
-    seen = [[condition["type"] for condition in life.get("conditions", [])] for life in lives]
+    reported = [changes.get_nowait().object for _ in range(changes.qsize())]
+    lives = [obj["status"] for obj in reported if obj["kind"] == "Job"]
+    seen = [[condition["type"] for condition in simulation.get("conditions", [])] for simulation in lives]
     assert seen == [[], [], ["SuccessCriteriaMet"], ["SuccessCriteriaMet", "Complete"]]
     assert kubelet.events() == [("Normal", "SuccessfulCreate"), ("Normal", "Completed")]
 
@@ -146,7 +146,7 @@ async def test_disrupted_pod_is_replaced_and_not_counted(store: Store, kubelet: 
 
 
 async def test_pod_on_a_dead_node_is_replaced_once_failed(store: Store, kubelet: Kubelet) -> None:
-    """A dead node's taint deletes it, and nobody is there to end it."""
+    """A dead node's taint deletes the pod, and no kubelet ends it."""
     made = store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
     assert made["spec"]["podReplacementPolicy"] == "Failed"
     pod = await kubelet.pod()
@@ -165,7 +165,7 @@ async def test_pod_on_a_dead_node_is_replaced_once_failed(store: Store, kubelet:
 
 
 async def test_pod_deleted_before_scheduling_has_failed(store: Store, kubelet: Kubelet) -> None:
-    """Kubernetes' pod collector says so."""
+    """Kubernetes' pod garbage collector reports it."""
     store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
     store.delete("Pod", "kaniko", (await kubelet.pod())["metadata"]["name"])
     assert (await kubelet.until("Failed"))["failed"] == 1
@@ -183,10 +183,10 @@ async def test_other_policies_are_rejected(store: Store, rule: Object) -> None:
         store.create(job(podFailurePolicy={"rules": [rule]}))
 
 
-@pytest.mark.parametrize("asked", [{"parallelism": 2}, {"completions": 2}])
-async def test_unsupported_job_is_rejected(store: Store, asked: Object) -> None:
+@pytest.mark.parametrize("requested", [{"parallelism": 2}, {"completions": 2}])
+async def test_unsupported_job_is_rejected(store: Store, requested: Object) -> None:
     with pytest.raises(Refused, match="a Job of the local cluster has one pod"):
-        store.create(job(**asked))
+        store.create(job(**requested))
 
 
 async def test_rejected_pod_leaves_only_events(store: Store, kubelet: Kubelet) -> None:

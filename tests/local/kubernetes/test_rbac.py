@@ -122,4 +122,4 @@ async def test_cluster_role_applies_to_all_namespaces(
     for path in ("/api/v1/nodes", "/apis/batch/v1/namespaces/kaniko/jobs"):
         async with http.get(path, headers={"Authorization": "Bearer bot"}) as response:
             assert response.status == 200
-    assert {ask.resource for ask in server.granted} == {"nodes", "jobs"}
+    assert {command.resource for command in server.granted} == {"nodes", "jobs"}

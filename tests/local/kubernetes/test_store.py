@@ -151,18 +151,18 @@ def test_repeated_event_is_counted(store: Store) -> None:
 
 async def test_subscriber_gets_existing_objects_and_changes(store: Store) -> None:
     store.create(pod("first"))
-    heard = []
+    received = []
 
     async def listen() -> None:
         async for type_, obj in store.subscribe("Pod"):
-            heard.append((type_, obj["metadata"]["name"]))
-            if len(heard) == 1:
+            received.append((type_, obj["metadata"]["name"]))
+            if len(received) == 1:
                 store.create(pod("second"))
                 store.create(experiment())
                 store.delete("Pod", "kaniko", "second")
-            if heard[-1] == ("DELETED", "second"):
+            if received[-1] == ("DELETED", "second"):
                 return
 
     await asyncio.wait_for(listen(), 20)
     changes = [("ADDED", "first"), ("ADDED", "second"), ("MODIFIED", "second"), ("DELETED", "second")]
-    assert heard == changes
+    assert received == changes

@@ -28,11 +28,11 @@ async def pressed(slack: Slack, web: AsyncWebClient, channel: str = "C01SWEEPS00
 
 
 async def test_command_reaches_the_app_and_its_reply_the_user(slack: Slack, app: AsyncApp) -> None:
-    heard: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     @app.command("/sweep")
     async def sweep(ack: Any, body: dict[str, Any], say: Any) -> None:
-        heard.append(body)
+        received.append(body)
         await ack("Starting")
         await say("Sweep lr started")
 
@@ -41,9 +41,9 @@ async def test_command_reaches_the_app_and_its_reply_the_user(slack: Slack, app:
     assert [post_ephemeral["text"] for post_ephemeral in slack.ephemerals("ada")] == ["Starting"]
     assert slack.ephemerals("grace") == []
     assert [message["text"] for message in slack.messages("sweeps")] == ["Sweep lr started"]
-    assert heard[0].pop("response_url").startswith(slack.url + "commands/T01LOCALLAB/")
-    assert heard[0].pop("trigger_id")
-    assert heard[0] == {
+    assert received[0].pop("response_url").startswith(slack.url + "commands/T01LOCALLAB/")
+    assert received[0].pop("trigger_id")
+    assert received[0] == {
         "token": "local-verification-token",
         "api_app_id": "A01SWEEPBOT",
         "team_id": "T01LOCALLAB",
@@ -93,17 +93,17 @@ async def test_invalid_reply_is_an_invalid_command_response(slack: Slack, app: A
 
 
 async def test_click_contains_its_message(slack: Slack, app: AsyncApp, web: AsyncWebClient) -> None:
-    heard: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     @app.action("stop")
     async def stop(ack: Any, body: dict[str, Any]) -> None:
-        heard.append(body)
+        received.append(body)
         await ack()
 
     parent = (await web.chat_postMessage(channel="C01SWEEPS00", text="Sweep"))["ts"]
     ts = await pressed(slack, web, thread_ts=parent)
 
-    [body] = heard
+    [body] = received
     [action] = body["actions"]
     assert action.pop("action_ts")
     assert action == STOP | {"block_id": "what", "text": STOP["text"] | {"emoji": True}}

@@ -1,4 +1,4 @@
-"""Modals, the home tab, mentions and private words, with a real Bolt app at the other end."""
+"""Modals, the home tab, mentions, and ephemeral messages, with a real Bolt app."""
 
 from typing import Any
 
@@ -43,8 +43,8 @@ async def refused(call: Any) -> str:
 
 @pytest.fixture
 async def opened(slack: Slack, app: AsyncApp) -> list[dict[str, Any]]:
-    """Ada has a form open; what the app hears of it."""
-    heard: list[dict[str, Any]] = []
+    """Open a form for Ada; return what the app receives."""
+    received: list[dict[str, Any]] = []
 
     @app.command("/sweep")
     async def sweep(ack: Any, client: AsyncWebClient, body: dict[str, Any]) -> None:
@@ -53,19 +53,19 @@ async def opened(slack: Slack, app: AsyncApp) -> list[dict[str, Any]]:
 
     @app.options("branch")
     async def branches(ack: Any, body: dict[str, Any]) -> None:
-        heard.append(body)
+        received.append(body)
         await ack(options=[option(f"{body['value']}-1"), option(f"{body['value']}-2")])
 
     @app.action("branch")
     async def chosen(ack: Any, body: dict[str, Any], client: AsyncWebClient) -> None:
-        heard.append(body)
+        received.append(body)
         await ack()
         renamed = modal(NAME, BRANCH, callback_id="form", private_metadata="main")
         await client.views_update(view_id=body["view"]["id"], hash=body["view"]["hash"], view=renamed)
 
     @app.view("form")
     async def submitted(ack: Any, body: dict[str, Any]) -> None:
-        heard.append(body)
+        received.append(body)
         if body["view"]["state"]["values"]["name"]["name"]["value"] == "bad":
             await ack(response_action="errors", errors={"name": "This name is taken."})
         else:
@@ -73,11 +73,11 @@ async def opened(slack: Slack, app: AsyncApp) -> list[dict[str, Any]]:
 
     @app.view_closed("done")
     async def closed(ack: Any, body: dict[str, Any]) -> None:
-        heard.append(body)
+        received.append(body)
         await ack()
 
     await slack.command("ada", "sweeps", "/sweep", "")
-    return heard
+    return received
 
 
 async def test_modal_is_filled_rejected_corrected_and_closed(
@@ -109,7 +109,7 @@ async def test_menu_request_has_metadata_and_no_state(slack: Slack, opened: list
     await slack.options("ada", "branch")
     assert opened[-1]["view"]["state"] == {"values": {}}
     assert opened[-1]["view"]["private_metadata"] == "main"
-    values = slack.modals("ada")[0]["state"]["values"]  # an update leaves what was typed
+    values = slack.modals("ada")[0]["state"]["values"]  # an update keeps entered values
     assert values["name"]["name"] == {"type": "plain_text_input", "value": "typed"}
 
 
@@ -204,17 +204,17 @@ async def test_mention_is_an_event_with_an_ephemeral_reply(
 async def test_mention_in_direct_messages_is_no_event(
     slack: Slack, app: AsyncApp, web: AsyncWebClient, until: Any
 ) -> None:
-    heard = []
+    received = []
 
     @app.event("app_mention")
     async def mentioned(event: dict[str, Any]) -> None:
-        heard.append(event["channel"])
+        received.append(event["channel"])
 
     direct = (await web.conversations_open(users=ADA))["channel"]["id"]
     slack.say("ada", direct, "@sweepbot logs")
     slack.say("ada", "sweeps", "@sweepbot logs")
-    await until("the second one is heard", lambda: heard)
-    assert heard == [SWEEPS]
+    await until("the second one is heard", lambda: received)
+    assert received == [SWEEPS]
 
 
 async def test_users_and_direct_message_channels_are_found(web: AsyncWebClient) -> None:

@@ -1,4 +1,4 @@
-"""What the page in the browser is told and may do; the browser itself is left to the slow tests."""
+"""The page's data and requests; the browser itself is in the slow tests."""
 
 import re
 from collections.abc import AsyncIterator

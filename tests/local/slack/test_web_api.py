@@ -282,11 +282,11 @@ async def test_file_is_uploaded_in_three_calls_and_shown_in_a_thread(
 
 
 async def test_file_without_content_is_not_shown(slack: Slack, web: AsyncWebClient) -> None:
-    begun = await web.files_getUploadURLExternal(filename="x.png", length=3)
-    async with aiohttp.request("POST", begun["upload_url"], data=b"four") as answer:
+    started = await web.files_getUploadURLExternal(filename="x.png", length=3)
+    async with aiohttp.request("POST", started["upload_url"], data=b"four") as answer:
         assert answer.status == 400
     said = await refusal(
-        web.files_completeUploadExternal(files=[{"id": begun["file_id"]}], channel_id=SWEEPS)
+        web.files_completeUploadExternal(files=[{"id": started["file_id"]}], channel_id=SWEEPS)
     )
     assert said["error"] == "file_not_found"
     assert (await refusal(web.files_getUploadURLExternal(filename="", length=3)))[

@@ -72,7 +72,7 @@ MODELS = {
     "n3": "NVIDIA H100 NVL",
     "n4": "NVIDIA A10",
 }
-IDLE = {"n1": ("G15", "G17"), "n3": ("G30/3",), "n4": ("G40", "G41")}  # GPUs nobody ever holds
+IDLE = {"n1": ("G15", "G17"), "n3": ("G30/3",), "n4": ("G40", "G41")}  # GPUs that are never allocated
 SLICE = "3g.40gb"
 PHYSICAL = {"n1": 8, "n2": 8, "n3": 4, "n4": 2}
 AWAY = (3 + 1 / 6, 3 + 5 / 6)  # the exporter of n2
@@ -81,7 +81,7 @@ BOTH = (
     11 + 1 / 3,
 )  # the old and the new exporter of n1; the new one calls its host's label otherwise
 BOTH_STATES = (13.0, 13.5)  # the old and the new kube-state-metrics
-UNPROFILED = (19.5, 20.0)  # n3's profiling module is away; utilization says 0 of slices, whatever they do
+UNPROFILED = (19.5, 20.0)  # n3's profiling module is unavailable; utilization is always 0 for slices
 LOST_SINCE, CORDONED_SINCE = 6.0, 18.0  # one of n3, all of n4
 
 
@@ -94,7 +94,7 @@ def cordoned(node: str, hour: float) -> bool:
 
 
 def profiled(node: str, hour: float) -> bool:
-    """Whether there is GR_ENGINE_ACTIVE; on n2 the profiling module does not load."""
+    """Whether the node has GR_ENGINE_ACTIVE; n2 can't load the profiling module."""
     return node != "n2" and not (node == "n3" and UNPROFILED[0] <= hour < UNPROFILED[1])
 
 
@@ -109,7 +109,7 @@ def exporters(node: str, hour: float) -> Iterator[str]:
 
 
 def readings(node: str, hour: float) -> Iterator[tuple[str, str, str, float]]:
-    """Namespace, pod, GPU and share; "" for what nobody holds."""
+    """Namespace, pod, GPU, and share; "" if not allocated."""
     for gpu in IDLE.get(node, ()):
         yield "", "", gpu, 0.0
     for pod in PODS:
@@ -124,7 +124,7 @@ def xid(gpu: str, hour: float) -> int:
 
 
 # pod -> GPU-hours allocated, observed, used, idle for whole half hours
-TRUTH = {
+EXACT = {
     "a/first": (12, 12, 8.4, 0),
     "b/second": (12, 12, 4.2, 0),
     "a/lazy": (48, 48, 0, 48),

@@ -1,4 +1,4 @@
-"""What a digest has to say of the busy day, however it was measured."""
+"""The figures of the reference day, whichever source measured it."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,7 +15,7 @@ from bot.idle.detector import Kind
 from tests.bot.gpus.factories import stored
 from tests.bot.gpus.reference_day import cluster
 
-# By hour of the day: who is to be warned of idle GPUs, and of whom nothing is known.
+# By hour of the day: pods to warn about, and pods without data.
 WARNED: dict[float, dict[str, Kind]] = {
     3.1: {},
     3.7: {"b/gap": Kind.UNKNOWN, "b/bursts": Kind.UNKNOWN},
@@ -34,7 +34,7 @@ PRICES = (Price(model="NVIDIA H100", hourly=2.5), Price(model="NVIDIA A100", hou
 
 
 def assert_hours(hours: Iterable[tuple[tuple[HourUse, ...], HourCapacity]]) -> None:
-    """What pods asked for and used, which GPUs did nothing, and what waited."""
+    """The requests and use of pods, idle GPUs, and the queue."""
     known = list(hours)
     uses = [use for each, _ in known for use in each]
     unused: dict[str, set[tuple[int, int]]] = {}
@@ -58,9 +58,9 @@ def assert_digest(start: datetime, hours: Iterable[tuple[tuple[HourUse, ...], Ho
     """Every figure within 1%, after the hours were stored."""
     schedule, read = DigestSchedule(channel="C1"), [decode(stored(*hour)) for hour in hours]
     found = figures(schedule, start.date(), read, Totals(), PRICES)
-    allocated, observed, used, idle = (sum(truth[n] for truth in cluster.TRUTH.values()) for n in range(4))
+    allocated, observed, used, idle = (sum(exact[n] for exact in cluster.EXACT.values()) for n in range(4))
     total = found.total
-    truth = {
+    exact = {
         "capacity": (found.capacity, cluster.CAPACITY),
         "allocated": (total.allocated, allocated),
         "used": (total.used, used),
@@ -72,8 +72,8 @@ def assert_digest(start: datetime, hours: Iterable[tuple[tuple[HourUse, ...], Ho
         "cost of idle": (total.wasted, 2.5 * (48 + 11.5 * 3 / 7) + 1.5 * 4),
         "coverage": (found.coverage, 1),
     }
-    assert {name: each for name, (each, _) in truth.items()} == {
-        name: pytest.approx(true, rel=0.01) for name, (_, true) in truth.items()
+    assert {name: each for name, (each, _) in exact.items()} == {
+        name: pytest.approx(true, rel=0.01) for name, (_, true) in exact.items()
     }
     assert [(one.name, one.gpus) for one in found.most_idle] == [
         ("a/lazy", 4),

@@ -1,6 +1,6 @@
-"""A generated shift of eight hours in which every node is scraped otherwise, and what it truly came to.
+"""Eight generated hours in which every node has another scrape interval, and their exact figures.
 
-Everything changes at whole ticks, so that the truth is a plain sum over ticks; samples lie where they may.
+Everything changes at whole ticks, so the exact figures are sums over ticks; samples can be at any time.
 """
 
 import random
@@ -14,7 +14,7 @@ from bot.gpus.models import BUSY, MIN_COVERAGE
 TICK, HOURS = 5, 8  # seconds, hours
 TICKS = HOURS * 3600 // TICK
 KSM_STEP = 30
-Span = tuple[int, int]  # seconds of the day, the end is outside
+Span = tuple[int, int]  # seconds of the day, end exclusive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +91,14 @@ class Pod:
 
 
 @dataclass(kw_only=True)
-class Truth:
+class ExactFigures:
     """GPU-hours; `idle` from and to, where a sample more or less decides over a half hour."""
 
     allocated: float = 0.0
     observed: float = 0.0
     used: float = 0.0
     idle: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    edges: int = 0  # moments at which a sample more or less may count
+    edges: int = 0  # times at which one sample more or less is acceptable
 
 
 def pods(seed: int) -> list[Pod]:
@@ -128,8 +128,8 @@ def _whole(seconds: float) -> int:
     return round(seconds / TICK) * TICK
 
 
-def truth(pod: Pod) -> Truth:
-    said, halves = Truth(), defaultdict[tuple[int, int], list[float]](list)
+def exact(pod: Pod) -> ExactFigures:
+    said, halves = ExactFigures(), defaultdict[tuple[int, int], list[float]](list)
     for second in range(pod.begin, pod.end, TICK):
         for gpu in pod.gpus:
             said.allocated += TICK / 3600

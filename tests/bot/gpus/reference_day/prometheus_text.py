@@ -29,7 +29,7 @@ def openmetrics(start: datetime, *, honoured: bool) -> str:
 
 
 def _scraped(labels: dict[str, object], honoured: bool) -> dict[str, object]:
-    """With the labels of who was scraped, as Prometheus merges them. Honoured, an empty one removes one."""
+    """Merge the target's labels as Prometheus does; with honor_labels, an empty label removes one."""
     target = {key[1:]: value for key, value in labels.items() if key.startswith("_")}
     own = {key: value for key, value in labels.items() if not key.startswith("_")}
     if honoured:
@@ -56,7 +56,7 @@ def of_exporters(hour: float) -> Iterator[Sample]:
 
 
 def of_states(hour: float, start: datetime) -> Iterator[Sample]:
-    """What kube-state-metrics says, or both of it."""
+    """The metrics of kube-state-metrics, once or twice."""
     old, new = hour < cluster.BOTH_STATES[1], hour >= cluster.BOTH_STATES[0]
     for one in ("ksm-old",) * old + ("ksm-new",) * new:
         target: dict[str, object] = {

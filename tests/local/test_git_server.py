@@ -1,4 +1,4 @@
-"""What the bot and Kaniko ask of a git host."""
+"""The requests of Sweepbot and Kaniko to a git server."""
 
 import asyncio
 import os

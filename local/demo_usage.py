@@ -83,14 +83,14 @@ def _uses(hour: datetime, runs: tuple[Run, ...]) -> Iterator[dict[str, Any]]:
             who = {"owner": owner, "team": team, "sweep": sweep, "model": run.model}
             place = {"hour": hour.isoformat(), "namespace": namespace, "pod": pod, "node": "dgx-1"}
             idle = {"used": seen * share, "idle": 0 if share else seen}
-            asked = _asked(run) if run.measured else {}
+            requested = _requested(run) if run.measured else {}
             counts = {"gpus": seen, "unused": 0 if share else seen}
-            yield place | who | idle | counts | asked | {"allocated": run.gpus, "observed": seen}
+            yield place | who | idle | counts | requested | {"allocated": run.gpus, "observed": seen}
 
 
-def _asked(run: Run) -> dict[str, float]:
-    (cores, used), (asked, peak) = run.cores, run.gib
-    memory = {"ram_requested": asked * 2**30, "ram_peak": peak * 2**30}
+def _requested(run: Run) -> dict[str, float]:
+    (cores, used), (requested, peak) = run.cores, run.gib
+    memory = {"ram_requested": requested * 2**30, "ram_peak": peak * 2**30}
     return {"cpu_requested": cores, "cpu_mean": used} | memory
 
 

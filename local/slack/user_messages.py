@@ -1,4 +1,4 @@
-"""User actions outside views, and what Slack sends to the bot: messages, commands, clicks, response URLs."""
+"""User actions in channels, and the requests to the bot: messages, commands, clicks, response URLs."""
 
 import html
 import re
@@ -9,14 +9,14 @@ from typing import Any
 from aiohttp import web
 
 from local.slack.socketmode import SocketMode, UnansweredError
-from local.slack.surfaces import COMMON, UNPRESSED, Surfaces
+from local.slack.user_views import COMMON, UNPRESSED, Surfaces
 from local.slack.webapi import content_of
 from local.slack.workspace import BOT, PEOPLE, SLACKBOT, TEAM, Channel, Message, Refusal, User, Workspace
 
 Json = dict[str, Any]
 
 URL_USES, URL_SECONDS = 5, 30 * 60
-SILENT = "{} failed because the app did not respond. Please try again or contact the app developer."
+NO_RESPONSE = "{} failed because the app did not respond. Please try again or contact the app developer."
 NONSENSE = '{} failed with the error "invalid_command_response"'
 UNKNOWN = (
     "`{}` is not a valid command. In Slack, all messages that start with “/” are interpreted as commands."
@@ -50,10 +50,10 @@ class People(Surfaces):
         place, person = self.workspace.channel(channel), self.workspace.person(user)
         message = self.workspace.post(place, person, {"text": text}, thread_ts)
         if f"<@{BOT.id}>" in text and BOT.id in place.members and place.id.startswith("C"):
-            told = {
+            reported = {
                 key: message[key] for key in ("user", "ts", "text", "team", "thread_ts") if key in message
             }
-            self.happens(told | {"type": "app_mention", "channel": place.id, "event_ts": message["ts"]})
+            self.happens(reported | {"type": "app_mention", "channel": place.id, "event_ts": message["ts"]})
         return message
 
     async def command(self, user: str, channel: str, command: str, text: str) -> str | None:
@@ -77,7 +77,7 @@ class People(Surfaces):
             if answer := await self.sockets.deliver("slash_commands", payload):
                 self._show(place, person, answer)
         except UnansweredError:
-            self._slackbot(place, person, SILENT.format(command))
+            self._slackbot(place, person, NO_RESPONSE.format(command))
             return None
         except Refusal:
             self._slackbot(place, person, NONSENSE.format(command))
@@ -92,10 +92,13 @@ class People(Surfaces):
         LookupError: there is no such button.
         """
         person, place = self.workspace.person(user), self.workspace.channel(channel)
-        whispers = {whisper["ts"]: whisper for whisper in self.workspace.whispers[person.id]}
-        message = place.messages.get(ts) or whispers[ts]
+        ephemeral_messages = {
+            post_ephemeral["ts"]: post_ephemeral
+            for post_ephemeral in self.workspace.ephemeral_messages[person.id]
+        }
+        message = place.messages.get(ts) or ephemeral_messages[ts]
         thread = {"thread_ts": message["thread_ts"]} if "thread_ts" in message else {}
-        where = {"message_ts": ts, "channel_id": place.id, "is_ephemeral": ts in whispers, **thread}
+        where = {"message_ts": ts, "channel_id": place.id, "is_ephemeral": ts in ephemeral_messages, **thread}
         payload = self._common("actions", place, person, message) | {
             "type": "block_actions",
             "actions": [_button(message, action_id, value) | {"action_ts": self.workspace.stamp()}],
@@ -106,7 +109,7 @@ class People(Surfaces):
             "channel": {"id": place.id, "name": place.name},
             "state": {"values": {}},
             "container": {"type": "message", **where},
-            **({} if ts in whispers else {"message": message}),
+            **({} if ts in ephemeral_messages else {"message": message}),
         }
         try:
             await self.sockets.deliver("interactive", payload)
@@ -137,10 +140,10 @@ class People(Surfaces):
         elif answer.get("response_type") == "in_channel":
             self.workspace.post(channel, BOT, content_of(answer))
         else:
-            self.workspace.whisper(channel, person, content_of(answer))
+            self.workspace.post_ephemeral(channel, person, content_of(answer))
 
     def _slackbot(self, channel: Channel, person: User, text: str) -> None:
-        self.workspace.whisper(channel, person, {"text": text}, by=SLACKBOT)
+        self.workspace.post_ephemeral(channel, person, {"text": text}, by=SLACKBOT)
 
     def _common(self, kind: str, place: Channel, person: User, original: Message | None = None) -> Json:
         """Return the fields that commands and clicks share."""
@@ -150,7 +153,7 @@ class People(Surfaces):
 
 
 def _button(message: Message, action_id: str, value: str | Json | None) -> Json:
-    """Find an element as actions report it; the value tells elements with the same action id apart."""
+    """Find an element as actions report it; the value distinguishes elements with the same action id."""
     for block in message.get("blocks", []):
         inside = block["elements"] if block["type"] == "actions" else []
         for element in [*inside, block.get("accessory", {})]:

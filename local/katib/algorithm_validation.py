@@ -1,13 +1,13 @@
 """ValidateAlgorithmSettings: how algorithm services validate an experiment before their first suggestion.
 
-In their words, their spelling and their gaps: grid refuses a seed below zero without a word, and goptuna's
-service (cmaes, sobol) looks at no setting at all; cmaes' seed, if no number, then stops every suggestion.
+With their words, spelling, and gaps: grid rejects a negative seed without a message, and goptuna's service
+(cmaes, sobol) checks no settings; an invalid seed of cmaes then fails every suggestion.
 """
 
 import math
 from collections.abc import Callable, Iterator
 
-from local.katib.drawing import points
+from local.katib.random_and_grid import points
 from local.kubernetes.kinds import Object
 
 Rule = tuple[Callable[[str], bool], str]

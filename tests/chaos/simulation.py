@@ -1,4 +1,4 @@
-"""A lab in memory, with several sweeps and people at once, on a simulated clock and a real Redis."""
+"""A simulation in memory: several sweeps and users, a simulated clock, and a real Redis."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from tests.chaos.gate import Gate, Gated
 from tests.scenarios.sweep_in_memory import Clock, DirectCluster, FakeGit, FakeSlack, SimulatedSweep
 
 REAL_TIME, SIMULATED_TIME = "redis.call('TIME')", "{0, ARGV[#ARGV]}"  # seconds and microseconds
-LATEST = 120.0  # seconds that a pod may outlive its sweep: a late call's object has to be found, and deleted
+LATEST = 120.0  # seconds that a pod may outlive its sweep: a late call's object has to be found and deleted
 QUIET = 12  # rounds of the event loop in which nothing happens
 OVER = {"Succeeded", "Failed"}
 BAD_BRANCHES = ("bad-0", "bad-1")
@@ -40,11 +40,11 @@ class SimulatedQueue(Queue):
 
     @asynccontextmanager
     async def held(self, lease):
-        yield  # the gate ends a worker whose lease is over
+        yield  # the gate stops a worker whose lease has expired
 
 
 class SimulatedStore(Store):
-    """Queues what it stores as of the beginning of the simulated time, so at once."""
+    """Queues items as of the start of the simulated time, so without delay."""
 
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis, prefix="life")
@@ -66,7 +66,7 @@ def commit_of(branch: str) -> str:
 
 
 class Threads(FakeSlack):
-    """Remembers who said what where."""
+    """Records who posted what, and where."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Threads(FakeSlack):
 
 
 class Creations(DirectCluster):
-    """Remembers what was ever created, also what is gone."""
+    """Records every object ever created, also deleted ones."""
 
     def __init__(self, store, gate: Gate) -> None:
         super().__init__(store)
@@ -104,14 +104,14 @@ class Creations(DirectCluster):
         return made
 
 
-class Lab(SimulatedSweep):
+class Simulation(SimulatedSweep):
     """Pods, builds and trainings run by themselves; only the calls of the bot go through the gate."""
 
     def __init__(self, redis: Redis, gate: Gate) -> None:
         super().__init__(redis, Clock(None))
         self.gate = gate
         self.ended: dict[str, float] = {}  # sweeps with live pods: since when they are over
-        self.held: set[str] = set()  # those whose pods lived on for too long
+        self.held: set[str] = set()  # pods that outlived their sweep for too long
         self.store = SimulatedStore(redis)
         self.slack, self.cluster = Threads(), Creations(self.kubernetes, gate)
         self.git = Branches(self.git.space, self.git.files)
@@ -133,7 +133,7 @@ class Lab(SimulatedSweep):
             quiet = quiet + 1 if self.kubernetes.version == before and not self.gate.in_flight else 0
 
     async def kubelet(self) -> None:
-        """Every pod takes one step; and what each sweep has come to is looked up, past the gate."""
+        """Advance every pod by one step and read the state of each sweep, past the gate."""
         for sweep_id in await self.store.active():
             self.ended.pop(sweep_id, None)
         for sweep_id in {pod["metadata"]["labels"].get(SWEEP_LABEL, "") for pod in self.alive()} - {""}:
@@ -157,7 +157,7 @@ class Lab(SimulatedSweep):
         sweep = labels.get(SWEEP_LABEL, "")
         bad = [f"-{commit_of(branch)[:12]}-" for branch in BAD_BRANCHES]
         bad = [each for each in bad if each in labels.get(BUILD_LABEL, "")]
-        self.story = {"crash": fate(sweep) == "crashing"} | ({"bad_build": bad[0]} if bad else {})
+        self.scenario = {"crash": fate(sweep) == "crashing"} | ({"bad_build": bad[0]} if bad else {})
         super()._end(pod, labels)
         if BUILD_LABEL in labels and not bad:
             self.cluster.built.add(labels[BUILD_LABEL])

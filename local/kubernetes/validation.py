@@ -25,8 +25,8 @@ NOT_QUALIFIED = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', "
     f"{ENDS} 'MyName',  or 'my.name',  or '123-abc', {REGEX} '{QUALIFIED}')"
 )
-MOST_ANNOTATIONS = 256 * 1024
-MOST_DATA = 1024 * 1024
+MAX_ANNOTATIONS = 256 * 1024
+MAX_DATA = 1024 * 1024
 COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 
 
@@ -104,8 +104,8 @@ def _meta(meta: Object) -> Iterator[Cause]:
     yield from _labels("metadata.labels", meta.get("labels", {}))
     annotations = meta.get("annotations", {})
     yield from _keys("metadata.annotations", annotations)
-    if _size(*annotations, *annotations.values()) > MOST_ANNOTATIONS:
-        yield _too_long("metadata.annotations", MOST_ANNOTATIONS)
+    if _size(*annotations, *annotations.values()) > MAX_ANNOTATIONS:
+        yield _too_long("metadata.annotations", MAX_ANNOTATIONS)
 
 
 def _size(*texts: str) -> int:
@@ -143,8 +143,8 @@ def _keys(field: str, items: dict[str, str]) -> Iterator[Cause]:
 
 
 def _content(kind: Kind, obj: Object) -> Iterator[Cause]:
-    if kind.name in ("ConfigMap", "Secret") and _data_size(obj) > MOST_DATA:
-        yield _too_long("[]", MOST_DATA)
+    if kind.name in ("ConfigMap", "Secret") and _data_size(obj) > MAX_DATA:
+        yield _too_long("[]", MAX_DATA)
     if kind.name == "Pod":
         yield from check_containers("spec", obj.get("spec", {}))
     if kind.name == "Job":

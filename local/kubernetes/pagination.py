@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from local.kubernetes.kinds import Object, refusal
 
-KEPT = 100  # pages whose rest is remembered
+KEPT = 100  # pages whose remaining items are kept
 EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. "
     "You can start a new list without the continue parameter, or use the continue token in this response to "

@@ -1,7 +1,7 @@
 """Build a container's inputs: volumes as directories, variables, and the command line.
 
-A pod that wants what no pod of the bot wants (a disk, a part of a ConfigMap, `envFrom`) waits for ever, and
-its events say for what.
+A pod that needs what no pod of Sweepbot needs (a disk, a part of a ConfigMap, `envFrom`) waits forever, and
+its events name it.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Install what Sweepbot needs (installed.yaml), with its pods."""
+"""Install what Sweepbot needs (cluster_fixtures.yaml), with its pods."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from local.kubernetes.container import Log
 from local.kubernetes.kinds import Object
 from local.kubernetes.store import Store
 
-SAYS = {
+LOG_LINES = {
     "nvidia-device-plugin-ctr": "Registered device plugin for 'nvidia.com/gpu' with Kubelet\n",
     "nvidia-dcgm-exporter": "Starting webserver\n",
 }
@@ -42,6 +42,6 @@ def install(store: Store, nodes: Iterable[str]) -> None:
 
 
 async def daemon(_pod: object, spec: Object, _volumes: object, log: Log, _siblings: object) -> int:
-    log(SAYS[spec["name"]])
+    log(LOG_LINES[spec["name"]])
     await asyncio.Event().wait()
     return 0

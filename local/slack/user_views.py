@@ -5,7 +5,7 @@ import secrets
 import time
 from typing import Any
 
-from local.slack import limits
+from local.slack import validation
 from local.slack.socketmode import SocketMode, UnansweredError
 from local.slack.views import Views, checked
 from local.slack.workspace import APP_ID, BOT, TEAM, Refusal, User, Workspace
@@ -79,7 +79,7 @@ class Surfaces:
             answer = await self.sockets.deliver("interactive", payload)
         except UnansweredError:
             return UNLOADED
-        return UNLOADED if limits.options_complaints(answer) else list(answer["options"])
+        return UNLOADED if validation.options_complaints(answer) else list(answer["options"])
 
     async def submit(self, user: str) -> dict[str, str]:
         """Submit the top modal; return errors by block id, with "" for the whole modal."""

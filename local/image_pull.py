@@ -24,9 +24,9 @@ ACCEPT = f"{OCI}, {DOCKER}"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SITE_PACKAGES = f"usr/local/lib/python{PYTHON}/site-packages"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Bases of docker.io which this machine's own Python stands for; their folder is empty.
+# Base images of docker.io that this machine's own Python replaces; their folder is empty.
 KNOWN_BASES = {f"python:{v}{end}" for v in ("3", PYTHON) for end in ("", "-slim", "-slim-bookworm")}
-# What a process of an image may know of this machine: where packages come from.
+# Variables of this machine that a process of an image gets: the sources of packages.
 INHERITED = re.compile(r"(?i:HOME|LANG|TMPDIR|TZ|SSL_CERT_.*|(REQUESTS|CURL)_CA_BUNDLE|(PIP|UV)_.*|.*_proxy)")
 ABSOLUTE = re.compile(r"(?<![\w./-])/[\w.@+-]+(?:/[\w.@+-]+)*")
 OWN_FOLDERS = {"app", "opt", "srv"}
@@ -86,7 +86,7 @@ class Image:
 
 
 @contextmanager
-def ask(
+def registry_request(
     host: str, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> Iterator[http.client.HTTPResponse]:
     """Send one request to a registry over plain HTTP; the body can be an open file. Raises OSError."""
@@ -110,7 +110,7 @@ def pull(name: str, rootfs: Path, registry: str) -> Image:
         raise _unresolved(name, _no_answer(host, f"lookup {host}: no such host"))
     manifest, digest = _manifest(name, reference)
     config = f"/v2/{reference.repository}/blobs/{manifest['config']['digest']}"
-    with ask(reference.host, "GET", config) as answer:
+    with registry_request(reference.host, "GET", config) as answer:
         document = json.loads(answer.read())
     for layer in manifest["layers"]:
         _unpack(reference, layer["digest"], rootfs)
@@ -120,7 +120,7 @@ def pull(name: str, rootfs: Path, registry: str) -> Image:
 def _manifest(name: str, reference: Reference) -> tuple[dict[str, Any], str]:
     path = f"/v2/{reference.repository}/manifests/{reference.wanted}"
     try:
-        with ask(reference.host, "GET", path, headers={"Accept": ACCEPT}) as answer:
+        with registry_request(reference.host, "GET", path, headers={"Accept": ACCEPT}) as answer:
             status, body = answer.status, answer.read()
     except OSError as error:
         why = f"{reference.host}: connect: {(error.strerror or str(error)).lower()}"
@@ -145,7 +145,10 @@ def _unresolved(name: str, why: str, status: int = 0) -> PullError:
 def _unpack(reference: Reference, digest: str, rootfs: Path) -> None:
     """Extract with the "tar" filter; "data" would reject a virtual environment's link to its Python."""
     path = f"/v2/{reference.repository}/blobs/{digest}"
-    with ask(reference.host, "GET", path) as answer, tarfile.open(fileobj=answer, mode="r|*") as tar:
+    with (
+        registry_request(reference.host, "GET", path) as answer,
+        tarfile.open(fileobj=answer, mode="r|*") as tar,
+    ):
         tar.extractall(rootfs, filter="tar")
 
 
@@ -186,7 +189,7 @@ def image_python() -> Path:
 
     pip never uninstalls packages outside its own environment.
     """
-    home = Path(sys.prefix, "share", "image-python").resolve()  # a link to this environment may go away
+    home = Path(sys.prefix, "share", "image-python").resolve()  # a link to this environment can be deleted
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # containers can start at the same time

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from local import images
+from local import image_pull
 
 
 def test_concurrent_containers_share_one_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ def test_concurrent_containers_share_one_python(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(venv, "create", slow)
     with ThreadPoolExecutor(4) as pool:
-        pythons = set(pool.map(lambda _: images.image_python(), range(4)))
+        pythons = set(pool.map(lambda _: image_pull.image_python(), range(4)))
     assert len(made) == 1
     [python] = pythons
     said = subprocess.run(
@@ -38,7 +38,7 @@ def test_image_python_outlives_a_linked_environment(tmp_path: Path, monkeypatch:
     (tmp_path / "own").mkdir()
     (tmp_path / "link").symlink_to("own")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "link"))
-    python = images.image_python()
+    python = image_pull.image_python()
     (tmp_path / "link").unlink()
     said = subprocess.run([python.parent / "pip", "--version"], capture_output=True, text=True, check=False)
     assert said.stdout.startswith("pip "), said.stderr

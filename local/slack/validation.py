@@ -1,8 +1,8 @@
 """Validate messages and views as Slack does, with its error messages.
 
 slack_sdk checks none of this for plain dicts, so a message too long for the real Slack must fail here first.
-The numbers are those of docs.slack.dev/reference/block-kit; sentences and json-pointers are as real refusals
-show them. Slack knows more blocks and elements; those that the page can't draw are refused as unknown.
+The limits are those of docs.slack.dev/reference/block-kit; messages and JSON pointers are as in real errors.
+Slack has more blocks and elements; those that the page can't render are rejected as unknown.
 """
 
 import json

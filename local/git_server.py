@@ -14,7 +14,7 @@ from aiohttp import web
 from local.serving import Server, listen
 
 # A commit can be fetched by its SHA although no branch ends there, and without its files: both as on GitHub.
-# Other people's folders are safe here: this host only reads.
+# Repositories of other users are safe here: this server only reads.
 CONFIG = {
     "uploadpack.allowReachableSHA1InWant": "true",
     "uploadpack.allowFilter": "true",
@@ -26,7 +26,7 @@ CONFIG = {
 async def serve(folder: Path) -> Server:
     """Serve every bare repository below `folder`: its `a/b.git` is at `{url}/a/b.git`.
 
-    One with a file `password` (`user:password`) in it wants that.
+    A repository with a file `password` (`user:password`) requires it.
     """
 
     async def answer(request: web.Request) -> web.Response:

@@ -1,0 +1,114 @@
+"""Ended sweeps and Katib's objects are deleted once expired; no others are."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.record import Phase
+from bot.storage import sweep_configmap
+from bot.sweeps.retention import GC_INTERVAL, SweepGc
+from k8s.errors import ApiError
+from k8s.katib.spec import REQUEST_ID
+from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
+
+
+async def visit(simulation, days):
+    """So many days from now, where sweeps stay for thirty."""
+    here = {
+        "cluster": simulation.cluster,
+        "store": simulation.store,
+        "namespace": "sweeps",
+        "namespaces": ("sweeps",),
+    }
+    assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == GC_INTERVAL
+    await simulation.settle()
+    return {kind for kind, _, _ in simulation.objects()}
+
+
+def records(simulation):
+    kept = simulation.kubernetes.list("ConfigMap", "sweeps")
+    return {obj["metadata"]["name"] for obj in kept if "record" in obj.get("data", {})}
+
+
+@pytest.fixture
+async def simulation(redis):
+    async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
+        while not (await simulation.record()).phase.final:
+            await simulation.round()
+        yield simulation
+
+
+async def test_expired_sweep_is_deleted_with_its_trials_and_pods(simulation, caplog):
+    caplog.set_level("INFO", "bot.sweeps.retention")
+    there = await visit(simulation, 29)
+    assert {"ConfigMap", "Experiment", "Trial", "Job", "Pod"} <= there
+    assert await visit(simulation, 31) == {"ConfigMap"}
+    [name] = simulation.kubernetes.list("ConfigMap", "sweeps", {"sweepbot/state": "retired"})
+    assert not name.get("data")
+    assert sweep_configmap.is_retired(name)
+    assert "deleted lr-brave-otter, ended 2026-11-21" in caplog.text
+
+
+async def test_experiment_of_another_sweep_with_the_name_is_kept(simulation):
+    changed = {"metadata": {"annotations": {REQUEST_ID: "of-another-request"}}}
+    simulation.kubernetes.patch("Experiment", "sweeps", "lr-brave-otter", changed)
+    assert "Experiment" in await visit(simulation, 31)
+    assert records(simulation) == set()
+
+
+async def test_extended_sweep_is_kept(simulation):
+    await simulation.redis.sadd(simulation.store._key("active"), "lr-brave-otter")
+    assert "Experiment" in await visit(simulation, 31)
+
+
+async def test_namespace_that_is_no_longer_configured_keeps_no_other_sweep(simulation, caplog, monkeypatch):
+    elsewhere = a_sweep(Phase.SUCCEEDED, id="lr-able-ant")
+    experiment = {**PLAN.experiment, "metadata": {**PLAN.experiment["metadata"], "namespace": "lost"}}
+    elsewhere = replace(elsewhere, plan=replace(PLAN, experiment=experiment))
+    simulation.kubernetes.create(sweep_configmap.config_map(elsewhere))
+    listed = simulation.cluster.list
+
+    async def refused(kind, namespace, **selectors):
+        if namespace == "lost":
+            raise ApiError(403, "Forbidden", "experiments is forbidden in the namespace lost")
+        return await listed(kind, namespace, **selectors)
+
+    monkeypatch.setattr(simulation.cluster, "list", refused)
+    await visit(simulation, 31)
+    assert records(simulation) == {"sweep-lr-able-ant"}
+    assert "kept lr-able-ant: the cluster rejected its deletion: " in caplog.text
+
+
+async def test_unfinished_or_unreadable_sweep_is_kept(simulation, caplog):
+    running = a_sweep(Phase.RUNNING, id="lr-calm-heron")
+    newer = replace(a_sweep(Phase.SUCCEEDED), id="lr-old-fox", schema=99)
+    for sweep in (running, newer):
+        simulation.kubernetes.create(sweep_configmap.config_map(sweep))
+    await visit(simulation, 31)
+    assert records(simulation) == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
+    assert "kept sweep-lr-old-fox: unreadable record" in caplog.text
+
+
+async def test_suggestion_service_is_deleted_a_day_after_the_end_and_its_sweep_kept(simulation):
+    def services():
+        return [each["metadata"]["name"] for each in simulation.kubernetes.list("Suggestion")]
+
+    await visit(simulation, 1)
+    assert services() == ["lr-brave-otter"]
+    there = await visit(simulation, 1.1)
+    assert (services(), "Experiment" in there, "Trial" in there) == ([], True, True)
+    await simulation.settle()
+    assert services() == []  # Katib makes none again
+
+
+async def test_suggestion_service_of_an_extendable_sweep_is_kept_with_it(redis):
+    space = f"{SPACE}extendable: true\n"
+    async with SimulatedSweep(redis, Clock(None), image=True, space=space).started() as simulation:
+        while not (await simulation.record()).phase.final:
+            await simulation.round()
+        await visit(simulation, 29)
+        assert len(simulation.kubernetes.list("Suggestion")) == 1
+        await visit(simulation, 31)
+        assert simulation.kubernetes.list("Suggestion") == []
