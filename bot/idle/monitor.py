@@ -6,7 +6,7 @@ Snoozes are saved in the cluster before the warning shows them.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from bot.clients import Clients
 from bot.core.commands import Action
 from bot.core.record import Phase, SweepRecord
 from bot.core.thresholds import IdleThresholds
-from bot.gpus.models import ITEM, NoGpuDataError, Source
+from bot.gpus.models import BUSY, ITEM, NoGpuDataError, Source
 from bot.idle import snoozes
 from bot.idle.alert_commands import UNSEEN, AlertCommands, find_sweep, thresholds_of
 from bot.idle.alert_notifier import AlertNotifier
@@ -106,6 +106,7 @@ class IdleMonitor:
             raise NoGpuDataError("no GPU nodes found")
         names = {each.sweep for each in usual.values() if each.sweep}
         sweeps = {name: await find_sweep(self.clients, name) for name in names}
+        await self._note_busy_first_trials(usual.values(), sweeps)
         by_window, found = {measurement_window(default): usual}, {}
         for key, each in usual.items():
             sweep = sweeps.get(each.sweep)
@@ -118,6 +119,16 @@ class IdleMonitor:
         slots = asyncio.Semaphore(LOG_CONCURRENCY)
         checked = await asyncio.gather(*(self._with_log_check(each, now, slots) for each in found.values()))
         return dict(zip(found, checked, strict=True))
+
+    async def _note_busy_first_trials(
+        self, allocated: Iterable[GpuAllocation], sweeps: Mapping[str, SweepRecord | None]
+    ) -> None:
+        """Store which first trials have used a GPU: their gates open (bot.sweeps.observe_gate)."""
+        for each in allocated:
+            sweep = sweeps.get(each.sweep)
+            is_busy = each.started and any((gpu.peak or 0.0) >= BUSY for gpu in each.gpus)
+            if sweep and sweep.gated and is_busy:
+                await self.clients.store.add_busy_trial(each.name)
 
     async def _measure(self, window: timedelta) -> dict[str, GpuAllocation]:
         return allocations(await self.source.pods(window))

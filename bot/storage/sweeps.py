@@ -10,6 +10,7 @@ lost. The script that writes checks both, so a worker that was paused can't over
     entries          hash: summaries for lists (bot.core.sweep_summary)
     request:<id>     a request that Slack can repeat           a day
     delivery:<id>    request id -> sweep id                    a day
+    busy:<trial>     a first trial that has used a GPU         a day
     build:<name>     set: ids that wait for a build            a day after the last one was added
     left:<name>      set: ids that stopped waiting             a day after the last one was added
 """
@@ -232,6 +233,13 @@ class Store:
     async def is_new(self, request_id: str, age: timedelta = DAY) -> bool:
         """Return whether no request with this id came within `age`."""
         return bool(await self._redis.set(self._key("request", request_id), "1", nx=True, ex=age))
+
+    async def add_busy_trial(self, trial: str) -> None:
+        """Remember for a day that the trial has used a GPU."""
+        await self._redis.set(self._key("busy", trial), "1", ex=DAY)
+
+    async def is_busy_trial(self, trial: str) -> bool:
+        return bool(await self._redis.exists(self._key("busy", trial)))
 
     async def remove_commands(self, sweep_id: str, commands: Sequence[Command]) -> None:
         """Remove these commands by value: by number, a late or repeated call would remove newer ones."""

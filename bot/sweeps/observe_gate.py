@@ -15,9 +15,10 @@ POLL_INTERVAL = timedelta(seconds=15)  # logs are not watched
 
 
 async def observe_gate(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
-    """Add the first trial if its container still runs, and has logged a line, after STARTUP.
+    """Add the first trial if its container still runs after STARTUP, and has shown that it works.
 
-    A trial that logs nothing has to finish first, which the cluster reports by itself.
+    It has reported a metric to MLflow, used a GPU (bot.idle.monitor), or logged a line after STARTUP.
+    A trial without any of these has to finish first, which the cluster reports by itself.
     """
     pod = next((pod for pod in seen.pods if pod.running and not pod.abandoned and not pod.deleted), None)
     if not sweep.gated or sweep.plan is None or pod is None or pod.running_since is None:
@@ -25,7 +26,12 @@ async def observe_gate(sweep: SweepRecord, seen: Observation, clients: Clients) 
     settled, now = pod.running_since + STARTUP, clients.now()
     if now < settled:
         return replace(seen, observe_again_in=min(settled - now, seen.observe_again_in or STARTUP))
+    reported = seen.reading.latest if seen.reading else {}
     namespace = sweep.plan.experiment_ref.namespace
-    if await has_line_since(clients.cluster, namespace, pod.name, MAIN, settled):
+    if (
+        pod.job in reported
+        or await clients.store.is_busy_trial(pod.job)
+        or await has_line_since(clients.cluster, namespace, pod.name, MAIN, settled)
+    ):
         return replace(seen, healthy=pod.job)
     return replace(seen, observe_again_in=min(POLL_INTERVAL, seen.observe_again_in or POLL_INTERVAL))

@@ -201,7 +201,7 @@ class _Reconcile:
         self, sweep: SweepRecord, commands: tuple[Command, ...], *, fresh: bool
     ) -> Observation:
         seen = await observe(sweep, commands, self.clients, fresh=fresh)
-        return await observe_live(sweep, await observe_gate(sweep, seen, self.clients), self.clients)
+        return await observe_gate(sweep, await observe_live(sweep, seen, self.clients), self.clients)
 
     async def report_failure(self, error: Exception) -> None:
         """Report an error that lasts, and post what this reconcile saved before it failed."""

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.core.commands import Action
+from bot.core.curves import Point
 from bot.core.record import Phase
 from tests.bot.factories import NOW, REQUEST
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
@@ -122,6 +123,29 @@ async def test_running_first_trial_opens_the_gate_once_it_logs_after_startup(red
             await simulation.round()
         assert len(trials(simulation)) == 2
         assert not simulation.last.gated
+
+
+@pytest.mark.parametrize("sign", ["metric", "GPU"])
+async def test_silent_first_trial_opens_the_gate_once_it_reports_a_metric_or_uses_a_gpu(redis, sign):
+    life = SimulatedSweep(redis, Clock(None), endless="trainings", **GATED)
+
+    async def silent(*_, **__):
+        return ""
+
+    life.cluster.log = silent
+    async with life.started():
+        await until(life, Phase.RUNNING)
+        life.clients = replace(life.clients, now=lambda: NOW + timedelta(minutes=2))
+        await life.round()
+        assert (len(trials(life)), life.last.gated) == (1, True)
+        [first] = [trial["metadata"]["name"] for trial in trials(life)]
+        if sign == "GPU":
+            await life.store.add_busy_trial(first)
+        else:
+            life.live.curves_of = {first: [Point(step=1, value=0.5)]}
+        for _ in range(3):
+            await life.round()
+        assert (len(trials(life)), life.last.gated) == (2, False)
 
 
 async def test_open_starts_all_trials_beside_the_first(redis):

@@ -413,3 +413,13 @@ async def test_crash_at_any_call_posts_each_warning_once(redis):
         assert simulation.texts()[-1] == texts[0], crash_at
         assert posted + said <= 3, f"{crash_at}: {posted} messages and {said} answers"
         assert await AlertStore(redis).all() == ()
+
+
+@pytest.mark.parametrize(
+    ("gated", "used", "noted"), [(True, BUSY, True), (True, QUIET, False), (False, BUSY, False)]
+)
+async def test_gpu_use_is_noted_for_the_gate_of_a_first_trial_only(redis, gated, used, noted):
+    ward = FailingTrials(redis, a_pod(used))
+    await ward.sweep(gated=gated)
+    await ward.run()
+    assert await ward.store.is_busy_trial(TRIAL) is noted
