@@ -44,7 +44,7 @@ from bot.slack.client import Slack, client
 from bot.slack.rate_limit import RateLimiter
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from bot.sweeps import reconciler, retention
+from bot.sweeps import history_job, reconciler, retention
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.retention import SweepGc
 from bot.sweeps.trial_runs_job import TrialRunsJob
@@ -136,6 +136,7 @@ def _job_handlers(
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
+        ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
         ItemKind.GPU_QUESTIONS: keyed(GpuQueryJob(clients, redis, source, digest_schedules).run),
     }

@@ -15,8 +15,9 @@ from bot.core.commands import Action, AuditEntry, Command
 from bot.core.errors import UserError
 from bot.core.request import Requester
 from bot.core.wording import listed
-from bot.core.work_item import DOCTOR, WorkItem
+from bot.core.work_item import DOCTOR, ItemKind, WorkItem
 from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options, unescape
+from bot.launch.options import READERS
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
 from bot.sweeps.command_parser import first_word, suggest_command
@@ -74,11 +75,13 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     word = first_word(text)[0]
     if word in {"", "help"}:  # "" if the form could not be opened
         return (not text and _denial(context, command)) or HELP
-    if hint := suggest_command(text, "help", "setup", "doctor", "release"):
+    if hint := suggest_command(text, "help", "setup", "doctor", "release", "history"):
         return f"{hint} To start a sweep: {EXAMPLE}. All commands: `/sweep help`."
     try:
         if word == "doctor":
             return doctor_denial(command["user_id"], context.config) or await _examine(context, command)
+        if word == "history":
+            return await _history(context, command)
         if word == "release":
             return await _release(context, command)
         if is_command(text):
@@ -129,6 +132,22 @@ async def _examine(context: HandlerContext, command: dict[str, Any]) -> str:
     )
     await context.send(str(DOCTOR), examine)
     return "Running checks… Results appear here in a few seconds. If not, no worker is running."
+
+
+async def _history(context: HandlerContext, command: dict[str, Any]) -> str:
+    """Let a worker read all results of a space. Raises UserError."""
+    options = parse_options(first_word(command["text"])[1])
+    if set(options) != {"space"}:
+        raise UserError("Usage: `/sweep history space=lr`.")
+    space = READERS["space"]("space", options["space"], context.config)
+    ask = Command(
+        action=Action.HISTORY,
+        user=command["user_id"],
+        user_name=command.get("user_name", ""),
+        response_url=command.get("response_url", ""),
+    )
+    await context.send(str(WorkItem(ItemKind.HISTORY, space)), ask)
+    return f"Looking up {code(space)}… The answer appears here."
 
 
 async def _release(context: HandlerContext, command: dict[str, Any]) -> str:

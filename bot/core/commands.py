@@ -23,6 +23,7 @@ class Action(StrEnum):
     RERUN = "rerun"  # start the same request as a new sweep
     PROMOTE = "promote"  # start a new sweep: the best parameters with several seeds
     COMPARE = "compare"
+    HISTORY = "see the history of"  # a space, not a sweep
     STATUS = "look at"
     LOGS = "read the logs of"
     RESULTS = "see the results of"

@@ -16,6 +16,7 @@ class ItemKind(StrEnum):
     PREVIEW = "preview"  # ID of the Slack view
     SETUP = "setup"  # "now", or the Slack user ID of a new user
     DIGEST = "digest"  # channel and day
+    HISTORY = "history"  # the space's name
     TRIAL_RUNS = "runs"  # the ID of an ended sweep
     IMAGE_GC = "registry"  # "tidy"
     SWEEP_GC = "sweeps"  # "retire"

@@ -28,7 +28,8 @@ reports mean and deviation.
 `pause` (until `resume`; `pause now` stops running trials), \
 `open` (don't wait for the first trial), `retry` (a sweep on hold), `extend trials=20` (new total), \
 `rerun` (plus any option to change), `promote seeds=5` (the best parameters with several \
-seeds), `compare A B`. Name a sweep by its full name, or by its start or end: \
+seeds), `compare A B`. `/sweep history space=lr` shows a space's best results by week. \
+Name a sweep by its full name, or by its start or end: \
 `/sweep logs otter`. `logs` and `cancel` also take a trial.
 *In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.
 *GPUs:* `/gpus` shows free GPUs; `/gpus help` lists all views.

@@ -6,15 +6,23 @@ ConfigMap but keeps this one, usually a few kilobytes.
 
 import asyncio
 import binascii
+import logging
 from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from bot.results.models import SweepResults, dump, load
 from k8s.client import KubernetesClient
 from k8s.configmaps import upsert
+from k8s.names import label_value
 from k8s.objects import MANAGED_BY, Manifest, Ref
 
+log = logging.getLogger(__name__)
+
 RESULTS_LABEL = "sweepbot/results"  # the sweep's ID; not the sweep label, which selects records
+SPACE_LABEL = "sweepbot/space"
 KEY = "results"
+PAGE = 20  # ConfigMaps in one answer, of up to 1 MiB each
 
 
 def ref(namespace: str, sweep_id: str) -> Ref:
@@ -30,7 +38,7 @@ class ResultsStore:
     async def save(self, results: SweepResults) -> None:
         """Store the results; they replace earlier ones of an extended sweep."""
         stored = await asyncio.to_thread(dump, results)
-        await upsert(self._cluster, self._config_map(results.sweep, stored))
+        await upsert(self._cluster, self._config_map(results, stored))
 
     async def get(self, sweep_id: str) -> SweepResults | None:
         """Return the results; None if there are none. Raises ValueError if they can't be read."""
@@ -38,18 +46,42 @@ class ResultsStore:
         text = (found.get("binaryData") or {}).get(KEY, "") if found else ""
         return await asyncio.to_thread(_parsed, text) if text else None
 
-    def _config_map(self, sweep_id: str, stored: bytes) -> Manifest:
-        address = ref(self._namespace, sweep_id)
+    async def of_space(self, space: str) -> AsyncGenerator[SweepResults]:
+        """Yield the results of the sweeps of this space; unreadable ones are skipped."""
+        labels = f"{RESULTS_LABEL},{SPACE_LABEL}={label_value(space)}"
+        kept = self._cluster.pages("ConfigMap", self._namespace, labels=labels, limit=PAGE)
+        async with aclosing(kept) as pages:
+            async for page, _ in pages:
+                for each in page:
+                    results = await _readable(each)
+                    if results and results.space.name == space:
+                        yield results
+
+    def _config_map(self, results: SweepResults, stored: bytes) -> Manifest:
+        address = ref(self._namespace, results.sweep)
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
                 "name": address.name,
                 "namespace": address.namespace,
-                "labels": {MANAGED_BY: "sweepbot", RESULTS_LABEL: sweep_id},
+                "labels": {
+                    MANAGED_BY: "sweepbot",
+                    RESULTS_LABEL: results.sweep,
+                    SPACE_LABEL: label_value(results.space.name),
+                },
             },
             "binaryData": {KEY: b64encode(stored).decode()},
         }
+
+
+async def _readable(manifest: Manifest) -> SweepResults | None:
+    text = (manifest.get("binaryData") or {}).get(KEY, "")
+    try:
+        return await asyncio.to_thread(_parsed, text)
+    except ValueError as error:
+        log.warning("unreadable results in %s: %s", manifest["metadata"]["name"], error)
+        return None
 
 
 def _parsed(text: str) -> SweepResults:

@@ -7,6 +7,7 @@ import pytest
 from bot.core.record import Phase
 from bot.results.store import ResultsStore
 from bot.storage.sweep_configmap import RETIRED
+from bot.sweeps import history_job
 from tests.scenarios.slack_session import open_session
 from tests.scenarios.sweep_in_memory import SWEEP
 
@@ -36,6 +37,26 @@ async def test_promote_starts_the_best_parameters_with_seeds_on_the_same_commit(
         assert record.request.cmd == "python train.py --width=c"
         assert (record.request.promotes.sweep, record.request.promotes.value) == (SWEEP, 0.1)
         assert record.request.commit == lab.simulation.last.plan.commit
+
+
+async def test_history_of_a_space_is_read_from_all_its_ended_sweeps(redis):
+    async with open_session(redis, image=True) as lab:
+        await lab.until(Phase.SUCCEEDED)
+        await lab.rounds(2)
+        store = ResultsStore(lab.simulation.cluster, "sweeps")
+        results = await store.get(SWEEP)
+        await store.save(replace(results, sweep=OTHER, space=replace(results.space, name="other")))
+        answer, _ = await lab.types("history")
+        assert answer.startswith("Usage: `/sweep history space=lr`")
+        answer, _ = await lab.types("history space=lr")
+        assert answer.startswith("Looking up `lr`")
+        await history_job.answer_commands(
+            "lr", replace(lab.simulation.clients, cluster=lab.simulation.cluster)
+        )
+        [told] = [each["text"] for each in lab.slack.ephemerals("ada") if "of space `lr`" in each["text"]]
+        assert f"Best `loss` of space `lr` in 1 sweep: *0.1* (minimize), by *ada* in `{SWEEP}`" in told
+        assert OTHER not in told
+        assert await lab.simulation.store.commands("history: lr") == []
 
 
 async def test_results_and_comparison_are_there_when_all_else_of_a_sweep_is_gone(redis):
