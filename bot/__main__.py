@@ -1,4 +1,4 @@
-"""The command line: sweepbot serve, work, all, doctor, plan, and space."""
+"""The command line: sweepbot serve, work, all, doctor, plan, space, and results."""
 
 import argparse
 import asyncio
@@ -52,6 +52,7 @@ def _arguments() -> argparse.Namespace:
     )
     planner.set_defaults(run=_imported("bot.offline_commands", "print_plan"))
     _add_space(commands)
+    _add_results(commands)
     return parser.parse_args()
 
 
@@ -69,6 +70,15 @@ def _add_space(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         action.add_argument("file", type=Path, help="path of the file")
         action.add_argument("options", nargs="?", default="", help="options as typed after /sweep")
         action.set_defaults(run=_imported("bot.offline_commands", "run_space"), action=name)
+
+
+def _add_results(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    words = "print the trials of an ended sweep, for a terminal, spreadsheet, or notebook; reads the cluster"
+    command = commands.add_parser("results", help=words, description=words)
+    command.add_argument("sweep", help="full name, such as lr-brave-otter")
+    command.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    command.add_argument("--namespace", help="of the sweep's records; default: K8S_NAMESPACE, else sweeps")
+    command.set_defaults(run=_imported("bot.results_command", "print_results"))
 
 
 def _imported(module: str, function: str) -> Run:

@@ -13,6 +13,7 @@ from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import Registry
 from bot.repos.git import Git
+from bot.results.drawing import Pictures
 from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
 from bot.results.store import ResultsStore
@@ -39,6 +40,7 @@ class Clients:
     config: Config
     queue: Queue
     usage: HourlyStore
+    pictures: Pictures
     now: Callable[[], datetime]
     caches: Caches = field(default_factory=Caches)  # filled by watches (bot.sweeps.informer)
 

@@ -35,6 +35,7 @@ from bot.launch import drafts, preview_job
 from bot.registry.client import Registry
 from bot.repos.catalog import Catalog
 from bot.repos.git import Git, logins
+from bot.results.drawing import Pictures
 from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
 from bot.results.run_writer import RunWriter
@@ -100,6 +101,8 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
         settings.mlflow_tracking_uri, settings.mlflow_ui, wake, settings.katib_ui_url or ""
     )
     results.warm_up()
+    pictures = Pictures(wake, Mask(settings.secrets()))
+    stack.push_async_callback(pictures.close)
     return Clients(
         store=Store(process.redis),
         queue=queue,
@@ -112,6 +115,7 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
         settings=settings,
         config=process.config,
         usage=HourlyStore(process.redis),
+        pictures=pictures,
         now=now,
     )
 

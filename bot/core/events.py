@@ -48,6 +48,7 @@ class EventKind(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     RESULTS = "results"  # the table of the best trials; stores the results first
+    RESULT_FILES = "result_files"  # the picture, results.csv, and best.yaml
 
 
 @dataclass(frozen=True, kw_only=True)

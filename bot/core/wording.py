@@ -53,3 +53,8 @@ def listed(names: Iterable[str], last: str = "and") -> str:
     if len(names) > 2:
         return f"{', '.join(names[:-1])}, {last} {names[-1]}"
     return f" {last} ".join(names)
+
+
+def printable(text: str) -> str:
+    """Return one line: each character that can't be printed becomes a space."""
+    return "".join(each if each.isprintable() else " " for each in text)

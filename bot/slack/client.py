@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aiohttp import ClientError
@@ -15,7 +15,7 @@ from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.metrics import measured, slack_called
 from bot.slack.blocks import MAX_SECTION
-from bot.slack.message import Message
+from bot.slack.message import File, Message
 from bot.slack.mrkdwn import code, cut
 from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 from k8s.errors import SweepbotError
@@ -174,9 +174,17 @@ class Slack:
         alt: str = "",
         at_once: bool = False,
     ) -> str:
-        """Post a message with a file into a thread and return the file's id.
+        """Post a message with a file into a thread and return the file's id; see `upload_files`."""
+        file = File(name=name, content=content, alt=alt)
+        found = await self.upload_files(channel, thread, text, [file], at_once=at_once)
+        return found[0] if found else ""
 
-        If the upload fails, post the message without the file and return "".
+    async def upload_files(
+        self, channel: str, thread: str, text: str, files: Sequence[File], *, at_once: bool = False
+    ) -> list[str]:
+        """Post one message with files into a thread and return their ids.
+
+        If an upload fails, post the message without files and return [].
 
         Args:
             at_once: skip the rate limit. For a file that follows a reply of the same reconcile: if it had to
@@ -189,14 +197,13 @@ class Slack:
                 channel=channel,
                 thread_ts=thread,
                 initial_comment=cut(self._mask(text)),
-                filename=name,
-                content=await self._masked_file(content),
-                alt_txt=alt or None,
+                file_uploads=[await self._uploaded(file) for file in files],
             )
-            return str(uploaded["files"][0]["id"])
+            return [str(each["id"]) for each in uploaded["files"]]
         except UPLOAD_ERRORS as error:
-            await self._post_without_file(channel, text, name, error, thread_ts=thread)
-            return ""
+            names = ", ".join(file.name for file in files)
+            await self._post_without_file(channel, text, names, error, thread_ts=thread)
+            return []
 
     async def update(self, channel: str, ts: str, message: Message) -> None:
         """Replace a message's content; do nothing if the message was deleted or is closed to edits."""
@@ -335,6 +342,11 @@ class Slack:
 
     def _masked_text(self, text: str) -> str:
         return cut(self._mask(text), MAX_SECTION)
+
+    async def _uploaded(self, file: File) -> dict[str, Any]:
+        """Return slack_sdk's form of a file."""
+        content = await self._masked_file(file.content)
+        return {"filename": file.name, "content": content, "alt_txt": file.alt or None}
 
     async def _masked_file(self, content: str | bytes) -> str | bytes:
         """Mask a file's text, in a thread because it can be a whole log."""

@@ -7,6 +7,15 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
+class File:
+    """A file to upload. Text is masked, bytes aren't; `alt` describes a picture."""
+
+    name: str
+    content: str | bytes
+    alt: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Message:
     text: str
     blocks: tuple[dict[str, Any], ...] = ()

@@ -26,8 +26,7 @@ async def keep_results(sweep: SweepRecord, clients: Clients) -> SweepResults | N
     """
     results = await _collected(sweep, sweep.plan, clients) if sweep.plan and sweep.submitted else None
     if results is None:
-        stored = await stored_results(sweep.id, clients)
-        return stored if stored and stored.request_id == sweep.request_id else None
+        return await _own_results(sweep, clients)
     try:
         await clients.kept_results.save(results)
         await clients.queue.add(WorkItem(ItemKind.TRIAL_RUNS, sweep.id))
@@ -36,6 +35,24 @@ async def keep_results(sweep: SweepRecord, clients: Clients) -> SweepResults | N
             raise
         log.warning("can't store the results of %s: %s", sweep.id, error)
     return results
+
+
+async def posted_results(sweep: SweepRecord, clients: Clients) -> SweepResults | None:
+    """Return what `keep_results` stored: all messages have the same figures. Collect it if incomplete.
+
+    Raises ApiError and UnreachableError.
+    """
+    stored = await _own_results(sweep, clients)
+    if stored and stored.ended == sweep.since and not stored.omitted:
+        return stored
+    collected = await _collected(sweep, sweep.plan, clients) if sweep.plan and sweep.submitted else None
+    return collected or stored
+
+
+async def _own_results(sweep: SweepRecord, clients: Clients) -> SweepResults | None:
+    """Return the stored results unless they are of another sweep of this name."""
+    stored = await stored_results(sweep.id, clients)
+    return stored if stored and stored.request_id == sweep.request_id else None
 
 
 async def stored_results(sweep_id: str, clients: Clients) -> SweepResults | None:

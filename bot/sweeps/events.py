@@ -98,5 +98,6 @@ def end_events(sweep: SweepRecord, ending: Phase) -> tuple[Event, ...]:
     if not sweep.thread and sweep.cancelled_by:
         also.add(sweep.cancelled_by)
     direct = [replace(event, to_user=user, response_url="") for user in sorted(also - {event.to_user})]
-    results = (Event(kind=EventKind.RESULTS),) if sweep.submitted else ()
+    of_results = (EventKind.RESULTS, EventKind.RESULT_FILES) if sweep.submitted else ()
+    results = (Event(kind=each) for each in of_results)
     return (event, *results, *direct)

@@ -11,18 +11,19 @@ from datetime import timedelta
 
 from bot.clients import Clients
 from bot.core.commands import Command
+from bot.core.errors import RetryAfterError
 from bot.core.events import Event, EventKind
 from bot.core.record import Phase, SweepRecord
-from bot.results.table import best_table
+from bot.results.drawing import PictureWaitError
 from bot.slack.blocks import actions, section
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
 from bot.sweeps.coalesce import merged
-from bot.sweeps.end_results import keep_results
 from bot.sweeps.first_trial_message import health
 from bot.sweeps.parent_message import Links, duplicate, hold_buttons, parent
+from bot.sweeps.post_results import post_files, post_table
 from bot.sweeps.recipients import is_loud
-from bot.sweeps.thread_messages import event_text
+from bot.sweeps.thread_messages import FROM_RESULTS, event_text
 from k8s import kaniko
 from k8s.katib.status import ui_link
 from k8s.logs import WHOLE_LOG
@@ -54,8 +55,8 @@ class Notifier:
                 ts = await self._post(sweep, event)
             except (NotInChannelError, MessageRejectedError) as error:
                 log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
-            except SlackBusyError as busy:
-                self._wait(busy)
+            except (SlackBusyError, PictureWaitError) as later:
+                self._wait(later)
                 return sweep
             sweep = replace(sweep, outbox=sweep.outbox[1:])
             if event.kind is EventKind.HEALTH and sweep.health and not event.text:
@@ -65,8 +66,8 @@ class Notifier:
 
     async def _post(self, sweep: SweepRecord, event: Event) -> str:
         """Post one event. Return the ts of the health message in the thread, else ""."""
-        if event.kind is EventKind.RESULTS:
-            await self._post_results(sweep)
+        if event.kind in FROM_RESULTS:
+            await (post_table if event.kind is EventKind.RESULTS else post_files)(sweep, self._clients)
             return ""
         slack, channel, text = self._clients.slack, sweep.requester.channel, event_text(sweep, event)
         if event.to_user:
@@ -82,13 +83,6 @@ class Notifier:
                 message = Message(text=text, blocks=(section(text), actions(*hold_buttons(sweep))))
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud(sweep, event))
         return ""
-
-    async def _post_results(self, sweep: SweepRecord) -> None:
-        """Store the results, also if there is no thread, then post the table of the best trials."""
-        results = await keep_results(sweep, self._clients)
-        table = best_table(results) if results else None
-        if table and sweep.thread:
-            await self._clients.slack.reply(sweep.requester.channel, sweep.thread, table)
 
     async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()
@@ -155,6 +149,6 @@ class Notifier:
         katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
         return Links(katib=katib, mlflow=sweep.results_url or "")
 
-    def _wait(self, busy: SlackBusyError) -> None:
-        pause = timedelta(seconds=busy.seconds)
+    def _wait(self, later: RetryAfterError) -> None:
+        pause = timedelta(seconds=later.seconds)
         self.pause = min(self.pause, pause) if self.pause else pause

@@ -281,7 +281,7 @@ def _health(sweep: SweepRecord, event: Event) -> str:
     return event.text or (health(sweep, sweep.health).text if sweep.health else "")
 
 
-FROM_RESULTS = {EventKind.RESULTS}  # their messages are built by bot.results
+FROM_RESULTS = {EventKind.RESULTS, EventKind.RESULT_FILES}  # their messages are built by bot.results
 EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.REFUSED: _refused,
     EventKind.NOT_ALLOWED: _not_allowed,

@@ -95,6 +95,7 @@ class SlackUser:
             registry=None,
             results=None,
             usage=HourlyStore(redis),
+            pictures=None,
             live=None,
             cluster=DirectCluster(kubernetes.Store()),
             store=self.context.store,

@@ -23,6 +23,7 @@ from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import ImageMissingError
 from bot.registry.images import ImageRef
 from bot.repos.git import Tip
+from bot.results.drawing import Picture
 from bot.results.tracking_api import TrackingError
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store
@@ -221,6 +222,10 @@ class FakeSlack:
         self.said.append(text)
         self.files.append((name, content))
 
+    async def upload_files(self, channel, thread, text, files):
+        self.said.append(text)
+        self.files += [(file.name, file.content) for file in files]
+
     async def send_file(self, user, text, name, content, *, alt=""):
         self.files.append((name, content))
 
@@ -270,6 +275,19 @@ class FakeLive:
         return {trial: tuple(curve) for trial, curve in self.curves_of.items()}
 
 
+class FakePictures:
+    """Draws at once. `forgotten`: the sweeps whose picture was posted."""
+
+    def __init__(self):
+        self.forgotten = []
+
+    def get(self, results):
+        return Picture(f"Results of {results.sweep}", b"PNG")
+
+    def forget(self, results):
+        self.forgotten.append(results.sweep)
+
+
 class SimulatedSweep:
     """`acts`: the owner's actions and their phases; `endless`: no training ends.
 
@@ -308,6 +326,7 @@ class SimulatedSweep:
                     "usage": HourlyStore(redis),
                 }.items()
             },
+            pictures=FakePictures(),
             settings=SETTINGS,
             config=CONFIG,
             now=lambda: NOW,

@@ -95,7 +95,7 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(counted):
     assert costs[1] == costs[0]
     assert costs[1] == {
         "cluster.create": 5,
-        "cluster.get": 14,
+        "cluster.get": 15,
         "cluster.list": 25,
         "cluster.log": 2,
         "cluster.merge": 9,
@@ -108,6 +108,7 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(counted):
         "slack.permalink": 1,
         "slack.reply": 7,
         "slack.update": 6,
+        "slack.upload_files": 1,
     }
 
 

@@ -1,14 +1,22 @@
 """What a sweep leaves in its thread and in the cluster when it ends."""
 
+import csv
+import re
 from dataclasses import replace
 
 import pytest
 
+from bot.config.policy import Limits
+from bot.core.events import EventKind
 from bot.core.record import Phase
+from bot.core.request import SweepRequest
+from bot.core.space import Goal, command_line
+from bot.launch.space import parse_space
+from bot.results.drawing import Picture
 from bot.results.store import ResultsStore
 from bot.sweeps.end_results import keep_results, stored_results
 from k8s.katib.status import TrialState
-from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, FakePictures, SimulatedSweep
 
 
 @pytest.fixture
@@ -38,6 +46,65 @@ async def test_results_of_an_ended_sweep_outlive_katibs_objects_redis_and_the_re
 async def test_results_table_is_in_the_thread_once(ended):
     tables = [text for text in ended.slack.said if text.startswith("3 trials by `loss`")]
     assert len(tables) == 1
+
+
+async def test_picture_and_files_are_in_the_thread_once(ended):
+    assert [name for name, _ in ended.slack.files] == [f"{SWEEP}.png", "results.csv", "best.yaml"]
+    comments = [text for text in ended.slack.said if text.startswith(f"Results of `{SWEEP}`: 3 trials in")]
+    assert len(comments) == 1
+    assert ended.clients.pictures.forgotten == [SWEEP]
+
+
+async def test_every_figure_of_the_messages_is_in_the_csv(ended):
+    files = dict(ended.slack.files)
+    rows = list(csv.DictReader(files["results.csv"].splitlines()))
+    assert [row["loss"] for row in rows] == ["0.1", "0.3", "0.5"]
+    known = {f"{float(row['loss']):.6g}": row for row in rows}
+    [table] = [text for text in ended.slack.said if text.startswith("3 trials by `loss`")]
+    for line in table.splitlines()[1:]:
+        value, trial = re.fullmatch(r"\d+\. (\S+) \(`(.+)`\)", line).groups()
+        assert known[value]["trial"] == trial
+    end = next(text for text in ended.slack.said if "Finished: 3 trials done" in text)
+    value, width = re.search(r"\*([\d.]+)\* with `width=(.)`", end).groups()
+    assert known[value]["width"] == width
+
+
+async def test_best_space_runs_the_best_trial_again(ended):
+    text = dict(ended.slack.files)["best.yaml"]
+    space = parse_space(text, "best.yaml", SweepRequest(branch="main", space="best"), Limits())
+    assert (space.max_trials, space.metric, space.goal) == (1, "loss", Goal.MINIMIZE)
+    assert command_line(space, {"width": "c"}) == "python train.py --width=c"
+    assert [(each.name, each.values) for each in space.parameters] == [("width", ("c",))]
+
+
+async def test_files_wait_for_the_picture_and_nothing_is_posted_twice(redis):
+    story = SimulatedSweep(redis, Clock(None), image=True)
+    story.clients.pictures = SlowPictures()
+    async with story.started() as life:
+        for _ in range(40):
+            await life.round()
+            if (await life.record()).phase.final and life.clients.pictures.asked > 2:
+                break
+        waiting = [event.kind for event in life.last.outbox]
+        assert (waiting, life.slack.files) == ([EventKind.RESULT_FILES], [])
+        life.clients.pictures.is_drawn = True
+        await life.round()
+        assert (await life.record()).outbox == ()
+        assert len([text for text in life.slack.said if text.startswith("3 trials by `loss`")]) == 1
+        assert [name for name, _ in life.slack.files] == ["results.csv", "best.yaml"]
+        assert any(text.endswith("The picture couldn't be drawn.") for text in life.slack.said)
+
+
+class SlowPictures(FakePictures):
+    """Fails to draw, and only after a while."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.is_drawn = 0, False
+
+    def get(self, results):
+        self.asked += 1
+        return Picture("", b"") if self.is_drawn else None
 
 
 async def test_results_of_another_sweep_of_this_name_are_neither_used_nor_replaced(ended):

@@ -23,6 +23,8 @@ async def test_end_is_reported_and_shown_in_the_parent(redis, monkeypatch, troub
         while (sweep := await here.simulation.record()).outbox or sweep.shown_phase is not sweep.phase:
             await here.rounds()
         assert ["Finished:" in text for text in here.thread()].count(True) == 1
+        end = next(place for place, text in enumerate(here.thread()) if "Finished:" in text)
+        assert [text.split()[0] for text in here.thread()[end + 1 :]] == ["3", "Results"]
         assert "Finished" in here.parent()["text"]
         assert posts == edits == []
 

@@ -85,6 +85,7 @@ class FailingTrials:
             git=None,
             results=None,
             usage=HourlyStore(redis),
+            pictures=None,
             live=None,
             queue=CrashingProxy(self.queue, self.clock),
             settings=SETTINGS,

@@ -134,6 +134,12 @@ def test_end_events_go_to_the_thread(ending):
     assert end_events(replace(sweep, cancelled_by=ADMIN), ending) == (event,)
 
 
+def test_end_events_of_a_sweep_with_trials_include_its_results():
+    sweep = a_sweep(Phase.STOPPING, submitted=True)
+    kinds = [event.kind for event in end_events(sweep, Phase.FAILED)]
+    assert kinds == [EventKind.FAILED, EventKind.RESULTS, EventKind.RESULT_FILES]
+
+
 def test_end_events_with_notify_dm_go_to_the_owner_too():
     sweep = a_sweep(Phase.STOPPING)
     sweep = replace(sweep, request=replace(sweep.request, notify=Notify.DM))

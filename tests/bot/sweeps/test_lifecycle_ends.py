@@ -146,7 +146,7 @@ def test_stopping_ends_when_nothing_is_held(held):
     assert (ended.phase, ended.since, kinds(ended)) == (
         Phase.CANCELLED,
         LATER,
-        [EventKind.CANCELLED, EventKind.RESULTS],
+        [EventKind.CANCELLED, EventKind.RESULTS, EventKind.RESULT_FILES],
     )
     assert after(replace(STOPPING, ending=None)) == replace(STOPPING, ending=None)
 

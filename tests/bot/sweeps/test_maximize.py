@@ -72,7 +72,7 @@ async def test_maximize_sweep_results_list_the_largest_value_first(finished):
     command = Command(action=Action.RESULTS, user=OWNER, user_name="ada")
     await finished.store.add_command(SWEEP, command)
     await finished.round()
-    [(name, sheet)] = [each for each in finished.slack.files if each[0].endswith(".csv")]
+    *_, (name, sheet) = [each for each in finished.slack.files if each[0].endswith(".csv")]
     values = [line.split(",")[2] for line in sheet.splitlines()]
     assert values == ["acc", "0.5", "0.3", "0.2", "0.1"], name
 

@@ -66,7 +66,7 @@ async def test_sweep_over_seeds_runs_each_seed_once_and_reports_mean_deviation_a
 async def test_results_of_seeds_are_listed_by_seed_with_the_statistics_below(finished):
     await finished.store.add_command(SWEEP, Command(action=Action.RESULTS, user=OWNER, user_name="ada"))
     await finished.round()
-    [sheet] = [content for name, content in finished.slack.files if name.endswith(".csv")]
+    *_, sheet = [content for name, content in finished.slack.files if name.endswith(".csv")]
     head, *rows = [line.split(",") for line in sheet.splitlines()]
     assert head == ["trial", "state", "acc", "seed"]
     assert [(row[1], row[2], row[3]) for row in rows[:5]] == [

@@ -1,0 +1,34 @@
+"""Write the space file that runs a sweep's best trial again. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bot.core.space import Parameter, SearchSpace
+from bot.core.wording import printable
+from bot.launch.describe import as_yaml
+
+NAME = "best"
+
+
+def best_space(space: SearchSpace, parameters: Mapping[str, str]) -> SearchSpace:
+    """Return the space of one trial: each parameter has one value, and nothing stops it early."""
+    return replace(
+        space,
+        name=NAME,
+        parameters=tuple(Parameter(name=name, values=(value,)) for name, value in parameters.items()),
+        algorithm="grid",
+        settings={},
+        max_trials=1,
+        parallel=1,
+        max_failed=0,
+        target=None,
+        early_stopping=None,
+        extendable=False,
+        notes=(),
+    )
+
+
+def best_yaml(space: SearchSpace, parameters: Mapping[str, str], *about: str) -> str:
+    """Return the space file; `about`: lines of the comment above it."""
+    comment = [f"# {printable(line)}" for line in about]
+    return "\n".join([*comment, as_yaml(best_space(space, parameters))])

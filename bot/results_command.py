@@ -1,0 +1,67 @@
+"""The command `results`, which reads an ended sweep's results from the cluster."""
+
+import argparse
+import asyncio
+import os
+
+from bot.config.settings import PlanSettings
+from bot.core.errors import UserError
+from bot.core.masking import Mask, secrets_in_environment
+from bot.core.wording import printable
+from bot.results.csv_file import csv_text, json_text, ordered, values
+from bot.results.models import SweepResults
+from bot.results.store import ResultsStore
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError, UnreachableError
+
+CELL_MAX = 40  # characters in a table
+COLUMNS_HIDDEN = {"node", "run_url", "ended", "image"}  # in a table
+
+
+def print_results(arguments: argparse.Namespace) -> int:
+    """Print the results of a sweep. Raises UserError."""
+    namespace = arguments.namespace or PlanSettings.read().k8s_namespace
+    results = asyncio.run(_read(arguments.sweep, namespace))
+    text = FORMATS[arguments.format](results)
+    print(Mask(secrets_in_environment(os.environ))(text), end="" if text.endswith("\n") else "\n")
+    return 0
+
+
+async def _read(sweep: str, namespace: str) -> SweepResults:
+    from kubernetes.aio.config import ConfigException  # noqa: PLC0415  see KubernetesClient.connect
+
+    try:
+        cluster = await KubernetesClient.connect()
+    except ConfigException as error:
+        raise UserError(f"No access to a cluster: {error}. *Fix:* Set KUBECONFIG.") from None
+    try:
+        found = await ResultsStore(cluster, namespace).get(sweep)
+    except (ApiError, UnreachableError, ValueError) as error:
+        raise UserError(f"The results of {sweep} can't be read: {error}") from None
+    finally:
+        await cluster.close()
+    if found is None:
+        raise UserError(
+            f"No results of {sweep} in namespace {namespace}. Results are stored when a sweep ends. "
+            "*Fix:* Give the sweep's full name, and its namespace with --namespace."
+        )
+    return found
+
+
+def as_table(results: SweepResults) -> str:
+    """Return aligned columns for a terminal; unknown values are empty."""
+    rows = [values(results, trial) for trial in ordered(results)]
+    names = [name for name in (rows[0] if rows else ()) if name not in COLUMNS_HIDDEN]
+    cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(map(str.ljust, each, widths)).rstrip() for each in cells]
+    omitted = [f"{results.omitted} more trials weren't stored."] if results.omitted else []
+    return "\n".join([*lines, *omitted])
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
+
+
+FORMATS = {"table": as_table, "csv": csv_text, "json": json_text}
