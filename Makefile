@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.9
 
-.PHONY: demo test check slow chaos conformance mutants bench reference lock clean
+.PHONY: demo test check slow chaos crashes conformance mutants bench reference lock clean
 
 demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
@@ -16,6 +16,9 @@ slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers
 
 chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n replays a run
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+
+crashes: .venv/ready  ## a worker dies at every call of every story; `make test` and `make slow` take a part of the calls
+	CRASH_EVERY=1 $(BIN)/pytest -q -n 2 --dist worksteal tests/scenarios/test_any_crash.py -m "not slow"
 
 conformance: .venv/ready  ## the Kubernetes client against a real cluster: CONFORMANCE_KUBECONFIG=FILE make conformance
 	@test -n "$$CONFORMANCE_KUBECONFIG" || { echo "Name a cluster: CONFORMANCE_KUBECONFIG=FILE make conformance"; exit 2; }

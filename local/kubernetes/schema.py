@@ -6,6 +6,7 @@ Custom resources of Katib keep whatever they are given; only their metadata has 
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from kubernetes.aio.client import models
@@ -51,7 +52,7 @@ class Decoding:
         if wanted.startswith("Dict["):
             self._expect(isinstance(value, dict), value, wanted, path, owner)
             return self._map(value, inner.partition(", ")[2], path, owner)
-        if hasattr(models, wanted):
+        if _types(wanted) is not None:
             self._expect(isinstance(value, dict), value, wanted, path, owner)
             return self._struct(value, wanted, path)
         if wanted != "object":
@@ -60,8 +61,7 @@ class Decoding:
         return clone(value)
 
     def _struct(self, value: Object, model: str, path: str) -> Object:
-        cls = getattr(models, model)
-        types = {json: cls.openapi_types[name] for name, json in cls.attribute_map.items()}
+        types = _types(model) or {}
         below = {key: f"{path}.{key}".removeprefix(".") for key in value}
         self.unknown += [below[key] for key in value if key not in types]
         return {
@@ -88,6 +88,13 @@ class Decoding:
     def refused(self, why: str) -> Refused:
         name = self.kind.name
         return bad_request(f'{name} in version "{self.kind.version}" cannot be handled as a {name}: {why}')
+
+
+@cache
+def _types(model: str) -> dict[str, str] | None:
+    """Return the types of a model's fields by their JSON names; None if there is no such model."""
+    cls = getattr(models, model, None)
+    return cls and {json: cls.openapi_types[name] for name, json in cls.attribute_map.items()}
 
 
 def _go_name(model: str) -> str:
