@@ -12,7 +12,7 @@ test: .venv/ready  ## the fast tests, under three minutes
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
-	$(BIN)/pytest -q -n 3 --dist loadfile -m slow -rs --durations 15
+	$(BIN)/pytest -q -n 3 --dist loadgroup --no-loadscope-reorder -m slow -rs --durations 15
 
 chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n replays a run
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))

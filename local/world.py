@@ -55,8 +55,8 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path) -> AsyncIterator[World]:
-    """Start everything except the bot, until the end of the block."""
+async def world(folder: Path, tracking: str = "") -> AsyncIterator[World]:
+    """Start everything except the bot, until the end of the block. `tracking`: URL of an MLflow to use."""
     async with AsyncExitStack() as stack:
         for name in ("logs", "blobs", "pods", "git", "work"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         stack.push_async_callback(host.close)
         for name in REPOSITORIES:
             publish(EXAMPLES / name, folder / "work" / name, folder / "git" / f"{name}.git")
-        tracking = await _mlflow(folder, processes)
+        tracking = tracking or await start_mlflow(folder, processes)
         server, kubelet = await _cluster(stack, folder, images.address)
         env = _environment(folder, chat, host.url) | {
             "REDIS_URL": redis_url,
@@ -130,7 +130,7 @@ def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str
     }
 
 
-async def _mlflow(folder: Path, processes: Processes) -> str:
+async def start_mlflow(folder: Path, processes: Processes) -> str:
     """Start MLflow on a free port that the system assigns."""
     store = f"sqlite:///{folder / 'mlflow.db'}"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", "0"]

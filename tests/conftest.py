@@ -14,10 +14,20 @@ from redis.asyncio import Redis
 
 from bot.storage import redis_client
 from bot.storage.redis_client import connect
+from local.processes import Processes
 from local.redis import redis as server
+from local.world import start_mlflow
 
 WaitUntil = Callable[..., Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make each file a group for `--dist loadgroup`: its tests share a world. Independent tests come last."""
+    for item in items:
+        if not item.get_closest_marker("independent"):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(item.config.rootpath).as_posix()))
+    items.sort(key=lambda item: item.get_closest_marker("independent") is not None)
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +40,18 @@ def redis_url() -> Iterator[str]:
             yield url
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One MLflow for this test run: its start takes more CPU time than all else of a local world."""
+    (logs := tmp_path_factory.mktemp("mlflow") / "logs").mkdir()
+    processes = Processes(logs)
+    with asyncio.Runner() as runner:
+        try:
+            yield runner.run(start_mlflow(logs.parent, processes))
+        finally:
+            runner.run(processes.stop_all())
 
 
 @pytest.fixture

@@ -24,10 +24,10 @@ Opened = Callable[..., Awaitable[Page]]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
     if not CHROMIUM:
         pytest.skip("Chromium is not installed (Debian's package chromium)")
-    async with lab(tmp_path_factory.mktemp("lab")) as made:
+    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         yield made
 
 

@@ -173,9 +173,9 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab(folder: Path, **env: str) -> AsyncIterator[Lab]:
-    """`env`: what the bot gets in place of the world's own settings."""
-    async with world(folder) as here:
+async def lab(folder: Path, tracking: str = "", **env: str) -> AsyncIterator[Lab]:
+    """`tracking`: URL of an MLflow to use; `env`: what the bot gets in place of the world's own settings."""
+    async with world(folder, tracking) as here:
         here.env.update(env)
         made = Lab(here)
         spaces = {f"sweeps/{name}.yaml": SPACE.format(**what) for name, what in SPACES.items()}

@@ -1,9 +1,9 @@
 """A worker may die at any call to the outside; the sweep ends the same way.
 
-Each story is lived once calmly, and then again, dying after one of its calls took effect. The next call never
-happens, so the moment before that one is the same moment. `make crashes` dies at every call of every story, which
-takes minutes. Otherwise one of several calls is taken, others in each run and story: stories share most of their
-calls, so each kind of call has its crash in several stories. A failure names the call.
+Each story is lived once calmly, and then again, dying after one of its calls took effect. The next call
+never happens, so the moment before that one is the same moment. `make crashes` dies at every call of every
+story, which takes minutes. Otherwise some calls are taken, others in each run and story: stories share most
+of their calls, so each kind of call has its crash in several stories. A failure names the call.
 
     CRASH_CALL=57 .venv/bin/pytest tests/scenarios/test_any_crash.py -k "dying and extended"
 
@@ -144,7 +144,7 @@ async def test_first_trial_is_reported_running_only_if_observed_running(redis, s
 
 
 def crashes(story, every):
-    """The calls to die at; without an end, because a life that is hurt can have more calls than the calm one."""
+    """The calls to die at; without an end, because a crash can lead to more calls than the calm life has."""
     if CALL:
         return [int(CALL)]
     every = int(os.environ.get("CRASH_EVERY", every))
@@ -153,7 +153,10 @@ def crashes(story, every):
 
 @pytest.mark.parametrize(
     "every",
-    [pytest.param(24, id="at some calls"), pytest.param(6, id="at more calls", marks=pytest.mark.slow)],
+    [
+        pytest.param(24, id="at some calls"),
+        pytest.param(6, id="at more calls", marks=[pytest.mark.slow, pytest.mark.independent]),
+    ],
 )
 @pytest.mark.parametrize("story", STORIES)
 async def test_crash_at_any_call_changes_nothing_and_repeats_at_most_one_message(redis, story, every):

@@ -19,9 +19,9 @@ BASE = "FROM python:3.11-slim\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
     folder = tmp_path_factory.mktemp("builds")
-    async with world(folder) as here:
+    async with world(folder, mlflow_url) as here:
         made = Lab(here)
         program = TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))
         made.commit("Train in a blink", {"tiny.py": program, "sweeps/tiny.yaml": TINY})

@@ -1,10 +1,11 @@
 """Cancel a trial, pause, drain, and extend, with real processes and pods."""
 
 import pytest
+import pytest_asyncio
 
 from tests.scenarios.local_world import Lab, lab
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 MORE = """\
 command: python tiny.py
@@ -24,9 +25,9 @@ parameters:
 """
 
 
-@pytest.fixture
-async def here(tmp_path):
-    async with lab(tmp_path) as made:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory, mlflow_url):
+    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         made.commit("Spaces to control", {"sweeps/more.yaml": MORE, "sweeps/queue.yaml": QUEUE})
         yield made
 

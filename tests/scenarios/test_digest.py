@@ -18,8 +18,8 @@ def appoint(config: Path, channel: str) -> None:
     config.write_text(f"{config.read_text()}digests: [{{channel: {channel}, hour: {hour}}}]\n")
 
 
-async def test_digest_of_a_channel_is_posted_once_at_its_hour(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
+async def test_digest_of_a_channel_is_posted_once_at_its_hour(tmp_path: Path, mlflow_url: str) -> None:
+    async with world(tmp_path, mlflow_url) as here:
         appoint(Path(here.env["SWEEPBOT_CONFIG"]), here.slack.workspace.channel("sweeps").id)
         await demo_usage.write(here.env["REDIS_URL"])
         await here.start_bot("serve", "work")

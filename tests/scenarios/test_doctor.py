@@ -22,8 +22,8 @@ async def cli(here, *flags):
     return out.decode(), process.returncode
 
 
-async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, wait_until):
-    async with world(tmp_path) as here:
+async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, mlflow_url, wait_until):
+    async with world(tmp_path, mlflow_url) as here:
         pods = lambda: here.store.list("Pod", "kube-system")  # noqa: E731
         running = lambda: {p["status"]["phase"] for p in pods()} == {"Running"}  # noqa: E731
         await wait_until(running, "the device plugin runs")

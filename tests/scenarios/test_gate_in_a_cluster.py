@@ -17,8 +17,8 @@ parameters:
 
 
 @pytest.fixture
-async def here(tmp_path):
-    async with lab(tmp_path) as made:
+async def here(tmp_path, mlflow_url):
+    async with lab(tmp_path, mlflow_url) as made:
         files = {"broken.py": 'raise SystemExit("no data")', "sweeps/broken40.yaml": BROKEN}
         made.commit("A training that can't run", files)
         yield made

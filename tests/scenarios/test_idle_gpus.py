@@ -23,8 +23,8 @@ parameters:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
-    async with lab(tmp_path_factory.mktemp("lab")) as made:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
+    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         made.commit("Add a space whose trainings wait", {"sweeps/asleep.yaml": SPACE})
         yield made
 

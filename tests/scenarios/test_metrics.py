@@ -80,8 +80,8 @@ FILES = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
-    async with lab(tmp_path_factory.mktemp("lab")) as made:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
+    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         stopped = STOPPED.format(path=str(made.here.folder / "count"))
         made.commit("Add programs that print and write metrics", FILES | {"stopped.py": stopped})
         yield made

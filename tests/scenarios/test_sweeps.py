@@ -24,8 +24,8 @@ SLOW = "FROM python:3.11-slim\nWORKDIR /app\nCOPY . .\nRUN sleep {seconds}\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
-    async with lab(tmp_path_factory.mktemp("lab")) as made:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
+    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         yield made
 
 
