@@ -22,11 +22,12 @@ WaitUntil = Callable[..., Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Make each file a group for `--dist loadgroup`: its tests share a world. Independent tests come last."""
     for item in items:
         if not item.get_closest_marker("independent"):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(item.config.rootpath).as_posix()))
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
     items.sort(key=lambda item: item.get_closest_marker("independent") is not None)
 
 

@@ -1,7 +1,9 @@
 """A world with a Sweepbot, and Debian's Chromium in front of its Slack page."""
 
+import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,17 @@ QUIET += ("--disable-component-update", "--disable-sync")
 
 Opened = Callable[..., Awaitable[Page]]
 
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
 async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
@@ -41,8 +54,11 @@ async def browser(lab: Lab) -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def opened(browser: Browser, lab: Lab) -> AsyncIterator[Opened]:
-    """`await opened("ada", width=..., height=...)`: the page as this person has it; it must not complain."""
+async def opened(browser: Browser, lab: Lab, request: pytest.FixtureRequest) -> AsyncIterator[Opened]:
+    """`await opened("ada", width=..., height=...)`: the page as this person has it; it must not complain.
+
+    If the test fails, a picture of each page is saved in the folder $ARTIFACTS.
+    """
     contexts, complaints = [], []
 
     async def open_page(person: str, **viewport: Any) -> Page:
@@ -55,6 +71,10 @@ async def opened(browser: Browser, lab: Lab) -> AsyncIterator[Opened]:
         return page
 
     yield open_page
+    if (folder := os.environ.get("ARTIFACTS")) and request.node.stash.get(FAILED, False):
+        for number, context in enumerate(contexts):
+            name = f"{request.node.path.stem}-{request.node.name}-{number}.png"
+            await context.pages[0].screenshot(path=Path(folder) / name, full_page=True)
     for context in contexts:
         await context.close()
     assert complaints == []
