@@ -87,12 +87,12 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 @pytest.fixture
 def wait_until() -> WaitUntil:
-    """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after two minutes.
+    """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after 200 seconds.
 
     Long enough for a machine that stands still for a while.
     """
 
-    async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
+    async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 200) -> Any:
         try:
             async with asyncio.timeout(seconds):
                 while not (found := await _value(fact)):  # noqa: ASYNC110 - facts of other processes, too

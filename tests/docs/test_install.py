@@ -88,7 +88,7 @@ async def test_mlflow_manifest_accepts_its_service_name(tmp_path, wait_until):
 
     try:
         async with aiohttp.ClientSession() as web:
-            await wait_until(lambda: status("localhost:1"), "MLflow answers", seconds=60)
+            await wait_until(lambda: status("localhost:1"), "MLflow answers")
             hosts = ("mlflow.mlflow.svc:5000", "localhost:5000", "mlflow:5000")
             assert [await status(host) for host in hosts] == [200, 200, 403]
     finally:
