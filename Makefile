@@ -1,6 +1,7 @@
 # From a fresh clone each target does all the set-up it needs: Python 3.11 or newer, make and git are enough.
 PYTHON ?= python3
 BIN := .venv/bin
+CRASHES = $(BIN)/pytest -q -n 2 --dist worksteal tests/scenarios/test_any_crash.py -k crash_at_any_call
 UV_VERSION := 0.13.9
 
 .PHONY: demo test check slow chaos crashes conformance mutants bench reference lock clean
@@ -12,13 +13,14 @@ test: .venv/ready  ## the fast tests, under three minutes
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
-	$(BIN)/pytest -q -n 3 --dist loadgroup --no-loadscope-reorder -m slow -rs --durations 15
+	$(BIN)/pytest -q -n 3 --dist loadfile -m slow -rs --durations 15
+	CRASH_EVERY=6 $(CRASHES)
 
 chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n replays a run
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
-crashes: .venv/ready  ## a worker dies at every call of every story; `make test` and `make slow` take a part of the calls
-	CRASH_EVERY=1 $(BIN)/pytest -q -n 2 --dist worksteal tests/scenarios/test_any_crash.py -m "not slow"
+crashes: .venv/ready  ## minutes: a worker dies at every call of every story, not at some
+	CRASH_EVERY=1 $(CRASHES)
 
 conformance: .venv/ready  ## the Kubernetes client against a real cluster: CONFORMANCE_KUBECONFIG=FILE make conformance
 	@test -n "$$CONFORMANCE_KUBECONFIG" || { echo "Name a cluster: CONFORMANCE_KUBECONFIG=FILE make conformance"; exit 2; }

@@ -22,15 +22,6 @@ WaitUntil = Callable[..., Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make each file a group for `--dist loadgroup`: its tests share a world. Independent tests come last."""
-    for item in items:
-        if not item.get_closest_marker("independent"):
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
-    items.sort(key=lambda item: item.get_closest_marker("independent") is not None)
-
-
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """One server for this test run, on a free port of 127.0.0.1."""

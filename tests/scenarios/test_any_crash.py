@@ -2,10 +2,11 @@
 
 Each story is lived once calmly, and then again, dying after one of its calls took effect. The next call
 never happens, so the moment before that one is the same moment. `make crashes` dies at every call of every
-story, which takes minutes. Otherwise some calls are taken, others in each run and story: stories share most
-of their calls, so each kind of call has its crash in several stories. A failure names the call.
+story, which takes minutes; `make slow` at every sixth, `make test` at every 24th. These are others in each
+run and story: stories share most of their calls, so each kind of call has its crash in several stories. A
+failure names the call.
 
-    CRASH_CALL=57 .venv/bin/pytest tests/scenarios/test_any_crash.py -k "dying and extended"
+    CRASH_CALL=57 .venv/bin/pytest tests/scenarios/test_any_crash.py -k "crash_at_any_call and extended"
 
 A worker that dies costs the sweep a round, in which the cluster continues. A training that crashes in that
 round was never seen running, and no message says that it runs: that would be untrue by then. So the two cases
@@ -116,7 +117,8 @@ BUILDS = {
     "heavy packages first": 3,
 }
 
-CALL, OFFSET = os.environ.get("CRASH_CALL"), secrets.randbelow(1000)
+CALL, EVERY = os.environ.get("CRASH_CALL"), int(os.environ.get("CRASH_EVERY", "24"))
+OFFSET = secrets.randbelow(EVERY)
 
 
 async def live(redis, story, dies_at=None):
@@ -143,26 +145,18 @@ async def test_first_trial_is_reported_running_only_if_observed_running(redis, s
     assert any(text.startswith(":runner: First trial is running") for text in life.texts()) is said
 
 
-def crashes(story, every):
+def crashes(story):
     """The calls to die at; without an end, because a crash can lead to more calls than the calm life has."""
     if CALL:
         return [int(CALL)]
-    every = int(os.environ.get("CRASH_EVERY", every))
-    return itertools.count(1 + (OFFSET + list(STORIES).index(story)) % every, every)
+    return itertools.count(1 + (OFFSET + list(STORIES).index(story)) % EVERY, EVERY)
 
 
-@pytest.mark.parametrize(
-    "every",
-    [
-        pytest.param(24, id="at some calls"),
-        pytest.param(6, id="at more calls", marks=[pytest.mark.slow, pytest.mark.independent]),
-    ],
-)
 @pytest.mark.parametrize("story", STORIES)
-async def test_crash_at_any_call_changes_nothing_and_repeats_at_most_one_message(redis, story, every):
+async def test_crash_at_any_call_changes_nothing_and_repeats_at_most_one_message(redis, story):
     calm = await live(redis, story)
     assert calm.clock.calls > 10
-    for dies_at in crashes(story, every):
+    for dies_at in crashes(story):
         hurt = await live(redis, story, dies_at)
         if hurt.clock.crash_at:  # this life had fewer calls
             break
