@@ -127,25 +127,25 @@ async def test_running_first_trial_opens_the_gate_once_it_logs_after_startup(red
 
 @pytest.mark.parametrize("sign", ["metric", "GPU"])
 async def test_silent_first_trial_opens_the_gate_once_it_reports_a_metric_or_uses_a_gpu(redis, sign):
-    life = SimulatedSweep(redis, Clock(None), endless="trainings", **GATED)
+    simulation = SimulatedSweep(redis, Clock(None), endless="trainings", **GATED)
 
     async def silent(*_, **__):
         return ""
 
-    life.cluster.log = silent
-    async with life.started():
-        await until(life, Phase.RUNNING)
-        life.clients = replace(life.clients, now=lambda: NOW + timedelta(minutes=2))
-        await life.round()
-        assert (len(trials(life)), life.last.gated) == (1, True)
-        [first] = [trial["metadata"]["name"] for trial in trials(life)]
+    simulation.cluster.log = silent
+    async with simulation.started():
+        await until(simulation, Phase.RUNNING)
+        simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(minutes=2))
+        await simulation.round()
+        assert (len(trials(simulation)), simulation.last.gated) == (1, True)
+        [first] = [trial["metadata"]["name"] for trial in trials(simulation)]
         if sign == "GPU":
-            await life.store.add_busy_trial(first)
+            await simulation.store.add_busy_trial(first)
         else:
-            life.live.curves_of = {first: [Point(step=1, value=0.5)]}
+            simulation.live.curves_of = {first: [Point(step=1, value=0.5)]}
         for _ in range(3):
-            await life.round()
-        assert (len(trials(life)), life.last.gated) == (2, False)
+            await simulation.round()
+        assert (len(trials(simulation)), simulation.last.gated) == (2, False)
 
 
 async def test_open_starts_all_trials_beside_the_first(redis):
