@@ -49,6 +49,16 @@ async def test_pictures(opened: Opened, lab: Lab) -> None:
     await picture(grace, "failure", failing.id)
 
 
+async def test_pictures_of_the_results(opened: Opened, lab: Lab) -> None:
+    ada = await opened("ada", height=1400)
+    sweep = await lab.sweep("branch=main gpus=1 space=lr")
+    await sweep.posts("Results of", "results.csv")
+    await picture(ada, "results", sweep.id)
+    uploaded = lab.slack.workspace.files.values()
+    drawn = next(each["content"] for each in uploaded if each["name"] == f"{sweep.id}.png")
+    (IMAGES / "sweep.png").write_bytes(drawn)
+
+
 async def test_pictures_of_the_form(opened: Opened, lab: Lab) -> None:
     page = await opened("ada")
     form = await ask(page, "/sweep")
