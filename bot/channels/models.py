@@ -69,8 +69,9 @@ def applied(config: Config, setup: Setup) -> Config:
     for channel, settings in setup.channels.items():
         if settings.hour is not None:
             team = settings.team if settings.team in teams else ""
+            weekly = channel in digests and digests[channel].weekly
             digests[channel] = DigestSchedule(
-                channel=channel, hour=settings.hour, timezone=settings.timezone, team=team
+                channel=channel, hour=settings.hour, timezone=settings.timezone, team=team, weekly=weekly
             )
     channel_repos = {
         channel: settings.repo for channel, settings in setup.channels.items() if settings.repo in repos

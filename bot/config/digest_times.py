@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from bot.config.keys import STRING, Key, Keys, integer
+from bot.config.keys import BOOLEAN, STRING, Key, Keys, integer
 from bot.config.teams import CHANNEL_ID, Team, read_channel
 from bot.config.yaml_reader import Node, entries
 from bot.core.wording import did_you_mean, shortened
@@ -18,6 +18,7 @@ class DigestSchedule:
     hour: int = 9
     timezone: str = "UTC"
     team: str = ""  # "": all teams
+    weekly: bool = False  # whether Monday's digest also has a page about the week
 
     @property
     def zone(self) -> ZoneInfo:
@@ -44,6 +45,9 @@ DIGEST_KEYS: Keys = {
         meaning="Time zone of `hour` and of the day.", type=STRING, default="UTC", example="Europe/Berlin"
     ),
     "team": Key(meaning="Team that the digest covers.", type=STRING, default="all teams", example="vision"),
+    "weekly": Key(
+        meaning="Post a page about the past week on Mondays.", type=BOOLEAN, default="false", example="true"
+    ),
 }
 
 
@@ -69,7 +73,8 @@ def _schedule(node: Node, teams: list[str]) -> DigestSchedule:
     team = keys["team"].text() if "team" in keys else ""
     if team and team not in teams:
         keys["team"].error(f"unknown team {shortened(team)}.{did_you_mean(team, teams)}")
-    return DigestSchedule(channel=channel, hour=hour, timezone=zone or "UTC", team=team)
+    weekly = keys["weekly"].flag() if "weekly" in keys else False
+    return DigestSchedule(channel=channel, hour=hour, timezone=zone or "UTC", team=team, weekly=weekly)
 
 
 def is_zone(name: str) -> bool:

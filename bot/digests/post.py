@@ -20,6 +20,7 @@ from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
+from bot.config.teams import team_of
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import chart
@@ -30,12 +31,15 @@ from bot.digests.message import DigestContext, Waiting, headline, message
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError, Source
 from bot.gpus.overrequest import with_past_peaks
+from bot.results.week import week_page, week_sweep
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
+from bot.slack.message import Message
 from k8s.objects import MANAGED_BY, Ref
 
 log = logging.getLogger(__name__)
 
 CONFIGMAP_NAME = "sweepbot-digests"
+SUNDAY = 6  # as date.weekday() counts
 WEEK = timedelta(days=7)  # before the day, to compare with
 MAX_POSTS = 2  # of one digest, if it is unknown whether the first one arrived
 MAX_CHART_ATTEMPTS = 5  # Slack may still be processing the file
@@ -56,6 +60,7 @@ class State:
     chart: str = ""  # Slack file id, once it is in the thread; "none" if Slack refused it
     details: bool = False  # the details are in the thread
     chart_attempts: int = 0  # attempts to show the chart in the message
+    week: bool = False  # the week's page is in the thread, and shown in the channel
     done: bool = False
     missed: tuple[date, ...] = ()
 
@@ -120,6 +125,7 @@ class Digests:
             saved = await self._open(schedule.channel, found, now, saved)
         if not saved.state.ts:
             return None  # refused by Slack; `/gpus digest` can request it again
+        saved = await self._show_week(schedule, saved)
         if found.quiet or not found.coverage:
             await self._save(saved, done=True)
             return None
@@ -143,6 +149,28 @@ class Digests:
         latest = LatestDigest(day=found.day, headline=headline(found, now), link=link)
         await save_latest(self._redis, channel, latest)
         return saved
+
+    async def _show_week(self, schedule: DigestSchedule, saved: _Saved) -> _Saved:
+        """Post the week's page with Sunday's digest, if the channel wants it."""
+        day = saved.state.day
+        if not schedule.weekly or day.weekday() != SUNDAY or saved.state.week:
+            return saved
+        page = await self._week_page(schedule, day)
+        try:
+            await self._clients.slack.reply(schedule.channel, saved.state.ts, page, broadcast=True)
+        except (NotInChannelError, MessageRejectedError) as error:
+            log.warning("can't post the week's page in %s: %s", schedule.channel, error)
+        return await self._save(saved, week=True)
+
+    async def _week_page(self, schedule: DigestSchedule, sunday: date) -> Message:
+        monday, teams = sunday - timedelta(days=6), self._clients.config.teams
+        begin, end = schedule.window(monday)[0], schedule.window(sunday)[1]
+        sweeps = [
+            week_sweep(each)
+            async for each in self._clients.kept_results.all()
+            if not schedule.team or team_of(teams, "", each.owner) == schedule.team
+        ]
+        return week_page(monday, begin, end, sweeps, self._clients.config.currency)
 
     async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
         """Put the chart and the details into the thread; files shared there are visible to the channel."""

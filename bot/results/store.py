@@ -48,13 +48,19 @@ class ResultsStore:
 
     async def of_space(self, space: str) -> AsyncGenerator[SweepResults]:
         """Yield the results of the sweeps of this space; unreadable ones are skipped."""
-        labels = f"{RESULTS_LABEL},{SPACE_LABEL}={label_value(space)}"
+        async with aclosing(self.all(f",{SPACE_LABEL}={label_value(space)}")) as found:
+            async for results in found:
+                if results.space.name == space:
+                    yield results
+
+    async def all(self, more: str = "") -> AsyncGenerator[SweepResults]:
+        """Yield the results of all ended sweeps, and skip unreadable ones. `more`: of the label selector."""
+        labels = f"{RESULTS_LABEL}{more}"
         kept = self._cluster.pages("ConfigMap", self._namespace, labels=labels, limit=PAGE)
         async with aclosing(kept) as pages:
             async for page, _ in pages:
                 for each in page:
-                    results = await _readable(each)
-                    if results and results.space.name == space:
+                    if results := await _readable(each):
                         yield results
 
     def _config_map(self, results: SweepResults, stored: bytes) -> Manifest:

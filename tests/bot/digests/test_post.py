@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
@@ -18,12 +18,14 @@ from bot.digests.post import Digests, item
 from bot.digests.schedule import GRACE, Schedule
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError
+from bot.results.store import ResultsStore
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from local.kubernetes import store as kubernetes
 from tests.bot.factories import CONFIG, SETTINGS, a_sweep
 from tests.bot.gpus.factories import lazy
+from tests.bot.results.factories import a_result, some_results
 from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, DirectCluster, WorkerCrash
 
 BERLIN = DigestSchedule(channel="C1", hour=9, timezone="Europe/Berlin")
@@ -35,6 +37,7 @@ class FakeSlack:
     def __init__(self) -> None:
         self.posts: list[tuple[str, Any]] = []
         self.shared: list[str] = []
+        self.pages: list[tuple[str, str, str, bool]] = []
         self.drawn: list[Any] = []
         self.errors: list[Exception] = []  # the next posts
         self.asked: list[str] = []  # for names
@@ -52,6 +55,10 @@ class FakeSlack:
     ) -> str:
         self.shared.append(name)
         return f"F{len(self.shared)}"
+
+    async def reply(self, channel: str, ts: str, message: Any, *, broadcast: bool = False) -> str:
+        self.pages.append((channel, ts, message.text, broadcast))
+        return "page"
 
     async def update(self, channel: str, ts: str, message: Any) -> None:
         self.slow -= 1
@@ -90,6 +97,7 @@ class Place:
             "Clients", (), {name: CrashingProxy(part, self.clock) for name, part in parts.items()}
         )()
         clients.settings, clients.config, clients.now = SETTINGS, CONFIG, lambda: self.now
+        clients.kept_results = ResultsStore(self.cluster, "sweeps")  # type: ignore[arg-type]
         return Digests(clients, self.redis, NoSource(), self.known)  # type: ignore[arg-type]
 
     async def measured(self, *days: date) -> None:
@@ -325,3 +333,20 @@ async def test_schedule_stops_with_its_worker(redis: Redis, wait_until: Any) -> 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_weeks_page_is_posted_once_with_sundays_digest_where_it_is_wanted(redis: Redis) -> None:
+    place = Place(redis, digest_schedules=(replace(BERLIN, weekly=True),))
+    store = ResultsStore(place.cluster, "sweeps")  # type: ignore[arg-type]
+    for name, value, day in (("lr-old", 0.5, 12), ("lr-new", 0.4, 20)):
+        ended = datetime(2026, 11, day, tzinfo=UTC)
+        await store.save(some_results(a_result(value=value), sweep=name, ended=ended))
+    for each in (date(2026, 11, 21), date(2026, 11, 22)):
+        place.now = datetime.combine(each, time(8), UTC) + timedelta(days=1)
+        await place.measured(each)
+        for _ in range(2):
+            await place.digests().run(f"C1 {each}")
+    [(channel, ts, text, broadcast)] = place.slack.pages
+    assert (channel, ts, broadcast) == ("C1", "2.0", True)
+    assert text.startswith("*Week of 2026-11-16*: 1 sweep by 1 person ended (1 finished)")
+    assert "`val_loss` of `lr`: 0.5 → *0.4* (20.0%)" in text
