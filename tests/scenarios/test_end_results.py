@@ -78,21 +78,21 @@ async def test_best_space_runs_the_best_trial_again(ended):
 
 
 async def test_files_wait_for_the_picture_and_nothing_is_posted_twice(redis):
-    story = SimulatedSweep(redis, Clock(None), image=True)
-    story.clients.pictures = SlowPictures()
-    async with story.started() as life:
+    scenario = SimulatedSweep(redis, Clock(None), image=True)
+    scenario.clients.pictures = SlowPictures()
+    async with scenario.started() as simulation:
         for _ in range(40):
-            await life.round()
-            if (await life.record()).phase.final and life.clients.pictures.asked > 2:
+            await simulation.round()
+            if (await simulation.record()).phase.final and simulation.clients.pictures.asked > 2:
                 break
-        waiting = [event.kind for event in life.last.outbox]
-        assert (waiting, life.slack.files) == ([EventKind.RESULT_FILES], [])
-        life.clients.pictures.is_drawn = True
-        await life.round()
-        assert (await life.record()).outbox == ()
-        assert len([text for text in life.slack.said if text.startswith("3 trials by `loss`")]) == 1
-        assert [name for name, _ in life.slack.files] == ["results.csv", "best.yaml"]
-        assert any(text.endswith("The picture couldn't be drawn.") for text in life.slack.said)
+        waiting = [event.kind for event in simulation.last.outbox]
+        assert (waiting, simulation.slack.files) == ([EventKind.RESULT_FILES], [])
+        simulation.clients.pictures.is_drawn = True
+        await simulation.round()
+        assert (await simulation.record()).outbox == ()
+        assert len([text for text in simulation.slack.said if text.startswith("3 trials by `loss`")]) == 1
+        assert [name for name, _ in simulation.slack.files] == ["results.csv", "best.yaml"]
+        assert any(text.endswith("The picture couldn't be drawn.") for text in simulation.slack.said)
 
 
 class SlowPictures(FakePictures):

@@ -420,7 +420,7 @@ async def test_crash_at_any_call_posts_each_warning_once(redis):
     ("gated", "used", "noted"), [(True, BUSY, True), (True, QUIET, False), (False, BUSY, False)]
 )
 async def test_gpu_use_is_noted_for_the_gate_of_a_first_trial_only(redis, gated, used, noted):
-    ward = FailingTrials(redis, a_pod(used))
-    await ward.sweep(gated=gated)
-    await ward.run()
-    assert await ward.store.is_busy_trial(TRIAL) is noted
+    simulation = FailingTrials(redis, a_pod(used))
+    await simulation.sweep(gated=gated)
+    await simulation.run()
+    assert await simulation.store.is_busy_trial(TRIAL) is noted

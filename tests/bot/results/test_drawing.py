@@ -19,7 +19,7 @@ class Drawer:
     """Draws when it is allowed to."""
 
     def __init__(self, error=None):
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.may_draw, self.drawn, self.woken, self.error = asyncio.Event(), [], asyncio.Queue(), error
 
     async def wake(self, sweep):
@@ -27,7 +27,7 @@ class Drawer:
 
     async def draw(self, results):
         self.drawn.append(results.sweep)
-        self.begun.set()
+        self.started.set()
         await self.may_draw.wait()
         if self.error:
             raise self.error
@@ -64,7 +64,7 @@ async def test_one_picture_is_drawn_at_a_time():
     others = [replace(RESULTS, sweep=f"lr-{number}") for number in range(3)]
     for each in others:
         pictures.get(each)
-    await drawer.begun.wait()
+    await drawer.started.wait()
     assert len(drawer.drawn) == 1
     drawer.may_draw.set()
     assert {await drawer.woken.get() for _ in others} == {each.sweep for each in others}
