@@ -27,6 +27,14 @@ async def test_get_returns_the_item_that_is_ready_longest(queue):
     assert await drain(queue) == ["c", "a", "b"]
 
 
+async def test_get_reports_the_seconds_since_the_item_was_due(queue, redis):
+    await queue.add(sweep("a"))
+    await redis.zincrby("sweepbot:queue:ready", -60_000, "a")
+    lease = await got(queue)
+    assert 60 <= lease.waited < 6_000
+    await queue.done(lease)
+
+
 async def test_get_never_returns_a_running_item(queue):
     await queue.add(sweep("a"))
     lease = await got(queue)
