@@ -38,6 +38,7 @@ from bot.repos.git import Git, logins
 from bot.results.drawing import Pictures
 from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
+from bot.results.log_curves import LogReader
 from bot.results.run_writer import RunWriter
 from bot.results.tracking_api import TrackingApi
 from bot.runtime.probes import Probes
@@ -111,7 +112,7 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
         git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
         slack=Slack(web, RateLimiter(process.redis), Mask(settings.secrets())),
         results=results,
-        live=LiveValues(process.redis, TrackingApi(settings.mlflow_tracking_uri), wake),
+        live=LiveValues(process.redis, TrackingApi(settings.mlflow_tracking_uri), LogReader(cluster), wake),
         settings=settings,
         config=process.config,
         usage=HourlyStore(process.redis),

@@ -22,7 +22,7 @@ STYLES = (
 OTHERS_COLOR, TEXT_COLOR = "#c4c4c4", "#222222"
 FIGURE_SIZE, DPI = (8.0, 6.4), 150  # inches; 1200 pixels wide, which a phone shows in 400
 TITLE_SIZE, LABEL_SIZE = 24, 20  # points: 12 and 10 on such a phone
-LOG_RATIO = 50.0  # ratio of largest to smallest value from which the axis is logarithmic
+LOG_RATIO = 10.0  # ratio of largest to smallest value from which the axis is logarithmic
 DIGITS = 4  # of values in the legend
 
 
@@ -100,9 +100,13 @@ def _line(curve: Curve) -> tuple[list[int], list[float]]:
 
 
 def _label(axes: Any, chart: CurvesChart) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter  # noqa: PLC0415 - as in picture
+
     values = [p.value for curve in chart.curves.values() for p in curve if math.isfinite(p.value)]
     if values and min(values) > 0 and max(values) / min(values) > LOG_RATIO:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # 0.1 rather than a power of ten
     metric = chart.metric if len(chart.metric) <= 24 else f"{chart.metric[:23]}…"
     title = f"{metric}, {'higher' if chart.maximize else 'lower'} is better"

@@ -1,9 +1,10 @@
-"""Read the metrics of running trials from MLflow: one batched search per sweep and period, in the background.
+"""Read the metrics of running trials: per sweep and period one search in MLflow, or a piece of each log.
 
-A reconcile gets the last reading from Redis and never waits for MLflow. If the next reading is due, it starts
-it; a reading with new values wakes the sweep. All workers share the readings and the period.
+A reconcile gets the last reading from Redis and never waits for the next one. If the next reading is due, it
+starts it; a reading with new values wakes the sweep. All workers share the readings and the period.
 
     live:<id>        the last reading                  RETENTION
+    live-logs:<id>   how far each log was read         RETENTION
     live-due:<id>    set until the next one is due     PERIOD
 """
 
@@ -21,6 +22,7 @@ from redis.exceptions import RedisError
 
 from bot.core.curves import MAX_FAILURES, Curve, LiveReading, Point
 from bot.core.plan import SweepPlan
+from bot.results.log_curves import LogCurve, LogQuery, LogReader
 from bot.results.tracking_api import Run, TrackingApi, TrackingError
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ ON_DEMAND_TIMEOUT = 8.0  # seconds until a command is answered without curves
 MAX_CURVES = 100  # in one chart
 
 _READING: TypeAdapter[LiveReading] = TypeAdapter(LiveReading)
+_LOGS: TypeAdapter[dict[str, LogCurve]] = TypeAdapter(dict[str, LogCurve])
 T = TypeVar("T")
 # Returns the trials whose curves to read, given each trial's latest point.
 Wanted = Callable[[Mapping[str, Point]], set[str]]
@@ -41,22 +44,29 @@ class LiveValues:
     """`wake` queues a sweep, by its ID, when a reading has new values."""
 
     def __init__(
-        self, redis: Redis, api: TrackingApi, wake: Callable[[str], Awaitable[None]], prefix: str = "sweepbot"
+        self,
+        redis: Redis,
+        api: TrackingApi,
+        logs: LogReader,
+        wake: Callable[[str], Awaitable[None]],
+        prefix: str = "sweepbot",
     ) -> None:
-        self._redis, self._api, self._wake, self._prefix = redis, api, wake, prefix
+        self._redis, self._api, self._logs, self._wake, self._prefix = redis, api, logs, wake, prefix
         # Separate threads: a server that doesn't answer must not block the threads of name resolution.
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="mlflow-live")
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by sweep
 
-    async def read(self, sweep_id: str, plan: SweepPlan, wanted: Wanted) -> LiveReading:
-        """Return the last reading, and start the next one if it is due."""
+    async def read(
+        self, sweep_id: str, plan: SweepPlan, wanted: Wanted, query: LogQuery | None = None
+    ) -> LiveReading:
+        """Return the last reading, and start the next one if it is due: of the logs if there is a query."""
         async with self._redis.pipeline(transaction=False) as both:
             both.set(self._key("live-due", sweep_id), 1, nx=True, px=PERIOD)
             both.get(self._key("live", sweep_id))
             due, stored = await both.execute()
         before = _parsed(stored)
         if due and sweep_id not in self._tasks and len(self._tasks) < MAX_READINGS:
-            task = asyncio.create_task(self._next(sweep_id, plan, before, wanted))
+            task = asyncio.create_task(self._next(sweep_id, plan, before, wanted, query))
             self._tasks[sweep_id] = task
             task.add_done_callback(lambda _: self._tasks.pop(sweep_id))
         return before
@@ -78,14 +88,19 @@ class LiveValues:
         last = sorted(runs, key=lambda run: run.latest.at, reverse=True)[:MAX_CURVES]
         return self._api.curves(last, metric, most=points)
 
-    async def _next(self, sweep_id: str, plan: SweepPlan, before: LiveReading, wanted: Wanted) -> None:
+    async def _next(
+        self, sweep_id: str, plan: SweepPlan, before: LiveReading, wanted: Wanted, query: LogQuery | None
+    ) -> None:
         try:
-            reading = await self._in_thread(partial(self._reading, plan, wanted))
-        except TrackingError as error:
-            log.warning("no live values of %s: %s", sweep_id, error)
-            reading = LiveReading(latest=before.latest, failures=before.failures + 1)
-        new = _READING.dump_json(reading)  # as text: NaN differs from itself
-        try:
+            try:
+                if query:
+                    reading = await self._from_logs(sweep_id, query, wanted)
+                else:
+                    reading = await self._in_thread(partial(self._reading, plan, wanted))
+            except TrackingError as error:
+                log.warning("no live values of %s: %s", sweep_id, error)
+                reading = LiveReading(latest=before.latest, failures=before.failures + 1)
+            new = _READING.dump_json(reading)  # as text: NaN differs from itself
             await self._redis.set(self._key("live", sweep_id), new, px=RETENTION)
             if new != _READING.dump_json(before) and reading.failures in {0, MAX_FAILURES}:
                 await self._wake(sweep_id)
@@ -101,6 +116,14 @@ class LiveValues:
             read=True, latest=latest, curves=self._api.curves(curves, metric) if curves else {}
         )
 
+    async def _from_logs(self, sweep_id: str, query: LogQuery, wanted: Wanted) -> LiveReading:
+        key = self._key("live-logs", sweep_id)
+        read = await self._logs.read(_parsed_logs(await self._redis.get(key)), query)
+        await self._redis.set(key, _LOGS.dump_json(read), px=RETENTION)
+        latest = {trial: each.points[-1] for trial, each in read.items() if each.points}
+        curves = {trial: read[trial].points for trial in sorted(wanted(latest))}
+        return LiveReading(read=True, latest=latest, curves=curves)
+
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
@@ -113,3 +136,10 @@ def _parsed(stored: bytes | None) -> LiveReading:
         return _READING.validate_json(stored) if stored else LiveReading()
     except ValueError:  # of another version
         return LiveReading()
+
+
+def _parsed_logs(stored: bytes | str | None) -> dict[str, LogCurve]:
+    try:
+        return _LOGS.validate_json(stored) if stored else {}
+    except ValueError:  # of another version
+        return {}

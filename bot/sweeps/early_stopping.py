@@ -116,7 +116,7 @@ def _saved(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> float:
 
 
 def _without_values(sweep: SweepRecord, seen: Observation) -> SweepRecord:
-    """Report once that a trial has finished although MLflow has no trial's metric."""
+    """Report once that a trial has finished although the metric was found for none."""
     reading, sent = seen.reading, sweep.sent_keys
     names = {trial.name for trial in seen.trials}
     if reading is None or reading.failures or not reading.read or names & reading.latest.keys():

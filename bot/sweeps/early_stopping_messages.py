@@ -3,6 +3,7 @@
 from bot.core.events import Event
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
+from bot.core.space import MetricSource
 from bot.core.stopping import ASHA, EarlyStop
 from bot.core.wording import counted, fitting
 from bot.slack.mrkdwn import code, plain
@@ -37,6 +38,11 @@ def stopped_text(sweep: SweepRecord, event: Event) -> str:
 def not_judged_text(sweep: SweepRecord) -> str:
     space = sweep.plan.space if sweep.plan else None
     rule, metric = (space.stopping.name, space.metric) if space and space.stopping else ("", "")
+    if space and space.source is MetricSource.STDOUT:
+        return (
+            f":warning: {rule} can't stop trials: a trial has finished, and no line of its output has the "
+            f"metric {code(metric)}. *Fix:* Print it while training: `{metric}=0.1`."
+        )
     return (
         f":warning: {rule} can't stop trials: a trial has finished, and no run in MLflow has the metric "
         f'{code(metric)}. *Fix:* Log it while training: `mlflow.log_metric("{metric}", value, step=step)`.'

@@ -1,10 +1,14 @@
-"""Read what running trials report, from MLflow."""
+"""Read what running trials report, from MLflow or from their logs."""
 
 from dataclasses import replace
 
 from bot.clients import Clients
+from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
+from bot.core.space import MetricSource
+from bot.launch.metrics import line_filter
 from bot.results.live import PERIOD
+from bot.results.log_curves import LogQuery, LogSource
 from bot.sweeps.early_stopping import wanted_curves
 from bot.sweeps.observation import Observation
 
@@ -13,5 +17,21 @@ async def observe_live(sweep: SweepRecord, seen: Observation, clients: Clients) 
     """Add the last reading. Nothing is read unless a trial runs."""
     if sweep.phase is not Phase.RUNNING or sweep.plan is None or not seen.running:
         return seen
-    reading = await clients.live.read(sweep.id, sweep.plan, wanted_curves(sweep, seen))
+    wanted, query = wanted_curves(sweep, seen), log_query(sweep.plan, seen)
+    reading = await clients.live.read(sweep.id, sweep.plan, wanted, query)
     return replace(seen, reading=reading, observe_again_in=min(PERIOD, seen.observe_again_in or PERIOD))
+
+
+def log_query(plan: SweepPlan, seen: Observation) -> LogQuery | None:
+    """Return which logs to read; None: MLflow is read. Logs cost a request for each trial."""
+    space = plan.space
+    if space.stopping is None or space.source is not MetricSource.STDOUT:
+        return None
+    trials, namespace = {trial.name for trial in seen.trials}, plan.experiment_ref.namespace
+    sources = (
+        LogSource(trial=pod.job, namespace=namespace, pod=pod.name, finished=pod.finished)
+        for pod in seen.pods
+        if pod.job in trials and not pod.deleted
+    )
+    pattern, strategy = line_filter((space.metric,)), space.strategies[space.metric]
+    return LogQuery(pattern=pattern, strategy=strategy, sources=tuple(sources))

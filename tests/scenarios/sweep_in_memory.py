@@ -260,7 +260,7 @@ class FakeLive:
     def __init__(self):
         self.curves_of, self.away, self.reads = {}, False, 0
 
-    async def read(self, sweep_id, plan, wanted):
+    async def read(self, sweep_id, plan, wanted, query=None):
         self.reads += 1
         if self.away:
             return LiveReading(failures=MAX_FAILURES)

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from bot.core.curves import MAX_FAILURES, LiveReading, Point
 from bot.core.record import Phase
 from bot.results import live
 from bot.results.live import LiveValues
+from bot.results.log_curves import LogCurve, LogQuery
 from bot.results.tracking_api import Run, TrackingError
 from tests.bot.factories import a_sweep
 
@@ -34,6 +36,15 @@ class Tracking:
         return {run.trial: POINTS for run in runs}
 
 
+class Logs:
+    """Logs that have one report more each time they are read."""
+
+    async def read(self, before, query):
+        old = before.get("t", LogCurve(pod="p"))
+        point = Point(old.reports + 1, 1 / (old.reports + 1))
+        return {"t": replace(old, reports=old.reports + 1, points=(*old.points, point))}
+
+
 @pytest.fixture
 def tracking():
     tracking = Tracking()
@@ -51,7 +62,7 @@ async def values(redis, tracking, woken):
     async def wake(sweep_id):
         woken.append(sweep_id)
 
-    return LiveValues(redis, tracking, wake)
+    return LiveValues(redis, tracking, Logs(), wake)
 
 
 async def read(values, wanted=frozenset()):
@@ -79,7 +90,7 @@ async def test_live_values_are_the_last_reading_and_a_new_one_wakes_the_sweep(
 async def test_live_values_are_read_once_per_period_by_all_workers(
     redis, tracking, woken, values, wait_until
 ):
-    others = [LiveValues(redis, tracking, values._wake) for _ in range(3)]
+    others = [LiveValues(redis, tracking, Logs(), values._wake) for _ in range(3)]
     for each in [values, *others] * 3:
         await read(each)
     await wait_until(lambda: woken, "the sweep is woken")
@@ -133,3 +144,16 @@ async def test_curves_on_demand_are_of_all_trials(values):
 async def test_live_values_expire_in_redis(redis, values, woken, wait_until, no_litter):
     await read(values)
     await wait_until(lambda: woken, "the sweep is woken")
+
+
+async def test_read_with_a_log_query_reads_on_in_the_logs_and_not_mlflow(
+    redis, values, tracking, woken, wait_until
+):
+    query = LogQuery(pattern="(loss)=(1)", strategy="min")
+    for number in range(1, 4):
+        await due(redis)
+        await values.read(SWEEP.id, SWEEP.plan, set, query)
+        await wait_until(lambda n=number: len(woken) == n and not values._tasks, "the logs are read")
+    reading = await values.read(SWEEP.id, SWEEP.plan, lambda _: set(), query)
+    assert [point.step for point in reading.curves["t"]] == [1, 2, 3]
+    assert (reading.latest["t"].value, tracking.asked) == (1 / 3, [])

@@ -1,5 +1,6 @@
 """What a sweep does about trials that are worse than the others while they run."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,10 +10,12 @@ from bot.core.commands import Action, Command
 from bot.core.curves import LiveReading, Point
 from bot.core.events import EventKind, Result
 from bot.core.record import Phase, dump, load
+from bot.core.space import MetricSource
 from bot.core.stopping import EarlyStop, StoppingRule
 from bot.sweeps.early_stopping import wanted_curves
 from bot.sweeps.freshness import needs_fresh_read
 from bot.sweeps.observation import Observation
+from bot.sweeps.observe_live import log_query
 from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.required_changes import required_changes
 from bot.sweeps.thread_messages import event_text
@@ -25,8 +28,9 @@ ASHA = StoppingRule(name="asha", grace=1, factor=3)
 NAMES = ("s-a", "s-b", "s-c")
 
 
-def a_sweep(rule=ASHA, **changes):
-    return replace(RUNNING, plan=replace(PLAN, space=replace(PLAN.space, stopping=rule)), **changes)
+def a_sweep(rule=ASHA, source=MetricSource.TENSORBOARD, **changes):
+    space = replace(PLAN.space, stopping=rule, source=source)
+    return replace(RUNNING, plan=replace(PLAN, space=space), **changes)
 
 
 def seen(curves=None, ended=(), **changes):
@@ -153,6 +157,27 @@ def test_a_metric_that_mlflow_doesnt_have_is_reported_once_a_trial_has_finished(
         assert "no run in MLflow has the metric `val_loss`. *Fix:* Log it" in event_text(
             sweep, sweep.outbox[0]
         )
+
+
+def test_log_query_is_only_made_where_the_rule_needs_lines_of_the_output():
+    facts = Observation(**seen())
+    stdout = a_sweep(source=MetricSource.STDOUT).plan
+    query = log_query(stdout, facts)
+    assert [(each.trial, each.pod, each.finished) for each in query.sources] == [
+        (name, f"{name}-x", False) for name in NAMES
+    ]
+    assert re.search(query.pattern, "epoch 3 val_loss: 0.5").groups() == ("val_loss", "0.5")
+    assert query.strategy == "min"
+    assert log_query(a_sweep().plan, facts) is None
+    assert log_query(a_sweep(None, source=MetricSource.STDOUT).plan, facts) is None
+
+
+def test_not_judged_with_metrics_from_the_output_names_the_line_to_print():
+    facts = seen(trials=(*map(a_trial, NAMES), a_trial("s-d", TrialState.SUCCEEDED, None)))
+    sweep = after(a_sweep(source=MetricSource.STDOUT), **facts)
+    assert "no line of its output has the metric `val_loss`. *Fix:* Print it" in event_text(
+        sweep, sweep.outbox[0]
+    )
 
 
 def test_a_sweep_without_a_rule_judges_nothing():

@@ -1,0 +1,129 @@
+"""Read learning curves from the logs of trials that print their metric.
+
+A log is read on from where the last reading ended, in pieces of MAX_PIECE bytes. A step is the number of the
+report, as Katib's medianstop counts.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from bot.core.curves import Curve, Point, better
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError, UnreachableError
+from k8s.katib.spec import MAIN
+
+MAX_PIECE = 2**20  # bytes of one log and reading; a log that grows faster is read behind the training
+MAX_LINE = 2**14  # characters that are searched; the kubelet's runtime splits lines there
+MAX_POINTS = 500  # of one trial; of more, two neighbors become one
+READ_TIMEOUT = 5.0  # seconds of one log
+PARALLEL = 5  # logs
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogCurve:
+    """What was read of one trial's log."""
+
+    pod: str
+    cursor: str = ""  # the kubelet's timestamp of the last line
+    reports: int = 0
+    points: Curve = ()
+    complete: bool = False  # the pod has finished, and its log was read to the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSource:
+    trial: str
+    namespace: str
+    pod: str
+    finished: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogQuery:
+    """Which logs to read, and what to look for: a name in the first group, a number in the second."""
+
+    pattern: str
+    strategy: str  # which value of a trial counts: min, max, or latest
+    sources: Sequence[LogSource] = field(default_factory=tuple)
+
+
+class LogReader:
+    def __init__(self, cluster: KubernetesClient) -> None:
+        self._cluster = cluster
+
+    async def read(self, before: Mapping[str, LogCurve], query: LogQuery) -> dict[str, LogCurve]:
+        """Read on in each log; one that can't be read stays as it was."""
+        limit = asyncio.Semaphore(PARALLEL)
+
+        async def one(source: LogSource) -> LogCurve:
+            known = before.get(source.trial)
+            known = known if known and known.pod == source.pod else LogCurve(pod=source.pod)
+            async with limit:
+                return known if known.complete else await self._next(known, source, query)
+
+        curves = await asyncio.gather(*map(one, query.sources))
+        return dict(before) | {source.trial: each for source, each in zip(query.sources, curves, strict=True)}
+
+    async def _next(self, known: LogCurve, source: LogSource, query: LogQuery) -> LogCurve:
+        since = {"sinceTime": _whole_second(known.cursor)} if known.cursor else {}
+        options = {"container": MAIN, "timestamps": "true", "limitBytes": MAX_PIECE} | since
+        try:
+            async with asyncio.timeout(READ_TIMEOUT):
+                text = await self._cluster.raw_log(source.namespace, source.pod, options)
+        except (ApiError, UnreachableError, TimeoutError):
+            return known
+        return await asyncio.to_thread(read_on, known, text, query, finished=source.finished)
+
+
+def read_on(known: LogCurve, text: str, query: LogQuery, *, finished: bool) -> LogCurve:
+    """Add the reports in a piece of the log, which starts in the second of the last line read."""
+    *lines, _ = text.split("\n")  # the last one is empty, or cut
+    is_cut = len(text.encode()) >= MAX_PIECE
+    new = [line for line in lines if line.partition(" ")[0] > known.cursor]
+    if not new:
+        cursor = _next_second(known.cursor) if is_cut and known.cursor else known.cursor
+        return replace(known, cursor=cursor, complete=finished and not is_cut)
+    values = list(_values(new, re.compile(query.pattern)))
+    points = [Point(known.reports + number, value, at) for number, (value, at) in enumerate(values, 1)]
+    return replace(
+        known,
+        cursor=new[-1].partition(" ")[0],
+        reports=known.reports + len(points),
+        points=_thinned((*known.points, *points), query.strategy),
+        complete=finished and not is_cut,
+    )
+
+
+def _values(lines: Sequence[str], pattern: re.Pattern[str]) -> Iterator[tuple[float, float]]:
+    for line in lines:
+        stamp, _, text = line.partition(" ")
+        try:
+            at = datetime.fromisoformat(stamp).timestamp()
+        except ValueError:  # no line of the kubelet's
+            continue
+        for found in pattern.finditer(text[:MAX_LINE]):
+            yield float(found[2]), at
+
+
+def _thinned(points: Curve, strategy: str) -> Curve:
+    """Keep the later step of two neighbors, with the value that counts of both."""
+    while len(points) > MAX_POINTS:
+        pairs = zip(points[::2], points[1::2], strict=False)
+        last = points[-1:] if len(points) % 2 else ()
+        merged = (replace(late, value=better(early.value, late.value, strategy)) for early, late in pairs)
+        points = (*merged, *last)
+    return points
+
+
+def _whole_second(stamp: str) -> str:
+    """Return sinceTime, which has no fractions; the kubelet's timestamps are in the node's time zone."""
+    return f"{datetime.fromisoformat(stamp).astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def _next_second(stamp: str) -> str:
+    """Return a timestamp before all lines of the next second: this one has more lines than a piece."""
+    later = datetime.fromisoformat(stamp).replace(microsecond=0) + timedelta(seconds=1)
+    return later.isoformat()

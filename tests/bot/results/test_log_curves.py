@@ -1,0 +1,149 @@
+"""Learning curves from logs: read on where the last reading ended, whatever the log contains."""
+
+import asyncio
+
+import pytest
+
+from bot.core.curves import Point
+from bot.launch.metrics import line_filter
+from bot.results import log_curves
+from bot.results.log_curves import LogCurve, LogQuery, LogReader, LogSource, read_on
+from k8s.errors import ApiError
+
+STAMP = "2026-11-22T13:00:{:02}.{:09}{}"
+SOURCE = LogSource(trial="t", namespace="sweeps", pod="t-x", finished=False)
+
+
+def query(*sources, metric="loss", strategy="min"):
+    return LogQuery(pattern=line_filter((metric,)), strategy=strategy, sources=sources or (SOURCE,))
+
+
+class Kubelet:
+    """A log as the kubelet serves it: whole lines since a second, cut at limitBytes."""
+
+    def __init__(self, zone="Z"):
+        self.lines, self.zone, self.asked, self.away = [], zone, [], False
+
+    def log(self, second, *texts):
+        for text in texts:
+            self.lines.append((second, f"{STAMP.format(second, len(self.lines), self.zone)} {text}\n"))
+
+    async def raw_log(self, namespace, pod, options):
+        self.asked.append(options)
+        if self.away:
+            raise ApiError(500, "", "no kubelet")
+        since = options.get("sinceTime", "")
+        first = int(since[17:19]) if since else 0
+        text = "".join(line for second, line in self.lines if second >= first)
+        return text.encode()[: options["limitBytes"]].decode(errors="replace")
+
+
+def values(curve):
+    return [(point.step, point.value) for point in curve.points]
+
+
+@pytest.mark.parametrize("zone", ["Z", "+02:00"])
+async def test_read_log_that_grows_counts_each_report_once(zone):
+    kubelet = Kubelet(zone)
+    reader, read = LogReader(kubelet), {}
+    kubelet.log(1, "starting", "epoch 1: loss=0.9", '{"loss": 0.8, "val_loss": 3}')
+    read = await reader.read(read, query())
+    kubelet.log(1, "loss: 0.7 in the same second")
+    kubelet.log(2, "loss=nan", "no metric", "loss=5e-1, loss=0.4")
+    read = await reader.read(read, query())
+    read = await reader.read(read, query())
+    assert values(read["t"]) == [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.5), (5, 0.4)]
+    assert kubelet.asked[0].get("sinceTime") is None
+    hour = "13" if zone == "Z" else "11"
+    assert kubelet.asked[1]["sinceTime"] == f"2026-11-22T{hour}:00:01Z"
+    assert read["t"].points[0].at < read["t"].points[-1].at
+
+
+async def test_read_pod_that_was_replaced_starts_again_and_a_complete_one_is_not_read():
+    kubelet = Kubelet()
+    kubelet.log(1, "loss=1")
+    reader = LogReader(kubelet)
+    old = {"t": LogCurve(pod="t-old", reports=7, points=(Point(7, 0.1),))}
+    done = LogSource(trial="t", namespace="sweeps", pod="t-x", finished=True)
+    read = await reader.read(old, query(done))
+    assert values(read["t"]) == [(1, 1.0)]
+    again = await reader.read(read, query(done))
+    assert (again, read["t"].complete, len(kubelet.asked)) == (read, True, 1)
+
+
+async def test_read_log_that_is_away_keeps_what_was_read():
+    kubelet = Kubelet()
+    kubelet.log(1, "loss=1")
+    reader = LogReader(kubelet)
+    read = await reader.read({}, query())
+    kubelet.away = True
+    assert await reader.read(read, query()) == read
+
+
+async def test_read_log_larger_than_a_piece_is_read_on(monkeypatch):
+    monkeypatch.setattr(log_curves, "MAX_PIECE", 600)
+    kubelet = Kubelet()
+    for second in range(1, 10):
+        kubelet.log(second, *(f"loss={second}.{n} {'x' * 40}" for n in range(4)))
+    reader, read = LogReader(kubelet), {}
+    for _ in range(12):
+        read = await reader.read(read, query())
+    assert [value for _, value in values(read["t"])] == [s + n / 10 for s in range(1, 10) for n in range(4)]
+
+
+async def test_read_second_with_more_lines_than_a_piece_is_left_behind(monkeypatch):
+    monkeypatch.setattr(log_curves, "MAX_PIECE", 600)
+    kubelet = Kubelet()
+    kubelet.log(1, *(f"loss={n} {'x' * 40}" for n in range(50)))
+    kubelet.log(2, "loss=0.5")
+    reader, read = LogReader(kubelet), {}
+    for _ in range(4):
+        read = await reader.read(read, query())
+    assert values(read["t"])[-1][1] == 0.5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "no stamp loss=1\n",
+        "2026 loss=1\n",
+        "\x00\ufffd\n",
+        f"{STAMP.format(1, 1, 'Z')}\n",
+        "x" * 3_000_000,
+    ],
+)
+def test_read_on_with_text_that_is_no_log_finds_nothing(text):
+    assert read_on(LogCurve(pod="p"), text, query(), finished=False).points == ()
+
+
+def test_read_on_with_a_long_line_searches_only_its_start():
+    line = f"{STAMP.format(1, 1, 'Z')} loss=1 {'loss ' * 100_000} loss=2\n"
+    assert values(read_on(LogCurve(pod="p"), line, query(), finished=False)) == [(1, 1.0)]
+
+
+@pytest.mark.parametrize(("strategy", "kept"), [("min", 0.0), ("max", 999.0), ("latest", 500.0)])
+def test_read_on_with_many_reports_keeps_what_counts(strategy, kept):
+    series = [0.0, 999.0, *(500.0 for _ in range(5_000))]
+    text = "".join(f"{STAMP.format(n // 100, n, 'Z')} loss={value}\n" for n, value in enumerate(series))
+    curve = read_on(LogCurve(pod="p"), text, query(strategy=strategy), finished=False)
+    assert len(curve.points) <= log_curves.MAX_POINTS
+    assert (curve.reports, curve.points[-1].step) == (5_002, 5_002)
+    assert kept in {point.value for point in curve.points}
+
+
+async def test_read_many_logs_reads_few_at_a_time():
+    class Busy(Kubelet):
+        now = most = 0
+
+        async def raw_log(self, namespace, pod, options):
+            Busy.now += 1
+            Busy.most = max(Busy.most, Busy.now)
+            await asyncio.sleep(0)
+            Busy.now -= 1
+            return ""
+
+    sources = [LogSource(trial=f"t{n}", namespace="s", pod=f"p{n}", finished=False) for n in range(40)]
+    assert len(await LogReader(Busy()).read({}, query(*sources))) == 40
+    assert Busy.most == log_curves.PARALLEL
