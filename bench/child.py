@@ -32,10 +32,10 @@ class Child:
         [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
         return int(line.split()[1]) * 1024 / 1e6
 
-    async def line(self) -> str:
-        """Return the next line of its output. Raises RuntimeError when it has ended."""
+    async def line(self, within: float = START_TIMEOUT) -> str:
+        """Return the next line of its output, in so many seconds. Raises RuntimeError when it has ended."""
         output = self.process.stdout
-        async with asyncio.timeout(START_TIMEOUT):
+        async with asyncio.timeout(within):
             if not output or not (line := await output.readline()):
                 raise RuntimeError("the measured process has ended")
         return line.decode().strip()

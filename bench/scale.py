@@ -1,13 +1,12 @@
 """Running sweeps of 20 trials on one worker: memory, reaction to changes in the cluster, and CPU per change.
 
-The worker is a process of its own. The API server, Redis, and Slack are those of the local world, and nothing
-runs in the cluster: pods are made to start and stop, 20 a second in all. A reaction lasts from a pod's change
-to the sweep's record that follows from it. The times contain those of the local API server, which shares the
-machine.
+The worker, with the packages of its image, and the API server (bench/scale_cluster.py) are processes of their
+own. Nothing runs in the cluster: pods are made to start and stop, 20 a second in all. A reaction lasts from a
+pod's change to the sweep's record that follows from it. The times contain those of the local API server.
 """
 
 import asyncio
-import random
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,29 +17,23 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 
 from bench.child import Child, child, free_port
 from bench.environments import python_of
+from bench.scale_cluster import RATE, SECONDS, TRIALS, planned, sweep_name, trial_name
 from bench.site import Site, site
 from bench.table import Row, bounded
 from bot.core.events import Progress, Result
-from bot.core.record import Phase, SweepRecord
-from bot.launch.plan import plan
+from bot.core.record import Phase
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import Store
-from k8s.katib.spec import EXPERIMENT_LABEL, TRIAL_LABEL, with_image
-from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
-from k8s.pods import JOB_LABEL
-from local.kubernetes import store as kubernetes
-from local.kubernetes.api import serve
-from tests.bot.factories import ORDER, SETTINGS, a_sweep
+from tests.bot.factories import a_sweep
 
-SIZES, TRIALS = (10, 100, 1000), 20
-RATE, SECONDS = 20, 20  # changes per second, and for how long
+SIZES = (10, 100, 1000)
 QUIET = 3.0  # seconds without a reconcile after which the start is over
 LONGEST_START = 600.0  # seconds
 MAX_MEMORY = 300  # MB
-DIGEST = f"sha256:{'d' * 64}"
 
 
 @dataclass
@@ -91,83 +84,38 @@ def _reaction(what: str, figures: Figures, few: Figures | None) -> Row:
 
 
 async def _measured(size: int) -> Figures:
-    cluster = kubernetes.Store()
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
     async with site() as here, connect(here.redis_url) as redis:
-        names = [f"lr-{number:04}" for number in range(size)]
-        for name in names:
-            await _sweep(cluster, redis, name)
-        async with _worker(cluster, here) as worker:
-            await _settled(redis, worker)
-            return await _changed(cluster, redis, names, worker)
+        with TemporaryDirectory(prefix="sweepbot-bench-") as folder:
+            kubeconfig = f"{folder}/kubeconfig"
+            async with child("-m", "bench.scale_cluster", str(size), kubeconfig) as cluster:
+                for number in range(size):
+                    await _record(redis, sweep_name(number))
+                await cluster.line(LONGEST_START)
+                async with _worker(here, kubeconfig) as worker:
+                    await _settled(redis, worker)
+                    return await _changed(cluster, redis, worker)
 
 
-async def _sweep(cluster: kubernetes.Store, redis: Redis, name: str) -> None:
-    """One whose first trial has succeeded, so that it isn't examined any more."""
-    order = replace(ORDER, sweep=name, request_id=name)
-    planned, now = plan(order, SETTINGS), datetime.now(UTC)
-    image = f"{planned.image_repository}@{DIGEST}"
-    first = Result(trial=_trial(name, 0), value=0.5, parameters={"lr": "0.1"})
-    sweep = a_sweep(Phase.RUNNING, request_id=name, plan=planned, image=image, submitted=True)
+async def _record(redis: Redis, name: str) -> None:
+    """Store the record of a sweep whose first trial has succeeded and whose messages are shown."""
+    (plan, image), now = planned(name), datetime.now(UTC)
+    first = Result(trial=trial_name(name, 0), value=0.5, parameters={"lr": "0.1"})
+    sweep = a_sweep(Phase.RUNNING, request_id=name, plan=plan, image=image, submitted=True)
     progress = Progress(waiting=TRIALS - 1, succeeded=1, best=first)
     sweep = replace(sweep, id=name, since=now, created=now, progress=progress, durable_phase=Phase.RUNNING)
     sweep = replace(
         sweep, results_url="http://mlflow.example", shown="x", shown_at=now, shown_phase=sweep.phase
     )
     await Store(redis).restore(sweep)
-    cluster.create(with_image(planned.experiment, image))
-    for number in range(TRIALS):
-        _objects(cluster, sweep, number)
-
-
-def _objects(cluster: kubernetes.Store, sweep: SweepRecord, number: int) -> None:
-    name, labels = _trial(sweep.id, number), {MANAGED_BY: "sweepbot", SWEEP_LABEL: sweep.id}
-    labels |= {EXPERIMENT_LABEL: sweep.id, TRIAL_LABEL: name}
-    meta = {"name": name, "namespace": "sweeps", "labels": labels}
-    spec = {"parameterAssignments": [{"name": "lr", "value": "0.1"}], "runSpec": {"command": "x" * 2000}}
-    cluster.create({"apiVersion": "kubeflow.org/v1beta1", "kind": "Trial", "metadata": meta, "spec": spec})
-    if number == 0:
-        _status(cluster, "Trial", name, {"conditions": [_condition("Succeeded")], **_observed("0.5")})
-        return
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i", "env": _variables()}]}
-    job = {"template": {"metadata": {"labels": labels}, "spec": pod}}
-    cluster.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": job})
-    meta = {**meta, "name": f"{name}-pod", "labels": {**labels, JOB_LABEL: name}}
-    cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod})
-
-
-def _trial(sweep: str, number: int) -> str:
-    return f"{sweep}-{number:08}"
-
-
-def _variables() -> list[Manifest]:
-    return [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(20)]
-
-
-def _condition(type_: str) -> Manifest:
-    return {"type": type_, "status": "True", "reason": f"Trial{type_}", "message": f"Trial has {type_}"}
-
-
-def _observed(value: str) -> Manifest:
-    metric = {"name": ORDER.space.metric, "min": value, "max": value, "latest": value}
-    return {"observation": {"metrics": [metric]}}
-
-
-def _status(cluster: kubernetes.Store, kind: str, name: str, status: Manifest) -> None:
-    cluster.patch(kind, "sweeps", name, {"status": status}, subresource="status")
 
 
 @asynccontextmanager
-async def _worker(cluster: kubernetes.Store, here: Site) -> AsyncIterator[Child]:
-    server = await serve(cluster)
-    with TemporaryDirectory(prefix="sweepbot-bench-") as folder:
-        server.kubeconfig(Path(folder) / "kubeconfig")
-        env = {**here.env, "KUBECONFIG": f"{folder}/kubeconfig", "HTTP_PORT": str(free_port())}
-        env |= {"K8S_NAMESPACE": "sweeps", "USAGE_SECONDS": "300"}
-        python = await asyncio.to_thread(python_of, "run")  # the packages of its image
-        async with child("-m", "bot", "work", env=env, python=python) as started:
-            yield started
-    await server.close()
+async def _worker(here: Site, kubeconfig: str) -> AsyncIterator[Child]:
+    env = {**here.env, "KUBECONFIG": kubeconfig, "HTTP_PORT": str(free_port())}
+    env |= {"K8S_NAMESPACE": "sweeps", "USAGE_SECONDS": "300"}
+    python = await asyncio.to_thread(python_of, "run")
+    async with child("-m", "bot", "work", env=env, python=python) as started:
+        yield started
 
 
 async def _settled(redis: Redis, worker: Child) -> None:
@@ -183,21 +131,18 @@ async def _settled(redis: Redis, worker: Child) -> None:
                 used, since = worker.cpu, monotonic()
 
 
-async def _changed(cluster: kubernetes.Store, redis: Redis, names: list[str], worker: Child) -> Figures:
-    """Start and stop pods at random, and follow the records."""
-    found, pending, chance = Figures(), dict[str, float](), random.Random(7)  # noqa: S311
+async def _changed(cluster: Child, redis: Redis, worker: Child) -> Figures:
+    """Have the pods changed, and follow the records."""
+    found, pending = Figures(), dict[str, float]()
     await redis.config_set("notify-keyspace-events", "Kh")
     async with redis.pubsub() as saves:
         await saves.psubscribe("__keyspace@0__:sweepbot:sweep:*")
         following = asyncio.create_task(_follow(saves, pending, found))
-        running: set[str] = set()
-        before, begin = worker.cpu, monotonic()
-        for number in range(RATE * SECONDS):
-            await asyncio.sleep(max(0.0, begin + number / RATE - monotonic()))
-            sweep = chance.choice(names)
-            pod = f"{_trial(sweep, chance.randrange(1, TRIALS))}-pod"
-            pending.setdefault(sweep, monotonic())
-            _toggle(cluster, pod, running)
+        before = worker.cpu
+        cluster.process.send_signal(signal.SIGUSR1)
+        while (line := await cluster.line()) != "done":
+            sweep, at = line.split()
+            pending.setdefault(sweep, float(at))
         await asyncio.sleep(QUIET)
         found.cpu = 1000 * (worker.cpu - before) / (RATE * SECONDS)
         found.memory = _memory(worker)
@@ -206,22 +151,12 @@ async def _changed(cluster: kubernetes.Store, redis: Redis, names: list[str], wo
     return found
 
 
-async def _follow(saves: "Redis.pubsub", pending: dict[str, float], found: Figures) -> None:
+async def _follow(saves: PubSub, pending: dict[str, float], found: Figures) -> None:
     async for message in saves.listen():
         if message["type"] == "pmessage":
             sweep = message["channel"].decode().rpartition(":")[2]
             if (since := pending.pop(sweep, None)) is not None:
                 found.reactions.append(1000 * (monotonic() - since))
-
-
-def _toggle(cluster: kubernetes.Store, pod: str, running: set[str]) -> None:
-    started_at = {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
-    state = {"waiting": {"reason": "ContainerCreating"}} if pod in running else started_at
-    status = {"name": "main", "state": state, "ready": pod not in running, "restartCount": 0}
-    status |= {"image": "i", "imageID": ""}
-    phase = "Pending" if pod in running else "Running"
-    _status(cluster, "Pod", pod, {"phase": phase, "containerStatuses": [status]})
-    running ^= {pod}
 
 
 def _memory(worker: Child) -> float:

@@ -2,11 +2,10 @@
 
 import pytest
 
-from bench.scale import TRIALS, Figures, _objects, _reaction, _toggle, _trial
+from bench.scale import Figures, _reaction
+from bench.scale_cluster import TRIALS, a_cluster, sweep_name, toggle, trial_name
 from k8s.katib.spec import MAIN
 from k8s.pods import read_pod
-from local.kubernetes.store import Store
-from tests.bot.factories import a_sweep
 
 
 @pytest.mark.parametrize(
@@ -17,13 +16,11 @@ def test_reaction_slower_than_twice_or_missing_misses_the_goal(reactions, unseen
     assert _reaction("1,000 sweeps", Figures(reactions=reactions, unseen=unseen), few).met is met
 
 
-def test_objects_of_a_sweep_are_accepted_and_its_pods_start_and_stop():
-    cluster, sweep, running = Store(), a_sweep(), set()
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
-    for number in range(TRIALS):
-        _objects(cluster, sweep, number)
-    assert [len(cluster.list(kind, "sweeps")) for kind in ("Trial", "Job", "Pod")] == [20, 19, 19]
-    name = f"{_trial(sweep.id, 1)}-pod"
+def test_cluster_has_accepted_sweeps_whose_pods_start_and_stop():
+    cluster, running = a_cluster(2), set()
+    kinds = ("Experiment", "Trial", "Job", "Pod")
+    assert [len(cluster.list(kind, "sweeps")) for kind in kinds] == [2, 2 * TRIALS, 38, 38]
+    name = f"{trial_name(sweep_name(1), 1)}-pod"
     for runs in (True, False):
-        _toggle(cluster, name, running)
+        toggle(cluster, name, running)
         assert read_pod(cluster.get("Pod", "sweeps", name), MAIN).running is runs
