@@ -93,7 +93,7 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     except UserError as error:
         return plain(str(error))
     except (RedisError, TimeoutError) as error:
-        log.exception("failed to queue a sweep")
+        log.error("failed to queue a sweep: %r", error)  # noqa: TRY400 - a busy process has no time for traces
         return unconfirmed(error)
     branch = code(record.request.branch)
     return f"Sweep `{record.id}` queued. Its thread opens here once {branch} is checked."

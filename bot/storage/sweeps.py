@@ -28,6 +28,7 @@ from bot.core.record import SweepRecord, dump, load
 from bot.core.sweep_summary import SweepSummary, summary_of
 from bot.core.sweep_summary import dump as dump_entry
 from bot.storage.queue_scripts import ADD
+from bot.storage.script_batches import ScriptBatches
 from bot.storage.summaries import Summaries
 from bot.storage.work_queue import Lease, Queue, text
 from k8s.errors import SweepbotError
@@ -156,6 +157,7 @@ class Store:
         self._redis = redis
         self._prefix = prefix
         self._keep_final = keep_final
+        self._batches = ScriptBatches(redis)
         self._create = redis.register_script(_COMMON + _CREATE)
         self._save = redis.register_script(_COMMON + _SAVE)
         self._restore = redis.register_script(_COMMON + _RESTORE)
@@ -184,7 +186,7 @@ class Store:
             record = record_for(candidate)
             keys = [*self._keys(record), self._key("delivery", request_id), _prefix(queue), beside.key]
             args = [*self._args(record), _seconds(DAY), self._key("sweep", ""), beside.value]
-            answer = await self._create(keys, [*args, _seconds(beside.ttl)])
+            answer = await self._batches.call(self._create, keys, [*args, _seconds(beside.ttl)])
             if isinstance(answer, bytes | str):
                 return load(answer), False
             if answer:
@@ -251,6 +253,10 @@ class Store:
     async def active(self) -> set[str]:
         """Return the ids of all unfinished sweeps."""
         return await self._members(self._key("active"))
+
+    async def active_count(self) -> int:
+        """Return the number of unfinished sweeps."""
+        return int(await self._redis.scard(self._key("active")))
 
     async def listed(self) -> list[SweepSummary]:
         """Return all unfinished sweeps and the latest finished ones, most recently saved first."""
