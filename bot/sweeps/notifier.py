@@ -30,7 +30,9 @@ from k8s.logs import WHOLE_LOG
 
 log = logging.getLogger(__name__)
 
-UPDATE_INTERVAL = timedelta(seconds=2)  # at least; a change of phase is shown at once
+UPDATE_INTERVAL = timedelta(seconds=2)  # at least, in one phase
+STEP_INTERVAL = timedelta(seconds=1)  # until one of these phases is shown; all others are shown at once
+STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app, for all sweeps together.
 UPDATE_SHARE = timedelta(seconds=1.2)
 
@@ -112,9 +114,9 @@ class Notifier:
         if message.fingerprint == sweep.shown:
             return sweep
         now = self._clients.now()
-        if sweep.shown and sweep.shown_at and sweep.shown_phase is sweep.phase:
-            pause = max(UPDATE_INTERVAL, UPDATE_SHARE * len(await self._clients.store.active()))
-            if now - sweep.shown_at < pause:
+        if sweep.shown and sweep.shown_at:
+            pause = sweep.shown_at + await self._interval(sweep) - now
+            if pause > timedelta(0):
                 await self._clients.wake(sweep.id, after=pause)
                 return sweep
         try:
@@ -127,6 +129,12 @@ class Notifier:
         return await self._save(
             replace(sweep, shown=message.fingerprint, shown_at=now, shown_phase=sweep.phase)
         )
+
+    async def _interval(self, sweep: SweepRecord) -> timedelta:
+        """Return the time from one edit of the parent message to the next."""
+        if sweep.shown_phase is sweep.phase:
+            return max(UPDATE_INTERVAL, UPDATE_SHARE * await self._clients.store.active_count())
+        return STEP_INTERVAL if sweep.phase in STEPS else timedelta(0)
 
     async def remove_stray_buttons(self, sweep: SweepRecord, commands: Iterable[Command]) -> None:
         """Remove the buttons of a clicked parent message that isn't this sweep's.

@@ -20,12 +20,14 @@ async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecor
     sweep = await record.keep(sweep)
     if sweep.phase is not Phase.OPENING:
         return sweep
+    message = parent(sweep, Links())
     try:
-        ts = await clients.slack.open_thread(sweep.requester.channel, parent(sweep, Links()))
+        ts = await clients.slack.open_thread(sweep.requester.channel, message)
     except NotInChannelError:
         return await save(refuse(sweep, NOT_IN_CHANNEL, clients.now()))
     # The older phase makes this reconcile write the ConfigMap again at its end: a restored record without its
     # thread would open a second one.
+    sweep = replace(sweep, shown=message.fingerprint, shown_at=clients.now(), shown_phase=sweep.phase)
     sweep = await save(replace(sweep, thread=ts, durable_phase=Phase.RECEIVED))
     return await save(replace(sweep, permalink=await clients.slack.permalink(sweep.requester.channel, ts)))
 
