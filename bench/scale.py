@@ -160,6 +160,6 @@ async def _follow(saves: PubSub, pending: dict[str, float], found: Figures) -> N
 
 
 def _memory(worker: Child) -> float:
-    """Return the resident memory at its peak, in MB."""
+    """Return the resident memory at its peak, in MB (10^6 bytes)."""
     lines = Path(f"/proc/{worker.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6

@@ -8,6 +8,7 @@ is run by a single worker, under a lease.
 import asyncio
 import itertools
 import logging
+import math
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from time import monotonic
@@ -35,7 +36,8 @@ WATCHED_KINDS = (*WATCHED_BUILD_KINDS, "Experiment", "Trial")
 RESYNC_LEASE = 15.0  # seconds
 RESYNC_INTERVAL = timedelta(minutes=5)
 STALE_AFTER = 1.5 * SILENCE  # seconds without a response from the API server
-FIRST_LIST_TIMEOUT = 10.0  # seconds; then reconciles start even if the caches are not complete
+FIRST_LIST_TIMEOUT = 10.0  # seconds without progress; then reconciles start without complete caches
+LISTS_TIMEOUT = 60.0  # seconds; then they do in any case
 
 
 class SweepInformer:
@@ -58,15 +60,28 @@ class SweepInformer:
             for cache in self._clients.caches:
                 group.create_task(self._follow(cache))
 
-    async def listed(self, stop: asyncio.Event) -> None:
-        """Wait until the caches are complete for the first time, for up to 10 s, or until `stop`.
+    async def listed(self, stop: asyncio.Event, within: float = LISTS_TIMEOUT) -> None:
+        """Wait until the caches are complete for the first time, or until `stop`.
 
-        Otherwise each sweep's first reconcile would list what the watches are about to list.
+        Gives up after `within` seconds, and after 10 s in which no list has come further. Reconciles before
+        that read the API server, three lists for each sweep, and 1,000 sweeps then keep it from answering the
+        lists of the watches.
         """
         waits = [asyncio.ensure_future(each) for each in (self._clients.caches.listed(), stop.wait())]
-        await asyncio.wait(waits, timeout=FIRST_LIST_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+        until = monotonic() + within
+        while (since := monotonic()) < until:
+            done, _ = await asyncio.wait(
+                waits, timeout=FIRST_LIST_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done or not self._has_progressed(since):
+                break
         for each in waits:
             each.cancel()
+
+    def _has_progressed(self, since: float) -> bool:
+        """Return whether the API server has sent a page of a first list."""
+        unlisted = [cache for cache in self._clients.caches if not cache.listed.is_set()]
+        return any(self._answered.get((cache.kind, cache.namespace), 0) >= since for cache in unlisted)
 
     def suspect(self) -> None:
         """Report a call that failed as if the API server were down; retry all failed items once it is back.
@@ -117,7 +132,7 @@ class SweepInformer:
             self._suspected.clear()
 
     async def _lead(self) -> None:
-        await self.listed(asyncio.Event())
+        await self.listed(asyncio.Event(), math.inf)
         while True:
             await lead(self._redis, "sweepbot:resync", RESYNC_LEASE, self._resync)
 

@@ -107,7 +107,7 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(counted):
         "slack.open_thread": 1,
         "slack.permalink": 1,
         "slack.reply": 7,
-        "slack.update": 6,
+        "slack.update": 3,
         "slack.upload_files": 1,
     }
 
