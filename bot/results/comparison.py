@@ -22,14 +22,14 @@ SHORT_COMMIT = 8
 
 @dataclass(frozen=True)
 class Commits:
-    """What git says about two commits; `error`: why it says nothing."""
+    """The difference between two commits; `error`: why git couldn't compare them."""
 
     between: Between | None = None
     error: str = ""
 
 
 def comparable(sweeps: Sequence[SweepResults]) -> bool:
-    """Return whether the best values of these sweeps mean the same."""
+    """Return whether the best values of these sweeps can be compared."""
     return len({(each.space.metric, each.space.goal, _strategy(each.space)) for each in sweeps}) == 1
 
 

@@ -19,7 +19,7 @@ SHORT_COMMIT = 8
 
 @dataclass(frozen=True, kw_only=True)
 class PastSweep:
-    """What the history of a space needs of one ended sweep."""
+    """An ended sweep in the history of a space."""
 
     name: str  # the sweep's
     value: float  # of its best trial

@@ -1,6 +1,6 @@
 """Combine the results of rerun seeds with those of the sweep that they were missing in. Pure.
 
-Only results of the same commit, image, command, and metric are combined: others measure something else.
+Only results of the same commit, image, command, and metric are combined.
 """
 
 from dataclasses import replace

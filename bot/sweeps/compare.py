@@ -1,4 +1,4 @@
-"""Compare ended sweeps for a person who asked for it, also after everything but their results is gone."""
+"""Compare ended sweeps on request, even if only their stored results remain."""
 
 from collections.abc import Sequence
 from itertools import pairwise

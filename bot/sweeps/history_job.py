@@ -19,7 +19,7 @@ def item(space: str) -> WorkItem:
 
 
 async def answer_commands(space: str, clients: Clients) -> None:
-    """Answer everyone who asked, with one reading. Raises ApiError and UnreachableError."""
+    """Answer all waiting requests, with one read. Raises ApiError and UnreachableError."""
     key = str(item(space))
     commands = await clients.store.commands(key)
     if not commands:
