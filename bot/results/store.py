@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from bot.core.ids import SWEEP_ID
 from bot.results.models import SweepResults, dump, load
 from k8s.client import KubernetesClient
 from k8s.configmaps import upsert
@@ -42,6 +43,8 @@ class ResultsStore:
 
     async def get(self, sweep_id: str) -> SweepResults | None:
         """Return the results; None if there are none. Raises ValueError if they can't be read."""
+        if not SWEEP_ID.fullmatch(sweep_id):  # it becomes part of a URL
+            return None
         found = await self._cluster.get(ref(self._namespace, sweep_id))
         text = (found.get("binaryData") or {}).get(KEY, "") if found else ""
         return await asyncio.to_thread(_parsed, text) if text else None
