@@ -139,7 +139,7 @@ async def test_queue_with_twenty_workers_runs_each_sweep_alone(sweeps: Sweeps, c
     await sweeps.create(15)
     await crew.hire(20, lease=30)
     for _ in range(8):
-        await asyncio.gather(*(sweeps.ask(sweep_id) for sweep_id in sweeps.ids))
+        await asyncio.gather(*(sweeps.command(sweep_id) for sweep_id in sweeps.ids))
     await sweeps.all_received()
     runs: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for entry in crew.ledger():
@@ -174,7 +174,7 @@ async def test_queue_with_killed_and_paused_workers_loses_nothing(sweeps: Sweeps
 async def _request(seconds: float, sweeps: Sweeps) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        await sweeps.ask(random.choice(sweeps.ids))
+        await sweeps.command(random.choice(sweeps.ids))
         await asyncio.sleep(0.01)
 
 
@@ -191,7 +191,7 @@ async def test_queue_item_of_a_killed_worker_runs_again_soon(
     await sweeps.create(6)
     hanging = await crew.hire(6, lease=LEASE, manner="hangs")
     for sweep_id in sweeps.ids:
-        await sweeps.ask(sweep_id)
+        await sweeps.command(sweep_id)
     first = await wait_until(
         lambda: len(started_at := crew.ledger("began")) == 6 and started_at, "all have started"
     )
@@ -219,7 +219,7 @@ async def test_queue_quarantines_only_the_sweep_that_kills_five_workers(
     await crew.hire(3, lease=LEASE, manner="poisoned")
     await sweeps.queue.add(WorkItem.sweep(POISON))
     for sweep_id in sweeps.ids[1:]:
-        await sweeps.ask(sweep_id)
+        await sweeps.command(sweep_id)
 
     async def quarantined() -> bool:
         for pid in [pid for pid in crew.pids if not _is_alive(pid)]:
@@ -252,11 +252,11 @@ async def test_worker_paused_past_its_lease_changes_nothing(
 ) -> None:
     await sweeps.create(1)
     [late] = await crew.hire(lease=LEASE, manner=manner)
-    await sweeps.ask("sweep-0")
+    await sweeps.command("sweep-0")
     await wait_until(lambda: crew.ledger("began"), "it has started")
     await crew.hire(lease=LEASE)
     [saved] = await wait_until(lambda: crew.ledger("saved"), "another has done it")
-    await sweeps.ask("sweep-0", "later")
+    await sweeps.command("sweep-0", "later")
     await sweeps.all_received()
     before = await sweeps.store.get("sweep-0")
     os.kill(late, signal.SIGCONT)
@@ -275,10 +275,10 @@ async def test_redis_keeps_what_it_wrote_before_a_kill(
     """Ready, delayed, running, and queued again: each state is preserved."""
     await sweeps.create(3)
     await crew.hire(lease=LEASE, manner="hangs")
-    await sweeps.ask("sweep-0")
+    await sweeps.command("sweep-0")
     await wait_until(lambda: crew.ledger("began"), "sweep-0 runs")
-    await sweeps.ask("sweep-0", "again")
-    await sweeps.ask("sweep-1")
+    await sweeps.command("sweep-0", "again")
+    await sweeps.command("sweep-1")
     await sweeps.queue.add_after(WorkItem.sweep("sweep-2"), 1000)
     await sweeps.written()
     crew.kill(crew.anyone())
@@ -312,7 +312,7 @@ async def test_redis_killed_at_random_loses_at_most_the_last_second(
         server.start()
         await asking
     for sweep_id, word in [(s, w) for s, w, at in sweeps.asked if _may_be_lost(at, server)]:
-        await sweeps.ask(sweep_id, word)
+        await sweeps.command(sweep_id, word)
     await sweeps.all_received()
     one_effect_each(crew.ledger("saved"), forgiven=server.killed)
     await sweeps.end()
