@@ -67,6 +67,7 @@ async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None
         redis = await stack.enter_async_context(connect(settings.redis_url, retry=retry))
         probes = Probes(stop.is_set, Mask(settings.secrets()))
         stack.push_async_callback(probes.close)
+        probes.expect(len(jobs))
         http = Http(probes, Figures(redis).refresh)
         port = await stack.enter_async_context(served(http, settings.http_host, settings.http_port))
         log.info("serving /healthz and /readyz on port %d", port)

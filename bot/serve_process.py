@@ -61,6 +61,7 @@ async def serve(process: Process) -> None:
 
 async def _over_http(process: Process, app: AsyncApp) -> None:
     process.http.slack = SlackCalls(app, process.settings.slack_secret())
+    process.probes.started()
     log.info("receiving Slack requests over signed HTTP")
     await process.stop.wait()
     await asyncio.sleep(min(DRAIN_SECONDS, process.settings.shutdown_grace / 2))
@@ -69,6 +70,7 @@ async def _over_http(process: Process, app: AsyncApp) -> None:
 async def _over_a_socket(process: Process, app: AsyncApp) -> None:
     socket = Socket(app, process.settings.slack_secret())
     process.probes.check("socket", socket.connected)
+    process.probes.started()
     try:
         await accepted("SLACK_APP_TOKEN", socket.open())
         log.info("receiving Slack requests in Socket Mode")

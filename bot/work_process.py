@@ -182,6 +182,7 @@ def _probes(
     probes.check("watch", informer.fresh)
     probes.check("worker", partial(worker.moving, SLOW_ITEM))
     probes.vital("worker", partial(worker.moving, STUCK_ITEM))
+    probes.started()
 
 
 async def _work(

@@ -46,6 +46,15 @@ class Probes:
         self._vital: dict[str, Probe] = {}
         self._answers: dict[str, Result] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = 0
+
+    def expect(self, jobs: int) -> None:
+        """Fail /readyz until so many parts of the process have called `started`."""
+        self._starting = jobs
+
+    def started(self) -> None:
+        """Report that a part of the process has added its checks: ready must mean all of them."""
+        self._starting -= 1
 
     def check(self, name: str, ask: Probe, every: float = 5.0) -> None:
         """Add a check to /readyz: the text that `ask` returns, or the error that it raises.
@@ -77,6 +86,8 @@ class Probes:
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """Return the page of /readyz."""
         answers = {name: self._latest(name, every) for name, every in self._checks.items()}
+        if self._starting:
+            answers["process"] = Result(ok=False, message="starting", at=monotonic())
         if self._stopping():
             answers["process"] = Result(ok=False, message="shutting down", at=monotonic())
         return self._page("ready", answers)

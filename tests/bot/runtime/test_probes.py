@@ -35,6 +35,15 @@ def said(probes, name="part"):
     return probes.ready()[1]["checks"][name]["message"]
 
 
+async def test_readiness_is_false_until_each_part_of_the_process_has_added_its_checks(probes):
+    probes.expect(2)
+    probes.started()
+    ready, page = probes.ready()
+    assert (ready, page["checks"]["process"]["message"]) == (False, "starting")
+    probes.started()
+    assert probes.ready() == (True, {"ready": True, "checks": {}})
+
+
 async def test_readiness_is_false_before_the_first_check(probes):
     assert probes.ready() == (True, {"ready": True, "checks": {}})
     probes.check("part", Part())
