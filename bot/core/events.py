@@ -92,6 +92,7 @@ class Progress:
 
     running: int = 0
     waiting: int = 0
+    finishing: int = 0  # the training has ended, and Katib doesn't count the trial yet
     succeeded: int = 0
     failed: int = 0
     killed: int = 0

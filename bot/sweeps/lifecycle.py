@@ -364,7 +364,8 @@ def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
     states = [t.state for t in seen.trials]
     return Progress(
         running=sum(t.name in seen.running for t in seen.live),
-        waiting=sum(t.name not in seen.running for t in seen.live),
+        waiting=sum(t.name not in seen.running | seen.finishing for t in seen.live),
+        finishing=len(seen.finishing),
         succeeded=states.count(TrialState.SUCCEEDED),
         failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
         killed=states.count(TrialState.KILLED),

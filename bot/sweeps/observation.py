@@ -84,6 +84,17 @@ class Observation:
         return {p.job for p in self.pods if p.running}
 
     @property
+    def finishing(self) -> set[str]:
+        """Names of active trials whose training has ended: Katib counts them seconds later.
+
+        A pod that was evicted or deleted is replaced, so its trial waits again.
+        """
+        ended = {p.job for p in self.pods if p.exit and not p.deleted and not p.failure[0]}
+        ended |= {j.name for j in self.jobs if j.state is not JobState.ACTIVE}
+        left = {p.job for p in self.pods if not p.finished and not p.exit}
+        return ended & {t.name for t in self.live} - left
+
+    @property
     def held(self) -> set[str]:
         """Names of trials with allocated GPUs, or that can still get them."""
         pods = {p.job for p in self.pods if not p.finished}

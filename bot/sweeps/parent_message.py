@@ -149,6 +149,7 @@ def _counts(progress: Progress, total: int) -> str:
         for number, word in (
             (progress.running, "running"),
             (progress.waiting, "waiting"),
+            (progress.finishing, "finishing"),
             (progress.failed, "failed"),
             (progress.killed, "stopped"),
             (progress.stopped_early, "stopped early"),

@@ -166,7 +166,7 @@ class _Reply:
         raise UserError(f"`{self.sweep.id}` has no logs yet.")
 
     async def trials(self) -> None:
-        view = reply_messages.running_trials(self.sweep, self.seen.live, self.seen.running)
+        view = reply_messages.running_trials(self.sweep, self.seen)
         await self.clients.slack.update_view(self.command.view, view)
 
     async def compare(self) -> None:

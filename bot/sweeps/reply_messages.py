@@ -18,10 +18,12 @@ from bot.results.table import MAX_COLUMNS, MAX_TABLE_SIZE, STATES, length, row
 from bot.slack.blocks import Block, View, button, context, modal, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import block, code, mention, place, quoted
+from bot.sweeps.observation import Observation
 from bot.sweeps.parent_message import PHASES, flags, summary
 from bot.sweeps.seed_messages import csv_rows
 from k8s.katib.status import Trial
 
+CANCELLING = "cancelling"  # a state of a trial
 CANCEL_TRIAL = "end_trial"  # the button's action_id
 MAX_LISTED = 25  # sweeps
 AUDIT_SHOWN = 12  # entries in a status
@@ -159,10 +161,10 @@ def logs(source: str, log: str) -> str:
     return f"Log of {source} (last lines):\n{block(log)}"
 
 
-def running_trials(sweep: SweepRecord, live: Sequence[Trial], running: set[str]) -> View:
+def running_trials(sweep: SweepRecord, seen: Observation) -> View:
     """Build a modal of the active trials with their parameters, and a button to cancel each."""
-    blocks = [_trial(sweep, trial, trial.name in running) for trial in live[:MAX_TRIALS_SHOWN]]
-    left = len(live) - MAX_TRIALS_SHOWN
+    blocks = [_trial(sweep, trial, _state(sweep, trial, seen)) for trial in seen.live[:MAX_TRIALS_SHOWN]]
+    left = len(seen.live) - MAX_TRIALS_SHOWN
     note = f"{left} more not shown. Cancel one with `/sweep cancel {sweep.id} TRIAL`"
     blocks += [context(note)] if left > 0 else []
     none = section("No active trials.")
@@ -170,12 +172,18 @@ def running_trials(sweep: SweepRecord, live: Sequence[Trial], running: set[str])
     return modal("Trials", [above, *(blocks or [none])], private_metadata=sweep.id)
 
 
-def _trial(sweep: SweepRecord, trial: Trial, is_running: bool) -> Block:
+def _state(sweep: SweepRecord, trial: Trial, seen: Observation) -> str:
+    if trial.name in sweep.to_kill:
+        return CANCELLING
+    if trial.name in seen.running:
+        return "running"
+    return "finishing" if trial.name in seen.finishing else "waiting to start"
+
+
+def _trial(sweep: SweepRecord, trial: Trial, state: str) -> Block:
     short_name = trial.name.removeprefix(f"{sweep.id}-")
-    cancelling = trial.name in sweep.to_kill
-    state = "cancelling" if cancelling else "running" if is_running else "waiting to start"
     text = f"*{quoted(short_name)}* · {state}\n{flags(trial.parameters)}"
-    if cancelling:
+    if state == CANCELLING:
         return section(text)
     effect = f"Stops {short_name[:200]} and frees its GPUs. The sweep continues."
     confirm = {

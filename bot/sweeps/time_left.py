@@ -22,7 +22,7 @@ def minutes_left(sweep: SweepRecord, progress: Progress, seen: Observation, now:
         return None
     total = sweep.plan.space.max_trials
     ending = sweep.draining or sweep.paused_at
-    new = 0 if ending else max(0, total - progress.finished - progress.running)
+    new = 0 if ending else max(0, total - progress.finished - progress.finishing - progress.running)
     rest = [max(0.0, usual - (now - since).total_seconds()) for since in running.values() if since]
     seconds = max((new * usual + sum(rest)) / len(running), *rest)
     if sweep.deadline and sweep.deadline > now:  # running trials still finish after it

@@ -20,6 +20,7 @@ from bot.slack import mrkdwn
 from bot.slack.mrkdwn import plain
 from bot.sweeps import reply_messages
 from bot.sweeps.first_trial_message import health
+from bot.sweeps.observation import Observation
 from bot.sweeps.parent_message import Links, parent
 from bot.sweeps.thread_messages import FROM_RESULTS, event_text
 from k8s.katib.status import Trial, TrialState
@@ -109,7 +110,7 @@ def test_external_text_in_the_parent_is_escaped(sweep, found):
     table, _ = reply_messages.results(sweep, sweep.plan.space, found)
     shown(table.blocks)
     safe(table.text)
-    view = reply_messages.running_trials(sweep, found, {t.name for t in found})
+    view = reply_messages.running_trials(sweep, Observation(trials=tuple(found)))
     assert view_complaints(view, "modal") == []
 
 
@@ -160,7 +161,7 @@ def test_thousand_trials_fit_into_a_table_and_a_modal():
     assert len(sheet.splitlines()) == 1001
     [in_csv] = message.blocks[-1]["elements"]
     assert re.fullmatch(r"(?!0)\d+ more trials in the CSV\.", in_csv["text"])
-    view = reply_messages.running_trials(sweep, many, set())
+    view = reply_messages.running_trials(sweep, Observation(trials=tuple(many)))
     assert view_complaints(view, "modal") == []
     [note] = view["blocks"][-1]["elements"]
     assert note["text"] == f"960 more not shown. Cancel one with `/sweep cancel {sweep.id} TRIAL`"

@@ -19,6 +19,7 @@ from bot.sweeps.lifecycle import (
 from bot.sweeps.observation import Observation
 from bot.sweeps.reply_messages import results
 from bot.sweeps.thread_messages import event_text
+from k8s.jobs import JobState
 from k8s.katib.status import TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.sweeps.observations import (
@@ -29,6 +30,7 @@ from tests.bot.sweeps.observations import (
     OPEN,
     PENDING,
     RUNNING,
+    a_job,
     a_pod,
     a_trial,
     after,
@@ -177,12 +179,30 @@ def test_progress_counts_trials_by_state_and_pod():
     states = (*[TrialState.SUCCEEDED] * 2, TrialState.FAILED, TrialState.NO_METRICS, TrialState.KILLED)
     ended = tuple(a_trial(f"t{n}", state, 0.5 if n == 0 else None) for n, state in enumerate(states))
     live = (a_trial("a"), a_trial("b"), a_trial("c"))
-    pods = (a_pod("a", running_since=NOW), a_pod("b"), a_pod("c", running_since=NOW, finished=True))
+    over = a_pod("c", finished=True, exit=(0, "Completed", ""))
+    pods = (a_pod("a", running_since=NOW), a_pod("b"), over)
     sweep = after(RUNNING, experiment=OPEN, trials=(*ended, *live), pods=pods)
     best = Result(trial="t0", value=0.5, parameters={})
-    counts = {"running": 1, "waiting": 2, "succeeded": 2, "failed": 2, "killed": 1}
+    counts = {"running": 1, "waiting": 1, "finishing": 1, "succeeded": 2, "failed": 2, "killed": 1}
     assert sweep.progress == Progress(**counts, best=best)
     assert after(sweep, experiment=OPEN).progress == sweep.progress, "the trials aren't observed for now"
+
+
+@pytest.mark.parametrize(
+    ("pods", "jobs", "finishing"),
+    [
+        ((a_pod("a", exit=(0, "Completed", "")),), (), True),
+        ((a_pod("a", finished=True, exit=(1, "Error", "")),), (), True),
+        ((), (a_job("a", JobState.COMPLETE),), True),
+        ((), (a_job("a"),), False),
+        ((a_pod("a", finished=True, exit=(143, "Error", ""), deleted=True),), (a_job("a"),), False),
+        ((a_pod("a", finished=True, failure=("Evicted", "")),), (a_job("a"),), False),
+        ((a_pod("a", finished=True, exit=(1, "Error", "")), a_pod("a")), (a_job("a"),), False),
+    ],
+)
+def test_trial_that_katib_does_not_count_yet_is_finishing_and_not_waiting(pods, jobs, finishing):
+    progress = after(RUNNING, experiment=OPEN, trials=(a_trial("a"),), pods=pods, jobs=jobs).progress
+    assert (progress.finishing, progress.waiting, progress.running) == (finishing, not finishing, 0)
 
 
 @pytest.mark.parametrize(("goal", "best"), [(Goal.MINIMIZE, "t2"), (Goal.MAXIMIZE, "t3")])

@@ -17,7 +17,7 @@ from local.slack.validation import complaints
 from tests.bot.factories import PLAN, REQUEST, a_sweep
 
 BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})
-BUSY = Progress(running=2, waiting=1, succeeded=1, failed=1, best=BEST)
+BUSY = Progress(running=2, waiting=1, finishing=1, succeeded=1, failed=1, best=BEST)
 ILL = Health(
     status=HealthStatus.WAITING, key="unschedulable", text="No room.", fix="Wait.", detail="0/2", trial="t1"
 )
@@ -34,7 +34,7 @@ def test_parent_of_a_running_sweep_summarizes_it():
     assert shown(RUNNING).splitlines() == [
         ":runner: *lr-brave-otter* · Running",
         "`lr` on `main` @ `01234567` “Try a wider net” · 1 GPU per trial · *ada*",
-        "`██████████░░░░░░░░░░`  2 of 4 trials · 2 running · 1 waiting · 1 failed",
+        "`██████████░░░░░░░░░░`  2 of 4 trials · 2 running · 1 waiting · 1 finishing · 1 failed",
         "Best so far: `val_loss` *0.03125* with `lr=0.01 optimizer=adam`",
     ]
 
