@@ -71,7 +71,7 @@ def _verdict(sweeps: Sequence[SweepResults]) -> str:
     if any(each.space.seed for each in sweeps):
         return ""
     if not comparable(sweeps):
-        return "Their objectives differ, so the best values can't be compared."
+        return "The objectives differ, so the best values can't be compared."
     tops = {each.sweep: top for each in sweeps if (top := _top(each))}
     first = best(sweeps[0].space.goal, tops.values())
     if first is None:
@@ -88,7 +88,7 @@ def _top(results: SweepResults) -> TrialResult | None:
 def _commits(old: SweepResults, new: SweepResults, found: Commits) -> str:
     pair = f"{code(old.commit[:SHORT_COMMIT])} to {code(new.commit[:SHORT_COMMIT])}"
     if old.repo_url != new.repo_url:
-        return f"*Code*: {code(old.sweep)} and {code(new.sweep)} are of different repositories."
+        return f"*Code*: {code(old.sweep)} and {code(new.sweep)} are from different repositories."
     if old.commit == new.commit:
         return f"*Code*: the same commit {code(old.commit[:SHORT_COMMIT])} “{quoted(old.subject, 80)}”."
     if found.between is None:

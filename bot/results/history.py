@@ -68,7 +68,7 @@ def history(space: str, sweeps: Iterable[PastSweep]) -> Message:
         f"{code(top.commit[:SHORT_COMMIT])} “{quoted(top.subject, 80)}”."
     )
     others = len(found) - len(same)
-    note = f"{counted(others, 'sweep')} with another objective or repository not shown."
+    note = f"Not counted: {counted(others, 'sweep')} with another objective or repository."
     blocks: tuple[Block, ...] = (section(head), {"type": "table", "rows": _rows(shown, top)})
     lines = [f"{each.ended:%Y-%m-%d}: {each.value:.6g} ({code(each.name)})" for each in shown]
     return Message(

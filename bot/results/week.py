@@ -69,7 +69,7 @@ def week_page(
     during = [each for each in known if each.ended >= begin]
     lines = [f"*Week of {monday:%Y-%m-%d}*: {_sums(during, currency)}"]
     found = sorted(_improvements(before, during), key=lambda each: (-each.ratio, each.space))
-    lines += ["Best improvements:"] if found else []
+    lines += ["Largest improvements:"] if found else []
     lines += [_line(each) for each in found[:SHOWN_IMPROVEMENTS]]
     text = "\n".join(lines)
     return Message(text=text, blocks=(section(text),))
@@ -77,7 +77,7 @@ def week_page(
 
 def _sums(sweeps: Sequence[WeekSweep], currency: str) -> str:
     if not sweeps:
-        return "no sweep ended."
+        return "no sweeps ended."
     phases = Counter(OUTCOMES.get(each.phase, each.phase.value) for each in sweeps)
     outcomes = listed(f"{number} {outcome}" for outcome, number in phases.most_common())
     owners = len({each.owner for each in sweeps})

@@ -29,7 +29,7 @@ async def ended_results(sweep_id: str, clients: Clients) -> SweepResults:
     """Return what was stored at the sweep's end. Raises UserError if there is nothing."""
     record = await clients.store.get(sweep_id)
     if record and not record.phase.final:
-        raise UserError(f"`{sweep_id}` is still running. Compare it when it has ended.")
+        raise UserError(f"`{sweep_id}` hasn't ended. Compare it once it has.")
     results = await stored_results(sweep_id, clients)
     if results is None or (record and record.request_id != results.request_id):
         raise UserError(f"`{sweep_id}` has no stored results. Find sweeps with `/sweep list`.")

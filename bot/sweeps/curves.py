@@ -36,7 +36,7 @@ async def draw_curves(sweep: SweepRecord, seen: Observation, clients: Clients) -
     space = plan.space
     if not curves:
         raise UserError(
-            f"No run of `{sweep.id}` in MLflow has the metric {code(space.metric)} yet. Log it while "
+            f"No run of `{sweep.id}` in MLflow has the metric {code(space.metric)} yet. *Fix:* Log it while "
             f'training: `mlflow.log_metric("{space.metric}", value, step=step)`.'
         )
     chart = CurvesChart(

@@ -15,13 +15,13 @@ def stopped_line(plan: SweepPlan, trial: str, stop: EarlyStop, usual: float | No
     """Return why a trial is stopped, and the saved GPU-hours if finished trials show the usual run time."""
     rule, metric = plan.space.stopping, plan.space.metric
     value = "no finite value" if stop.value is None else f"{stop.value:.4g}"
-    cutoff = "the others" if stop.cutoff is None else f"{stop.cutoff:.4g}"
+    cutoff = "" if stop.cutoff is None else f"{stop.cutoff:.4g}, "
     among = f"the median of {stop.others} trials"
     if rule and rule.name == ASHA:
         among = f"the cutoff for the best 1/{rule.factor} of {stop.others + 1} trials"
     hours = max(0.0, (usual or 0.0) - stop.seconds) * plan.gpus / 3600
     saved = f"; about {hours:.1f} GPU-hours saved" if hours >= 0.05 else ""
-    return f"{trial}: {metric} {value} at step {stop.step:,}, worse than {cutoff}, {among}{saved}"
+    return f"{trial}: {metric} {value} at step {stop.step:,}, worse than {cutoff}{among}{saved}"
 
 
 def stopped_text(sweep: SweepRecord, event: Event) -> str:

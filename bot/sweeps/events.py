@@ -71,8 +71,14 @@ def success_reason(sweep: SweepRecord, experiment: Experiment) -> str:
 
 
 def finished_trials(progress: Progress) -> str:
-    early = f", {progress.stopped_early} of them stopped early" if progress.stopped_early else ""
-    return f"{counted(progress.finished, 'trial')} done{early}"
+    """Return the number of ended trials, and of those among them that didn't succeed."""
+    others = [
+        (progress.failed, "failed"),
+        (progress.killed, "stopped"),
+        (progress.stopped_early, "stopped early"),
+    ]
+    parts = ", ".join(f"{number} {what}" for number, what in others if number)
+    return f"{counted(progress.finished, 'trial')} done{f' ({parts})' if parts else ''}"
 
 
 def failure_reason(experiment: Experiment, progress: Progress) -> str:

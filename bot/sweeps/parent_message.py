@@ -194,7 +194,7 @@ def _buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
         return [*hold_buttons(sweep), *read]
     if sweep.phase is Phase.PAUSED:
         read.insert(0, button(RESULTS, "Results", sweep.id))
-        return [_resume_button(sweep), *read, cancel_button(sweep.id)]
+        return [_resume_button(sweep), *read, cancel_button(sweep.id, is_running=False)]
     if sweep.phase in ACTIVE:
         read = [button(TRIALS, "Trials", sweep.id), *read, *_pause_buttons(sweep)]
     return read if sweep.phase is Phase.STOPPING else [*read, cancel_button(sweep.id)]
@@ -203,8 +203,10 @@ def _buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
 def _pause_buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
     if sweep.gated or sweep.draining or not sweep.submitted:
         return []
-    finish = "No new trials start. Running trials finish, then the GPUs are free until someone resumes it."
-    stop = "Stops all running trials and frees their GPUs. They count as stopped and aren't repeated."
+    finish = (
+        "No new trials start. Running trials finish; then the GPUs are free until someone resumes the sweep."
+    )
+    stop = "Stops all running trials and frees their GPUs. Stopped trials aren't run again."
     pause = button(PAUSE, "Pause", sweep.id, confirm=_confirm_pause("Pause this sweep?", finish, "Pause"))
     now = button(PAUSE_NOW, "Pause now", sweep.id, confirm=_confirm_pause("Pause now?", stop, "Pause now"))
     if not sweep.paused_at:
@@ -244,24 +246,27 @@ def hold_buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
     total = sweep.plan.space.max_trials if sweep.plan else 0
     confirm = {
         "title": plain_text("Run all trials?"),
-        "text": plain_text(f"Starts all {total} trials of {sweep.id}, although its first one failed."),
+        "text": plain_text(f"Starts all {total} trials of {sweep.id}, although the first one failed."),
         "confirm": plain_text("Run all"),
         "deny": plain_text("Stay on hold"),
     }
     return [
         button(OPEN_GATE, "Run all anyway", sweep.id, confirm=confirm),
         button(RETRY_FIRST, "Try again", sweep.id),
-        cancel_button(sweep.id),
+        cancel_button(sweep.id, is_running=False),
     ]
 
 
-def cancel_button(sweep: str) -> dict[str, Any]:
-    effect = f"Stops all running trials of {sweep} and frees their GPUs. Results so far are kept."
+def cancel_button(sweep: str, *, is_running: bool = True) -> dict[str, Any]:
+    """Return the button. A sweep on hold or paused has no running trials to stop."""
+    effect = f"Ends {sweep}: no more trials can start. Results so far are kept."
+    if is_running:
+        effect = f"Stops all running trials of {sweep} and frees their GPUs. Results so far are kept."
     confirm = {
         "title": plain_text("Cancel this sweep?"),
         "text": plain_text(effect),
         "confirm": plain_text("Cancel sweep"),
-        "deny": plain_text("Keep running"),
+        "deny": plain_text("Keep running" if is_running else "Keep sweep"),
         "style": "danger",
     }
     return button(CANCEL, "Cancel sweep", sweep, style="danger", confirm=confirm)

@@ -44,7 +44,9 @@ async def post_files(sweep: SweepRecord, clients: Clients) -> None:
 
 def _comment(results: SweepResults, picture: Picture) -> str:
     total = counted(len(results.trials) + results.omitted, "trial")
-    best = f" {code('best.yaml')} is a space file that runs the best one again." if results.best_trial else ""
+    best = (
+        f" {code('best.yaml')} is a space file that runs the best trial again." if results.best_trial else ""
+    )
     missing = "" if picture.png else f" {MISSING}"
     return f"Results of {code(results.sweep)}: {total} in {code('results.csv')}.{best}{missing}"
 
@@ -64,6 +66,6 @@ def _about(results: SweepResults) -> list[str]:
     value = "" if best is None or best.value is None else f": {space.metric} {best.value!r}"
     command = f"/sweep branch={results.branch} space={NAME} gpus={results.gpus}"
     return [
-        f"Best trial of {results.sweep}{value}, of commit {results.commit[:8]}.",
+        f"Best trial of {results.sweep}{value}, commit {results.commit[:8]}.",
         f"Commit this file as sweeps/{NAME}.yaml, then run: {command}",
     ]

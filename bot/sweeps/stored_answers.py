@@ -53,8 +53,8 @@ async def _answer(command: Command, sweep_id: str, clients: Clients) -> None:
             await slack.send_file(command.user, picture.text, "comparison.png", picture.png, alt=picture.alt)
     else:
         raise UserError(
-            f"`{sweep_id}` ended on {results.ended:%Y-%m-%d} and only its results are kept: "
-            f"`/sweep results {sweep_id}`, `/sweep compare`."
+            f"`{sweep_id}` ended on {results.ended:%Y-%m-%d}; only its results are kept. "
+            f"*Fix:* Use `/sweep results {sweep_id}` or `/sweep compare`."
         )
 
 

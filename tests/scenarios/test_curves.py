@@ -16,7 +16,7 @@ async def test_curves_are_a_picture_sent_with_the_values_as_its_description(redi
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
         _, [_, private] = await session.types("curves")
-        assert "in MLflow has the metric `loss` yet. Log it while training" in private
+        assert "in MLflow has the metric `loss` yet. *Fix:* Log it while training" in private
         session.simulation.live.curves_of = {
             name: [Point(1, 0.5), Point(2, 0.25)] for name in trials(session)
         }

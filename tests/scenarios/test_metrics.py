@@ -122,7 +122,7 @@ async def test_trial_worse_than_the_others_is_stopped_early(lab: Lab) -> None:
     await sweep.posts("New best: `loss` *1*")
     await sweep.shows("2 of 4 trials")
     await sweep.shows("1 stopped early")
-    await sweep.posts("Finished:", "4 trials done, 1 of them stopped early")
+    await sweep.posts("Finished:", "4 trials done (1 stopped early)")
     assert {"Created", "EarlyStopped", "Running"} in sweep.conditions("Trial")
     assert lab.pods_alive() == []
 

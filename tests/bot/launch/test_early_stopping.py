@@ -134,6 +134,6 @@ def test_early_stopped_trial_is_counted_and_keeps_its_value():
     found = read_trial({"metadata": {"name": "t"}, "status": status}, {"loss": "min"})
     assert (found.state, found.value) == (TrialState.STOPPED_EARLY, 0.5)
     progress = Progress(succeeded=3, stopped_early=1)
-    assert finished_trials(progress) == "4 trials done, 1 of them stopped early"
+    assert finished_trials(progress) == "4 trials done (1 stopped early)"
     shown = str(parent(a_sweep(Phase.RUNNING, submitted=True, progress=progress), Links()).blocks)
     assert "4 of 4 trials · 1 stopped early" in shown

@@ -46,7 +46,7 @@ def test_sweeps_with_other_objectives_are_not_ranked():
     other = replace(NEW, space=replace(SPACE, metric="accuracy"))
     assert not comparable([OLD, other])
     message = comparison([OLD, other], [Commits(error="git.example didn't respond")])
-    assert "Their objectives differ" in message.text
+    assert "The objectives differ" in message.text
     assert "Best: " not in message.text
     assert "can't be listed: git.example didn't respond" in message.text
 

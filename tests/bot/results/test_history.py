@@ -37,7 +37,7 @@ def test_history_compares_only_the_latest_objective():
     other = past("lr-acc", 0.9, 1, space=replace(SPACE, metric="accuracy", goal=Goal.MAXIMIZE))
     message = history("lr", [other, past("lr-a", 0.5, 8)])
     assert [each[3] for each in rows(message)[1:]] == ["lr-a"]
-    assert "1 sweep with another objective or repository not shown." in message.text
+    assert "Not counted: 1 sweep with another objective or repository." in message.text
 
 
 def test_history_without_results_says_so_and_seeds_do_not_count():

@@ -43,7 +43,7 @@ def test_largest_improvements_come_first_and_a_worse_week_is_none():
         sweep("d", 0.9, 18, space=accuracy),
     )
     assert text.splitlines()[1:] == [
-        "Best improvements:",
+        "Largest improvements:",
         "• `accuracy` of `acc`: 0.5 → *0.9* (80.0%), by *ada* in `d`",
         "• `val_loss` of `lr`: 0.5 → *0.4* (20.0%), by *ada* in `b`",
     ]
@@ -51,6 +51,6 @@ def test_largest_improvements_come_first_and_a_worse_week_is_none():
 
 
 def test_quiet_week_and_unknown_hours_are_said_so():
-    assert page(sweep("a", 0.5, 10)) == "*Week of 2026-11-16*: no sweep ended."
+    assert page(sweep("a", 0.5, 10)) == "*Week of 2026-11-16*: no sweeps ended."
     unknown = week_sweep(some_results(a_result(), ended=datetime(2026, 11, 17, tzinfo=UTC)))
     assert "at least 2 GPU-hours" in page(unknown, sweep("b", 0.5, 18))

@@ -95,7 +95,7 @@ def experiment(reason, message=""):
     [
         ("ExperimentGoalReached", "target reached"),
         ("SweepbotDrained", "drained after 3 trials"),
-        ("ExperimentMaxTrialsReached", "3 trials done"),
+        ("ExperimentMaxTrialsReached", "3 trials done (1 failed)"),
     ],
 )
 def test_success_reason_follows_katibs(reason, expected):
