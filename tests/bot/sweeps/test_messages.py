@@ -77,6 +77,21 @@ def test_parent_buttons_follow_the_phase(phase, submitted, buttons):
     assert confirmed == set(buttons) - {"Trials", "Logs", "Results"}
 
 
+@pytest.mark.parametrize(
+    ("phase", "effect", "deny"),
+    [
+        (Phase.RUNNING, "Stops all running trials", "Keep running"),
+        (Phase.PAUSED, "no more trials can start", "Keep sweep"),
+        (Phase.HELD, "no more trials can start", "Keep sweep"),
+    ],
+)
+def test_cancel_button_states_its_effect_in_the_phase(phase, effect, deny):
+    [actions] = [b for b in parent(a_sweep(phase, submitted=True), Links()).blocks if b["type"] == "actions"]
+    confirm = next(each["confirm"] for each in actions["elements"] if each["text"]["text"] == "Cancel sweep")
+    assert effect in confirm["text"]["text"]
+    assert confirm["deny"]["text"] == deny
+
+
 def test_parent_names_who_used_the_button():
     done = a_sweep(Phase.CANCELLED, cancelled_by="U7")
     assert "Cancelled by <@U7>" in shown(done)
