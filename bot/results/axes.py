@@ -137,8 +137,11 @@ def _logarithmic(axes: Any) -> None:
 
 
 def _tick(value: float) -> str:
-    """Format a number in few characters: `0.01`, `1e-4`."""
-    text = f"{value:.2g}" if abs(value) >= 0.01 or not value else f"{value:.1e}"
+    """Format a number in few characters: `0.01`, `254`, `1e-4`."""
+    size = abs(value)
+    if 100 <= size < 100_000:
+        return f"{value:.0f}"
+    text = f"{value:.2g}" if not value or 0.001 <= size < 100 else f"{value:.1e}"
     return text.replace(".0e", "e").replace("e-0", "e-").replace("e+0", "e")
 
 

@@ -91,7 +91,7 @@ def _monday(at: datetime) -> datetime:
 
 
 def _rows(weeks: Sequence[PastSweep], top: PastSweep) -> list[list[Block]]:
-    rows = [row(["week of", "best", "", "sweep", "by", "commit"])]
+    rows = [row(["week of", "best", "overall", "sweep", "by", "commit"])]
     for each in weeks:
         commit = f"{each.commit[:SHORT_COMMIT]} {each.subject}"[:MAX_CELL_SIZE]
         mark = "best" if each.name == top.name else ""

@@ -35,6 +35,7 @@ def parallel_coordinates(figure: Any, axes: Any, scales: Sequence[Scale], conten
     _label(axes, scales)
     bar = figure.colorbar(lines, ax=axes, aspect=14, pad=0.02)
     bar.ax.tick_params(labelsize=LABEL - 2)
+    bar.set_label(shown(content.space.metric), fontsize=LABEL - 2)
     bar.outline.set_visible(False)
 
 
@@ -56,7 +57,7 @@ def _label(axes: Any, scales: Sequence[Scale]) -> None:
         axes.text(place, 1.04, high, ha="center", va="bottom", fontsize=LABEL - 3)
     axes.set_xlim(-0.3, len(scales) - 0.7)
     axes.set_ylim(-0.2, 1.2)
-    style(axes, "Parameters together; orange: best")
+    style(axes, "All parameters (orange: best)")
     axes.set_xticks(range(len(scales)), [shown(scale.name, most) for scale in scales])
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
