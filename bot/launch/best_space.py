@@ -23,6 +23,7 @@ def best_space(space: SearchSpace, parameters: Mapping[str, str]) -> SearchSpace
         max_failed=0,
         target=None,
         early_stopping=None,
+        stopping=None,
         extendable=False,
         notes=(),
     )

@@ -8,6 +8,7 @@ from bot.config.policy import Limits
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, MetricSource, Parameter, command_line
+from bot.core.stopping import ASHA, MEDIAN, StoppingRule
 from bot.launch.best_space import best_yaml
 from bot.launch.space import parse_space
 from tests.bot.factories import SPACE
@@ -17,6 +18,8 @@ VALUES = {"lr": "0.0028079050224114393", "layers": "2", "optimizer": "adam"}
 SPACES = {
     "usual": SPACE,
     "early stopping": replace(SPACE, early_stopping={"min_trials_required": "3"}),
+    "asha": replace(SPACE, stopping=StoppingRule(name=ASHA, factor=4)),
+    "median": replace(SPACE, stopping=StoppingRule(name=MEDIAN, grace=5)),
     "tpe with settings": replace(SPACE, algorithm="tpe", settings={"n_startup_trials": "5"}),
     "target and more metrics": replace(
         SPACE, goal=Goal.MAXIMIZE, target=0.9, additional=("acc",), strategy={"acc": "latest"}
