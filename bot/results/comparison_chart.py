@@ -17,6 +17,7 @@ from bot.results.curves_chart import (
     TEXT_COLOR,
     TITLE_SIZE,
 )
+from bot.results.finite import clipped
 from bot.results.models import SweepResults
 
 
@@ -56,9 +57,10 @@ def picture(sweeps: Sequence[SweepResults]) -> Any:
         values = best_so_far(each)
         label = f"{each.sweep}  {values[-1]:.4g}" if values else f"{each.sweep}  no result"
         line: dict[str, Any] = {"color": color, "linestyle": style, "linewidth": 4.0}
-        axes.step(range(1, len(values) + 1), values, where="post", label=label, **line)
-        if values:  # a line of one point is invisible
-            axes.plot(len(values), values[-1], "o", color=color, markersize=12)
+        drawn = [clipped(value) for value in values]
+        axes.step(range(1, len(drawn) + 1), drawn, where="post", label=label, **line)
+        if drawn:  # a line of one point is invisible
+            axes.plot(len(drawn), drawn[-1], "o", color=color, markersize=12)
     _label(axes, sweeps)
     figure.legend(
         loc="outside lower center", ncols=1, fontsize=LABEL_SIZE, frameon=False, labelcolor=TEXT_COLOR
@@ -67,7 +69,7 @@ def picture(sweeps: Sequence[SweepResults]) -> Any:
 
 
 def _label(axes: Any, sweeps: Sequence[SweepResults]) -> None:
-    values = [value for each in sweeps for value in best_so_far(each)]
+    values = [clipped(value) for each in sweeps for value in best_so_far(each)]
     if values and min(values) > 0 and max(values) / min(values) > LOG_RATIO:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # 0.1 rather than a power of ten

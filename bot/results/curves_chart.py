@@ -9,6 +9,7 @@ from typing import Any
 
 from bot.core.curves import Curve, so_far
 from bot.core.wording import counted
+from bot.results.finite import clipped
 
 # The Okabe-Ito palette without yellow, which is too light for a line. Line styles differ, too.
 STYLES = (
@@ -95,14 +96,18 @@ def picture(chart: CurvesChart) -> Any:
 
 
 def _line(curve: Curve) -> tuple[list[int], list[float]]:
-    """Return steps and values; one that isn't finite leaves a gap."""
-    return [p.step for p in curve], [p.value if math.isfinite(p.value) else math.nan for p in curve]
+    """Return steps and values; one that isn't finite leaves a gap, and huge ones are clipped."""
+    return [p.step for p in curve], [_drawable(p.value) for p in curve]
+
+
+def _drawable(value: float) -> float:
+    return clipped(value) if math.isfinite(value) else math.nan
 
 
 def _label(axes: Any, chart: CurvesChart) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter  # noqa: PLC0415 - as in picture
 
-    values = [p.value for curve in chart.curves.values() for p in curve if math.isfinite(p.value)]
+    values = [clipped(p.value) for curve in chart.curves.values() for p in curve if math.isfinite(p.value)]
     if values and min(values) > 0 and max(values) / min(values) > LOG_RATIO:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from bot.core.space import Parameter
 from bot.repos.git import Between, CommitList
 from bot.results.comparison import Commits, comparable, comparison
-from bot.results.comparison_chart import alt_text, best_so_far, picture
+from bot.results.comparison_chart import alt_text, best_so_far, picture, png
 from k8s.katib.status import TrialState
 from local.slack.validation import complaints
 from tests.bot.factories import NOW, SPACE
@@ -76,3 +78,8 @@ def test_picture_shows_the_best_so_far_of_each_sweep():
         "Best val_loss so far by trial. At the end: "
         "lr-old-otter 0.4 after 3 trials; lr-new-otter 0.3 after 1 trial."
     )
+
+
+@pytest.mark.parametrize("values", [(1e308,), (1.7e308, -1.7e308), (5e-324, 1e308)])
+async def test_picture_accepts_any_finite_value(values):
+    assert (await png([OLD, ended("lr-huge-otter", *values)])).startswith(b"\x89PNG")

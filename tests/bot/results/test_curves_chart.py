@@ -45,8 +45,16 @@ def test_chart_axis_is_logarithmic_if_values_differ_widely(curves, scale):
     assert picture(a_chart(curves)).axes[0].get_yscale() == scale
 
 
-async def test_chart_accepts_any_metric_and_value():
-    curves = {"s-a": [1e300, -1e300], "s-b": [math.nan, math.inf]}
+@pytest.mark.parametrize(
+    "curves",
+    [
+        {"s-a": [1e300, -1e300], "s-b": [math.nan, math.inf]},
+        {"s-a": [1.7e308, -1.7e308]},
+        {"s-a": [1e308]},
+        {"s-a": [5e-324, 1e308], "s-b": [1e308, 1e308]},
+    ],
+)
+async def test_chart_accepts_any_metric_and_value(curves):
     assert (await png(a_chart(curves, metric="$\\frac{a"))).startswith(b"\x89PNG")
 
 
