@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PASS_TIMEOUT = 20.0  # seconds; the next pass continues
+PASS_TIMEOUT = 20.0  # seconds of writing; the next pass continues
 PAGE_SIZE, MAX_PAGES = 100, 100  # runs; beyond these, the runs of missing trials are searched one by one
 MAX_PARAMS_PER_REQUEST = 100  # MLflow's limit
 PARENT_TAG = "mlflow.parentRunId"
@@ -57,10 +57,11 @@ class RunWriter:
             raise MlflowUnavailableError(str(error)) from error
 
     def _complete(self, results: SweepResults, tags: Mapping[str, str]) -> dict[str, str] | None:
-        until, client = monotonic() + PASS_TIMEOUT, tracking_client(self._tracking_uri)
+        client = tracking_client(self._tracking_uri)
         number = experiment_id(client, results.mlflow_experiment, {run_tags.SWEEP: results.sweep})
         runs = list(_runs(client, number, results))
         todo = changes(results, runs)
+        until = monotonic() + PASS_TIMEOUT  # from here: reading a busy server can take longer than that
         for change in todo:
             if monotonic() > until:
                 return None

@@ -140,6 +140,18 @@ async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monke
     assert len(await writer.complete(RESULTS, TAGS)) == 2
 
 
+async def test_pass_writes_even_if_reading_took_longer_than_a_pass(store, writer, monkeypatch):
+    seconds, read = [0.0], run_writer._runs
+
+    def slow_runs(*args):
+        seconds[0] += run_writer.PASS_TIMEOUT + 1
+        return read(*args)
+
+    monkeypatch.setattr(run_writer, "_runs", slow_runs)
+    monkeypatch.setattr(run_writer, "monotonic", lambda: seconds[0])
+    assert len(await writer.complete(RESULTS, TAGS)) == 2
+
+
 async def test_silent_server_is_called_once_and_then_left_alone(caplog, monkeypatch):
     monkeypatch.setitem(CLIENT_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
