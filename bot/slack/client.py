@@ -254,7 +254,7 @@ class Slack:
                 initial_comment=cut(self._mask(text)),
                 filename=name,
                 content=await self._masked_file(content),
-                alt_txt=alt or None,
+                alt_txt=self._mask(alt) or None,
             )
         except UPLOAD_ERRORS as error:
             await self._post_without_file(user, text, name, error)
@@ -346,7 +346,7 @@ class Slack:
     async def _uploaded(self, file: File) -> dict[str, Any]:
         """Return slack_sdk's form of a file."""
         content = await self._masked_file(file.content)
-        return {"filename": file.name, "content": content, "alt_txt": file.alt or None}
+        return {"filename": file.name, "content": content, "alt_txt": self._mask(file.alt) or None}
 
     async def _masked_file(self, content: str | bytes) -> str | bytes:
         """Mask a file's text, in a thread because it can be a whole log."""

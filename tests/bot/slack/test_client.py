@@ -170,11 +170,13 @@ async def test_every_text_is_masked():
     await slack.update("C1", "1.0", message)
     await slack.upload("C1", "1.0", words, "a.log", words)
     await slack.send_file("U1", words, "a.log", words)
+    await slack.upload("C1", "1.0", "Curves", "a.png", b"picture", alt=words)
+    await slack.send_file("U1", "Curves", "a.png", b"picture", alt=words)
     await slack.post_ephemeral("U1", message, "", "C1", "1.0")
     await slack.update_view("V1", {"blocks": [section], "private_metadata": "stays"})
     await slack.publish_home("U1", {"blocks": [section]})
     assert [call for call in web.taken if "planted" in call] == []
-    assert sum("***" in call for call in web.taken) == 8
+    assert sum("***" in call for call in web.taken) == 10
     assert "'private_metadata': 'stays'" in web.taken[-2]
 
 
