@@ -84,13 +84,16 @@ def seeds_option(seeds: Iterable[int]) -> str:
 
 
 def statistics(values: Sequence[float]) -> Statistics | None:
-    """Return None without values."""
+    """Return None without values, and if they are too large: the sum of two can exceed a float."""
     if not values:
         return None
-    mean, count = fmean(values), len(values)
+    count = len(values)
     if count == 1:
-        return Statistics(count=1, mean=mean, deviation=None, interval=None)
-    deviation = stdev(values)
+        return Statistics(count=1, mean=values[0], deviation=None, interval=None)
+    try:
+        mean, deviation = fmean(values), stdev(values)
+    except OverflowError:
+        return None
     half = _quantile(count - 1) * deviation / math.sqrt(count)
     return Statistics(count=count, mean=mean, deviation=deviation, interval=(mean - half, mean + half))
 

@@ -35,7 +35,8 @@ def end_text(sweep: SweepRecord) -> str:
     results = {seed: value for seed, value in sweep.progress.seeds.items() if value is not None}
     shown = [f"{seed}: {results[seed]:.6g}" for seed in sorted(results, key=int)][:VALUES_SHOWN]
     more = f", and {len(results) - VALUES_SHOWN} more in the CSV" if len(results) > VALUES_SHOWN else ""
-    lines = [f"{summary_line(sweep)}.", f"Values by seed: {', '.join(shown)}{more}."] if results else []
+    lines = [f"{line}." for line in [summary_line(sweep)] if line]
+    lines += [f"Values by seed: {', '.join(shown)}{more}."] if results else []
     return "\n".join([*lines, *_combined_line(sweep), *_verdict(sweep), *_rerun_line(sweep)])
 
 

@@ -65,3 +65,8 @@ def test_statistics_of_one_value_has_no_deviation_and_none_of_nothing():
         None,
         None,
     )
+
+
+@pytest.mark.parametrize("values", [[1.7e308, 1.7e308], [1.7e308, -1.7e308]])
+def test_statistics_of_values_whose_sum_exceeds_a_float_are_none(values):
+    assert statistics(values) is None
