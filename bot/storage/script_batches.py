@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 MAX_BATCH = 100  # calls
 
@@ -66,7 +66,7 @@ class ScriptBatches:
 async def _whole(call: _Call) -> Any:
     try:
         return await call.script(call.keys, call.args)
-    except RedisError as error:
+    except Exception as error:  # noqa: BLE001 - raised by its own call; the others have their answers
         return error
 
 

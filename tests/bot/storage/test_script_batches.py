@@ -4,12 +4,18 @@ import asyncio
 
 import pytest
 from redis.asyncio.connection import AbstractConnection
+from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from bot.storage.redis_client import connect
 from bot.storage.script_batches import MAX_BATCH, ScriptBatches
 
 ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
+
+
+class Broken(AsyncScript):
+    async def __call__(self, *_):
+        raise OSError("no more sockets")
 
 
 @pytest.fixture
@@ -60,6 +66,15 @@ async def test_scripts_that_redis_forgot_are_sent_whole(redis, batches):
     script = redis.register_script(ADD)
     calls = [batches.call(script, ["n"], [str(number)]) for number in (1, 2)]
     assert await asyncio.gather(*calls) == [1, 3]
+
+
+async def test_any_error_of_a_script_sent_whole_reaches_its_caller_only(redis, batches):
+    await redis.script_flush()
+    script = redis.register_script(ADD)
+    calls = [batches.call(Broken(redis, ADD), ["n"], ["1"]), batches.call(script, ["n"], ["2"])]
+    async with asyncio.timeout(10):
+        one, other = await asyncio.gather(*calls, return_exceptions=True)
+    assert (str(one), other) == ("no more sockets", 2)
 
 
 async def test_cancelled_call_leaves_the_others_and_the_connection(redis, batches, sent):
