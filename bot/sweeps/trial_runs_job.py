@@ -40,8 +40,11 @@ class TrialRunsJob:
         if urls is None:
             return NEXT_PASS_DELAY
         trials = tuple(replace(each, run_url=urls.get(each.name, each.run_url)) for each in results.trials)
-        if trials != results.trials:
-            await self._clients.kept_results.save(replace(results, trials=trials))
+        if trials == results.trials:
+            return None
+        if await stored_results(sweep_id, self._clients) != results:  # an extended sweep ended again
+            return NEXT_PASS_DELAY
+        await self._clients.kept_results.save(replace(results, trials=trials))
         return None
 
     async def _tags(self, results: SweepResults) -> dict[str, str]:

@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 
 from bot.results.run_writer import RunWriter
 from bot.sweeps.end_results import stored_results
-from bot.sweeps.trial_runs_job import UNAVAILABLE_DELAY, TrialRunsJob
+from bot.sweeps.trial_runs_job import NEXT_PASS_DELAY, UNAVAILABLE_DELAY, TrialRunsJob
 from tests.bot.factories import NOW
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -54,3 +54,16 @@ async def test_runs_are_written_later_while_mlflow_is_away_and_given_up_after_a_
     late = replace(ended.clients, now=lambda: NOW + timedelta(days=8))
     assert await TrialRunsJob(late, job._writer).run(SWEEP) is None
     assert await job.run("lr-other-otter") is None
+
+
+async def test_results_that_a_later_end_stored_meanwhile_are_not_overwritten(ended, tracking):
+    before = await stored_results(SWEEP, ended.clients)
+    later = replace(before, ended=before.ended + timedelta(hours=1))
+
+    class Slow(RunWriter):
+        async def complete(self, results, tags):
+            await ended.clients.kept_results.save(later)
+            return await super().complete(results, tags)
+
+    assert await TrialRunsJob(ended.clients, Slow(tracking, "http://ui")).run(SWEEP) == NEXT_PASS_DELAY
+    assert await stored_results(SWEEP, ended.clients) == later
