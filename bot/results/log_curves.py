@@ -20,6 +20,7 @@ MAX_LINE = 2**14  # characters that are searched; the kubelet's runtime splits l
 MAX_POINTS = 500  # of one trial; of more, two neighbors become one
 READ_TIMEOUT = 5.0  # seconds of one log
 PARALLEL = 5  # logs
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* ")  # the kubelet's own messages have none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ def read_on(known: LogCurve, text: str, query: LogQuery, *, finished: bool) -> L
     """Add the reports in a piece of the log, which starts in the second of the last line read."""
     *lines, _ = text.split("\n")  # the last one is empty, or cut
     is_cut = len(text.encode()) >= MAX_PIECE
-    new = [line for line in lines if line.partition(" ")[0] > known.cursor]
+    new = [line for line in lines if STAMP.match(line) and line.partition(" ")[0] > known.cursor]
     if not new:
         cursor = _next_second(known.cursor) if is_cut and known.cursor else known.cursor
         return replace(known, cursor=cursor, complete=finished and not is_cut)

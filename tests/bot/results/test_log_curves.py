@@ -147,3 +147,13 @@ async def test_read_many_logs_reads_few_at_a_time():
     sources = [LogSource(trial=f"t{n}", namespace="s", pod=f"p{n}", finished=False) for n in range(40)]
     assert len(await LogReader(Busy()).read({}, query(*sources))) == 40
     assert Busy.most == log_curves.PARALLEL
+
+
+async def test_read_continues_after_an_error_of_the_kubelet_within_the_log():
+    kubelet = Kubelet()
+    kubelet.log(1, "loss=0.5")
+    kubelet.lines.append((1, "rpc error: code = NotFound desc = can't find the container\n"))
+    reader = LogReader(kubelet)
+    read = await reader.read({}, query())
+    kubelet.log(2, "loss=0.4")
+    assert values((await reader.read(read, query()))["t"]) == [(1, 0.5), (2, 0.4)]
