@@ -81,7 +81,7 @@ class Pictures:
             picture = Picture("", b"")
             try:
                 picture = await self._draw(await asyncio.to_thread(masked, results, self._mask))
-            except (DrawingError, OSError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - else the sweep would wait for it forever
                 log.warning("can't draw the results of %s: %s", results.sweep, error or "timeout")
         self._found[key] = picture
         for oldest in list(self._found)[:-MAX_KEPT]:

@@ -48,7 +48,9 @@ async def test_get_never_waits_and_the_sweep_is_woken_when_its_picture_is_drawn(
     await pictures.close()
 
 
-@pytest.mark.parametrize("error", [DrawingError("killed"), TimeoutError(), OSError("no processes left")])
+@pytest.mark.parametrize(
+    "error", [DrawingError("killed"), TimeoutError(), OSError("no processes left"), ValueError("a bug")]
+)
 async def test_picture_that_cannot_be_drawn_is_empty(error):
     drawer = Drawer(error)
     pictures = Pictures(drawer.wake, Mask(), drawer.draw)
