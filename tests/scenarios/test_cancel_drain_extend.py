@@ -71,7 +71,7 @@ async def test_trial_is_cancelled_sweep_drained_and_finished_sweep_extended(here
 async def test_results_logs_and_rerun_work_by_command_mention_and_button(here: Lab):
     sweep = await here.sweep("branch=main gpus=1 space=tiny")
     await sweep.posts("Finished:", "2 trials")
-    assert "2 of 2 trials" in await here.answer("results")
+    assert "2 of 2 trials" in await here.answer(f"results {sweep.id}")
     assert sweep.id in await here.types("list mine")
     here.slack.say("ada", "sweeps", "@sweepbot logs", sweep.parent()["ts"])
     await sweep.posts("Log of trial", "```")
