@@ -32,6 +32,7 @@ RETENTION = timedelta(hours=1)
 MAX_READINGS = 50  # at once, per worker; the others are read in their next period
 ON_DEMAND_TIMEOUT = 8.0  # seconds until a command is answered without curves
 MAX_CURVES = 100  # in one chart
+READING_POINTS = 500  # of one curve; each reconcile parses them all
 
 _READING: TypeAdapter[LiveReading] = TypeAdapter(LiveReading)
 _LOGS: TypeAdapter[dict[str, LogCurve]] = TypeAdapter(dict[str, LogCurve])
@@ -112,9 +113,8 @@ class LiveValues:
         runs = self._api.runs(plan.results_name, metric)
         latest = {trial: run.latest for trial, run in runs.items()}
         curves: list[Run] = [runs[trial] for trial in sorted(wanted(latest))]
-        return LiveReading(
-            read=True, latest=latest, curves=self._api.curves(curves, metric) if curves else {}
-        )
+        found = self._api.curves(curves, metric, most=READING_POINTS) if curves else {}
+        return LiveReading(read=True, latest=latest, curves=found)
 
     async def _from_logs(self, sweep_id: str, query: LogQuery, wanted: Wanted) -> LiveReading:
         key = self._key("live-logs", sweep_id)

@@ -176,7 +176,7 @@ class _Reconcile:
         if sweep.phase is before.phase:  # else the observation is of another phase
             sweep = await self._act(sweep, seen)
         for question in questions:
-            await answer(question, sweep, seen, self.clients)
+            await self._answer(question, sweep, seen)
             await self.clients.store.remove_commands(sweep.id, [question])
         await self.notifier.remove_stray_buttons(sweep, waiting)
         sweep = await self.record.keep(await self.notifier.publish(sweep))
@@ -185,6 +185,19 @@ class _Reconcile:
         await self._open_results(sweep)
         soon, again = self.notifier.pause, requeue_after(before, sweep, now, seen.observe_again_in)
         return min(soon, again) if soon and again is not None else soon or again
+
+    async def _answer(self, question: Command, sweep: SweepRecord, seen: Observation) -> None:
+        """Answer a question. A bug in an answer is reported to who asked: it must not stop the sweep."""
+        try:
+            await answer(question, sweep, seen, self.clients)
+        except TRANSIENT_ERRORS:
+            raise
+        except Exception:
+            log.exception("can't answer %s about %s", question.action, sweep.id)
+            text = (
+                f"Couldn't answer about `{sweep.id}`: internal error. *Fix:* Ask an admin to check the log."
+            )
+            await self.clients.slack.post_ephemeral(question.user, text, question.response_url)
 
     async def _advanced(
         self, before: SweepRecord, commands: tuple[Command, ...], now: datetime

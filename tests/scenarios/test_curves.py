@@ -56,3 +56,17 @@ async def test_mlflow_is_read_only_while_trials_run(redis):
         reads = session.simulation.live.reads
         await session.rounds(3)
         assert session.simulation.live.reads == reads > 0
+
+
+async def test_bug_in_an_answer_is_reported_and_the_sweep_continues(redis, monkeypatch):
+    async def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("bot.sweeps.replies.draw_curves", broken)
+    async with open_session(redis, **HELD) as session:
+        await session.until(Phase.RUNNING)
+        _, [_, private] = await session.types("curves")
+        assert private.startswith(f"Couldn't answer about `{SWEEP}`: internal error.")
+        record = await session.simulation.record()
+        assert (record.phase, record.quarantined) == (Phase.RUNNING, False)
+        assert await session.simulation.clients.store.commands(SWEEP) == []
