@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests.scenarios.local_world import PATIENCE, Lab, lab
+from tests.scenarios.local_world import WAIT_SECONDS, Lab, lab
 
 CHROMIUM = shutil.which("chromium")
 QUIET = (
@@ -46,7 +46,7 @@ async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> Asy
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(lab: Lab) -> AsyncIterator[Browser]:
-    expect.set_options(timeout=PATIENCE * 1000)
+    expect.set_options(timeout=WAIT_SECONDS * 1000)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         yield browser

@@ -9,7 +9,7 @@ from playwright.async_api import Locator, Page, expect
 from local.world import NAMESPACE
 from tests.browser.conftest import Opened
 from tests.browser.test_page import messages, tab_to
-from tests.scenarios.local_world import PATIENCE, Lab
+from tests.scenarios.local_world import WAIT_SECONDS, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -128,7 +128,7 @@ async def choose(form: Locator, field: str, typed: str, option: str) -> None:
     """The form is updated after a branch was chosen, for its spaces."""
     box, before = form.get_by_role("combobox", name=field), await form.get_attribute("data-hash") or ""
     offered = form.get_by_role("option", name=option).first
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         while not await offered.is_visible():  # the menu's text when git hasn't responded in time
             await box.click()
             await box.fill("")

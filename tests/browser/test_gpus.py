@@ -14,7 +14,7 @@ from bot.gpus.sampling import Sample
 from local import demo_usage
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import shoot
-from tests.scenarios.local_world import PATIENCE, Lab
+from tests.scenarios.local_world import WAIT_SECONDS, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -32,7 +32,7 @@ async def seen(lab: Lab, wait_until: Any, fact: Callable[[Sample], bool]) -> Non
             lately = await SampleStore(redis).since(datetime.now(UTC) - timedelta(seconds=10))
             return bool(lately) and fact(lately[-1])
 
-        await wait_until(looked, "a worker has seen it", seconds=PATIENCE)
+        await wait_until(looked, "a worker has seen it", seconds=WAIT_SECONDS)
 
 
 async def test_digest_on_request_is_readable_on_a_phone(opened: Opened, lab: Lab, wait_until: Any) -> None:

@@ -29,7 +29,7 @@ BOT = ("serve", "work")
 EACH = 2  # faults for each sweep
 BETWEEN = (0.5, 4.0)  # seconds
 AWAY = (0.5, 6.0)  # seconds
-PATIENCE = 420.0  # seconds until all is over after the last fault, on a busy machine
+WAIT_SECONDS = 420.0  # seconds until all is over after the last fault, on a busy machine
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Chaos:
 
     async def _records_at_the_end(self) -> dict[str, SweepRecord | None]:
         """A user whose cancel was lost with Redis sees that the sweep still runs, and cancels it again."""
-        end, again = monotonic() + PATIENCE, monotonic() + PATIENCE / 4
+        end, again = monotonic() + WAIT_SECONDS, monotonic() + WAIT_SECONDS / 4
         async with connect(self.redis.url) as redis:
             store = Store(redis)
             while True:

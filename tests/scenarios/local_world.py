@@ -15,7 +15,7 @@ from typing import Any
 
 from local.world import NAMESPACE, World, commit, git, world
 
-PATIENCE = 200  # seconds until a fact that needs builds and trainings on a busy machine
+WAIT_SECONDS = 200  # seconds until a fact that needs builds and trainings on a busy machine
 
 TRAINING = """
 import argparse, os, time
@@ -208,9 +208,9 @@ def is_alive(pod: dict[str, Any]) -> bool:
 async def until(fact: Callable[[], Any], what: str, instead: Callable[[], str] = lambda: "") -> Any:
     """The fact, once it is there; else what was found instead."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             while not (found := fact()):  # noqa: ASYNC110 - facts of other processes
                 await asyncio.sleep(0.05)
             return found
     except TimeoutError:
-        raise AssertionError(f"waited {PATIENCE} s until {what}; instead:\n{instead()}") from None
+        raise AssertionError(f"waited {WAIT_SECONDS} s until {what}; instead:\n{instead()}") from None

@@ -113,6 +113,9 @@ async def test_seeds_report_their_mean_and_the_failed_seed(lab: Lab) -> None:
     end = await sweep.posts("Finished:", "Mean `val/acc` *0.166667*")
     assert "Values by seed: 0: 0, 2: 0.2, 3: 0.3." in end
     assert f"`/sweep rerun {sweep.id} seeds=1-1`" in end
+    values = [trial["spec"]["parameterAssignments"] for trial in sweep.objects("Trial")]
+    assert sorted(seed["value"] for [seed] in values) == ["0", "1", "2", "3"]
+    assert sweep.pods_alive() == []
     again = await lab.answer(f"rerun {sweep.id} seeds=2-2")
     assert "queued: a rerun of" in again
 

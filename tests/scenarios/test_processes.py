@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 PASSWORD = "hunter2-p@ss"
 TOKEN = "cluster-token-1"
-PATIENCE = 200  # seconds, on a busy machine
+WAIT_SECONDS = 200  # seconds, on a busy machine
 
 
 class Lab:
@@ -145,7 +145,7 @@ class Bot:
 
 @pytest.fixture
 def wait_until(wait_until):
-    return partial(wait_until, seconds=PATIENCE)
+    return partial(wait_until, seconds=WAIT_SECONDS)
 
 
 @pytest.fixture
