@@ -70,7 +70,7 @@ async def test_poor_trial_is_stopped_and_replaced(redis):
         await sweep.until(lambda: len(running(sweep)) == 3)
         assert len(sweep.trials()) == 4
         assert (await sweep.record()).progress.stopped_early == 1
-        sweep.report()  # of four, only the best goes on
+        sweep.report()  # of four, only the best continues
         await sweep.until(lambda: len(sweep.stopped()) == 2)
         await sweep.until(lambda: sum("early (asha)" in text for text in sweep.slack.said) == 2)
         assert len(running(sweep)) == 2

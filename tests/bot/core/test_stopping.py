@@ -40,7 +40,7 @@ def test_rungs_are_the_grace_times_powers_of_the_factor():
 @pytest.mark.parametrize(
     ("values", "ends"),
     [
-        ((0.1, 0.9), set()),  # fewer than three: nobody is stopped
+        ((0.1, 0.9), set()),  # fewer than three: no trial is stopped
         ((0.1, 0.2, 0.3), {"c"}),
         ((0.3, 0.2, 0.1), set()),  # those before are not judged again
         ((0.3, 0.3, 0.3), set()),  # equal values go on

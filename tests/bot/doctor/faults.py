@@ -9,11 +9,11 @@ GPU = "nvidia.com/gpu"
 
 
 async def slack_token(here):
-    here.settings["slack_bot_token"] = "xoxb-of-somebody-else"
+    here.settings["slack_bot_token"] = "xoxb-of-another-app"
 
 
 async def slack_app_token(here):
-    here.settings["slack_app_token"] = "xapp-of-somebody-else"
+    here.settings["slack_app_token"] = "xapp-of-another-app"
 
 
 async def no_app_token(here):

@@ -1,4 +1,4 @@
-"""The parent shows the current state, events are reported once, and user text mentions nobody."""
+"""The parent shows the current state, events are reported once, and user text mentions no one."""
 
 import re
 from dataclasses import replace
