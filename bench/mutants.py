@@ -43,18 +43,21 @@ QUEUE = (
     "tests/bot/storage/test_work_queue_quarantine.py",
 )
 TARGETS = {  # file -> the tests that must fail
-    "bot/sweeps/lifecycle.py": (
-        "tests/bot/sweeps/test_lifecycle_phases.py",
-        "tests/bot/sweeps/test_lifecycle_building.py",
-        "tests/bot/sweeps/test_lifecycle_ends.py",
+    "bot/lifecycle/phases.py": (
+        "tests/bot/lifecycle/test_lifecycle_phases.py",
+        "tests/bot/lifecycle/test_lifecycle_building.py",
+        "tests/bot/lifecycle/test_lifecycle_ends.py",
     ),
-    "bot/sweeps/events.py": ("tests/bot/sweeps/test_events.py",),
-    "bot/sweeps/required_changes.py": ("tests/bot/sweeps/test_required_changes.py",),
-    "bot/sweeps/commands.py": ("tests/bot/sweeps/test_commands.py",),
-    "bot/sweeps/gate.py": ("tests/bot/sweeps/test_gate.py",),
-    "bot/sweeps/pause.py": ("tests/bot/sweeps/test_pause.py",),
-    "bot/sweeps/deadline.py": ("tests/bot/sweeps/test_deadline.py",),
-    "bot/sweeps/extension.py": ("tests/bot/sweeps/test_extension.py", "tests/bot/sweeps/test_commands.py"),
+    "bot/lifecycle/events.py": ("tests/bot/lifecycle/test_events.py",),
+    "bot/lifecycle/required_changes.py": ("tests/bot/lifecycle/test_required_changes.py",),
+    "bot/lifecycle/commands.py": ("tests/bot/lifecycle/test_commands.py",),
+    "bot/lifecycle/gate.py": ("tests/bot/lifecycle/test_gate.py",),
+    "bot/lifecycle/pause.py": ("tests/bot/lifecycle/test_pause.py",),
+    "bot/lifecycle/deadline.py": ("tests/bot/lifecycle/test_deadline.py",),
+    "bot/lifecycle/extension.py": (
+        "tests/bot/lifecycle/test_extension.py",
+        "tests/bot/lifecycle/test_commands.py",
+    ),
     "bot/config/permissions.py": ("tests/bot/config/test_permissions.py",),
     "bot/health/rules_admission.py": (
         "tests/bot/health/test_rules_experiment.py",
@@ -78,11 +81,11 @@ EQUIVALENT = {
         "return next(((*kind, number) for kind, number in partly.most_common(2)), None)",
     ): "next() takes the first of them",
     (
-        "bot/sweeps/lifecycle.py",
+        "bot/lifecycle/phases.py",
         "sign = -1 if space.goal is Goal.MAXIMIZE else 2",
     ): "any positive factor keeps the order",
     (
-        "bot/sweeps/lifecycle.py",
+        "bot/lifecycle/phases.py",
         "sign = -2 if space.goal is Goal.MAXIMIZE else 1",
     ): "any negative factor reverses the order",
     (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from bot.charts.drawing import Pictures
 from bot.config.policy import Config
 from bot.config.settings import Settings
 from bot.core.masking import Mask
@@ -13,7 +14,6 @@ from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import Registry
 from bot.repos.git import Git
-from bot.results.drawing import Pictures
 from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
 from bot.results.store import ResultsStore

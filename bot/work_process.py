@@ -15,6 +15,7 @@ from bot.app import Process, now, slack_identity
 from bot.builds import image_gc
 from bot.builds.image_gc import ImageGc
 from bot.channels.store import SetupWriter
+from bot.charts.drawing import Pictures
 from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
 from bot.config.policy import all_namespaces
@@ -33,9 +34,10 @@ from bot.idle.monitor import IdleMonitor
 from bot.idle.store import AlertStore
 from bot.launch import drafts, preview_job
 from bot.registry.client import Registry
+from bot.reports import history_job
+from bot.reports.trial_runs_job import TrialRunsJob
 from bot.repos.catalog import Catalog
 from bot.repos.git import Git, logins
-from bot.results.drawing import Pictures
 from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
 from bot.results.log_curves import LogReader
@@ -46,10 +48,9 @@ from bot.slack.client import Slack, client
 from bot.slack.rate_limit import RateLimiter
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from bot.sweeps import history_job, reconciler, retention
+from bot.sweeps import reconciler, retention
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.retention import SweepGc
-from bot.sweeps.trial_runs_job import TrialRunsJob
 from bot.worker import Handler, Worker, keyed
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError

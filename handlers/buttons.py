@@ -10,10 +10,10 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.answers.messages import CANCEL_TRIAL, loading
 from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
-from bot.sweeps import parent_message
-from bot.sweeps.reply_messages import CANCEL_TRIAL, loading
+from bot.messages import parent
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
 from handlers.home_tab import Show
 
@@ -24,23 +24,23 @@ NOT_SHOWN = "Couldn't load the trials. Try again."
 Handler = Callable[..., Awaitable[None]]
 DOUBLE_CLICK = timedelta(seconds=10)  # clicks on Rerun within this time count as one
 BUTTONS = {
-    parent_message.CANCEL: Action.CANCEL,
-    parent_message.LOGS: Action.LOGS,
-    parent_message.RESULTS: Action.RESULTS,
-    parent_message.RERUN: Action.RERUN,
-    parent_message.OPEN_GATE: Action.OPEN,
-    parent_message.EXTEND: Action.EXTEND,
-    parent_message.PAUSE: Action.PAUSE,
-    parent_message.PAUSE_NOW: Action.PAUSE_NOW,
-    parent_message.RESUME: Action.RESUME,
-    parent_message.RETRY_FIRST: Action.RETRY,
+    parent.CANCEL: Action.CANCEL,
+    parent.LOGS: Action.LOGS,
+    parent.RESULTS: Action.RESULTS,
+    parent.RERUN: Action.RERUN,
+    parent.OPEN_GATE: Action.OPEN,
+    parent.EXTEND: Action.EXTEND,
+    parent.PAUSE: Action.PAUSE,
+    parent.PAUSE_NOW: Action.PAUSE_NOW,
+    parent.RESUME: Action.RESUME,
+    parent.RETRY_FIRST: Action.RETRY,
 }
 
 
 def add_buttons(app: AsyncApp, context: HandlerContext, show: Show) -> None:
     for action_id, action in BUTTONS.items():
         app.action(action_id, matchers=[names_a_sweep])(_on_click(context, action, show))
-    app.action(parent_message.TRIALS, matchers=[names_a_sweep])(_on_trials(context))
+    app.action(parent.TRIALS, matchers=[names_a_sweep])(_on_trials(context))
     app.action(CANCEL_TRIAL, matchers=[names_a_trial])(_on_cancel_trial(context))
 
 

@@ -14,10 +14,10 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.answers.command_parser import COMMAND_USAGE, first_word, suggest_command
 from bot.core.errors import UserError
 from bot.launch.command_line import HELP
 from bot.slack.mrkdwn import cut, plain
-from bot.sweeps.command_parser import COMMAND_USAGE, first_word, suggest_command
 from handlers.context import SLACK_ERRORS, HandlerContext, unconfirmed
 from handlers.sweep_commands import Sender, handle_command, is_command, sweep_in
 

@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.answers.command_parser import first_word, suggest_command
 from bot.config.permissions import doctor_denial, launch_denial
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.errors import UserError
@@ -20,7 +21,6 @@ from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse
 from bot.launch.options import READERS
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
-from bot.sweeps.command_parser import first_word, suggest_command
 from handlers.channel_setup import open_setup
 from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
 from handlers.launch_form import open_form

@@ -3,12 +3,12 @@
 import asyncio
 from dataclasses import dataclass
 
+from bot.answers import messages
+from bot.answers.command_parser import COMMANDS, choose, first_word, parse_command, selected
 from bot.core.commands import Action, Command
 from bot.core.record import SweepRecord
 from bot.core.sweep_summary import SweepSummary
 from bot.slack.mrkdwn import code
-from bot.sweeps import reply_messages
-from bot.sweeps.command_parser import COMMANDS, choose, first_word, parse_command, selected
 from handlers.context import ACK_TIMEOUT, HandlerContext
 
 STARTS_SWEEP = {Action.RERUN, Action.PROMOTE}  # start one in this channel
@@ -37,11 +37,11 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         sweeps = await context.store.listed()
     word, which = first_word(text)
     if word == "list":
-        return reply_messages.listing(selected(which, who.user, sweeps, context.config))
+        return messages.listing(selected(which, who.user, sweeps, context.config))
     parsed = choose(parse_command(text, who.here), who.user, sweeps, context.config)
     sweep = parsed.sweep
     if parsed.action is Action.STATUS and (record := await _record(context, sweep)):
-        return reply_messages.status(record)
+        return messages.status(record)
     command = Command(
         action=parsed.action,
         user=who.user,

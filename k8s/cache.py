@@ -1,7 +1,7 @@
 """Cache watched objects in memory, so that most reconciles need no request to the API server.
 
 The caches are a little behind the API server: they show that something must be done, and a direct read
-decides what (`bot.sweeps.freshness`). Of each object only the fields that reconciles read are stored
+decides what (`bot.lifecycle.freshness`). Of each object only the fields that reconciles read are stored
 (`k8s.slim`), as JSON text, because dicts take several times as much memory.
 """
 

@@ -58,3 +58,9 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 def printable(text: str) -> str:
     """Return one line: each character that can't be printed becomes a space."""
     return "".join(each if each.isprintable() else " " for each in text)
+
+
+def time_text(minutes: int) -> str:
+    """`2 h 5 min`; "" for 0."""
+    hours, rest = divmod(minutes, 60)
+    return " ".join(filter(None, (f"{hours} h" if hours else "", f"{rest} min" if rest else "")))

@@ -7,9 +7,9 @@ from bot.config.policy import Config
 from bot.config.teams import team_of
 from bot.core.record import Phase, SweepRecord
 from bot.core.sweep_summary import SweepSummary
+from bot.messages.parent import cancel_button, summary
 from bot.slack.blocks import Block, View, actions, button, context, header, section
 from bot.slack.mrkdwn import link, plain
-from bot.sweeps.parent_message import cancel_button, summary
 
 NEW_SWEEP, REFRESH, OPEN_THREAD = "home_new", "home_refresh", "home_open"  # action ids
 MAX_MINE, MAX_OTHERS = 10, 8  # sweeps shown

@@ -1,4 +1,4 @@
-"""The life of a sweep: observe, decide, act, notify.
+"""The loop of a sweep: observe, decide, save, act, notify; and what starts it.
 
 Knows nothing of other features: idle GPUs, digests, or the doctor.
 """

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from bot.clients import Clients
 from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.phases import refuse
+from bot.lifecycle.trouble import report_restored
 from bot.storage import sweep_configmap
-from bot.sweeps.lifecycle import refuse
-from bot.sweeps.trouble import report_restored
 from k8s.configmaps import upsert
 from k8s.errors import ApiError
 

@@ -9,21 +9,21 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
+from bot.charts.drawing import PictureWaitError
 from bot.clients import Clients
 from bot.core.commands import Command
 from bot.core.errors import RetryAfterError
 from bot.core.events import Event, EventKind
 from bot.core.record import Phase, SweepRecord
-from bot.results.drawing import PictureWaitError
+from bot.messages.coalesce import merged
+from bot.messages.events import FROM_RESULTS, event_text
+from bot.messages.first_trial import health
+from bot.messages.parent import Links, duplicate, hold_buttons, parent
+from bot.messages.recipients import is_loud
+from bot.reports.post_results import post_files, post_table
 from bot.slack.blocks import actions, section
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
-from bot.sweeps.coalesce import merged
-from bot.sweeps.first_trial_message import health
-from bot.sweeps.parent_message import Links, duplicate, hold_buttons, parent
-from bot.sweeps.post_results import post_files, post_table
-from bot.sweeps.recipients import is_loud
-from bot.sweeps.thread_messages import FROM_RESULTS, event_text
 from k8s import kaniko
 from k8s.katib.status import ui_link
 from k8s.logs import WHOLE_LOG

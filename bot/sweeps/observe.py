@@ -17,10 +17,10 @@ from bot.health.diagnosis import Diagnosis
 from bot.launch.plan import plan
 from bot.launch.resolve import look_up
 from bot.launch.user_limits import limited_sweeps, total_peak
+from bot.lifecycle.observation import BuildSeen, Observation
 from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
 from bot.runtime.parser_thread import run_in_parser_thread
-from bot.sweeps.observation import BuildSeen, Observation
 from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
 from k8s.cache import CacheReader, Caches
 from k8s.jobs import read_job

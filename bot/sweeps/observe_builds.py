@@ -13,10 +13,10 @@ from bot.core.plan import Build, Role, SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.space import SearchSpace
 from bot.health.unstarted_builds import diagnose_build
+from bot.lifecycle.observation import BuildSeen, Observation
 from bot.registry.client import Registry
 from bot.registry.images import ImageRef
 from bot.runtime.parser_thread import run_in_parser_thread
-from bot.sweeps.observation import BuildSeen, Observation
 from k8s import kaniko
 from k8s.jobs import Job, JobState, read_job
 from k8s.objects import BUILD_LABEL

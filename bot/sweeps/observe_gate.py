@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from bot.clients import Clients
 from bot.core.record import SweepRecord
-from bot.sweeps.observation import Observation
+from bot.lifecycle.observation import Observation
 from k8s.katib.spec import MAIN
 from k8s.logs import has_line_since
 

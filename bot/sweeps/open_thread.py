@@ -5,10 +5,10 @@ from dataclasses import replace
 from bot.clients import Clients
 from bot.core.ids import candidates
 from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.phases import refuse
+from bot.messages.parent import Links, parent
 from bot.slack.client import NotInChannelError
 from bot.sweeps.durable_record import DurableRecord, Save
-from bot.sweeps.lifecycle import refuse
-from bot.sweeps.parent_message import Links, parent
 
 NOT_IN_CHANNEL = (
     "I'm not in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try again."

@@ -16,9 +16,9 @@ from redis.exceptions import RedisError
 
 from bot.core.commands import Action, Command, dump_command
 from bot.core.record import SweepRecord
+from bot.lifecycle.commands import about
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from bot.sweeps.commands import about
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,8 @@ from aiohttp import ClientError
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 
+from bot.answers.replies import answer
+from bot.answers.stored_answers import answer_without_record
 from bot.builds.provenance import record
 from bot.clients import Clients
 from bot.core.commands import Action, Command
@@ -19,6 +21,18 @@ from bot.core.errors import PermanentError
 from bot.core.events import Event, EventKind
 from bot.core.ids import SWEEP_ID
 from bot.core.record import NewerRecordError, Phase, SweepRecord
+from bot.lifecycle.freshness import needs_fresh_read
+from bot.lifecycle.observation import Observation
+from bot.lifecycle.phases import (
+    advance,
+    apply_cancels,
+    extension_refused,
+    fail,
+    requeue_after,
+    submitted,
+)
+from bot.lifecycle.required_changes import required_changes
+from bot.lifecycle.trouble import quarantine, release, report_restored, report_trouble, resolve_trouble
 from bot.registry.client import ImageMissingError, RegistryError
 from bot.registry.images import ImageRef
 from bot.repos.git import GitUnavailableError
@@ -28,25 +42,11 @@ from bot.storage import sweep_configmap
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError
 from bot.sweeps.durable_record import DurableRecord
-from bot.sweeps.freshness import needs_fresh_read
-from bot.sweeps.lifecycle import (
-    advance,
-    apply_cancels,
-    extension_refused,
-    fail,
-    requeue_after,
-    submitted,
-)
 from bot.sweeps.notifier import Notifier
-from bot.sweeps.observation import Observation
 from bot.sweeps.observe import observe
 from bot.sweeps.observe_gate import observe_gate
 from bot.sweeps.observe_live import observe_live
 from bot.sweeps.open_thread import open_thread, rename
-from bot.sweeps.replies import answer
-from bot.sweeps.required_changes import required_changes
-from bot.sweeps.stored_answers import answer_without_record
-from bot.sweeps.trouble import quarantine, release, report_restored, report_trouble, resolve_trouble
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
 

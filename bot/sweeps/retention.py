@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
+from bot.lifecycle.extension import EXTENDABLE_FOR
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
-from bot.sweeps.extension import EXTENDABLE_FOR
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.katib.spec import REQUEST_ID

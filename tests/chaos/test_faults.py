@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.sweeps import lifecycle, reconciler
+from bot.lifecycle import phases
+from bot.sweeps import reconciler
 from bot.sweeps.receipts import Receipts
 from local.redis import redis as server
 from tests.chaos import processes
@@ -74,7 +75,7 @@ async def test_wave_that_submits_under_a_second_name_reports_doubled_experiments
 
 async def test_wave_whose_cancels_are_lost_reports_sweeps_that_run_on(redis, monkeypatch):
     monkeypatch.setattr("tests.chaos.wave.TIMEOUT_SECONDS", 600)
-    monkeypatch.setattr(lifecycle, "_cancelled", lambda _: False)
+    monkeypatch.setattr(phases, "_cancelled", lambda _: False)
     found = await broken(redis, "3", sweeps=3, faults=6)
     assert any(what.startswith("endless-") and "lost: running" in what for what in found)
 

@@ -21,7 +21,7 @@ async def test_route_equals_that_of_a_sweep_and_its_figures(redis):
     assert stated == pytest.approx([lines(named), len(passed), lines(passed)], rel=0.1)
 
 
-PASSED = ["bot/worker.py", "bot/sweeps/create.py", "bot/sweeps/reconciler.py"]
+PASSED = ["bot/worker.py", "bot/launch/create.py", "bot/sweeps/reconciler.py"]
 
 
 @pytest.mark.parametrize(

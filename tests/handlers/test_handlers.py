@@ -13,15 +13,15 @@ from slack_bolt.context.respond.async_respond import AsyncRespond
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.answers.messages import CANCEL_TRIAL
 from bot.core.commands import Action
 from bot.core.masking import Mask
 from bot.core.record import Phase
 from bot.core.work_item import DOCTOR
 from bot.home.view import NEW_SWEEP
 from bot.idle.messages import CANCEL_IDLE as WARNED
+from bot.messages.parent import CANCEL, RERUN, TRIALS
 from bot.runtime.log_format import JsonLines
-from bot.sweeps.parent_message import CANCEL, RERUN, TRIALS
-from bot.sweeps.reply_messages import CANCEL_TRIAL
 from handlers.app import build
 from handlers.buttons import NOT_SHOWN
 from handlers.context import LATE, UNREACHABLE

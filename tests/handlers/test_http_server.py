@@ -18,8 +18,8 @@ from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.core.record import Phase
 from bot.launch.form import REPO_MENU
+from bot.messages.parent import CANCEL
 from bot.runtime.probes import ProbeFailedError, Probes
-from bot.sweeps.parent_message import CANCEL
 from handlers import http_server
 from handlers.app import build
 from handlers.http_server import MAX_BODY, SLACK_PATH, Http, SlackCalls, served

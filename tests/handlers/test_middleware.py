@@ -7,7 +7,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.launch.form import BRANCH_MENU, FORM
-from bot.sweeps.parent_message import CANCEL
+from bot.messages.parent import CANCEL
 from handlers.app import build
 from local.slack import serve
 from local.slack.workspace import ADA, TEAM

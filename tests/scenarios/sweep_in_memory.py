@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
 from bot.builds import provenance
+from bot.charts.drawing import Picture
 from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.curves import MAX_FAILURES, LiveReading
@@ -23,7 +24,6 @@ from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import ImageMissingError
 from bot.registry.images import ImageRef
 from bot.repos.git import Tip
-from bot.results.drawing import Picture
 from bot.results.tracking_api import TrackingError
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store

@@ -4,9 +4,9 @@ import pytest
 
 from bot.core.events import EventKind
 from bot.core.record import Phase
+from bot.messages.parent import summary
 from bot.slack.mrkdwn import plain
 from bot.sweeps.observe_builds import EARLY, POLL_EARLY, POLL_LATE, observe_builds
-from bot.sweeps.parent_message import summary
 from local import kueue
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials

@@ -10,7 +10,7 @@ from bot.config.policy import Launch
 from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.core.request import Notify
-from bot.sweeps.parent_message import CANCEL, LOGS, RERUN, RESULTS, TRIALS
+from bot.messages.parent import CANCEL, LOGS, RERUN, RESULTS, TRIALS
 from local.slack.workspace import TEAM
 from tests.bot.factories import CONFIG, REQUEST
 from tests.scenarios.slack_session import ADA, CHANNEL, open_session

@@ -62,7 +62,7 @@ async def test_bug_in_an_answer_is_reported_and_the_sweep_continues(redis, monke
     async def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bot.sweeps.replies.draw_curves", broken)
+    monkeypatch.setattr("bot.answers.replies.draw_curves", broken)
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
         _, [_, private] = await session.types("curves")

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from bot.charts.drawing import Picture
 from bot.config.policy import Limits
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, command_line
 from bot.launch.space import parse_space
-from bot.results.drawing import Picture
+from bot.reports.end_results import keep_results, stored_results
 from bot.results.store import ResultsStore
-from bot.sweeps.end_results import keep_results, stored_results
 from k8s.katib.status import TrialState
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, FakePictures, SimulatedSweep
 

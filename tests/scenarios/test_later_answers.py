@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from bot.core.record import Phase
+from bot.reports import history_job
 from bot.results.store import ResultsStore
 from bot.storage.sweep_configmap import RETIRED
-from bot.sweeps import history_job
 from tests.scenarios.slack_session import open_session
 from tests.scenarios.sweep_in_memory import SWEEP
 

@@ -4,8 +4,8 @@ import pytest
 from slack_sdk.errors import SlackApiError
 
 from bot.core.record import Phase
+from bot.messages.parent import CANCEL
 from bot.slack.rate_limit import Rate
-from bot.sweeps.parent_message import CANCEL
 from local.slack import DOWN
 from tests.scenarios.slack_session import CHANNEL, open_session
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 from mlflow import MlflowClient
 
+from bot.reports.end_results import stored_results
+from bot.reports.trial_runs_job import NEXT_PASS_DELAY, UNAVAILABLE_DELAY, TrialRunsJob
 from bot.results.run_writer import RunWriter
-from bot.sweeps.end_results import stored_results
-from bot.sweeps.trial_runs_job import NEXT_PASS_DELAY, UNAVAILABLE_DELAY, TrialRunsJob
 from tests.bot.factories import NOW
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 

@@ -12,10 +12,10 @@ from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.events import EventKind
 from bot.core.record import Phase
+from bot.lifecycle.commands import apply_command
+from bot.lifecycle.observation import Observation
+from bot.lifecycle.phases import advance
 from bot.runtime.audit import write_new_entries
-from bot.sweeps.commands import apply_command
-from bot.sweeps.lifecycle import advance
-from bot.sweeps.observation import Observation
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, REPOSITORY, STRANGER, a_sweep
 
 MATE = "UMATE"

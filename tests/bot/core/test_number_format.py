@@ -6,8 +6,8 @@ from io import StringIO
 
 import pytest
 
+from bot.answers import messages
 from bot.core.number_format import as_csv
-from bot.sweeps import reply_messages
 from k8s.katib.status import Trial, TrialState
 from tests.bot.factories import PLAN, a_sweep
 
@@ -36,7 +36,5 @@ def test_results_table_of_a_sweep_is_safe():
     name = PLAN.space.parameters[0].name
     done = TrialState.SUCCEEDED
     trial = Trial(name="lr-1", state=done, value=-0.123456, parameters={name: "-1+1"}, raw={})
-    _, sheet = reply_messages.results(
-        a_sweep(), replace(PLAN.space, parameters=PLAN.space.parameters[:1]), [trial]
-    )
+    _, sheet = messages.results(a_sweep(), replace(PLAN.space, parameters=PLAN.space.parameters[:1]), [trial])
     assert list(csv.reader(StringIO(sheet)))[1] == ["lr-1", "done", "-0.123456", "'-1+1"]

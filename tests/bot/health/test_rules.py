@@ -7,9 +7,9 @@ import pytest
 from bot.core.events import EventKind, HealthStatus
 from bot.core.record import Phase
 from bot.health.rules import RULES, due
-from bot.sweeps.first_trials import follow
-from bot.sweeps.lifecycle import requeue_after
-from bot.sweeps.observation import Observation
+from bot.lifecycle.first_trials import follow
+from bot.lifecycle.observation import Observation
+from bot.lifecycle.phases import requeue_after
 from tests.bot.factories import NOW, a_sweep
 from tests.bot.health import real_messages
 from tests.bot.health.snapshots import (

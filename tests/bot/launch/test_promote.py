@@ -12,7 +12,7 @@ from bot.core.space import MetricSource
 from bot.launch.command_line import changed
 from bot.launch.promote import promoted
 from bot.launch.seeds import seed_space
-from bot.sweeps.seed_messages import end_text
+from bot.messages.seeds import end_text
 from tests.bot.factories import COMMIT, CONFIG, PLAN, a_sweep
 
 BEST = Result(trial="lr-brave-otter-t1", value=0.25, parameters={"lr": "0.01", "optimizer": "adam"})

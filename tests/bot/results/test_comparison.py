@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from bot.charts.comparison import alt_text, best_so_far, picture, png
 from bot.core.space import Parameter
 from bot.repos.git import Between, CommitList
 from bot.results.comparison import Commits, comparable, comparison
-from bot.results.comparison_chart import alt_text, best_so_far, picture, png
 from k8s.katib.status import TrialState
 from local.slack.validation import complaints
 from tests.bot.factories import NOW, SPACE

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bot.answers import messages
 from bot.core.commands import Action, AuditEntry
 from bot.core.events import Event, EventKind, Health, HealthStatus, Progress, Result
 from bot.core.record import Phase
@@ -16,13 +17,12 @@ from bot.core.sweep_summary import summary_of
 from bot.idle.alerts import update_alerts
 from bot.idle.detector import Kind
 from bot.idle.messages import warning
+from bot.lifecycle.observation import Observation
+from bot.messages.events import FROM_RESULTS, event_text
+from bot.messages.first_trial import health
+from bot.messages.parent import Links, parent
 from bot.slack import mrkdwn
 from bot.slack.mrkdwn import plain
-from bot.sweeps import reply_messages
-from bot.sweeps.first_trial_message import health
-from bot.sweeps.observation import Observation
-from bot.sweeps.parent_message import Links, parent
-from bot.sweeps.thread_messages import FROM_RESULTS, event_text
 from k8s.katib.status import Trial, TrialState
 from local.slack.validation import complaints, too_long, view_complaints
 from tests.bot.factories import NOW, PLAN, REQUEST, a_sweep
@@ -105,12 +105,12 @@ def test_external_text_in_the_parent_is_escaped(sweep, found):
     shown(message.blocks)
     safe(message.text)
     assert len(message.text) < 4000
-    safe(reply_messages.status(sweep))
-    safe(reply_messages.listing([summary_of(sweep)] * 30))
-    table, _ = reply_messages.results(sweep, sweep.plan.space, found)
+    safe(messages.status(sweep))
+    safe(messages.listing([summary_of(sweep)] * 30))
+    table, _ = messages.results(sweep, sweep.plan.space, found)
     shown(table.blocks)
     safe(table.text)
-    view = reply_messages.running_trials(sweep, Observation(trials=tuple(found)))
+    view = messages.running_trials(sweep, Observation(trials=tuple(found)))
     assert view_complaints(view, "modal") == []
 
 
@@ -156,12 +156,12 @@ def test_thousand_trials_fit_into_a_table_and_a_modal():
         Trial(name=f"{sweep.id}-{n:04}", state=TrialState.LIVE, parameters=values, value=None, raw={})
         for n in range(1000)
     ]
-    message, sheet = reply_messages.results(sweep, space, many)
+    message, sheet = messages.results(sweep, space, many)
     shown(message.blocks)
     assert len(sheet.splitlines()) == 1001
     [in_csv] = message.blocks[-1]["elements"]
     assert re.fullmatch(r"(?!0)\d+ more trials in the CSV\.", in_csv["text"])
-    view = reply_messages.running_trials(sweep, Observation(trials=tuple(many)))
+    view = messages.running_trials(sweep, Observation(trials=tuple(many)))
     assert view_complaints(view, "modal") == []
     [note] = view["blocks"][-1]["elements"]
     assert note["text"] == f"960 more not shown. Cancel one with `/sweep cancel {sweep.id} TRIAL`"

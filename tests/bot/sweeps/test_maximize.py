@@ -10,8 +10,8 @@ from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.core.space import Goal
 from bot.core.sweep_summary import summary_of
-from bot.sweeps.lifecycle import advance
-from bot.sweeps.observation import Observation
+from bot.lifecycle.observation import Observation
+from bot.lifecycle.phases import advance
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from local.katib.metrics import Reported
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep

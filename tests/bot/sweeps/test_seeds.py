@@ -5,14 +5,14 @@ from statistics import fmean, stdev
 
 import pytest
 
+from bot.answers.messages import results
+from bot.core.combined_seeds import earlier_seeds
 from bot.core.commands import Action, Command
 from bot.core.events import Progress
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.launch.command_line import changed, parse
-from bot.sweeps.combined_seeds import earlier_seeds
-from bot.sweeps.reply_messages import results
-from bot.sweeps.seed_messages import end_text
+from bot.messages.seeds import end_text
 from k8s.katib.status import Trial, TrialState
 from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep

@@ -1,0 +1,204 @@
+"""Answer questions about one sweep from a worker: reading the cluster takes longer than Slack's 3 seconds.
+
+Questions from the sweep's thread are answered there, visible to all; others privately, with files sent by
+direct message.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from slack_sdk.errors import SlackApiError
+
+from bot.answers import messages
+from bot.clients import Clients
+from bot.core.combined_seeds import earlier_seeds
+from bot.core.commands import Action, Command
+from bot.core.errors import UserError
+from bot.core.record import SweepRecord
+from bot.core.request import Requester, SweepRequest
+from bot.launch.command_line import changed
+from bot.launch.create import start
+from bot.launch.promote import promoted
+from bot.lifecycle.commands import named
+from bot.lifecycle.observation import Observation
+from bot.reports.compare import compare
+from bot.reports.curves import Picture, draw_curves
+from bot.reports.end_results import stored_results
+from bot.slack.client import MessageRejectedError, NotInChannelError
+from bot.slack.message import Message
+from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
+from k8s import kaniko
+from k8s.katib.spec import MAIN
+from k8s.katib.status import Trial, TrialState
+from k8s.logs import WHOLE_LOG
+from k8s.objects import BUILD_LABEL
+from k8s.pods import read_pod
+
+log = logging.getLogger(__name__)
+
+
+async def answer(command: Command, sweep: SweepRecord, seen: Observation, clients: Clients) -> None:
+    """Post the answer; one that Slack rejects is only logged, because the sweep must continue.
+
+    Raises SlackBusyError: answer again later.
+    """
+    reply = _Reply(command, sweep, seen, clients)
+    try:
+        await reply.by_action[command.action]()
+    except UserError as error:
+        await reply.send(plain(str(error)), private=True)
+    except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
+        log.warning("Slack rejected an answer about %s: %s", sweep.id, error)
+
+
+class _Reply:
+    def __init__(self, command: Command, sweep: SweepRecord, seen: Observation, clients: Clients) -> None:
+        self.command, self.sweep, self.seen, self.clients = command, sweep, seen, clients
+        self.by_action: dict[Action, Callable[[], Awaitable[None]]] = {
+            Action.STATUS: self.status,
+            Action.LOGS: self.logs,
+            Action.RESULTS: self.results,
+            Action.TRIALS: self.trials,
+            Action.CURVES: self.curves,
+            Action.COMPARE: self.compare,
+            Action.RERUN: self.rerun,
+            Action.PROMOTE: self.promote,
+        }
+
+    async def send(self, message: Message | str, *, private: bool = False) -> None:
+        command, sweep, slack = self.command, self.sweep, self.clients.slack
+        if not (command.in_thread and sweep.thread):
+            await slack.post_ephemeral(command.user, message, command.response_url)
+        elif private:
+            await slack.post_ephemeral(command.user, message, "", sweep.requester.channel, sweep.thread)
+        else:
+            await slack.reply(sweep.requester.channel, sweep.thread, message)
+
+    async def _with_file(self, message: Message | str, text: str, name: str, content: str) -> None:
+        command, sweep, slack = self.command, self.sweep, self.clients.slack
+        if command.in_thread and sweep.thread:
+            await self.send(message)
+            await slack.upload(sweep.requester.channel, sweep.thread, text, name, content, at_once=True)
+        else:
+            await self.send(messages.with_note(message, f"{text}: file sent by direct message."))
+            await slack.send_file(command.user, text, name, content)
+
+    async def status(self) -> None:
+        await self.send(messages.status(self.sweep))
+
+    async def results(self) -> None:
+        if self.sweep.plan is None:
+            raise UserError(f"`{self.sweep.id}` has no trials.")
+        stored = None if self.seen.trials else await stored_results(self.sweep.id, self.clients)
+        own = stored and stored.request_id == self.sweep.request_id
+        trials = stored.trials if stored and own else self.seen.trials  # Katib's are deleted after a while
+        message, sheet = messages.results(self.sweep, self.sweep.plan.space, trials)
+        if sheet:
+            text = f"All trials of `{self.sweep.id}`"
+            await self._with_file(message, text, f"{self.sweep.id}.csv", sheet)
+        else:
+            await self.send(message)
+
+    async def curves(self) -> None:
+        picture = await draw_curves(self.sweep, self.seen, self.clients)
+        await self._picture(picture, f"{self.sweep.id}-curves.png")
+
+    async def _picture(self, picture: Picture, name: str) -> None:
+        command, sweep, slack = self.command, self.sweep, self.clients.slack
+        if command.in_thread and sweep.thread:
+            file = (picture.text, name, picture.png)
+            await slack.upload(sweep.requester.channel, sweep.thread, *file, alt=picture.alt, at_once=True)
+        else:
+            await self.send(f"{picture.text}: picture sent by direct message.")
+            await slack.send_file(command.user, picture.text, name, picture.png, alt=picture.alt)
+
+    async def logs(self) -> None:
+        source, namespace, pod, container = await self._pod()
+        if not pod:
+            raise UserError(f"No log for {source}: its pod was deleted.")
+        whole = await self.clients.tail(namespace, pod, container, WHOLE_LOG)
+        message = messages.logs(source, whole)
+        if len(whole) > MAX_CODE_SIZE:
+            await self._with_file(message, f"Full log of {source}", f"{pod}.log", whole)
+        else:
+            await self.send(message)
+
+    async def _pod(self) -> tuple[str, str, str, str]:
+        """Return what the log is of, for users; its namespace; its pod, "" if deleted; and its container."""
+        if not (self.seen.trials or self.command.trial):
+            return await self._build_pod()
+        trial = self._trial()
+        pods = [pod for pod in self.seen.pods if pod.job == trial.name]
+        plan = self.sweep.plan
+        namespace = plan.experiment_ref.namespace if plan else ""
+        return f"trial {code(trial.name)}", namespace, pods[-1].name if pods else "", MAIN
+
+    def _trial(self) -> Trial:
+        """Return the named trial; else one with a pod, preferring running, then failed, then the best."""
+        found = named(self.seen.trials, self.command.trial)
+        if self.command.trial:
+            if len(found) != 1:
+                names = ", ".join(f"`{t.name}`" for t in self.seen.trials[:10]) or "none"
+                where = f"exactly one trial of `{self.sweep.id}`"
+                raise UserError(f"`{self.command.trial}` doesn't match {where}. Trials: {names}.")
+            return found[0]
+        with_pod = {pod.job for pod in self.seen.pods}
+        best = self.sweep.progress.best
+        return max(
+            self.seen.trials,
+            key=lambda t: (
+                t.name in with_pod,
+                t.name in self.seen.running,
+                t.state is TrialState.FAILED,
+                best is not None and t.name == best.trial,
+            ),
+        )
+
+    async def _build_pod(self) -> tuple[str, str, str, str]:
+        builds = self.sweep.plan.builds if self.sweep.plan else ()
+        for build in reversed(builds):
+            labels = f"{BUILD_LABEL}={build.ref.name}"
+            pods = await self.clients.cluster.list("Pod", build.ref.namespace, labels=labels)
+            if pods:
+                pod = read_pod(pods[-1], kaniko.BUILD_CONTAINER)
+                container = pod.init_failed or kaniko.BUILD_CONTAINER
+                return f"the build of the {build.role.label}", build.ref.namespace, pod.name, container
+        raise UserError(f"`{self.sweep.id}` has no logs yet.")
+
+    async def trials(self) -> None:
+        view = messages.running_trials(self.sweep, self.seen)
+        await self.clients.slack.update_view(self.command.view, view)
+
+    async def compare(self) -> None:
+        message, picture = await compare([self.sweep.id, *self.command.changes.split()], self.clients)
+        await self.send(message)
+        if picture:
+            await self._picture(picture, "comparison.png")
+
+    async def rerun(self) -> None:
+        request = changed(self.sweep.request, self.command.changes, self.clients.config)
+        await self._start(request, "rerun")
+
+    async def promote(self) -> None:
+        request = promoted(self.sweep, self.command.changes, self.clients.config)
+        await self._start(request, "promotion")
+
+    async def _start(self, request: SweepRequest, what: str) -> None:
+        command, sweep, clients = self.command, self.sweep, self.clients
+        requester = Requester(
+            user=command.user,
+            user_name=command.user_name,
+            channel=command.channel or sweep.requester.channel,
+            response_url=command.response_url,
+        )
+        new = await start(
+            clients.store,
+            clients.queue,
+            request,
+            requester,
+            namespace=sweep.namespace,
+            request_id=command.request_id,
+            now=clients.now(),
+            earlier_seeds=earlier_seeds(sweep, request),
+        )
+        await self.send(f"Sweep `{new.id}` queued: a {what} of `{sweep.id}`.", private=True)

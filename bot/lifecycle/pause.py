@@ -1,0 +1,86 @@
+"""Pause a sweep and resume it later. Pure.
+
+    running -> pausing -> paused -> running
+
+To pause, Sweepbot sets a condition that completes Katib's experiment: no new trials start, and running ones
+finish or are stopped. To resume, it removes the condition, and the experiment continues: its suggestion
+service still runs (LongRunning), and Katib sends it all finished trials with each request. Stopped trials
+count toward the total.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from bot.config.permissions import size_denial
+from bot.config.policy import Config
+from bot.core.commands import Action, Command
+from bot.core.events import Event, EventKind
+from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.observation import Observation
+from k8s.katib.patches import PAUSED
+
+ACTIONS = {Action.PAUSE, Action.PAUSE_NOW, Action.RESUME}
+
+
+def pause_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
+    """Return why the sweep's state doesn't allow it to be paused or resumed; "" if it does."""
+    if command.action is Action.RESUME:
+        return _resume_denial(sweep, command, seen, config)
+    if sweep.phase is Phase.PAUSED:
+        return f"`{sweep.id}` is already paused."
+    if sweep.paused_at:
+        is_more = command.action is Action.PAUSE_NOW and not sweep.pause_now
+        return "" if is_more else f"`{sweep.id}` is already pausing."
+    if sweep.draining:
+        return f"`{sweep.id}` is draining: no new trials start."
+    if sweep.phase not in {Phase.PENDING, Phase.RUNNING} or not sweep.submitted:
+        return f"`{sweep.id}` has no trials to pause."
+    if sweep.gated:
+        return f"`{sweep.id}` is waiting for its first trial. Pause it after that, or cancel it."
+    return "" if seen.open else f"`{sweep.id}` is ending: no new trials start."
+
+
+def _resume_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
+    if not sweep.paused_at:
+        return f"`{sweep.id}` isn't paused."
+    if sweep.phase is not Phase.PAUSED or sweep.plan is None or command.user in config.admins:
+        return ""
+    return size_denial(sweep.requester.user, sweep.plan, config, seen.others)
+
+
+def is_repeated(sweep: SweepRecord, command: Command) -> bool:
+    """Return whether the user has already paused the sweep this way."""
+    mode = Action.PAUSE_NOW if sweep.pause_now else Action.PAUSE
+    return bool(sweep.paused_at) and (command.action, command.user) == (mode, sweep.paused_by)
+
+
+def pausing(sweep: SweepRecord, command: Command, now: datetime) -> SweepRecord:
+    is_now = command.action is Action.PAUSE_NOW
+    event = Event(kind=EventKind.PAUSING, by=command.user, text="now" if is_now else "")
+    since = sweep.paused_at or now
+    return sweep.enqueue(event, paused_at=since, paused_by=command.user, pause_now=is_now, resuming=False)
+
+
+def resumed(sweep: SweepRecord, now: datetime, by: str = "") -> SweepRecord:
+    """Continue in the phase before the pause, whose time doesn't count toward `max_hours`."""
+    pause = now - sweep.paused_at if sweep.paused_at else timedelta(0)
+    changes = {"paused_at": None, "paused_by": "", "pause_now": False, "paused_in": None, "resuming": True}
+    deadline = sweep.deadline and sweep.deadline + pause
+    event = Event(kind=EventKind.RESUMED, by=by)
+    if sweep.phase is not Phase.PAUSED:
+        return sweep.enqueue(event, deadline=deadline, **changes)
+    return sweep.to(sweep.paused_in or Phase.RUNNING, now, event, deadline=deadline, **changes)
+
+
+def is_paused(seen: Observation) -> bool:
+    return seen.experiment is not None and not seen.open and seen.experiment.reason == PAUSED
+
+
+def follow_pause(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Report the pause once all GPUs are free, even if the record was restored from before the command."""
+    if sweep.resuming:
+        return sweep
+    sweep = replace(sweep, paused_at=sweep.paused_at or now)
+    if seen.held:
+        return sweep
+    return sweep.to(Phase.PAUSED, now, Event(kind=EventKind.PAUSED), paused_in=sweep.phase)

@@ -1,0 +1,71 @@
+"""Post an ended sweep's results into its thread: the best trials, then the picture and the files."""
+
+import asyncio
+
+from bot.charts.drawing import Picture, PictureWaitError
+from bot.clients import Clients
+from bot.core.record import SweepRecord
+from bot.core.wording import counted
+from bot.launch.best_space import NAME, best_yaml
+from bot.reports.end_results import keep_results, posted_results
+from bot.results.csv_file import csv_text
+from bot.results.models import SweepResults
+from bot.results.table import best_table
+from bot.slack.message import File
+from bot.slack.mrkdwn import code
+
+MISSING = "The picture couldn't be drawn."
+
+
+async def post_table(sweep: SweepRecord, clients: Clients) -> None:
+    """Store the results, also if there is no thread, then post the table of the best trials."""
+    results = await keep_results(sweep, clients)
+    table = best_table(results) if results else None
+    if table and sweep.thread:
+        await clients.slack.reply(sweep.requester.channel, sweep.thread, table)
+
+
+async def post_files(sweep: SweepRecord, clients: Clients) -> None:
+    """Post the picture, results.csv, and best.yaml; nothing without a finite objective.
+
+    Raises PictureWaitError while the picture is drawn.
+    """
+    results = await posted_results(sweep, clients)
+    if results is None or not sweep.thread or all(trial.value is None for trial in results.trials):
+        return
+    picture = clients.pictures.get(results)
+    if picture is None:
+        raise PictureWaitError
+    text = _comment(results, picture)
+    files = await asyncio.to_thread(_files, results, picture)
+    await clients.slack.upload_files(sweep.requester.channel, sweep.thread, text, files)
+    clients.pictures.forget(results)
+
+
+def _comment(results: SweepResults, picture: Picture) -> str:
+    total = counted(len(results.trials) + results.omitted, "trial")
+    best = (
+        f" {code('best.yaml')} is a space file that runs the best trial again." if results.best_trial else ""
+    )
+    missing = "" if picture.png else f" {MISSING}"
+    return f"Results of {code(results.sweep)}: {total} in {code('results.csv')}.{best}{missing}"
+
+
+def _files(results: SweepResults, picture: Picture) -> list[File]:
+    files = [File(name=f"{results.sweep}.png", content=picture.png, alt=picture.alt)] if picture.png else []
+    files.append(File(name="results.csv", content=csv_text(results)))
+    if best := results.best_trial:
+        files.append(
+            File(name=f"{NAME}.yaml", content=best_yaml(results.space, best.parameters, *_about(results)))
+        )
+    return files
+
+
+def _about(results: SweepResults) -> list[str]:
+    best, space = results.best_trial, results.space
+    value = "" if best is None or best.value is None else f": {space.metric} {best.value!r}"
+    command = f"/sweep branch={results.branch} space={NAME} gpus={results.gpus}"
+    return [
+        f"Best trial of {results.sweep}{value}, commit {results.commit[:8]}.",
+        f"Commit this file as sweeps/{NAME}.yaml, then run: {command}",
+    ]
