@@ -22,6 +22,7 @@ def best_space(space: SearchSpace, parameters: Mapping[str, str]) -> SearchSpace
         parallel=1,
         max_failed=0,
         target=None,
+        finish_running=False,
         early_stopping=None,
         stopping=None,
         extendable=False,

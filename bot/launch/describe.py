@@ -58,26 +58,33 @@ def _file(space: SearchSpace) -> Iterator[str]:
     else:
         yield f"metrics: {space.source}"
     yield f"algorithm: {_flow({'name': space.algorithm} | {k: _value(v) for k, v in space.settings.items()})}"
-    counts: dict[str, float] = {
-        "max": space.max_trials,
-        "parallel": space.parallel,
-        "max_failed": space.max_failed,
-    }
-    counts |= {"trial_hours": space.trial_hours} if space.trial_hours else {}
-    yield f"trials: {_flow({key: str(value) for key, value in counts.items()})}"
+    yield f"trials: {_flow({key: str(value) for key, value in _limits(space).items()})}"
     if space.early_stopping is not None:
         yield f"early_stopping: {_flow({'name': 'medianstop'} | space.early_stopping)}"
     if space.stopping is not None:
         yield f"early_stopping: {_flow({'name': space.stopping.name} | own_settings(space.stopping))}"
     yield f"flags: {_text(space.flags)}"
     yield from ["booleans: switch"] if space.switches else []
+    yield from ["running_at_target: finish"] if space.finish_running else []
     yield from ["extendable: true"] if space.extendable else []
     yield from [f"image: {_text(space.image)}"] if space.image else []
+    if space.watch:
+        yield f"watch: {_flow({name: repr(value) for name, value in space.watch.items()})}"
     yield "parameters:"
     for parameter in space.parameters:
         yield f"  {parameter.name}: {_dimension(parameter)}"
     for name, value in space.fixed.items():
         yield f"  {name}: {_value(value)}"
+
+
+def _limits(space: SearchSpace) -> dict[str, float]:
+    counts = {"max": space.max_trials, "parallel": space.parallel, "max_failed": space.max_failed}
+    limits = {
+        "trial_hours": space.trial_hours,
+        "max_hours": space.max_hours,
+        "grace_seconds": space.grace_seconds,
+    }
+    return counts | {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def _objective(space: SearchSpace) -> dict[str, str]:

@@ -10,6 +10,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import Goal, MetricSource, Parameter, command_line
 from bot.core.stopping import ASHA, MEDIAN, StoppingRule
 from bot.launch.best_space import best_yaml
+from bot.launch.describe import as_yaml
 from bot.launch.space import parse_space
 from tests.bot.factories import SPACE
 
@@ -17,14 +18,23 @@ REQUEST = SweepRequest(branch="main", space="best")
 VALUES = {"lr": "0.0028079050224114393", "layers": "2", "optimizer": "adam"}
 SPACES = {
     "usual": SPACE,
-    "early stopping": replace(SPACE, early_stopping={"min_trials_required": "3"}),
+    "early stopping": replace(SPACE, early_stopping={"min_trials_required": "3"}, source=MetricSource.STDOUT),
     "asha": replace(SPACE, stopping=StoppingRule(name=ASHA, factor=4)),
     "median": replace(SPACE, stopping=StoppingRule(name=MEDIAN, grace=5)),
-    "tpe with settings": replace(SPACE, algorithm="tpe", settings={"n_startup_trials": "5"}),
+    "tpe with settings": replace(SPACE, algorithm="tpe", settings={"n_EI_candidates": "5"}),
     "target and more metrics": replace(
         SPACE, goal=Goal.MAXIMIZE, target=0.9, additional=("acc",), strategy={"acc": "latest"}
     ),
     "hydra": replace(SPACE, flags=FlagStyle.HYDRA, fixed={"model.name": "net"}),
+    "limits": replace(
+        SPACE,
+        trial_hours=0.5,
+        max_hours=12.0,
+        grace_seconds=90,
+        watch={"idle_minutes": 0.0, "low_percent": 2.5},
+        target=0.1,
+        finish_running=True,
+    ),
     "file": replace(SPACE, source=MetricSource.FILE, metrics_path="/out/metrics.log"),
 }
 
@@ -38,6 +48,8 @@ def test_best_space_passes_the_check_and_runs_the_same_command(name):
     space = SPACES[name]
     found = parsed(space, VALUES)
     assert (found.max_trials, found.parallel, found.target) == (1, 1, None)
+    for limit in ("trial_hours", "max_hours", "grace_seconds", "watch"):
+        assert getattr(found, limit) == getattr(space, limit), limit
     assert (found.metric, found.goal, found.strategies) == (space.metric, space.goal, space.strategies)
     assert command_line(found, VALUES) == command_line(space, VALUES)
     assert {each.name: each.values for each in found.parameters} == {n: (v,) for n, v in VALUES.items()}
@@ -54,3 +66,10 @@ def test_best_space_keeps_lists_nested_names_and_switches():
 def test_comment_cannot_become_content():
     text = best_yaml(SPACE, VALUES, "branch\ncommand: rm\x00")
     assert text.startswith("# branch command: rm \ncommand:")
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_as_yaml_of_a_space_parses_to_the_same_space(name):
+    space = SPACES[name]
+    request = SweepRequest(branch="main", space=space.name)
+    assert parse_space(as_yaml(space), "lr.yaml", request, Limits()) == space
