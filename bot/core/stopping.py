@@ -15,7 +15,7 @@ reported, not by when Sweepbot read it, so the same curves lead to the same deci
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from bot.core.curves import Curve, Point, so_far
@@ -75,6 +75,14 @@ class Objective:
 def missing_rungs(rule: StoppingRule, rungs: Rungs, trial: str, step: int) -> list[int]:
     """Return the rungs up to this step where the trial isn't recorded."""
     return [rung for rung in rule.rungs if rung <= step and trial not in rungs.get(rung, {})]
+
+
+def at_rungs(rule: StoppingRule, strategy: str, curve: Curve) -> Curve:
+    """Return the first point at or after each rung, with the objective up to it: all that `judge` needs."""
+    counts = so_far([point.value for point in curve], strategy)
+    reached = (rung for rung in rule.rungs if curve and rung <= curve[-1].step)
+    numbers = sorted({_first_at(curve, rung) for rung in reached})
+    return tuple(replace(curve[number], value=counts[number]) for number in numbers)
 
 
 def judge(

@@ -22,6 +22,8 @@ from redis.exceptions import RedisError
 
 from bot.core.curves import MAX_FAILURES, Curve, LiveReading, Point
 from bot.core.plan import SweepPlan
+from bot.core.space import SearchSpace
+from bot.core.stopping import at_rungs
 from bot.results.log_curves import LogCurve, LogQuery, LogReader
 from bot.results.tracking_api import Run, TrackingApi, TrackingError
 
@@ -32,7 +34,7 @@ RETENTION = timedelta(hours=1)
 MAX_READINGS = 50  # at once, per worker; the others are read in their next period
 ON_DEMAND_TIMEOUT = 8.0  # seconds until a command is answered without curves
 MAX_CURVES = 100  # in one chart
-READING_POINTS = 500  # of one curve; each reconcile parses them all
+READING_POINTS = 500  # of one curve
 
 _READING: TypeAdapter[LiveReading] = TypeAdapter(LiveReading)
 _LOGS: TypeAdapter[dict[str, LogCurve]] = TypeAdapter(dict[str, LogCurve])
@@ -114,13 +116,13 @@ class LiveValues:
         latest = {trial: run.latest for trial, run in runs.items()}
         curves: list[Run] = [runs[trial] for trial in sorted(wanted(latest))]
         found = self._api.curves(curves, metric, most=READING_POINTS) if curves else {}
-        return LiveReading(read=True, latest=latest, curves=found)
+        return LiveReading(read=True, latest=latest, curves=_at_rungs(plan.space, found))
 
     async def _from_logs(self, sweep_id: str, query: LogQuery, wanted: Wanted) -> LiveReading:
         key = self._key("live-logs", sweep_id)
         read = await self._logs.read(_parsed_logs(await self._redis.get(key)), query)
         await self._redis.set(key, _LOGS.dump_json(read), px=RETENTION)
-        latest = {trial: each.points[-1] for trial, each in read.items() if each.points}
+        latest = {trial: each.latest for trial, each in read.items() if each.latest}
         curves = {trial: read[trial].points for trial in sorted(wanted(latest))}
         return LiveReading(read=True, latest=latest, curves=curves)
 
@@ -129,6 +131,12 @@ class LiveValues:
 
     def _key(self, name: str, sweep_id: str) -> str:
         return f"{self._prefix}:{name}:{sweep_id}"
+
+
+def _at_rungs(space: SearchSpace, curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    """Return what a reconcile needs of the curves: it parses the reading on the event loop."""
+    rule, strategy = space.stopping, space.strategies[space.metric]
+    return {trial: at_rungs(rule, strategy, curve) for trial, curve in curves.items()} if rule else {}
 
 
 def _parsed(stored: bytes | None) -> LiveReading:

@@ -1,14 +1,18 @@
-"""Read learning curves from the logs of trials that print their metric.
+"""Read what early stopping needs of the learning curves in the logs of trials that print their metric.
 
 A log is read on from where the last reading ended, in pieces of MAX_PIECE bytes. A step is the number of the
-report, as Katib's medianstop counts.
+report, as Katib's medianstop counts. Only the values at rungs are kept, because each reading parses what is kept
+of all logs on the event loop.
 """
 
 import asyncio
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+
+from pydantic import ConfigDict
 
 from bot.core.curves import Curve, Point, better
 from k8s.client import KubernetesClient
@@ -17,7 +21,6 @@ from k8s.katib.spec import MAIN
 
 MAX_PIECE = 2**20  # bytes of one log and reading; a log that grows faster is read behind the training
 MAX_LINE = 2**14  # characters that are searched; the kubelet's runtime splits lines there
-MAX_POINTS = 500  # of one trial; of more, two neighbors become one
 READ_TIMEOUT = 5.0  # seconds of one log
 PARALLEL = 5  # logs
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* ")  # the kubelet's own messages have none
@@ -27,10 +30,14 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* ")  # the kubelet's own m
 class LogCurve:
     """What was read of one trial's log."""
 
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")
+
     pod: str
     cursor: str = ""  # the kubelet's timestamp of the last line
     reports: int = 0
-    points: Curve = ()
+    value: float = math.nan  # the objective of all reports
+    latest: Point | None = None
+    points: Curve = ()  # the report at each rung, with the objective up to it
     complete: bool = False  # the pod has finished, and its log was read to the end
 
 
@@ -48,6 +55,7 @@ class LogQuery:
 
     pattern: str
     strategy: str  # which value of a trial counts: min, max, or latest
+    rungs: frozenset[int]  # numbers of reports (bot.core.stopping)
     sources: Sequence[LogSource] = field(default_factory=tuple)
 
 
@@ -87,15 +95,18 @@ def read_on(known: LogCurve, text: str, query: LogQuery, *, finished: bool) -> L
     if not new:
         cursor = _next_second(known.cursor) if is_cut and known.cursor else known.cursor
         return replace(known, cursor=cursor, complete=finished and not is_cut)
-    values = list(_values(new, re.compile(query.pattern)))
-    points = [Point(known.reports + number, value, at) for number, (value, at) in enumerate(values, 1)]
-    return replace(
-        known,
-        cursor=new[-1].partition(" ")[0],
-        reports=known.reports + len(points),
-        points=_thinned((*known.points, *points), query.strategy),
-        complete=finished and not is_cut,
-    )
+    known = _counted(known, _values(new, re.compile(query.pattern)), query)
+    return replace(known, cursor=new[-1].partition(" ")[0], complete=finished and not is_cut)
+
+
+def _counted(known: LogCurve, reports: Iterator[tuple[float, float]], query: LogQuery) -> LogCurve:
+    """Add reports: their values, and the Unix times of their lines."""
+    number, value, latest, points = known.reports, known.value, known.latest, list(known.points)
+    for number, (reported, at) in enumerate(reports, known.reports + 1):
+        value, latest = better(value, reported, query.strategy), Point(number, reported, at)
+        if number in query.rungs:
+            points.append(replace(latest, value=value))
+    return replace(known, reports=number, value=value, latest=latest, points=tuple(points))
 
 
 def _values(lines: Sequence[str], pattern: re.Pattern[str]) -> Iterator[tuple[float, float]]:
@@ -107,16 +118,6 @@ def _values(lines: Sequence[str], pattern: re.Pattern[str]) -> Iterator[tuple[fl
             continue
         for found in pattern.finditer(text[:MAX_LINE]):
             yield float(found[2]), at
-
-
-def _thinned(points: Curve, strategy: str) -> Curve:
-    """Keep the later step of two neighbors, with the value that counts of both."""
-    while len(points) > MAX_POINTS:
-        pairs = zip(points[::2], points[1::2], strict=False)
-        last = points[-1:] if len(points) % 2 else ()
-        merged = (replace(late, value=better(early.value, late.value, strategy)) for early, late in pairs)
-        points = (*merged, *last)
-    return points
 
 
 def _whole_second(stamp: str) -> str:

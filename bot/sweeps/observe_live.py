@@ -34,4 +34,5 @@ def log_query(plan: SweepPlan, seen: Observation) -> LogQuery | None:
         if pod.job in trials and not pod.deleted
     )
     pattern, strategy = line_filter((space.metric,)), space.strategies[space.metric]
-    return LogQuery(pattern=pattern, strategy=strategy, sources=tuple(sources))
+    rungs = frozenset(space.stopping.rungs)
+    return LogQuery(pattern=pattern, strategy=strategy, rungs=rungs, sources=tuple(sources))

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from bot.core.curves import Point
-from bot.core.stopping import MAX_RUNGS, Objective, StoppingRule, judge, missing_rungs
+from bot.core.stopping import MAX_RUNGS, Objective, StoppingRule, at_rungs, judge, missing_rungs
 
 DOWN, UP = Objective(maximize=False, strategy="min"), Objective(maximize=True, strategy="max")
 ASHA = StoppingRule(name="asha", grace=1, factor=3)
@@ -132,3 +132,19 @@ def test_trial_recorded_at_a_rung_is_not_judged_there_again():
     rungs, first = judge(ASHA, DOWN, {}, curves, set(curves))
     again, second = judge(ASHA, DOWN, rungs, curves, set(curves))
     assert (len(first), second, again) == (1, (), rungs)
+
+
+@pytest.mark.parametrize("rule", [ASHA, MEDIAN])
+@pytest.mark.parametrize("strategy", ["min", "max", "latest"])
+def test_decisions_need_only_the_points_at_the_rungs(rule, strategy):
+    chance, objective = random.Random(7), Objective(maximize=False, strategy=strategy)  # noqa: S311
+    curves = {
+        f"t{n}": a_curve(
+            *(chance.choice([chance.random(), math.nan]) for _ in range(60)), start=n, every=1 + n % 3
+        )
+        for n in range(12)
+    }
+    short = {name: at_rungs(rule, strategy, curve) for name, curve in curves.items()}
+    assert max(map(len, short.values())) <= MAX_RUNGS
+    assert judge(rule, objective, {}, short, curves) == judge(rule, objective, {}, curves, curves)
+    assert at_rungs(rule, strategy, ()) == ()

@@ -8,14 +8,16 @@ import pytest
 
 from bot.core.curves import MAX_FAILURES, LiveReading, Point
 from bot.core.record import Phase
+from bot.core.stopping import ASHA, StoppingRule
 from bot.results import live
 from bot.results.live import LiveValues
 from bot.results.log_curves import LogCurve, LogQuery
 from bot.results.tracking_api import Run, TrackingError
-from tests.bot.factories import a_sweep
+from tests.bot.factories import PLAN, a_sweep
 
-SWEEP = a_sweep(Phase.RUNNING)
-POINTS = (Point(1, 0.9, 1.0), Point(2, math.nan, 2.0))
+RULE = StoppingRule(name=ASHA, grace=2, factor=2)
+SWEEP = a_sweep(Phase.RUNNING, plan=replace(PLAN, space=replace(PLAN.space, stopping=RULE)))
+POINTS = (Point(1, math.nan, 1.0), Point(2, math.nan, 2.0), Point(3, 0.5, 3.0), Point(5, 0.7, 5.0))
 
 
 class Tracking:
@@ -42,7 +44,8 @@ class Logs:
     async def read(self, before, query):
         old = before.get("t", LogCurve(pod="p"))
         point = Point(old.reports + 1, 1 / (old.reports + 1))
-        return {"t": replace(old, reports=old.reports + 1, points=(*old.points, point))}
+        points = (*old.points, point)
+        return {"t": replace(old, reports=old.reports + 1, latest=point, points=points)}
 
 
 @pytest.fixture
@@ -82,8 +85,9 @@ async def test_live_values_are_the_last_reading_and_a_new_one_wakes_the_sweep(
     tracking.may_answer.set()
     await wait_until(lambda: woken, "the sweep is woken")
     reading = await read(values)
-    assert reading.latest["t"].step == 2
-    assert math.isnan(reading.curves["t"][1].value)
+    assert reading.latest["t"] == Point(5, 0.7, 5.0)
+    at_two, at_four = reading.curves["t"]  # the rungs up to 5; a value at the second, and the least so far
+    assert (at_two.step, math.isnan(at_two.value), at_four) == (2, True, Point(5, 0.5, 5.0))
     assert tracking.asked == [(SWEEP.plan.results_name, "val_loss")]
 
 
@@ -119,7 +123,7 @@ async def test_live_values_of_an_unreachable_mlflow_wake_once_and_stay(
     reading = await read(values)
     assert (woken, reading.failures) == ([SWEEP.id] * 2, MAX_FAILURES + 2)
     assert reading.is_away
-    assert reading.latest["t"].step == 2
+    assert reading.latest["t"].step == 5
 
 
 async def test_hanging_mlflow_blocks_only_its_own_threads(redis, values, tracking, monkeypatch):
@@ -149,7 +153,7 @@ async def test_live_values_expire_in_redis(redis, values, woken, wait_until, no_
 async def test_read_with_a_log_query_reads_on_in_the_logs_and_not_mlflow(
     redis, values, tracking, woken, wait_until
 ):
-    query = LogQuery(pattern="(loss)=(1)", strategy="min")
+    query = LogQuery(pattern="(loss)=(1)", strategy="min", rungs=frozenset())
     for number in range(1, 4):
         await due(redis)
         await values.read(SWEEP.id, SWEEP.plan, set, query)

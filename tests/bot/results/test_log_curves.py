@@ -14,8 +14,13 @@ STAMP = "2026-11-22T13:00:{:02}.{:09}{}"
 SOURCE = LogSource(trial="t", namespace="sweeps", pod="t-x", finished=False)
 
 
-def query(*sources, metric="loss", strategy="min"):
-    return LogQuery(pattern=line_filter((metric,)), strategy=strategy, sources=sources or (SOURCE,))
+def query(*sources, metric="loss", strategy="min", rungs=range(1, 100)):
+    return LogQuery(
+        pattern=line_filter((metric,)),
+        strategy=strategy,
+        rungs=frozenset(rungs),
+        sources=sources or (SOURCE,),
+    )
 
 
 class Kubelet:
@@ -44,14 +49,15 @@ def values(curve):
 
 @pytest.mark.parametrize("zone", ["Z", "+02:00"])
 async def test_read_log_that_grows_counts_each_report_once(zone):
+    counting_all = query(strategy="latest")
     kubelet = Kubelet(zone)
     reader, read = LogReader(kubelet), {}
     kubelet.log(1, "starting", "epoch 1: loss=0.9", '{"loss": 0.8, "val_loss": 3}')
-    read = await reader.read(read, query())
+    read = await reader.read(read, counting_all)
     kubelet.log(1, "loss: 0.7 in the same second")
     kubelet.log(2, "loss=nan", "no metric", "loss=5e-1, loss=0.4")
-    read = await reader.read(read, query())
-    read = await reader.read(read, query())
+    read = await reader.read(read, counting_all)
+    read = await reader.read(read, counting_all)
     assert values(read["t"]) == [(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.5), (5, 0.4)]
     assert kubelet.asked[0].get("sinceTime") is None
     hour = "13" if zone == "Z" else "11"
@@ -87,7 +93,7 @@ async def test_read_log_larger_than_a_piece_is_read_on(monkeypatch):
         kubelet.log(second, *(f"loss={second}.{n} {'x' * 40}" for n in range(4)))
     reader, read = LogReader(kubelet), {}
     for _ in range(12):
-        read = await reader.read(read, query())
+        read = await reader.read(read, query(strategy="latest"))
     assert [value for _, value in values(read["t"])] == [s + n / 10 for s in range(1, 10) for n in range(4)]
 
 
@@ -99,7 +105,7 @@ async def test_read_second_with_more_lines_than_a_piece_is_left_behind(monkeypat
     reader, read = LogReader(kubelet), {}
     for _ in range(4):
         read = await reader.read(read, query())
-    assert values(read["t"])[-1][1] == 0.5
+    assert read["t"].latest.value == 0.5
 
 
 @pytest.mark.parametrize(
@@ -123,14 +129,18 @@ def test_read_on_with_a_long_line_searches_only_its_start():
     assert values(read_on(LogCurve(pod="p"), line, query(), finished=False)) == [(1, 1.0)]
 
 
-@pytest.mark.parametrize(("strategy", "kept"), [("min", 0.0), ("max", 999.0), ("latest", 500.0)])
-def test_read_on_with_many_reports_keeps_what_counts(strategy, kept):
-    series = [0.0, 999.0, *(500.0 for _ in range(5_000))]
-    text = "".join(f"{STAMP.format(n // 100, n, 'Z')} loss={value}\n" for n, value in enumerate(series))
-    curve = read_on(LogCurve(pod="p"), text, query(strategy=strategy), finished=False)
-    assert len(curve.points) <= log_curves.MAX_POINTS
-    assert (curve.reports, curve.points[-1].step) == (5_002, 5_002)
-    assert kept in {point.value for point in curve.points}
+@pytest.mark.parametrize(
+    ("strategy", "kept"),
+    [("min", [0.5, 0.5, 0.0]), ("max", [0.5, 0.7, 999.0]), ("latest", [0.5, 0.7, 0.6])],
+)
+def test_read_on_with_many_reports_keeps_the_objective_at_the_rungs(strategy, kept):
+    series = [0.5, 0.6, 0.7, 0.0, 999.0, *(0.6 for _ in range(5_000)), 0.65]
+    lines = [f"{STAMP.format(n // 100, n, 'Z')} loss={value}\n" for n, value in enumerate(series)]
+    asked, curve = query(strategy=strategy, rungs=(1, 3, 9, 10**6)), LogCurve(pod="p")
+    for first in range(0, len(lines), 700):
+        curve = read_on(curve, "".join(lines[first : first + 700]), asked, finished=False)
+    assert values(curve) == list(zip((1, 3, 9), kept, strict=True))
+    assert (curve.reports, curve.latest.step, curve.latest.value) == (5_006, 5_006, 0.65)
 
 
 async def test_read_many_logs_reads_few_at_a_time():
