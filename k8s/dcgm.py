@@ -60,28 +60,28 @@ def read_exporter(text: str) -> list[Reading]:
 def read_errors(text: str) -> list[LastError]:
     return [
         LastError(
-            namespace=said.get("namespace", ""),
-            pod=said.get("pod", ""),
-            device=_device(said),
-            model=said.get("modelName", ""),
+            namespace=label_set.get("namespace", ""),
+            pod=label_set.get("pod", ""),
+            device=_device(label_set),
+            model=label_set.get("modelName", ""),
             code=round(value),
         )
-        for _, said, value in _samples(text, XIDS)
+        for _, label_set, value in _samples(text, XIDS)
     ]
 
 
 def _readings(text: str) -> Iterator[tuple[str, Reading]]:
-    for metric, said, value in _samples(text, ENGINE, UTIL):
-        slice_, profile = said.get("GPU_I_ID", ""), said.get("GPU_I_PROFILE", "")
+    for metric, label_set, value in _samples(text, ENGINE, UTIL):
+        slice_, profile = label_set.get("GPU_I_ID", ""), label_set.get("GPU_I_PROFILE", "")
         if slice_ and metric == UTIL:
             continue  # absent, or always 0 for slices
         yield (
             metric,
             Reading(
-                namespace=said.get("namespace", ""),
-                pod=said.get("pod", ""),
-                device="/".join(filter(None, (_device(said), slice_))),
-                model=said.get("modelName", "") + f" MIG {profile}" * bool(profile),
+                namespace=label_set.get("namespace", ""),
+                pod=label_set.get("pod", ""),
+                device="/".join(filter(None, (_device(label_set), slice_))),
+                model=label_set.get("modelName", "") + f" MIG {profile}" * bool(profile),
                 share=value / (1 if metric == ENGINE else 100),
             ),
         )

@@ -44,8 +44,8 @@ async def serve(folder: Path) -> Server:
 
 def _may(request: web.Request, folder: Path) -> bool:
     password = folder / f"{request.path.partition('.git')[0].strip('/')}.git" / "password"
-    said = request.headers.get("Authorization", "").removeprefix("Basic ")
-    return not password.exists() or base64.b64decode(said).decode() == password.read_text()
+    credentials = request.headers.get("Authorization", "").removeprefix("Basic ")
+    return not password.exists() or base64.b64decode(credentials).decode() == password.read_text()
 
 
 def _environment(folder: Path, request: web.Request, length: int) -> dict[str, str]:

@@ -67,9 +67,9 @@ class Kueue:
 
     def _look_at(self, job: Object) -> None:
         workload = self._workload(job)
-        said = self._why_not(job)
-        if said:
-            return self._record_event(workload, "False", "Pending", said)
+        refusal = self._why_not(job)
+        if refusal:
+            return self._record_event(workload, "False", "Pending", refusal)
         cluster_queue = self._queue(job)["spec"]["clusterQueue"]
         self._record_event(
             workload, "True", "QuotaReserved", f"Quota reserved in ClusterQueue {cluster_queue}"

@@ -212,9 +212,9 @@ def _parts(kind: str, body: bytes) -> list[str] | None:
 def _error(code: str, *details: Any, message: str = "") -> web.Response:
     """Return an error response, with one error per detail."""
     status, text = ERRORS[code]
-    said = {"code": code, "message": message or text}
+    error = {"code": code, "message": message or text}
     return web.json_response(
-        {"errors": [said | {"detail": detail} for detail in details] or [said]}, status=status
+        {"errors": [error | {"detail": detail} for detail in details] or [error]}, status=status
     )
 
 

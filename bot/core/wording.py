@@ -1,6 +1,7 @@
 """Build parts of sentences: suggestions for unknown words, plurals, and lists. Pure."""
 
 from collections.abc import Iterable
+from datetime import date
 from difflib import get_close_matches
 
 MAX_LISTED_NAMES = 12  # max names in a list
@@ -58,6 +59,11 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 def printable(text: str) -> str:
     """Return one line: each character that can't be printed becomes a space."""
     return "".join(each if each.isprintable() else " " for each in text)
+
+
+def day_text(day: date) -> str:
+    """`Oct 5`."""
+    return f"{day:%b} {day.day}"
 
 
 def time_text(minutes: int) -> str:

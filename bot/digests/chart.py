@@ -4,6 +4,7 @@ import asyncio
 from io import BytesIO
 from typing import Any
 
+from bot.core.wording import day_text
 from bot.digests.figures import Figures
 
 # Okabe and Ito's palette, which also differs in lightness; unknown and unhealthy are hatched.
@@ -28,7 +29,7 @@ def alt_text(figures: Figures) -> str:
     kinds = [("capacity", "capacity"), *((kind, label) for kind, label, _ in SERIES)]
     sums = [(label, sum(getattr(step, kind) for step in figures.steps)) for kind, label in kinds]
     totals = "; ".join(f"{label} {hours:,.0f}" for label, hours in sums if round(hours))
-    day = f"{figures.day.day} {figures.day:%B %Y}"
+    day = f"{figures.day:%B} {figures.day.day}, {figures.day.year}"
     return f"Chart of all GPUs by hour on {day}. GPU-hours: {totals or 'none'}."
 
 
@@ -68,9 +69,7 @@ def picture(figures: Figures) -> Any:
 def _label(axes: Any, figures: Figures, top: float) -> None:
     """Label hours in the digest's time zone; a day of 25 hours has one label twice."""
     every = [number for number, step in enumerate(figures.steps) if step.hour.hour % 6 == 0]
-    axes.set_title(
-        f"GPUs, {figures.day:%a} {figures.day.day} {figures.day:%b}", fontsize=TITLE_SIZE, loc="left"
-    )
+    axes.set_title(f"GPUs, {figures.day:%a}, {day_text(figures.day)}", fontsize=TITLE_SIZE, loc="left")
     axes.set_xticks(every, [f"{figures.steps[number].hour:%H:%M}" for number in every])
     axes.set_xlim(0, len(figures.steps))
     axes.set_ylim(0, max(top, 1.0) * 1.02)

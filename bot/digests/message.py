@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 from bot.core.number_format import hours, money, percent, signed
-from bot.core.wording import counted, fitting, listed
+from bot.core.wording import counted, day_text, fitting, listed
 from bot.digests.chart import alt_text
 from bot.digests.figures import NOTABLE, Figures, MostIdle, Row
 from bot.gpus.models import NodeUse
@@ -54,7 +54,7 @@ def headline(figures: Figures, now: DigestContext) -> str:
     """Return one plain-text sentence, as notifications show it."""
     team = f", {figures.schedule.team}" if figures.schedule.team else ""
     measured = f" ({percent(figures.coverage, 1)} measured)" if 0 < figures.coverage < WELL_MEASURED else ""
-    day = f"{figures.day:%a} {figures.day.day} {figures.day:%b}"
+    day = f"{figures.day:%a}, {day_text(figures.day)}"
     return f"GPU digest, {day}{team}{measured}: {_finding(figures, now)}{_free_now(now)}"
 
 
@@ -238,7 +238,7 @@ def _footer(figures: Figures, now: DigestContext) -> str:
     schedule = figures.schedule
     begin, end = (each.astimezone(schedule.zone) for each in schedule.window(figures.day))
     unpriced = sorted(figures.total.unpriced)
-    window = f"{begin:%d %b %H:%M}–{end:%d %b %H:%M} {plain(schedule.timezone)}"
+    window = f"{day_text(begin)} {begin:%H:%M}–{day_text(end)} {end:%H:%M} {plain(schedule.timezone)}"
     parts = [
         DEFINITIONS,
         f"{window}, {percent(figures.coverage, 1)} measured.",
@@ -253,7 +253,7 @@ def _footer(figures: Figures, now: DigestContext) -> str:
 def _prices(figures: Figures, now: DigestContext) -> str:
     if not figures.prices:
         return ""
-    day = f" ({now.today.day} {now.today:%b})" if now.today else ""
+    day = f" ({day_text(now.today)})" if now.today else ""
     each = [
         f"{quoted(model, MAX_NAME)} {money(price, now.currency)}" for model, price in figures.prices.items()
     ]
@@ -263,5 +263,5 @@ def _prices(figures: Figures, now: DigestContext) -> str:
 def _missed(now: DigestContext) -> list[str]:
     if not now.missed:
         return []
-    days = [f"{day.day} {day:%b}" for day in now.missed[-MAX_MISSED:]]
+    days = [day_text(day) for day in now.missed[-MAX_MISSED:]]
     return [f"Missed {'digest' if len(days) == 1 else 'digests'}: {listed(days)}."]

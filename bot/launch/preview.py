@@ -11,7 +11,7 @@ from bot.core.wording import counted, fitting
 from bot.launch.form import CHECK_AGAIN, EDIT, LAUNCH, NOTIFY, Draft, metadata
 from bot.launch.space import combinations
 from bot.slack.blocks import Block, View, actions, button, context, fields, modal, plain_text, section
-from bot.slack.mrkdwn import block, code, plain
+from bot.slack.mrkdwn import block, code, commit_text, plain
 from k8s.katib.training import TENSORBOARD_DIR
 
 MAX_NOTES_TEXT = 2_500  # characters of a section
@@ -21,8 +21,8 @@ def preview(
     draft: Draft, request: SweepRequest, plan: SweepPlan, config: Config, free: int | None = None
 ) -> View:
     """Return the view with the Launch button. `free`: free GPUs now, None if unknown."""
-    space, subject = plan.space, plain(plan.subject[:120])
-    head = f"*{plain(_name(request))}* on {code(request.branch)} @ {code(plan.commit[:8])} “{subject}”"
+    space, commit = plan.space, commit_text(plan.commit, plan.subject)
+    head = f"*{plain(_name(request))}* on {code(request.branch)} @ {commit}"
     first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
     return modal(
         "Review sweep",

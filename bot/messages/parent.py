@@ -14,7 +14,7 @@ from bot.messages.early_stopping import savings
 from bot.messages.seeds import summary_line
 from bot.slack.blocks import actions, button, context, plain_text, section
 from bot.slack.message import Message
-from bot.slack.mrkdwn import code, direct, link, mention, plain, quoted
+from bot.slack.mrkdwn import code, commit_text, direct, link, mention, plain, quoted
 
 # The buttons' action_ids
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"
@@ -101,7 +101,7 @@ def _subject(sweep: SweepRecord) -> str:
     searched = f"{code(space, 100)} on {code(request.branch, 200)}"
     if plan is None:
         return f"{searched} · {owner}"
-    commit = f"{code(plan.commit[:8])} “{quoted(plan.subject, 80)}”"
+    commit = commit_text(plan.commit, plan.subject)
     return f"{searched} @ {commit} · {counted(plan.gpus, 'GPU')} per trial · {owner}"
 
 

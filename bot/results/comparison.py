@@ -13,11 +13,10 @@ from bot.results.models import SweepResults, TrialResult
 from bot.results.ranking import best
 from bot.slack.blocks import Block, section
 from bot.slack.message import Message
-from bot.slack.mrkdwn import code, quoted
+from bot.slack.mrkdwn import SHORT_COMMIT, code, commit_text, quoted
 
 SHOWN_VALUES = 8  # of a categorical parameter
 SHOWN_DIFFERENCES = 12  # parameters
-SHORT_COMMIT = 8
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def _commits(old: SweepResults, new: SweepResults, found: Commits) -> str:
     if old.repo_url != new.repo_url:
         return f"*Code*: {code(old.sweep)} and {code(new.sweep)} are from different repositories."
     if old.commit == new.commit:
-        return f"*Code*: the same commit {code(old.commit[:SHORT_COMMIT])} “{quoted(old.subject, 80)}”."
+        return f"*Code*: the same commit {commit_text(old.commit, old.subject)}."
     if found.between is None:
         return f"*Code*: {pair}. The commits between them can't be listed: {quoted(found.error)}"
     added, dropped = found.between.added, found.between.dropped

@@ -11,10 +11,9 @@ from bot.results.ranking import best, ranked
 from bot.results.table import MAX_CELL_SIZE, row
 from bot.slack.blocks import Block, context, section
 from bot.slack.message import Message
-from bot.slack.mrkdwn import code, quoted
+from bot.slack.mrkdwn import SHORT_COMMIT, code, commit_text, quoted
 
 SHOWN_WEEKS = 26
-SHORT_COMMIT = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +64,7 @@ def history(space: str, sweeps: Iterable[PastSweep]) -> Message:
     head = (
         f"Best {code(objective[1])} of space {code(space)} in {ran}: *{top.value:.6g}* ({goal}), by "
         f"*{quoted(top.owner, 80)}* in {code(top.name)} on {top.ended:%Y-%m-%d}, commit "
-        f"{code(top.commit[:SHORT_COMMIT])} “{quoted(top.subject, 80)}”."
+        f"{commit_text(top.commit, top.subject)}."
     )
     others = len(found) - len(same)
     note = f"Not counted: {counted(others, 'sweep')} with another objective or repository."

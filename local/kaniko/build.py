@@ -66,8 +66,8 @@ class Build:
             host = reference.host.replace("docker.io", "index.docker.io")
             place = f"GET https://{host}/v2/{reference.repository}/manifests/{reference.wanted}"
             unknown = error.status == 404 or reference.host == "docker.io"
-            said = f"MANIFEST_UNKNOWN: manifest unknown; unknown tag={reference.wanted}"
-            raise Stop(f"{place}: {said if unknown else error}") from error
+            message = f"MANIFEST_UNKNOWN: manifest unknown; unknown tag={reference.wanted}"
+            raise Stop(f"{place}: {message if unknown else error}") from error
 
     def do_env(self, step: Instruction) -> None:
         self.env |= dockerfile.pairs(step.text, self.env)

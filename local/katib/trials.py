@@ -71,11 +71,11 @@ def _job(store: Store, trial: Object) -> Object | None:
 
 
 def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) -> None:
-    spec, status, said = trial["spec"], trial["status"], f"Job {job['metadata']['name']}"
+    spec, status, subject = trial["spec"], trial["status"], f"Job {job['metadata']['name']}"
     if failed := _met(spec["failureCondition"], job):
         _end(trial, "Failed", "TrialFailed", "Trial has failed", failed)
         why = f"{failed.get('message', '')} {failed.get('reason', '')}"
-        event = "Normal", "JobFailed", f"{said} has failed. {why}"
+        event = "Normal", "JobFailed", f"{subject} has failed. {why}"
     elif complete := _met(spec["successCondition"], job):
         names = _names(trial)
         if metrics.observation(trial["metadata"]["name"], *names) is None:
@@ -86,13 +86,13 @@ def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) ->
         status["observation"] = observation
         if objective_value(trial, "latest") != UNAVAILABLE:
             _end(trial, "Succeeded", "TrialSucceeded", "Trial has succeeded", complete)
-            event = "Normal", "JobSucceeded", f"{said} has succeeded"
+            event = "Normal", "JobSucceeded", f"{subject} has succeeded"
         else:
             _end(trial, "MetricsUnavailable", "MetricsUnavailable", "Metrics are not available", complete)
-            event = "Warning", "MetricsUnavailable", f"Metrics are not available for {said}"
+            event = "Warning", "MetricsUnavailable", f"Metrics are not available for {subject}"
     elif not is_true(trial, "Running"):
         mark(trial, "Running", "TrialRunning", "Trial is running")
-        event = "Normal", "JobRunning", f"{said} is running"
+        event = "Normal", "JobRunning", f"{subject} is running"
     else:
         return
     store.record_event(trial, *event, COMPONENT)

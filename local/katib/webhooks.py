@@ -100,8 +100,10 @@ def admit(store: Store, experiment: Object) -> Object:
         place = f'Cannot create the Experiment "{meta["name"]}" in namespace "{meta["namespace"]}"'
         raise denied("validator.experiment", f'{place}: the namespace lacks label "{INJECTION}: enabled"')
     old = store.get("Experiment", meta["namespace"], meta["name"]) if "uid" in meta else None
-    if said := list(dict.fromkeys(text for wrong, text in _rules(new, old) if wrong)):
-        raise denied("validator.experiment", said[0] if len(said) == 1 else f"[{', '.join(said)}]")
+    if messages := list(dict.fromkeys(text for wrong, text in _rules(new, old) if wrong)):
+        raise denied(
+            "validator.experiment", messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
+        )
     return new
 
 

@@ -203,7 +203,7 @@ class Container:
         return started_at
 
     def _end(self, code: int, started_at: str, reason: str = "", message: str = "") -> None:
-        said = {
+        terminated = {
             "exitCode": code,
             "reason": reason or ("Error" if code else "Completed"),
             "startedAt": started_at,
@@ -211,7 +211,7 @@ class Container:
         if not message and self.termination_log.exists():
             message = self.termination_log.read_bytes()[:MESSAGE_BYTES].decode(errors="replace")
         last = {"finishedAt": timestamp(), **({"message": message} if message else {})}
-        self._become({"terminated": said | last})
+        self._become({"terminated": terminated | last})
         self.exit.set_result(code)
 
     def _fail(self, reason: str, message: str) -> None:

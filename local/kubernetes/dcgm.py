@@ -34,9 +34,9 @@ class Gpus:
             while self._holders.count(uid) < _gpus(one) and "" in self._holders:
                 self._holders[self._holders.index("")] = uid
         shares = {uid: self._share(one) for uid, one in busy.items()}
-        said = {uid: _labels(one) for uid, one in busy.items()} | {"": UNALLOCATED}
+        labels = {uid: _labels(one) for uid, one in busy.items()} | {"": UNALLOCATED}
         lines = [
-            LINE.format(node=self._node, gpu=gpu, pod=said[uid], share=shares.get(uid, 0.0))
+            LINE.format(node=self._node, gpu=gpu, pod=labels[uid], share=shares.get(uid, 0.0))
             for gpu, uid in enumerate(self._holders)
         ]
         return "\n".join([f"# TYPE {METRIC} gauge", *lines, ""])

@@ -200,8 +200,8 @@ def _verdict(job: Object, pod: Object) -> str:
 
 def _is_ignored(job: Object, pod: Object) -> bool:
     rules = job["spec"].get("podFailurePolicy", {}).get("rules", [])
-    said = [(c["type"], c["status"]) for c in pod["status"].get("conditions", [])]
-    return any((c["type"], c["status"]) in said for rule in rules for c in rule["onPodConditions"])
+    conditions = [(c["type"], c["status"]) for c in pod["status"].get("conditions", [])]
+    return any((c["type"], c["status"]) in conditions for rule in rules for c in rule["onPodConditions"])
 
 
 def _is_tracked(pod: Object) -> bool:

@@ -152,8 +152,8 @@ class Cause:
 
 def invalid(group_kind: str, details: Object, causes: Sequence[Cause]) -> Refused:
     """Return a 422: its message has distinct causes, its details all of them [03-job-422-name-64]."""
-    said = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
-    text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    messages = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
+    text = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     listed = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
     message = f'{group_kind} "{details.get("name", "")}" is invalid: {text}'
     return refusal(422, message, "Invalid", {**details, "causes": listed})

@@ -26,9 +26,11 @@ def check(quotas: list[Object], pods: list[Object], pod: Object) -> None:
         ]
         if over:
             parts = (("requested", _shown(requested, over)), ("used", _shown(used, over)))
-            said = [f"{word}: {text}" for word, text in parts]
+            differences = [f"{word}: {text}" for word, text in parts]
             limited = ",".join(f"{name}={hard[name]}" for name in over)
-            raise _forbidden(pod, f"exceeded quota: {_name(quota)}, {', '.join(said)}, limited: {limited}")
+            raise _forbidden(
+                pod, f"exceeded quota: {_name(quota)}, {', '.join(differences)}, limited: {limited}"
+            )
 
 
 def _specified(quota: Object, pod: Object, hard: Mapping[str, str]) -> None:

@@ -61,8 +61,8 @@ def _report_unschedulable(store: Store, pod: Object, reasons: Counter[str], hope
         "Preemption is not helpful for scheduling": hopeless,
     }
     text = f"{prefix}{_listed(reasons)}. preemption: {prefix}{_listed(preemption)}."
-    said = [condition.get("message") for condition in pod["status"].get("conditions", [])]
-    if text not in said:
+    fields = [condition.get("message") for condition in pod["status"].get("conditions", [])]
+    if text not in fields:
         _set_scheduled(store, pod, {"status": "False", "reason": "Unschedulable", "message": text})
         store.record_event(pod, "Warning", "FailedScheduling", text, "default-scheduler")
 
@@ -71,8 +71,8 @@ def _listed(counts: dict[str, int]) -> str:
     return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items() if count))
 
 
-def _set_scheduled(store: Store, pod: Object, said: Object) -> None:
-    condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": timestamp()} | said
+def _set_scheduled(store: Store, pod: Object, fields: Object) -> None:
+    condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": timestamp()} | fields
     store.set_status(pod, {"phase": "Pending", "conditions": [condition]})
 
 

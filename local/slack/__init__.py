@@ -46,8 +46,8 @@ class Slack(People):
 
     def messages(self, channel: str, thread_ts: str | None = None) -> list[Message]:
         """Return the messages of a channel, or of a thread with its parent first."""
-        said = self.workspace.channel(channel).messages.values()
-        return copy.deepcopy([message for message in said if _belongs(message, thread_ts)])
+        posted = self.workspace.channel(channel).messages.values()
+        return copy.deepcopy([message for message in posted if _belongs(message, thread_ts)])
 
     def ephemerals(self, user: str) -> list[Message]:
         """Return this user's ephemeral messages, each with its `channel`."""

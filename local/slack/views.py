@@ -123,10 +123,10 @@ def initial(element: Json) -> Json:
 
 def _born(given: Json) -> Json:
     view_id, empty = f"V{secrets.token_hex(5).upper()}", {"private_metadata": "", "callback_id": ""}
-    said: Json = {"id": view_id, "team_id": TEAM["id"], "external_id": "", **empty, **given}
+    stored: Json = {"id": view_id, "team_id": TEAM["id"], "external_id": "", **empty, **given}
     stamp = {"hash": f"{secrets.randbelow(10**10)}.{secrets.token_hex(4)}", "state": {"values": {}}}
     app = {"app_id": APP_ID, "bot_id": BOT.bot_id, "root_view_id": view_id, "previous_view_id": None}
-    return said | stamp | app | {"blocks": validation.completed(given["blocks"])}
+    return stored | stamp | app | {"blocks": validation.completed(given["blocks"])}
 
 
 def _unchanged(view: Json, arguments: Json) -> None:

@@ -89,8 +89,8 @@ class WebApi:
         for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
             file = block.get("slack_file") if isinstance(block, dict) else None
             if isinstance(file, dict) and "content" not in self.workspace.files.get(str(file.get("id")), {}):
-                said = f"invalid slack file [json-pointer:/blocks/{number}/slack_file]"
-                raise Refusal("invalid_blocks", errors=[said])
+                error = f"invalid slack file [json-pointer:/blocks/{number}/slack_file]"
+                raise Refusal("invalid_blocks", errors=[error])
 
     def _spend(self, method: str, channel: str) -> None:
         rate, now, purse = self._rates[method], self.workspace.clock(), f"{method} {channel}"
@@ -250,8 +250,8 @@ def _refuse(blocks: list[Any]) -> None:
         messages = [f"[ERROR] {complaint}" for complaint in found]
         raise Refusal("invalid_blocks", errors=found, response_metadata={"messages": messages})
     if sum(block["type"] == "table" for block in blocks) > 1:
-        said = {"messages": ["[ERROR] only_one_table_allowed"]}
-        raise Refusal("invalid_attachments", response_metadata=said)
+        error = {"messages": ["[ERROR] only_one_table_allowed"]}
+        raise Refusal("invalid_attachments", response_metadata=error)
     if validation.too_long(blocks):
         raise Refusal("msg_blocks_too_long")
 

@@ -31,8 +31,8 @@ async def planned(url, words=WORDS, **environment):
     made = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, env=known | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    said, complaints = await made.communicate()
-    return made.returncode, list(yaml.safe_load_all(said)), complaints.decode()
+    message, complaints = await made.communicate()
+    return made.returncode, list(yaml.safe_load_all(message)), complaints.decode()
 
 
 def pod_of(manifests):

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests.scenarios.local_world import WAIT_SECONDS, Lab, lab
+from tests.scenarios.local_world import WAIT_SECONDS, Instance, instance
 
 CHROMIUM = shutil.which("chromium")
 QUIET = (
@@ -36,16 +36,16 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="instance")
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
     if not CHROMIUM:
         pytest.skip("Chromium is not installed (Debian's package chromium)")
-    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
         yield made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(lab: Lab) -> AsyncIterator[Browser]:
+async def browser(instance: Instance) -> AsyncIterator[Browser]:
     expect.set_options(timeout=WAIT_SECONDS * 1000)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
@@ -54,7 +54,9 @@ async def browser(lab: Lab) -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def opened(browser: Browser, lab: Lab, request: pytest.FixtureRequest) -> AsyncIterator[Opened]:
+async def opened(
+    browser: Browser, instance: Instance, request: pytest.FixtureRequest
+) -> AsyncIterator[Opened]:
     """`await opened("ada", width=..., height=...)`: the page as this person has it; it must not complain.
 
     If the test fails, a picture of each page is saved in the folder $ARTIFACTS.
@@ -65,9 +67,11 @@ async def opened(browser: Browser, lab: Lab, request: pytest.FixtureRequest) -> 
         size = {"width": 1280, "height": 800} | viewport
         contexts.append(context := await browser.new_context(viewport=size, locale="en-GB"))
         page = await context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        await page.goto(f"{lab.slack.url}?as={lab.slack.workspace.person(person).id}")
+        await page.goto(f"{instance.slack.url}?as={instance.slack.workspace.person(person).id}")
         return page
 
     yield open_page

@@ -9,12 +9,12 @@ from playwright.async_api import Locator, Page, expect
 from local.world import NAMESPACE
 from tests.browser.conftest import Opened
 from tests.browser.test_page import messages, tab_to
-from tests.scenarios.local_world import WAIT_SECONDS, Lab
+from tests.scenarios.local_world import WAIT_SECONDS, Instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
-async def test_form_fills_previews_and_launches_a_sweep(opened: Opened, lab: Lab) -> None:
+async def test_form_fills_previews_and_launches_a_sweep(opened: Opened, instance: Instance) -> None:
     page = await opened("ada")
     form = await ask(page, "/sweep")
     await choose(form, "Branch or tag", "mai", "main")
@@ -70,7 +70,7 @@ async def test_form_shows_an_error_found_in_git(opened: Opened) -> None:
     await expect(form).to_be_hidden()
 
 
-async def test_home_shows_starts_and_cancels_sweeps(opened: Opened, lab: Lab) -> None:
+async def test_home_shows_starts_and_cancels_sweeps(opened: Opened, instance: Instance) -> None:
     page = await opened("ada")
     await page.get_by_role("button", name="Sweepbot’s home").click()
     home = page.get_by_label("Home")
@@ -80,7 +80,7 @@ async def test_home_shows_starts_and_cancels_sweeps(opened: Opened, lab: Lab) ->
     await home.get_by_role("button", name="New sweep").click()
     await expect(page.locator("#modal")).to_contain_text("Branch or tag")
     await page.keyboard.press("Escape")
-    sweep = await lab.sweep("branch=main gpus=1 space=held")
+    sweep = await instance.sweep("branch=main gpus=1 space=held")
     await sweep.shows("running")
     await tab_to(page, home.get_by_role("button", name="Refresh"))
     await page.keyboard.press("Enter")
@@ -102,7 +102,7 @@ async def test_new_user_is_greeted_in_direct_messages(opened: Opened) -> None:
     await expect(messages(page, "Hi Linus Pauling!")).to_contain_text("You're in team speech.")
 
 
-async def test_admin_sets_up_a_channel(opened: Opened, lab: Lab) -> None:
+async def test_admin_sets_up_a_channel(opened: Opened, instance: Instance) -> None:
     page = await opened("ada")
     await page.get_by_role("button", name="# vision").click()
     form = await ask(page, "/sweep setup")
@@ -110,7 +110,7 @@ async def test_admin_sets_up_a_channel(opened: Opened, lab: Lab) -> None:
     await choose(form, "Time zone", "berl", "Europe/Berlin")
     await form.get_by_role("button", name="Save").click()
     await expect(form).to_contain_text("Saved. #vision: repository digits, digest at 07:00 Europe/Berlin.")
-    kept = lab.here.store.get("ConfigMap", NAMESPACE, "sweepbot-setup")
+    kept = instance.here.store.get("ConfigMap", NAMESPACE, "sweepbot-setup")
     assert kept
     assert "C01VISION00" in kept["data"]
 

@@ -14,7 +14,7 @@ from bot.gpus.sampling import Sample
 from local import demo_usage
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import shoot
-from tests.scenarios.local_world import WAIT_SECONDS, Lab
+from tests.scenarios.local_world import WAIT_SECONDS, Instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -24,9 +24,9 @@ async def picture(page: Page, name: str) -> None:
         await shoot(page, name)
 
 
-async def seen(lab: Lab, wait_until: Any, fact: Callable[[Sample], bool]) -> None:
+async def seen(instance: Instance, wait_until: Any, fact: Callable[[Sample], bool]) -> None:
     """Wait until a worker has sampled the GPUs and the fact is true."""
-    async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
+    async with Redis.from_url(instance.here.env["REDIS_URL"]) as redis:
 
         async def looked() -> bool:
             lately = await SampleStore(redis).since(datetime.now(UTC) - timedelta(seconds=10))
@@ -35,9 +35,11 @@ async def seen(lab: Lab, wait_until: Any, fact: Callable[[Sample], bool]) -> Non
         await wait_until(looked, "a worker has seen it", seconds=WAIT_SECONDS)
 
 
-async def test_digest_on_request_is_readable_on_a_phone(opened: Opened, lab: Lab, wait_until: Any) -> None:
-    await seen(lab, wait_until, lambda sample: bool(sample.nodes))
-    await demo_usage.write(lab.here.env["REDIS_URL"])
+async def test_digest_on_request_is_readable_on_a_phone(
+    opened: Opened, instance: Instance, wait_until: Any
+) -> None:
+    await seen(instance, wait_until, lambda sample: bool(sample.nodes))
+    await demo_usage.write(instance.here.env["REDIS_URL"])
     page = await opened("ada", height=1180)
     await page.get_by_role("textbox").first.fill("/gpus digest")
     await page.keyboard.press("Enter")
@@ -61,9 +63,9 @@ async def test_digest_on_request_is_readable_on_a_phone(opened: Opened, lab: Lab
     await picture(phone, "chart")
 
 
-async def test_gpus_command_replies_ephemerally(opened: Opened, lab: Lab, wait_until: Any) -> None:
-    await lab.sweep("branch=main gpus=1 space=held")
-    await seen(lab, wait_until, lambda sample: bool(sample.pods))
+async def test_gpus_command_replies_ephemerally(opened: Opened, instance: Instance, wait_until: Any) -> None:
+    await instance.sweep("branch=main gpus=1 space=held")
+    await seen(instance, wait_until, lambda sample: bool(sample.pods))
     page = await opened("ada", height=900)
     await page.get_by_role("button", name="vision").click()
     for words in ("free", "now", "bill"):

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Opened
-from tests.scenarios.local_world import Lab
+from tests.scenarios.local_world import Instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -21,7 +21,7 @@ def replies(page: Page, words: str) -> Locator:
     return page.get_by_role("log", name="Replies").get_by_role("listitem").filter(has_text=words)
 
 
-async def test_page_starts_follows_and_cancels_a_sweep(opened: Opened, lab: Lab) -> None:
+async def test_page_starts_follows_and_cancels_a_sweep(opened: Opened, instance: Instance) -> None:
     page = await opened("ada")
     await page.get_by_role("textbox", name="Message").fill(SWEEP)
     await page.get_by_role("button", name="Send").first.click()
@@ -35,16 +35,16 @@ async def test_page_starts_follows_and_cancels_a_sweep(opened: Opened, lab: Lab)
     await expect(dialog).to_contain_text("Stops all running trials")
     await dialog.get_by_role("button", name="Keep running").click()
     await expect(dialog).to_be_hidden()
-    assert lab.pods_alive()
+    assert instance.pods_alive()
     await parent.get_by_role("button", name="Cancel sweep").click()
     await dialog.get_by_role("button", name="Cancel sweep").click()
     await expect(replies(page, "All pods are gone and the GPUs are free")).to_be_visible()
     await expect(messages(page, "Cancelled by ada")).to_be_visible()
     assert await page.get_by_role("button", name="Cancel sweep").count() == 0
-    assert not lab.pods_alive()
+    assert not instance.pods_alive()
 
 
-async def test_page_works_with_the_keyboard(opened: Opened, lab: Lab) -> None:
+async def test_page_works_with_the_keyboard(opened: Opened, instance: Instance) -> None:
     page = await opened("grace")
     await tab_to(page, page.get_by_role("textbox", name="Message"))
     await page.keyboard.type("/sw")
@@ -64,7 +64,7 @@ async def test_page_works_with_the_keyboard(opened: Opened, lab: Lab) -> None:
     await expect(replies(page, "All pods are gone and the GPUs are free")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("log", name="Replies")).to_be_hidden()
-    assert not lab.pods_alive()
+    assert not instance.pods_alive()
 
 
 async def test_page_shows_an_error_to_its_user_only(opened: Opened) -> None:
@@ -79,9 +79,9 @@ async def test_page_shows_an_error_to_its_user_only(opened: Opened) -> None:
     assert await messages(grace, "Did you mean main?").count() == 0
 
 
-async def test_mlflow_link_opens_runs_named_by_trial(opened: Opened, lab: Lab) -> None:
+async def test_mlflow_link_opens_runs_named_by_trial(opened: Opened, instance: Instance) -> None:
     page = await opened("ada")
-    sweep = await lab.sweep('branch=main space=lr trials=1 cmd="python train.py --epochs=1"')
+    sweep = await instance.sweep('branch=main space=lr trials=1 cmd="python train.py --epochs=1"')
     await sweep.posts("Finished:")
     async with page.context.expect_page() as tab:
         await messages(page, f"{sweep.id} ·").get_by_role("link", name="Runs in MLflow").click()

@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Opened
 from tests.browser.test_form import ask, choose
-from tests.scenarios.local_world import Lab
+from tests.scenarios.local_world import Instance
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
@@ -21,11 +21,13 @@ pytestmark = [
 ]
 
 
-async def test_pictures(opened: Opened, lab: Lab) -> None:
-    lab.commit("Make the hidden layers wider", {"README.md": "# Digits\n"})
+async def test_pictures(opened: Opened, instance: Instance) -> None:
+    instance.commit("Make the hidden layers wider", {"README.md": "# Digits\n"})
     ada = await opened("ada")
-    lab.slack.say("grace", "sweeps", "The new layers are on main. Who wants to find a good learning rate?")
-    sweep = await lab.sweep("branch=main gpus=1 space=lr")
+    instance.slack.say(
+        "grace", "sweeps", "The new layers are on main. Who wants to find a good learning rate?"
+    )
+    sweep = await instance.sweep("branch=main gpus=1 space=lr")
     await sweep.posts("chart_with_upwards_trend")
     await sweep.shows("Best so far", "2 running")
     await picture(ada, "parent", sweep.id, thread=False)
@@ -43,23 +45,23 @@ async def test_pictures(opened: Opened, lab: Lab) -> None:
     await sweep.shows("Cancelled")
     await picture(ada, "cancelled", sweep.id)
     grace = await opened("grace")
-    failing = await lab.sweep("branch=main gpus=1 space=crash", "grace")
+    failing = await instance.sweep("branch=main gpus=1 space=crash", "grace")
     await failing.shows("Failed")
     await failing.posts(":x:")
     await picture(grace, "failure", failing.id)
 
 
-async def test_pictures_of_the_results(opened: Opened, lab: Lab) -> None:
+async def test_pictures_of_the_results(opened: Opened, instance: Instance) -> None:
     ada = await opened("ada", height=1400)
-    sweep = await lab.sweep("branch=main gpus=1 space=lr")
+    sweep = await instance.sweep("branch=main gpus=1 space=lr")
     await sweep.posts("Results of", "results.csv")
     await picture(ada, "results", sweep.id)
-    uploaded = lab.slack.workspace.files.values()
+    uploaded = instance.slack.workspace.files.values()
     drawn = next(each["content"] for each in uploaded if each["name"] == f"{sweep.id}.png")
     (IMAGES / "sweep.png").write_bytes(drawn)
 
 
-async def test_pictures_of_the_form(opened: Opened, lab: Lab) -> None:
+async def test_pictures_of_the_form(opened: Opened, instance: Instance) -> None:
     page = await opened("ada")
     form = await ask(page, "/sweep")
     await choose(form, "Branch or tag", "main", "main")

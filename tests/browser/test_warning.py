@@ -8,7 +8,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import picture
-from tests.scenarios.local_world import Lab
+from tests.scenarios.local_world import Instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -19,10 +19,10 @@ def warning(page: Page) -> Locator:
     return page.get_by_role("log", name="Replies").get_by_role("listitem").filter(has_text=words)
 
 
-async def test_idle_warning_snoozes_one_trial_and_cancels_another(opened: Opened, lab: Lab) -> None:
+async def test_idle_warning_snoozes_one_trial_and_cancels_another(opened: Opened, instance: Instance) -> None:
     ada = await opened("ada")
-    lab.commit("Try the small network first", {"README.md": "# Digits\n"})
-    sweep = await lab.sweep("branch=main gpus=2 space=idle")
+    instance.commit("Try the small network first", {"README.md": "# Digits\n"})
+    sweep = await instance.sweep("branch=main gpus=2 space=idle")
     await sweep.shows("2 running")
     parent = ada.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text=f"{sweep.id} ·")
     await parent.get_by_role("button", name="repl").click()

@@ -22,7 +22,7 @@ from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from local.world import NAMESPACE
 from tests.chaos.figures import Figures
 from tests.chaos.redis_server import Server
-from tests.scenarios.local_world import Lab, Sweep, lab, sweep_id
+from tests.scenarios.local_world import Instance, Sweep, instance, sweep_id
 
 FAULTS = ("worker killed", "worker killed", "server killed", "redis killed", "flushed", "API server away")
 BOT = ("serve", "work")
@@ -34,7 +34,7 @@ WAIT_SECONDS = 420.0  # seconds until all is over after the last fault, on a bus
 
 @dataclass
 class Chaos:
-    lab: Lab
+    instance: Instance
     redis: Server
     rng: Random
     figures: Figures = field(default_factory=Figures)
@@ -45,7 +45,7 @@ class Chaos:
     redis_lost: list[float] = field(default_factory=list)
 
     async def live(self, sweeps: int) -> None:
-        changes = self.lab.here.store.follow(self.lab.here.store.version)
+        changes = self.instance.here.store.follow(self.instance.here.store.version)
         people = asyncio.create_task(self._people(sweeps))
         while not people.done() or self.figures.faults.total() < EACH * sweeps:
             await asyncio.sleep(self.rng.uniform(*BETWEEN))
@@ -61,10 +61,10 @@ class Chaos:
 
     async def _restart_exited(self) -> None:
         """Start again what exited by itself, as a Deployment does."""
-        running = self.lab.here.processes._running
+        running = self.instance.here.processes._running
         if exited := [each for each in BOT if running[each].returncode is not None]:
             self.note(f"exited by itself: {', '.join(exited)}")
-            await self.lab.here.start_bot(*exited)
+            await self.instance.here.start_bot(*exited)
 
     async def _fault(self, fault: str) -> None:
         self.note(fault)
@@ -72,10 +72,10 @@ class Chaos:
         away, now = self.rng.uniform(*AWAY), monotonic()
         match fault:
             case "worker killed":
-                await self.lab.kill("work")
+                await self.instance.kill("work")
             case "server killed":
                 self.server_died.append(now)
-                await self.lab.kill("serve")
+                await self.instance.kill("serve")
             case "redis killed":
                 self.redis_lost.append(now)
                 self.redis.kill()
@@ -86,7 +86,7 @@ class Chaos:
                 async with connect(self.redis.url) as redis:
                     await redis.flushall()
             case "API server away":
-                api = self.lab.here.api
+                api = self.instance.here.api
                 await api.close()
                 await asyncio.sleep(away)
                 await api.start(int(api.url.rpartition(":")[2]))
@@ -112,7 +112,7 @@ class Chaos:
     async def _typed(self, text: str, accepted: str) -> str:
         """Typed again until it is acknowledged."""
         while True:
-            answer = await self.lab.slack.command("ada", "sweeps", "/sweep", text)
+            answer = await self.instance.slack.command("ada", "sweeps", "/sweep", text)
             if answer and accepted in answer and "can't reach" not in answer and "couldn't" not in answer:
                 return answer
             await asyncio.sleep(1)
@@ -130,7 +130,7 @@ class Chaos:
                 except RedisError:
                     continue
                 open_ = {sweep for sweep, record in records.items() if not _over(record)}
-                if monotonic() > end or not (open_ or self.lab.pods_alive()):
+                if monotonic() > end or not (open_ or self.instance.pods_alive()):
                     return records
                 if monotonic() > again and open_ & self.cancelled:
                     again = end
@@ -140,7 +140,7 @@ class Chaos:
 
     def _kept(self, sweep: str) -> SweepRecord | None:
         """The cluster has the records of sweeps that had ended when Redis lost them."""
-        found = self.lab.here.store.get("ConfigMap", NAMESPACE, f"sweep-{sweep}")
+        found = self.instance.here.store.get("ConfigMap", NAMESPACE, f"sweep-{sweep}")
         return sweep_configmap.read(found) if found else None
 
     def _judge(self, records: dict[str, SweepRecord | None], made: list) -> None:
@@ -158,7 +158,7 @@ class Chaos:
                 figures.doubled_experiments += (count - 1) * (name in experiments)
                 figures.doubled_builds += (count - 1) * (name in builds)
                 self._break(name, f"made {count} times")
-        for name in self.lab.pods_alive():
+        for name in self.instance.pods_alive():
             figures.held += 1
             self._break(name, "it outlived its sweep")
         for sweep, record in records.items():
@@ -178,7 +178,7 @@ class Chaos:
         return any(self.taken[sweep] <= died <= lost for died in self.server_died for lost in self.redis_lost)
 
     def _break(self, name: str, what: str) -> None:
-        thread = Sweep(self.lab, name, "sweeps").story() if name in self.taken else ""
+        thread = Sweep(self.instance, name, "sweeps").story() if name in self.taken else ""
         self.figures.broken.append("\n".join([f"{name}: {what}", *self.journal, thread]))
 
 
@@ -192,7 +192,7 @@ async def run(seed: int, sweeps: int) -> Figures:
         server = Server(str(get_binary_path()), Path(folder) / "own-redis")
         server.start()
         try:
-            async with lab(Path(folder) / "world", REDIS_URL=server.url) as made:
+            async with instance(Path(folder) / "world", REDIS_URL=server.url) as made:
                 chaos = Chaos(made, server, Random(seed))
                 await chaos.live(sweeps)
                 made.hold.unlink()

@@ -78,9 +78,9 @@ class Threads(FakeSlack):
         return await super().open_thread(channel, message)
 
     async def reply(self, channel, thread, message, *, broadcast=False):
-        said = await super().reply(channel, thread, message, broadcast=broadcast)
-        self.threads.setdefault(thread, []).append(self.said[-1])
-        return said
+        timestamp = await super().reply(channel, thread, message, broadcast=broadcast)
+        self.threads.setdefault(thread, []).append(self.posted[-1])
+        return timestamp
 
     async def upload(self, channel, thread, text, name, content, *, at_once=False):
         await super().upload(channel, thread, text, name, content)

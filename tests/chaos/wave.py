@@ -399,8 +399,8 @@ class Wave:
                 self._break(sweep_id, "it was cancelled, and ran on")
 
     def _check_messages(self) -> None:
-        for said in self.simulation.slack.threads.values():
-            self.figures.repeated_messages += len(said) - len(set(said))
+        for texts in self.simulation.slack.threads.values():
+            self.figures.repeated_messages += len(texts) - len(set(texts))
         opened = Counter(self.simulation.slack.opened_for)
         self.figures.second_threads += opened.total() - len(opened)
         for sweep_id, record in self.records.items():
@@ -410,9 +410,9 @@ class Wave:
             early = record and record.phase is Phase.CANCELLED and not record.thread
             if record and not early and any(not phase.final and phase is not Phase.RECEIVED for phase in hit):
                 self.figures.restored += 1
-                said = self.simulation.slack.threads.get(record.thread or "", [])
+                texts = self.simulation.slack.threads.get(record.thread or "", [])
                 ephemeral_messages = [text for _, text in self.simulation.slack.ephemeral_messages]
-                if not any(RESTORED in text and sweep_id in text for text in (*said, *ephemeral_messages)):
+                if not any(RESTORED in text and sweep_id in text for text in (*texts, *ephemeral_messages)):
                     self.figures.untold += 1
                     self._break(sweep_id, "Redis lost it, and its users were not notified")
 

@@ -64,10 +64,10 @@ async def test_lists_filter_by_labels_and_events_by_their_object(place: Place, w
         assert [obj["metadata"]["name"] for obj in found] == names, labels
     await place.cluster.create(place.a_job())
     about = "involvedObject.kind=Job,involvedObject.name=build"
-    said = await wait_until(
+    events = await wait_until(
         lambda: place.cluster.list("Event", place.namespace, fields=about), "the Job's event is there"
     )
-    assert [one["reason"] for one in said] == ["SuccessfulCreate"]
+    assert [one["reason"] for one in events] == ["SuccessfulCreate"]
 
 
 async def test_list_pages_have_one_version(place: Place) -> None:

@@ -179,8 +179,8 @@ class Installation:
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
         return str(done.stdout + done.stderr)
 
-    def leaks(self, said: dict[str, str]) -> list[tuple[str, str]]:
-        return [(where, one) for where, text in said.items() for one in self.planted if one in text]
+    def leaks(self, outputs: dict[str, str]) -> list[tuple[str, str]]:
+        return [(where, one) for where, text in outputs.items() for one in self.planted if one in text]
 
 
 def mine(overlay: str, here: World) -> Path:
@@ -268,13 +268,13 @@ async def test_deployed_processes_finish_a_sweep_without_showing_a_secret(
         installation = await Installation.make(overlay, here, image)
         await installation.start()
         story = await sweep(here)
-        said = everything_said(here)
-        assert any(text.startswith(":white_check_mark: ") for text in story), "\n".join(said.values())
+        outputs = everything_said(here)
+        assert any(text.startswith(":white_check_mark: ") for text in story), "\n".join(outputs.values())
         assert "results.csv" in story[-1], story[-1]
-        said["plan"] = await installation.plan()
+        outputs["plan"] = await installation.plan()
         started = sum(
             deployment["spec"].get("replicas", 1) for deployment in of(installation.objects, "Deployment")
         )
-        assert len([name for name in said if name.endswith(".log")]) == started
-        assert '"sweep": "' in "".join(said.values())
-        assert installation.leaks(said) == []
+        assert len([name for name in outputs if name.endswith(".log")]) == started
+        assert '"sweep": "' in "".join(outputs.values())
+        assert installation.leaks(outputs) == []

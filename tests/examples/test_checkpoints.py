@@ -26,10 +26,10 @@ def test_stopped_training_resumes_from_its_checkpoint(tmp_path):
     while not list(tmp_path.glob("events/*tfevents*")):  # its handler is there, and it trains
         assert first.poll() is None
     first.send_signal(signal.SIGTERM)
-    said, _ = first.communicate()
-    assert "checkpoint saved" in said
+    message, _ = first.communicate()
+    assert "checkpoint saved" in message
     assert first.returncode == 1
-    step = int(said.split("step ")[1].split(",")[0])
+    step = int(message.split("step ")[1].split(",")[0])
     again, _ = train(tmp_path, f"--steps={step + 1}").communicate()
     assert f"resumed at step {step}" in again
 

@@ -91,8 +91,8 @@ async def test_log_names_who_requested_what(app, context, caplog):
     await app.async_dispatch(a_command("branch=main space=lr"))
     [sweep] = await context.store.active()
     await app.async_dispatch(a_click(sweep))
-    said = [json.loads(line) for line in caplog.text.splitlines()]
-    assert [(line["sweep"], line["message"]) for line in said if "sweep" in line] == [
+    logged = [json.loads(line) for line in caplog.text.splitlines()]
+    assert [(line["sweep"], line["message"]) for line in logged if "sweep" in line] == [
         (sweep, "sweep queued: user=U1 channel=C1"),
         (sweep, "command queued: user=U1 action=cancel"),
     ]

@@ -279,13 +279,15 @@ async def test_readyz_reports_each_part_and_recovers(http, probes, wait_until):
     await wait_until(
         lambda: probes.ready()[1]["checks"]["redis"]["message"] != "not checked yet", "the request arrived"
     )
-    status, said = await page(http, "/readyz")
-    assert (status, said["ready"]) == (503, False)
-    assert said["checks"]["redis"].items() >= {"ok": False, "message": "no way to redis://***@redis"}.items()
+    status, message = await page(http, "/readyz")
+    assert (status, message["ready"]) == (503, False)
+    assert (
+        message["checks"]["redis"].items() >= {"ok": False, "message": "no way to redis://***@redis"}.items()
+    )
     up = True
     await wait_until(lambda: probes.ready()[0], "it is ready")
-    status, said = await page(http, "/readyz")
-    assert (status, said["ready"], said["checks"]["redis"]["message"]) == (200, True, "answers")
+    status, message = await page(http, "/readyz")
+    assert (status, message["ready"], message["checks"]["redis"]["message"]) == (200, True, "answers")
 
 
 async def test_healthz_answers_while_all_else_fails(http, probes):
@@ -295,8 +297,8 @@ async def test_healthz_answers_while_all_else_fails(http, probes):
     probes.check("redis", broken)
     assert await page(http, "/healthz") == (200, {"healthy": True, "checks": {}})
     probes.vital("turns", broken)
-    status, said = await page(http, "/healthz")
-    assert (status, said["checks"]["turns"]["message"]) == (503, "down")
+    status, message = await page(http, "/healthz")
+    assert (status, message["checks"]["turns"]["message"]) == (503, "down")
 
 
 async def test_metrics_without_redis_are_those_of_the_process(probes):

@@ -103,13 +103,13 @@ async def test_cancel_of_many_trials_is_checked_by_the_monitor(app, context):
 
 
 async def test_click_that_cannot_be_queued_is_reported(app, context, monkeypatch):
-    said = []
+    replies = []
 
     async def send(_, *, text="", **__):
-        said.append(text)
+        replies.append(text)
 
     monkeypatch.setattr("slack_sdk.webhook.async_client.AsyncWebhookClient.send", send)
     monkeypatch.setattr("slack_bolt.context.respond.async_respond.AsyncRespond.__call__", send)
     context.down = True
     assert (await app.async_dispatch(a_click(SNOOZE_4, NOTICE))).status == 200
-    assert said == [UNREACHABLE]
+    assert replies == [UNREACHABLE]

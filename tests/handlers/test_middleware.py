@@ -88,17 +88,17 @@ async def kept(redis):
 async def test_other_workspace_is_rejected_and_stores_nothing(redis, slack, way, caplog):
     caplog.set_level("INFO")
     here = Place(redis, slack)
-    said = await here.sends(REQUESTS[way])
-    assert ("another Slack workspace" in said) == (way in {"a command", "a question about GPUs", "a form"})
+    message = await here.sends(REQUESTS[way])
+    assert ("another Slack workspace" in message) == (way in {"a command", "a question about GPUs", "a form"})
     assert await kept(redis) == []
     assert f"user={ADA.id} workspace=" in caplog.text
     assert "result=rejected" in caplog.text
 
 
 async def test_other_workspace_is_told_the_reason_and_whom_to_ask(redis, slack):
-    said = await Place(redis, slack).sends(command(THEIRS, ADA.id))
-    assert AWAY in said
-    assert f"*Fix:* Ask <@{ADMIN}> to add yours to `workspaces:`." in said
+    message = await Place(redis, slack).sends(command(THEIRS, ADA.id))
+    assert AWAY in message
+    assert f"*Fix:* Ask <@{ADMIN}> to add yours to `workspaces:`." in message
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,12 @@ class FakeSource:
 
 class FakeSlack:
     def __init__(self) -> None:
-        self.said: list[tuple[str, str, str]] = []
+        self.replies: list[tuple[str, str, str]] = []
         self.files: list[str] = []
         self.busy = 0  # with so many files to come
 
     async def post_ephemeral(self, user: str, text: str, response_url: str) -> None:
-        self.said.append((user, text, response_url))
+        self.replies.append((user, text, response_url))
 
     async def send_file(self, user: str, text: str, name: str, content: str) -> None:
         self.busy -= 1
@@ -64,14 +64,14 @@ class Place:
         return ()
 
     async def types(self, text: str, user: str = OWNER) -> str:
-        said: list[str] = []
+        answers: list[str] = []
 
         async def ack(*, text: str) -> None:
-            said.append(text)
+            answers.append(text)
 
         command = {"text": text, "user_id": user, "channel_id": "C1", "response_url": "https://hooks/1"}
         await on_gpus(self.context)(ack, command)  # type: ignore[arg-type]
-        return said[0]
+        return answers[0]
 
     async def queued(self) -> list[str]:
         found = []
@@ -91,7 +91,7 @@ async def test_gpus_measures_first_and_then_uses_the_snapshot(here: Place) -> No
     assert await here.queued() == [ITEM]
     await here.job.run(ITEM.key)
     measured = "*6 of 8 GPUs free*\n• NVIDIA H100: 6 of 8 free, largest block 6 on `n1`"
-    assert here.slack.said == [(OWNER, f"{measured}\n_Measured just now._", "https://hooks/1")]
+    assert here.slack.replies == [(OWNER, f"{measured}\n_Measured just now._", "https://hooks/1")]
     here.now += timedelta(seconds=50)
     assert await here.types("") == f"{measured}\n_Measured 50 s ago._"
     assert await here.queued() == []
@@ -99,23 +99,23 @@ async def test_gpus_measures_first_and_then_uses_the_snapshot(here: Place) -> No
 
 async def test_gpus_shows_an_old_snapshot_at_once_and_measures_again(here: Place) -> None:
     await SnapshotStore(here.redis).save(Snapshot(at=NOW - timedelta(minutes=30), nodes=(NODE,), pods=(POD,)))
-    said = await here.types("mine")
-    assert said.startswith("*You have 2 GPUs.*")
-    assert said.endswith("_Measured 30 min ago._\nRefreshing…")
+    message = await here.types("mine")
+    assert message.startswith("*You have 2 GPUs.*")
+    assert message.endswith("_Measured 30 min ago._\nRefreshing…")
     assert await here.queued() == [ITEM]
     await here.job.run(ITEM.key)
     await here.job.run(ITEM.key)
-    assert [text.rpartition("\n")[2] for _, text, _ in here.slack.said] == ["_Measured just now._"]
+    assert [text.rpartition("\n")[2] for _, text, _ in here.slack.replies] == ["_Measured just now._"]
 
 
 async def test_gpus_that_cannot_be_measured_is_answered_later(here: Place) -> None:
     here.source.trouble = "no samples"
     await here.types("free")
     assert await here.job.run(ITEM.key)
-    assert here.slack.said == []
+    assert here.slack.replies == []
     here.now += timedelta(seconds=20)
     assert await here.job.run(ITEM.key) is None
-    assert here.slack.said[0][1] == "GPU metrics are unavailable: no samples"
+    assert here.slack.replies[0][1] == "GPU metrics are unavailable: no samples"
 
 
 async def test_bill_has_a_file(here: Place) -> None:
@@ -124,8 +124,10 @@ async def test_bill_has_a_file(here: Place) -> None:
         await HourlyStore(here.redis).save(hour.uses, hour.capacity)
     assert (await here.types("bill")).startswith("Calculating the bill…")
     await here.job.run(ITEM.key)
-    assert here.slack.said[0][1].startswith("*November 2026*: 84 GPU-h allocated, 33.6 used (43%), 6 unknown")
-    assert here.slack.said[0][1].endswith("\nFull table sent by direct message.")
+    assert here.slack.replies[0][1].startswith(
+        "*November 2026*: 84 GPU-h allocated, 33.6 used (43%), 6 unknown"
+    )
+    assert here.slack.replies[0][1].endswith("\nFull table sent by direct message.")
     assert here.slack.files == ["gpus-2026-11.csv"]
 
 
@@ -138,10 +140,10 @@ async def test_bill_file_that_waits_repeats_no_message(here: Place) -> None:
         with pytest.raises(SlackBusyError):
             await here.job.run(ITEM.key)
     await here.job.run(ITEM.key)
-    assert (len(here.slack.said), len(here.slack.files)) == (1, 1)
+    assert (len(here.slack.replies), len(here.slack.files)) == (1, 1)
     await here.types("bill")
     await here.job.run(ITEM.key)
-    assert (len(here.slack.said), len(here.slack.files)) == (2, 2)
+    assert (len(here.slack.replies), len(here.slack.files)) == (2, 2)
 
 
 async def test_digest_is_for_admins(here: Place) -> None:
@@ -157,7 +159,7 @@ async def test_digest_requested_with_other_queries_hides_no_reply(here: Place) -
     await here.types("digest", ADMIN)
     await here.types("free")
     await here.job.run(ITEM.key)
-    assert [user for user, _, _ in here.slack.said] == [OWNER]
+    assert [user for user, _, _ in here.slack.replies] == [OWNER]
     assert item("C1", NOW.date() - timedelta(days=1)) in await here.queued()
     assert await here.context.snapshots.queries() == []
 
@@ -173,7 +175,7 @@ async def test_failing_reply_blocks_no_other_and_is_retried_for_half_an_hour(
     await here.types("free")
     with pytest.raises(KeyError):
         await here.job.run(ITEM.key)
-    assert [user for user, _, _ in here.slack.said] == [OWNER]
+    assert [user for user, _, _ in here.slack.replies] == [OWNER]
     assert [question.text for question in await here.context.snapshots.queries()] == ["digest"]
     here.now += timedelta(minutes=31)
     await here.job.run(ITEM.key)

@@ -28,10 +28,13 @@ def answering(recorded: Callable[[str], dict[str, Any]]) -> Callable[[str], web.
     """A recorded answer of a real server, to be given again."""
 
     def answer(name: str) -> web.Response:
-        said = recorded(name)
-        body, kind = said["body"], said["response_headers"].get("Content-Type", "text/plain").split(";")[0]
+        recording = recorded(name)
+        body, kind = (
+            recording["body"],
+            recording["response_headers"].get("Content-Type", "text/plain").split(";")[0],
+        )
         text = body if isinstance(body, str) else json.dumps(body)
-        return web.Response(status=said["status"], text=text, content_type=kind)
+        return web.Response(status=recording["status"], text=text, content_type=kind)
 
     return answer
 

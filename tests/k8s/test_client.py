@@ -74,9 +74,9 @@ async def test_api_error_classifies_the_response(replaying, recorded, name, hold
         await cluster.create(JOB)
     properties = ("absent", "exists", "stale", "expired", "permanent")
     assert {word for word in properties if getattr(caught.value, word)} == holds
-    said = recorded(name)["body"]
-    if isinstance(said, dict):
-        assert caught.value == ApiError(said["code"], said.get("reason", ""), said["message"][:500])
+    status = recorded(name)["body"]
+    if isinstance(status, dict):
+        assert caught.value == ApiError(status["code"], status.get("reason", ""), status["message"][:500])
 
 
 async def test_get_missing_object_is_none(replaying):
@@ -152,12 +152,12 @@ THROTTLED = {"kind": "Status", "reason": "TooManyRequests", "message": "storage 
 
 
 @pytest.mark.parametrize(
-    ("said", "wait"),
+    ("retry_after", "wait"),
     [("1", 1), ("3600", 60), ("", 0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0), ("-5", 0)],
 )
-async def test_retry_after_is_read_from_a_busy_server(toy, connected, said, wait):
+async def test_retry_after_is_read_from_a_busy_server(toy, connected, retry_after, wait):
     async def busy(_):
-        return web.json_response(THROTTLED, status=429, headers={"Retry-After": said})
+        return web.json_response(THROTTLED, status=429, headers={"Retry-After": retry_after})
 
     cluster = await connected(await toy(busy))
     with pytest.raises(ApiError, match="initializing") as caught:

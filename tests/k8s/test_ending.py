@@ -64,9 +64,9 @@ async def test_sigterm_reaches_the_training_only(name, before, train, tmp_path):
     process = await started(name, before + train, tmp_path)
     assert await process.stdout.readline() == b"training\n"
     process.send_signal(signal.SIGTERM)
-    said, _ = await process.communicate()
-    assert said.decode().splitlines()[0] == "checkpoint saved"
-    assert b"loader" not in said
+    output, _ = await process.communicate()
+    assert output.decode().splitlines()[0] == "checkpoint saved"
+    assert b"loader" not in output
     assert process.returncode == 143  # not 0: a stopped training has not completed
     assert list(tmp_path.glob("*.pid")) == []
 

@@ -55,7 +55,7 @@ def test_pod_waiting_reason_is_read(recording, key):
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("scheduler_message", "text"),
     [
         (
             real_messages.NO_MEMORY,
@@ -68,8 +68,8 @@ def test_pod_waiting_reason_is_read(recording, key):
         (real_messages.CORDONED, "The pod can't be scheduled for now."),
     ],
 )
-def test_waiting_of_a_build_pod_names_no_gpus(said, text):
-    pod = replace(read_pod(body("04-pod-unschedulable"), "kaniko"), unschedulable=said)
+def test_waiting_of_a_build_pod_names_no_gpus(scheduler_message, text):
+    pod = replace(read_pod(body("04-pod-unschedulable"), "kaniko"), unschedulable=scheduler_message)
     assert waiting(pod).text == text
 
 

@@ -52,8 +52,8 @@ async def started(name: str, text: str) -> asyncio.subprocess.Process:
 
 async def output(name: str, text: str) -> tuple[int | None, str]:
     process = await started(name, text)
-    said, _ = await asyncio.wait_for(process.communicate(), 30)
-    return process.returncode, said.decode()
+    printed, _ = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode, printed.decode()
 
 
 def children(pid: int) -> list[int]:
@@ -84,11 +84,11 @@ async def training_of(process, folder: Path, source: str, wait_until) -> int:
 async def test_wrapper_keeps_exit_code_and_output(name, source, command, code, tmp_path):
     if "kill" in command:
         command = "echo loss=0.5; sh -c 'kill -9 $$'"
-    ended, said = await output(name, rewritten(source, command, tmp_path))
+    ended, printed = await output(name, rewritten(source, command, tmp_path))
     marker = [file.read_text() for file in tmp_path.glob("*.pid")]
     assert (ended, marker) == (code, [] if code or source == "push" else ["completed\n"])
     log = tmp_path / "metrics.log"
-    assert ("loss=0.5" in said) == (source != "katib's StdOut"), said
+    assert ("loss=0.5" in printed) == (source != "katib's StdOut"), printed
     if source in {"stdout", "katib's StdOut"}:
         assert log.read_text().splitlines()[0] == "loss=0.5"
 
@@ -99,8 +99,8 @@ async def test_wrapper_passes_sigterm_to_the_training_and_exits_with_143(name, s
     process = await started(name, rewritten(source, f'python3 -c "{SAVE}{TRAIN}"', tmp_path))
     await training_of(process, tmp_path, source, wait_until)
     process.send_signal(signal.SIGTERM)
-    said, _ = await asyncio.wait_for(process.communicate(), 30)
-    text = (tmp_path / "metrics.log").read_text() if source == "katib's StdOut" else said.decode()
+    printed, _ = await asyncio.wait_for(process.communicate(), 30)
+    text = (tmp_path / "metrics.log").read_text() if source == "katib's StdOut" else printed.decode()
     assert ("saved" in text, process.returncode, list(tmp_path.glob("*.pid"))) == (True, 143, [])
 
 
@@ -114,11 +114,11 @@ async def test_early_stopping_finds_one_child_which_is_the_training(name, source
     assert children(process.pid) == [training]
     (tmp_path / f"{process.pid}.pid").write_text("early-stopped")
     os.kill(training, signal.SIGTERM)
-    said, _ = await asyncio.wait_for(process.communicate(), 30)
+    printed, _ = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0
     assert (tmp_path / f"{process.pid}.pid").read_text() == "completed\n"
     if source != "katib's StdOut":
-        assert "Early Stopped" in said.decode()
+        assert "Early Stopped" in printed.decode()
 
 
 @pytest.mark.parametrize("name", SHELLS)
@@ -129,5 +129,5 @@ async def test_training_without_tee_fails_at_once(name, tmp_path):
 
 @pytest.mark.parametrize("name", SHELLS)
 async def test_background_process_with_open_output_does_not_delay_the_exit(name, tmp_path):
-    ended, said = await output(name, rewritten("stdout", "sleep 3 & echo loss=0.5", tmp_path))
-    assert (ended, "loss=0.5" in said) == (0, True)
+    ended, printed = await output(name, rewritten("stdout", "sleep 3 & echo loss=0.5", tmp_path))
+    assert (ended, "loss=0.5" in printed) == (0, True)

@@ -22,7 +22,7 @@ WHO = {
 @dataclass(frozen=True)
 class ContainerEnded:
     code: int
-    said: str
+    output: str
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def kaniko(images: Server, git_host: Server, tmp_path: Path) -> Executor:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        said, _ = await process.communicate()
-        return ContainerEnded(process.returncode or 0, said.decode())
+        output, _ = await process.communicate()
+        return ContainerEnded(process.returncode or 0, output.decode())
 
     return run

@@ -28,10 +28,10 @@ def test_concurrent_containers_share_one_python(tmp_path: Path, monkeypatch: pyt
         pythons = set(pool.map(lambda _: image_pull.image_python(), range(4)))
     assert len(made) == 1
     [python] = pythons
-    said = subprocess.run(
+    ended = subprocess.run(
         [python, "-c", "import redis; print('found')"], capture_output=True, text=True, check=False
     )
-    assert said.stdout == "found\n", said.stderr
+    assert ended.stdout == "found\n", ended.stderr
 
 
 def test_image_python_outlives_a_linked_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_image_python_outlives_a_linked_environment(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "link"))
     python = image_pull.image_python()
     (tmp_path / "link").unlink()
-    said = subprocess.run([python.parent / "pip", "--version"], capture_output=True, text=True, check=False)
-    assert said.stdout.startswith("pip "), said.stderr
+    ended = subprocess.run([python.parent / "pip", "--version"], capture_output=True, text=True, check=False)
+    assert ended.stdout.startswith("pip "), ended.stderr
     [packages] = python.parents[1].glob("lib/python*/site-packages/machine.pth")
     assert str(Path(sysconfig.get_path("purelib")).resolve()) in packages.read_text()

@@ -25,7 +25,7 @@ CMD ["python", "train.py"]
 async def test_build_of_a_commit_is_an_image(kaniko, origin, images, tmp_path):
     commit = origin.commit({"Dockerfile": TRAINING, "requirements.txt": "pip\n", "train.py": "print(1)\n"})
     ended = await kaniko(commit, "--cache=true", "--snapshot-mode=redo")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     image = await asyncio.to_thread(
         nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address
     )
@@ -34,7 +34,7 @@ async def test_build_of_a_commit_is_an_image(kaniko, origin, images, tmp_path):
     assert image.config["Env"][1:] == ["LEVEL=3", "GREETING=hello you"]
     assert (tmp_path / "rootfs/app/train.py").read_text() == "print(1)\n"
     assert image.digest == (tmp_path / "digest").read_text()
-    assert f"Pushed {images.address}/code@{image.digest}" in ended.said
+    assert f"Pushed {images.address}/code@{image.digest}" in ended.output
 
 
 async def test_build_runs_commands_and_adds_their_files_as_a_layer(kaniko, origin, images, tmp_path):
@@ -114,8 +114,8 @@ async def test_build_that_fails_has_kanikos_error(case, kaniko, origin, images):
     text, code, message = FAILURES[case]
     ended = await kaniko(origin.commit({"Dockerfile": text}))
     assert ended.code == code
-    assert ended.said.splitlines()[-1].startswith("error building image: ")
-    assert ended.said.endswith(f"{message}\n")
+    assert ended.output.splitlines()[-1].startswith("error building image: ")
+    assert ended.output.endswith(f"{message}\n")
     async with aiohttp.request("GET", f"http://{images.address}/v2/code/manifests/1", headers=ANY) as answer:
         assert answer.status == 404
 
@@ -133,7 +133,7 @@ NO_BRANCH = 'Error: error resolving source context: couldn\'t find remote ref "r
 async def test_build_of_a_missing_commit_fails(branch, commit, message, kaniko, origin):
     there = origin.commit({"Dockerfile": FROM_SCRATCH})
     ended = await kaniko(commit or there, branch=branch)
-    error, *usage = ended.said.splitlines()
+    error, *usage = ended.output.splitlines()
     assert (ended.code, error) == (1, message)
     assert (len(usage), usage[0]) == (82, "Usage:"), "as long as the real one's"
 
@@ -153,7 +153,7 @@ async def test_build_of_a_missing_commit_fails(branch, commit, message, kaniko, 
 async def test_build_rejects_unsupported_flags(flag, message, kaniko, origin):
     ended = await kaniko(origin.commit({"Dockerfile": FROM_SCRATCH}), flag)
     assert ended.code == 1
-    assert ended.said.startswith(message)
+    assert ended.output.startswith(message)
 
 
 async def test_build_needs_a_flag_for_a_registry_without_tls(kaniko, origin, images):
@@ -162,8 +162,8 @@ async def test_build_needs_a_flag_for_a_registry_without_tls(kaniko, origin, ima
     other = f"--destination=localhost:{images.address.split(':')[1]}/x:1"
     ended = await kaniko(origin.commit({}), other)
     assert ended.code == 1
-    assert "error checking push permissions" in ended.said
-    assert "http: server gave HTTP response to HTTPS client" in ended.said
+    assert "error checking push permissions" in ended.output
+    assert "http: server gave HTTP response to HTTPS client" in ended.output
 
 
 async def test_build_uses_a_dockerfile_outside_the_context_with_its_ignore_file(
@@ -175,7 +175,7 @@ async def test_build_uses_a_dockerfile_outside_the_context_with_its_ignore_file(
     made.with_name("Dockerfile.dockerignore").write_text(".git\nsecret.txt\n")
     commit = origin.commit({"train.py": "", "secret.txt": "s", ".dockerignore": "train.py"})
     ended = await kaniko(commit, f"--dockerfile={made}")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address)
     assert sorted(path.name for path in (tmp_path / "rootfs/app").iterdir()) == [
         ".dockerignore",
@@ -189,7 +189,7 @@ async def test_build_of_a_private_repository_needs_credentials_in_the_environmen
     commit = origin.commit({"Dockerfile": FROM_SCRATCH})
     (origin.bare / "password").write_text("bot:secret")
     ended = await kaniko(commit)
-    assert ended.said.startswith("Error: error resolving source context: authentication required")
+    assert ended.output.startswith("Error: error resolving source context: authentication required")
     monkeypatch.setenv("GIT_USERNAME", "bot")
     monkeypatch.setenv("GIT_PASSWORD", "secret")
     assert (await kaniko(commit)).code == 0
@@ -216,7 +216,7 @@ async def test_build_checks_push_permission_first(kaniko, origin, tmp_path):
     (tmp_path / "registry/repositories/code/read-only").touch()
     ended = await kaniko(commit)
     assert ended.code == 1
-    assert ended.said.startswith("error checking push permissions: checking push permission for ")
+    assert ended.output.startswith("error checking push permissions: checking push permission for ")
 
 
 async def test_build_of_a_folder_needs_no_git(kaniko, origin, images, tmp_path):
@@ -224,6 +224,6 @@ async def test_build_of_a_folder_needs_no_git(kaniko, origin, images, tmp_path):
     made.parent.mkdir()
     made.write_text("FROM python:3.11-slim\nRUN mkdir -p /opt/tool && echo made > /opt/tool/made.txt\n")
     ended = await kaniko("0" * 40, f"--context={made.parent}", f"--dockerfile={made}")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     await asyncio.to_thread(nodes.pull, f"{images.address}/code:1", tmp_path / "rootfs", images.address)
     assert (tmp_path / "rootfs/opt/tool/made.txt").read_text() == "made\n"

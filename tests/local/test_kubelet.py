@@ -159,8 +159,8 @@ async def test_pod_that_no_node_fits_is_unschedulable(start):
     waiting = await cluster.waiting_for("env", "CreateContainerConfigError")
     assert waiting["message"] == "the local nodes know no configMapKeyRef"
     cluster.run("disk", sh("true"), volumes=[{"name": "disk", "hostPath": {"path": "/"}}])
-    said = 'MountVolume.SetUp failed for volume "disk" : the local nodes mount no hostPath in this way'
-    await cluster.until(lambda: ("FailedMount", said) in cluster.events("disk"), "it is said")
+    message = 'MountVolume.SetUp failed for volume "disk" : the local nodes mount no hostPath in this way'
+    await cluster.until(lambda: ("FailedMount", message) in cluster.events("disk"), "the event is recorded")
 
 
 async def test_secret_is_mounted_as_variable_and_file(start):
@@ -173,7 +173,7 @@ async def test_secret_is_mounted_as_variable_and_file(start):
     main = sh("echo $TOKEN && cat /kaniko/.docker/config.json", env=env, volumeMounts=mounts)
     cluster.run("build", main, volumes=volumes)
     missing = 'MountVolume.SetUp failed for volume "login" : secret "git" not found'
-    await cluster.until(lambda: ("FailedMount", missing) in cluster.events("build"), "it is said")
+    await cluster.until(lambda: ("FailedMount", missing) in cluster.events("build"), "the event is recorded")
     meta = {"name": "git", "namespace": "default"}
     cluster.store.create(
         {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": "x"}}
@@ -204,7 +204,7 @@ async def test_missing_config_map_is_awaited(start):
     cluster = start()
     cluster.run("build", sh("true"), volumes=[{"name": "gen", "configMap": {"name": "gen"}}])
     missing = 'MountVolume.SetUp failed for volume "gen" : configmap "gen" not found'
-    await cluster.until(lambda: ("FailedMount", missing) in cluster.events("build"), "it is said")
+    await cluster.until(lambda: ("FailedMount", missing) in cluster.events("build"), "the event is recorded")
     meta = {"name": "gen", "namespace": "default"}
     cluster.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
     await cluster.phase("build", "Succeeded")

@@ -48,7 +48,7 @@ def job(store, name, resources):
     )
 
 
-def said(store, name):
+def admission(store, name):
     uid = store.get("Job", "default", name)["metadata"]["uid"]
     [*conditions] = [
         (c["status"], c["message"])
@@ -68,8 +68,8 @@ def said(store, name):
 async def test_job_that_never_fits_stays_suspended(resources, words, wait_until):
     async with cluster("2") as store:
         job(store, "build", resources)
-        await wait_until(lambda: said(store, "build"), "Kueue reports the reason")
-        assert said(store, "build") == ("False", f"couldn't assign flavors to pod set main: {words}")
+        await wait_until(lambda: admission(store, "build"), "Kueue reports the reason")
+        assert admission(store, "build") == ("False", f"couldn't assign flavors to pod set main: {words}")
         assert store.get("Job", "default", "build")["spec"]["suspend"]
         assert store.list("Pod") == []
 
@@ -79,13 +79,13 @@ async def test_job_waits_for_the_one_before_it(wait_until):
         job(store, "first", GPUS)
         await wait_until(lambda: len(store.list("Pod")) == 1, "the first has its pod")
         job(store, "second", GPUS)
-        await wait_until(lambda: said(store, "second"), "Kueue reports the reason")
-        assert said(store, "second")[1].endswith(
+        await wait_until(lambda: admission(store, "second"), "Kueue reports the reason")
+        assert admission(store, "second")[1].endswith(
             "unused quota for nvidia.com/gpu in flavor a100, 1 more needed"
         )
         [pod] = store.list("Pod")
         store.set_status(pod, {"phase": "Succeeded"})
-        await wait_until(lambda: said(store, "second")[0] == "True", "the second is admitted")
+        await wait_until(lambda: admission(store, "second")[0] == "True", "the second is admitted")
         await wait_until(lambda: len(store.list("Pod")) == 2, "the second has its pod")
 
 

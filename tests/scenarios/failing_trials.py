@@ -85,7 +85,7 @@ class FailingTrials(SimulatedSweep):
         record = await self.record()
         if record.health_ts is None:
             return None
-        return self.slack.said[int(record.health_ts.partition(".")[2]) - 1]
+        return self.slack.posted[int(record.health_ts.partition(".")[2]) - 1]
 
     async def _time_passes(self):
         for pod in self.kubernetes.list("Pod", "sweeps"):

@@ -19,17 +19,17 @@ WAIT_SECONDS = 200  # seconds until a fact that needs builds and trainings on a 
 
 TRAINING = """
 import argparse, os, time
-said = argparse.ArgumentParser()
-said.add_argument("--width", type=int)
-said.add_argument("--wait", type=float, default=0)
-said.add_argument("--tensorboard_dir", default="runs")
-said = said.parse_args()
-print("training with width", said.width)
-while said.wait and os.path.exists(os.environ["HOLD"]):
+options = argparse.ArgumentParser()
+options.add_argument("--width", type=int)
+options.add_argument("--wait", type=float, default=0)
+options.add_argument("--tensorboard_dir", default="runs")
+options = options.parse_args()
+print("training with width", options.width)
+while options.wait and os.path.exists(os.environ["HOLD"]):
     time.sleep(0.5)  # rarely enough that a busy machine doesn't measure it as work
 from tensorboardX import SummaryWriter
-with SummaryWriter(said.tensorboard_dir) as log:
-    log.add_scalar("loss", 1 / said.width, 1)
+with SummaryWriter(options.tensorboard_dir) as log:
+    log.add_scalar("loss", 1 / options.width, 1)
 """
 SPACE = """\
 command: python tiny.py{flags}
@@ -55,17 +55,21 @@ parameters:
 class Sweep:
     """One sweep, as its thread and the cluster show it."""
 
-    def __init__(self, lab: "Lab", sweep_id: str, channel: str) -> None:
-        self.lab, self.id, self.channel = lab, sweep_id, channel
+    def __init__(self, instance: "Instance", sweep_id: str, channel: str) -> None:
+        self.instance, self.id, self.channel = instance, sweep_id, channel
 
     def parent(self) -> dict[str, Any]:
-        found = [m for m in self.lab.slack.messages(self.channel) if f"*{self.id}*" in shown(m)]
+        found = [m for m in self.instance.slack.messages(self.channel) if f"*{self.id}*" in shown(m)]
         assert len(found) <= 1, f"{self.id} has {len(found)} parents"
         return found[0] if found else {}
 
     def thread(self) -> list[str]:
         parent = self.parent()
-        return [m["text"] for m in self.lab.slack.messages(self.channel, parent["ts"])[1:]] if parent else []
+        return (
+            [m["text"] for m in self.instance.slack.messages(self.channel, parent["ts"])[1:]]
+            if parent
+            else []
+        )
 
     def story(self) -> str:
         return "\n".join([shown(self.parent()), *self.thread()])
@@ -73,10 +77,10 @@ class Sweep:
     async def posts(self, *words: str) -> str:
         """The first message of the thread with all these words, waited for."""
 
-        def said() -> str | None:
+        def found() -> str | None:
             return next((text for text in self.thread() if all(word in text for word in words)), None)
 
-        return await until(said, f"{self.id} says {words}", self.story)
+        return await until(found, f"{self.id} says {words}", self.story)
 
     async def shows(self, *words: str) -> str:
         """The parent, once it has all these words."""
@@ -87,7 +91,9 @@ class Sweep:
         )
 
     async def click_cancel(self, person: str) -> None:
-        assert await self.lab.slack.click(person, self.channel, self.parent()["ts"], "cancel_sweep") is None
+        assert (
+            await self.instance.slack.click(person, self.channel, self.parent()["ts"], "cancel_sweep") is None
+        )
 
     def button(self) -> dict[str, Any] | None:
         blocks = self.parent().get("blocks", [])
@@ -95,7 +101,7 @@ class Sweep:
         return next((each for each in buttons if each["action_id"] == "cancel_sweep"), None)
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
-        return self.lab.here.store.list(kind, NAMESPACE, {"sweepbot/sweep": self.id})
+        return self.instance.here.store.list(kind, NAMESPACE, {"sweepbot/sweep": self.id})
 
     def pods_alive(self) -> list[str]:
         return [p["metadata"]["name"] for p in self.objects("Pod") if is_alive(p)]
@@ -108,7 +114,7 @@ class Sweep:
         ]
 
 
-class Lab:
+class Instance:
     """`hold` is a file: trainings of the space "held" go on as long as it exists."""
 
     def __init__(self, here: World) -> None:
@@ -173,11 +179,11 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab(folder: Path, tracking: str = "", **env: str) -> AsyncIterator[Lab]:
+async def instance(folder: Path, tracking: str = "", **env: str) -> AsyncIterator[Instance]:
     """`tracking`: URL of an MLflow to use; `env`: what the bot gets in place of the world's own settings."""
     async with world(folder, tracking) as here:
         here.env.update(env)
-        made = Lab(here)
+        made = Instance(here)
         spaces = {f"sweeps/{name}.yaml": SPACE.format(**what) for name, what in SPACES.items()}
         files = {"tiny.py": TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))}
         made.commit("Add programs that train in a blink", files | spaces | {"sweeps/broken.yaml": BROKEN})

@@ -151,8 +151,8 @@ class DirectCluster:
         try:
             return call(*args, **kwargs)
         except Refused as refused:
-            said = refused.body if isinstance(refused.body, dict) else {}
-            raise ApiError(refused.code, said.get("reason", ""), said.get("message", "")) from None
+            refusal = refused.body if isinstance(refused.body, dict) else {}
+            raise ApiError(refused.code, refusal.get("reason", ""), refusal.get("message", "")) from None
 
 
 class FakeRegistry:
@@ -201,7 +201,7 @@ class FakeGit:
 
 class FakeSlack:
     def __init__(self, *, invited=True):
-        self.invited, self.said, self.ephemeral_messages, self.parents = invited, [], [], []
+        self.invited, self.posted, self.ephemeral_messages, self.parents = invited, [], [], []
         self.opened = 0
         self.loud, self.files, self.views = [], [], {}  # what the whole channel sees; by name; by id
 
@@ -214,16 +214,16 @@ class FakeSlack:
 
     async def reply(self, channel, thread, message, *, broadcast=False):
         text = message if isinstance(message, str) else message.text
-        self.said.append(text)
+        self.posted.append(text)
         self.loud += [text] if broadcast else []
-        return f"said.{len(self.said)}"
+        return f"posted.{len(self.posted)}"
 
     async def upload(self, channel, thread, text, name, content, *, alt="", at_once=False):
-        self.said.append(text)
+        self.posted.append(text)
         self.files.append((name, content))
 
     async def upload_files(self, channel, thread, text, files):
-        self.said.append(text)
+        self.posted.append(text)
         self.files += [(file.name, file.content) for file in files]
 
     async def send_file(self, user, text, name, content, *, alt=""):
@@ -234,8 +234,8 @@ class FakeSlack:
 
     async def update(self, channel, ts, message):
         where, _, number = ts.partition(".")
-        if where == "said":
-            self.said[int(number) - 1] = message.text
+        if where == "posted":
+            self.posted[int(number) - 1] = message.text
         else:
             self.parents.append(message)
 
@@ -489,7 +489,7 @@ class SimulatedSweep:
     def texts(self) -> list[str]:
         """Drop intermediate events (a running pod, a better result): they depend on the observation times."""
         passing = r":chart|:seedling|:warning: \d+ more trial"
-        return [_steady(text) for text in self.slack.said if not re.match(passing, text)]
+        return [_steady(text) for text in self.slack.posted if not re.match(passing, text)]
 
     def gpus_held(self) -> list[str]:
         return [

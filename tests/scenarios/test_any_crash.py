@@ -138,11 +138,12 @@ async def test_sweep_without_a_crash_ends_as_expected(redis, story):
 
 
 @pytest.mark.parametrize(
-    ("story", "said"), [("trainings crash", True), ("trainings crash before they are seen running", False)]
+    ("story", "is_reported"),
+    [("trainings crash", True), ("trainings crash before they are seen running", False)],
 )
-async def test_first_trial_is_reported_running_only_if_observed_running(redis, story, said):
+async def test_first_trial_is_reported_running_only_if_observed_running(redis, story, is_reported):
     life = await live(redis, story)
-    assert any(text.startswith(":runner: First trial is running") for text in life.texts()) is said
+    assert any(text.startswith(":runner: First trial is running") for text in life.texts()) is is_reported
 
 
 def crashes(story):
@@ -165,11 +166,11 @@ async def test_crash_at_any_call_changes_nothing_and_repeats_at_most_one_message
         assert hurt.objects() == calm.objects(), where
         assert hurt.gpus_held() == [], where
         assert list(dict.fromkeys(hurt.texts())) == list(dict.fromkeys(calm.texts())), where
-        said, before = (
+        after, before = (
             len(hurt.texts()) + len(hurt.slack.ephemeral_messages),
             len(calm.texts()) + len(calm.slack.ephemeral_messages),
         )
-        assert said <= before + 1, where
+        assert after <= before + 1, where
         assert dies_at < 2 * calm.clock.calls, f"{where}: it never ends"
         assert [p.text for p in hurt.slack.parents[-1:]] == [p.text for p in calm.slack.parents[-1:]], where
     assert CALL or dies_at > 0.8 * calm.clock.calls

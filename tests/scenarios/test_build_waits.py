@@ -33,7 +33,7 @@ def builds(redis, **scenario):
 
 async def waits(simulation):
     """The thread's only message about it; the record has it as long as it lasts."""
-    [reported] = [text for text in simulation.slack.said if "Build not started" in text]
+    [reported] = [text for text in simulation.slack.posted if "Build not started" in text]
     record = await simulation.record()
     assert record.phase is Phase.BUILDING
     assert f":warning: {plain(record.build_trouble)}" in summary(record)
@@ -98,7 +98,7 @@ def suspend(job):
 
 
 @pytest.mark.parametrize(
-    ("said", "due", "expected"),
+    ("kueue_message", "due", "expected"),
     [
         (
             real_messages.NO_RESOURCE,
@@ -113,10 +113,10 @@ def suspend(job):
         (None, 61, "The build Job is suspended, and Kueue gives no reason."),
     ],
 )
-async def test_build_held_by_a_queue_is_reported(redis, said, due, expected):
+async def test_build_held_by_a_queue_is_reported(redis, kueue_message, due, expected):
     simulation = builds(redis)
     simulation.kubernetes.admission("Job", suspend)
-    simulation.cluster.kueue = said
+    simulation.cluster.kueue = kueue_message
     async with simulation.started():
         await simulation.rounds(6)
         if due:
@@ -124,7 +124,7 @@ async def test_build_held_by_a_queue_is_reported(redis, said, due, expected):
             await simulation.after(due)
         reported = await waits(simulation)
         assert expected in reported
-        assert (said or "") in reported
+        assert (kueue_message or "") in reported
 
 
 async def test_build_in_a_queue_without_cpu_continues_when_it_has_cpu(redis):

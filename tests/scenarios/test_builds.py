@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from local.world import EXAMPLES, NAMESPACE, commit, publish, world
-from tests.scenarios.local_world import SPACE, TRAINING, Lab, until
+from tests.scenarios.local_world import SPACE, TRAINING, Instance, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -19,10 +19,10 @@ BASE = "FROM python:3.11-slim\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
     folder = tmp_path_factory.mktemp("builds")
     async with world(folder, mlflow_url) as here:
-        made = Lab(here)
+        made = Instance(here)
         program = TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))
         made.commit("Train in a blink", {"tiny.py": program, "sweeps/tiny.yaml": TINY})
         for name in ("private", "locked"):
@@ -55,61 +55,63 @@ def _allow(file: Path, registry: str) -> None:
     )
 
 
-def change(lab: Lab, repository: str, files: dict[str, str], message: str = "Change") -> str:
+def change(instance: Instance, repository: str, files: dict[str, str], message: str = "Change") -> str:
     for name, text in files.items():
-        path = lab.here.git / repository / name
+        path = instance.here.git / repository / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return commit(lab.here.git / repository, message)
+    return commit(instance.here.git / repository, message)
 
 
 @pytest.mark.parametrize("repository", ["uv", "requirements"])
-async def test_repository_without_a_dockerfile_runs_and_rebuilds_code_only(lab, repository):
+async def test_repository_without_a_dockerfile_runs_and_rebuilds_code_only(instance, repository):
     ask = f"repo={repository} branch=main space=lr trials=1"
-    first = await lab.sweep(ask)
+    first = await instance.sweep(ask)
     await first.posts("Building", "dependencies and code")
     await first.posts("Image ready: dependencies built in", "code built in")
     await first.posts("Finished:", "1 trial done")
-    again = await lab.sweep(ask)
+    again = await instance.sweep(ask)
     await again.posts("Reusing the image")
-    made = change(lab, repository, {"note.txt": "a line"})
-    third = await lab.sweep(ask)
+    made = change(instance, repository, {"note.txt": "a line"})
+    third = await instance.sweep(ask)
     await third.posts("code; dependencies reused.")
     await third.posts("Image ready: dependencies reused, code built in")
-    assert len(lab.builds(made)) == 1
+    assert len(instance.builds(made)) == 1
     await third.posts("Finished:")
 
 
-async def test_dockerfile_with_code_last_is_split_and_prebuilt_image_used_unchanged(lab):
-    first = await lab.sweep("repo=digits branch=main space=tiny trials=1")
+async def test_dockerfile_with_code_last_is_split_and_prebuilt_image_used_unchanged(instance):
+    first = await instance.sweep("repo=digits branch=main space=tiny trials=1")
     await first.posts("Building", "dependencies and code", "from `Dockerfile`")
     await first.posts("Image ready: dependencies built in", "code built in")
     await first.posts("Finished:")
-    made = lab.commit("Another line of code")
-    again = await lab.sweep("repo=digits branch=main space=tiny trials=1")
+    made = instance.commit("Another line of code")
+    again = await instance.sweep("repo=digits branch=main space=tiny trials=1")
     await again.posts("Image ready: dependencies reused, code built in")
-    assert len(lab.builds(made)) == 1
+    assert len(instance.builds(made)) == 1
     (pod,) = [p for p in first.objects("Pod") if "katib.kubeflow.org/trial" in p["metadata"]["labels"]]
     image = next(c["image"] for c in pod["spec"]["containers"] if "@sha256" in c["image"])
-    ready = await lab.sweep(f"repo=digits branch=main space=tiny trials=1 image={image}")
+    ready = await instance.sweep(f"repo=digits branch=main space=tiny trials=1 image={image}")
     await ready.posts("Using prebuilt image", "skipping the build")
     await ready.posts("Finished:")
 
 
-async def test_image_that_is_not_allowed_is_rejected_at_once(lab):
-    assert "image=python:3.11 isn't allowed (resolved to " in await lab.types(
+async def test_image_that_is_not_allowed_is_rejected_at_once(instance):
+    assert "image=python:3.11 isn't allowed (resolved to " in await instance.types(
         "repo=digits branch=main space=tiny trials=1 image=python:3.11"
     )
 
 
-async def test_outdated_lockfile_is_reported_ephemerally(lab):
-    project = (lab.here.git / "uv" / "pyproject.toml").read_text()
-    change(lab, "uv", {"pyproject.toml": project.replace("dependencies = [", 'dependencies = ["scipy", ')})
-    told = await lab.answer("repo=uv branch=main space=lr")
-    assert "`uv.lock` of uv is out of date: it lacks `scipy` of `pyproject.toml`." in told
+async def test_outdated_lockfile_is_reported_ephemerally(instance):
+    project = (instance.here.git / "uv" / "pyproject.toml").read_text()
+    change(
+        instance, "uv", {"pyproject.toml": project.replace("dependencies = [", 'dependencies = ["scipy", ')}
+    )
+    reply = await instance.answer("repo=uv branch=main space=lr")
+    assert "`uv.lock` of uv is out of date: it lacks `scipy` of `pyproject.toml`." in reply
 
 
-async def test_project_with_commands_is_installed_in_one_job_with_the_reason(lab):
+async def test_project_with_commands_is_installed_in_one_job_with_the_reason(instance):
     """`why`, a command of the project itself, trains."""
     project = (
         '[project]\nname = "why"\nversion = "1"\ndependencies = ["tensorboardX==2.6.5", "numpy==2.4.6"]\n'
@@ -120,9 +122,9 @@ async def test_project_with_commands_is_installed_in_one_job_with_the_reason(lab
     space = TINY.replace("python tiny.py", "python -c 'import why; why.main()'")
     files = {"pyproject.toml": project + scripts, "why.py": module, "sweeps/why.yaml": space}
     for old in ("uv.lock", "train.py"):
-        (lab.here.git / "uv" / old).unlink(missing_ok=True)
-    change(lab, "uv", files)
-    sweep = await lab.sweep("repo=uv branch=main space=why trials=1")
+        (instance.here.git / "uv" / old).unlink(missing_ok=True)
+    change(instance, "uv", files)
+    sweep = await instance.sweep("repo=uv branch=main space=why trials=1")
     await sweep.posts("installed in one Job: `pyproject.toml` has commands ([project.scripts])")
     await sweep.posts("Finished:")
 
@@ -143,54 +145,56 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("why", FAILURES)
-async def test_failed_build_shows_reason_fix_and_whole_log(lab, why):
+async def test_failed_build_shows_reason_fix_and_whole_log(instance, why):
     dockerfile, *words = FAILURES[why]
-    lab.commit(f"Break it: {why}", {"Dockerfile": dockerfile}, branch=f"broken-{why}")
-    sweep = await lab.sweep(f"repo=digits branch=broken-{why} space=tiny trials=1")
+    instance.commit(f"Break it: {why}", {"Dockerfile": dockerfile}, branch=f"broken-{why}")
+    sweep = await instance.sweep(f"repo=digits branch=broken-{why} space=tiny trials=1")
     await sweep.posts(":x: Image build failed for", *words)
     await sweep.shows("Failed")
-    (file,) = [f for m in lab.slack.messages("sweeps", sweep.parent()["ts"]) for f in m.get("files", [])]
-    log = lab.slack.workspace.files[file["id"]]["content"]
+    (file,) = [f for m in instance.slack.messages("sweeps", sweep.parent()["ts"]) for f in m.get("files", [])]
+    log = instance.slack.workspace.files[file["id"]]["content"]
     assert b"error building" in log or why == "memory"
     assert b"\x1b" not in log
 
 
-async def test_missing_package_is_named(lab):
-    change(lab, "requirements", {"requirements.txt": "sweepbot-has-no-such-package\n"})
-    sweep = await lab.sweep("repo=requirements branch=main space=lr")
+async def test_missing_package_is_named(instance):
+    change(instance, "requirements", {"requirements.txt": "sweepbot-has-no-such-package\n"})
+    sweep = await instance.sweep("repo=requirements branch=main space=lr")
     await sweep.posts("Image build failed", "No matching package: sweepbot-has-no-such-package")
 
 
-async def test_missing_build_files_are_reported_ephemerally(lab):
-    (lab.here.git / "requirements" / "requirements.txt").unlink()
-    change(lab, "requirements", {"constraints.md": ""})
-    told = await lab.answer("repo=requirements branch=main space=lr")
-    assert "requirements can't be built: no Dockerfile" in told
+async def test_missing_build_files_are_reported_ephemerally(instance):
+    (instance.here.git / "requirements" / "requirements.txt").unlink()
+    change(instance, "requirements", {"constraints.md": ""})
+    reply = await instance.answer("repo=requirements branch=main space=lr")
+    assert "requirements can't be built: no Dockerfile" in reply
 
 
-async def test_registry_that_rejects_pushes_is_reported(lab):
-    held = lab.here.folder / "blobs" / "repositories" / "sweepbot+digits" / "read-only"
+async def test_registry_that_rejects_pushes_is_reported(instance):
+    held = instance.here.folder / "blobs" / "repositories" / "sweepbot+digits" / "read-only"
     held.parent.mkdir(parents=True, exist_ok=True)
     held.touch()
-    lab.commit("Change", branch="refused")
-    sweep = await lab.sweep("repo=digits branch=refused space=tiny trials=1")
+    instance.commit("Change", branch="refused")
+    sweep = await instance.sweep("repo=digits branch=refused space=tiny trials=1")
     await sweep.posts("Image build failed", "The registry rejected the push.")
     held.unlink()
 
 
-async def test_rejected_git_password_is_reported(lab):
-    sweep = await lab.sweep("repo=locked branch=main space=lr")
+async def test_rejected_git_password_is_reported(instance):
+    sweep = await instance.sweep("repo=locked branch=main space=lr")
     await sweep.posts("Image build failed", "The git host requires credentials.")
-    assert "--cache-ttl" not in str(lab.slack.messages("sweeps", sweep.parent()["ts"])), "no list of flags"
+    assert "--cache-ttl" not in str(instance.slack.messages("sweeps", sweep.parent()["ts"])), (
+        "no list of flags"
+    )
 
 
-async def test_private_repository_runs_and_its_token_is_only_in_its_secret(lab):
-    sweep = await lab.sweep("repo=private branch=main space=lr trials=1")
+async def test_private_repository_runs_and_its_token_is_only_in_its_secret(instance):
+    sweep = await instance.sweep("repo=private branch=main space=lr trials=1")
     await sweep.posts("Finished:")
-    files = [f for f in lab.here.folder.rglob("*") if f.is_file() and f.name != "password"]
+    files = [f for f in instance.here.folder.rglob("*") if f.is_file() and f.name != "password"]
     leaks = [f for f in files if TOKEN.encode() in f.read_bytes()]
     assert leaks == [], "in images, logs, clones and configuration"
     kinds = ("ConfigMap", "Job", "Pod", "Event", "Experiment", "Trial")
-    assert not any(TOKEN in str(lab.here.store.list(kind)) for kind in kinds)
-    assert TOKEN not in str(lab.slack.workspace.channels)
-    assert await until(lambda: not lab.pods_alive(), "no pod is left")
+    assert not any(TOKEN in str(instance.here.store.list(kind)) for kind in kinds)
+    assert TOKEN not in str(instance.slack.workspace.channels)
+    assert await until(lambda: not instance.pods_alive(), "no pod is left")

@@ -3,7 +3,7 @@
 import pytest
 import pytest_asyncio
 
-from tests.scenarios.local_world import Lab, lab
+from tests.scenarios.local_world import Instance, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -27,12 +27,12 @@ parameters:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory, mlflow_url):
-    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+    async with instance(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         made.commit("Spaces to control", {"sweeps/more.yaml": MORE, "sweeps/queue.yaml": QUEUE})
         yield made
 
 
-async def test_trial_is_cancelled_sweep_drained_and_finished_sweep_extended(here: Lab):
+async def test_trial_is_cancelled_sweep_drained_and_finished_sweep_extended(here: Instance):
     sweep = await here.sweep("branch=main gpus=1 space=queue")
     await sweep.shows("2 running")
     first, second = sorted(sweep.pods_alive())
@@ -68,7 +68,7 @@ async def test_trial_is_cancelled_sweep_drained_and_finished_sweep_extended(here
     )
 
 
-async def test_results_logs_and_rerun_work_by_command_mention_and_button(here: Lab):
+async def test_results_logs_and_rerun_work_by_command_mention_and_button(here: Instance):
     sweep = await here.sweep("branch=main gpus=1 space=tiny")
     await sweep.posts("Finished:", "2 trials")
     assert "2 of 2 trials" in await here.answer(f"results {sweep.id}")

@@ -116,8 +116,8 @@ async def test_buttons_of_an_ended_sweep_rerun_and_extend(redis):
         await session.rounds(2)
         assert "3 of 3 trials" in (await session.clicks(RESULTS))[0]
         assert "the last lines of main" in (await session.clicks(LOGS))[0]
-        [said] = await session.clicks(RERUN, person="grace")
-        assert "queued: a rerun of `lr-brave-otter`" in said
+        [reply] = await session.clicks(RERUN, person="grace")
+        assert "queued: a rerun of `lr-brave-otter`" in reply
         [other] = await session.simulation.store.active()
         made = await session.simulation.store.get(other)
         assert (made.request, made.requester.user_name, made.requester.channel) == (

@@ -18,7 +18,7 @@ def jobs(one):
 
 
 def reported(one, words):
-    return [text for text in one.slack.said if words in text]
+    return [text for text in one.slack.posted if words in text]
 
 
 async def until_phase(one, phase, most=20):
@@ -54,7 +54,7 @@ async def test_composing_reports_two_rejected_builds_once(simulation):
         await until_phase(one, Phase.FAILED)
     assert len(asked) == 1
     assert len(reported(one, "The cluster rejected the Job")) == 1
-    assert len(one.slack.said) == 3  # that it builds, this, and the end
+    assert len(one.slack.posted) == 3  # that it builds, this, and the end
 
 
 async def test_composing_builds_dependencies_in_order_and_code_beside_them(simulation):

@@ -43,8 +43,8 @@ async def test_message_follows_running_trials_without_mlflow_too(redis):
         await session.rounds(3)
         while (await session.simulation.record()).outbox:  # Slack's rate limit uses the real clock
             await session.rounds()
-        said = [text for text in session.thread() if "MLflow isn't responding" in text]
-        assert (len(said), session.simulation.last.progress.live) == (1, None)
+        message = [text for text in session.thread() if "MLflow isn't responding" in text]
+        assert (len(message), session.simulation.last.progress.live) == (1, None)
         assert session.simulation.last.progress.running == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from local import demo_usage
 from local.world import world
-from tests.scenarios.local_world import Lab, until
+from tests.scenarios.local_world import Instance, until
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ async def test_digest_of_a_channel_is_posted_once_at_its_hour(tmp_path: Path, ml
         thread = here.slack.messages("sweeps", digests()[0]["ts"])[1:]
         files = [file["name"].rpartition(".")[2] for reply in thread for file in reply["files"]]
         assert files == ["png", "csv"]
-        await Lab(here).kill_worker()
+        await Instance(here).kill_worker()
         await here.slack.command("ada", "sweeps", "/gpus", "digest")
         await until(lambda: "Already posted" in str(here.slack.ephemerals("ada")), "the worker has read it")
         assert len(digests()) == 1

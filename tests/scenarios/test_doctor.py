@@ -36,13 +36,13 @@ async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, mlflow
         [broken] = [one for one in json.loads(found) if one["level"] != "ok"]
         assert (code, broken["check"]) == (1, "namespace sweeps")
 
-        said = await here.slack.command("ada", "random", "/sweep", "doctor")
-        assert said.startswith("Running checks…")
+        message = await here.slack.command("ada", "random", "/sweep", "doctor")
+        assert message.startswith("Running checks…")
         reported = lambda: [m["text"] for m in here.slack.ephemerals("ada") if ":x:" in m["text"]]  # noqa: E731
         [answer] = await wait_until(reported, "the doctor answers ada alone")
         counts, first, *_ = answer.splitlines()
         assert counts == "*Sweepbot doctor:* 1 broken, 0 warnings, 25 ok"
         assert first.startswith(":x: *namespace sweeps*: missing label")
-        said = await here.slack.command("grace", "sweeps", "/sweep", "doctor")
-        assert "Only admins can do that" in said
+        message = await here.slack.command("grace", "sweeps", "/sweep", "doctor")
+        assert "Only admins can do that" in message
         assert not here.slack.messages("random")

@@ -132,15 +132,15 @@ async def test_restored_sweep_reports_that_commands_may_be_lost(simulation):
     await rounds(simulation, 8)
     await simulation.redis.flushall()
     await rounds(simulation, 3)
-    assert [text for text in simulation.slack.said if "Redis lost its data" in text] == [
-        simulation.slack.said[-1]
+    assert [text for text in simulation.slack.posted if "Redis lost its data" in text] == [
+        simulation.slack.posted[-1]
     ]
     await simulation.redis.flushall()
     await cancel(simulation)
     await rounds(simulation, 6)
     await simulation.redis.flushall()
     await rounds(simulation, 2)
-    assert sum("Redis lost its data" in text for text in simulation.slack.said) == 2, (
+    assert sum("Redis lost its data" in text for text in simulation.slack.posted) == 2, (
         "an ended one loses nothing"
     )
 

@@ -36,7 +36,7 @@ class Curves(SimulatedSweep):
             if fact():
                 return
             await self.round()
-        raise AssertionError(self.slack.said)
+        raise AssertionError(self.slack.posted)
 
     def stopped(self):
         """Trials with Sweepbot's condition, which has to be the first in the list."""
@@ -64,7 +64,7 @@ async def test_poor_trial_is_stopped_and_replaced(redis):
         await sweep.until(lambda: len(running(sweep)) == 3)
         sweep.report()
         *_, third = sweep.live.curves_of
-        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.said))
+        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.posted))
         assert sweep.stopped() == [third]
         assert third not in running(sweep)
         await sweep.until(lambda: len(running(sweep)) == 3)
@@ -72,9 +72,9 @@ async def test_poor_trial_is_stopped_and_replaced(redis):
         assert (await sweep.record()).progress.stopped_early == 1
         sweep.report()  # of four, only the best continues
         await sweep.until(lambda: len(sweep.stopped()) == 2)
-        await sweep.until(lambda: sum("early (asha)" in text for text in sweep.slack.said) == 2)
+        await sweep.until(lambda: sum("early (asha)" in text for text in sweep.slack.posted) == 2)
         assert len(running(sweep)) == 2
-        assert all("cancelled" not in text for text in sweep.slack.said)
+        assert all("cancelled" not in text for text in sweep.slack.posted)
 
 
 async def test_dry_run_stops_no_trial(redis):
@@ -83,11 +83,11 @@ async def test_dry_run_stops_no_trial(redis):
     async with sweep.started():
         await sweep.until(lambda: len(running(sweep)) == 3)
         sweep.report()
-        await sweep.until(lambda: any("Dry run: asha would have" in text for text in sweep.slack.said))
+        await sweep.until(lambda: any("Dry run: asha would have" in text for text in sweep.slack.posted))
         for _ in range(4):
             await sweep.round()
         assert len(running(sweep)) == 3
-        assert (sweep.stopped(), sum("Dry run" in text for text in sweep.slack.said)) == ([], 1)
+        assert (sweep.stopped(), sum("Dry run" in text for text in sweep.slack.posted)) == ([], 1)
 
 
 async def test_lost_redis_stops_no_other_trial(redis):
@@ -95,12 +95,12 @@ async def test_lost_redis_stops_no_other_trial(redis):
     async with sweep.started():
         await sweep.until(lambda: len(running(sweep)) == 3)
         sweep.report()
-        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.said))
+        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.posted))
         once = sweep.stopped()
         await redis.flushall()
         for _ in range(6):
             await sweep.round()
-        assert any("Redis lost its data" in text for text in sweep.slack.said)
+        assert any("Redis lost its data" in text for text in sweep.slack.posted)
         assert sweep.stopped() == once
         assert (await sweep.record()).progress.stopped_early == 1
 
@@ -116,6 +116,6 @@ async def test_crash_at_any_call_stops_one_trial_and_reports_it(redis, crash_at)
         sweep.report()
         *_, third = sweep.live.curves_of
         clock.crash_at = clock.calls + crash_at
-        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.said))
+        await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.posted))
         assert sweep.stopped() == [third]
-        assert any(third.removeprefix(SWEEP) in text for text in sweep.slack.said)
+        assert any(third.removeprefix(SWEEP) in text for text in sweep.slack.posted)

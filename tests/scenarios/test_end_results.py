@@ -44,13 +44,13 @@ async def test_results_of_an_ended_sweep_outlive_katibs_objects_redis_and_the_re
 
 
 async def test_results_table_is_in_the_thread_once(ended):
-    tables = [text for text in ended.slack.said if text.startswith("3 trials by `loss`")]
+    tables = [text for text in ended.slack.posted if text.startswith("3 trials by `loss`")]
     assert len(tables) == 1
 
 
 async def test_picture_and_files_are_in_the_thread_once(ended):
     assert [name for name, _ in ended.slack.files] == [f"{SWEEP}.png", "results.csv", "best.yaml"]
-    comments = [text for text in ended.slack.said if text.startswith(f"Results of `{SWEEP}`: 3 trials in")]
+    comments = [text for text in ended.slack.posted if text.startswith(f"Results of `{SWEEP}`: 3 trials in")]
     assert len(comments) == 1
     assert ended.clients.pictures.forgotten == [SWEEP]
 
@@ -60,11 +60,11 @@ async def test_every_figure_of_the_messages_is_in_the_csv(ended):
     rows = list(csv.DictReader(files["results.csv"].splitlines()))
     assert [row["loss"] for row in rows] == ["0.1", "0.3", "0.5"]
     known = {f"{float(row['loss']):.6g}": row for row in rows}
-    [table] = [text for text in ended.slack.said if text.startswith("3 trials by `loss`")]
+    [table] = [text for text in ended.slack.posted if text.startswith("3 trials by `loss`")]
     for line in table.splitlines()[1:]:
         value, trial = re.fullmatch(r"\d+\. (\S+) \(`(.+)`\)", line).groups()
         assert known[value]["trial"] == trial
-    end = next(text for text in ended.slack.said if "Finished: 3 trials done" in text)
+    end = next(text for text in ended.slack.posted if "Finished: 3 trials done" in text)
     value, width = re.search(r"\*([\d.]+)\* with `width=(.)`", end).groups()
     assert known[value]["width"] == width
 
@@ -90,9 +90,9 @@ async def test_files_wait_for_the_picture_and_nothing_is_posted_twice(redis):
         simulation.clients.pictures.is_drawn = True
         await simulation.round()
         assert (await simulation.record()).outbox == ()
-        assert len([text for text in simulation.slack.said if text.startswith("3 trials by `loss`")]) == 1
+        assert len([text for text in simulation.slack.posted if text.startswith("3 trials by `loss`")]) == 1
         assert [name for name, _ in simulation.slack.files] == ["results.csv", "best.yaml"]
-        assert any(text.endswith("The picture couldn't be drawn.") for text in simulation.slack.said)
+        assert any(text.endswith("The picture couldn't be drawn.") for text in simulation.slack.posted)
 
 
 class SlowPictures(FakePictures):

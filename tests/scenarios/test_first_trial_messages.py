@@ -28,14 +28,14 @@ async def test_first_trial_message_follows_the_state_until_recovery(redis):
             f"{real_messages.BACK_OFF}: ErrImagePull: {real_messages.PULLS['image-login']}",
         )
         await simulation.rounds(2)
-        before = list(simulation.slack.said)
+        before = list(simulation.slack.posted)
         simulation.happens = lambda simulation, pod: simulation.runs(pod)
         await simulation.rounds(2)
         reported = await simulation.message()
         assert reported.startswith(":white_check_mark: Recovered: trial `lr-brave-otter-")
         assert "missing registry credentials" in reported
-        assert len([text for text in simulation.slack.said if "missing registry credentials" in text]) == 1
-        assert len(simulation.slack.said) == len(before) + 1  # the first trial runs
+        assert len([text for text in simulation.slack.posted if "missing registry credentials" in text]) == 1
+        assert len(simulation.slack.posted) == len(before) + 1  # the first trial runs
 
 
 async def test_owner_of_a_failed_first_trial_is_mentioned_for_it_and_for_the_end(redis):
@@ -47,7 +47,7 @@ async def test_owner_of_a_failed_first_trial_is_mentioned_for_it_and_for_the_end
         await simulation.rounds(12)
         assert (await simulation.record()).phase is Phase.FAILED
         assert "KeyError: 'adamw'" in await simulation.message()
-        called = [text for text in simulation.slack.said if "<@UOWNER>" in text]
+        called = [text for text in simulation.slack.posted if "<@UOWNER>" in text]
         assert len(called) == 2, called
         assert called[0].startswith(":warning: <@UOWNER> Trial `lr-brave-otter-")
         assert called[1].startswith(":x: <@UOWNER> Sweep failed")
@@ -101,7 +101,7 @@ async def test_later_failure_of_another_kind_is_reported_and_one_of_the_same_kin
         failures = [text for text in simulation.texts() if re.match(r":warning: (<@UOWNER> )?Trial", text)]
         assert len(failures) == 2
         assert "23.65 GiB" in failures[1]
-        assert any("1 more trial failed the same way." in text for text in simulation.slack.said)
+        assert any("1 more trial failed the same way." in text for text in simulation.slack.posted)
 
 
 async def test_failure_after_a_success_is_a_message_of_its_own(redis):
@@ -128,7 +128,7 @@ async def test_failure_after_a_success_is_a_message_of_its_own(redis):
     ).started() as simulation:
         await simulation.rounds(25)
         assert (await simulation.message()).startswith(":white_check_mark:")
-        [later] = [text for text in simulation.slack.said if "KeyError" in text]
+        [later] = [text for text in simulation.slack.posted if "KeyError" in text]
         assert later.startswith(":warning:")
 
 
@@ -141,7 +141,7 @@ async def recovering(redis, crash_at=None):
         reported_by = simulation.clock.calls
         simulation.happens = lambda simulation, pod: simulation.runs(pod)
         await simulation.rounds(4)
-        shown = [text for text in simulation.slack.said if "secretpostgresql" in text]
+        shown = [text for text in simulation.slack.posted if "secretpostgresql" in text]
         return reported_by, simulation.clock.calls, shown
 
 

@@ -222,7 +222,7 @@ async def test_first_trial_problem_is_reported_in_time(redis, scenario):
         assert reported is not None, simulation.texts()
         for part in expected:
             assert part in reported, reported
-        assert sum(reported == each for each in simulation.slack.said) == 1
+        assert sum(reported == each for each in simulation.slack.posted) == 1
 
 
 async def test_pod_that_waits_two_seconds_for_a_finishing_one_is_not_reported(redis):

@@ -102,7 +102,7 @@ async def test_job_that_katib_cannot_create_is_reported(redis):
 
 
 @pytest.mark.parametrize(
-    ("said", "due", "expected"),
+    ("refusal_text", "due", "expected"),
     [
         (real_messages.NO_QUOTA, MINUTE, "Queued by Kueue: needs 2 more GPUs in gpu-a100"),
         (real_messages.NO_QUEUE, NOW, "The trial's Kueue queue doesn't exist"),
@@ -111,10 +111,10 @@ async def test_job_that_katib_cannot_create_is_reported(redis):
         (None, MINUTE, "Kueue gives no reason"),
     ],
 )
-async def test_job_held_by_kueue_is_reported(redis, said, due, expected):
+async def test_job_held_by_kueue_is_reported(redis, refusal_text, due, expected):
     simulation = FailingTrials(redis, lambda *_: None)
     simulation.kubernetes.admission("Job", only_trials(suspend))
-    simulation.cluster.kueue = said
+    simulation.cluster.kueue = refusal_text
     async with simulation.started():
         await simulation.rounds(8)
         assert due == NOW or await simulation.message() is None
@@ -123,16 +123,16 @@ async def test_job_held_by_kueue_is_reported(redis, said, due, expected):
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("refusal_text", "expected"),
     [
         (real_messages.QUOTA, "requests 8 GPUs; 56 of the namespace's 60 are in use"),
         (real_messages.SMALL_QUOTA, "can never start: it requests 8 GPUs, and the namespace quota is 4"),
         (real_messages.NO_PRIMARY, "find the training container"),
     ],
 )
-async def test_pod_that_is_rejected_is_reported(redis, said, expected):
+async def test_pod_that_is_rejected_is_reported(redis, refusal_text, expected):
     simulation = FailingTrials(redis, lambda *_: None)
-    simulation.kubernetes.admission("Pod", forbid(said))
+    simulation.kubernetes.admission("Pod", forbid(refusal_text))
     async with simulation.started():
         await simulation.rounds(8)
         assert expected in await simulation.message()

@@ -74,7 +74,7 @@ async def test_second_failure_is_held_and_reported_again(crashing):
     await until(crashing, Phase.PENDING)
     held = await until(crashing, Phase.HELD)
     assert (held.attempt, len(trials(crashing)), crashing.gpus_held()) == (2, 2, [])
-    assert len([text for text in crashing.slack.said if text.startswith(":warning: On hold")]) == 2
+    assert len([text for text in crashing.slack.posted if text.startswith(":warning: On hold")]) == 2
 
 
 async def test_run_all_anyway_starts_all_trials(crashing):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scenarios.local_world import Lab, lab
+from tests.scenarios.local_world import Instance, instance
 
 pytestmark = pytest.mark.slow
 
@@ -18,13 +18,13 @@ parameters:
 
 @pytest.fixture
 async def here(tmp_path, mlflow_url):
-    async with lab(tmp_path, mlflow_url) as made:
+    async with instance(tmp_path, mlflow_url) as made:
         files = {"broken.py": 'raise SystemExit("no data")', "sweeps/broken40.yaml": BROKEN}
         made.commit("A training that can't run", files)
         yield made
 
 
-async def test_gate_of_a_broken_sweep_of_40_trials_costs_one_trial(here: Lab):
+async def test_gate_of_a_broken_sweep_of_40_trials_costs_one_trial(here: Instance):
     sweep = await here.sweep("branch=main gpus=1 space=broken40 gate=on")
     await sweep.posts("On hold: first trial failed.", "39 other trials didn't start.")
     assert (len(sweep.objects("Trial")), sweep.pods_alive()) == (1, [])

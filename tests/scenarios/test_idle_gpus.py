@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from bot.idle.messages import CANCEL_IDLE, SNOOZE_4, UTILIZATION
-from tests.scenarios.local_world import Lab, Sweep, lab, shown, until
+from tests.scenarios.local_world import Instance, Sweep, instance, shown, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -23,15 +23,15 @@ parameters:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
-    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
+    async with instance(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         made.commit("Add a space whose trainings wait", {"sweeps/asleep.yaml": SPACE})
         yield made
 
 
 def warnings(sweep: Sweep, *words: str) -> list[dict[str, Any]]:
     parent = sweep.parent()
-    thread = sweep.lab.slack.messages(sweep.channel, parent["ts"])[1:] if parent else []
+    thread = sweep.instance.slack.messages(sweep.channel, parent["ts"])[1:] if parent else []
     return [m for m in thread if m.get("blocks") and all(word in shown(m) for word in words)]
 
 
@@ -42,11 +42,11 @@ def current(sweep: Sweep, trial: str) -> list[dict[str, Any]]:
 
 async def press(sweep: Sweep, action: str, trial: str, person: str = "ada") -> None:
     message = current(sweep, trial)[-1]  # a repeat is posted before the older message is deleted
-    assert await sweep.lab.slack.click(person, sweep.channel, message["ts"], action) is None
+    assert await sweep.instance.slack.click(person, sweep.channel, message["ts"], action) is None
 
 
-async def test_idle_trial_is_reported_snoozed_and_cancelled_by_button(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main gpus=1 space=asleep")
+async def test_idle_trial_is_reported_snoozed_and_cancelled_by_button(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main gpus=1 space=asleep")
 
     def trials() -> list[str]:
         return [trial["metadata"]["name"] for trial in sweep.objects("Trial")]
@@ -61,7 +61,7 @@ async def test_idle_trial_is_reported_snoozed_and_cancelled_by_button(lab: Lab) 
     assert len(current(sweep, kept)) == 1
     await press(sweep, UTILIZATION, kept, person="grace")
     await until(
-        lambda: [m for m in lab.slack.ephemerals("grace") if "(dcgm-exporter):" in m["text"]],
+        lambda: [m for m in instance.slack.ephemerals("grace") if "(dcgm-exporter):" in m["text"]],
         "grace sees the utilization",
     )
     await press(sweep, CANCEL_IDLE, ended)
@@ -70,7 +70,7 @@ async def test_idle_trial_is_reported_snoozed_and_cancelled_by_button(lab: Lab) 
     assert current(sweep, ended) == []
     assert [pod for pod in sweep.pods_alive() if pod.startswith(ended)] == []
     assert [pod for pod in sweep.pods_alive() if pod.startswith(kept)] != []
-    lab.hold.unlink()
+    instance.hold.unlink()
     await sweep.posts("Finished:")
     await until(lambda: warnings(sweep, kept, "ended"), "so is the other's", sweep.story)
     assert current(sweep, kept) == []

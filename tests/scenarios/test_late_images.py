@@ -51,7 +51,7 @@ def restarts(record):
 
 
 def reported(simulation):
-    return [text for text in simulation.slack.said if "restarted." in text]
+    return [text for text in simulation.slack.posted if "restarted." in text]
 
 
 async def test_trial_with_a_late_image_gets_a_new_pod_and_recovers(redis):
@@ -67,8 +67,8 @@ async def test_trial_with_a_late_image_gets_a_new_pod_and_recovers(redis):
         assert restarts(record) == [1, 1]  # two trials at a time
         assert not first & {job["metadata"]["uid"] for job in simulation.kubernetes.list("Job", "sweeps")}
         assert record.phase is Phase.RUNNING
-        [said] = reported(simulation)
-        assert said == RESTARTED.format(trial=said.split("`")[1])
+        [reply] = reported(simulation)
+        assert reply == RESTARTED.format(trial=reply.split("`")[1])
         assert (await simulation.message()).startswith(":white_check_mark: Recovered")
 
 
@@ -82,9 +82,9 @@ async def test_trial_waiting_a_minute_for_its_image_is_restarted_once_and_again_
     ).started() as simulation:
         await simulation.rounds(12)
         assert restarts(await simulation.record()) == [1, 1]
-        [said] = reported(simulation)
+        [reply] = reported(simulation)
         shown = REFUSED.replace("&", "&amp;")
-        assert said == RESTARTED.format(trial=said.split("`")[1]) + f"\n```\n{shown}\n```"
+        assert reply == RESTARTED.format(trial=reply.split("`")[1]) + f"\n```\n{shown}\n```"
         simulation.happens = comes
         await simulation.rounds(12)
         assert restarts(await simulation.record()) == [2, 2]  # and no more, though the new ones are late, too
@@ -112,9 +112,9 @@ async def test_pod_that_ended_unobserved_is_explained(redis):
 
     async with FailingTrials(redis, ends).started() as simulation:
         await simulation.rounds(12)
-        said = await simulation.message()
-        assert "couldn't be pulled at first" in said
-        assert "connection refused" in said
+        reply = await simulation.message()
+        assert "couldn't be pulled at first" in reply
+        assert "connection refused" in reply
         assert restarts(await simulation.record()) == []
         assert EventKind.TRIAL_RESTARTED not in {event.kind for event in (await simulation.record()).outbox}
 

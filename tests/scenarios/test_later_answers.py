@@ -25,61 +25,63 @@ def unlimited(monkeypatch):
 
 
 async def test_promote_starts_the_best_parameters_with_seeds_on_the_same_commit(redis):
-    async with open_session(redis, image=True) as lab:
-        await lab.until(Phase.SUCCEEDED)
-        _, reported = await lab.types("promote branch=other")
+    async with open_session(redis, image=True) as instance:
+        await instance.until(Phase.SUCCEEDED)
+        _, reported = await instance.types("promote branch=other")
         assert "promote can't change branch=" in reported[-1]
-        _, reported = await lab.types(f"promote {SWEEP} seeds=3", person="grace")
+        _, reported = await instance.types(f"promote {SWEEP} seeds=3", person="grace")
         assert f"queued: a promotion of `{SWEEP}`" in reported[-1]
-        [made] = await lab.simulation.store.active()
-        record = await lab.simulation.store.get(made)
+        [made] = await instance.simulation.store.active()
+        record = await instance.simulation.store.get(made)
         assert (record.request.seeds, record.requester.user_name) == ("0-2", "grace")
         assert record.request.cmd == "python train.py --width=c"
         assert (record.request.promotes.sweep, record.request.promotes.value) == (SWEEP, 0.1)
-        assert record.request.commit == lab.simulation.last.plan.commit
+        assert record.request.commit == instance.simulation.last.plan.commit
 
 
 async def test_history_of_a_space_is_read_from_all_its_ended_sweeps(redis):
-    async with open_session(redis, image=True) as lab:
-        await lab.until(Phase.SUCCEEDED)
-        await lab.rounds(2)
-        store = ResultsStore(lab.simulation.cluster, "sweeps")
+    async with open_session(redis, image=True) as instance:
+        await instance.until(Phase.SUCCEEDED)
+        await instance.rounds(2)
+        store = ResultsStore(instance.simulation.cluster, "sweeps")
         results = await store.get(SWEEP)
         await store.save(replace(results, sweep=OTHER, space=replace(results.space, name="other")))
-        answer, _ = await lab.types("history")
+        answer, _ = await instance.types("history")
         assert answer.startswith("Usage: `/sweep history space=lr`")
-        answer, _ = await lab.types("history space=lr")
+        answer, _ = await instance.types("history space=lr")
         assert answer.startswith("Looking up `lr`")
         await history_job.answer_commands(
-            "lr", replace(lab.simulation.clients, cluster=lab.simulation.cluster)
+            "lr", replace(instance.simulation.clients, cluster=instance.simulation.cluster)
         )
-        [told] = [each["text"] for each in lab.slack.ephemerals("ada") if "of space `lr`" in each["text"]]
-        assert f"Best `loss` of space `lr` in 1 sweep: *0.1* (minimize), by *ada* in `{SWEEP}`" in told
-        assert OTHER not in told
-        assert await lab.simulation.store.commands("history: lr") == []
+        [message] = [
+            each["text"] for each in instance.slack.ephemerals("ada") if "of space `lr`" in each["text"]
+        ]
+        assert f"Best `loss` of space `lr` in 1 sweep: *0.1* (minimize), by *ada* in `{SWEEP}`" in message
+        assert OTHER not in message
+        assert await instance.simulation.store.commands("history: lr") == []
 
 
 async def test_results_and_comparison_are_there_when_all_else_of_a_sweep_is_gone(redis):
-    async with open_session(redis, image=True) as lab:
-        await lab.until(Phase.SUCCEEDED)
-        await lab.rounds(2)
-        simulation, store = lab.simulation, ResultsStore(lab.simulation.cluster, "sweeps")
+    async with open_session(redis, image=True) as instance:
+        await instance.until(Phase.SUCCEEDED)
+        await instance.rounds(2)
+        simulation, store = instance.simulation, ResultsStore(instance.simulation.cluster, "sweeps")
         await store.save(replace(await store.get(SWEEP), sweep=OTHER))
         for kind in ("Experiment", "Trial", "Pod"):
             for obj in simulation.kubernetes.list(kind):
                 simulation.kubernetes.delete(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
-        _, reported = await lab.types(f"results {SWEEP}")
+        _, reported = await instance.types(f"results {SWEEP}")
         assert "`loss` 0.1 in `lr-brave-otter-" in reported[-1]
         simulation.kubernetes.patch("ConfigMap", "sweeps", f"sweep-{SWEEP}", RETIRED)
         await redis.flushall()
 
-        _, reported_text = await lab.types(f"results {SWEEP}")
+        _, reported_text = await instance.types(f"results {SWEEP}")
         assert "3 trials by `loss`" in reported_text[-1]
-        _, reported_text = await lab.types(f"compare {SWEEP} {OTHER}")
+        _, reported_text = await instance.types(f"compare {SWEEP} {OTHER}")
         assert f"Best: `{SWEEP}` and `{OTHER}`, 0.1 (minimize `loss`)." in reported_text[-1]
         assert "the same commit" in reported_text[-1]
-        _, reported_text = await lab.types(f"logs {SWEEP}")
+        _, reported_text = await instance.types(f"logs {SWEEP}")
         assert "only its results are kept" in reported_text[-1]
-        await lab.types("results lr-never-was")
+        await instance.types("results lr-never-was")
         await simulation.round(item="lr-never-was")
-        assert "No sweep named `lr-never-was`" in lab.slack.ephemerals("ada")[-1]["text"]
+        assert "No sweep named `lr-never-was`" in instance.slack.ephemerals("ada")[-1]["text"]

@@ -28,6 +28,6 @@ async def test_sweep_at_its_time_limit_drains_and_ends_with_its_results(redis):
         await simulation.round()
         assert (simulation.last.phase, simulation.gpus_held()) == (Phase.SUCCEEDED, [])
         assert len(simulation.kubernetes.list("Trial")) == simulation.last.progress.succeeded == 2
-    said = "\n".join(simulation.slack.said)
-    assert "Time limit of 1 h reached: no new trials start; running trials finish." in said
-    assert "Finished: time limit reached after 2 trials." in said
+    story = "\n".join(simulation.slack.posted)
+    assert "Time limit of 1 h reached: no new trials start; running trials finish." in story
+    assert "Finished: time limit reached after 2 trials." in story

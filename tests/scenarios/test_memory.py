@@ -52,7 +52,7 @@ class Late(SimulatedSweep):
             self.cluster.shown.set()
             await self.settle()
             self.cluster.shown.clear()
-        released = [text for text in self.slack.said if "GPUs are released" in text]
+        released = [text for text in self.slack.posted if "GPUs are released" in text]
         held = {pod for pod in self.gpus_held() if not self.scenario.get("patient")}
         await super().round(*args, **kwargs)
         if (await self.record()).phase is Phase.CANCELLED:
@@ -110,5 +110,5 @@ async def test_worker_with_an_outdated_cache_takes_no_count_and_no_result_back(r
             await simulation.round()
             finished.append((await simulation.record()).progress.finished)
     assert finished == sorted(finished)
-    better = [text for text in simulation.slack.said if text.startswith(":chart")]
+    better = [text for text in simulation.slack.posted if text.startswith(":chart")]
     assert len(better) == len(set(better))

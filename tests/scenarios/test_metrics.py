@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.scenarios.local_world import Lab, lab
+from tests.scenarios.local_world import Instance, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -80,34 +80,34 @@ FILES = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
-    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
+    async with instance(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         stopped = STOPPED.format(path=str(made.here.folder / "count"))
         made.commit("Add programs that print and write metrics", FILES | {"stopped.py": stopped})
         yield made
 
 
-async def test_metrics_in_the_output_are_read_and_the_log_stays_complete(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main space=printed")
+async def test_metrics_in_the_output_are_read_and_the_log_stays_complete(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main space=printed")
     end = await sweep.posts("Finished:", "2 trials done")
     assert "*0.5* with `net.width=2`" in end
     assert "NET_WIDTH=2 python prints.py" in end
-    log = await lab.answer(f"logs {sweep.id}")
+    log = await instance.answer(f"logs {sweep.id}")
     assert "training with []" in log
 
 
-async def test_metrics_in_a_file_are_read(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main space=written")
+async def test_metrics_in_a_file_are_read(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main space=written")
     assert "*0.5* with `net.width=2`" in await sweep.posts("Finished:", "2 trials done")
 
 
-async def test_training_without_a_metric_is_reported_with_the_fix(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main space=silent")
+async def test_training_without_a_metric_is_reported_with_the_fix(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main space=silent")
     await sweep.posts("printed no line with `loss=0.1`", "Print it")
 
 
-async def test_seeds_report_their_mean_and_the_failed_seed(lab: Lab) -> None:
-    sweep = await lab.sweep(
+async def test_seeds_report_their_mean_and_the_failed_seed(instance: Instance) -> None:
+    sweep = await instance.sweep(
         'branch=main seeds=4 metrics=stdout metric=val/acc goal=maximize cmd="python seeded.py"'
     )
     end = await sweep.posts("Finished:", "Mean `val/acc` *0.166667*")
@@ -116,21 +116,21 @@ async def test_seeds_report_their_mean_and_the_failed_seed(lab: Lab) -> None:
     values = [trial["spec"]["parameterAssignments"] for trial in sweep.objects("Trial")]
     assert sorted(seed["value"] for [seed] in values) == ["0", "1", "2", "3"]
     assert sweep.pods_alive() == []
-    again = await lab.answer(f"rerun {sweep.id} seeds=2-2")
+    again = await instance.answer(f"rerun {sweep.id} seeds=2-2")
     assert "queued: a rerun of" in again
 
 
-async def test_trial_worse_than_the_others_is_stopped_early(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main space=early")
+async def test_trial_worse_than_the_others_is_stopped_early(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main space=early")
     await sweep.posts("New best: `loss` *1*")
     await sweep.shows("2 of 4 trials")
     await sweep.shows("1 stopped early")
     await sweep.posts("Finished:", "4 trials done (1 stopped early)")
     assert {"Created", "EarlyStopped", "Running"} in sweep.conditions("Trial")
-    assert lab.pods_alive() == []
+    assert instance.pods_alive() == []
 
 
-async def test_wandb_file_is_a_space_with_notes_in_the_thread(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main space=wandb")
+async def test_wandb_file_is_a_space_with_notes_in_the_thread(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main space=wandb")
     await sweep.posts("Notes on the file:", "line 3: project: not used")
     assert "*0.3* with `seed=3`" in await sweep.posts("Finished:", "2 trials done")

@@ -39,9 +39,9 @@ async def test_unreachable_registry_is_reported_once_and_cancel_works(simulation
     simulation.registry.digest = down
     await rounds(simulation, 6, failures=6)
     assert [
-        text for text in simulation.slack.said if "registry:5000 does not answer" in text
-    ] == simulation.slack.said
-    assert len(simulation.slack.said) == 1
+        text for text in simulation.slack.posted if "registry:5000 does not answer" in text
+    ] == simulation.slack.posted
+    assert len(simulation.slack.posted) == 1
     await cancel(simulation)
     await rounds(simulation, 3)
     assert (await simulation.record()).phase is Phase.CANCELLED
@@ -92,8 +92,10 @@ async def test_unreachable_git_host_is_reported_ephemerally(simulation):
     assert (user, "git.example does not answer" in text) == (OWNER, True)
     simulation.git.resolve = there
     await rounds(simulation, 4)
-    assert simulation.slack.said
-    assert not any("is over" in said for said in simulation.slack.said), "none was reported in the thread"
+    assert simulation.slack.posted
+    assert not any("is over" in earlier for earlier in simulation.slack.posted), (
+        "none was reported in the thread"
+    )
 
 
 @pytest.mark.parametrize("retired", [False, True])
@@ -121,7 +123,7 @@ async def test_older_experiment_of_the_same_name_is_not_adopted(simulation):
     simulation.kubernetes.create(older.experiment)
     await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.FAILED
-    assert "already exists" in simulation.slack.said[-1]
+    assert "already exists" in simulation.slack.posted[-1]
 
 
 async def test_rejected_record_is_reported_and_leaves_nothing(simulation):
@@ -157,10 +159,10 @@ async def test_emptied_redis_loses_no_sweep_and_repeats_no_end(simulation):
     await cancel(simulation)
     await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.CANCELLED
-    said = list(simulation.slack.said)
+    earlier = list(simulation.slack.posted)
     await simulation.redis.flushall()
     await rounds(simulation, 3)
-    assert simulation.slack.said == said
+    assert simulation.slack.posted == earlier
 
 
 async def test_command_for_a_sweep_that_never_existed_is_answered(simulation):
@@ -183,7 +185,7 @@ async def test_api_server_outage_is_reported_once_and_so_is_its_end(simulation):
         setattr(simulation.cluster, name, away)
     for cache in simulation.clients.caches:
         cache.complete = False  # the watches break with their server
-    before = len(simulation.slack.said)
+    before = len(simulation.slack.posted)
     for failures in range(8):
         await simulation.round(failures)
     vars(simulation.cluster).clear()
@@ -191,7 +193,7 @@ async def test_api_server_outage_is_reported_once_and_so_is_its_end(simulation):
     for cache in simulation.clients.caches:
         cache.complete = True
     await rounds(simulation, 3)
-    new = simulation.slack.said[before:]
+    new = simulation.slack.posted[before:]
     assert len(new) == 2
     assert "hit an error. Sweepbot keeps retrying" in new[0]
     assert "continues" in new[1]
@@ -205,14 +207,14 @@ async def test_deleted_build_job_is_created_again_silently(simulation):
     [build] = [
         j for j in simulation.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")
     ]
-    said = list(simulation.slack.said)
+    earlier = list(simulation.slack.posted)
     simulation.kubernetes.delete("Job", "sweeps", build["metadata"]["name"])
     await rounds(simulation, 3)
     [again] = [
         j for j in simulation.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")
     ]
     assert again["metadata"]["uid"] != build["metadata"]["uid"]
-    assert simulation.slack.said == said
+    assert simulation.slack.posted == earlier
 
 
 async def test_deleted_experiment_ends_the_sweep_and_releases_its_gpus(simulation):
@@ -222,7 +224,7 @@ async def test_deleted_experiment_ends_the_sweep_and_releases_its_gpus(simulatio
     simulation.kubernetes.delete("Experiment", "sweeps", SWEEP)
     await rounds(simulation, 6)
     assert (await simulation.record()).phase is Phase.FAILED
-    assert "the Katib experiment was deleted" in simulation.slack.said[-1]
+    assert "the Katib experiment was deleted" in simulation.slack.posted[-1]
     assert simulation.gpus_held() == []
 
 
@@ -257,7 +259,7 @@ async def test_same_command_twice_in_a_second_is_two_sweeps_and_one_build(simula
         j for j in simulation.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")
     ]
     assert len(builds) == 1
-    assert sum("another sweep's build" in text for text in simulation.slack.said) == 1
+    assert sum("another sweep's build" in text for text in simulation.slack.posted) == 1
 
 
 async def test_job_that_replaced_the_observed_one_is_kept(simulation):

@@ -57,9 +57,11 @@ async def test_pause_now_stops_all_trials_and_says_when_the_gpus_are_free(busy):
     paused = await until(busy, Phase.PAUSED)
     await busy.round()
     assert (busy.gpus_held(), paused.progress.killed, len(trials(busy))) == ([], 2, 2)
-    said = [text for text in busy.slack.said if "pausing" in text or "Paused" in text]
-    assert said[0].endswith("is pausing this sweep: no new trials start; running trials are being stopped.")
-    assert said[1:] == [
+    reports = [text for text in busy.slack.posted if "pausing" in text or "Paused" in text]
+    assert reports[0].endswith(
+        "is pausing this sweep: no new trials start; running trials are being stopped."
+    )
+    assert reports[1:] == [
         f":zzz: Paused. All pods are gone and the GPUs are free. To continue: `/sweep resume {SWEEP}`."
     ]
     assert labels(busy) == ["Resume", "Results", "Logs", "Cancel sweep"]
@@ -98,7 +100,7 @@ async def test_resume_continues_days_later_and_runs_only_the_rest(busy):
     assert (done.progress.succeeded, done.progress.killed, len(trials(busy))) == (3, 2, 5)
     values = {each["value"] for one in trials(busy) for each in one["spec"]["parameterAssignments"]}
     assert values == {"a", "b", "c", "d", "e"}
-    assert any(text.endswith("resumed this sweep: trials start again.") for text in busy.slack.said)
+    assert any(text.endswith("resumed this sweep: trials start again.") for text in busy.slack.posted)
 
 
 async def test_resume_before_the_trials_have_finished_starts_more(busy):
@@ -107,7 +109,7 @@ async def test_resume_before_the_trials_have_finished_starts_more(busy):
     busy.scenario["endless"] = False
     done = await until(busy, Phase.SUCCEEDED)
     assert done.progress.succeeded == 5
-    assert not any("Paused." in text for text in busy.slack.said)
+    assert not any("Paused." in text for text in busy.slack.posted)
 
 
 async def test_lost_redis_and_a_new_katib_lose_no_pause(busy):
@@ -197,7 +199,7 @@ async def test_sweep_waiting_for_gpus_is_paused_and_waits_again_afterwards(redis
         assert (await asked(simulation, Action.RESUME, rounds=2)).phase is Phase.PENDING
         simulation._time_passes = SimulatedSweep._time_passes.__get__(simulation)
         await until(simulation, Phase.RUNNING)
-    firsts = [text for text in simulation.slack.said if text.startswith(":runner: First trial is running")]
+    firsts = [text for text in simulation.slack.posted if text.startswith(":runner: First trial is running")]
     assert len(firsts) == 1
 
 

@@ -28,7 +28,7 @@ TOKEN = "cluster-token-1"
 WAIT_SECONDS = 200  # seconds, on a busy machine
 
 
-class Lab:
+class Instance:
     """What a bot needs to start in these tests: a git host that responds when allowed."""
 
     def __init__(self, folder: Path) -> None:
@@ -106,7 +106,7 @@ class Bot:
     def lines(self) -> list[dict[str, str]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
-    def said(self, words: str) -> bool:
+    def logged(self, words: str) -> bool:
         return any(words in line["message"] for line in self.lines())
 
     @property
@@ -149,29 +149,29 @@ def wait_until(wait_until):
 
 
 @pytest.fixture
-async def lab(tmp_path):
-    async with Lab(tmp_path).open() as lab:
-        yield lab
+async def instance(tmp_path):
+    async with Instance(tmp_path).open() as instance:
+        yield instance
 
 
-async def test_probes_report_failures_and_recovery(lab, wait_until):
-    bot = await lab.start("all")
+async def test_probes_report_failures_and_recovery(instance, wait_until):
+    bot = await instance.start("all")
     await wait_until(bot.ready, "it is ready")
     _, page = await bot.page("/readyz")
     assert set(page["checks"]) == {"redis", "slack", "socket", "kubernetes", "watch", "worker"}
     await wait_until(lambda: watching(bot), "it watches")
 
-    server = (await lab.redis.info("server"))["process_id"]
+    server = (await instance.redis.info("server"))["process_id"]
     os.kill(server, signal.SIGSTOP)  # hangs, which is worse than a closed connection
-    del lab.api.tokens[TOKEN]
-    lab.slack.sockets.ticket = lambda: "refused"
-    await lab.slack.sockets.drop()
+    del instance.api.tokens[TOKEN]
+    instance.slack.sockets.ticket = lambda: "refused"
+    await instance.slack.sockets.drop()
     await wait_until(lambda: named(bot, "redis", "kubernetes", "socket"), "all three show")
     assert (await bot.page("/healthz"))[0] == 200, "a new process would not help"
 
     os.kill(server, signal.SIGCONT)
-    lab.api.tokens[TOKEN] = ADMIN
-    del lab.slack.sockets.ticket
+    instance.api.tokens[TOKEN] = ADMIN
+    del instance.slack.sockets.ticket
     await wait_until(bot.ready, "it is ready again")
     assert await bot.end() == 0
 
@@ -180,38 +180,38 @@ async def named(bot, *names):
     return set(names) <= await bot.broken()
 
 
-async def test_item_that_cannot_finish_in_time_goes_to_another_worker(lab, wait_until):
-    serving, first, second = [await lab.start(c, SHUTDOWN_GRACE="1") for c in ("serve", "work", "work")]
+async def test_item_that_cannot_finish_in_time_goes_to_another_worker(instance, wait_until):
+    serving, first, second = [await instance.start(c, SHUTDOWN_GRACE="1") for c in ("serve", "work", "work")]
     for bot in (serving, first, second):
         await wait_until(bot.ready, "it is ready")
-    await lab.type()
+    await instance.type()
     busy, other = await wait_until(lambda: order(first, second, Bot.at_a_turn), "a reconcile has started")
     ending = asyncio.create_task(busy.end())
     await wait_until(lambda: named(busy, "process"), "it is no longer ready")
     await wait_until(other.at_a_turn, "the other one has the item")
-    assert (await ending, busy.said("to another worker")) == (0, True)
-    assert not busy.said("can't release the lease")
+    assert (await ending, busy.logged("to another worker")) == (0, True)
+    assert not busy.logged("can't release the lease")
     assert await serving.end() == 0
 
 
-async def test_worker_finishes_its_item_while_the_resync_moves_on(lab, wait_until):
-    serving, first = [await lab.start(c, SHUTDOWN_GRACE="60") for c in ("serve", "work")]
-    holder = await wait_until(lambda: lab.redis.get("sweepbot:resync"), "the first one has the lease")
+async def test_worker_finishes_its_item_while_the_resync_moves_on(instance, wait_until):
+    serving, first = [await instance.start(c, SHUTDOWN_GRACE="60") for c in ("serve", "work")]
+    holder = await wait_until(lambda: instance.redis.get("sweepbot:resync"), "the first one has the lease")
     await wait_until(serving.ready, "Slack is answered")
-    await lab.type()
+    await instance.type()
     await wait_until(first.at_a_turn, "its reconcile has started")
-    second = await lab.start("work")
+    second = await instance.start("work")
     await wait_until(second.ready, "a second one exists")
     await wait_until(lambda: watching(second), "the second one watches, too")
-    assert await lab.redis.get("sweepbot:resync") == holder
+    assert await instance.redis.get("sweepbot:resync") == holder
     ending = asyncio.create_task(first.end())
 
     async def another() -> bool:
-        return await lab.redis.get("sweepbot:resync") not in (None, holder)
+        return await instance.redis.get("sweepbot:resync") not in (None, holder)
 
     await wait_until(another, "the second one has the lease")
     assert (await first.at_a_turn(), ending.done()) == (True, False)
-    lab.git_may_answer.set()
+    instance.git_may_answer.set()
     released = [line["message"] for line in first.lines() if "to another worker" in line["message"]]
     assert (await ending, released) == (0, [])
 
@@ -227,8 +227,8 @@ async def order(first, second, fact):
     return (second, first) if await fact(second) else None
 
 
-async def test_http_mode_serves_signed_requests_until_the_end(lab, wait_until):
-    bot = await lab.start("serve", SLACK_MODE="http", SLACK_APP_TOKEN="", SHUTDOWN_GRACE="6")
+async def test_http_mode_serves_signed_requests_until_the_end(instance, wait_until):
+    bot = await instance.start("serve", SLACK_MODE="http", SLACK_APP_TOKEN="", SHUTDOWN_GRACE="6")
     await wait_until(bot.ready, "it is ready")
     assert "socket" not in (await bot.page("/readyz"))[1]["checks"]
     async with aiohttp.ClientSession(bot.url) as client:
@@ -254,34 +254,34 @@ async def test_http_mode_serves_signed_requests_until_the_end(lab, wait_until):
         ),
     ],
 )
-async def test_invalid_start_ends_with_one_sentence(lab, env, sentence):
-    bot = await lab.start("serve", **env)
+async def test_invalid_start_ends_with_one_sentence(instance, env, sentence):
+    bot = await instance.start("serve", **env)
     assert await bot.process.wait() == 2
     assert sentence in bot.log.read_text()
     assert "wrong" not in bot.log.read_text()
     assert "hunter2" not in bot.log.read_text()
 
 
-async def test_log_lines_are_json_without_secrets(lab, wait_until):
+async def test_log_lines_are_json_without_secrets(instance, wait_until):
     """With everything broken, and all that libraries log."""
-    bot = await lab.start("all")
+    bot = await instance.start("all")
     await wait_until(bot.ready, "it is ready")
-    await lab.type()
+    await instance.type()
     await wait_until(bot.at_a_turn, "a reconcile has started")
-    lab.git_may_answer.set()
+    instance.git_may_answer.set()
     await wait_until(lambda: any("sweep" in line for line in bot.lines()), "its reconcile has failed")
-    await lab.slack.sockets.drop()
-    del lab.api.tokens[TOKEN]
-    await lab.redis.config_set("requirepass", "another")
-    await lab.redis.client_kill_filter(_type="normal", skipme=True)
-    await wait_until(lambda: bot.said("not ready: redis"), "it has complained")
-    await wait_until(lambda: bot.said("not ready: kubernetes"), "it has complained")
+    await instance.slack.sockets.drop()
+    del instance.api.tokens[TOKEN]
+    await instance.redis.config_set("requirepass", "another")
+    await instance.redis.client_kill_filter(_type="normal", skipme=True)
+    await wait_until(lambda: bot.logged("not ready: redis"), "it has complained")
+    await wait_until(lambda: bot.logged("not ready: kubernetes"), "it has complained")
     assert await bot.end() == 0
     lines = bot.lines()
     assert all(line.keys() >= {"time", "level", "logger", "message"} for line in lines)
-    told = bot.log.read_text()
-    secrets = (lab.slack.bot_token, lab.slack.app_token, SECRET, PASSWORD, "hunter2-p%40ss", TOKEN)
-    assert [secret for secret in secrets if secret in told] == []
+    reply = bot.log.read_text()
+    secrets = (instance.slack.bot_token, instance.slack.app_token, SECRET, PASSWORD, "hunter2-p%40ss", TOKEN)
+    assert [secret for secret in secrets if secret in reply] == []
 
 
 async def test_endless_thread_does_not_keep_the_process():

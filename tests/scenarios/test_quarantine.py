@@ -76,8 +76,8 @@ async def quarantined(simulation, monkeypatch):
 
 async def test_quarantine_is_reported_once_with_its_cause_and_shown_in_the_parent(simulation, monkeypatch):
     await quarantined(simulation, monkeypatch)
-    reported = [text for text in simulation.slack.said if "stopped processing" in text]
-    assert reported == [simulation.slack.said[-1]]
+    reported = [text for text in simulation.slack.posted if "stopped processing" in text]
+    assert reported == [simulation.slack.posted[-1]]
     assert f"<@{OWNER}>" in reported[0]
     assert "MemoryError: 4 GiB of logs" in reported[0]
     assert "Quarantined" in str(simulation.slack.parents[-1].blocks)
@@ -90,7 +90,7 @@ async def test_quarantine_is_released_by_an_admin_and_the_sweep_continues(simula
     assert f"Only admins can do that: <@{ADMIN}>" in await types(context, f"release {SWEEP}", OWNER)
     assert " released." in await types(context, f"release {SWEEP}", ADMIN)
     await work(simulation, 3)
-    assert simulation.slack.said[-1].endswith("again.")
+    assert simulation.slack.posted[-1].endswith("again.")
     assert not (await simulation.record()).quarantined
     assert await context.queue.quarantined() == {}
 

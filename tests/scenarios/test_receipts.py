@@ -88,7 +88,7 @@ async def test_sweep_claimed_just_before_the_loss_is_not_started_twice(simulatio
     await rounds(simulation, 3)
     assert (await simulation.record()).thread == thread
     assert simulation.slack.opened == 1
-    assert sum("Redis lost its data" in text for text in simulation.slack.said) == 1
+    assert sum("Redis lost its data" in text for text in simulation.slack.posted) == 1
     assert len(simulation.kubernetes.list("Experiment")) == 1
 
 

@@ -91,7 +91,7 @@ class AlertStore:
         """All that is left to be read, by place."""
         simulation, redis = self.simulation, self.simulation.redis
         slack = [
-            simulation.slack.said,
+            simulation.slack.posted,
             simulation.slack.ephemeral_messages,
             simulation.slack.files,
             simulation.slack.views,

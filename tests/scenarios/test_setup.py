@@ -67,9 +67,9 @@ async def test_channel_setup_selects_the_repository_of_its_sweeps(ada):
 async def test_channel_setup_is_logged_with_its_user(ada, caplog):
     caplog.set_level("INFO", "sweepbot.audit")
     await set_up(ada)
-    said = '{"repo":"vision","namespace":"speech","team":"","hour":7,"timezone":"Europe/Berlin"}'
+    reply = '{"repo":"vision","namespace":"speech","team":"","hour":7,"timezone":"Europe/Berlin"}'
     assert [record.message for record in caplog.records if record.name == "sweepbot.audit"] == [
-        f"user={ADA} action=setup channel={VISION} settings={said}"
+        f"user={ADA} action=setup channel={VISION} settings={reply}"
     ]
 
 

@@ -15,7 +15,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from local.world import NAMESPACE
-from tests.scenarios.local_world import Lab, Sweep, lab, shown, sweep_id, until
+from tests.scenarios.local_world import Instance, Sweep, instance, shown, sweep_id, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -24,35 +24,37 @@ SLOW = "FROM python:3.11-slim\nWORKDIR /app\nCOPY . .\nRUN sleep {seconds}\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
-async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Lab]:
-    async with lab(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
+    async with instance(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
         yield made
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def gpus_are_free_at_the_end(lab: Lab) -> AsyncIterator[None]:
+async def gpus_are_free_at_the_end(instance: Instance) -> AsyncIterator[None]:
     """Of every story, however it ended."""
     yield
-    await until(lambda: not lab.pods_alive(), "no pod is left", lambda: f"{lab.pods_alive()}")
+    await until(lambda: not instance.pods_alive(), "no pod is left", lambda: f"{instance.pods_alive()}")
 
 
-async def test_sweep_ends_with_a_command_line_that_trains(lab: Lab, tmp_path: Path) -> None:
-    sweep = await lab.sweep('branch=main space=lr trials=2 cmd="python train.py --epochs=1"')
+async def test_sweep_ends_with_a_command_line_that_trains(instance: Instance, tmp_path: Path) -> None:
+    sweep = await instance.sweep('branch=main space=lr trials=2 cmd="python train.py --epochs=1"')
     end = await sweep.posts("Finished:", "2 trials done")
     command = shlex.split(end.split("```")[1])
     assert command[:3] == ["python", "train.py", "--epochs=1"]
     command[0] = sys.executable
-    training = await asyncio.create_subprocess_exec(*command, f"--tensorboard_dir={tmp_path}", cwd=lab.copy)
+    training = await asyncio.create_subprocess_exec(
+        *command, f"--tensorboard_dir={tmp_path}", cwd=instance.copy
+    )
     assert await training.wait() == 0
     begin = ("Building", "built in", "up to 2 trials, 2 in parallel", "First trial is running")
     for text, words in zip(sweep.thread(), begin, strict=False):
         assert words in text
     await sweep.shows("Finished: 2 trials done", "2 of 2 trials", "Best: ")
     assert sweep.button() is None
-    await _mlflow_knows(sweep, lab)
+    await _mlflow_knows(sweep, instance)
 
 
-async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
+async def _mlflow_knows(sweep: Sweep, instance: Instance) -> None:
     """The parent's link opens the experiment; its runs are named after trials and say whose they are."""
     [(server, experiment)] = re.findall(
         r"<(http://[^|/]+)/#/experiments/(\d+)/runs\S*\|Runs in MLflow", shown(sweep.parent())
@@ -64,7 +66,7 @@ async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
     assert {run["info"]["run_name"] for run in runs} == {
         trial["metadata"]["name"] for trial in sweep.objects("Trial")
     }
-    commit = lab.here.store.list("Experiment", "sweeps", {"sweepbot/sweep": sweep.id})[0]
+    commit = instance.here.store.list("Experiment", "sweeps", {"sweepbot/sweep": sweep.id})[0]
     for run in runs:
         tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
         assert (tags["sweepbot.sweep"], tags["sweepbot.owner_id"]) == (sweep.id, ADA)
@@ -74,25 +76,25 @@ async def _mlflow_knows(sweep: Sweep, lab: Lab) -> None:
         assert tags["sweepbot.commit"] == commit["metadata"]["annotations"]["sweepbot/commit"]
 
 
-async def test_second_sweep_of_a_commit_reuses_its_image(lab: Lab) -> None:
-    first = await lab.sweep("branch=main space=tiny")
+async def test_second_sweep_of_a_commit_reuses_its_image(instance: Instance) -> None:
+    first = await instance.sweep("branch=main space=tiny")
     await first.posts("First trial is running")
-    second = await lab.sweep("branch=main space=tiny")
+    second = await instance.sweep("branch=main space=tiny")
     await second.posts("Reusing the image", "from the registry")
     await second.posts("Finished:", "2 trials done")
     assert not any("Building" in text for text in second.thread())
 
 
-async def test_two_sweeps_of_one_commit_share_a_build(lab: Lab) -> None:
-    commit = lab.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=3)}, branch="shared-build")
-    first = await lab.sweep("branch=shared-build space=tiny", "ada")
+async def test_two_sweeps_of_one_commit_share_a_build(instance: Instance) -> None:
+    commit = instance.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=3)}, branch="shared-build")
+    first = await instance.sweep("branch=shared-build space=tiny", "ada")
     await first.posts(":package: Building")
-    second = await lab.sweep("branch=shared-build space=tiny", "grace")
+    second = await instance.sweep("branch=shared-build space=tiny", "grace")
     await second.posts("another sweep's build of")
     for sweep in (first, second):
         await sweep.posts("built in")
         await sweep.posts("Finished:")
-    assert len(lab.builds(commit)) == 1
+    assert len(instance.builds(commit)) == 1
 
 
 REFUSALS = {
@@ -107,90 +109,96 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("command", REFUSALS)
-async def test_invalid_request_is_reported_to_its_user_only(lab: Lab, command: str) -> None:
-    before = posted(lab), made_for_sweeps(lab)
-    told = await lab.answer(command)
-    told = re.sub(r"127\.0\.0\.1:\d+", "HOST", re.sub(r"\b[0-9a-f]{8}\b", "COMMIT", told))
-    assert told.partition(" didn't start.")[2].strip().splitlines() == REFUSALS[command]
-    assert (posted(lab), made_for_sweeps(lab)) == before
+async def test_invalid_request_is_reported_to_its_user_only(instance: Instance, command: str) -> None:
+    before = posted(instance), made_for_sweeps(instance)
+    reply = await instance.answer(command)
+    reply = re.sub(r"127\.0\.0\.1:\d+", "HOST", re.sub(r"\b[0-9a-f]{8}\b", "COMMIT", reply))
+    assert reply.partition(" didn't start.")[2].strip().splitlines() == REFUSALS[command]
+    assert (posted(instance), made_for_sweeps(instance)) == before
 
 
-def posted(lab: Lab) -> list[str]:
+def posted(instance: Instance) -> list[str]:
     """Return the channel's messages without their text: that of an earlier sweep can still be edited."""
-    return [message["ts"] for message in lab.slack.messages("sweeps")]
+    return [message["ts"] for message in instance.slack.messages("sweeps")]
 
 
-def made_for_sweeps(lab: Lab) -> set[tuple[str, str]]:
+def made_for_sweeps(instance: Instance) -> set[tuple[str, str]]:
     """Without the records, which are kept of refused sweeps, too."""
-    return {(kind, name) for kind, name in of_sweeps(lab) if kind != "ConfigMap"}
+    return {(kind, name) for kind, name in of_sweeps(instance) if kind != "ConfigMap"}
 
 
-def of_sweeps(lab: Lab) -> set[tuple[str, str]]:
+def of_sweeps(instance: Instance) -> set[tuple[str, str]]:
     """All that sweeps and builds have in the cluster, by kind and name."""
     found = [
-        obj for kind in ("ConfigMap", "Job", "Experiment") for obj in lab.here.store.list(kind, NAMESPACE)
+        obj
+        for kind in ("ConfigMap", "Job", "Experiment")
+        for obj in instance.here.store.list(kind, NAMESPACE)
     ]
     names = {(obj["kind"], obj["metadata"]["name"]) for obj in found}
     return {(kind, name) for kind, name in names if kind != "ConfigMap" or name.startswith("sweep-")}
 
 
-async def test_unknown_option_is_reported_at_once(lab: Lab) -> None:
-    assert "Unknown option: `brnch=`. Did you mean branch?" in await lab.types("brnch=main space=tiny")
+async def test_unknown_option_is_reported_at_once(instance: Instance) -> None:
+    assert "Unknown option: `brnch=`. Did you mean branch?" in await instance.types("brnch=main space=tiny")
 
 
-async def test_channel_without_the_bot_gets_only_an_ephemeral_invitation(lab: Lab) -> None:
-    told = await lab.answer("branch=main space=tiny", channel="random")
-    assert "/invite @sweepbot" in told
-    name = re.search("`([a-z-]+)` didn't start", told)
+async def test_channel_without_the_bot_gets_only_an_ephemeral_invitation(instance: Instance) -> None:
+    reply = await instance.answer("branch=main space=tiny", channel="random")
+    assert "/invite @sweepbot" in reply
+    name = re.search("`([a-z-]+)` didn't start", reply)
     assert name
-    assert lab.slack.messages("random") == []
+    assert instance.slack.messages("random") == []
     for kind in ("Job", "Experiment", "Pod"):
-        assert lab.here.store.list(kind, "sweeps", {"sweepbot/sweep": name[1]}) == []
+        assert instance.here.store.list(kind, "sweeps", {"sweepbot/sweep": name[1]}) == []
 
 
-async def test_failed_build_shows_its_error(lab: Lab) -> None:
+async def test_failed_build_shows_its_error(instance: Instance) -> None:
     broken = "FROM python:3.11-slim\nWORKDIR /app\nRUN echo looking for a compiler && gcc-99 --version\n"
-    lab.commit("Need a compiler", {"Dockerfile": broken}, branch="broken-build")
-    sweep = await lab.sweep("branch=broken-build space=tiny")
-    told = await sweep.posts(":x:", "Image build failed", "Last lines of the log")
+    instance.commit("Need a compiler", {"Dockerfile": broken}, branch="broken-build")
+    sweep = await instance.sweep("branch=broken-build space=tiny")
+    reply = await sweep.posts(":x:", "Image build failed", "Last lines of the log")
     for words in ("looking for a compiler", "gcc-99", "exit status 127"):
-        assert words in told
+        assert words in reply
     await sweep.shows("Failed: image build failed")
     assert sweep.objects("Experiment") == []
 
 
-async def test_failed_first_trial_shows_the_end_of_its_log(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main space=crash")
-    told = await sweep.posts(":warning:", "failed", "exit code 1")
-    assert "ValueError: unknown optimizer 'adamw'" in told
+async def test_failed_first_trial_shows_the_end_of_its_log(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main space=crash")
+    reply = await sweep.posts(":warning:", "failed", "exit code 1")
+    assert "ValueError: unknown optimizer 'adamw'" in reply
     await sweep.posts(":x:", "1 trial failed")
     await sweep.shows("Failed", "1 trial failed")
 
 
-async def test_too_many_gpus_are_reported_in_the_schedulers_words(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main gpus=8 space=tiny")
-    told = await sweep.posts("can't fit: it requests 8 GPUs")
-    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in told
+async def test_too_many_gpus_are_reported_in_the_schedulers_words(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main gpus=8 space=tiny")
+    reply = await sweep.posts("can't fit: it requests 8 GPUs")
+    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in reply
     await sweep.click_cancel("ada")
     await sweep.posts(":no_entry_sign:")
     assert sweep.pods_alive() == []
 
 
-async def test_image_that_no_node_can_pull_is_reported(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lab.here.kubelet, "node", replace(lab.here.kubelet.node, registry="elsewhere:5000"))
-    sweep = await lab.sweep("branch=main space=tiny")
-    told = await sweep.posts("can't pull the image")
-    assert "no such host" in told
+async def test_image_that_no_node_can_pull_is_reported(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        instance.here.kubelet, "node", replace(instance.here.kubelet.node, registry="elsewhere:5000")
+    )
+    sweep = await instance.sweep("branch=main space=tiny")
+    reply = await sweep.posts("can't pull the image")
+    assert "no such host" in reply
     await sweep.click_cancel("ada")
     await sweep.posts(":no_entry_sign:")
 
 
-async def test_cancel_by_the_owner_releases_the_gpus_during_training(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main space=held")
+async def test_cancel_by_the_owner_releases_the_gpus_during_training(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main space=held")
     await sweep.posts("First trial is running")
-    before = len(lab.slack.ephemerals("grace"))
+    before = len(instance.slack.ephemerals("grace"))
     await sweep.click_cancel("grace")
-    assert f"Only <@{ADA}>" in await lab.whispered("grace", before)
+    assert f"Only <@{ADA}>" in await instance.whispered("grace", before)
     assert sweep.pods_alive()
     confirm = sweep.button()["confirm"]
     assert "frees their GPUs" in confirm["text"]["text"]
@@ -204,64 +212,66 @@ async def test_cancel_by_the_owner_releases_the_gpus_during_training(lab: Lab) -
     assert all("Killed" in trial for trial in sweep.conditions("Trial"))
 
 
-async def test_sweep_is_cancelled_during_its_build(lab: Lab) -> None:
-    commit = lab.commit("Build for ever", {"Dockerfile": SLOW.format(seconds=300)}, branch="slow-build")
-    sweep = await lab.sweep("branch=slow-build space=tiny")
-    await until(lab.pods_alive, "the build runs")
+async def test_sweep_is_cancelled_during_its_build(instance: Instance) -> None:
+    commit = instance.commit("Build for ever", {"Dockerfile": SLOW.format(seconds=300)}, branch="slow-build")
+    sweep = await instance.sweep("branch=slow-build space=tiny")
+    await until(instance.pods_alive, "the build runs")
     await sweep.click_cancel("ada")
     await sweep.posts(":no_entry_sign:")
-    assert lab.builds(commit) == []
+    assert instance.builds(commit) == []
     assert sweep.objects("Experiment") == []
 
 
-async def test_command_delivered_twice_starts_one_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    once = lab.slack.sockets.deliver
+async def test_command_delivered_twice_starts_one_sweep(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = instance.slack.sockets.deliver
     answers: list[Any] = []
 
     async def twice(kind: str, payload: dict[str, Any]) -> Any:
         answers.extend([await once(kind, payload), await once(kind, payload)])
         return answers[-1]
 
-    monkeypatch.setattr(lab.slack.sockets, "deliver", twice)
-    sweep = await lab.sweep("branch=main space=tiny")
+    monkeypatch.setattr(instance.slack.sockets, "deliver", twice)
+    sweep = await instance.sweep("branch=main space=tiny")
     assert [sweep_id(answer["text"]) for answer in answers] == [sweep.id, sweep.id]
     await sweep.posts("First trial is running")
     assert len(sweep.objects("Experiment")) == 1
     await sweep.click_cancel("ada")
 
 
-async def test_killed_worker_is_replaced_during_a_build_and_a_run(lab: Lab) -> None:
-    lab.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=4)}, branch="patient-build")
-    sweep = await lab.sweep("branch=patient-build space=held")
-    await until(lab.pods_alive, "the build runs")
-    await lab.kill_worker()
+async def test_killed_worker_is_replaced_during_a_build_and_a_run(instance: Instance) -> None:
+    instance.commit("Build slowly", {"Dockerfile": SLOW.format(seconds=4)}, branch="patient-build")
+    sweep = await instance.sweep("branch=patient-build space=held")
+    await until(instance.pods_alive, "the build runs")
+    await instance.kill_worker()
     await sweep.posts("First trial is running")
-    await lab.kill_worker()
-    lab.hold.unlink()
+    await instance.kill_worker()
+    instance.hold.unlink()
     await sweep.posts("Finished:", "2 trials done")
-    lab.hold.touch()
+    instance.hold.touch()
     assert len(sweep.thread()) <= len(set(sweep.thread())) + 2  # at most one message again for each death
 
 
-async def test_emptied_redis_is_refilled_from_the_cluster(lab: Lab) -> None:
-    sweep = await lab.sweep("branch=main space=held")
+async def test_emptied_redis_is_refilled_from_the_cluster(instance: Instance) -> None:
+    sweep = await instance.sweep("branch=main space=held")
     await sweep.posts("First trial is running")
-    async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
+    async with Redis.from_url(instance.here.env["REDIS_URL"]) as redis:
         await redis.flushall()
-    lab.hold.unlink()
+    instance.hold.unlink()
     await sweep.posts("Finished:", "2 trials done")
-    lab.hold.touch()
+    instance.hold.touch()
     await sweep.shows("Finished")
 
 
-async def test_sweep_that_no_worker_had_when_redis_was_emptied_is_restored(lab: Lab) -> None:
+async def test_sweep_that_no_worker_had_when_redis_was_emptied_is_restored(instance: Instance) -> None:
     """A sweep that was only acknowledged, and the cancel of one that runs."""
-    running = await lab.sweep("branch=main space=held")
+    running = await instance.sweep("branch=main space=held")
     await running.posts("First trial is running")
-    async with lab.without_worker():
-        queued = await lab.sweep("branch=main space=tiny")
+    async with instance.without_worker():
+        queued = await instance.sweep("branch=main space=tiny")
         await running.click_cancel("ada")
-        async with Redis.from_url(lab.here.env["REDIS_URL"]) as redis:
+        async with Redis.from_url(instance.here.env["REDIS_URL"]) as redis:
             await redis.flushall()
     await queued.posts("Finished:")
     await running.posts(":no_entry_sign: Cancelled")

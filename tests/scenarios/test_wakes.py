@@ -34,7 +34,7 @@ class WatchedSweep:
                 await self._woken()
             again = await self._turn()
         pytest.fail(
-            f"{(await self.simulation.record()).phase} instead of {phase}: {self.simulation.slack.said}"
+            f"{(await self.simulation.record()).phase} instead of {phase}: {self.simulation.slack.posted}"
         )
 
     async def _turn(self):
@@ -52,7 +52,7 @@ class WatchedSweep:
             if await self.simulation.redis.zrem("life:queue:ready", SWEEP):
                 return
             await self.simulation._time_passes()
-        pytest.fail(f"nothing wakes it any more: {self.simulation.slack.said}")
+        pytest.fail(f"nothing wakes it any more: {self.simulation.slack.posted}")
 
 
 @pytest.fixture
@@ -80,17 +80,17 @@ async def test_cancelled_sweep_ends_with_its_last_pod(watched, phase, pods):
     await simulation.store.add_command(SWEEP, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
     await watched.until(Phase.CANCELLED, pods=False)
     await watched._turn()
-    reported = simulation.slack.said or [text for _, text in simulation.slack.ephemeral_messages]
+    reported = simulation.slack.posted or [text for _, text in simulation.slack.ephemeral_messages]
     assert "Cancelled" in reported[-1]
 
 
 @pytest.mark.parametrize("watched", [TRAININGS], indirect=True)
 async def test_prebuilt_image_is_submitted_and_reported_in_the_next_reconcile(watched):
-    said = watched.simulation.slack.said
+    message = watched.simulation.slack.posted
     await watched.until(Phase.PENDING, pods=False)
-    assert said[-1].startswith(":package: Image built")
+    assert message[-1].startswith(":package: Image built")
     await watched._turn()
-    assert said[-1].startswith(":hourglass_flowing_sand: Submitted")
+    assert message[-1].startswith(":hourglass_flowing_sand: Submitted")
 
 
 @pytest.mark.parametrize("watched", [TRAININGS], indirect=True)

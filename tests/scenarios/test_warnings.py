@@ -410,9 +410,9 @@ async def test_crash_at_any_call_posts_each_warning_once(redis):
     for crash_at in range(1, calls + 1):
         await redis.flushall()
         simulation = await a_day(redis, crash_at)
-        posted, said = len(simulation.texts()), len(simulation.slack.ephemeral_messages)
+        posted, reply = len(simulation.texts()), len(simulation.slack.ephemeral_messages)
         assert simulation.texts()[-1] == texts[0], crash_at
-        assert posted + said <= 3, f"{crash_at}: {posted} messages and {said} answers"
+        assert posted + reply <= 3, f"{crash_at}: {posted} messages and {reply} answers"
         assert await AlertStore(redis).all() == ()
 
 

@@ -47,7 +47,7 @@ def test_parse_command_reads_words(text, here, parsed):
 
 
 @pytest.mark.parametrize(
-    ("action", "said", "user", "chosen"),
+    ("action", "named", "user", "chosen"),
     [
         (Action.CANCEL, "", "UADA", "lr-brave-otter"),
         (Action.CANCEL, "finch", "UADA", "lr-calm-finch"),
@@ -65,12 +65,12 @@ def test_parse_command_reads_words(text, here, parsed):
         (Action.RESULTS, "yak", "UADA", "big-calm-yak"),
     ],
 )
-def test_command_resolves_the_named_sweep(action, said, user, chosen):
-    assert choose(ParsedCommand(action=action, sweep=said), user, SWEEPS, CONFIG).sweep == chosen
+def test_command_resolves_the_named_sweep(action, named, user, chosen):
+    assert choose(ParsedCommand(action=action, sweep=named), user, SWEEPS, CONFIG).sweep == chosen
 
 
 @pytest.mark.parametrize(
-    ("action", "said", "user", "answer"),
+    ("action", "named", "user", "answer"),
     [
         (Action.CANCEL, "lr", "ULINUS", "`lr` matches several sweeps: `lr-brave-otter`, `lr-calm-finch`."),
         (Action.CANCEL, "", "ULINUS", "You have no running sweeps"),
@@ -78,9 +78,9 @@ def test_command_resolves_the_named_sweep(action, said, user, chosen):
         (Action.CANCEL, "brave-oter", "UADA", "Did you mean lr-brave-otter"),
     ],
 )
-def test_command_without_a_unique_sweep_lists_the_choices(action, said, user, answer):
+def test_command_without_a_unique_sweep_lists_the_choices(action, named, user, answer):
     with pytest.raises(UserError, match=answer):
-        choose(ParsedCommand(action=action, sweep=said), user, SWEEPS, CONFIG)
+        choose(ParsedCommand(action=action, sweep=named), user, SWEEPS, CONFIG)
 
 
 def test_refused_sweep_is_not_suggested_and_found_by_its_full_name():

@@ -43,7 +43,7 @@ CASES = {
         f"{STARTED}oh no\n{STAGE}exit status 2",
         "`RUN pip install -r requirements.txt` failed. The",
     ),
-    "said by its number": (f"{STARTED}oh no\n{STAGE}exit status 2", "failed with exit code 2."),
+    "named by its number": (f"{STARTED}oh no\n{STAGE}exit status 2", "failed with exit code 2."),
     "no such package": (
         f"{STARTED}ERROR: No matching distribution found for torch==9.9\n{STAGE}exit status 1",
         "No matching package: torch==9.9.",

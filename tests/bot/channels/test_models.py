@@ -101,8 +101,8 @@ def test_form_offers_namespaces_if_there_are_several():
     more = replace(CONFIG, namespaces=("see", "hear"))
     for place in (ChannelSetup(repo="digits", namespace="hear"), ChannelSetup(repo="digits")):
         assert read_setup(chosen(setup_form("C2", place, more))) == ("C2", place)
-    said = saved("C2", ChannelSetup(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
-    assert "repository `digits`, trials in `hear`, no daily digest." in said
+    reply = saved("C2", ChannelSetup(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
+    assert "repository `digits`, trials in `hear`, no daily digest." in reply
 
 
 def test_timezone_is_found_by_a_part_of_its_name():

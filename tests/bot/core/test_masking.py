@@ -114,5 +114,5 @@ def test_mask_hides_variables_by_name_or_url_password():
 
 
 def test_masking_guide_lists_every_form():
-    said = DOCS.read_text()
-    assert [form.name for form in FORMS if f"- {form.name}" not in said] == []
+    documented = DOCS.read_text()
+    assert [form.name for form in FORMS if f"- {form.name}" not in documented] == []

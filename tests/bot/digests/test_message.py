@@ -27,11 +27,11 @@ def blocks(figures: Figures, now: DigestContext) -> str:
 def test_headline_names_the_measured_share() -> None:
     begin, end = BERLIN.window(DAY)
     half = figures(BERLIN, DAY, lazy(begin, end - 12 * HOUR), Totals(), PRICES)
-    assert headline(half, DigestContext()).startswith("GPU digest, Fri 20 Nov (50% measured): 36 of 84")
+    assert headline(half, DigestContext()).startswith("GPU digest, Fri, Nov 20 (50% measured): 36 of 84")
     assert "50% measured." in blocks(half, DigestContext())
     assert "–" in blocks(half, DigestContext())  # no data for the week before
     none = figures(BERLIN, DAY, (), Totals(), PRICES)
-    assert headline(none, DigestContext()) == "GPU digest, Fri 20 Nov: no data; GPU metrics were unavailable."
+    assert headline(none, DigestContext()) == "GPU digest, Fri, Nov 20: no data; GPU metrics were unavailable."
 
 
 def test_message_of_a_team_lists_its_people() -> None:
@@ -39,7 +39,7 @@ def test_message_of_a_team_lists_its_people() -> None:
     assert (found.total.allocated, found.free) == (96, 192)
     assert [row.name for row in found.rows] == ["U1ADA"]
     shown = message(found, DigestContext(names={"U1ADA": "Ada"}), "")
-    assert shown.text.startswith("GPU digest, Fri 20 Nov, vision: 72 of 96")
+    assert shown.text.startswith("GPU digest, Fri, Nov 20, vision: 72 of 96")
     assert "Ada" in str(shown.blocks)
 
 
@@ -48,12 +48,12 @@ def test_message_of_a_quiet_team_ignores_waiting_pods() -> None:
     assert (speech.waited, speech.unhealthy) == (48, 24)
     shown = message(speech, DigestContext(), "F1")
     assert (shown.text, shown.blocks) == (
-        "GPU digest, Fri 20 Nov, speech: 48 GPU-hours allocated, 90% used. Nothing to report.",
+        "GPU digest, Fri, Nov 20, speech: 48 GPU-hours allocated, 90% used. Nothing to report.",
         (),
     )
     robots = message(of(replace(BERLIN, team="robots")), DigestContext(nodes=NODES), "F1")
     assert (robots.text, robots.blocks) == (
-        "GPU digest, Fri 20 Nov, robots: no GPUs allocated. 8 of 15 GPUs free now.",
+        "GPU digest, Fri, Nov 20, robots: no GPUs allocated. 8 of 15 GPUs free now.",
         (),
     )
 
@@ -61,7 +61,7 @@ def test_message_of_a_quiet_team_ignores_waiting_pods() -> None:
 def test_headline_has_cost_and_free_gpus() -> None:
     now = DigestContext(nodes=NODES)
     assert headline(of(), now) == (
-        "GPU digest, Fri 20 Nov: 72 of 168 allocated GPU-hours idle (43%), "
+        "GPU digest, Fri, Nov 20: 72 of 168 allocated GPU-hours idle (43%), "
         "at least $180 at $2.50/GPU-h. "
         "8 of 15 GPUs free now."
     )
@@ -78,7 +78,7 @@ def test_message_shows_prices_with_their_date() -> None:
     found = figures(BERLIN, DAY, [hour(begin, *uses)], Totals(), prices)
     assert "$32.00 at $1.50–$2.50/GPU-h." in headline(found, DigestContext())
     shown = blocks(found, DigestContext(today=date(2026, 11, 21)))
-    assert "Prices per GPU-hour (21 Nov): A100 $1.50, H100 $2.50, and L4 $0.50." in shown
+    assert "Prices per GPU-hour (Nov 21): A100 $1.50, H100 $2.50, and L4 $0.50." in shown
     assert "Prices" not in blocks(of(prices=()), DigestContext())
 
 
@@ -88,11 +88,11 @@ def test_message_of_a_quiet_day_is_one_line() -> None:
     shown = message(figures(BERLIN, DAY, busy, Totals(), ()), DigestContext(missed=(date(2026, 11, 18),)))
     assert shown.blocks == ()
     assert shown.text == (
-        "GPU digest, Fri 20 Nov: 48 GPU-hours allocated, 95% used. Nothing to report. Missed digest: 18 Nov."
+        "GPU digest, Fri, Nov 20: 48 GPU-hours allocated, 95% used. Nothing to report. Missed digest: Nov 18."
     )
     empty = [hour(begin + n * HOUR) for n in range(24)]
     assert headline(figures(BERLIN, DAY, empty, Totals(), ()), DigestContext()) == (
-        "GPU digest, Fri 20 Nov: 0 of 384 GPU-hours allocated."
+        "GPU digest, Fri, Nov 20: 0 of 384 GPU-hours allocated."
     )
 
 

@@ -242,7 +242,7 @@ async def test_missed_days_are_in_the_next_digest(redis: Redis) -> None:
     here.now += timedelta(days=3)
     await here.run_until_done(item("C1", DAY + timedelta(days=2)))
     await here.run_until_done(item("C1", DAY + timedelta(days=3)))
-    assert "Missed digest: 22 Nov." in str(here.slack.posts[-1][1])
+    assert "Missed digest: Nov 22." in str(here.slack.posts[-1][1])
     assert len(here.slack.posts) == 2
     await here.run_until_done(item("C1", DAY))  # an old one that still lay somewhere
     assert len(here.slack.posts) == 2

@@ -35,13 +35,13 @@ async def test_checks_of_a_healthy_installation_find_only_ok(here):
 
 
 @pytest.mark.parametrize(
-    ("plant", "check", "level", "said", "fix"), FAULTS, ids=[f[0].__name__ for f in FAULTS]
+    ("plant", "check", "level", "words", "fix"), FAULTS, ids=[f[0].__name__ for f in FAULTS]
 )
-async def test_checks_of_one_fault_finds_it_with_its_fix(here, plant, check, level, said, fix):
+async def test_checks_of_one_fault_finds_it_with_its_fix(here, plant, check, level, words, fix):
     await plant(here)
     [finding] = await here.examined()
     assert (finding.check, finding.level) == (check, level)
-    assert said in finding.found
+    assert words in finding.found
     assert fix in finding.fix
 
 

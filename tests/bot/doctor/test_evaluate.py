@@ -57,7 +57,7 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
 
 
 @pytest.mark.parametrize(
-    ("finding", "level", "said", "fix"),
+    ("finding", "level", "words", "fix"),
     [
         (evaluate_services.scopes(",".join([*evaluate_services.SCOPES, "x"])), "ok", "files:write", ""),
         (evaluate_services.scopes("commands"), "broken", "and users:read.email", "Reinstall"),
@@ -227,8 +227,8 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
         ),
     ],
 )
-def test_probe_result_gives_one_finding(finding, level, said, fix):
-    assert (finding.level, said in finding.found) == (level, True), finding
+def test_probe_result_gives_one_finding(finding, level, words, fix):
+    assert (finding.level, words in finding.found) == (level, True), finding
     assert fix in finding.fix
     assert bool(finding.fix) == (finding.level != "ok")
 
@@ -243,7 +243,7 @@ def test_mysql_killed_by_its_probe_is_reported_with_the_fix():
 
 
 @pytest.mark.parametrize(
-    ("name", "image", "counts", "level", "said"),
+    ("name", "image", "counts", "level", "words"),
     [
         ("nvidia-device-plugin-daemonset", "x", (2, 2), "ok", "2/2"),
         ("nvdp", PLUGIN, (2, 2), "ok", "nvdp 2/2"),
@@ -253,10 +253,10 @@ def test_mysql_killed_by_its_probe_is_reported_with_the_fix():
         ("sriov-device-plugin", "sriov", (2, 2), "broken", "not found"),
     ],
 )
-def test_device_plugin_is_recognized_and_counted(name, image, counts, level, said):
+def test_device_plugin_is_recognized_and_counted(name, image, counts, level, words):
     status = dict(zip(("numberReady", "desiredNumberScheduled"), counts, strict=True))
     [finding] = evaluate_cluster.device_plugins([a_workload(name, status, image)])
-    assert (finding.level, said in finding.found) == (level, True), finding
+    assert (finding.level, words in finding.found) == (level, True), finding
 
 
 def test_plugin_helper_without_matching_nodes_is_no_error():

@@ -61,7 +61,7 @@ def test_gpus_command_accepts_its_options(text: str, parsed: ParsedCommand) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("fre", "Unknown view “fre”. Did you mean free?"),
         (
@@ -74,8 +74,8 @@ def test_gpus_command_accepts_its_options(text: str, parsed: ParsedCommand) -> N
         ),
     ],
 )
-def test_gpus_command_suggests_similar_options(text: str, said: str) -> None:
-    with pytest.raises(UserError, match=re.escape(said)):
+def test_gpus_command_suggests_similar_options(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
         parse_command(text, TEAMS)
 
 
@@ -122,10 +122,10 @@ def test_gpus_views_handle_no_data_and_very_much(view: str) -> None:
     assert answer(view, nothing, "U1ADA", NOW).endswith("_Measured 5 h ago._")
     pods = tuple(replace(POD, pod=f"{n}" * 60, trial="<!here>" * 20, team=f"t{n}") for n in range(1000))
     nodes = tuple(replace(NODES[0], node=f"{n}" + "x" * 200, model=f"{n}<!here>") for n in range(1000))
-    said = answer(view, Snapshot(at=NOW, nodes=nodes, pods=pods), "U1ADA", NOW)
-    assert len(said) < 3000
-    assert "<!here>" not in said
-    assert said.endswith("_Measured just now._")
+    message = answer(view, Snapshot(at=NOW, nodes=nodes, pods=pods), "U1ADA", NOW)
+    assert len(message) < 3000
+    assert "<!here>" not in message
+    assert message.endswith("_Measured just now._")
 
 
 PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
@@ -136,20 +136,22 @@ def test_bill_shows_the_measured_share_of_the_month() -> None:
     half = [
         replace(hour, capacity=replace(hour.capacity, coverage=0.5)) for hour in lazy(DAY, DAY + 24 * HOUR)
     ]
-    said = bill(ParsedCommand(view="bill"), totals(half), (), "$", DAY.replace(day=2) + 22 * HOUR)
-    assert "_Measured: 26% of the month so far." in said
+    message = bill(ParsedCommand(view="bill"), totals(half), (), "$", DAY.replace(day=2) + 22 * HOUR)
+    assert "_Measured: 26% of the month so far." in message
 
 
 def test_bill_counts_use_by_measured_time() -> None:
     [hour] = lazy(DAY, DAY + HOUR)
     blind = totals([replace(hour, uses=tuple(use._replace(observed=0, used=0) for use in hour.uses))])
-    said = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
-    assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in said
+    message = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
+    assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in message
 
 
 def test_bill_shows_allocated_and_used_hours() -> None:
-    said = bill(ParsedCommand(view="bill"), totals(lazy(DAY, DAY + 24 * HOUR)), PRICES, "$", DAY + 24 * HOUR)
-    assert said == (
+    message = bill(
+        ParsedCommand(view="bill"), totals(lazy(DAY, DAY + 24 * HOUR)), PRICES, "$", DAY + 24 * HOUR
+    )
+    assert message == (
         "*November 2026*: 168 GPU-h allocated, 67.2 used (43%), 12 unknown, at least $360\n"
         "*By team*\n"
         "• vision: 96 GPU-h allocated, 24 used (25%), $240\n"
@@ -185,19 +187,22 @@ def test_bill_file_adds_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "begin", "end"),
+    ("message", "begin", "end"),
     [
         ("", "2026-11-01", "2026-12-01"),
         ("last", "2026-10-01", "2026-11-01"),
         ("2026-12", "2026-12-01", "2027-01-01"),
     ],
 )
-def test_bill_accepts_months(said: str, begin: str, end: str) -> None:
-    assert [f"{each:%Y-%m-%d}" for each in month(ParsedCommand(view="bill", month=said), NOW)] == [begin, end]
+def test_bill_accepts_months(message: str, begin: str, end: str) -> None:
+    assert [f"{each:%Y-%m-%d}" for each in month(ParsedCommand(view="bill", month=message), NOW)] == [
+        begin,
+        end,
+    ]
 
 
 def test_pod_of_a_few_minutes_is_not_idle() -> None:
     young = replace(NOTEBOOK, started=NOW - timedelta(minutes=5))
-    said = answer("now", replace(KNOWN, pods=(young,)), "U1ADA", NOW)
-    assert "*1 GPU allocated, 0 idle for 30 min.*" in said
-    assert "1 GPU on `n2`, for 4 min, 0% busy" in said
+    message = answer("now", replace(KNOWN, pods=(young,)), "U1ADA", NOW)
+    assert "*1 GPU allocated, 0 idle for 30 min.*" in message
+    assert "1 GPU on `n2`, for 4 min, 0% busy" in message

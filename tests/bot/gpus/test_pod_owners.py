@@ -15,13 +15,13 @@ PLACE = ("sweeps", "lr-brave-otter-x-1")
 async def test_exported_label_keeps_other_remembered_labels(redis: Redis) -> None:
     owners = OwnerStore(redis, ())
     await owners.save(NOON, {PLACE: WHOLE})
-    for said in (
+    for ownership in (
         Ownership(trial="lr-brave-otter-x"),
         Ownership(owner="U1"),
         Ownership(team="vision"),
         Ownership(),
     ):
-        assert await owners.owners(NOON, [PLACE], {PLACE: said}) == {PLACE: WHOLE}
+        assert await owners.owners(NOON, [PLACE], {PLACE: ownership}) == {PLACE: WHOLE}
 
 
 async def test_exported_label_overrides_the_remembered_one(redis: Redis) -> None:

@@ -46,8 +46,8 @@ async def toy() -> AsyncIterator[tuple[Toy, list[tuple[str, dict[str, Any]]]]]:
 
 def vector(*values: str) -> web.Response:
     rows = [{"metric": {"pod": str(number)}, "value": [1, value]} for number, value in enumerate(values)]
-    said = {"status": "success", "data": {"resultType": "vector", "result": rows}}
-    return web.json_response(said)
+    body = {"status": "success", "data": {"resultType": "vector", "result": rows}}
+    return web.json_response(body)
 
 
 async def test_query_rows_have_labels_and_nan_is_none(toy: Any) -> None:
@@ -162,8 +162,8 @@ async def test_owners_are_kept_at_midnight(redis: Any) -> None:
 async def test_current_owner_and_team_precede_remembered_ones(redis: Any) -> None:
     pod = ("vision", "a")
     await OwnerStore(redis, TEAMS).save(AT, {pod: Ownership(owner="U1")})
-    said = {pod: Ownership(owner="U2", team="robots")}
-    assert await OwnerStore(redis, TEAMS).owners(AT, [pod], said) == said
+    owners = {pod: Ownership(owner="U2", team="robots")}
+    assert await OwnerStore(redis, TEAMS).owners(AT, [pod], owners) == owners
 
 
 async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_ten_minutes(redis: Any) -> None:

@@ -179,11 +179,11 @@ def test_form_escapes_user_texts():
     asked = SweepRequest(branch=evil, space="x", name=evil)
     space = replace(PLAN.space, command=evil, metric=evil, image=evil)
     for made in (replace(PLAN, subject=evil, recipe=evil, space=space), replace(PLAN, recipe=evil)):
-        said = words(preview(draft, asked, made, CONFIG))
-        assert "<!channel>" not in said
-        assert "<@U1>" not in said
-        assert "<https:" not in said
-        assert "```" not in said.replace("```\\n", "").replace("\\n```", "")
+        message = words(preview(draft, asked, made, CONFIG))
+        assert "<!channel>" not in message
+        assert "<@U1>" not in message
+        assert "<https:" not in message
+        assert "```" not in message.replace("```\\n", "").replace("\\n```", "")
 
 
 def test_menu_lists_matches_with_the_last_branch_first():
@@ -217,8 +217,8 @@ def test_menu_options_fit_slacks_limits():
 
 
 def test_private_metadata_fits_when_escaped():
-    said = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
-    hidden = metadata(Draft(options={**said, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
+    long = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
+    hidden = metadata(Draft(options={**long, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
     assert len(hidden) <= MAX_METADATA
     assert {"channel": "C1", "commit": "a" * 40}.items() <= json.loads(hidden).items()
 

@@ -277,9 +277,9 @@ def test_webhook_rule_is_reported_with_line_and_key(real, spec, line, ours):
     with pytest.raises(Refused) as refused:
         admitted(experiment)
     assert real in str(refused.value)
-    said = sentence(broken(line))
-    assert said.startswith("sweeps/lr.yaml:3: " if "objective" in line else "sweeps/lr.yaml:")
-    assert ours in said
+    message = sentence(broken(line))
+    assert message.startswith("sweeps/lr.yaml:3: " if "objective" in line else "sweeps/lr.yaml:")
+    assert ours in message
 
 
 @pytest.mark.parametrize(
@@ -294,6 +294,6 @@ def test_algorithm_service_rule_is_reported_before_the_build(real, spec, paramet
 
 @pytest.mark.parametrize("name", ["hyperband", "pbt", "enas", "darts"])
 def test_algorithms_that_do_not_work_in_katib_are_rejected_with_the_reason_and_another_one(name):
-    said = sentence(f"{BASE}algorithm: {name}\nparameters: {OTHER}\n")
-    assert said.startswith(f"sweeps/lr.yaml:3: algorithm: {name} ")
-    assert "use tpe" in said
+    message = sentence(f"{BASE}algorithm: {name}\nparameters: {OTHER}\n")
+    assert message.startswith(f"sweeps/lr.yaml:3: algorithm: {name} ")
+    assert "use tpe" in message

@@ -18,7 +18,7 @@ NO = Event(kind=EventKind.NOT_ALLOWED, text="no", to_user="UADA")
 
 
 @pytest.mark.parametrize(
-    ("outbox", "said"),
+    ("outbox", "expected"),
     [
         ([], []),
         ([BETTER, ILL], [BETTER, ILL]),
@@ -31,8 +31,8 @@ NO = Event(kind=EventKind.NOT_ALLOWED, text="no", to_user="UADA")
         ([ILL, Event(kind=EventKind.TRIAL_FAILED, text="no disk")], None),
     ],
 )
-def test_coalesce_drops_superseded_events(outbox, said):
-    assert list(merged(tuple(outbox))) == (outbox if said is None else said)
+def test_coalesce_drops_superseded_events(outbox, expected):
+    assert list(merged(tuple(outbox))) == (outbox if expected is None else expected)
 
 
 def test_coalesce_is_idempotent():

@@ -39,6 +39,12 @@ def test_parent_of_a_running_sweep_summarizes_it():
     ]
 
 
+def test_parent_of_a_commit_without_a_message_shows_its_hash_alone():
+    silent = shown(replace(RUNNING, plan=replace(PLAN, subject=" ")))
+    assert f"@ `{PLAN.commit[:8]}` · " in silent
+    assert "“" not in silent
+
+
 def test_final_sweep_shows_the_reason_and_best_result():
     one = replace(RUNNING, progress=Progress(failed=1), plan=replace(PLAN, gpus=2))
     ended = replace(one, phase=Phase.FAILED, reason="1 trial failed")
@@ -157,7 +163,7 @@ def test_refusal_lists_each_error_on_its_own_line():
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "said"),
+    ("kind", "text", "words"),
     [
         (EventKind.BUILD_STARTED, "image", "Building image for `01234567` from `Dockerfile`."),
         (EventKind.BUILD_STARTED, "code; dependencies reused", ": code; dependencies reused."),
@@ -169,8 +175,8 @@ def test_refusal_lists_each_error_on_its_own_line():
         ),
     ],
 )
-def test_build_of_one_image_has_a_shorter_text(kind, text, said):
-    assert said in event_text(RUNNING, Event(kind=kind, text=text))
+def test_build_of_one_image_has_a_shorter_text(kind, text, words):
+    assert words in event_text(RUNNING, Event(kind=kind, text=text))
 
 
 def test_external_text_mentions_no_user_and_stays_quoted():

@@ -76,6 +76,8 @@ class Pusher:
     async def manifest(self, repository, tag, manifest):
         body = json.dumps({"schemaVersion": 2, **manifest}).encode()
         where = f"{repository}/manifests/{tag}"
-        status, headers, said = await self.call("PUT", where, body, **{"Content-Type": manifest["mediaType"]})
-        assert status == 201, said
+        status, headers, message = await self.call(
+            "PUT", where, body, **{"Content-Type": manifest["mediaType"]}
+        )
+        assert status == 201, message
         return headers["Docker-Content-Digest"], len(body)

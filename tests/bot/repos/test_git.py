@@ -275,7 +275,7 @@ async def test_other_protocols_are_rejected(git: Git, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("stderr", "kind"),
     [
         ("fatal: Authentication failed for 'https://x/y.git/'", UserError),
         ("fatal: could not read Username for 'https://x': terminal prompts disabled", UserError),
@@ -287,14 +287,14 @@ async def test_other_protocols_are_rejected(git: Git, url: str) -> None:
         ("", GitUnavailableError),
     ],
 )
-def test_only_permanent_failures_are_user_errors(said: str, kind: type[Exception]) -> None:
-    assert type(_failure("https://x/y.git", said)) is kind
+def test_only_permanent_failures_are_user_errors(stderr: str, kind: type[Exception]) -> None:
+    assert type(_failure("https://x/y.git", stderr)) is kind
 
 
 def test_failure_text_contains_no_passwords() -> None:
-    said = Mask()("fatal: unable to access 'https://ada:secret@x/y.git/': oops")
+    stderr = Mask()("fatal: unable to access 'https://ada:secret@x/y.git/': oops")
     assert (
-        str(_failure("https://x/y.git", said))
+        str(_failure("https://x/y.git", stderr))
         == "https://x/y.git: unable to access 'https://***@x/y.git/': oops"
     )
 

@@ -73,12 +73,12 @@ class Experiment:
 
 @pytest.mark.slow
 def test_curves_equal_those_of_the_real_server(server):
-    lab = Experiment(server, NAME)
-    lab.run("lr-brave-otter-aaa", [0.9, 0.5, 0.3])
-    lab.run("lr-brave-otter-bbb", [0.8, math.nan, -math.inf], steps=[1, 5, 2**40])
-    lab.run("lr-brave-otter-ccc", [3, 2, 1], steps=[0, 0, 0])
-    lab.run("lr-brave-otter-ddd", [1.0], key="accuracy")
-    lab.run("Notes of Ada", [7.0])
+    instance = Experiment(server, NAME)
+    instance.run("lr-brave-otter-aaa", [0.9, 0.5, 0.3])
+    instance.run("lr-brave-otter-bbb", [0.8, math.nan, -math.inf], steps=[1, 5, 2**40])
+    instance.run("lr-brave-otter-ccc", [3, 2, 1], steps=[0, 0, 0])
+    instance.run("lr-brave-otter-ddd", [1.0], key="accuracy")
+    instance.run("Notes of Ada", [7.0])
     api = TrackingApi(server)
     runs = api.runs(NAME, "loss")
     assert {trial: run.latest.step for trial, run in runs.items()} == {
@@ -99,10 +99,10 @@ def test_curves_equal_those_of_the_real_server(server):
 
 @pytest.mark.slow
 def test_runs_of_one_trial_are_merged_as_by_the_real_server(server):
-    lab = Experiment(server, "digits/several")
-    first = lab.run("lr-brave-otter-aaa", [0.1, 0.1, 0.1])
-    restarted = lab.run("any name", [0.9], sweepbot_trial="lr-brave-otter-aaa")
-    lab.run("lr-brave-otter-aaa", [0.5, 0.5], mlflow_parentRunId=first)
+    instance = Experiment(server, "digits/several")
+    first = instance.run("lr-brave-otter-aaa", [0.1, 0.1, 0.1])
+    restarted = instance.run("any name", [0.9], sweepbot_trial="lr-brave-otter-aaa")
+    instance.run("lr-brave-otter-aaa", [0.5, 0.5], mlflow_parentRunId=first)
     runs = TrackingApi(server).runs("digits/several", "loss")
     assert {trial: run.id for trial, run in runs.items()} == {"lr-brave-otter-aaa": restarted}
 
@@ -110,10 +110,10 @@ def test_runs_of_one_trial_are_merged_as_by_the_real_server(server):
 @pytest.mark.slow
 def test_runs_are_read_in_pages_and_long_histories_sampled(server, monkeypatch):
     monkeypatch.setattr(tracking_api, "PAGE_SIZE", 8)
-    lab = Experiment(server, "digits/many")
+    instance = Experiment(server, "digits/many")
     for number in range(30):
-        lab.run(f"lr-brave-otter-{number:03}", [float(number)])
-    lab.run("lr-brave-otter-long", [1 / (step + 1) for step in range(900)])
+        instance.run(f"lr-brave-otter-{number:03}", [float(number)])
+    instance.run("lr-brave-otter-long", [1 / (step + 1) for step in range(900)])
     api = TrackingApi(server)
     runs = api.runs("digits/many", "loss")
     assert len(runs) == 31

@@ -20,7 +20,7 @@ log = logging.getLogger("bot.somewhere")
 
 
 @pytest.fixture
-def said(monkeypatch):
+def logged(monkeypatch):
     """Start logs of a style; return a function that reads the lines logged so far."""
     stream = io.StringIO()
     root, level = logging.root.handlers[:], logging.root.level
@@ -40,8 +40,8 @@ def said(monkeypatch):
     logging.root.setLevel(level)
 
 
-def test_log_line_is_one_json_object(said):
-    lines = said()
+def test_log_line_is_one_json_object(logged):
+    lines = logged()
     record = logging.LogRecord("bot.worker", logging.WARNING, "", 0, "two\nlines of %s", ("it",), None)
     record.created = 1795262400.25
     logging.root.handle(record)
@@ -55,8 +55,8 @@ def test_log_line_is_one_json_object(said):
     ]
 
 
-async def test_log_line_names_its_sweep(said):
-    lines = said()
+async def test_log_line_names_its_sweep(logged):
+    lines = logged()
 
     async def reconcile(sweep):
         with about(sweep):
@@ -75,8 +75,8 @@ async def test_log_line_names_its_sweep(said):
     assert "sweep" not in found[-1]
 
 
-def test_log_line_for_terminals_is_text(said):
-    lines = said("text")
+def test_log_line_for_terminals_is_text(logged):
+    lines = logged("text")
     with about("lr-brave-otter"):
         log.warning("the token is %s", SECRETS[0])
     [line] = lines()
@@ -118,8 +118,8 @@ async def forgotten(secret):
 @pytest.mark.parametrize("style", ["json", "text"])
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_log_line_contains_no_secret(said, style, secret):
-    lines = said(style)
+async def test_log_line_contains_no_secret(logged, style, secret):
+    lines = logged(style)
     everywhere(secret)
     Dying(secret)
     asyncio.create_task(forgotten(secret))  # noqa: RUF006 - not awaited

@@ -31,7 +31,7 @@ class Part:
         return "well"
 
 
-def said(probes, name="part"):
+def message_of(probes, name="part"):
     return probes.ready()[1]["checks"][name]["message"]
 
 
@@ -58,7 +58,7 @@ async def test_readiness_shows_a_failed_part_and_its_recovery(probes, wait_until
     await wait_until(lambda: probes.ready()[0], "it is ready")
     part.trouble = ProbeFailedError("the password hunter2 is refused")
     await wait_until(lambda: not probes.ready()[0], "the failure shows")
-    assert said(probes) == "the password *** is refused"
+    assert message_of(probes) == "the password *** is refused"
     part.trouble = None
     await wait_until(lambda: probes.ready()[0], "it is ready again")
     assert [record.getMessage() for record in caplog.records] == [
@@ -72,8 +72,8 @@ async def test_hanging_check_blocks_no_other(probes, wait_until, monkeypatch):
     monkeypatch.setattr(module, "PROBE_TIMEOUT", 0.05)
     probes.check("part", asyncio.Event().wait, every=0.01)
     probes.check("other", Part(), every=0.01)
-    await wait_until(lambda: said(probes) == "no answer within 0 s", "the silence shows")
-    assert said(probes, "other") == "well"
+    await wait_until(lambda: message_of(probes) == "no answer within 0 s", "the silence shows")
+    assert message_of(probes, "other") == "well"
 
 
 async def test_old_check_result_is_unknown(probes, wait_until, monkeypatch):
@@ -89,7 +89,7 @@ async def test_failed_check_without_text_shows_its_exception(probes, wait_until)
     part = Part()
     part.trouble = ConnectionError()
     probes.check("part", part)
-    await wait_until(lambda: said(probes) == "ConnectionError", "the failure shows")
+    await wait_until(lambda: message_of(probes) == "ConnectionError", "the failure shows")
 
 
 async def test_shutdown_is_not_ready_and_logs_no_errors(probes, wait_until, caplog):
@@ -98,7 +98,7 @@ async def test_shutdown_is_not_ready_and_logs_no_errors(probes, wait_until, capl
     await wait_until(lambda: probes.ready()[0], "it is ready")
     probes.ending, part.trouble = True, ProbeFailedError("is closed")
     assert probes.ready()[1]["checks"]["process"]["message"] == "shutting down"
-    await wait_until(lambda: said(probes) == "is closed", "it was checked again")
+    await wait_until(lambda: message_of(probes) == "is closed", "it was checked again")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

@@ -112,9 +112,9 @@ async def test_text_is_posted_without_a_rejected_file(workspace, slack, method, 
     parent = await slack.reply("C01SWEEPS00", "", "A sweep")
     workspace.stumble(method, word)
     assert await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed") == ""
-    said = workspace.messages("sweeps", parent)[-1]["text"]
+    sent = workspace.messages("sweeps", parent)[-1]["text"]
     remove_commands = "HTTP 503" if word == DOWN else word
-    assert said == f"The build failed.\nCouldn't attach `build.log`: Slack error `{remove_commands}`."
+    assert sent == f"The build failed.\nCouldn't attach `build.log`: Slack error `{remove_commands}`."
 
 
 @pytest.mark.parametrize("place", ["http://127.0.0.1:9/", "{url}/nothing/there"])
@@ -125,15 +125,15 @@ async def test_text_is_posted_when_only_the_file_host_is_unreachable(workspace, 
     monkeypatch.setattr(AsyncWebClient, "files_getUploadURLExternal", elsewhere)
     parent = await slack.reply("C01SWEEPS00", "", "A sweep")
     await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed")
-    said = workspace.messages("sweeps", parent)[-1]["text"]
-    assert said == "The build failed.\nCouldn't attach `build.log`: the upload failed."
+    sent = workspace.messages("sweeps", parent)[-1]["text"]
+    assert sent == "The build failed.\nCouldn't attach `build.log`: the upload failed."
 
 
 async def test_ephemeral_file_that_slack_rejects_is_replaced_by_text(workspace, slack):
     workspace.stumble("files.completeUploadExternal", "a_word_of_tomorrow")
     await slack.send_file("U01ADALOVEL", "All trials", "trials.csv", "a,b")
-    [said] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
-    assert said["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
+    [sent] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
+    assert sent["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
 
 
 async def test_file_waits_with_its_text_while_slack_is_unreachable(workspace, slack):
@@ -185,6 +185,6 @@ async def test_texts_are_cut_to_slacks_limits(workspace, slack):
     part = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
     ts = await slack.open_thread("C01SWEEPS00", Message(text=words, blocks=(part, *lines)))
     await slack.update("C01SWEEPS00", ts, Message(text=words))
-    [said] = workspace.messages("sweeps")
-    assert 3_900 < len(said["text"]) <= 4_000
-    assert said["text"].endswith(("; \n…", "> \n…"))
+    [sent] = workspace.messages("sweeps")
+    assert 3_900 < len(sent["text"]) <= 4_000
+    assert sent["text"].endswith(("; \n…", "> \n…"))

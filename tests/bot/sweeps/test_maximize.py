@@ -50,7 +50,7 @@ async def finished(redis):
             if (await simulation.record()).phase.final:
                 break
         await simulation.round()
-        assert simulation.last.phase is Phase.SUCCEEDED, simulation.slack.said
+        assert simulation.last.phase is Phase.SUCCEEDED, simulation.slack.posted
         yield simulation
 
 
@@ -58,10 +58,10 @@ async def test_maximize_sweep_reports_the_largest_value_as_best_from_manifest_to
     [experiment] = finished.kubernetes.list("Experiment")
     objective = experiment["spec"]["objective"]
     assert (objective["type"], objective["objectiveMetricName"]) == ("maximize", "acc")
-    better = [text for text in finished.slack.said if text.startswith(":chart_with_upwards_trend:")]
+    better = [text for text in finished.slack.posted if text.startswith(":chart_with_upwards_trend:")]
     assert [("0.3" in text, "0.5" in text) for text in better] == [(True, False), (False, True)]
     assert (finished.last.progress.best.value, summary_of(finished.last).best) == (0.5, 0.5)
-    end = next(text for text in reversed(finished.slack.said) if "4 trials done" in text)
+    end = next(text for text in reversed(finished.slack.posted) if "4 trials done" in text)
     width = f"width={finished.last.progress.best.parameters['width']}"
     assert ("*0.5*" in end, width in end) == (True, True)
     shown = json.dumps(finished.slack.parents[-1].blocks)

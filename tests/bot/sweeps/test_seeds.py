@@ -45,7 +45,7 @@ async def finished(redis):
             if (await simulation.record()).phase.final:
                 break
         await simulation.round()
-        assert simulation.last.phase is Phase.SUCCEEDED, simulation.slack.said
+        assert simulation.last.phase is Phase.SUCCEEDED, simulation.slack.posted
         yield simulation
 
 
@@ -53,13 +53,13 @@ async def test_sweep_over_seeds_runs_each_seed_once_and_reports_mean_deviation_a
     trials = finished.kubernetes.list("Trial")
     seeds = [one["spec"]["parameterAssignments"] for one in trials]
     assert sorted(seeds, key=str) == [[{"name": "seed", "value": str(seed)}] for seed in range(5)]
-    [end] = [text for text in finished.slack.said if "Finished" in text]
+    [end] = [text for text in finished.slack.posted if "Finished" in text]
     values = [float(value) for value in VALUES.values()]
     assert f"Mean `acc` *{fmean(values):.6g}*, standard deviation {stdev(values):.3g}, 95% interval" in end
     assert "(4 of 5 seeds)" in end
     assert "Values by seed: 0: 0.5, 1: 0.7, 2: 0.6, 4: 0.4." in end
     assert f"1 seed without a result: 3-3. Rerun only it: `/sweep rerun {SWEEP} seeds=3-3`." in end
-    assert not any(text.startswith(":chart_with_upwards_trend:") for text in finished.slack.said)
+    assert not any(text.startswith(":chart_with_upwards_trend:") for text in finished.slack.posted)
     assert "Mean `acc` *0.55*" in str(finished.slack.parents[-1].blocks)
 
 

@@ -82,8 +82,8 @@ async def test_command_words_are_joined_without_quotes(world):
     trial = await with_main(world, command=["python", "-c", "print('a b')"], args=["${trialParameters.lr}"])
     main = world.store.create(pod_of(world, trial))["spec"]["containers"][0]
     given = world.status("sweep", "Suggestion")["suggestions"][0]["parameterAssignments"][0]["value"]
-    said = f"python -c print('a b') {given} && echo completed > /var/log/katib/tfevent/$$$$.pid"
-    assert (main["command"], main["args"]) == (["sh", "-c"], [said])
+    script = f"python -c print('a b') {given} && echo completed > /var/log/katib/tfevent/$$$$.pid"
+    assert (main["command"], main["args"]) == (["sh", "-c"], [script])
 
 
 async def test_stdout_collector_redirects_the_output(world):

@@ -53,17 +53,17 @@ async def test_grid_yields_every_point_once(world, one, points):
 
 
 @pytest.mark.parametrize(
-    ("one", "said"),
+    ("one", "expected"),
     [
         (parameter("int", **RANGE), "Max Trial Count: 20 > all possible search combinations: 3"),
         (parameter("double", min="0", max="1"), "all parameters must include step"),
     ],
 )
-async def test_grid_without_steps_fails_the_experiment(world, one, said):
+async def test_grid_without_steps_fails_the_experiment(world, one, expected):
     await search(world, one, algorithm="grid")
     *_, end = world.status("sweep", "Suggestion")["conditions"]
     assert (end["type"], end["reason"]) == ("Failed", "SuggestionFailed")
-    assert said in end["message"]
+    assert expected in end["message"]
     *_, end = world.status()["conditions"]
     assert (end["type"], end["reason"], end["message"]) == (
         "Failed",
@@ -109,8 +109,8 @@ async def learn(world, algorithm, name="sweep", count=24):
     )
     while running := world.status(name).get("runningTrialList"):
         for trial in [one for one in world.trials(name) if one in running]:  # not by their names, which vary
-            said = assigned(world, name, trial)
-            await world.succeed(trial, f"{loss(said)}")
+            values = assigned(world, name, trial)
+            await world.succeed(trial, f"{loss(values)}")
     given = world.status(name, "Suggestion")["suggestions"]
     return [assigned(world, name, one["name"]) for one in given]
 
@@ -120,8 +120,8 @@ def assigned(world, name, trial):
     return {one["name"]: one["value"] for one in given[trial]["parameterAssignments"]}
 
 
-def loss(said):
-    return float(said["lr"]) + int(said["layers"]) / 8 + (said["optimizer"] == "sgd")
+def loss(values):
+    return float(values["lr"]) + int(values["layers"]) / 8 + (values["optimizer"] == "sgd")
 
 
 @pytest.mark.parametrize("algorithm", [*LEARNING, "sobol"])
@@ -164,7 +164,7 @@ async def test_bayesian_optimization_samples_decimals_on_a_log_scale_only(world)
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "expected"),
     [
         (chosen("random", gamma="0.2"), "unknown setting gamma for algorithm random"),
         (chosen("random", random_state="-1"), "random_state should be great or equal than zero"),
@@ -192,10 +192,14 @@ async def test_bayesian_optimization_samples_decimals_on_a_log_scale_only(world)
         (chosen("cmaes"), "CMA-ES only supports two or more dimensional continuous search space."),
     ],
 )
-async def test_invalid_setting_is_rejected_in_the_services_words(world, algorithm, said):
+async def test_invalid_setting_is_rejected_in_the_services_words(world, algorithm, expected):
     await world.experiment(parameters=[parameter("int", **RANGE)], algorithm=algorithm)
     *_, end = world.status("sweep", "Suggestion")["conditions"]
-    assert (end["type"], end["reason"], end["message"]) == ("Failed", "SuggestionFailed", REFUSED + said)
+    assert (end["type"], end["reason"], end["message"]) == (
+        "Failed",
+        "SuggestionFailed",
+        REFUSED + expected,
+    )
 
 
 async def test_cmaes_with_an_invalid_seed_never_starts(world):

@@ -132,12 +132,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "said"), REFUSED)
-async def test_webhook_rejects_an_invalid_field_by_name(world, path, value, said):
+@pytest.mark.parametrize(("path", "value", "message"), REFUSED)
+async def test_webhook_rejects_an_invalid_field_by_name(world, path, value, message):
     with pytest.raises(Refused) as refused:
         world.store.create(intended(world, *path, value=value))
     assert refused.value.code == 400
-    assert said in refused.value.body["message"]
+    assert message in refused.value.body["message"]
     assert "reason" not in refused.value.body
 
 

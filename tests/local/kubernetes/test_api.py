@@ -152,8 +152,8 @@ async def test_log_names_its_container(
     store.create(pod(*containers))
     async with http.get(f"/api/v1/namespaces/kaniko/pods/p/log{query}") as response:
         assert response.status == status
-        said = await response.text() if status == 200 else (await response.json())["message"]
-    assert said == text
+        message = await response.text() if status == 200 else (await response.json())["message"]
+    assert message == text
 
 
 @pytest.mark.parametrize(("node", "status"), [(None, 204), ("n1", 500)])

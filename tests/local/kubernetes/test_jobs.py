@@ -89,8 +89,8 @@ async def test_job_that_fails_reports_it_twice_and_never_completes(store: Store,
     store.create(job(backoffLimit=0))
     kubelet.set_status(await kubelet.pod(), "Failed")
     status = await kubelet.until("Failed")
-    said = [(condition["type"], condition["reason"]) for condition in status["conditions"]]
-    assert said == [("FailureTarget", "BackoffLimitExceeded"), ("Failed", "BackoffLimitExceeded")]
+    conditions = [(condition["type"], condition["reason"]) for condition in status["conditions"]]
+    assert conditions == [("FailureTarget", "BackoffLimitExceeded"), ("Failed", "BackoffLimitExceeded")]
     assert status["failed"] == 1
     assert "completionTime" not in status
     assert kubelet.events()[-1] == ("Warning", "BackoffLimitExceeded")

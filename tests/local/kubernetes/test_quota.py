@@ -28,9 +28,9 @@ def test_quota_counts_unfinished_pods_only() -> None:
     store = Store()
     quota(store, requests_memory="3Gi", pods="5")
     pod(store, "first", limits={"memory": "2Gi"})  # a request that isn't there is the limit
-    code, said = refusal(store, requests={"memory": "1536Mi"})
+    code, message = refusal(store, requests={"memory": "1536Mi"})
     assert code == 403
-    assert said == (
+    assert message == (
         'pods "late" is forbidden: exceeded quota: q, requested: requests.memory=1536Mi, '
         "used: requests.memory=2Gi, limited: requests.memory=3Gi"
     )

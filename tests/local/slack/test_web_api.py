@@ -37,8 +37,8 @@ async def test_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) -> N
     await web.chat_postMessage(channel=SWEEPS, text="Build started", thread_ts=parent)
     slack.say("ada", "sweeps", "Thanks!", parent)
 
-    [said] = slack.messages("sweeps")
-    assert (said["reply_count"], said["reply_users"]) == (2, ["U01SWEEPBOT", ADA])
+    [found] = slack.messages("sweeps")
+    assert (found["reply_count"], found["reply_users"]) == (2, ["U01SWEEPBOT", ADA])
     thread = [message["text"] for message in slack.messages("sweeps", parent)]
     assert thread == ["Sweep lr", "Build started", "Thanks!"]
 
@@ -275,9 +275,9 @@ async def test_file_is_uploaded_in_three_calls_and_shown_in_a_thread(
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
     how = {"channel": SWEEPS, "thread_ts": parent, "initial_comment": "It failed", "filename": "build.log"}
     await web.files_upload_v2(content="line 1\nline 2", **how)
-    said = slack.messages("sweeps", parent)[1]
-    assert (said["text"], said["files"][0]["name"]) == ("It failed", "build.log")
-    async with aiohttp.request("GET", said["files"][0]["url_private"]) as answer:
+    found = slack.messages("sweeps", parent)[1]
+    assert (found["text"], found["files"][0]["name"]) == ("It failed", "build.log")
+    async with aiohttp.request("GET", found["files"][0]["url_private"]) as answer:
         assert await answer.text() == "line 1\nline 2"
 
 
@@ -285,10 +285,10 @@ async def test_file_without_content_is_not_shown(slack: Slack, web: AsyncWebClie
     started = await web.files_getUploadURLExternal(filename="x.png", length=3)
     async with aiohttp.request("POST", started["upload_url"], data=b"four") as answer:
         assert answer.status == 400
-    said = await refusal(
+    found = await refusal(
         web.files_completeUploadExternal(files=[{"id": started["file_id"]}], channel_id=SWEEPS)
     )
-    assert said["error"] == "file_not_found"
+    assert found["error"] == "file_not_found"
     assert (await refusal(web.files_getUploadURLExternal(filename="", length=3)))[
         "error"
     ] == "invalid_arguments"

@@ -129,13 +129,13 @@ def _whole(seconds: float) -> int:
 
 
 def exact(pod: Pod) -> ExactFigures:
-    said, halves = ExactFigures(), defaultdict[tuple[int, int], list[float]](list)
+    figures, halves = ExactFigures(), defaultdict[tuple[int, int], list[float]](list)
     for second in range(pod.begin, pod.end, TICK):
         for gpu in pod.gpus:
-            said.allocated += TICK / 3600
+            figures.allocated += TICK / 3600
             if pod.node.reports(second):
-                said.observed += TICK / 3600
-                said.used += TICK / 3600 * pod.share(gpu, second)
+                figures.observed += TICK / 3600
+                figures.used += TICK / 3600 * pod.share(gpu, second)
                 halves[gpu, second // 1800].append(pod.share(gpu, second))
     for shares in halves.values():
         seen, busy, slack = len(shares) * TICK, sum(s >= BUSY for s in shares) * TICK, 2 * pod.node.slowest
@@ -143,11 +143,11 @@ def exact(pod: Pod) -> ExactFigures:
             least, most = (
                 (MIN_COVERAGE * 1800 + slack, 0) if strict == 0 else (MIN_COVERAGE * 1800 - slack, slack)
             )
-            said.idle[strict] += seen / 3600 if seen >= least and busy <= most else 0.0
+            figures.idle[strict] += seen / 3600 if seen >= least and busy <= most else 0.0
     outages = [*pod.node.away, *pod.node.nan]
     inside = [edge for span in outages for edge in span if pod.begin <= edge <= pod.end]
-    said.edges = sum(2 + len(inside) + len(changes) for changes in pod.gpus.values())
-    return said
+    figures.edges = sum(2 + len(inside) + len(changes) for changes in pod.gpus.values())
+    return figures
 
 
 def openmetrics(seed: int, start: datetime, *, honoured: bool) -> str:
@@ -155,8 +155,8 @@ def openmetrics(seed: int, start: datetime, *, honoured: bool) -> str:
     all_, families = pods(seed), defaultdict[str, list[str]](list)
     lines = (*_exporters(seed, all_), *_states(all_, start), *_kubelets(all_))
     for name, target, labels, at, value in lines:
-        said = target | labels if honoured else _exported(target, labels) | target
-        text = ",".join(f'{key}="{each}"' for key, each in said.items() if each != "")
+        series = target | labels if honoured else _exported(target, labels) | target
+        text = ",".join(f'{key}="{each}"' for key, each in series.items() if each != "")
         families[name].append(f"{name}{{{text}}} {value!r} {start.timestamp() + at:.3f}")
     text = [line for name, lines in families.items() for line in (f"# TYPE {name} unknown", *lines)]
     return "\n".join([*text, "# EOF", ""])

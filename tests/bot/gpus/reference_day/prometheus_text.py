@@ -16,13 +16,13 @@ def openmetrics(start: datetime, *, honoured: bool) -> str:
     for tick in range(cluster.PHASE, 24 * 3600, cluster.SCRAPE):
         hour, at = tick / 3600, start.timestamp() + tick
         for name, labels, value in (*of_exporters(hour), *of_states(hour, start), *of_kubelets(hour)):
-            said = ",".join(
+            pairs = ",".join(
                 f'{key}="{each}"' for key, each in _scraped(labels, honoured).items() if each != ""
             )
             families[name].append(
-                f"{name}{{{said}}} {value:g} {at:.3f}"
+                f"{name}{{{pairs}}} {value:g} {at:.3f}"
                 if value < 1e6
-                else f"{name}{{{said}}} {value!r} {at:.3f}"
+                else f"{name}{{{pairs}}} {value!r} {at:.3f}"
             )
     text = [line for name, lines in families.items() for line in (f"# TYPE {name} unknown", *lines)]
     return "\n".join([*text, "# EOF", ""])
