@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from bot.core.errors import PermanentError, RetryAfterError
 from bot.core.metrics import running
+from bot.core.stored_format import NewerFormatError
 from bot.runtime.log_format import about
 from bot.runtime.probes import ProbeFailedError
 from bot.storage.sweeps import StaleRecordError
@@ -20,6 +21,7 @@ from k8s.outage import is_outage
 log = logging.getLogger(__name__)
 
 REDIS_RETRY = 1.0  # seconds after a failed call
+MAX_UNKNOWN_RETRIES = 20  # of an item that only another version knows: about an hour
 RELEASE_TIMEOUT = 2.0  # seconds; a lease that can't be released expires
 
 # Returns after how long to run the item again; None: only when it is queued again. Raises RetryAfterError to
@@ -37,7 +39,8 @@ def keyed(run: Callable[[str], Awaitable[timedelta | None]]) -> Handler:
 
 
 class Worker:
-    """`handlers`: by ItemKind; an item of any other kind is dropped.
+    """`handlers`: by ItemKind; an item of any other kind is left to a newer worker, and
+    dropped after about an hour.
 
     `suspect` is called when a call fails as if the API server were down.
     """
@@ -112,6 +115,9 @@ class Worker:
             await self._retry_after(lease, later.seconds)
         except (ApiError, UnreachableError) as error:
             await self._cluster_failed(lease, error)
+        except NewerFormatError as newer:
+            delay = await self._queue.fail(lease)
+            log.warning("left %s to a newer worker for %.0f s: %s", lease.item, delay, newer)
         except Exception as error:
             permanent = str(error) if isinstance(error, PermanentError) else ""
             delay = await self._queue.fail(lease, permanent=permanent)
@@ -123,6 +129,8 @@ class Worker:
             log.error("quarantined: %s: %s; /sweep release retries it", lease.item, lease.quarantined)
         if handler := self._handlers.get(lease.item.kind):
             return await handler(lease)
+        if lease.failures < MAX_UNKNOWN_RETRIES:
+            raise NewerFormatError("unknown kind of work item; it waits for a newer Sweepbot")
         log.warning("unknown kind of work item, dropped: %s", lease.item)
         return None
 

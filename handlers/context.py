@@ -95,7 +95,7 @@ class HandlerContext:
     async def _retry(self, sweep_id: str, user: str) -> None:
         """Give a quarantined sweep, which may hold GPUs, one more attempt for a permitted cancel."""
         if sweep_id in await self.queue.quarantined():
-            sweep = await self.store.get(sweep_id)
+            sweep = next(iter(await self.store.records([sweep_id])), None)
             if sweep and not denial(user, Action.CANCEL, sweep, self.config):
                 await self.queue.retry(WorkItem.sweep(sweep_id), starts=1)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import TypeAdapter
+from bot.core.stored_format import parse, strict_adapter
 
 
 class Action(StrEnum):
@@ -99,7 +99,7 @@ class AuditEntry:
     refused: str = ""  # why it was denied; "" if applied
 
 
-_COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
+_COMMAND = strict_adapter(Command)
 
 
 def dump_command(command: Command) -> str:
@@ -108,4 +108,5 @@ def dump_command(command: Command) -> str:
 
 
 def load_command(text: str | bytes) -> Command:
-    return _COMMAND.validate_json(text)
+    """Raise NewerFormatError for a newer one, which could mean something else without its unknown fields."""
+    return parse(_COMMAND, text, "a command")

@@ -8,17 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from pydantic import TypeAdapter
-
 from bot.core.commands import AuditEntry
 from bot.core.events import Event, Health, Progress
 from bot.core.plan import SweepPlan
 from bot.core.request import Requester, SweepRequest
 from bot.core.seeds import EarlierSeeds
 from bot.core.stopping import EarlyStop, Rungs
-from k8s.errors import SweepbotError
-
-SCHEMA = 1  # of a stored SweepRecord; a reader rejects a newer one
+from bot.core.stored_format import StoredFormat
 
 
 class Phase(StrEnum):
@@ -110,7 +106,7 @@ class SweepRecord:
     shown_phase: Phase | None = None
     durable_phase: Phase | None = None  # the phase in the ConfigMap; None: no ConfigMap yet
     version: int = 0
-    schema: int = SCHEMA
+    schema: int = 1  # of its stored form; only bot.core.stored_format sets and reads it
 
     @property
     def draining(self) -> bool:
@@ -124,20 +120,14 @@ class SweepRecord:
         return replace(self, outbox=self.outbox + events, **changes)
 
 
-class NewerRecordError(SweepbotError, ValueError):
-    """The record was stored by a newer Sweepbot, which runs beside this one during an update."""
-
-
-_RECORD: TypeAdapter[SweepRecord] = TypeAdapter(SweepRecord)
+# A new field needs a default that means "not used"; any other change needs a migration here.
+FORMAT = StoredFormat(SweepRecord, "sweep", migrations=())
 
 
 def dump(record: SweepRecord) -> str:
-    return _RECORD.dump_json(record).decode()
+    return FORMAT.dump(record).decode()
 
 
 def load(text: str | bytes) -> SweepRecord:
-    """Parse a record. Raises ValueError for an invalid one, NewerRecordError for a newer one."""
-    record = _RECORD.validate_json(text)
-    if record.schema > SCHEMA:
-        raise NewerRecordError(f"sweep {record.id} was stored by a newer Sweepbot (schema {record.schema})")
-    return record
+    """Parse a record. Raises ValueError for an invalid one, NewerFormatError for a newer one."""
+    return FORMAT.load(text)

@@ -6,6 +6,7 @@ from datetime import date
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
+from bot.core.stored_format import cached
 from bot.gpus.hourly_store import RETENTION
 
 
@@ -21,8 +22,7 @@ _LATEST: TypeAdapter[LatestDigest] = TypeAdapter(LatestDigest)
 
 async def latest_digest(redis: Redis, channel: str) -> LatestDigest | None:
     """Return the channel's latest digest; None if none was posted within 40 days."""
-    found = await redis.get(_key(channel))
-    return _LATEST.validate_json(found) if found else None
+    return cached(_LATEST, await redis.get(_key(channel)))
 
 
 async def save_latest(redis: Redis, channel: str, digest: LatestDigest) -> None:

@@ -106,6 +106,20 @@ def quarantine(quarantined: Mapping[str, Quarantine]) -> list[Finding]:
     ]
 
 
+def newer_sweeps(found: Mapping[str, str]) -> list[Finding]:
+    """Return one finding for unfinished sweeps that only a newer Sweepbot can read.
+
+    Args:
+        found: the errors by sweep.
+    """
+    if not found:
+        return []
+    first, *others = sorted(found)
+    more = f"; {len(others)} more like it" if others else ""
+    fix = "finish the update of all pods, or after a downgrade deploy the newer image again"
+    return [broken("newer sweeps", f"{found[first]}{more}", fix)]
+
+
 def mlflow(url: str, error: str) -> Finding:
     """Report a failed request. MLflow 3.5 and newer reject Host headers missing from --allowed-hosts."""
     fix = f"curl -i '{url}{EXPERIMENTS}'"

@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bot.config.policy import Config
 from bot.config.settings import Settings
 from bot.core.errors import UserError
+from bot.core.stored_format import NewerFormatError
 from bot.doctor import evaluate_services as evaluate
 from bot.doctor.findings import Finding, broken, ok, warning
 from bot.gpus.models import NoGpuDataError
@@ -31,6 +33,7 @@ from bot.registry.client import Registry, RegistryError
 from bot.repos.git import Git, GitUnavailableError, logins
 from bot.slack.client import error_code
 from bot.storage.redis_client import connect
+from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 
 DNS_LOOKUPS = 5  # of each name: cluster DNS often fails for some queries only
@@ -103,6 +106,19 @@ async def _quarantine(target: Installation) -> list[Finding]:
             return evaluate.quarantine(await Queue(redis).quarantined())
         except RedisError:
             return []  # _redis() reports it
+
+
+async def _newer_sweeps(target: Installation) -> list[Finding]:
+    found: dict[str, str] = {}
+    async with connect(target.settings.redis_url) as redis:
+        store = Store(redis)
+        with suppress(RedisError):  # _redis() reports it
+            for sweep_id in await store.active():
+                try:
+                    await store.get(sweep_id)
+                except NewerFormatError as error:
+                    found[sweep_id] = str(error)
+    return evaluate.newer_sweeps(found)
 
 
 async def _registry(target: Installation) -> list[Finding]:
@@ -248,6 +264,7 @@ class Resolver:
 CHECKS: dict[str, Callable[[Installation], Awaitable[list[Finding]]]] = {
     "Redis": _redis,
     "quarantine": _quarantine,
+    "newer sweeps": _newer_sweeps,
     "Slack token": _slack_token,
     "Slack secret": _slack_secret,
     "registry": _registry,

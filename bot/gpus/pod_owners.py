@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.config.teams import Team, team_of
+from bot.core.stored_format import cached
 from k8s.katib.spec import TRIAL_LABEL
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL
 
@@ -30,6 +32,7 @@ class Ownership:
 
 
 UNOWNED = Ownership()
+_OWNERSHIP: TypeAdapter[Ownership] = TypeAdapter(Ownership)
 
 
 def by_labels(labels: Mapping[str, str]) -> Ownership:
@@ -82,7 +85,7 @@ class OwnerStore:
     ) -> dict[PodKey, Ownership]:
         found = {}
         for pod, text in zip(pods, texts, strict=True):
-            saved = Ownership(**json.loads(text)) if text else UNOWNED
+            saved = cached(_OWNERSHIP, text) or UNOWNED
             owner = merged(labeled.get(pod, UNOWNED), saved)
             found[pod] = replace(owner, team=owner.team or team_of(self._teams, pod[0], owner.owner))
         return found

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
+from bot.core.stored_format import cached
 from bot.core.work_item import ItemKind, WorkItem
 from bot.gpus.models import PodUse, Snapshot
 
@@ -46,6 +47,7 @@ class SnapshotStore:
         self._snapshot, self._queries = f"usage:{cluster}:snapshot", f"usage:{cluster}:queries"
 
     async def latest(self) -> Snapshot | None:
+        """Return the latest snapshot; None if there is none, or in another version's format."""
         parts: list[Any] = await self._redis.lrange(self._snapshot, 0, -1)
         return await asyncio.to_thread(_decoded, parts) if parts else None
 
@@ -65,7 +67,7 @@ class SnapshotStore:
 
     async def queries(self) -> list[GpuQuery]:
         found: list[Any] = await self._redis.lrange(self._queries, 0, -1)
-        return [_QUERY.validate_json(each) for each in found]
+        return [query for each in found if (query := cached(_QUERY, each))]
 
     async def remove_queries(self, queries: Sequence[GpuQuery]) -> None:
         async with self._redis.pipeline(transaction=True) as steps:
@@ -80,7 +82,8 @@ def _encoded(snapshot: Snapshot) -> list[bytes]:
     return [_SNAPSHOT.dump_json(replace(snapshot, pods=())), *map(_PODS.dump_json, parts)]
 
 
-def _decoded(parts: Sequence[bytes]) -> Snapshot:
-    first, *rest = parts
-    pods = tuple(pod for part in rest for pod in _PODS.validate_json(part))
-    return replace(_SNAPSHOT.validate_json(first), pods=pods)
+def _decoded(parts: Sequence[bytes]) -> Snapshot | None:
+    snapshot, *pods = cached(_SNAPSHOT, parts[0]), *(cached(_PODS, part) for part in parts[1:])
+    if snapshot is None or None in pods:
+        return None
+    return replace(snapshot, pods=tuple(pod for part in pods if part for pod in part))

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.core.request import SweepRequest
+from bot.core.stored_format import cached
 from bot.core.work_item import ItemKind, WorkItem
 from bot.launch.form import Draft, options_of
 from bot.storage.sweeps import ExpiringValue
@@ -42,13 +43,11 @@ class Drafts:
         await self._redis.set(_key(view_id), _FILLED.dump_json(filled), ex=DRAFT_TTL)
 
     async def get(self, view_id: str) -> SubmittedForm | None:
-        found = await self._redis.get(_key(view_id))
-        return _FILLED.validate_json(found) if found else None
+        return cached(_FILLED, await self._redis.get(_key(view_id)))
 
     async def last(self, user: str) -> Draft | None:
         """Return the values of the user's last launch."""
-        found = await self._redis.get(_last_key(user))
-        return _DRAFT.validate_json(found) if found else None
+        return cached(_DRAFT, await self._redis.get(_last_key(user)))
 
 
 def item(view_id: str) -> WorkItem:

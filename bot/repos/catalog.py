@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
 from bot.core.space import FOLDER
+from bot.core.stored_format import cached
 from bot.core.work_item import ItemKind, WorkItem
 from bot.repos.git import Git, GitUnavailableError
 from bot.storage.work_queue import Queue
@@ -79,7 +80,7 @@ class Catalog:
 
     async def _read(self, url: str, branch: str) -> GitNames:
         found = await self._redis.get(_key(url, branch))
-        return _NAMES.validate_json(found) if found else GitNames()
+        return cached(_NAMES, found) or GitNames()
 
 
 async def branches(git: Git, url: str) -> tuple[Name, ...]:

@@ -24,6 +24,7 @@ from bot.core.curves import MAX_FAILURES, Curve, LiveReading, Point
 from bot.core.plan import SweepPlan
 from bot.core.space import SearchSpace
 from bot.core.stopping import at_rungs
+from bot.core.stored_format import cached
 from bot.results.log_curves import LogCurve, LogQuery, LogReader
 from bot.results.tracking_api import Run, TrackingApi, TrackingError
 
@@ -140,14 +141,8 @@ def _at_rungs(space: SearchSpace, curves: Mapping[str, Curve]) -> dict[str, Curv
 
 
 def _parsed(stored: bytes | None) -> LiveReading:
-    try:
-        return _READING.validate_json(stored) if stored else LiveReading()
-    except ValueError:  # of another version
-        return LiveReading()
+    return cached(_READING, stored) or LiveReading()
 
 
 def _parsed_logs(stored: bytes | str | None) -> dict[str, LogCurve]:
-    try:
-        return _LOGS.validate_json(stored) if stored else {}
-    except ValueError:  # of another version
-        return {}
+    return cached(_LOGS, stored) or {}

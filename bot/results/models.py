@@ -8,15 +8,12 @@ import zlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pydantic import TypeAdapter
-
 from bot.core.record import Phase
 from bot.core.space import SearchSpace
+from bot.core.stored_format import StoredFormat
 from bot.results.ranking import ranked
-from k8s.errors import SweepbotError
 from k8s.katib.status import TrialState
 
-SCHEMA = 1  # of stored SweepResults; a reader rejects a newer one
 MAX_STORED = 900_000  # bytes, compressed
 MAX_PARSED = 256 * 2**20  # bytes, uncompressed
 
@@ -68,40 +65,33 @@ class SweepResults:
     katib_best: str = ""  # name of Katib's own optimum
     trials: tuple[TrialResult, ...] = ()  # by name
     omitted: int = 0  # trials that didn't fit into the stored form
-    schema: int = SCHEMA
+    schema: int = 1  # as in SweepRecord
 
     @property
     def best_trial(self) -> TrialResult | None:
         return next((trial for trial in self.trials if trial.name == self.best), None)
 
 
-class NewerResultsError(SweepbotError, ValueError):
-    """The results were stored by a newer Sweepbot."""
-
-
-_RESULTS: TypeAdapter[SweepResults] = TypeAdapter(SweepResults)
+FORMAT = StoredFormat(SweepResults, "results", migrations=())
 
 
 def dump(results: SweepResults, limit: int = MAX_STORED) -> bytes:
     """Return the stored form, at most `limit` bytes. It takes a second for 20,000 trials: use a thread."""
-    stored = zlib.compress(_RESULTS.dump_json(results, exclude_defaults=True))
+    stored = zlib.compress(FORMAT.dump(results))
     while len(stored) > limit and results.trials:
         results = _without_worst(results, keep=int(len(results.trials) * min(limit / len(stored), 1) * 0.95))
-        stored = zlib.compress(_RESULTS.dump_json(results, exclude_defaults=True))
+        stored = zlib.compress(FORMAT.dump(results))
     return stored
 
 
 def load(stored: bytes) -> SweepResults:
-    """Return stored results. Raises ValueError if they are invalid, NewerResultsError if they are newer."""
+    """Return stored results. Raises ValueError if they are invalid, NewerFormatError if they are newer."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(stored, MAX_PARSED)
     except zlib.error as error:
         raise ValueError(str(error)) from None
-    results = _RESULTS.validate_json(text)
-    if results.schema > SCHEMA:
-        raise NewerResultsError(f"results of {results.sweep} were stored by a newer Sweepbot")
-    return results
+    return FORMAT.load(text)
 
 
 def _without_worst(results: SweepResults, keep: int) -> SweepResults:

@@ -1,8 +1,13 @@
 """Convert sweep records to ConfigMaps, which outlive Redis and Katib's objects: one per sweep."""
 
-from bot.core.record import SweepRecord, dump, load
+import logging
+
+from bot.core.record import FORMAT, SweepRecord, dump, load
+from bot.core.stored_format import NewerFormatError
 from k8s.names import label_value
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest, Ref
+
+log = logging.getLogger(__name__)
 
 # Label selectors for the ConfigMaps of unfinished sweeps, and of finished ones.
 STATE_LABEL = "sweepbot/state"
@@ -35,7 +40,7 @@ def config_map(sweep: SweepRecord) -> Manifest:
                 "sweepbot/owner": label_value(sweep.requester.user),
             },
         },
-        "data": {"schema": str(sweep.schema), "record": dump(sweep)},
+        "data": {"schema": str(FORMAT.schema), "record": dump(sweep)},
     }
 
 
@@ -44,14 +49,35 @@ def is_retired(manifest: Manifest) -> bool:
 
 
 def own(manifest: Manifest, sweep: SweepRecord) -> SweepRecord | None:
-    """Return the record in this ConfigMap; None if it is of another sweep with the same name."""
+    """Return the record in this ConfigMap; None if it is of another sweep with the same name.
+
+    Raises NewerFormatError.
+    """
     try:
         found = read(manifest)
-    except (KeyError, ValueError):  # emptied, or of a newer Sweepbot
+    except NewerFormatError:
+        raise
+    except (KeyError, ValueError):  # emptied
         return None
     return found if found.request_id == sweep.request_id else None
 
 
+def restorable(manifest: Manifest | None) -> SweepRecord | None:
+    """Return the record to restore; None if the sweep was deleted, or its record is damaged.
+
+    Raises NewerFormatError.
+    """
+    if manifest is None or is_retired(manifest):
+        return None
+    try:
+        return read(manifest)
+    except NewerFormatError:
+        raise
+    except (KeyError, ValueError):
+        log.exception("unreadable record in ConfigMap %s", manifest["metadata"]["name"])
+        return None
+
+
 def read(manifest: Manifest) -> SweepRecord:
-    """Return the record in a ConfigMap. Raises KeyError and ValueError if it is unreadable or newer."""
+    """Return the record in a ConfigMap. Raises KeyError or ValueError; NewerFormatError is one."""
     return load(manifest["data"]["record"])

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from bot.core.commands import Action, Command, dump_command
 from bot.core.record import SweepRecord
+from bot.core.stored_format import NewerFormatError
 from bot.lifecycle.commands import about
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
@@ -70,12 +71,19 @@ class Receipts:
         for key, receipt in list(self._open.items()):
             if key in unsaved:
                 settled = False
-            elif isinstance(receipt, _Sweep):
-                settled = await self._restore_sweep(receipt.record)
             else:
-                settled = await self._restore_command(receipt)
+                settled = await self._restore(receipt)
             if settled or self._now() - receipt.at > RECEIPT_TTL:
                 self._open.pop(key, None)
+
+    async def _restore(self, receipt: _Sweep | _Command) -> bool:
+        """Store the request again if it is lost. Return whether its receipt is settled."""
+        try:
+            if isinstance(receipt, _Sweep):
+                return await self._restore_sweep(receipt.record)
+            return await self._restore_command(receipt)
+        except NewerFormatError:  # a newer worker has it, and this process can't tell more
+            return True
 
     async def _unsaved(self) -> set[tuple[str, str]]:
         """Return the receipts of sweeps that Redis still has as they were created, in one round trip."""
@@ -88,7 +96,10 @@ class Receipts:
         }
 
     async def _restore_sweep(self, record: SweepRecord) -> bool:
-        """Store the sweep again if it is lost. Return whether its receipt is settled."""
+        """Store the sweep again if it is lost. Return whether its receipt is settled.
+
+        Raises NewerFormatError if a newer worker has saved it.
+        """
         found = await self._store.get(record.id)
         if found is None:
             log.warning("stored %s again: Redis lost it before it had a ConfigMap", record.id)
@@ -97,7 +108,7 @@ class Receipts:
         return bool(found.durable_phase) or found.phase.final
 
     async def _restore_command(self, receipt: _Command) -> bool:
-        """Store the command again if it is lost. Return whether its receipt is settled."""
+        """As `_restore_sweep`, for a command."""
         command, is_cancel = receipt.command, receipt.command.action is Action.CANCEL
         waiting = await self._store.commands(receipt.sweep)
         found = await self._store.get(receipt.sweep)  # read last: a command is removed after the save

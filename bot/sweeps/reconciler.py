@@ -12,6 +12,7 @@ from aiohttp import ClientError
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 
+from bot.answers.newer_version import answer_about_newer_version
 from bot.answers.replies import answer
 from bot.answers.stored_answers import answer_without_record
 from bot.builds.provenance import record
@@ -20,7 +21,8 @@ from bot.core.commands import Action, Command
 from bot.core.errors import PermanentError
 from bot.core.events import Event, EventKind
 from bot.core.ids import SWEEP_ID
-from bot.core.record import NewerRecordError, Phase, SweepRecord
+from bot.core.record import Phase, SweepRecord
+from bot.core.stored_format import NewerFormatError
 from bot.lifecycle.freshness import needs_fresh_read
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.phases import (
@@ -63,7 +65,6 @@ TRANSIENT_ERRORS = (
     ClientError,
     OSError,
     RedisError,
-    NewerRecordError,
     StaleRecordError,
     LeaseLostError,
 )
@@ -80,6 +81,9 @@ async def handle(lease: Lease, clients: Clients) -> timedelta | None:
             await report_quarantine(lease, clients)
             return None
         return await reconcile(lease, clients)
+    except NewerFormatError:
+        await answer_about_newer_version(lease, clients)
+        raise
     except TRANSIENT_ERRORS:
         raise
     except Exception as error:
@@ -100,7 +104,7 @@ async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
         return await this.run(sweep)
     except SlackBusyError as busy:
         return timedelta(seconds=busy.seconds)
-    except (StaleRecordError, LeaseLostError, RedisError):
+    except (NewerFormatError, StaleRecordError, LeaseLostError, RedisError):
         raise
     except Exception as error:
         await this.report_failure(error)
@@ -129,14 +133,8 @@ async def _find(sweep_id: str, clients: Clients) -> SweepRecord | None:
         return record
     if not SWEEP_ID.fullmatch(sweep_id):  # it becomes part of a URL
         return None
-    ref = sweep_configmap.ref(clients.settings.k8s_namespace, sweep_id)
-    found = await clients.cluster.get(ref)
-    try:
-        restored = sweep_configmap.read(found) if found and not sweep_configmap.is_retired(found) else None
-    except (KeyError, ValueError):
-        log.exception("unreadable record in ConfigMap %s", ref.name)
-        return None
-    if restored:
+    found = await clients.cluster.get(sweep_configmap.ref(clients.settings.k8s_namespace, sweep_id))
+    if restored := sweep_configmap.restorable(found):
         await clients.store.restore(report_restored(restored))
     return await clients.store.get(sweep_id)
 

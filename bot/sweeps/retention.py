@@ -63,10 +63,12 @@ class SweepGc:
         return not keep and self.now() >= expires
 
     async def _record(self, sweep_id: str) -> SweepRecord | None:
-        if record := await self.store.get(sweep_id):
-            return record
-        found = await self.cluster.get(sweep_configmap.ref(self.namespace, sweep_id)) if sweep_id else None
         try:
+            if record := await self.store.get(sweep_id):
+                return record
+            found = (
+                await self.cluster.get(sweep_configmap.ref(self.namespace, sweep_id)) if sweep_id else None
+            )
             return sweep_configmap.read(found) if found else None
         except (KeyError, ValueError):  # deleted, or of a newer version
             return None

@@ -11,7 +11,7 @@ import pytest
 from bot import worker
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
-from bot.core.record import NewerRecordError
+from bot.core.stored_format import NewerFormatError
 from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.log_format import JsonLines
 from bot.runtime.probes import ProbeFailedError
@@ -64,7 +64,25 @@ async def test_item_runs_with_the_handler_of_its_kind_and_its_delay(queue, runs,
     assert await queue.get(wait=0) is None  # not before Slack accepts messages
 
 
-async def test_item_of_an_unknown_kind_is_dropped_and_logged(queue, runs, caplog, wait_until, redis):
+async def test_item_of_an_unknown_kind_is_left_to_a_newer_worker(queue, runs, wait_until, redis):
+    older = Running(queue, runs)
+    await queue.add(WorkItem("newer", "x"))
+    await wait_until(lambda: redis.zscore("sweepbot:queue:delayed", "newer: x"), "it was tried")
+    await older.cancelled()
+    done = asyncio.Event()
+
+    async def run(key):
+        done.set()
+
+    newer = Running(queue, runs, 1, {"newer": keyed(run)})
+    await asyncio.wait_for(done.wait(), 60)
+    await newer.cancelled()
+
+
+async def test_item_that_stays_unknown_is_dropped_and_logged(
+    queue, runs, caplog, wait_until, redis, monkeypatch
+):
+    monkeypatch.setattr(worker, "MAX_UNKNOWN_RETRIES", 0)
     running = Running(queue, runs)
     await queue.add(WorkItem("newer", "x"))
     await wait_until(lambda: "unknown kind of work item, dropped: newer: x" in caplog.text, "it is logged")
@@ -149,7 +167,7 @@ async def test_log_lines_of_a_reconcile_name_its_sweep(queue, wait_until):
         (ApiError(500, "", "etcdserver: leader changed"), WorkItem.sweep(SWEEP), ""),
         (ConnectionResetError(), WorkItem.sweep(SWEEP), ""),
         (TimeoutError(), WorkItem.sweep(SWEEP), ""),
-        (NewerRecordError("sweep lr-brave-otter was stored by a newer Sweepbot"), WorkItem.sweep(SWEEP), ""),
+        (NewerFormatError("sweep lr-brave-otter was stored by a newer Sweepbot"), WorkItem.sweep(SWEEP), ""),
         (ValueError("a bug"), WATCH, ""),
     ],
 )

@@ -186,3 +186,12 @@ async def test_redis_emptied_after_any_reconcile_loses_and_doubles_nothing(redis
             assert len(simulation.kubernetes.list("Experiment")) <= 1, where
             assert simulation.slack.opened <= 1, where
             assert [w for w in simulation.slack.ephemeral_messages if "No sweep named" in w[1]] == [], where
+
+
+async def test_receipts_of_sweeps_that_a_newer_worker_took_are_settled(simulation, context):
+    """During an update: an unreadable record must not end the task that restores what is lost."""
+    context.receipts.add_sweep(await simulation.record())
+    key = f"life:sweep:{SWEEP}"
+    await simulation.redis.hset(key, mapping={"version": 9, "record": '{"schema":99,"id":"lr-brave-otter"}'})
+    await context.receipts.restore_lost()
+    assert context.receipts._open == {}

@@ -171,6 +171,11 @@ async def a_quarantined_sweep(here):
     await here.redis.hset("sweepbot:queue:quarantine", "lr-brave-otter", "1763728000000 MemoryError: ")
 
 
+async def a_sweep_of_a_newer_version(here):
+    await here.redis.sadd("sweepbot:active", "lr-brave-otter")
+    await here.redis.hset("sweepbot:sweep:lr-brave-otter", "record", '{"schema":99,"id":"lr-brave-otter"}')
+
+
 FAULTS = [
     (slack_token, "Slack token", "broken", "invalid_auth", "SLACK_BOT_TOKEN"),
     (slack_app_token, "Slack app token", "broken", "invalid_auth", "SLACK_APP_TOKEN"),
@@ -184,6 +189,13 @@ FAULTS = [
         "warning",
         "lr-brave-otter, since 2025-11-21",
         "/sweep release lr-brave",
+    ),
+    (
+        a_sweep_of_a_newer_version,
+        "newer sweeps",
+        "broken",
+        "lr-brave-otter was stored by a newer",
+        "deploy the",
     ),
     (redis_down, "Redis", "broken", "unreachable", "kubectl"),
     (api_down, "Kubernetes API", "broken", "is unreachable", "kubectl version"),

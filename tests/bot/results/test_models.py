@@ -1,12 +1,13 @@
 """The stored form of results: whole, small enough for a ConfigMap, and the best trials first to stay."""
 
+import json
 import random
 import zlib
-from dataclasses import replace
 
 import pytest
 
-from bot.results.models import MAX_STORED, SCHEMA, NewerResultsError, dump, load
+from bot.core.stored_format import NewerFormatError
+from bot.results.models import FORMAT, MAX_STORED, dump, load
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW
 from tests.bot.results.factories import a_result, some_results
@@ -54,5 +55,6 @@ def test_invalid_stored_results_are_a_value_error(stored):
 
 
 def test_results_of_a_newer_version_are_rejected():
-    with pytest.raises(NewerResultsError, match="newer Sweepbot"):
-        load(dump(replace(some_results(), schema=SCHEMA + 1)))
+    stored = json.loads(FORMAT.dump(some_results())) | {"schema": FORMAT.schema + 1, "trials": "elsewhere"}
+    with pytest.raises(NewerFormatError, match="newer Sweepbot"):
+        load(zlib.compress(json.dumps(stored).encode()))

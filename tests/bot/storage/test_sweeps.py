@@ -1,5 +1,6 @@
 """Sweep records in a real Redis: no worker overwrites a newer record."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -7,8 +8,9 @@ import pytest
 
 from bot.core.commands import Action, Command
 from bot.core.events import Progress
-from bot.core.record import SCHEMA, Phase, SweepRecord, dump
+from bot.core.record import FORMAT, Phase, SweepRecord, dump
 from bot.core.request import Requester, SweepRequest
+from bot.core.stored_format import NewerFormatError
 from bot.core.sweep_summary import SweepSummary, summary_of
 from bot.core.work_item import WorkItem
 from bot.storage.sweeps import NoFreeIdError, StaleRecordError, Store
@@ -152,9 +154,11 @@ async def test_restore_does_not_overwrite_a_stored_sweep(store, sweep):
     assert await store.get(sweep.id) == newer
 
 
-async def test_get_newer_record_is_an_error(store):
-    await store.restore(replace(record_for("lr-x"), schema=SCHEMA + 1, phase=Phase.FAILED))
-    with pytest.raises(ValueError, match="newer Sweepbot"):
+async def test_get_newer_record_is_an_error(store, redis):
+    await store.restore(replace(record_for("lr-x"), phase=Phase.FAILED))
+    fields = json.loads(await redis.hget("sweepbot:sweep:lr-x", "record"))
+    await redis.hset("sweepbot:sweep:lr-x", "record", json.dumps(fields | {"schema": FORMAT.schema + 1}))
+    with pytest.raises(NewerFormatError, match="newer Sweepbot"):
         await store.get("lr-x")
 
 

@@ -1,0 +1,1 @@
+"""What each released version left in Redis and in the cluster."""
