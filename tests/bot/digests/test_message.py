@@ -31,7 +31,8 @@ def test_headline_names_the_measured_share() -> None:
     assert "50% measured." in blocks(half, DigestContext())
     assert "–" in blocks(half, DigestContext())  # no data for the week before
     none = figures(BERLIN, DAY, (), Totals(), PRICES)
-    assert headline(none, DigestContext()) == "GPU digest, Fri, Nov 20: no data; GPU metrics were unavailable."
+    reported = headline(none, DigestContext())
+    assert reported == "GPU digest, Fri, Nov 20: no data; GPU metrics were unavailable."
 
 
 def test_message_of_a_team_lists_its_people() -> None:
