@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from bot.storage.work_queue import Queue
 from local.redis import redis
 
 PROGRAM = "bench/peers/queues.py"
-ROUNDS, PEER_ROUNDS, NUMBER, IDLE = 7, 3, 1000, 20
+ROUNDS, PEER_ROUNDS, NUMBER, IDLE = 5, 2, 1000, 20
 LINE_TIMEOUT = 60.0  # seconds
 LEASE = 5.0  # seconds, for the re-run after SIGKILL
 KILLS, LONG = 3, 12.0  # workers killed; seconds of the job that starts once
@@ -36,31 +35,60 @@ PEERS = {"saq": "bench", "taskiq": "bench", "dramatiq": "bench", "celery": "benc
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one job: seconds to enqueue and to run it, and microseconds of CPU time in the worker."""
+    """Of one job: seconds to enqueue and to run it, and in the worker, microseconds of CPU time and commands.
+
+    Commands are those that Redis ran, also within scripts, and those of idle loops.
+    """
 
     enqueue: float
     run: float
     cpu: float
+    commands: float
+
+
+@dataclass(frozen=True)
+class Goals:
+    """Limits of the ratio to a peer. None: the row has no goal."""
+
+    enqueue: float | None = None
+    run: float | None = None
+    cpu: float | None = None
+    idle: float | None = None
 
 
 async def run() -> list[Row]:
-    ours, raw = await interleaved(ROUNDS, partial(_cost, "ours"), partial(_cost, "raw"))
-    rows = [
-        _rate("queue: enqueue", RAW, [each.enqueue for each in ours], [each.enqueue for each in raw], 0.6),
-        _rate("queue: end to end", RAW, [each.run for each in ours], [each.run for each in raw], 0.7),
-        compared(
-            "queue: CPU per job",
-            RAW,
-            [each.cpu for each in ours],
-            [each.cpu for each in raw],
-            unit="us",
-            at_most=2,
-        ),
-    ]
-    starts = await interleaved(ROUNDS, partial(_idle_start, "ours"), partial(_idle_start, "raw"))
-    rows.append(compared("queue: start of a job when idle, p50", RAW, *starts, unit="ms", at_most=2))
+    rows = await _beside("raw", sys.executable, RAW, ROUNDS, Goals(enqueue=0.6, run=0.7, cpu=2, idle=2))
     rows += [row for name, lock in PEERS.items() for row in await _peer(name, lock)]
     return rows + await _after_kill()
+
+
+async def _peer(name: str, lock: str) -> list[Row]:
+    try:
+        python = await asyncio.to_thread(python_of, lock)
+        return await _beside(name, python, name, PEER_ROUNDS, Goals())
+    except (OSError, RuntimeError, TimeoutError, subprocess.CalledProcessError) as error:
+        reason = str(error) or type(error).__name__
+        return [Row(what="queue", against=name, measured=f"not measured: {reason}")]
+
+
+async def _beside(library: str, python: str, name: str, rounds: int, goals: Goals) -> list[Row]:
+    ours, theirs = await interleaved(
+        rounds, partial(_cost, "ours"), partial(_cost, library, python), warm_up=False
+    )
+    starts = await interleaved(
+        rounds, partial(_idle_start, "ours"), partial(_idle_start, library, python), warm_up=False
+    )
+    enqueue, run, cpu, commands = (
+        [[getattr(each, what) for each in side] for side in (ours, theirs)]
+        for what in ("enqueue", "run", "cpu", "commands")
+    )
+    return [
+        _rate("queue: enqueue", name, *enqueue, goals.enqueue),
+        _rate("queue: end to end", name, *run, goals.run),
+        compared("queue: start of a job when idle, p50", name, *starts, unit="ms", at_most=goals.idle),
+        compared("queue: CPU per job", name, *cpu, unit="us", at_most=goals.cpu),
+        compared("queue: Redis commands per job", name, *commands, unit="commands"),
+    ]
 
 
 def _rate(what: str, against: str, ours: list[float], theirs: list[float], goal: float | None) -> Row:
@@ -68,65 +96,49 @@ def _rate(what: str, against: str, ours: list[float], theirs: list[float], goal:
     return compared(what, against, *per_second, unit="jobs/s", at_least=goal)
 
 
-async def _peer(name: str, lock: str) -> list[Row]:
-    try:
-        python = await asyncio.to_thread(python_of, lock)
-        theirs = partial(_cost, name, python)
-        costs = await interleaved(PEER_ROUNDS, partial(_cost, "ours"), theirs, warm_up=False)
-    except (OSError, RuntimeError, TimeoutError, subprocess.CalledProcessError) as error:
-        return [Row(what="queue", against=name, measured=f"not measured: {error or type(error).__name__}")]
-    ours, peer = costs
-    return [
-        _rate("queue: enqueue", name, [each.enqueue for each in ours], [each.enqueue for each in peer], None),
-        _rate("queue: end to end", name, [each.run for each in ours], [each.run for each in peer], None),
-        compared(
-            "queue: CPU per job", name, [each.cpu for each in ours], [each.cpu for each in peer], unit="us"
-        ),
-    ]
-
-
 async def _cost(library: str, python: str = sys.executable) -> Cost:
     with redis() as url:
         enqueued, _ = await _figures(library, python, "enqueue", url)
-        seconds, cpu = await _figures(library, python, "work", url)
-    return Cost(enqueued / NUMBER, seconds / NUMBER, 1e6 * cpu / NUMBER)
+        async with connect(url) as client:
+            before = await _commands(client)
+            seconds, cpu = await _figures(library, python, "work", url)
+            commands = await _commands(client) - before
+    return Cost(enqueued / NUMBER, seconds / NUMBER, 1e6 * cpu / NUMBER, commands / NUMBER)
+
+
+async def _commands(client: Redis) -> int:
+    return int((await client.info("stats"))["total_commands_processed"])
 
 
 async def _figures(library: str, python: str, role: str, url: str) -> list[float]:
-    arguments = [PROGRAM, library, role, url, str(NUMBER)]
-    async with child(*arguments, python=python, env={"PYTHONPATH": str(ROOT)}) as process:
-        async with asyncio.timeout(LINE_TIMEOUT):
-            while not (found := re.fullmatch(r"(\d\S+) (\d\S+)", await process.line())):
-                pass  # "ready", or the library's error
-        return [float(each) for each in found.groups()]
+    async with _running(library, python, role, url, NUMBER) as process, asyncio.timeout(LINE_TIMEOUT):
+        while not (found := re.fullmatch(r"(\d\S+) (\d\S+)", await process.line())):
+            pass  # "ready", or the library's error
+    return [float(each) for each in found.groups()]
 
 
-async def _idle_start(library: str) -> float:
+async def _idle_start(library: str, python: str = sys.executable) -> float:
     """Return the median milliseconds from an add to the job's start in a worker that waits."""
-    arguments = [PROGRAM, library, "idle"]
     with redis() as url:
-        async with (
-            connect(url) as client,
-            child(*arguments, url, str(IDLE), env={"PYTHONPATH": str(ROOT)}) as process,
-        ):
-            await process.line()
-            await asyncio.sleep(0.5)
-            add = _adds(library, client)
-            return 1000 * median([await _latency(add, process.line) for _ in range(IDLE)])
+        async with _running(library, python, "idle", url, IDLE) as worker:
+            await _line(worker, "ready")
+            await asyncio.sleep(1)  # some libraries then still connect
+            async with _running(library, python, "trickle", url, IDLE):
+                return 1000 * median([float(await _line(worker, r"[\d.e-]+")) for _ in range(IDLE)])
 
 
-def _adds(library: str, client: Redis) -> Callable[[str], Awaitable[object]]:
-    if library == "raw":
-        return lambda text: client.xadd("jobs", {"job": text})
-    queue = Queue(client)
-    return lambda text: queue.add(WorkItem("bench", text))
+async def _line(process: Child, pattern: str) -> str:
+    async with asyncio.timeout(LINE_TIMEOUT):
+        while not re.fullmatch(pattern, line := await process.line()):
+            pass
+    return line
 
 
-async def _latency(add: Callable[[str], Awaitable[object]], line: Callable[[], Awaitable[str]]) -> float:
-    await add(f"{time.time()}/x")
-    seconds = float(await line())
-    await asyncio.sleep(0.05)
-    return seconds
+def _running(
+    library: str, python: str, role: str, url: str, number: int
+) -> AbstractAsyncContextManager[Child]:
+    arguments = [PROGRAM, library, role, url, str(number)]
+    return child(*arguments, python=python, env={"PYTHONPATH": str(ROOT)})
 
 
 async def _after_kill() -> list[Row]:

@@ -1,14 +1,16 @@
 """One client and one worker of each queue. `python bench/peers/queues.py LIBRARY ROLE REDIS_URL NUMBER`
 
 Each library runs in its own environment. Roles: `enqueue` adds so many jobs one after the other and prints
-the seconds and CPU seconds; `work` runs so many and prints the same, from the first job to the last; `idle`
-prints "ready", and then each job's seconds from being added to being run; `hang` prints "started".
+the seconds and CPU seconds; `work` runs so many and prints the same, from the first job to the last;
+`trickle` adds so many with pauses, and `idle` prints each job's seconds from being added to being run; `hang`
+prints "started". Workers print "ready" before they wait for jobs.
 """
 # ruff: noqa: PLC0415, RET503 - a library is there only in its own environment; its part ends with the role
 
 import asyncio
 import os
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -16,7 +18,9 @@ from typing import Any
 
 LIBRARY, ROLE, URL, NUMBER = sys.argv[1:5]
 CONCURRENCY = 8
+PAUSE = 0.05  # seconds between the jobs of `trickle`
 LEASE = float(os.environ.get("BENCH_LEASE", "30"))  # seconds
+ADDS = ROLE in {"enqueue", "trickle"}
 Add = Callable[[str], Awaitable[Any]]
 
 
@@ -29,15 +33,18 @@ class Jobs:
 
     def __init__(self) -> None:
         self.ran, self.started, self.cpu = 0, 0.0, 0.0
+        self._lock = threading.Lock()
 
     def __call__(self, added: str) -> None:
         if ROLE == "idle":
             report(time.time() - float(added.partition("/")[0]))
             return
-        if not self.ran:
-            self.started, self.cpu = time.perf_counter(), time.process_time()
-        self.ran += 1
-        if self.ran == int(NUMBER):
+        with self._lock:  # some libraries run jobs in threads
+            if not self.ran:
+                self.started, self.cpu = time.perf_counter(), time.process_time()
+            self.ran += 1
+            ran = self.ran
+        if ran == int(NUMBER):
             report(time.perf_counter() - self.started, time.process_time() - self.cpu)
 
 
@@ -50,6 +57,11 @@ def bench_job(added: str) -> None:
 
 async def enqueue(add: Add) -> None:
     """Add jobs; each has another argument, because some queues hold equal ones only once."""
+    if ROLE == "trickle":
+        for number in range(int(NUMBER)):
+            await asyncio.sleep(PAUSE)
+            await add(f"{time.time()}/{number}")
+        return
     await add(f"{time.time()}/warm-up")
     started, cpu = time.perf_counter(), time.process_time()
     for number in range(int(NUMBER) - 1):
@@ -64,7 +76,7 @@ async def ours() -> None:
     from bot.worker import Worker
 
     queue = Queue(connect(URL), lease=LEASE)
-    if ROLE == "enqueue":
+    if ADDS:
         return await enqueue(lambda text: queue.add(WorkItem("bench", text)))
 
     async def handle(lease: Lease) -> None:
@@ -83,7 +95,7 @@ async def raw() -> None:
     from redis.exceptions import ResponseError
 
     redis = Redis.from_url(URL)
-    if ROLE == "enqueue":
+    if ADDS:
         return await enqueue(lambda text: redis.xadd("jobs", {"job": text}))
     with suppress(ResponseError):
         await redis.xgroup_create("jobs", "workers", id="0", mkstream=True)
@@ -122,7 +134,7 @@ async def saq() -> None:
     async def bench(_: Any, *, added: str) -> None:
         job(added)
 
-    if ROLE == "enqueue":
+    if ADDS:
         return await enqueue(lambda text: queue.enqueue("bench", added=text))
     report("ready")
     return await Worker(queue, functions=[("bench", bench)], concurrency=CONCURRENCY).start()
@@ -136,7 +148,7 @@ async def arq() -> None:
     async def bench(_: Any, added: str) -> None:
         job(added)
 
-    if ROLE == "enqueue":
+    if ADDS:
         pool = await create_pool(RedisSettings.from_dsn(URL))
         return await enqueue(lambda text: pool.enqueue_job("bench", text))
     functions, settings = [func(bench, name="bench")], RedisSettings.from_dsn(URL)
@@ -154,9 +166,9 @@ async def taskiq() -> None:
     async def bench(added: str) -> None:
         job(added)
 
-    broker.is_worker_process = ROLE != "enqueue"
+    broker.is_worker_process = not ADDS
     await broker.startup()
-    if ROLE == "enqueue":
+    if ADDS:
         return await enqueue(bench.kiq)
     report("ready")
     return await run_receiver_task(broker, max_async_tasks=CONCURRENCY)
@@ -169,7 +181,7 @@ async def dramatiq() -> None:
     broker = RedisBroker(url=URL)
     dramatiq.set_broker(broker)
     bench = dramatiq.actor(bench_job, actor_name="bench", broker=broker)
-    if ROLE == "enqueue":
+    if ADDS:
         return await enqueue(lambda text: _done(bench.send(text)))
     dramatiq.Worker(broker, worker_threads=CONCURRENCY).start()
     report("ready")
@@ -180,9 +192,9 @@ async def celery() -> None:
     from celery import Celery
 
     app = Celery("bench", broker=URL)
-    app.conf.update(task_ignore_result=True, worker_hijack_root_logger=False)
+    app.conf.update(task_ignore_result=True, worker_redirect_stdouts=False)
     bench = app.task(bench_job, name="bench")
-    if ROLE == "enqueue":
+    if ADDS:
         return await enqueue(lambda text: _done(bench.delay(text)))
     report("ready")
     arguments = ["worker", "--pool=threads", f"--concurrency={CONCURRENCY}", "--loglevel=ERROR"]
