@@ -12,7 +12,17 @@ from importlib import import_module
 
 from bench.table import Row, summary, table, write
 
-GROUPS = ("ack", "words", "work_queue", "start", "gpus", "scale", "early_stopping")
+GROUPS = (
+    "ack",
+    "words",
+    "work_queue",
+    "reaction",
+    "counts",
+    "start",
+    "gpus",
+    "scale",
+    "early_stopping",
+)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ pod's change to the sweep's record that follows from it. The times contain those
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,10 +22,10 @@ from redis.asyncio.client import PubSub
 from bench.child import Child, child, free_port
 from bench.environments import python_of
 from bench.scale_cluster import RATE, SECONDS, TRIALS, planned, sweep_name, trial_name
-from bench.site import Site, site
+from bench.site import site
 from bench.table import Row, bounded
 from bot.core.events import Progress, Result
-from bot.core.record import Phase
+from bot.core.record import Phase, SweepRecord
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import Store
 from tests.bot.factories import a_sweep
@@ -89,36 +89,36 @@ async def _measured(size: int) -> Figures:
             kubeconfig = f"{folder}/kubeconfig"
             async with child("-m", "bench.scale_cluster", str(size), kubeconfig) as cluster:
                 for number in range(size):
-                    await _record(redis, sweep_name(number))
+                    await Store(redis).restore(running_record(sweep_name(number)))
                 await cluster.line(LONGEST_START)
-                async with _worker(here, kubeconfig) as worker:
-                    await _settled(redis, worker)
+                env = {**here.env, "KUBECONFIG": kubeconfig, "K8S_NAMESPACE": "sweeps"}
+                async with running_worker(env) as worker:
+                    await settled(redis, worker)
                     return await _changed(cluster, redis, worker)
 
 
-async def _record(redis: Redis, name: str) -> None:
-    """Store the record of a sweep whose first trial has succeeded and whose messages are shown."""
+def running_record(name: str) -> SweepRecord:
+    """Return the record of a sweep whose first trial has succeeded and whose messages are shown."""
     (plan, image), now = planned(name), datetime.now(UTC)
     first = Result(trial=trial_name(name, 0), value=0.5, parameters={"lr": "0.1"})
     sweep = a_sweep(Phase.RUNNING, request_id=name, plan=plan, image=image, submitted=True)
     progress = Progress(waiting=TRIALS - 1, succeeded=1, best=first)
     sweep = replace(sweep, id=name, since=now, created=now, progress=progress, durable_phase=Phase.RUNNING)
-    sweep = replace(
+    return replace(
         sweep, results_url="http://mlflow.example", shown="x", shown_at=now, shown_phase=sweep.phase
     )
-    await Store(redis).restore(sweep)
 
 
 @asynccontextmanager
-async def _worker(here: Site, kubeconfig: str) -> AsyncIterator[Child]:
-    env = {**here.env, "KUBECONFIG": kubeconfig, "HTTP_PORT": str(free_port())}
-    env |= {"K8S_NAMESPACE": "sweeps", "USAGE_SECONDS": "300"}
+async def running_worker(env: Mapping[str, str]) -> AsyncIterator[Child]:
+    """Run `work` with the packages of its image."""
+    env = {**env, "HTTP_PORT": str(free_port()), "USAGE_SECONDS": "300"}
     python = await asyncio.to_thread(python_of, "run")
     async with child("-m", "bot", "work", env=env, python=python) as started:
         yield started
 
 
-async def _settled(redis: Redis, worker: Child) -> None:
+async def settled(redis: Redis, worker: Child) -> None:
     """Wait until every sweep was reconciled after the start, and nothing is ready any more."""
     async with asyncio.timeout(LONGEST_START):
         while not await redis.exists("sweepbot:resync"):  # noqa: ASYNC110

@@ -73,13 +73,18 @@ def add_trial(cluster: Store, sweep: str, number: int) -> None:
     spec = {"parameterAssignments": [{"name": "lr", "value": "0.1"}], "runSpec": {"command": "x" * 2000}}
     cluster.create({"apiVersion": "kubeflow.org/v1beta1", "kind": "Trial", "metadata": meta, "spec": spec})
     if number == 0:
-        _status(cluster, "Trial", name, {"conditions": [_condition("Succeeded")], **_observed("0.5")})
+        succeed(cluster, name, "0.5")
         return
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i", "env": _variables()}]}
     job = {"template": {"metadata": {"labels": labels}, "spec": pod}}
     cluster.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": job})
     meta = {**meta, "name": f"{name}-pod", "labels": {**labels, JOB_LABEL: name}}
     cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod})
+
+
+def succeed(cluster: Store, trial: str, value: str) -> None:
+    """End a trial with this value of its metric."""
+    _status(cluster, "Trial", trial, {"conditions": [_condition("Succeeded")], **_observed(value)})
 
 
 def _variables() -> list[Manifest]:

@@ -22,6 +22,7 @@ from bot.core.errors import UserError
 from bot.core.masking import Mask, secrets_in_environment
 from bot.core.metrics import measured
 from bot.core.wording import did_you_mean
+from bot.repos.listings import Listings
 from k8s.errors import SweepbotError
 
 PASSED_VARIABLES = (
@@ -113,6 +114,7 @@ class Git:
         )
         self.timeout = timeout  # seconds, for each git command
         self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._listings = Listings()
 
     async def resolve(self, url: str, branch: str) -> Tip:
         """Return the tip of a branch, or else of a tag. Raises UserError, GitUnavailableError."""
@@ -249,10 +251,14 @@ class Git:
         self, url: str, repository: Path, commit: str, *paths: str
     ) -> dict[str, tuple[str, str]]:
         """Return mode and object name by path."""
+        if (known := self._listings.get(url, commit, paths)) is not None:
+            return known
         where = ("--", *paths) if any(path.strip("/") for path in paths) else ()
         listing = await self._run(url, "-C", repository, "ls-tree", "-z", commit, *where)
         entries = (entry.split("\t", 1) for entry in listing.decode(errors="replace").split("\0") if entry)
-        return {file: (about.split()[0], about.split()[2]) for about, file in entries}
+        found = {file: (about.split()[0], about.split()[2]) for about, file in entries}
+        self._listings.put(url, commit, paths, found)
+        return found
 
     async def _fetched(self, url: str, commit: str) -> Path:
         """Return a bare repository with the commit and its trees; file contents are fetched when read."""

@@ -43,11 +43,11 @@ def counting_redis(calls: Calls) -> Iterator[None]:
         calls["redis"] += 1
         await send(connection, *args, **kwargs)
 
-    AbstractConnection.send_packed_command = counting  # type: ignore[method-assign, assignment]
+    AbstractConnection.send_packed_command = counting
     try:
         yield
     finally:
-        AbstractConnection.send_packed_command = send  # type: ignore[method-assign]
+        AbstractConnection.send_packed_command = send
 
 
 class Counting:
@@ -111,7 +111,7 @@ async def running_sweep(redis: Redis, calls: Calls) -> AsyncIterator[CountedSwee
         while not (await sweep.record()).progress.succeeded:
             await sweep.round()
         for minutes in range(4):
-            sweep.clients = replace(sweep.clients, now=lambda at=NOW + timedelta(minutes=minutes): at)  # type: ignore[misc]
+            sweep.clients = replace(sweep.clients, now=lambda at=NOW + timedelta(minutes=minutes): at)
             await sweep.round()
         while sweep.last.progress.running < 5 or sweep.last.progress.waiting:
             await sweep.round()

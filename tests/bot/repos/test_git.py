@@ -187,6 +187,30 @@ async def test_prefetch_of_a_later_commit_fetches_only_changed_files(
         assert await git.read(url, commit, "a.txt") == "c"
 
 
+async def test_reads_after_a_prefetch_list_no_paths_again(
+    repo: Repo, url: str, git: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = repo.commit("Begin", {"a.txt": "a", "b/c.txt": "c"})
+    repo.push("main")
+    await git.prefetch(url, commit, ["a.txt", "b/c.txt", "none.txt"])
+    commands, run = [], git._run
+
+    async def noted(url: str, *arguments: str | Path, most: int = 0) -> bytes:
+        commands.append(str(arguments[2]))
+        return await run(url, *arguments)
+
+    monkeypatch.setattr(git, "_run", noted)
+    assert [await git.read(url, commit, path) for path in ("a.txt", "b/c.txt", "none.txt")] == [
+        "a",
+        "c",
+        None,
+    ]
+    assert commands == ["cat-file"] * 4, "a size and a content each"
+    assert await git.names(url, commit, "b") == ["c.txt"]
+    assert await git.read(url, commit, "b/d.txt") is None
+    assert commands[4:] == ["ls-tree"] * 2
+
+
 async def test_prefetch_of_no_paths_asks_for_nothing(git: Git, requests: list[str]) -> None:
     await git.prefetch("https://git.example/x.git", "0" * 40, [])
     assert requests == []
