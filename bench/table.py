@@ -105,7 +105,7 @@ async def interleaved(
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = [COLUMNS, *(_cells(row) for row in rows)]
+    lines = [COLUMNS, *(cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -113,7 +113,7 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def cells(row: Row) -> tuple[str, ...]:
     met = {True: "yes", False: "NO", None: ""}[row.met]
     ratio = f"{row.ratio:.3g}x" if row.ratio is not None else ""
     return row.what, row.against, row.measured, ratio, row.goal, met

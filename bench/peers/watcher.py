@@ -1,9 +1,9 @@
 """A script that reports trials in Slack, as a person would write it. `python bench/peers/watcher.py SECONDS`
 
 Lists a namespace's trials every so many seconds and posts the names of those that have succeeded since. With
-0 seconds it watches them, posts nothing, and prints each change as `TRIAL SECONDS`, by the machine's monotonic
-clock. Needs KUBECONFIG, K8S_NAMESPACE, SLACK_BOT_TOKEN, SLACK_API_URL, and the script's NAME and CHANNEL in
-Slack.
+0 seconds it watches them, posts nothing, and prints each change as `TRIAL SECONDS`, by the monotonic clock of
+the machine. Needs KUBECONFIG, K8S_NAMESPACE, SLACK_BOT_TOKEN, SLACK_API_URL, and the NAME and CHANNEL of the
+script in Slack.
 """
 
 import asyncio

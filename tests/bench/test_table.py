@@ -5,7 +5,8 @@ import json
 import pytest
 
 import bench.__main__ as command
-from bench import table
+from bench import document, table
+from bench.document import BEGIN, END
 from bench.table import Row, bounded, compared, interleaved, spread, summary
 
 
@@ -63,11 +64,24 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
     monkeypatch.setattr(command, "GROUPS", ("broken", "fine"))
     monkeypatch.setattr(command, "import_module", lambda name: type("Group", (), {"run": groups[name]}))
     monkeypatch.setattr(command, "write", lambda group, rows: table.write(group, rows, tmp_path))
+    monkeypatch.setattr(command.document, "RESULTS", tmp_path)
+    monkeypatch.setattr(command.document, "DOCUMENT", tmp_path / "performance.md")
+    (tmp_path / "performance.md").write_text(f"before {BEGIN} old {END} after")
+    monkeypatch.setattr(command, "ALL", ("broken", "fine"))
     monkeypatch.setattr("sys.argv", ["bench"])
     assert command.main() == 1
     printed = capsys.readouterr().out.splitlines()
     assert "failed: no peer" in printed[1]
     assert printed[-1] == "goals met 1 of 2"
-    document = json.loads((tmp_path / "fine.json").read_text())
-    assert {"date", "machine", "versions"} < document.keys()
-    assert document["rows"][0]["samples"] == {"ours": [1.0]}
+    kept = json.loads((tmp_path / "fine.json").read_text())
+    assert {"date", "machine", "versions"} < kept.keys()
+    assert kept["rows"][0]["samples"] == {"ours": [1.0]}
+    written = (tmp_path / "performance.md").read_text()
+    assert "| fine |  | 1 s |  | at most 2 s | yes |" in written
+    assert (written.startswith(f"before {BEGIN}\n\nGoals met 1 of 1."), "old" in written) == (True, False)
+    assert written.endswith(f"{END} after")
+
+
+def test_document_has_the_results_of_the_last_runs():
+    """`make bench` writes both."""
+    assert document.results(command.ALL) in document.DOCUMENT.read_text()

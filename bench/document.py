@@ -1,0 +1,45 @@
+"""Write the results of each group's last run into docs/performance.md."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.table import COLUMNS, RESULTS, Row, cells, summary
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
+BEGIN, END = "<!-- results: written by make bench -->", "<!-- end of results -->"
+
+
+def recorded(group: str) -> list[Row]:
+    """Return the rows of a group's last run; none if it never ran."""
+    file = RESULTS / f"{group}.json"
+    return [Row(**row) for row in json.loads(file.read_text())["rows"]] if file.exists() else []
+
+
+def results(groups: Iterable[str]) -> str:
+    """Return the table of the groups' last runs, in Markdown."""
+    ran = [group for group in groups if (RESULTS / f"{group}.json").exists()]
+    rows = [row for group in ran for row in recorded(group)]
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *(_escaped(cells(row)) for row in rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    about = "\n".join(_about(group) for group in ran)
+    return f"{summary(rows).capitalize()}.\n\n{table}\n\n{about}"
+
+
+def write(groups: Sequence[str]) -> None:
+    """Replace what is between the two marks in the document."""
+    text = DOCUMENT.read_text()
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{results(groups)}\n\n{END}{after}")
+
+
+def _escaped(line: Sequence[str]) -> list[str]:
+    return [cell.replace("|", "\\|") for cell in line]
+
+
+def _about(group: str) -> str:
+    document = json.loads((RESULTS / f"{group}.json").read_text())
+    machine = document["machine"]
+    when = document["date"].replace("T", " ")[:16]
+    on = f"{machine['cores']} cores, load {machine['load']}"
+    return f"- `{group}`: {when} UTC, commit {machine['commit']}, {on}"
