@@ -52,9 +52,9 @@ class Kueue:
 
     async def _run(self) -> None:
         async for _ in self._store.subscribe("Job", *QUEUES):
-            for job in self._store.list("Job"):
+            for job in list(self._store.peek("Job")):
                 if job["spec"]["suspend"] and QUEUE in job["metadata"].get("labels", {}):
-                    self._look_at(job)
+                    self._look_at(clone(job))
 
     def _captured(self, job: Object) -> Object:
         """Suspend a new Job in a queue; the namespace's default queue applies if it names none."""

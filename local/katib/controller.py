@@ -56,14 +56,17 @@ class Controller:
             self._woken.set()
 
     def _reported(self, trial: str) -> None:
-        for obj in self._store.list("Trial"):
-            if obj["metadata"]["name"] == trial:
-                self._turn("Trial", obj["metadata"]["namespace"], trial)
+        for namespace in self._namespaces_of(trial):
+            self._turn("Trial", namespace, trial)
 
     def _stopped_early(self, trial: str) -> None:
-        for obj in self._store.list("Trial"):
-            if obj["metadata"]["name"] == trial:
+        for namespace in self._namespaces_of(trial):
+            if obj := self._store.get("Trial", namespace, trial):
                 trials.stop_early(self._store, obj)
+
+    def _namespaces_of(self, trial: str) -> list[str]:
+        found = [obj["metadata"] for obj in self._store.peek("Trial")]
+        return [meta["namespace"] for meta in found if meta["name"] == trial]
 
     def _turn(self, kind: str, namespace: str, name: str) -> None:
         obj = self._store.get(kind, namespace, name)

@@ -41,12 +41,11 @@ def _references(obj: Object) -> list[Object]:
     return references
 
 
-def dependents(store: Store, owner: Object, kinds: Sequence[str] = OWNED) -> Iterator[Object]:
-    uid = owner["metadata"]["uid"]
-    for kind in kinds:
-        for obj in list(store.peek(kind, owner["metadata"].get("namespace"))):
-            if any(reference["uid"] == uid for reference in _references(obj)):
-                yield obj
+def dependents(store: Store, owner: Object, kinds: Sequence[str] = OWNED) -> list[Object]:
+    """Return the store's own objects: don't change them."""
+    found, namespace = store.owned_by(owner["metadata"]["uid"]), owner["metadata"].get("namespace")
+    inside = [obj for obj in found if namespace in (None, obj["metadata"].get("namespace"))]
+    return [obj for kind in kinds for obj in inside if obj["kind"] == kind]
 
 
 def owners(store: Store, obj: Object) -> Iterator[Object]:
@@ -69,5 +68,5 @@ def _disown(store: Store, dependent: Object, owner: Object) -> None:
 
 def _release(store: Store, owner: Object) -> None:
     """Complete a Foreground deletion once there are no dependents."""
-    if BLOCKS in owner["metadata"].get("finalizers", []) and not any(dependents(store, owner)):
+    if BLOCKS in owner["metadata"].get("finalizers", []) and not dependents(store, owner):
         without_finalizer(store, owner, BLOCKS)

@@ -65,7 +65,7 @@ class Controllers:
         job = self._store.get("Job", namespace, name)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
-        pods = list(garbage.dependents(self._store, job, ["Pod"]))
+        pods = garbage.dependents(self._store, job, ["Pod"])
         if end := _condition(job["status"], "Complete") or _condition(job["status"], "Failed"):
             self._expire(job, end)
         elif not job["spec"]["suspend"]:

@@ -55,6 +55,7 @@ class Store:
         self.version = 0
         self._objects: dict[str, dict[Key, Object]] = {kind: {} for kind in KINDS}
         self._uids: set[str] = set()
+        self._owned: dict[str, set[Key]] = {}  # by their owner's uid
         self._history: deque[Change] = deque(maxlen=history)
         self._queues: set[asyncio.Queue[Change]] = set()
         self.changed: set[str] = set()  # kinds with any change so far
@@ -80,6 +81,10 @@ class Store:
         for key in sorted(self._objects[kind]):
             if namespace in (None, key[1]):
                 yield self._objects[kind][key]
+
+    def owned_by(self, uid: str) -> Sequence[Object]:
+        """Return the objects with an owner reference to this uid, in the order of `peek`, without copies."""
+        return [self._objects[key[0]][key] for key in sorted(self._owned.get(uid, ()))]
 
     def kinds(self) -> Sequence[Kind]:
         """Return the installed kinds; Kueue's need its CustomResourceDefinitions."""
@@ -237,12 +242,16 @@ class Store:
     def _commit(self, type_: str, new: Object, old: Object | None = None) -> Object:
         self.version += 1
         new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
+        for uid in _owners(old) if old else ():
+            self._owned[uid].discard(place(new))
         if type_ == "DELETED":
             del self._objects[new["kind"]][place(new)]
             self._uids.discard(new["metadata"]["uid"])
         else:
             self._objects[new["kind"]][place(new)] = new
             self._uids.add(new["metadata"]["uid"])
+            for uid in _owners(new):
+                self._owned.setdefault(uid, set()).add(place(new))
         change = Change(self.version, type_, new, old)
         self._history.append(change)
         self.changed.add(new["kind"])
@@ -280,6 +289,10 @@ def owner(obj: Object) -> Object:
     """Return an owner reference to this object."""
     named = {"kind": obj["kind"], "name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
     return {"apiVersion": obj["apiVersion"], **named, "controller": True, "blockOwnerDeletion": True}
+
+
+def _owners(obj: Object) -> list[str]:
+    return [reference["uid"] for reference in obj["metadata"].get("ownerReferences") or []]
 
 
 def _only(obj: Object, *keys: str) -> Object:
