@@ -10,7 +10,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.channels.models import ChannelSetup
 from bot.channels.store import SetupRequest
-from bot.channels.views import SETUP_FORM, TEAM, ZONE, read_setup, saving, setup_form, zones
+from bot.channels.views import SETUP_FORM, TEAM_CHOICE, ZONE, read_setup, saving, setup_form, zones
 from bot.config.permissions import doctor_denial
 from bot.slack.blocks import modal, section
 from bot.slack.mrkdwn import direct
@@ -36,7 +36,7 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
         answer = modal("Set up this channel", [section(refusal)]) if refusal else saving()
         await ack(response_action="update", view=answer)
 
-    @app.action(TEAM)
+    @app.action(TEAM_CHOICE)
     async def chosen(ack: AsyncAck, body: Body, action: Body, respond: AsyncRespond) -> None:
         await ack()
         request = SetupRequest(user=body["user"]["id"], team=action["selected_option"]["value"])

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.gpus.command import SNAPSHOT_MAX_AGE
+from bot.gpus.command import LOADING, SNAPSHOT_MAX_AGE
 from bot.gpus.models import Snapshot
 from bot.gpus.snapshot_store import HOME_TAB, ITEM, GpuQuery
 from bot.home.load import HomeLoader
@@ -20,7 +20,6 @@ from handlers.launch_form import open_form
 
 log = logging.getLogger(__name__)
 
-LOADING = "_Loading GPU data… If nothing appears in a few seconds, no worker is running._"
 REFRESHING = "_Refreshing…_"
 
 Body = dict[str, Any]
@@ -72,7 +71,7 @@ def showing(context: HandlerContext) -> Show:
                 latest = await context.snapshots.latest()
                 fresh = latest is not None and context.now() - latest.at < SNAPSHOT_MAX_AGE
                 await publish(
-                    client, user, latest, "" if fresh else REFRESHING if latest else LOADING, cancelled
+                    client, user, latest, "" if fresh else REFRESHING if latest else f"_{LOADING}_", cancelled
                 )
                 if not fresh:  # queued after publishing, which the worker's newer view must replace
                     await _measure(context, user)

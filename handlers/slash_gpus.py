@@ -10,7 +10,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot.config.permissions import doctor_denial
 from bot.core.errors import UserError
-from bot.gpus.command import GPUS_HELP, SNAPSHOT_MAX_AGE, ParsedCommand, answer, parse_command
+from bot.gpus.command import GPUS_HELP, LOADING, SNAPSHOT_MAX_AGE, ParsedCommand, answer, parse_command
 from bot.gpus.snapshot_store import ITEM, GpuQuery
 from bot.slack.mrkdwn import cut
 from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
@@ -23,7 +23,6 @@ ACKS = {
     "bill": "Calculating the bill… It appears here in a moment.",
     "digest": "Posting yesterday's digest here. Sweepbot must be in this channel.",
 }
-LOADING = "Loading GPU data… If nothing appears in a few seconds, no worker is running."
 
 
 def add_gpus(app: AsyncApp, context: HandlerContext) -> None:

@@ -58,7 +58,7 @@ SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if on
 PAUSE_MODES = {"now": Action.PAUSE_NOW, "after-trials": Action.PAUSE}
 PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
 OF_ENDED = {Action.EXTEND, Action.PROMOTE}
-MAX_COMPARED = 6  # sweeps in one comparison; more lines in a chart are hard to tell apart
+MAX_SWEEPS = 6  # sweeps in one comparison; more lines in a chart are hard to tell apart
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
 MAX_CHOICES = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
@@ -133,8 +133,8 @@ def _checked(name: str) -> str:
 def _compare(rest: str, here: str) -> ParsedCommand:
     typed = [_checked(each.lower()) for each in unescape(rest).replace("`", "").replace(",", " ").split()]
     names = list(dict.fromkeys([*([here] if here else []), *typed]))
-    if not 2 <= len(names) <= MAX_COMPARED:
-        raise UserError(f"Usage: {COMMAND_USAGE['compare']}, 2 to {MAX_COMPARED} of them. {SWEEP_USAGE}.")
+    if not 2 <= len(names) <= MAX_SWEEPS:
+        raise UserError(f"Usage: {COMMAND_USAGE['compare']}, 2 to {MAX_SWEEPS} of them. {SWEEP_USAGE}.")
     return ParsedCommand(action=Action.COMPARE, sweep=names[0], others=tuple(names[1:]))
 
 

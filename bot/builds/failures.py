@@ -20,7 +20,7 @@ NOISE = re.compile(
 )
 # The executor prints its 82 lines of flags below an error that precedes the build.
 EXECUTOR_USAGE = re.compile(r"^Usage:\n  executor \[flags\]$.*", re.MULTILINE | re.DOTALL)
-MEMORY = "Out of memory (builds get 8 GiB). *Fix:* Split the installing RUN into several."
+OUT_OF_MEMORY = "Out of memory (builds get 8 GiB). *Fix:* Split the installing RUN into several."
 DISK = "Out of disk (builds get 60 GiB). *Fix:* Disable caches (`--no-cache-dir`) or install less."
 NO_CA = (
     "The builder doesn't trust your company's CA certificate. *Fix:* Ask an admin to set BUILD_CA_CONFIGMAP "
@@ -95,7 +95,7 @@ CAUSES = (
         "The base image doesn't exist. *Fix:* Check the name and the tag after FROM.",
     ),
     (r"[Nn]o space left on device", DISK),
-    (r"signal: killed|Cannot allocate memory|MemoryError", MEMORY),
+    (r"signal: killed|Cannot allocate memory|MemoryError", OUT_OF_MEMORY),
     (
         r"No matching distribution found for (\S{1,200})|Because (\S{1,200}) was not found in the pack",
         "No matching package: {}. *Fix:* Check its name, its version, and the base image's Python.",
@@ -150,7 +150,7 @@ def _from_status(job: Job, pod: Pod | None) -> str:
         why = pod.failure[1].strip()
         return DISK if "exceed" in why and "ephemeral" in why else f"{EVICTED} Kubernetes says: {why}"
     code, reason, _ = (pod and pod.exit) or (0, "", "")
-    return MEMORY if reason == "OOMKilled" or code == 137 else ""
+    return OUT_OF_MEMORY if reason == "OOMKilled" or code == 137 else ""
 
 
 def _fallback(job: Job, pod: Pod | None) -> str:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 CONFIGMAP_NAME = "sweepbot-setup"
 NOW = "now"  # key of the item that applies requests; any other key is a user to greet
-WRITER_INTERVAL, READER_INTERVAL, RETRY_DELAY = 10.0, 2.0, 2.0  # seconds
+WRITER_INTERVAL, READER_INTERVAL, RETRY_SECONDS = 10.0, 2.0, 2.0  # seconds
 SETUP_KEY, REQUESTS_KEY = "sweepbot:setup", "sweepbot:setup:requests"
 
 
@@ -102,7 +102,7 @@ class SetupWriter:
     async def ready(self, stop: asyncio.Event) -> None:
         """Return once the settings are loaded: no sweep can be resolved before."""
         while not stop.is_set() and not await self._try_refresh():  # noqa: ASYNC110 - polls another system
-            await asyncio.sleep(RETRY_DELAY)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def follow(self) -> None:
         """Refresh until cancelled."""

@@ -21,7 +21,7 @@ from bot.slack.blocks import (
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, plain
 
-SETUP_FORM, ZONE, TEAM = "setup_form", "setup_zone", "greet_team"  # callback id; action ids
+SETUP_FORM, ZONE, TEAM_CHOICE = "setup_form", "setup_zone", "greet_team"  # callback id; action ids
 ZONES = tuple(sorted(available_timezones()))
 
 
@@ -101,7 +101,7 @@ def greeting(name: str, team: str, config: Config) -> Message:
     blocks = [section("\n".join(lines))]
     if not team and config.teams:
         teams = {each.name: each.name for each in config.teams[:MAX_OPTIONS]}
-        ask = {"type": "static_select", "action_id": TEAM, "placeholder": plain_text("Your team")}
+        ask = {"type": "static_select", "action_id": TEAM_CHOICE, "placeholder": plain_text("Your team")}
         options = [option(each) for each in teams]
         blocks += [section("Which team are you in?"), actions(ask | {"options": options})]
     return Message(text="\n".join(lines), blocks=tuple(blocks))

@@ -9,12 +9,12 @@ import sys
 
 from bot.results.models import load
 
-MEMORY = 1_500 * 2**20  # bytes of address space; libraries reserve more than they use
+MAX_ADDRESS_SPACE = 1_500 * 2**20  # bytes of address space; libraries reserve more than they use
 
 
 def main() -> int:
     """Read a stored form (bot.results.models); write the alternative text, a NUL, and the PNG."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE, MAX_ADDRESS_SPACE))
     results = load(sys.stdin.buffer.read())
     from bot.charts.picture import Content, alt_text, png  # noqa: PLC0415  within the limit
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EVALUATOR = "PED-ANOVA"
 MIN_TRIALS = 40  # with a finite objective
-MAX_TRIALS = 5_000
+MAX_TRIALS_EVALUATED = 5_000
 BEST_SHARE = 0.2
 
 
@@ -30,8 +30,8 @@ def importances(results: SweepResults) -> dict[str, float]:
     Imports Optuna, which takes a second: call it beside the event loop.
     """
     finite = [trial for trial in results.trials if trial.value is not None]
-    if len(finite) > MAX_TRIALS:
-        finite = finite[:: math.ceil(len(finite) / MAX_TRIALS)]
+    if len(finite) > MAX_TRIALS_EVALUATED:
+        finite = finite[:: math.ceil(len(finite) / MAX_TRIALS_EVALUATED)]
     values = {parameter.name: _values(parameter, finite) for parameter in results.space.parameters}
     complete = [n for n in range(len(finite)) if all(column[n] is not None for column in values.values())]
     varied = [p for p in results.space.parameters if len({values[p.name][n] for n in complete}) > 1]

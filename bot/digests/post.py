@@ -27,7 +27,7 @@ from bot.digests import chart
 from bot.digests.details import MAX_PEOPLE, details, table
 from bot.digests.figures import Figures, figures
 from bot.digests.latest import LatestDigest, save_latest
-from bot.digests.message import DigestContext, Waiting, headline, message
+from bot.digests.message import MAX_MISSED, DigestContext, Waiting, headline, message
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError, Source
 from bot.gpus.overrequest import with_past_peaks
@@ -44,7 +44,6 @@ WEEK = timedelta(days=7)  # before the day, to compare with
 MAX_POSTS = 2  # of one digest, if it is unknown whether the first one arrived
 MAX_CHART_ATTEMPTS = 5  # Slack may still be processing the file
 CHART_RETRY = timedelta(seconds=4)
-MAX_MISSED = 7  # days
 LAST_HOUR_DELAY = timedelta(minutes=10)  # until a day's last hour is in Redis
 
 ReadSchedules = Callable[[], Awaitable[tuple[DigestSchedule, ...]]]

@@ -24,7 +24,7 @@ SCOPES = (
 OLDEST_REDIS = (6, 2)
 APPS = "at https://api.slack.com/apps, your app"
 # The series that GPU figures need with PROMETHEUS_URL.
-SERIES = {
+METRIC_QUERIES = {
     "dcgm-exporter": f"count({ENGINE} or {UTIL})",
     "kube-state-metrics": f"count(kube_node_status_allocatable{{{GPUS}}})",
     # Some clusters' kube-state-metrics and scrape filters drop these; idle-GPU warnings then never come.

@@ -206,7 +206,7 @@ async def _prometheus(target: Installation) -> list[Finding]:
     prometheus = Prometheus(url, token.get_secret_value() if token else "")
     try:
         now = datetime.now(UTC)
-        rows = {name: await prometheus.query(query, now) for name, query in evaluate.SERIES.items()}
+        rows = {name: await prometheus.query(query, now) for name, query in evaluate.METRIC_QUERIES.items()}
     except NoGpuDataError as error:
         return [broken("Prometheus", str(error), f"curl -i {url}/-/ready  # check PROMETHEUS_URL")]
     finally:

@@ -22,6 +22,7 @@ VIEWS = {
     "nodes": "free GPUs by node",
     "now": "all pods with GPUs, idle ones first",
 }
+LOADING = "Loading GPU data… If nothing appears in a few seconds, no worker is running."
 OTHER_VIEWS = ("bill", "digest", "help")
 ALIASES = {
     "by team": "team",

@@ -34,7 +34,7 @@ GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-stat
 SIDECARS = "metrics-logger-and-collector|metrics-collector"
 TRAINING = f'container!="",container!="POD",container!~"{SIDECARS}",exported_container!~"{SIDECARS}"'
 POD_LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
-HOUR, HALF = "3599s", "1799s"  # ranges
+HOUR_WINDOW, HALF_HOUR_WINDOW = "3599s", "1799s"  # ranges
 RENAMED = 'kube_node_status_allocatable{exported_node!=""}'  # exists: every `node` is the scraped pod's
 
 
@@ -74,12 +74,12 @@ def _in_phase(phases: str) -> str:
 
 def _per_hour(series: str) -> str:
     """Return GPU-hours, sampled each minute."""
-    return f"sum_over_time(({series})[{HOUR}:1m]) / 60"
+    return f"sum_over_time(({series})[{HOUR_WINDOW}:1m]) / 60"
 
 
 def _hourly_peak(number: str) -> str:
     """Return the peak of an hour, sampled each minute."""
-    return f"max_over_time(({number})[{HOUR}:1m])"
+    return f"max_over_time(({number})[{HOUR_WINDOW}:1m])"
 
 
 # Allocations
@@ -109,13 +109,13 @@ POD_STARTED = (  # Unix seconds; absent for a pod that pulls its image or crash-
 )
 # Off by default: kube-state-metrics exports these labels only if configured.
 OWNER_LABELS = (
-    f"max by (namespace, pod, {POD_LABELS}) ({_original(f'last_over_time(kube_pod_labels[{HOUR}])')})"
+    f"max by (namespace, pod, {POD_LABELS}) ({_original(f'last_over_time(kube_pod_labels[{HOUR_WINDOW}])')})"
 )
 
 
 # CPU and memory of pods with GPUs in an hour, including pods that terminated in it
 
-_WITH_GPUS = _original(f"max_over_time(kube_pod_container_resource_requests{{{GPUS}}}[{HOUR}])")
+_WITH_GPUS = _original(f"max_over_time(kube_pod_container_resource_requests{{{GPUS}}}[{HOUR_WINDOW}])")
 _WITH_GPUS = f"max by (namespace, pod) ({_WITH_GPUS})"
 
 
@@ -129,7 +129,7 @@ def _of_pods(series: str) -> str:
 def requested(resource: str) -> str:
     """Return requests for `cpu` in cores or `memory` in bytes, by pod."""
     which = f'resource="{resource}",{TRAINING}'
-    return _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{which}}}[{HOUR}])")
+    return _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{which}}}[{HOUR_WINDOW}])")
 
 
 # A rate over the hour would spread use over time without samples. A restart can start a new series.
@@ -137,9 +137,9 @@ _CPU = _original(
     f"irate(container_cpu_usage_seconds_total{{{TRAINING}}}[5m])", "namespace", "pod", "container"
 )
 _CPU = f"sum by (namespace, pod) (max by (namespace, pod, container) ({_CPU}))"
-CPU_MEAN = f"avg_over_time(({_CPU})[{HOUR}:1m]) and on (namespace, pod) {_WITH_GPUS}"
+CPU_MEAN = f"avg_over_time(({_CPU})[{HOUR_WINDOW}:1m]) and on (namespace, pod) {_WITH_GPUS}"
 # Memory is requested for its peak.
-RAM_PEAK = _of_pods(f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{HOUR}])")
+RAM_PEAK = _of_pods(f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{HOUR_WINDOW}])")
 
 
 # Nodes
@@ -156,7 +156,9 @@ _READY = _original('kube_node_status_condition{condition="Ready",status="true"}'
 NOT_READY = f"max by (node) ({_READY}) == 0"
 _MODEL = "Hostname, hostname, modelName, GPU_I_PROFILE"  # the first was renamed in 2026
 MODELS = f"count by ({_MODEL}) ({UTIL} or {ENGINE})"
-HOUR_MODELS = f"count by ({_MODEL}) (last_over_time({UTIL}[{HOUR}]) or last_over_time({ENGINE}[{HOUR}]))"
+HOUR_MODELS = (
+    f"count by ({_MODEL}) (last_over_time({UTIL}[{HOUR_WINDOW}]) or last_over_time({ENGINE}[{HOUR_WINDOW}]))"
+)
 
 
 def last_models(nodes: Collection[str]) -> str:
@@ -179,7 +181,7 @@ CAPACITY_HOURS = _per_hour(f"sum({ALLOCATABLE})")
 LOST_HOURS = _per_hour(f"sum(clamp_min({PHYSICAL} - on (node) {ALLOCATABLE}, 0))")
 ANY_CLOSED = _hourly_peak(f"count(({CORDONED}) or ({NOT_READY}))")  # without any, CLOSED_HOURS is 0
 CLOSED_HOURS = _per_hour(f"sum({_CLOSED})")  # free, but not schedulable
-COVERAGE = f"count_over_time((count(kube_node_status_allocatable))[{HOUR}:1m]) / 60"
+COVERAGE = f"count_over_time((count(kube_node_status_allocatable))[{HOUR_WINDOW}:1m]) / 60"
 
 
 # Utilization by pod and GPU
@@ -215,7 +217,7 @@ def _by_gpu(function: str, start: str, end: str) -> str:
 # GPUs that are measured by GPU_UTIL alone. Without any, `engine_only` halves the time of a query.
 UTIL_ONLY = f'count({UTIL}{{GPU_I_ID=""}} unless {ENGINE})'
 _UTIL_SAMPLES, _ENGINE_SAMPLES = (
-    f"count_over_time({metric}[{HOUR}])" for metric in (f'{UTIL}{{GPU_I_ID=""}}', ENGINE)
+    f"count_over_time({metric}[{HOUR_WINDOW}])" for metric in (f'{UTIL}{{GPU_I_ID=""}}', ENGINE)
 )
 HOUR_UTIL_ONLY = f"count({_UTIL_SAMPLES} unless {_ENGINE_SAMPLES} >= {_UTIL_SAMPLES})"
 
@@ -255,18 +257,18 @@ def finite_samples(function: str, window: int, step: int, devices: Collection[st
 
 def used_hours(step: int, *, engine_only: bool = False) -> str:
     shares = _utilization("avg", step, engine_only=engine_only)
-    return f"sum_over_time(({shares})[{HOUR}:{step}s]) * {step} / 3600"
+    return f"sum_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
 
 
 def observed_hours(step: int, *, engine_only: bool = False) -> str:
     shares = _utilization("avg", step, engine_only=engine_only)
-    return f"count_over_time(({shares})[{HOUR}:{step}s]) * {step} / 3600"
+    return f"count_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
 
 
 def idle_half(step: int, *, engine_only: bool = False) -> str:
     """Return the GPU-hours of GPUs that were idle for the last half-hour."""
     shares = _utilization("max", step, engine_only=engine_only)
-    half, enough = f"({shares})[{HALF}:{step}s]", MIN_COVERAGE * 1800 / step
+    half, enough = f"({shares})[{HALF_HOUR_WINDOW}:{step}s]", MIN_COVERAGE * 1800 / step
     return f"(count_over_time({half}) >= {enough:g} and max_over_time({half}) < {BUSY}) * {step} / 3600"
 
 

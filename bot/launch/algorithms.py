@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from bot.config.keys import Schema, integer, number, one_of
 from bot.config.yaml_reader import Node
+from bot.core.seeds import MAX_SEED
 from bot.core.space import ALGORITHMS, Parameter
 from bot.core.wording import did_you_mean, shortened
-
-MAX_SEED = 2**32 - 1  # numpy rejects larger ones, but only once the sweep runs
 
 
 @dataclass(frozen=True)

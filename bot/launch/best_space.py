@@ -7,14 +7,14 @@ from bot.core.space import Parameter, SearchSpace
 from bot.core.wording import printable
 from bot.launch.describe import as_yaml
 
-NAME = "best"
+BEST_SPACE = "best"
 
 
 def best_space(space: SearchSpace, parameters: Mapping[str, str]) -> SearchSpace:
     """Return the space of one trial: each parameter has one value, and nothing stops it early."""
     return replace(
         space,
-        name=NAME,
+        name=BEST_SPACE,
         parameters=tuple(Parameter(name=name, values=(value,)) for name, value in parameters.items()),
         algorithm="grid",
         settings={},

@@ -13,7 +13,7 @@ from bot.core.wording import shortened
 from bot.launch.foreign import Foreign, entries, mapping, number, scalar, sequence, text, unknown
 
 TOOL = "Katib Experiment"
-KINDS = {"StdOut": "stdout", "File": "file", "TensorFlowEvent": "tensorboard", "Push": "push"}
+COLLECTORS = {"StdOut": "stdout", "File": "file", "TensorFlowEvent": "tensorboard", "Push": "push"}
 PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^}]*)\}")
 TOP_KEYS = {"apiVersion", "kind", "metadata", "spec", "status"}
 COUNTS = {"max": "maxTrialCount", "parallel": "parallelTrialCount", "max_failed": "maxFailedTrialCount"}
@@ -153,10 +153,10 @@ def _metrics(found: Foreign, root: Node, node: Node | None, *, full: bool) -> No
     collector, source = entries(keys.pop("collector", None)), entries(keys.pop("source", None))
     unknown(keys, TOOL)
     kind = collector.pop("kind", scalar(node, "StdOut"))
-    if text(kind) not in KINDS:
+    if text(kind) not in COLLECTORS:
         kind.error(f"must be StdOut, File, TensorFlowEvent, or Push; got {shortened(text(kind))}")
         return mapping(node, {"from": scalar(node, "stdout")})
-    values = {"from": scalar(kind, KINDS[text(kind)])}
+    values = {"from": scalar(kind, COLLECTORS[text(kind)])}
     place = entries(source.pop("fileSystemPath", None))
     if text(kind) == "File" and "path" in place:
         values["path"] = place["path"]

@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from bot.core.metrics import measured
+from bot.registry.auth import HUB
 from bot.registry.images import DOCKER, INDEXES, OCI, Image, ImageRef, Json, composed, digest_of, for_linux
 from k8s.errors import SweepbotError
 
@@ -25,7 +26,7 @@ LAYER_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60) 
 TOKEN_LIFE = 60  # seconds, if a token has no expires_in: the minimum in the specification
 TAGS_PAGE = 1000  # tags
 MAX_JSON = 4 * 2**20  # bytes: registries accept no larger manifest
-HUB, HUB_API = "docker.io", "registry-1.docker.io"
+HUB_API = "registry-1.docker.io"
 
 
 class RegistryError(SweepbotError):

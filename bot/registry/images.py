@@ -31,7 +31,7 @@ LAYER = {
 # distribution's reference grammar: without `..`, which a URL would resolve to its parent.
 DNS_LABEL = "[a-z0-9]+(?:-+[a-z0-9]+)*"
 PATH_COMPONENT = "[a-z0-9]+(?:(?:[.]|_{1,2}|-+)[a-z0-9]+)*"
-NAME = re.compile(
+IMAGE_NAME = re.compile(
     rf"((?:{DNS_LABEL}(?:[.]{DNS_LABEL})*(?::[0-9]{{1,5}})?/)?{PATH_COMPONENT}(?:/{PATH_COMPONENT})*)"
     r"(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?",
     re.ASCII,
@@ -51,7 +51,7 @@ class ImageName:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Raises ValueError if `text` is not an image name."""
-        match = NAME.fullmatch(text) if len(text) <= MAX_IMAGE_NAME else None
+        match = IMAGE_NAME.fullmatch(text) if len(text) <= MAX_IMAGE_NAME else None
         if not match:
             raise ValueError(f"{text[:100]} isn't an image name, such as registry.example/team/image:tag")
         first, slash, rest = match[1].partition("/")

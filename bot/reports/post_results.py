@@ -6,7 +6,7 @@ from bot.charts.drawing import Picture, PictureWaitError
 from bot.clients import Clients
 from bot.core.record import SweepRecord
 from bot.core.wording import counted
-from bot.launch.best_space import NAME, best_yaml
+from bot.launch.best_space import BEST_SPACE, best_yaml
 from bot.reports.end_results import keep_results, posted_results
 from bot.results.csv_file import csv_text
 from bot.results.models import SweepResults
@@ -56,7 +56,9 @@ def _files(results: SweepResults, picture: Picture) -> list[File]:
     files.append(File(name="results.csv", content=csv_text(results)))
     if best := results.best_trial:
         files.append(
-            File(name=f"{NAME}.yaml", content=best_yaml(results.space, best.parameters, *_about(results)))
+            File(
+                name=f"{BEST_SPACE}.yaml", content=best_yaml(results.space, best.parameters, *_about(results))
+            )
         )
     return files
 
@@ -64,8 +66,8 @@ def _files(results: SweepResults, picture: Picture) -> list[File]:
 def _about(results: SweepResults) -> list[str]:
     best, space = results.best_trial, results.space
     value = "" if best is None or best.value is None else f": {space.metric} {best.value!r}"
-    command = f"/sweep branch={results.branch} space={NAME} gpus={results.gpus}"
+    command = f"/sweep branch={results.branch} space={BEST_SPACE} gpus={results.gpus}"
     return [
         f"Best trial of {results.sweep}{value}, commit {results.commit[:8]}.",
-        f"Commit this file as sweeps/{NAME}.yaml, then run: {command}",
+        f"Commit this file as sweeps/{BEST_SPACE}.yaml, then run: {command}",
     ]

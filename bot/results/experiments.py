@@ -31,7 +31,7 @@ CLIENT_SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 CREATE_TIMEOUT = 1.0  # seconds that a submission waits for an experiment that is being created
-RETRY_DELAY = 60.0  # seconds until a server that failed is called again
+RETRY_SECONDS = 60.0  # seconds until a server that failed is called again
 MARKUP = re.compile(r"[^\w .,/@#+()-]+")
 MAX_FOUND = 100  # URLs not yet taken by a reconcile; another worker may have reconciled the sweep
 
@@ -91,7 +91,7 @@ class MlflowExperiments:
                     )
             except Exception as error:  # noqa: BLE001  MLflow's client raises whatever its transports raise
                 log.warning("MLflow unavailable; sweeps run without a link: %s", error)
-                self._not_before = monotonic() + RETRY_DELAY
+                self._not_before = monotonic() + RETRY_SECONDS
                 return
         # Without this query, MLflow 3 opens its page for language model traces.
         self._found[sweep_id] = f"{self._ui}/#/experiments/{number}/runs?workflowType=machine_learning"

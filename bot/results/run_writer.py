@@ -13,9 +13,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from bot.results import run_tags
-from bot.results.experiments import RETRY_DELAY, experiment_id, tracking_client
+from bot.results.experiments import RETRY_SECONDS, experiment_id, tracking_client
 from bot.results.models import SweepResults
-from bot.results.trial_runs import FROM_KATIB, SOURCE, STATE, Run, RunChange, changes, main_run
+from bot.results.tracking_api import PARENT_TAG
+from bot.results.trial_runs import FROM_KATIB, SOURCE_TAG, STATE_TAG, Run, RunChange, changes, main_run
 from k8s.errors import SweepbotError
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 PASS_TIMEOUT = 20.0  # seconds of writing; the next pass continues
 PAGE_SIZE, MAX_PAGES = 100, 100  # runs; beyond these, the runs of missing trials are searched one by one
 MAX_PARAMS_PER_REQUEST = 100  # MLflow's limit
-PARENT_TAG = "mlflow.parentRunId"
 
 
 class MlflowUnavailableError(SweepbotError):
@@ -52,7 +52,7 @@ class RunWriter:
         try:
             return await call
         except Exception as error:  # MLflow's client raises whatever its transports raise
-            self._not_before = monotonic() + RETRY_DELAY
+            self._not_before = monotonic() + RETRY_SECONDS
             log.warning("MLflow unavailable; runs of %s are completed later: %s", results.sweep, error)
             raise MlflowUnavailableError(str(error)) from error
 
@@ -96,7 +96,7 @@ def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping
         return
     trial, run_id = change.trial, change.run_id
     if not run_id:
-        own = {**tags, run_tags.RUN_NAME: trial.name, run_tags.TRIAL: trial.name, SOURCE: FROM_KATIB}
+        own = {**tags, run_tags.RUN_NAME: trial.name, run_tags.TRIAL: trial.name, SOURCE_TAG: FROM_KATIB}
         started = _milliseconds(trial.started)
         run_id = client.create_run(number, started, own, run_name=trial.name).info.run_id
     params = [Param(name, value) for name, value in change.params.items()]
@@ -137,8 +137,8 @@ def _run(run: "MlflowRun") -> Run | None:
         status=info.status,
         started=info.start_time or 0,
         nested=PARENT_TAG in tags,
-        ours=tags.get(SOURCE) == FROM_KATIB,
-        state=tags.get(STATE, ""),
+        ours=tags.get(SOURCE_TAG) == FROM_KATIB,
+        state=tags.get(STATE_TAG, ""),
         params=frozenset(data.params),
         metrics=frozenset(data.metrics),
     )

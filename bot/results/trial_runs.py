@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from bot.results.models import SweepResults, TrialResult
 from k8s.katib.status import TrialState
 
-STATE = "sweepbot.state"  # tag: how the trial ended
-SOURCE, FROM_KATIB = "sweepbot.source", "katib"  # tag of runs created by Sweepbot
+STATE_TAG = "sweepbot.state"  # tag: how the trial ended
+SOURCE_TAG, FROM_KATIB = "sweepbot.source", "katib"  # tag of runs created by Sweepbot
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"  # MLflow's states
 STATUSES = {
     TrialState.SUCCEEDED: FINISHED,
@@ -95,7 +95,7 @@ def _completed(results: SweepResults, trial: TrialResult, run: Run | None) -> Ru
         run_id=run.id if run else "",
         params={name: value for name, value in trial.parameters.items() if not run or name not in run.params},
         metrics={name: value for name, value in metrics.items() if not run or name not in run.metrics},
-        tags={STATE: trial.state.value} | ({} if run else {SOURCE: FROM_KATIB}),
+        tags={STATE_TAG: trial.state.value} | ({} if run else {SOURCE_TAG: FROM_KATIB}),
         status=_status(trial, run),
     )
 

@@ -8,7 +8,7 @@ from bot.core.terminal import as_shown
 # Characters that change the direction of the text after them.
 BIDI = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")
 LOOKALIKES = str.maketrans({"*": "∗", "`": "ˋ", "~": "∼", "_": "ˍ"})
-SHORT_COMMIT, MAX_SUBJECT = 8, 80  # characters
+SHORT_COMMIT, MAX_SUBJECT_SHOWN = 8, 80  # characters
 MAX_CODE_SIZE = 2500  # characters
 MAX_MESSAGE = 4_000  # characters: Slack rejects a longer edit, and recommends this limit for posts
 
@@ -42,7 +42,7 @@ def code(text: str, most: int = 600) -> str:
 
 def commit_text(commit: str, subject: str) -> str:
     """`4f2c0a1b` “Try a larger batch”; only the hash of a commit without a message."""
-    subject = quoted(subject, MAX_SUBJECT)
+    subject = quoted(subject, MAX_SUBJECT_SHOWN)
     return f"{code(commit[:SHORT_COMMIT])} “{subject}”" if subject else code(commit[:SHORT_COMMIT])
 
 

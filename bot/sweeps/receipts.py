@@ -23,7 +23,7 @@ from bot.storage.work_queue import Queue
 
 log = logging.getLogger(__name__)
 
-CHECK_INTERVAL = 2.0  # seconds
+RECEIPT_CHECK_SECONDS = 2.0  # seconds
 MAX_RECEIPTS = 1000  # the oldest are dropped
 RECEIPT_TTL = timedelta(hours=1)  # by then the user has noticed that nothing happened
 
@@ -59,7 +59,7 @@ class Receipts:
     async def run(self) -> None:
         """Restore lost requests until cancelled."""
         while True:
-            await asyncio.sleep(CHECK_INTERVAL)
+            await asyncio.sleep(RECEIPT_CHECK_SECONDS)
             try:
                 await self.restore_lost()
             except (RedisError, TimeoutError) as error:

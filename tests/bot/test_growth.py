@@ -21,7 +21,7 @@ from bot.health.evidence import TrialEvidence
 from bot.health.rules_admission import _exceeds_quota, _quota
 from bot.launch.command_line import parse_options
 from bot.launch.space import parse_space
-from bot.registry.images import NAME
+from bot.registry.images import IMAGE_NAME
 from bot.repos.catalog import description
 from bot.repos.git import _failure
 from bot.runtime.log_format import Mask
@@ -147,7 +147,7 @@ PIECES = {
     shown: ("`", "```", "&", "<", "\r", "\n", "\u202e", " "),
 }
 CASES = [(parser, piece) for parser, pieces in PIECES.items() for piece in pieces]
-CASES += [(lambda text: SELF.sub("", text), "<@U1|"), (NAME.fullmatch, "a:")]
+CASES += [(lambda text: SELF.sub("", text), "<@U1|"), (IMAGE_NAME.fullmatch, "a:")]
 CASES += [(lambda text: _failure("url", text), "//a"), (lambda text: did_you_mean(text, [text[::-1]]), "ab")]
 
 

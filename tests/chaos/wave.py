@@ -22,7 +22,7 @@ from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
 from bot.storage import sweep_configmap
 from bot.sweeps.informer import SweepInformer
-from bot.sweeps.receipts import CHECK_INTERVAL, Receipts
+from bot.sweeps.receipts import RECEIPT_CHECK_SECONDS, Receipts
 from bot.sweeps.reconciler import handle
 from bot.worker import Worker
 from k8s.errors import ApiError, UnreachableError
@@ -160,7 +160,7 @@ class Wave:
     async def _wait(self) -> None:
         """Nobody has anything to do: time jumps, further with each time in a row."""
         waits_for_receipts = bool(self.context.receipts._open)
-        most = CHECK_INTERVAL if waits_for_receipts else LONGEST_JUMP
+        most = RECEIPT_CHECK_SECONDS if waits_for_receipts else LONGEST_JUMP
         self.gate.seconds += min(self.jump, most)
         self.jump = min(2 * self.jump, LONGEST_JUMP)
         if self.flushes and self.jump == LONGEST_JUMP:
@@ -226,7 +226,7 @@ class Wave:
 
     async def _people(self) -> None:
         if self.gate.seconds >= self.next_receipts:
-            self.next_receipts = self.gate.seconds + CHECK_INTERVAL
+            self.next_receipts = self.gate.seconds + RECEIPT_CHECK_SECONDS
             done, _ = await self._serve("", self.context.receipts.restore_lost())
             self.comparisons += [self.gate.seconds] * done
             for item in sorted(await self.simulation.queue.quarantined()):

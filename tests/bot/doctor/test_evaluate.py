@@ -309,7 +309,7 @@ def test_series_required_by_idle_warnings_are_checked() -> None:
         "kube_pod_status_phase",
     }
     used = {metric for metric in needed if metric in promql.ALLOCATED + promql.POD_STARTED}
-    assert used == needed <= evaluate_services.SERIES.keys()
+    assert used == needed <= evaluate_services.METRIC_QUERIES.keys()
 
 
 def test_prometheus_without_series_is_an_error():

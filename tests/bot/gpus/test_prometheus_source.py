@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 
 from bot.config.teams import Team
 from bot.core.thresholds import IdleThresholds
-from bot.doctor.evaluate_services import SERIES
+from bot.doctor.evaluate_services import METRIC_QUERIES
 from bot.gpus import promql
 from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
 from bot.gpus.pod_owners import Ownership, OwnerStore
@@ -299,8 +299,10 @@ async def test_scrape_interval_is_measured(source_at) -> None:
 
 
 async def test_doctor_finds_the_series_of_the_figures(prometheus: Prometheus) -> None:
-    found = {name: await prometheus.query(query, START + 12 * HOUR) for name, query in SERIES.items()}
-    assert {name: round(row.value) > 3 for name, (row,) in found.items()} == dict.fromkeys(SERIES, True)
+    found = {name: await prometheus.query(query, START + 12 * HOUR) for name, query in METRIC_QUERIES.items()}
+    assert {name: round(row.value) > 3 for name, (row,) in found.items()} == dict.fromkeys(
+        METRIC_QUERIES, True
+    )
 
 
 async def test_hostile_name_is_escaped(prometheus: Prometheus) -> None:

@@ -79,7 +79,7 @@ async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, 
 
             return call
 
-    monkeypatch.setattr(run_writer, "RETRY_DELAY", 0)
+    monkeypatch.setattr(run_writer, "RETRY_SECONDS", 0)
     monkeypatch.setattr(run_writer, "tracking_client", lambda uri: Dying(real(uri)))
     with pytest.raises(MlflowUnavailableError):
         await writer.complete(RESULTS, TAGS)
