@@ -75,7 +75,7 @@ def print_plan(arguments: argparse.Namespace) -> int:
                     request,
                     config,
                     sweep=f"{request.name or request.space}-planned",
-                    owner="nobody",
+                    owner="planned",
                     request_id="none",
                 )
             )

@@ -156,7 +156,7 @@ async def test_idle_warning_repeated_mentions_the_owner_again_and_stays_one_mess
     assert (simulation.slack.number, len(simulation.texts())) == (4, 1)
 
 
-async def test_snoozed_warning_mentions_nobody_until_the_snooze_expires(simulation):
+async def test_snoozed_warning_mentions_no_one_until_the_snooze_expires(simulation):
     await simulation.run()
     await simulation.click(Action.KEEP, hours=4)
     for minutes in (1, 40, 100, 239):

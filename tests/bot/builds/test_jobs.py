@@ -49,7 +49,7 @@ def test_builds_of_dependencies_wait_for_the_frameworks():
 
 
 def test_build_names_are_valid_for_long_projects():
-    long = Repository(name="a-very-long-name-of-a-repository-of-somebody", url="https://git.example/x.git")
+    long = Repository(name="a-very-long-name-of-a-repository-of-someone", url="https://git.example/x.git")
     files = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
     for build in (
         *planned(files, repository=long).builds,

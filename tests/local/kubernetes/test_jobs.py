@@ -236,6 +236,6 @@ async def test_delete_with_orphan_keeps_the_pods(store: Store, kubelet: Kubelet)
     await kubelet.pod()
     store.delete("Job", "kaniko", "build", propagation="Orphan")
     free = lambda: "finalizers" not in store.list("Pod")[0]["metadata"]  # noqa: E731
-    await kubelet.wait_until(free, "the pod is nobody's")
+    await kubelet.wait_until(free, "the pod has no owner")
     assert "ownerReferences" not in store.list("Pod")[0]["metadata"]
     assert store.list("Job") == []
